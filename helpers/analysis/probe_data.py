@@ -21,8 +21,9 @@ from jaxtyping import Bool, Float, Float16, Int
 from torch import Tensor
 
 from helpers.analysis.map_buffer import MapBuffer
+from helpers.analysis.sweep import checked_maps
 from helpers.attention.example import Example
-from helpers.errors import InputError, MapError
+from helpers.errors import InputError
 from helpers.progress import progress
 
 Split = Literal["train", "dev"]
@@ -32,7 +33,7 @@ PLACES = 2  # the special positions stand before the words in a block
 PUNCTUATION = "punct"  # the relation, in Stanford, CLEAR and Universal Dependencies alike
 SCALED_BY = 500  # train sentences that the features' scales are taken from
 SMALLEST_SCALE = 1e-3  # under it a feature is rounding of float16, not to be blown up
-PAIRS_PER_BATCH = 1 << 15  # bounds a batch of long sentences: 144 features x 4 B x 2**15 = 19 MB
+PAIRS_PER_BATCH = 1 << 15  # bounds a batch of long sentences: 131 KB a feature
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ def prepare(
     temporary file.
 
     Raises ``InputError`` for an example without a parse or a corpus without train or dev
-    sentences, and ``MapError`` for maps that are not finite.
+    sentences, and ``MapError`` for maps whose rows are not distributions.
     """
     data: ProbeData | None = None
     for example in progress(examples, "maps for the probes", unit="sentence"):
@@ -197,9 +198,7 @@ def attention_block(example: Example) -> Float16[np.ndarray, "dependent feature 
     them is summed, attention from them averaged.  A side without any is zero.
     """
     layers, heads, n, _ = example.attention.shape
-    maps = np.asarray(example.attention).reshape(layers * heads, n, n)
-    if not np.isfinite(maps).all():
-        raise MapError(example.index, "the attention is not finite; extract this store again")
+    maps = checked_maps(example).reshape(layers * heads, n, n)
     words = example.word_positions
     count = words.stop - words.start
     block = np.zeros((count, 2, layers * heads, count + PLACES), np.float16)

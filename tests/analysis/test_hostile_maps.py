@@ -76,17 +76,10 @@ def test_a_weight_that_is_no_number_is_refused_with_the_index(metric, value):
 
 
 @pytest.mark.parametrize(("value", "message"), [(-0.25, "negative"), (0.9, "off from summing")])
-@pytest.mark.parametrize("metric", [count_heads, judge])
+@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 def test_rows_that_are_no_distribution_are_refused_with_the_index(metric, value, message):
     with pytest.raises(MapError, match=rf"^example 17: .*{message}"):
         metric([chain(4), spoilt(17, value)])
-
-
-def test_probes_are_linear_in_the_weights_and_so_defined_for_rows_of_any_sum():
-    """A probe's score is a weighted sum of weights: half a map gives half of the features."""
-    whole = chain(4)
-    half = chain(4, maps=whole.attention / 2)
-    np.testing.assert_array_equal(attention_block(half), attention_block(whole) / 2)
 
 
 def test_rounding_to_float16_is_no_reason_to_refuse():

@@ -507,7 +507,7 @@ def test_unparsed_nan_and_missing_split():
         prepare([replace(one, record={"words": ["a"] * 3, "split": "train"})])
     maps = one.attention.copy()
     maps[0, 0, 1, 1] = np.nan
-    with pytest.raises(MapError, match="example 0: the attention is not finite"):
+    with pytest.raises(MapError, match="example 0: its attention has a negative or undefined"):
         prepare([replace(one, attention=maps)])
     with pytest.raises(InputError, match="no dev sentences"):
         prepare([one])

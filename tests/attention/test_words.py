@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.attention.words import membership, to_words, vectors_to_words, word_groups
+from helpers.attention.words import (
+    by_adding,
+    by_products,
+    membership,
+    to_words,
+    vectors_to_words,
+    word_groups,
+)
 
 
 def random_maps(*shape, seed=0):
@@ -51,11 +58,12 @@ def test_to_words_by_hand():
     torch.testing.assert_close(to_words(attention, [0, 1, 1]), expected)
 
 
-def test_to_words_equals_a_slow_loop_over_heads():
+@pytest.mark.parametrize("convert", [to_words, by_adding, by_products])
+def test_every_way_to_words_equals_a_slow_loop_over_heads(convert):
     attention = random_maps(2, 3, 7, 7)
     groups = [0, 1, 1, 1, 2, 3, 3]
     expected = slow_to_words(attention.numpy(), groups)
-    np.testing.assert_allclose(to_words(attention, groups).numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(convert(attention, groups).numpy(), expected, atol=1e-6)
 
 
 def test_rows_of_word_maps_sum_to_one():
