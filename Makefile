@@ -1,6 +1,7 @@
 # make run    sets up and runs the whole series on the embedded default
 # make test   sets up and runs lint and tests
 # make notebooks   executes the committed notebooks in place
+# make benchmarks  measures speed and memory; the machine should be idle
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -29,6 +30,9 @@ $(READY): requirements.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --requirement requirements.txt
 	touch $(READY)
+
+benchmarks: $(READY)
+	$(BIN)/python tests/benchmarks $(ARGS)
 
 clean:
 	rm -rf .venv .cache build

@@ -10,21 +10,15 @@ is: on the float16 maps that the repository stores, numpy would be slower still 
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
-import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
+from common import GEOMETRIES, interleaved, options, report
 
 from helpers.analysis.divergence import DistanceKernel, _log2
 
-GEOMETRIES = ((6, 12), (12, 12))  # MiniLM-L6 and BERT-base
 CACHED = 32_768  # float32 values a thread, 128 KiB: they stay in the second-level cache
 PASSES = 200
 
@@ -63,15 +57,6 @@ def seconds(function: Callable[[], object]) -> float:
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
-
-
-def interleaved(variants: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Return each variant's median time over rounds that run all of them in turn."""
-    times: dict[str, list[float]] = {name: [] for name in variants}
-    for _ in range(repeats):
-        for name, function in variants.items():
-            times[name].append(seconds(function))
-    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def relative_error(distances: np.ndarray, reference: np.ndarray) -> float:
@@ -142,28 +127,14 @@ def benchmark(layers: int, heads: int, n: int, repeats: int) -> dict[str, object
 
 
 def main() -> None:
-    """Run the benchmark and print its table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
-    parser.add_argument("--repeats", type=int, default=7)
+    parser = options(__doc__, repeats=7)
     parser.add_argument("--tokens", type=int, default=128)
-    arguments = parser.parse_args()
-
-    machine = {
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "torch": torch.__version__,
-        "date": time.strftime("%Y-%m-%d"),
-    }
-    print(", ".join(f"{name} {value}" for name, value in machine.items()))
+    given = parser.parse_args()
     results = []
-    for layers, heads in GEOMETRIES:
-        result = benchmark(layers, heads, arguments.tokens, arguments.repeats)
+    for layers, heads, _ in GEOMETRIES.values():
+        result = benchmark(layers, heads, given.tokens, given.repeats)
         results.append(result)
-        print(f"\n{result['heads']} heads, {arguments.tokens} tokens, {arguments.repeats} repeats")
+        print(f"distances of {result['heads']} heads, {given.tokens} tokens")
         print(f"{'':32}{'ms/example':>12}{'ratio':>8}{'relative error':>16}")
         for name, value in result["seconds"].items():
             ratio, error = result["ratio"][name], result["relative_error"][name]
@@ -172,17 +143,7 @@ def main() -> None:
             rate = result["log_throughput"][name] / 1e9
             print(f"{f'limit: {name}, {rate:.2f} G/s':32}{'':12}{ratio:8.1f}")
         print(f"first compiled call: {result['first_call_seconds']:.1f} s")
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": machine, "results": results}, indent=1))
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    report({"distances": results}, given.json)
 
 
 if __name__ == "__main__":

@@ -8,14 +8,11 @@ sentences, in turns, and the ratio is of medians.  ``--sentences`` then times a 
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
+from common import options, report
 from torch import nn
 
 from helpers.analysis.probe_data import PLACES, ProbeData, prepare
@@ -79,40 +76,35 @@ def epoch_seconds(model, data: ProbeData, indices, size):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__, repeats=3)
     parser.add_argument("--sentences", type=int, default=10_000, help="of the whole epoch")
     parser.add_argument("--compared", type=int, default=500, help="sentences of the comparison")
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--heads", type=int, default=12)
     parser.add_argument("--width", type=int, default=50, help="of the word vectors")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="also write the numbers to this file")
-    options = parser.parse_args()
+    given = parser.parse_args()
 
     rng = np.random.default_rng(1)
 
     def vectors(words):
-        return rng.standard_normal((len(words), options.width), np.float32)
+        return rng.standard_normal((len(words), given.width), np.float32)
 
-    examples = synthetic(options.sentences, options.layers, options.heads)
+    examples = synthetic(given.sentences, given.layers, given.heads)
     start = time.perf_counter()
     data = prepare(examples, vectors)
     prepared = time.perf_counter() - start
     train, size = data.splits["train"], KINDS["attn_glove"].schedule.batch_size
-    compared = train[: options.compared]
+    compared = train[: given.compared]
     fast, plain = [], []
-    for _ in range(options.repeats):
-        probe = AttentionWordsProbe(data.scales, options.width)
+    for _ in range(given.repeats):
+        probe = AttentionWordsProbe(data.scales, given.width)
         fast.append(epoch_seconds(probe, data, compared, size))
-        plain.append(epoch_seconds(PlainProbe(data.features, options.width), data, compared, 1))
-    probe = AttentionWordsProbe(data.scales, options.width)
+        plain.append(epoch_seconds(PlainProbe(data.features, given.width), data, compared, 1))
+    probe = AttentionWordsProbe(data.scales, given.width)
     numbers = {
-        "machine": platform.machine(),
-        "threads": 1,
-        "torch": torch.__version__,
         "sentences": len(train),
         "words": int(sum(len(data.parses[index]) for index in train)),
-        "heads": options.layers * options.heads,
+        "heads": given.layers * given.heads,
         "prepare_s": prepared,
         "epoch_s": epoch_seconds(probe, data, train, size),
         "compared_sentences": len(compared),
@@ -122,8 +114,7 @@ def main():
     }
     for name, value in numbers.items():
         print(f"{name:20} {value:.3g}" if isinstance(value, float) else f"{name:20} {value}")
-    if options.json:
-        options.json.write_text(json.dumps(numbers, indent=1) + "\n")
+    report({"probes": numbers}, given.json)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,114 @@
+"""Peak resident memory of every step, for corpora of three sizes.
+
+    python tests/benchmarks/bench_memory.py [--json PATH]
+
+Each step runs in a process of its own, with the heads of the default model and little width, over
+random text.  The probes keep their maps in memory up to a budget (1 GiB, here 16 MiB) and on disk
+beyond it.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from common import options, random_encoder, random_segments, random_sentences, report
+
+SIZES = (250, 1000, 4000)
+BUDGET = 16 << 20  # bytes
+WIDTH = 96
+
+
+def tokens(count: int, folder: Path):
+    from helpers.attention.extract import extract
+
+    return extract(random_encoder("minilm", width=WIDTH), random_segments(count, longest=30),
+                   root=folder)  # fmt: skip
+
+
+def words(count: int, folder: Path):
+    from helpers.attention.extract import extract
+
+    return extract(random_encoder("minilm", width=WIDTH), random_sentences(count), level="word",
+                   hidden=True, root=folder)  # fmt: skip
+
+
+def passed(count: int, folder: Path):
+    from helpers.analysis.sweep import sweep
+
+    sweep(tokens(count, folder))
+
+
+def streamed(count: int, folder: Path):
+    from helpers.analysis.sweep import sweep
+    from helpers.attention.stream import Stream
+
+    encoder = random_encoder("minilm", width=WIDTH)
+    sweep(Stream.open(encoder, random_segments(count, longest=30), root=folder))
+
+
+def dependency_heads(count: int, folder: Path):
+    from helpers.analysis.head_counts import count_heads
+    from helpers.analysis.syntax import dependency_heads, held_out_heads
+
+    counts = count_heads(words(count, folder))
+    dependency_heads(counts)
+    held_out_heads(counts)
+
+
+def probe(count: int, folder: Path):
+    from helpers.analysis.probe_data import prepare
+    from helpers.analysis.probes import fit_probe
+    from helpers.analysis.training import Schedule
+
+    def vectors(own: list[str]) -> np.ndarray:
+        return np.ones((len(own), 50), np.float32)
+
+    data = prepare(words(count, folder), vectors, memory_budget=BUDGET)
+    schedule = Schedule(epochs=1, min_updates=1)
+    fit_probe(data, "attn_glove", seeds=1, schedule=schedule)
+
+
+STEPS: dict[str, Callable[[int, Path], object]] = {
+    "extract tokens": tokens,
+    "extract words": words,
+    "sections 3 and 6": passed,
+    "the same, streamed": streamed,
+    "dependency heads": dependency_heads,
+    "probe": probe,
+}
+
+
+def peak(step: str, count: int) -> int:
+    """Run a step in a process of its own; return its peak resident memory in MiB."""
+    command = [sys.executable, __file__, "--step", step, "--count", str(count)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return int(done.stdout.split()[-1])
+
+
+def main() -> None:
+    parser = options(__doc__, repeats=1)
+    parser.add_argument("--step", choices=STEPS, help="run one step and print its peak")
+    parser.add_argument("--count", type=int)
+    given = parser.parse_args()
+    if given.step:
+        with tempfile.TemporaryDirectory() as folder:
+            STEPS[given.step](given.count, Path(folder))
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+        return
+    print(f"{'peak memory (MiB), examples:':28}" + "".join(f"{size:>8}" for size in SIZES))
+    rows = {}
+    for step in STEPS:
+        rows[step] = {size: peak(step, size) for size in SIZES}
+        growth = rows[step][SIZES[-1]] / rows[step][SIZES[0]] - 1
+        print(f"{step:28}" + "".join(f"{own:8}" for own in rows[step].values()), f"{growth:+.0%}")
+    report({"peak_mib": rows}, given.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""What the benchmarks share: the machine's facts, interleaved medians, random models and text."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from transformers import BertConfig, BertModel
+
+from helpers.attention.models import Encoder, load
+from helpers.data.records import Corpus, Segment, Sentence
+
+GEOMETRIES = {"minilm": (6, 12, 384), "bert-base": (12, 12, 768)}  # layers, heads, width
+WORDS = ("the", "of", "and", "in", "to", "was", "is", "for", "on", "as", "by", "with")
+
+
+def machine() -> dict[str, Any]:
+    """Return what the numbers depend on besides the code."""
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "load": round(os.getloadavg()[0], 1),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def interleaved(variants: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Return each variant's median seconds over rounds that run all of them in turn.
+
+    A first round is not counted.
+    """
+    times: dict[str, list[float]] = {name: [] for name in variants}
+    for repeat in range(repeats + 1):
+        for name, run in variants.items():
+            started = time.perf_counter()
+            run()
+            if repeat:
+                times[name].append(time.perf_counter() - started)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def options(doc: str, *, repeats: int) -> argparse.ArgumentParser:
+    """Return a parser with the options that every benchmark has."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--repeats", type=int, default=repeats)
+    return parser
+
+
+def report(results: dict[str, Any], path: Path | None) -> None:
+    """Write the results and the machine's facts to a file, if one is wanted."""
+    if path:
+        path.write_text(json.dumps({"machine": machine(), **results}, indent=1) + "\n")
+
+
+def random_encoder(name: str, *, width: int | None = None) -> Encoder:
+    """Return an encoder of a geometry: random weights, the default's tokenizer."""
+    layers, heads, own_width = GEOMETRIES[name]
+    width = width or own_width
+    default = load(device="cpu")
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(default.tokenizer),
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * width,
+        attn_implementation="eager",
+    )
+    identity = {"name": name, "layers": layers, "heads": heads, "random_init": None}
+    model = BertModel(config).eval().requires_grad_(False)
+    return Encoder(name, model, default.tokenizer, identity, "contrastive")
+
+
+def random_segments(count: int, *, longest: int = 60) -> Corpus[Segment]:
+    """Return segments of common words; at 60, many are too long for 128 tokens."""
+    rng = np.random.default_rng(0)
+
+    def text() -> str:
+        return " ".join(rng.choice(WORDS, size=rng.integers(longest // 3, 2 * longest)))
+
+    segments = [Segment(text(), text(), title=str(index)) for index in range(count)]
+    return _corpus("random", {"count": count, "longest": longest}, segments)
+
+
+def random_sentences(count: int, *, words: int = 20) -> Corpus[Sentence]:
+    """Return sentences of common words with random trees, one in five of them dev."""
+    rng = np.random.default_rng(0)
+    sentences = [
+        Sentence(
+            tuple(rng.choice(WORDS, size=words).tolist()),
+            (0, *(int(rng.integers(1, place + 1)) for place in range(1, words))),
+            ("root", *rng.choice(("det", "nsubj", "dobj"), size=words - 1).tolist()),
+            "dev" if index % 5 == 0 else "train",
+            str(index),
+        )
+        for index in range(count)
+    ]
+    return _corpus("random-trees", {"count": count, "words": words}, sentences)
+
+
+def _corpus(name: str, spec: dict[str, int], records: list) -> Corpus:
+    def read(_counts: Counter[str]) -> Iterator:
+        yield from records
+
+    return Corpus(name, spec, read)
