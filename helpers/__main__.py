@@ -10,6 +10,7 @@ import typing
 from collections.abc import Sequence
 
 from helpers.errors import InputError
+from helpers.settings import Settings
 
 DESCRIPTION = """\
 What Does BERT Look At? (Clark et al., 2019) on any encoder and any corpus.
@@ -18,6 +19,7 @@ What Does BERT Look At? (Clark et al., 2019) on any encoder and any corpus.
   python -m helpers run --model bert-base-uncased  the paper's model (needs the model hub)
   python -m helpers run --model ./my-model --text my.txt --only 01,02,03
   python -m helpers run --treebank train.conllu,dev.conllu --only 04,05
+  python -m helpers run --extended                 notebooks 07 to 09, too
   python -m helpers compare minilm my-model        finished runs, claim by claim
 """
 RUN_EPILOG = """\
@@ -46,6 +48,10 @@ HELP = {
     "workers": "local Dask processes to extract with (0: this process alone)",
     "scheduler": "address of a Dask cluster that shares the cache folder (tcp://...)",
     "name": "folder name of the results (default: the model's name)",
+    "task": "TRAIN.tsv,TEST.tsv to fine-tune on (07, 08; default: three tasks made of the text)",
+    "task_examples": "training examples of a task (07, 08)",
+    "framenet": "FrameNet full-text folder (07; default: the treebank's arguments)",
+    "arct": "corpus name or folder of arguments (09; default: the embedded ones)",
 }
 
 
@@ -104,8 +110,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_run(commands: argparse._SubParsersAction) -> None:
-    from helpers.study import Study
-
     run = commands.add_parser(
         "run",
         help="run the series, or a part of it",
@@ -113,8 +117,9 @@ def _add_run(commands: argparse._SubParsersAction) -> None:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     run.add_argument("--only", default="", metavar="00,03", help="numbers of notebooks")
-    types = typing.get_type_hints(Study)
-    for setting in dataclasses.fields(Study):
+    run.add_argument("--extended", action="store_true", help="07 to 09, too: beyond the paper")
+    types = typing.get_type_hints(Settings)
+    for setting in dataclasses.fields(Settings):
         flag, kind = f"--{setting.name.replace('_', '-')}", types[setting.name]
         if kind is bool:
             run.add_argument(flag, action="store_true", help=HELP[setting.name])
@@ -129,9 +134,9 @@ def _run(options: argparse.Namespace) -> int:
     from helpers.report import write_report
     from helpers.study import Study
 
-    paths = pipeline.notebooks(options.only)
+    paths = pipeline.notebooks(options.only, extended=options.extended)
     settings = {
-        setting.name: getattr(options, setting.name) for setting in dataclasses.fields(Study)
+        setting.name: getattr(options, setting.name) for setting in dataclasses.fields(Settings)
     }
     study = Study(**settings)
     study.check()
@@ -140,8 +145,10 @@ def _run(options: argparse.Namespace) -> int:
     except pipeline.NotebookFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    report = write_report(study.describe(), study.results, study.results / "tables", folder)
-    print(f"figures and tables: {study.results}\nnotebooks: {folder}\nreport: {report}")
+    study.save_description()
+    results, facts = study.results, study.describe()
+    report = write_report(facts, results, results / "tables", folder, study.viewers())
+    print(f"figures and tables: {results}\nnotebooks: {folder}\nreport: {report}")
     return 0
 
 
@@ -160,7 +167,10 @@ def _compare(options: argparse.Namespace) -> int:
 def _corpora(_: argparse.Namespace) -> int:
     from helpers.data.corpora import corpora_table
 
-    print(corpora_table().to_string(index=False))
+    table = corpora_table()
+    print(table.drop(columns=["homepage", "citation"]).to_string(index=False))
+    for row in table.itertuples():
+        print(f"\n{row.name}\n  {row.homepage}\n  {row.citation}")
     return 0
 
 

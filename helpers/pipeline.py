@@ -24,6 +24,8 @@ from helpers.paths import build_dir, project_root
 from helpers.progress import HEADLESS
 
 CELL_TIMEOUT = 6 * 3600  # seconds: a large model on a small machine is slow, not stuck
+LIVE_WIDGET = "application/vnd.jupyter.widget-view+json"  # its text/html needs no kernel
+CORE = range(7)  # the paper's own notebooks; the others are about what came after it
 USER_ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {
     Interrupted.__name__
 }
@@ -33,8 +35,10 @@ class NotebookFailed(RuntimeError):
     """A notebook stopped with an error that is not the user's."""
 
 
-def notebooks(only: str = "") -> list[Path]:
+def notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
     """Return the notebooks of the series in order, or those whose numbers ``only`` lists.
+
+    Unless ``extended``, the whole series ends with the paper's last section.
 
     Raises:
         InputError: a number that no notebook has.
@@ -43,7 +47,7 @@ def notebooks(only: str = "") -> list[Path]:
         path.name[:2]: path for path in sorted((project_root() / "notebooks").glob("[0-9]*.ipynb"))
     }
     if not only:
-        return list(everything.values())
+        return [path for own, path in everything.items() if extended or int(own) in CORE]
     wanted = [number.strip().zfill(2) for number in only.split(",") if number.strip()]
     unknown = [number for number in wanted if number not in everything]
     if unknown or not wanted:
@@ -161,6 +165,8 @@ def _committed_form(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
         cell.metadata = {"tags": _tags(cell)} if _tags(cell) else {}
         if cell.cell_type == "code":
             cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr"]
+            for output in cell.outputs:
+                output.get("data", {}).pop(LIVE_WIDGET, None)
     return notebook
 
 

@@ -44,12 +44,24 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where in a store a panel is from, head and layer from 1, so that it can be looked at."""
+
+    example: int
+    layer: int
+    head: int
+    relation: str = ""
+    direction: str = ""
+
+
+@dataclass(frozen=True)
 class PatternPanel:
     """One map of Figure 1: ``weights[query, key]`` of one head over ``tokens``."""
 
     title: str
     tokens: Sequence[str]
     weights: Weights
+    place: Place | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +79,7 @@ class HeadPanel:
     weights: Weights
     gold: Sequence[Pair]
     picked: Sequence[Pair] = ()
+    place: Place | None = None
 
     @property
     def correct(self) -> bool:

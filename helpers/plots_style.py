@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
@@ -136,5 +137,18 @@ def save_figure(figure: Figure, folder: Path, name: str) -> Path:
     # A third of the size; of the methods, this one keeps rare colours as they are.
     palette = Image.open(drawn).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
     palette.save(path, optimize=True)
-    figure.savefig(path.with_suffix(".svg"), dpi=DPI, metadata={"Date": None, "Creator": None})
+    drawn = BytesIO()
+    figure.savefig(drawn, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
+    path.with_suffix(".svg").write_text(_numbered_clips(drawn.getvalue().decode()), "utf-8")
     return path
+
+
+def _numbered_clips(svg: str) -> str:
+    """Return an SVG whose clip paths are numbered: matplotlib names some by memory address."""
+    names = re.findall(r'<clipPath id="([^"]+)"', svg)
+    numbers = {name: f"clip{number}" for number, name in enumerate(names)}
+    return re.sub(
+        r'(<clipPath id="|url\(#)([^")]+)',
+        lambda found: found[1] + numbers.get(found[2], found[2]),
+        svg,
+    )

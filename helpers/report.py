@@ -42,6 +42,7 @@ PARTS = (
         "Patterns (section 3)",
         "Heads that attend broadly, to the next token, to a special token or to punctuation.",
         ("fig1_examples",),
+        ("fig1_examples",),
     ),
     Part(
         "Relative position (3.1)",
@@ -65,7 +66,13 @@ PARTS = (
         "Individual heads (4)",
         "What single heads know of syntax and coreference, beside the paper's figures.",
         ("fig5_heads", "relation_heatmaps", "coreference"),
-        ("dependency_heads", "dependency_heads_held_out", "coreference"),
+        (
+            "dependency_heads",
+            "dependency_heads_held_out",
+            "silver_quality",
+            "coreference",
+            "fig5_examples",
+        ),
     ),
     Part(
         "Head combinations (5)",

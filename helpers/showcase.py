@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
 
+from helpers.analysis.head_counts import DIRECTIONS
 from helpers.analysis.heads import head_label, parse_head
 from helpers.analysis.surface import entropy, relative_position, token_types
 from helpers.attention.example import Example
 from helpers.attention.roles import Roles, roles
+from helpers.attention.source import tokens_of
 from helpers.attention.store import Store
-from helpers.plots_examples import HeadPanel, PatternPanel
+from helpers.plots_examples import HeadPanel, PatternPanel, Place
+from helpers.viewer import Viewer, view
+from helpers.viewer_questions import COREFERENCE
 
 RELATIONS = ("dobj", "det", "pobj", "poss", "auxpass")  # of the paper's Figure 5
 LONGEST = 16  # words of a sentence that is easy to read as two columns
@@ -73,6 +78,27 @@ def coreference_panels(store: Store, head: tuple[int, int], accuracy: float) -> 
     return _most_certain(found, 2)
 
 
+def places(panels: Sequence[PatternPanel | HeadPanel]) -> pd.DataFrame:
+    """Return where each panel of a figure is from: title, example, layer, head (from 1) ..."""
+    return pd.DataFrame([{"title": panel.title} | asdict(panel.place) for panel in panels])
+
+
+def viewers(store: Store, table: pd.DataFrame) -> list[Viewer]:
+    """Return a viewer of each row of :func:`places`."""
+    return [
+        view(
+            store,
+            int(row.example),
+            layer=int(row.layer),
+            head=int(row.head),
+            relation=row.relation,
+            direction=row.direction or DIRECTIONS[0],
+            title=row.title,
+        )
+        for row in table.fillna("").itertuples()
+    ]
+
+
 def _short_examples(store: Store) -> Iterator[Example]:
     lengths = [len(record["words"]) for record in store.records()]
     short = [i for i, length in enumerate(lengths) if SHORTEST <= length <= LONGEST]
@@ -87,19 +113,13 @@ def _pattern_panel(
 
     def strength(example: Example) -> float:
         maps = example.attention[[[layer]], [[number]]].astype(np.float32)
-        return float(score(maps, roles(_tokens(store, example), store.special_tokens))[0, 0])
+        return float(score(maps, roles(tokens_of(store, example), store.special_tokens))[0, 0])
 
     best = max(examples, key=strength)
     weights = best.attention[layer, number].astype(np.float32)
-    return PatternPanel(f"{head_label(layer, number)} · {name}", _tokens(store, best), weights)
-
-
-def _tokens(store: Store, example: Example) -> list[str]:
-    """Return an example's words with the special tokens around them."""
-    words = example.record["words"]
-    before, after = example.offset, len(example) - example.offset - len(words)
-    special = store.special_tokens
-    return [special.get("cls") or ""] * before + words + [special.get("sep") or ""] * after
+    place = Place(best.index, layer + 1, number + 1)
+    title = f"{head_label(layer, number)} · {name}"
+    return PatternPanel(title, tokens_of(store, best), weights, place)
 
 
 def _relation_panel(
@@ -122,6 +142,7 @@ def _relation_panel(
             weights,
             [_pair(word, gold, reverse)],
             [_pair(word, int(picked[word]), reverse)],
+            Place(example.index, layer + 1, number + 1, relation, direction),
         )
 
 
@@ -153,6 +174,7 @@ def _mention_panels(example: Example, head: tuple[int, int], title: str) -> Iter
             weights[first:last, first:last],
             [(attending - first, place) for place in seen],
             [(attending - first, choice - first)],
+            Place(example.index, head[0] + 1, head[1] + 1, COREFERENCE),
         )
 
 

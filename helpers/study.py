@@ -12,7 +12,7 @@ import platform
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -35,8 +35,9 @@ from helpers.attention.prepare import Record
 from helpers.attention.store import Store
 from helpers.attention.stream import Stream
 from helpers.cached import cached_table, cached_tables
+from helpers.data import embeddings
 from helpers.data.coreference import coreference_corpus
-from helpers.data.corpora import fetch, registry, resolve_treebank
+from helpers.data.corpora import resolve_coreference, resolve_treebank
 from helpers.data.embeddings import Embeddings, glove, read_glove
 from helpers.data.records import Corpus, Document, Segment, Sentence
 from helpers.data.silver import parse_words, silver_treebank
@@ -44,60 +45,15 @@ from helpers.data.wikipedia import segments
 from helpers.distribution import dask_client, extract_distributed, map_shards
 from helpers.errors import InputError
 from helpers.paths import figures_dir, project_root
+from helpers.settings import Settings
+from helpers.viewer import Viewer
+from helpers.viewer_questions import COREFERENCE
 
-SMALL = {"segments": 24, "sentences": 160, "gradient_segments": 4, "seeds": 1}
 PACKAGES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy", "gensim")
 
 
-@dataclass(frozen=True)
-class Study:
-    """The settings of a run, and through them its stores, tables and figures.
-
-    Attributes:
-        model: ``minilm``, a local folder, or a hub name (at ``revision``).
-        random_init: seed of the control with random weights; None for the trained model.
-        text: a Wikipedia dump or a text file; empty for the embedded sample.
-        treebank: a corpus name, a file, a folder or ``TRAIN,DEV``; empty for silver parses of
-            ``text``.
-        coref: a corpus name, a file or a folder; empty for the embedded sample.
-        vectors: a GloVe text file; empty for glove.6B.50d.
-        segments, sentences: how many examples to sample (0: all).
-        gradient_segments: how many segments section 3.2 back-propagates through.
-        max_tokens: the longest example, in tokens.
-        seeds: how many training runs of each probe.
-        stream: compute sections 3 and 6 straight from the model, storing no maps.
-        workers: local Dask processes to extract with (0: this process alone).
-        scheduler: address of a Dask cluster that shares the cache folder.
-        name: the folder name of the results; empty for the model's name.
-    """
-
-    model: str = models.DEFAULT
-    revision: str | None = None
-    random_init: int | None = None
-    text: str = ""
-    treebank: str = ""
-    coref: str = ""
-    vectors: str = ""
-    segments: int = 1000
-    sentences: int = 2000
-    gradient_segments: int = 128
-    max_tokens: int = 128
-    seeds: int = 3
-    seed: int = 0
-    device: str = "auto"
-    dtype: str = "float32"
-    stream: bool = False
-    workers: int = 0
-    scheduler: str = ""
-    name: str = ""
-
-    def __post_init__(self) -> None:
-        if os.environ.get("ATTENTION_PROFILE") == "small":
-            for setting, limit in SMALL.items():
-                object.__setattr__(self, setting, min(getattr(self, setting) or limit, limit))
-        for setting in ("segments", "sentences", "gradient_segments", "seeds", "workers"):
-            if getattr(self, setting) < 0:
-                raise InputError(f"--{setting.replace('_', '-')} cannot be negative")
+class Study(Settings):
+    """The settings of a run, and through them its stores, tables and figures."""
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -117,10 +73,8 @@ class Study:
 
     def coreference_corpus(self) -> Corpus[Document]:
         """The documents of section 4.3."""
-        if self.coref in registry():
-            files = fetch(self.coref)
-            return coreference_corpus(next(iter(files.values())).parent)
-        return coreference_corpus(_path(self.coref))
+        given = _path(self.coref)
+        return resolve_coreference(str(given)) if given else coreference_corpus()
 
     def segment_store(self) -> Store | Stream:
         """Token-level maps over the text (or their stream)."""
@@ -250,6 +204,18 @@ class Study:
             found["coreference"] = own.iloc[0]
         return found
 
+    def viewers(self) -> list[Viewer]:
+        """Return a viewer of each example of Figures 1 and 5 that a notebook has drawn."""
+        tables, found = self.tables(), []
+        for name in ("fig1_examples", "fig5_examples"):
+            rows = tables.get(name, pd.DataFrame({"relation": []}))
+            documents = rows["relation"] == COREFERENCE
+            if not documents.all():
+                found += showcase.viewers(self.treebank_store(), rows[~documents])
+            if documents.any():
+                found += showcase.viewers(self.coreference_store(), rows[documents])
+        return found
+
     @property
     def minimum_count(self) -> int:
         """How many words a relation needs to be in Table 1: 100, fewer in a small profile."""
@@ -293,6 +259,12 @@ class Study:
             "settings": asdict(self),
             "model": self.encoder.identity,
             "objective": self.encoder.objective,
+            "corpora": {
+                "text": self.segment_corpus().name,
+                "treebank": self.treebank_corpus().name,
+                "coreference": self.coreference_corpus().name,
+                "word vectors": Path(self.vectors).stem or embeddings.DEFAULT,
+            },
             "versions": {name: version(name) for name in PACKAGES}
             | {"python": platform.python_version()},
             "commit": _commit(),

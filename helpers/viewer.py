@@ -17,9 +17,9 @@ import pandas as pd
 from helpers import viewer_questions
 from helpers.analysis.head_counts import DIRECTIONS, Direction
 from helpers.analysis.heads import head_label
-from helpers.attention.source import Source
+from helpers.attention.source import Source, tokens_of
 from helpers.errors import InputError
-from helpers.viewer_page import document, embedded_page, frame, look, tokens_of
+from helpers.viewer_page import document, embedded_page, frame, look
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,7 +6,7 @@ import base64
 import html
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from helpers.analysis.head_counts import DIRECTIONS
 from helpers.analysis.heads import head_labels
 from helpers.attention.example import Example
 from helpers.attention.roles import roles
-from helpers.attention.source import Source
+from helpers.attention.source import Source, tokens_of
 from helpers.plots_style import INK, MUTED, RIGHT, SEQUENTIAL, TOKEN_STYLES, WRONG
 from helpers.viewer_questions import questions
 
@@ -27,18 +27,10 @@ LARGEST_THUMBNAIL = 32  # cells a side; a small map is about 40 pixels wide
 FULL = 65535  # the weight 1; the rounding error, 8e-6, is below that of float16 at most weights
 # Nothing is loaded from anywhere, and the browser enforces it.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+MARK_OF_A_CONTINUATION = "##"
+MARKS_OF_A_START = ("Ġ", "▁")
 
 Maps = Float[np.ndarray, "layer head query key"]
-
-
-def tokens_of(store: Source, example: Example) -> list[str]:
-    """Return the token or word at each position of an example's maps, special tokens included."""
-    record = example.record
-    if "words" not in record:
-        return list(record["tokens"])
-    after = len(example) - example.word_positions.stop
-    cls, sep = (store.special_tokens.get(role) or "" for role in ("cls", "sep"))
-    return [cls] * example.offset + list(record["words"]) + [sep] * after
 
 
 def page_facts(store: Source, example: Example) -> dict[str, Any]:
@@ -65,6 +57,7 @@ def page_facts(store: Source, example: Example) -> dict[str, Any]:
         "tokens": tokens,
         "kinds": kinds,
         "special": sorted(special),
+        "groups": None if "words" in record else words_of_tokens(tokens, special),
         "questions": [
             {
                 "relation": question.relation,
@@ -82,6 +75,27 @@ def page_facts(store: Source, example: Example) -> dict[str, Any]:
             if chain is not None
         ],
     }
+
+
+def words_of_tokens(tokens: Sequence[str], special: Container[int]) -> list[int] | None:
+    """Return the word that each token is in, counted from 0; None where each is its own.
+
+    WordPiece marks what continues a word (``##s``), byte-level BPE and SentencePiece what starts
+    one (``Ġthe``, ``▁the``): there a letter after an unmarked letter continues it.
+    """
+    starts = any(token[:1] in MARKS_OF_A_START for token in tokens)
+    groups: list[int] = []
+    for index, token in enumerate(tokens):
+        before = tokens[index - 1] if index else ""
+        if index in special or index - 1 in special or not index:
+            joined = False
+        elif starts:
+            marked = token[:1] in MARKS_OF_A_START
+            joined = not marked and token[:1].isalnum() and before[-1:].isalnum()
+        else:
+            joined = token.startswith(MARK_OF_A_CONTINUATION)
+        groups.append((groups[-1] if groups else -1) + (not joined))
+    return groups if groups and groups[-1] < len(tokens) - 1 else None
 
 
 def summaries(

@@ -14,10 +14,12 @@ from pathlib import Path
 import nbformat
 import numpy as np
 import pytest
+import torch
 from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, token_store, word_store
 
 from helpers import pipeline
 from helpers.analysis.head_counts import DIRECTIONS
+from helpers.attention.words import to_words
 from helpers.paths import project_root
 from helpers.report import write_report
 from helpers.viewer import view
@@ -116,6 +118,25 @@ def test_special_tokens_can_be_hidden(offline, tmp_path):
     shifted = {(query - 1, key - 1): weight for (query, key), weight in drawn(offline).items()}
     assert_drawn(shifted, store[0].attention[0, 0][own, own])
     expect(offline.locator("[data-left='0']")).to_have_count(0)
+
+
+def test_tokens_can_be_joined_to_words(offline, tmp_path):
+    tokens = ["[CLS]", "un", "##believ", "##able", "cats", ".", "[SEP]"]
+    store = token_store(2, 2, len(tokens), tokens)
+    offline.goto(view(store).save(tmp_path / "view.html").as_uri())
+    assert_drawn(drawn(offline), store[0].attention[0, 0])
+    offline.get_by_label("whole words").check()
+    maps = torch.from_numpy(store[0].attention.astype(np.float32))
+    words = to_words(maps, [0, 1, 1, 1, 2, 3, 4]).numpy()
+    assert_drawn(drawn(offline), words[0, 0])
+    expect(offline.locator("[data-left='1']")).to_contain_text("unbelievable")
+    offline.get_by_role("radio", name="Head 2-1:").click()
+    assert_drawn(drawn(offline), words[1, 0])
+    offline.get_by_label("special tokens").uncheck()
+    assert_drawn({(q - 1, k - 1): weight for (q, k), weight in drawn(offline).items()},
+                 words[1, 0, 1:-1, 1:-1])  # fmt: skip
+    offline.get_by_label("whole words").uncheck()
+    expect(offline.locator("[data-left='2']")).to_contain_text("##believ")
 
 
 def test_the_keyboard_reaches_everything(offline, tmp_path):

@@ -14,9 +14,10 @@ from helpers import viewer
 from helpers.analysis.coreference import judge
 from helpers.analysis.head_counts import DIRECTIONS, count_heads
 from helpers.attention.example import Example
+from helpers.attention.source import tokens_of
 from helpers.errors import InputError
 from helpers.viewer import to_bertviz, view
-from helpers.viewer_page import embedded_page, quantize, summaries, thumbnails, tokens_of
+from helpers.viewer_page import embedded_page, quantize, summaries, thumbnails, words_of_tokens
 from helpers.viewer_questions import COREFERENCE, Question, answer, questions
 from helpers.viewer_widget import ViewerWidget
 
@@ -263,3 +264,16 @@ def test_to_bertviz_gives_a_tensor_for_each_layer(monkeypatch):
     assert [tuple(layer.shape) for layer in maps] == [(1, 4, 7, 7)] * 3
     np.testing.assert_array_equal(maps[2][0, 1].numpy(), store[0].attention[2, 1])
     assert tokens == ["[CLS]", *OTHER["words"], "[SEP]"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "groups"),
+    [
+        (["[CLS]", "un", "##able", "cat", "[SEP]"], [0, 1, 1, 2, 3]),
+        (["<s>", "The", "Ġun", "able", ",", "Ġcat", "</s>"], [0, 1, 2, 2, 3, 4, 5]),
+        (["[CLS]", "▁un", "able", "▁cat", "[SEP]"], [0, 1, 1, 2, 3]),
+        (["[CLS]", "the", "cat", "[SEP]"], None),
+    ],
+)
+def test_the_marks_of_a_vocabulary_say_which_tokens_are_one_word(tokens, groups):
+    assert words_of_tokens(tokens, {0, len(tokens) - 1}) == groups

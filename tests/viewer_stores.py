@@ -88,7 +88,7 @@ def word_store(*records, layers=3, heads=4):
     )
 
 
-def token_store(layers, heads, n):
-    tokens = ["[CLS]", *(f"token{i}" for i in range(n - 2)), "[SEP]"]
+def token_store(layers, heads, n, tokens=None):
+    tokens = tokens or ["[CLS]", *(f"token{i}" for i in range(n - 2)), "[SEP]"]
     example = Example(0, random_maps(layers, heads, n), {"tokens": tokens, "title": "T"}, offset=0)
     return MemoryStore([example], "token")

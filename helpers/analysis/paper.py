@@ -1,4 +1,4 @@
-"""The paper's own numbers, all from one file: ``paper.csv`` says where each stands."""
+"""The papers' own numbers, all from one file: ``paper.csv`` says where each stands."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ def _numbers() -> pd.DataFrame:
 def paper_values() -> dict[str, float]:
     """Return the values stated in the text, by name."""
     rows = _numbers().query("table == 'text'")
+    return dict(zip(rows["row"], rows["value"].astype(float), strict=True))
+
+
+@cache
+def values_of(paper: str) -> dict[str, float]:
+    """Return the values that another paper states ("Kovaleva", "Michel", "Niven"), by name."""
+    rows = _numbers().query("table == @paper")
     return dict(zip(rows["row"], rows["value"].astype(float), strict=True))
 
 

@@ -134,6 +134,40 @@ function kernel(model, settings) {
   };
 }
 
+// ---- Whole words (section 4.1) ---------------------------------------------------------------
+
+/* A page of tokens as one of words; `groups` has the word of each token. */
+function wordPage(page) {
+  const { groups, tokens, special } = page;
+  const first = tokens.map((_, i) => i).filter((i) => i === 0 || groups[i] !== groups[i - 1]);
+  const words = first.map((start) => tokens
+    .filter((_, i) => groups[i] === groups[start])
+    .map((token) => (special.includes(start) ? token : token.replace(/^(##|Ġ|▁)/, "")))
+    .join(""));
+  return {
+    ...page,
+    level: "word",
+    tokens: words,
+    kinds: first.map((i) => page.kinds[i]),
+    special: special.map((i) => groups[i]),
+  };
+}
+
+/* Attention to a word is the sum over its tokens, attention from it their mean. */
+function wordMap(map, groups) {
+  const n = groups.length;
+  const words = groups[n - 1] + 1;
+  const sizes = new Array(words).fill(0);
+  groups.forEach((word) => { sizes[word] += 1; });
+  const out = new Float32Array(words * words);
+  for (let i = 0; i < n; i += 1) {
+    for (let j = 0; j < n; j += 1) {
+      out[groups[i] * words + groups[j]] += map[i * n + j] / sizes[groups[i]];
+    }
+  }
+  return out;
+}
+
 // ---- The head as a classifier (sections 4.2 and 4.3) -----------------------------------------
 
 /* What a head picks for a question; the rules are those of helpers/viewer_questions.py. */
@@ -164,6 +198,7 @@ class View {
     this.relation = settings.relation;
     this.reverse = settings.direction === this.look.directions[1];
     this.showSpecial = true;
+    this.byWord = false;
     this.showLabels = true;
     this.page = this.map = this.pinned = this.hovered = null;
     this.latest = 0; // a late answer to an earlier request is not shown
@@ -215,7 +250,9 @@ class View {
       const page = await this.source.page(index);
       const map = await this.source.map(page, this.head);
       return () => {
-        Object.assign(this, { page, map, pinned, relation, hovered: null });
+        Object.assign(this, { pinned, relation, hovered: null, raw: { page, map } });
+        this.setLevel();
+        if (pinned !== null && this.page !== page) this.pinned = page.groups[pinned];
         this.drawControls();
         this.drawGrid();
         this.drawHead();
@@ -227,13 +264,22 @@ class View {
     this.head = head;
     this.markHead();
     await this.attempt(async () => {
-      const map = await this.source.map(this.page, head);
+      const map = await this.source.map(this.raw.page, head);
       return () => {
-        this.map = map;
+        this.raw.map = map;
+        this.setLevel();
         this.drawControls();
         this.drawHead();
       };
     });
+  }
+
+  /* Shows what the source gave, or the same by whole words. */
+  setLevel() {
+    const { page, map } = this.raw;
+    const { groups } = page;
+    if (this.byWord && groups) Object.assign(this, { page: wordPage(page), map: wordMap(map, groups) });
+    else Object.assign(this, { page, map });
   }
 
   /* Runs what may fail or come late; only the latest request changes the view. */
@@ -302,6 +348,7 @@ class View {
         step(-1, "Previous example", "‹"), "example ", number,
         step(1, "Next example", "›")) : null,
       page.special.length ? this.checkbox("special tokens", "showSpecial") : null,
+      this.raw.page.groups ? this.checkbox("whole words", "byWord") : null,
       ...this.labelControls(),
     ].filter(Boolean));
     if (focused) {
@@ -314,6 +361,10 @@ class View {
   checkbox(label, setting) {
     const box = element("input", { type: "checkbox", onchange: () => {
       this[setting] = box.checked;
+      if (setting === "byWord") {
+        this.pinned = this.hovered = null;
+        this.setLevel();
+      }
       this.drawGrid();
       this.drawHead();
     } });

@@ -124,6 +124,16 @@ class Source(Records, ABC):
         return dict(self.spec.special_tokens)
 
 
+def tokens_of(source: Source, example: Example) -> list[str]:
+    """Return the token or word at each position of an example's maps, special tokens included."""
+    record = example.record
+    if "words" not in record:
+        return list(record["tokens"])
+    after = len(example) - example.word_positions.stop
+    cls, sep = (source.special_tokens.get(role) or "" for role in ("cls", "sep"))
+    return [cls] * example.offset + list(record["words"]) + [sep] * after
+
+
 def read_ahead(source: Source, numbers: Iterable[int] | None = None) -> Generator[list[Example]]:
     """Yield the examples of each shard, while the next shard is read (or computed) beside."""
     shards = source.by_shard(numbers)

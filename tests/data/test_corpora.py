@@ -17,6 +17,7 @@ from helpers.data.corpora import (
     corpora_table,
     fetch,
     registry,
+    resolve_coreference,
     resolve_treebank,
 )
 from helpers.errors import CorpusError, InputError
@@ -130,6 +131,27 @@ def test_a_download_of_other_content_is_refused(tiny, monkeypatch, tmp_path):
     with pytest.raises(InputError, match="not the pinned version"):
         fetch("tiny")
     assert not (tmp_path / "cache/corpora/tiny/x-ud-train.conllu").exists()
+
+
+def test_resolve_coreference_prefers_the_files_with_trees(monkeypatch, tmp_path):
+    folder = os.environ.get("CORPORA_DIR")
+    if not folder:
+        pytest.skip("CORPORA_DIR is not set")
+    corpus = resolve_coreference("ontogum")
+    assert corpus.name == "ontogum"
+    assert len(corpus.spec["files"]) == 83
+    assert all(name.endswith(".conllu") for name in corpus.spec["files"])
+    assert "heads" not in corpus.spec  # no parser decides what a mention's head is
+
+
+def test_resolve_coreference_takes_a_path_and_names_what_would_do(tiny, tmp_path):
+    path = tmp_path / "mine.txt"
+    path.write_text("[Ann]1 said [she]1 left .\n")
+    assert resolve_coreference(str(path)).name == "mine"
+    with pytest.raises(InputError, match="not for coreference"):
+        resolve_coreference("tiny")
+    with pytest.raises(InputError, match=r"no coreference corpus at nowhere"):
+        resolve_coreference("nowhere")
 
 
 def test_resolve_takes_a_file_two_files_and_a_folder(tiny, tmp_path):
