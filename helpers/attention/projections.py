@@ -1,0 +1,155 @@
+"""Where a model's heads meet: the projection that mixes their outputs, layer by layer.
+
+The input of that projection holds the outputs of the heads side by side, ``[head * width]``.
+Families differ in the names of their modules only; what is known of them is the tables below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from helpers.errors import ModelError
+
+OUTPUTS = ("dense", "out_lin", "o", "Wo", "c_proj", "out_proj", "o_proj")
+VALUES = ("value", "value_proj", "v_lin", "v", "v_proj")
+# Projections that give queries, keys and values at once, and the axis of the three in
+# [batch, token, ...] once their output is cut into [3, head, width] or [head, 3, width].
+FUSED = {"Wqkv": 2, "c_attn": 2, "in_proj": 3}
+HEAD_COUNTS = ("num_attention_heads", "n_heads", "num_heads")
+CROSS = ("cross", "encdec", "encoder_attn")
+
+
+@dataclass(frozen=True)
+class Site:
+    """The attention of one layer.
+
+    Attributes:
+        attention: the module with everything below in it.
+        output: the projection of the heads' outputs.
+        values: the projection that gives the value vectors (maybe queries and keys too).
+        values_name: the name of that module in its parent.
+        heads: number of heads.
+        inner: the module that computes with the maps (``attention`` itself in some families).
+    """
+
+    attention: nn.Module = field(repr=False)
+    output: nn.Module = field(repr=False)
+    values: nn.Module = field(repr=False)
+    values_name: str
+    heads: int
+    inner: nn.Module = field(repr=False)
+
+    @cached_property
+    def width(self) -> int:
+        """The width of one head's output."""
+        return input_width(self.output) // self.heads
+
+    def value_vectors(
+        self, projected: Float[Tensor, "batch token features"]
+    ) -> Float[Tensor, "batch token head width"]:
+        """Return the value vectors in the output of ``values``."""
+        axis = FUSED.get(self.values_name)
+        if axis is None:
+            return projected.unflatten(-1, (self.heads, self.width))
+        shape = [self.heads, self.width]
+        shape.insert(axis - 2, 3)
+        vectors = projected.unflatten(-1, shape).select(axis, 2)  # queries, keys, values
+        bias = getattr(self.inner, "v_bias", None)  # DeBERTa adds it afterwards
+        return vectors if bias is None else vectors + bias.view(self.heads, self.width)
+
+
+def sites(model: nn.Module, *, cross: bool = False) -> list[Site]:
+    """Return the attention of each layer, in the order of computation.
+
+    A model that uses one layer's weights for several layers (ALBERT) has the same site several
+    times.  ``cross`` asks for a decoder's attention to the encoder instead of to itself.
+
+    Raises:
+        ModelError: a layer whose projections cannot be told apart, or no attention at all.
+    """
+    found = [
+        _site(path, module, owner(model))
+        for path, module in _attentions(model)
+        if _is_cross(path, module) == cross
+    ]
+    if not found:
+        raise ModelError(
+            f"{type(model).__name__}: no {'cross-' if cross else ''}attention layer was found"
+        )
+    if len({site.heads for site in found}) > 1:
+        raise ModelError(f"{type(model).__name__}: its layers differ in their number of heads")
+    config = getattr(owner(model), "config", None)
+    if not hasattr(config, "num_hidden_groups"):  # no layers that share their weights
+        return found
+    layers = config.num_hidden_layers
+    if getattr(config, "inner_group_num", 1) > 1:
+        raise ModelError(f"{type(model).__name__}: groups of several layers cannot be masked")
+    return [found[layer * len(found) // layers] for layer in range(layers)]
+
+
+def owner(model: nn.Module) -> nn.Module:
+    """Return the innermost transformer that has all of a model's attention in it."""
+    wanted = {id(module) for _, module in _attentions(model)}
+    innermost = model
+    for module in model.modules():
+        if isinstance(module, PreTrainedModel) and wanted <= {
+            id(part) for part in module.modules()
+        }:
+            innermost = module
+    return innermost
+
+
+def input_width(projection: nn.Module) -> int:
+    """Return the number of inputs of a linear layer (of GPT-2's transposed kind too)."""
+    return projection.weight.shape[0 if isinstance(projection, Conv1D) else 1]
+
+
+def _attentions(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the outermost modules that are called attention, with their paths."""
+    inside: set[int] = set()
+    for path, module in model.named_modules():
+        if "Attention" in type(module).__name__ and id(module) not in inside:
+            inside.update(id(part) for part in module.modules())
+            yield path, module
+
+
+def _is_cross(path: str, module: nn.Module) -> bool:
+    name = f"{path.rpartition('.')[2]} {type(module).__name__}".lower()
+    return any(mark in name for mark in CROSS)
+
+
+def _site(path: str, attention: nn.Module, model: nn.Module) -> Site:
+    linear = {
+        name: part
+        for name, part in attention.named_modules()
+        if isinstance(part, nn.Linear | Conv1D)
+    }
+    outputs = [name for name in linear if name.rpartition(".")[2] in OUTPUTS]
+    values = [name for name in linear if name.rpartition(".")[2] in (*VALUES, *FUSED)]
+    if len(outputs) != 1 or len(values) != 1:
+        raise ModelError(
+            f"{type(attention).__name__} ({path}): expected one output and one value projection, "
+            f"found {outputs} and {values}; masks know BERT's relatives, GPT-2, T5 and Marian"
+        )
+    parent, _, values_name = values[0].rpartition(".")
+    inner = attention.get_submodule(parent)
+    output = linear[outputs[0]]
+    heads = _head_count(inner, model)
+    if not heads or input_width(output) % heads:
+        raise ModelError(f"{type(attention).__name__} ({path}): its heads cannot be counted")
+    return Site(attention, output, linear[values[0]], values_name, heads, inner)
+
+
+def _head_count(attention: nn.Module, model: nn.Module) -> int | None:
+    for holder in (attention, getattr(model, "config", None)):
+        for name in HEAD_COUNTS:
+            if isinstance(count := getattr(holder, name, None), int):
+                return count
+    return None

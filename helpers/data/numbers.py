@@ -1,0 +1,121 @@
+"""A translation task that makes itself: numbers in English words to digits.
+
+``three thousand two hundred and five`` becomes ``3 2 0 5``: the digits are words of their own, so
+that a translation can be nearly right.  To place the zeros, a model has to read the whole number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from helpers.errors import CorpusError, InputError
+
+ONES = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+    "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
+    "nineteen",
+)  # fmt: skip
+TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+WORDS = (*ONES, *TENS, "hundred", "thousand", "and")
+DIGITS = tuple("0123456789")
+LONGEST = 6  # digits
+LIMIT = 10**LONGEST
+
+
+class Translation(NamedTuple):
+    """A sentence and its translation."""
+
+    source: str
+    target: str
+
+
+def in_words(number: int) -> str:
+    """Return a number from 0 to 999,999 in English words, without hyphens.
+
+    Raises:
+        InputError: the number is not in that range.
+    """
+    if not 0 <= number < LIMIT:
+        raise InputError(f"{number} cannot be written in words; expected 0 to {LIMIT - 1}")
+    thousands, rest = divmod(number, 1000)
+    if not thousands:
+        return _below_thousand(rest)
+    joint = "" if not rest else " and " if rest < 100 else " "
+    return f"{_below_thousand(thousands)} thousand{joint}{_below_thousand(rest) if rest else ''}"
+
+
+def translation_of(number: int) -> Translation:
+    """Return a number in words, and its digits with spaces between them."""
+    return Translation(in_words(number), " ".join(str(number)))
+
+
+def number_pairs(
+    train: int, test: int, *, seed: int
+) -> tuple[tuple[Translation, ...], tuple[Translation, ...]]:
+    """Return training and test pairs of different numbers, drawn with a seed.
+
+    Lengths of one to six digits are equally likely, until the short ones are used up.
+
+    Raises:
+        InputError: there are not that many numbers.
+    """
+    if not 0 < train + test <= LIMIT // 2:
+        raise InputError(f"{train} + {test} numbers: expected 1 to {LIMIT // 2} of them")
+    generator = np.random.default_rng(seed)
+    found: dict[int, None] = {}
+    while len(found) < train + test:
+        digits = generator.integers(1, LONGEST + 1, size=train + test)
+        lowest = np.where(digits == 1, 0, 10 ** (digits - 1))
+        found.update(dict.fromkeys(generator.integers(lowest, 10**digits).tolist()))
+    chosen = generator.permutation(list(found)[: train + test]).tolist()
+    pairs = [translation_of(number) for number in chosen]
+    return tuple(pairs[test:]), tuple(pairs[:test])
+
+
+def read_translations(path: Path) -> tuple[Translation, ...]:
+    """Read a file with a sentence, a tab and its translation on each line.
+
+    Raises:
+        CorpusError: the file cannot be read, or a line is something else.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CorpusError(path, f"cannot be read ({error}); give a UTF-8 file") from error
+    pairs = []
+    for number, line in enumerate(lines, 1):
+        fields = [field.strip() for field in line.split("\t")]
+        if not line.strip():
+            continue
+        if len(fields) != 2 or not all(fields):
+            raise CorpusError(path, "expected a sentence, a tab and its translation", line=number)
+        pairs.append(Translation(*fields))
+    if not pairs:
+        raise CorpusError(path, "has no line with a sentence, a tab and its translation")
+    return tuple(pairs)
+
+
+def fingerprint(pairs: Sequence[Translation]) -> str:
+    """Return the SHA-256 of some pairs."""
+    return hashlib.sha256(json.dumps(list(pairs)).encode()).hexdigest()
+
+
+def _below_thousand(number: int) -> str:
+    hundreds, rest = divmod(number, 100)
+    parts = [f"{ONES[hundreds]} hundred"] if hundreds else []
+    if rest or not hundreds:
+        parts.append(_below_hundred(rest))
+    return " and ".join(parts)
+
+
+def _below_hundred(number: int) -> str:
+    if number < 20:
+        return ONES[number]
+    tens, ones = divmod(number, 10)
+    return TENS[tens - 2] + (f" {ONES[ones]}" if ones else "")
