@@ -36,6 +36,7 @@ from helpers.attention.store import Store
 from helpers.attention.stream import Stream
 from helpers.cached import cached_table, cached_tables
 from helpers.data import embeddings
+from helpers.data.arguments import argument_corpus
 from helpers.data.coreference import coreference_corpus
 from helpers.data.corpora import resolve_coreference, resolve_treebank
 from helpers.data.embeddings import Embeddings, glove, read_glove
@@ -168,6 +169,13 @@ class Study(Settings):
                 corpus()
         if self.vectors and not Path(self.vectors).is_file():
             raise InputError(f"--vectors {self.vectors}: no such file; give a GloVe text file")
+        for part in filter(None, self.task.split(",")):
+            if not _path(part.strip()).is_file():
+                raise InputError(f"--task {self.task}: no file {part}; give TRAIN.tsv,TEST.tsv")
+        if self.framenet and not _path(self.framenet).is_dir():
+            raise InputError(f"--framenet {self.framenet}: no such folder")
+        if self.arct:
+            argument_corpus(self.arct)
 
     def save_table(self, table: pd.DataFrame, name: str) -> pd.DataFrame:
         """Write a table to ``tables/`` and return it, so that a cell can end with it."""
