@@ -142,7 +142,7 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, Path]:
 
 def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:
     """Return section, claim, paper, and for each run ``<name>`` and ``<name> holds``."""
-    checks = {run.name: check_claims(run.tables) for run in runs}
+    checks = {run.name: check_claims(run.tables, later=False) for run in runs}
     first = next(iter(checks.values()))
     columns = {name: first[name] for name in ("section", "claim")} | {"paper": first["paper_value"]}
     for name, table in checks.items():

@@ -21,7 +21,9 @@ from helpers.data.corpora import corpora_table
 from helpers.errors import InputError, ModelError
 from helpers.paths import cache_root
 
-DEFAULT_RUN_BYTES = 4 << 30  # what a run of the embedded default puts on disk, rounded up
+DEFAULT_RUN_BYTES = 5 << 30  # what an extended run of the default puts on disk, rounded up
+TRAINED_KINDS = ("fine-tuned", "translators")
+TRAINED = "run.json"  # what is written last into such a folder
 
 
 class Finding(NamedTuple):
@@ -39,7 +41,7 @@ def check_stores(names: Sequence[str], *, repair: bool = False, model: str | Non
         The exit status: 0 if all are whole in the end, 1 if not.
     """
     damaged = 0
-    for folder in _folders(names):
+    for folder in _folders(names, mending.stores()):
         problems = mending.verify(folder)
         print(f"{folder.name}: {'whole' if not problems else 'damaged'}")
         print(*(f"  {problem}" for problem in problems), sep="\n", end="\n" if problems else "")
@@ -52,23 +54,25 @@ def check_stores(names: Sequence[str], *, repair: bool = False, model: str | Non
 
 
 def cache_table() -> pd.DataFrame:
-    """Return one row a store: its name, whether it is finished, its size in megabytes."""
+    """Return one row a store or trained model: its name, if it is finished, its megabytes."""
+    stores = [(folder, folder / MANIFEST) for folder in mending.stores()]
+    trained = [(folder, folder / TRAINED) for folder in _trained()]
     return pd.DataFrame(
         [
-            (folder.name, "yes" if (folder / MANIFEST).is_file() else "no", _megabytes(folder))
-            for folder in mending.stores()
+            (_name(folder), "yes" if written_last.is_file() else "no", _megabytes(folder))
+            for folder, written_last in stores + trained
         ],
         columns=["store", "finished", "megabytes"],
     )
 
 
 def remove_stores(names: Sequence[str]) -> None:
-    """Remove stores by name.
+    """Remove stores and trained models by name.
 
     Raises:
-        InputError: there is no store of that name (nothing is removed then).
+        InputError: there is none of that name (nothing is removed then).
     """
-    for folder in _folders(names) if names else []:
+    for folder in _folders(names, [*mending.stores(), *_trained()]) if names else []:
         shutil.rmtree(folder)
         folder.with_name(f"{folder.name}.lock").unlink(missing_ok=True)
 
@@ -95,14 +99,26 @@ def diagnosis() -> Iterator[Finding]:
     yield Finding("corpora", f"{len(here)} of {len(known)} open corpora here: {', '.join(here)}"
                   if here else "none of the open corpora; the default run needs none")  # fmt: skip
     free = shutil.disk_usage(_existing(cache_root())).free
-    scarce = "a default run needs up to 4 GB; set ATTENTION_CACHE to another disk"
+    scarce = "a run needs up to 5 GB; set ATTENTION_CACHE to another disk"
     yield Finding("disk", f"{free / 1e9:.0f} GB free", scarce if free < DEFAULT_RUN_BYTES else "")
     sizes = cache_table()
-    yield Finding("cache", f"{cache_root()}: {len(sizes)} stores, {sizes['megabytes'].sum():,} MB")
+    yield Finding(
+        "cache", f"{cache_root()}: {len(sizes)} stores and models, {sizes['megabytes'].sum():,} MB"
+    )
 
 
-def _folders(names: Sequence[str]) -> list[Path]:
-    known = {folder.name: folder for folder in mending.stores()}
+def _trained() -> list[Path]:
+    """Return the folders of models that notebooks 07 and 08 have trained."""
+    found = (folder for kind in TRAINED_KINDS for folder in (cache_root() / kind).glob("*"))
+    return sorted(folder for folder in found if folder.is_dir())
+
+
+def _name(folder: Path) -> str:
+    return folder.relative_to(cache_root()).as_posix()
+
+
+def _folders(names: Sequence[str], among: Sequence[Path]) -> list[Path]:
+    known = {_name(folder): folder for folder in among}
     unknown = [name for name in names if name not in known]
     if unknown:
         raise InputError(

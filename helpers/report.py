@@ -86,6 +86,34 @@ PARTS = (
         ("fig6_clusters",),
         ("head_positions", "layer_cohesion", "head_distances"),
     ),
+    Part(
+        "Patterns and fine-tuning (Kovaleva et al. 2019)",
+        "What maps look like, what fine-tuning changes, and what a head or layer is worth.",
+        ("fig7_patterns", "fig8_finetuning", "semantic_links", "fig9_disabling"),
+        ("fine_tuning", "patterns", "finetuning_similarity", "semantic_links", "disabling"),
+    ),
+    Part(
+        "Heads that matter (Michel et al. 2019)",
+        "Which heads a task can do without, one at a time and many at once.",
+        ("fig10_importance", "fig11_pruning", "importance_course"),
+        (
+            "ablation",
+            "one_head",
+            "importance",
+            "task_correlations",
+            "importance_course",
+            "syntax_importance",
+            "pruning",
+            "head_removal",
+            "translation_pruning",
+        ),
+    ),
+    Part(
+        "Argument cues (Niven and Kao 2019)",
+        "Whether arguments are understood, or words in them counted.",
+        ("fig12_cues",),
+        ("cues", "cue_rules", "partial_inputs", "partial_input_seeds"),
+    ),
 )
 
 

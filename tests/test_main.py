@@ -55,12 +55,18 @@ def test_run_takes_every_setting(ran, capsys, tmp_path):
     assert "figures and tables: " in output and str(tmp_path / "mine") in output
 
 
-def test_run_without_options_is_the_default_and_all_notebooks(ran):
+def test_run_without_options_is_the_default_and_the_papers_own_notebooks(ran):
     assert main(["run"]) == 0
     ((numbers, settings, name),) = ran
-    assert numbers == [path.name[:2] for path in pipeline.notebooks()]
+    assert numbers == ["00", "01", "02", "03", "04", "05", "06"]
     assert settings == dataclasses.asdict(Study())
     assert name == "minilm"
+
+
+def test_the_extended_run_has_the_notebooks_beyond_the_paper(ran):
+    assert main(["run", "--extended"]) == 0
+    assert main(["run", "--only", "9"]) == 0
+    assert [numbers for numbers, _, _ in ran] == [[f"{n:02}" for n in range(10)], ["09"]]
 
 
 def test_types_of_options():
@@ -104,7 +110,7 @@ def test_what_cannot_be_parsed_exits_with_2(arguments, capsys):
     assert "usage:" in error and "error:" in error
 
 
-@pytest.mark.parametrize("only", ["09", "1,99", "abc", ","])
+@pytest.mark.parametrize("only", ["10", "1,99", "abc", ","])
 def test_an_unknown_notebook(ran, capsys, only):
     error = fails(capsys, "run", "--only", only)
     assert f"--only {only}" in error
@@ -112,7 +118,9 @@ def test_an_unknown_notebook(ran, capsys, only):
     assert not ran
 
 
-@pytest.mark.parametrize("option", ["--text", "--treebank", "--coref", "--vectors"])
+@pytest.mark.parametrize(
+    "option", ["--text", "--treebank", "--coref", "--vectors", "--task", "--framenet", "--arct"]
+)
 def test_a_corpus_that_is_not_there(ran, capsys, option):
     error = fails(capsys, "run", option, "no/such/corpus.txt")
     assert "no/such/corpus.txt" in error
