@@ -17,7 +17,7 @@ from helpers.analysis import disabling, map_change
 from helpers.analysis.bootstrap import bootstrap_interval
 from helpers.analysis.disabling import disabling_table
 from helpers.analysis.map_change import mean_similarity
-from helpers.attention import ablation, classify, task_maps
+from helpers.attention import ablation, classify, resume, task_maps
 from helpers.attention import disabling as disabling_heads
 from helpers.attention.finetune import FineTuned
 from helpers.attention.jobs import StepDone, run_jobs
@@ -162,5 +162,5 @@ def _disabled(run: FineTuned) -> pd.DataFrame:
         "disabling",
         compute,
         depends_on=_folders({"": run}) | {"examples": len(some)},
-        code=(disabling, disabling_heads, ablation, classify),
+        code=(disabling, disabling_heads, resume, ablation, classify),
     )

@@ -5,13 +5,8 @@ import pytest
 import torch
 
 from helpers.attention.ablation import uniform_attention
-from helpers.attention.classify import batches, new_classifier, predict
-from helpers.attention.disabling import (
-    disabled_predictions,
-    layer_modules,
-    recorded,
-    replayed,
-)
+from helpers.attention.classify import new_classifier, predict
+from helpers.attention.disabling import disabled_predictions
 from helpers.data.tasks import Pair
 
 TEXTS = ("The cat sat on the mat.", "She doesn't know.", "Rainy winters in Paris!", "Yes.", "Dr.")
@@ -21,24 +16,6 @@ FAMILIES = ["bert", "roberta", "distilbert", "albert", "electra", "mpnet", "debe
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_replaying_the_lower_layers_changes_no_bit(tiny_encoder, family):
-    encoder = tiny_encoder(family)
-    classifier = new_classifier(encoder, 4, seed=0).requires_grad_(False)
-    modules = layer_modules(classifier.encoder)
-    assert len(modules) == (0 if family == "albert" else encoder.layers)
-    (batch, _, _), *_ = batches(encoder, PAIRS, max_tokens=40)
-    with recorded(modules) as outputs:
-        whole = classifier(**batch)
-    for layer in range(encoder.layers):
-        with uniform_attention(classifier.encoder, layer):
-            expected = classifier(**batch)
-            with replayed(modules[:layer], outputs):
-                assert torch.equal(classifier(**batch), expected)
-        assert not torch.equal(expected, whole)
-    assert torch.equal(classifier(**batch), whole)
-
-
-@pytest.mark.parametrize("family", ["bert", "albert"])
 def test_each_prediction_is_that_of_its_own_context(tiny_encoder, family):
     encoder = tiny_encoder(family)
     classifier = new_classifier(encoder, 4, seed=0).requires_grad_(False)
@@ -51,29 +28,4 @@ def test_each_prediction_is_that_of_its_own_context(tiny_encoder, family):
             with uniform_attention(classifier.encoder, layer, head):
                 expected = predict(classifier, encoder, PAIRS, max_tokens=40)
             assert np.array_equal(found[layer, place], expected)
-    assert len(np.unique(found)) > 1
-
-
-def test_lower_layers_are_not_computed_again(tiny_encoder):
-    encoder = tiny_encoder("bert")
-    classifier = new_classifier(encoder, 2, seed=0)
-    calls = {}
-    modules = layer_modules(classifier.encoder)
-    (batch, _, _), *_ = batches(encoder, PAIRS[:2], max_tokens=40)
-    with recorded(modules) as outputs:
-        classifier(**batch)
-    for number, module in enumerate(modules):
-        module.attention.register_forward_hook(
-            lambda *_, number=number: calls.update({number: calls.get(number, 0) + 1})
-        )
-    with replayed(modules[:2], outputs):
-        classifier(**batch)
-    assert calls == {2: 1}
-
-
-def test_an_error_inside_leaves_the_modules_as_they_were(tiny_encoder):
-    classifier = new_classifier(tiny_encoder("bert"), 2, seed=0)
-    modules = layer_modules(classifier.encoder)
-    with pytest.raises(RuntimeError), replayed(modules, dict.fromkeys(modules)):
-        raise RuntimeError
-    assert not any("forward" in vars(module) for module in modules)
+    assert family != "bert" or len(np.unique(found)) > 1
