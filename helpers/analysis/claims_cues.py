@@ -13,7 +13,6 @@ PAPER = "Niven & Kao"
 ENCODER, BAG, BILSTM = "encoder", "bag of vectors", "BiLSTM"
 WARRANTS, EVERYTHING = "warrants", "all"
 MOSTLY = 0.5  # of the accuracy above chance
-SOME = 5  # points; the paper's are 10.3
 AS_WRITTEN, ADVERSARIAL, BOTH = HALVES
 
 
@@ -82,9 +81,12 @@ def _parts() -> list[Claim]:
         Claim(
             f"{PAPER} 5",
             "The encoder follows the cues better than a bag of vectors",
-            f"points of median accuracy between the two with warrants alone; holds above {SOME}",
+            "points of median accuracy between the two with warrants alone; holds if the "
+            "encoder's interval is above the bag's median",
             lambda t: _choice(t, ENCODER, WARRANTS)["median"] - _choice(t, BAG, WARRANTS)["median"],
-            lambda gain, _: gain > SOME,
+            lambda _, t: (
+                _choice(t, ENCODER, WARRANTS)["ci_low"] > _choice(t, BAG, WARRANTS)["median"]
+            ),
             published(ENCODER, WARRANTS, "median") - published(BAG, WARRANTS, "median"),
         ),
     ]
