@@ -131,6 +131,7 @@ def test_tokens_can_be_joined_to_words(offline, tmp_path):
     assert_drawn(drawn(offline), words[0, 0])
     expect(offline.locator("[data-left='1']")).to_contain_text("unbelievable")
     offline.get_by_role("radio", name="Head 2-1:").click()
+    expect(offline.locator(".av-name")).to_contain_text("Head 2-1")
     assert_drawn(drawn(offline), words[1, 0])
     offline.get_by_label("special tokens").uncheck()
     assert_drawn({(q - 1, k - 1): weight for (q, k), weight in drawn(offline).items()},

@@ -151,7 +151,15 @@ def test_the_lock_of_a_dead_process_is_free(start, tmp_path):
     assert waiting.exitcode == 2
 
 
-def test_a_second_signal_does_what_it_did_before():
+@pytest.fixture
+def interruptible():
+    """Take SIGINT as a terminal's process does: a shell lets those in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_second_signal_does_what_it_did_before(interruptible):
     with extraction.stop_signals() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.is_set()
