@@ -146,6 +146,8 @@ def _run(options: argparse.Namespace) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     study.save_description()
+    if "claims" in study.tables():  # notebooks after 06 may have measured more of them
+        study.save_claims()
     results, facts = study.results, study.describe()
     report = write_report(facts, results, results / "tables", folder, study.viewers())
     print(f"figures and tables: {results}\nnotebooks: {folder}\nreport: {report}")

@@ -25,6 +25,7 @@ from matplotlib.figure import Figure
 from helpers import plots, showcase, table3
 from helpers.analysis import divergence, surface, sweep
 from helpers.analysis.agreement import attachment_agreement
+from helpers.analysis.claims import check_claims
 from helpers.analysis.clustering import distance_table
 from helpers.analysis.relations import paper_names, scheme_of
 from helpers.attention import gradients, models, roles
@@ -183,6 +184,10 @@ class Study(Settings):
         folder.mkdir(parents=True, exist_ok=True)
         table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")
         return table
+
+    def save_claims(self) -> pd.DataFrame:
+        """Check every claim that the tables so far can tell, and write ``claims.csv``."""
+        return self.save_table(check_claims(self.tables()), "claims")
 
     def save_figure(self, figure: Figure, name: str) -> Figure:
         """Write a figure as PNG and SVG and return it, so that a cell can end with it."""
