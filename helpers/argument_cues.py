@@ -18,7 +18,7 @@ from jaxtyping import Int
 from helpers.analysis import cues, partial_inputs, training, warrant_models
 from helpers.analysis.partial_inputs import MIRRORED, ORIGINAL, score_table, seed_table, with_paper
 from helpers.analysis.warrant_models import ENCODERS, epochs_of, prepare, train_chooser
-from helpers.attention import classify, models, warrants
+from helpers.attention import classify, warrants
 from helpers.attention.jobs import StepDone, run_jobs
 from helpers.attention.models import Encoder
 from helpers.attention.warrants import WarrantRecipe, choose_warrants
@@ -215,14 +215,7 @@ def _splits(study: Study, corpus: Arguments, *, mirrored: bool) -> Splits:
 
 def _control(study: Study, seed: int) -> Encoder:
     """Return the model with other random weights for each seed."""
-    own = seed if study.random_init is None else study.random_init + 1 + seed
-    return models.load(
-        study.model,
-        revision=study.revision,
-        device=study.device,
-        dtype=study.dtype,
-        random_init=own,
-    )
+    return study.load(seed if study.random_init is None else study.random_init + 1 + seed)
 
 
 def _place(run: _Run) -> tuple[int, bool, int]:

@@ -24,3 +24,11 @@ def figures_dir(slug: str) -> Path:
 def build_dir(slug: str) -> Path:
     """Return the folder of a model's executed notebooks; ``ATTENTION_BUILD`` moves its parent."""
     return Path(os.environ.get("ATTENTION_BUILD") or project_root() / "build") / slug
+
+
+def given_path(given: str) -> Path:
+    """Return a path of the user's; a relative one counts from where they are, then the project."""
+    path = Path(given).expanduser()
+    if path.exists() or path.is_absolute():
+        return path
+    return project_root() / path if (project_root() / path).exists() else path

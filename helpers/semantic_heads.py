@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,6 +16,7 @@ from helpers.cached import cached_table
 from helpers.data import framenet
 from helpers.data.framenet import FrameSentence, framenet_sentences
 from helpers.errors import InputError
+from helpers.paths import given_path
 from helpers.progress import progress
 from helpers.study import Study
 
@@ -34,7 +34,7 @@ def link_table(study: Study) -> pd.DataFrame:
     """
     depends = {"model": study.encoder.identity, "seed": study.seed}
     if study.framenet:
-        sentences = framenet_sentences(Path(study.framenet))
+        sentences = framenet_sentences(given_path(study.framenet))
         depends |= {"framenet": [(s.words, s.links) for s in sentences]}
         linked = _framenet_links(study.encoder, sentences)
     else:

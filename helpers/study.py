@@ -46,7 +46,7 @@ from helpers.data.silver import parse_words, silver_treebank
 from helpers.data.wikipedia import segments
 from helpers.distribution import dask_client, extract_distributed, map_shards
 from helpers.errors import InputError
-from helpers.paths import figures_dir, project_root
+from helpers.paths import figures_dir, given_path, project_root
 from helpers.settings import Settings
 from helpers.viewer import Viewer
 from helpers.viewer_questions import COREFERENCE
@@ -60,23 +60,34 @@ class Study(Settings):
     @cached_property
     def encoder(self) -> Encoder:
         """The model, loaded once."""
-        return self._load(self.random_init)
+        return self.load(self.random_init)
+
+    def load(self, random_init: int | None) -> Encoder:
+        """Load the study's model, or its control of that seed."""
+        return models.load(
+            self.model,
+            revision=self.revision,
+            device=self.device,
+            dtype=self.dtype,
+            random_init=random_init,
+        )
 
     def segment_corpus(self) -> Corpus[Segment]:
         """The text of sections 3 and 6."""
-        return segments(_path(self.text), count=self.segments or None, seed=self.seed)
+        return segments(self._text, count=self.segments or None, seed=self.seed)
 
     def treebank_corpus(self) -> Corpus[Sentence]:
         """The treebank of sections 4.2 and 5."""
         if self.treebank:
             limit = self.sentences or None
             return resolve_treebank(self.treebank, sentences=limit, seed=self.seed)
-        return silver_treebank(_path(self.text), count=self.sentences or 10**9, seed=self.seed)
+        return silver_treebank(self._text, count=self.sentences or 10**9, seed=self.seed)
 
     def coreference_corpus(self) -> Corpus[Document]:
         """The documents of section 4.3."""
-        given = _path(self.coref)
-        return resolve_coreference(str(given)) if given else coreference_corpus()
+        if not self.coref:
+            return coreference_corpus()
+        return resolve_coreference(str(given_path(self.coref)))
 
     def segment_store(self) -> Store | Stream:
         """Token-level maps over the text (or their stream)."""
@@ -92,7 +103,7 @@ class Study(Settings):
         """Word-level maps of the model with random weights, one store for each of the seeds."""
         corpus = _already_read(self.treebank_corpus(), self.treebank_store())
         for seed in range(self.seeds):
-            yield self._word_store(self._load(seed), corpus)
+            yield self._word_store(self.load(seed), corpus)
 
     def coreference_store(self) -> Store:
         """Word-level maps over the coreference documents."""
@@ -171,9 +182,9 @@ class Study(Settings):
         if self.vectors and not Path(self.vectors).is_file():
             raise InputError(f"--vectors {self.vectors}: no such file; give a GloVe text file")
         for part in filter(None, self.task.split(",")):
-            if not _path(part.strip()).is_file():
+            if not given_path(part.strip()).is_file():
                 raise InputError(f"--task {self.task}: no file {part}; give TRAIN.tsv,TEST.tsv")
-        if self.framenet and not _path(self.framenet).is_dir():
+        if self.framenet and not given_path(self.framenet).is_dir():
             raise InputError(f"--framenet {self.framenet}: no such folder")
         if self.arct:
             argument_corpus(self.arct)
@@ -289,14 +300,9 @@ class Study(Settings):
         text = json.dumps(self.describe(), indent=1, default=str)
         (self.results / "run.json").write_text(text + "\n", encoding="utf-8")
 
-    def _load(self, random_init: int | None) -> Encoder:
-        return models.load(
-            self.model,
-            revision=self.revision,
-            device=self.device,
-            dtype=self.dtype,
-            random_init=random_init,
-        )
+    @property
+    def _text(self) -> Path | None:
+        return given_path(self.text) if self.text else None
 
     def _word_store(self, encoder: Encoder, corpus: Corpus, *, hidden: bool = False) -> Store:
         return self._extract(encoder, corpus, level="word", hidden=hidden)
@@ -319,16 +325,6 @@ class Study(Settings):
     @property
     def _distributed(self) -> bool:
         return bool(self.workers or self.scheduler)
-
-
-def _path(given: str) -> Path | None:
-    """Return a path of the user's; a relative one counts from where they are, then the project."""
-    if not given:
-        return None
-    path = Path(given).expanduser()
-    if path.exists() or path.is_absolute():
-        return path
-    return project_root() / path if (project_root() / path).exists() else path
 
 
 def _already_read(corpus: Corpus[Sentence], store: Store) -> Corpus[Sentence]:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
-from helpers.attention import models
 from helpers.attention.finetune import FineTuned, Recipe, train_missing
 from helpers.attention.finetuned import run_of
 from helpers.attention.models import Encoder
 from helpers.data.tasks import Task, read_task, wikipedia_tasks
 from helpers.errors import InputError
-from helpers.paths import project_root
+from helpers.paths import given_path
 from helpers.study import Study
 
 # Chosen for 2,000 examples and two CPU cores; a text of a task is cut to these tokens.
@@ -34,7 +32,7 @@ def tasks(study: Study) -> dict[str, Task]:
     test = max(2, train // 4)
     if not study.task:
         return _wikipedia_tasks(study.text, max(2, train), test, study.seed)
-    paths = [_path(part.strip()) for part in study.task.split(",")]
+    paths = [given_path(part.strip()) for part in study.task.split(",")]
     if len(paths) != 2:
         raise InputError(f"--task {study.task}: expected TRAIN.tsv,TEST.tsv")
     task = read_task(*paths).sample(train=train, test=test, seed=study.seed)
@@ -59,14 +57,7 @@ def fine_tuned_controls(study: Study) -> dict[str, FineTuned]:
 
 def control_encoder(study: Study) -> Encoder:
     """Return the model with all weights but the embeddings drawn anew, with the study's seed."""
-    seed = study.seed if study.random_init is None else study.random_init + 1
-    return models.load(
-        study.model,
-        revision=study.revision,
-        device=study.device,
-        dtype=study.dtype,
-        random_init=seed,
-    )
+    return study.load(study.seed if study.random_init is None else study.random_init + 1)
 
 
 def recipe(study: Study, *, checkpoints: int = 0) -> Recipe:
@@ -86,11 +77,4 @@ def _by_task(runs: list[FineTuned]) -> dict[str, FineTuned]:
 
 @cache
 def _wikipedia_tasks(text: str, train: int, test: int, seed: int) -> dict[str, Task]:
-    return wikipedia_tasks(_path(text) if text else None, train=train, test=test, seed=seed)
-
-
-def _path(given: str) -> Path:
-    """Return a path of the user's; a relative one counts from where they are, then the project."""
-    path = Path(given).expanduser()
-    in_project = project_root() / path
-    return in_project if not path.exists() and in_project.exists() else path
+    return wikipedia_tasks(given_path(text) if text else None, train=train, test=test, seed=seed)

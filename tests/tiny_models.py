@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import string
+from collections import Counter
 from pathlib import Path
 
 import torch
@@ -34,17 +35,17 @@ ROBERTA_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
 
 def wordpiece(specials: list[str]) -> dict[str, int]:
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=140, special_tokens=specials, show_progress=False, initial_alphabet=LETTERS
-    )
-    tokenizer.train_from_iterator(TEXT, trainer)
-    pieces = _by_id(tokenizer)
-    letters = {piece for piece in pieces if len(piece) == 1}
-    pieces += sorted({f"##{letter}" for letter in letters} - set(pieces))
-    return {piece: index for index, piece in enumerate(pieces)}
+    words = [text for text, _ in _words(pre_tokenizers.BertPreTokenizer())]
+    long = [word for word in words if len(word) > 2]
+    letters = sorted({*LETTERS, *"".join(words)})
+    pieces = [
+        *specials,
+        *letters,
+        *(f"##{letter}" for letter in letters),
+        *_common([word[:size] for word in long for size in (2, 3)]),
+        *_common([f"##{word[1:][:size]}" for word in long for size in (2, 3)]),
+    ]
+    return {piece: index for index, piece in enumerate(dict.fromkeys(pieces))}
 
 
 def byte_level(specials: list[str]) -> dict[str, object]:
@@ -62,17 +63,13 @@ def byte_level(specials: list[str]) -> dict[str, object]:
 
 
 def unigram(specials: list[str], unk: str) -> list[tuple[str, float]]:
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=160,
-        special_tokens=specials,
-        unk_token=unk,
-        show_progress=False,
-        initial_alphabet=LETTERS,
-    )
-    tokenizer.train_from_iterator(TEXT, trainer)
-    return [tuple(entry) for entry in json.loads(tokenizer.to_str())["model"]["vocab"]]
+    words = [text for text, _ in _words(pre_tokenizers.Metaspace())]
+    letters = sorted({*LETTERS, *"".join(words)})
+    parts = [word[start : start + size] for word in words for size in (2, 3)
+             for start in range(len(word) - size + 1)]  # fmt: skip
+    scores = dict.fromkeys(specials, 0.0) | dict.fromkeys(letters, -8.0)
+    scores |= {part: -5.0 - rank / 64 for rank, part in enumerate(_common(parts)) if part != unk}
+    return list(scores.items())
 
 
 def bert(head: type = hf.BertForMaskedLM):
@@ -249,6 +246,12 @@ def spread(model: torch.nn.Module, *, factor: float = 12.0) -> torch.nn.Module:
     return model
 
 
-def _by_id(tokenizer: Tokenizer) -> list[str]:
-    vocabulary = tokenizer.get_vocab()
-    return sorted(vocabulary, key=vocabulary.__getitem__)
+def _words(splitter: pre_tokenizers.PreTokenizer) -> list[tuple[str, tuple[int, int]]]:
+    """Split the text as a tokenizer would; trainers draw ties by chance, so none is used here."""
+    normalize = normalizers.BertNormalizer(lowercase=True).normalize_str
+    return [word for line in TEXT for word in splitter.pre_tokenize_str(normalize(line))]
+
+
+def _common(parts: list[str], count: int = 24) -> list[str]:
+    counts = Counter(parts)
+    return sorted(counts, key=lambda part: (-counts[part], part))[:count]

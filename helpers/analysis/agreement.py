@@ -45,7 +45,9 @@ def attachment_agreement(
     Raises:
         InputError: the two do not have the same sentences, word for word.
     """
-    same = frozenset(relation_table().query("scheme == 'ud' and attachment == 'same'")["relation"])
+    known = relation_table()
+    alike = (known["scheme"] == "ud") & (known["attachment"] == "same")
+    same = frozenset(known["relation"][alike])
     words: list[_Word] = []
     for index, (tree, parse) in enumerate(_pairs(gold, silver)):
         if tree.words != parse.words:

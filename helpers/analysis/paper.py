@@ -13,17 +13,21 @@ def _numbers() -> pd.DataFrame:
     return pd.read_csv(Path(__file__).with_name("paper.csv"))
 
 
+def _rows(table: str) -> pd.DataFrame:
+    return _numbers()[_numbers()["table"] == table]
+
+
 @cache
 def paper_values() -> dict[str, float]:
     """Return the values stated in the text, by name."""
-    rows = _numbers().query("table == 'text'")
+    rows = _rows("text")
     return dict(zip(rows["row"], rows["value"].astype(float), strict=True))
 
 
 @cache
 def values_of(paper: str) -> dict[str, float]:
     """Return the values that another paper states ("Kovaleva", "Michel", "Niven"), by name."""
-    rows = _numbers().query("table == @paper")
+    rows = _rows(paper)
     return dict(zip(rows["row"], rows["value"].astype(float), strict=True))
 
 
@@ -51,11 +55,11 @@ def paper_table2() -> pd.DataFrame:
 @cache
 def paper_table3() -> dict[str, float]:
     """Return Table 3 (Penn Treebank, without punctuation) in percent, by probe: UAS or UUAS."""
-    rows = _numbers().query("table == 'Table 3'")
+    rows = _rows("Table 3")
     return dict(zip(rows["row"], rows["value"].astype(float), strict=True))
 
 
 def _table(name: str) -> pd.DataFrame:
-    rows = _numbers().query("table == @name")
+    rows = _rows(name)
     wide = rows.pivot(index="row", columns="column", values="value")
     return wide.loc[rows["row"].unique(), rows["column"].unique()].rename_axis(None, axis=1)

@@ -48,6 +48,7 @@ def paper_names(relations: Collection[str]) -> dict[str, str]:
     scheme = scheme_of(relations)
     if scheme == "stanford":
         return {name: name for name in relations}
-    rows = relation_table().query("scheme == @scheme and paper != ''")
+    table = relation_table()
+    rows = table[(table["scheme"] == scheme) & (table["paper"] != "")]
     known = dict(zip(rows["relation"], rows["paper"], strict=True)) | {ALL: ALL}
     return {name: known[name] for name in relations if name in known}

@@ -18,7 +18,7 @@ from jaxtyping import Int
 
 from helpers.errors import StoreError
 
-ROOM = "make room or set ATTENTION_CACHE to another disk, then run again: finished shards are kept"
+ROOM = "make room or set ATTENTION_CACHE to another disk, then run again: what was finished is kept"
 
 
 def write_whole(path: Path, data: bytes) -> None:

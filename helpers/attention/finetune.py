@@ -12,7 +12,6 @@ and renamed when whole: an interrupted run leaves nothing and starts anew.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,8 +32,6 @@ from helpers.attention.classify import (
     predict,
     task_inputs,
 )
-from helpers.attention.extract import only_one
-from helpers.attention.files import write_errors
 from helpers.attention.finetuned import (
     FACTS,
     FINAL,
@@ -49,6 +46,12 @@ from helpers.attention.finetuned import (
 )
 from helpers.attention.jobs import StepDone, run_jobs
 from helpers.attention.models import Encoder
+from helpers.attention.training_run import (
+    shuffled_batches,
+    steps_of,
+    warmup_and_decay,
+    write_once,
+)
 from helpers.data.tasks import Task
 from helpers.errors import ModelError
 
@@ -57,10 +60,8 @@ __all__ = [
 ]  # fmt: skip
 
 RECORDS = 10  # rows of the history
-WARMUP = 0.1  # of all steps
 WEIGHT_DECAY = 0.01  # of matrices
 LARGEST_NORM = 1.0  # of a step's gradient
-BUCKET = 16  # batches that are sorted by length together
 
 
 def fine_tune(
@@ -112,19 +113,7 @@ def train_missing(runs: Sequence[FineTuned]) -> list[FineTuned]:
 
 def _make(run: FineTuned, step_done: StepDone) -> None:
     """Train a run and write its folder, unless another process has."""
-    run.folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = run.folder.with_name(f"{run.folder.name}.tmp")
-    with only_one(run.folder):
-        if run.folder.is_dir():
-            return
-        shutil.rmtree(temporary, ignore_errors=True)  # of a run that was killed
-        temporary.mkdir()
-        try:
-            with write_errors(temporary):
-                _train(run, temporary, step_done)
-                temporary.rename(run.folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+    write_once(run.folder, lambda folder: _train(run, folder, step_done))
 
 
 def _train(run: FineTuned, folder: Path, step_done: StepDone) -> None:
@@ -134,7 +123,7 @@ def _train(run: FineTuned, folder: Path, step_done: StepDone) -> None:
     parameters = list(trained(classifier).values())
     optimizer = torch.optim.AdamW(_groups(parameters), lr=recipe.learning_rate)
     steps = _steps(run)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
+    schedule = warmup_and_decay(optimizer, steps)
     course = _Course(steps)
     kept = range(1, recipe.checkpoints)  # the last one is the end
     ends = {part: max(1, round(part * steps / recipe.checkpoints)) for part in kept}
@@ -188,31 +177,20 @@ class _Course:
 
 
 def _shuffled(run: FineTuned) -> Iterator[tuple[dict[str, Tensor], Tensor, np.ndarray]]:
-    """Yield the batches of all epochs, in random order, each of texts of similar length."""
+    """Yield the batches of all epochs."""
     recipe, pairs = run.recipe, run.task.train
     inputs = task_inputs(run.encoder, pairs, recipe.max_tokens)
-    lengths = np.array([len(item["input_ids"]) for item in inputs])
     labels = [pair.label for pair in pairs]
-    for epoch in range(recipe.epochs):
-        generator = np.random.default_rng([recipe.seed, epoch])
-        order = generator.permutation(len(pairs))
-        size = BUCKET * recipe.batch_size
-        buckets = np.split(order, range(size, len(order), size))
-        ordered = np.concatenate([b[np.argsort(lengths[b], kind="stable")] for b in buckets])
-        starts = range(0, len(ordered), recipe.batch_size)
-        for start in generator.permutation(starts):
-            chosen = ordered[start : start + recipe.batch_size].tolist()
-            yield padded_batch(run.encoder, inputs, labels, chosen)
+    lengths = [len(item["input_ids"]) for item in inputs]
+    for chosen in shuffled_batches(
+        lengths, epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
+    ):
+        yield padded_batch(run.encoder, inputs, labels, chosen)
 
 
 def _steps(run: FineTuned) -> int:
-    return run.recipe.epochs * -(-len(run.task.train) // run.recipe.batch_size)
-
-
-def _rate(step: int, steps: int) -> float:
-    """Return the learning rate of a step (from 0) as a share of the largest."""
-    rising = max(1, round(WARMUP * steps))
-    return min((step + 1) / rising, (steps - step) / max(1, steps - rising))
+    recipe = run.recipe
+    return steps_of(len(run.task.train), epochs=recipe.epochs, batch_size=recipe.batch_size)
 
 
 def _groups(parameters: Sequence[Tensor]) -> list[dict[str, Any]]:

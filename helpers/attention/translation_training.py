@@ -10,22 +10,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import MarianMTModel
 
-from helpers.attention.extract import only_one
-from helpers.attention.files import write_errors
 from helpers.attention.jobs import StepDone, run_jobs
 from helpers.attention.seq2seq import batch_of
+from helpers.attention.training_run import (
+    shuffled_batches,
+    steps_of,
+    warmup_and_decay,
+    write_once,
+)
 from helpers.attention.translators import Codec, Translator, WordCodec, new_marian
 from helpers.data.numbers import Translation, fingerprint
 from helpers.errors import StoreError
@@ -33,8 +35,6 @@ from helpers.paths import cache_root
 
 FORMAT = 1  # raise it whenever the same settings would give other weights
 WEIGHTS, FACTS = "final.safetensors", "run.json"
-WARMUP = 0.1  # of all steps
-BUCKET = 16  # batches that are sorted by length together
 
 
 @dataclass(frozen=True)
@@ -105,25 +105,17 @@ def _make(
     facts: dict[str, object],
 ) -> None:
     """Train a model and write its folder, unless another process has."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = folder.with_name(f"{folder.name}.tmp")
-    with only_one(folder):
-        if folder.is_dir():
-            return
-        shutil.rmtree(temporary, ignore_errors=True)  # of a run that was killed
-        temporary.mkdir()
-        try:
-            model = _new(words, recipe)
-            batches = recipe.epochs * -(-len(pairs) // recipe.batch_size)
-            job = [lambda step_done: _train(model, WordCodec(words), pairs, recipe, step_done)]
-            run_jobs(job, model.device, label="training", unit="step", total=batches)
-            with write_errors(temporary):
-                save_file(dict(model.named_parameters()), temporary / WEIGHTS)
-                text = json.dumps({k: v for k, v in facts.items() if k != "words"}, indent=1)
-                (temporary / FACTS).write_text(text + "\n", encoding="utf-8")
-                temporary.rename(folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+
+    def write(temporary: Path) -> None:
+        model = _new(words, recipe)
+        job = [lambda step_done: _train(model, WordCodec(words), pairs, recipe, step_done)]
+        total = _steps(pairs, recipe)
+        run_jobs(job, model.device, label="training", unit="step", total=total)
+        save_file(dict(model.named_parameters()), temporary / WEIGHTS)
+        text = json.dumps({k: v for k, v in facts.items() if k != "words"}, indent=1)
+        (temporary / FACTS).write_text(text + "\n", encoding="utf-8")
+
+    write_once(folder, write)
 
 
 def _train(
@@ -134,14 +126,14 @@ def _train(
     step_done: StepDone,
 ) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate)
-    steps = recipe.epochs * -(-len(pairs) // recipe.batch_size)
-    rising = max(1, round(WARMUP * steps))
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / rising, (steps - step) / max(1, steps - rising))
-    )
+    schedule = warmup_and_decay(optimizer, _steps(pairs, recipe))
     model.train()
-    for chosen in _shuffled(pairs, recipe):
-        loss = model(**batch_of(codec, chosen, model.config.pad_token_id)).loss
+    lengths = [len(pair.source.split()) for pair in pairs]
+    for chosen in shuffled_batches(
+        lengths, epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
+    ):
+        batch = batch_of(codec, [pairs[i] for i in chosen], model.config.pad_token_id)
+        loss = model(**batch).loss
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -150,16 +142,5 @@ def _train(
         step_done()
 
 
-def _shuffled(
-    pairs: Sequence[Translation], recipe: TranslationRecipe
-) -> Iterator[list[Translation]]:
-    """Yield the batches of all epochs, in random order, each of sentences of similar length."""
-    lengths = np.array([len(pair.source.split()) for pair in pairs])
-    for epoch in range(recipe.epochs):
-        generator = np.random.default_rng([recipe.seed, epoch])
-        order = generator.permutation(len(pairs))
-        size = BUCKET * recipe.batch_size
-        buckets = np.split(order, range(size, len(order), size))
-        ordered = np.concatenate([b[np.argsort(lengths[b], kind="stable")] for b in buckets])
-        for start in generator.permutation(range(0, len(ordered), recipe.batch_size)):
-            yield [pairs[index] for index in ordered[start : start + recipe.batch_size]]
+def _steps(pairs: Sequence[Translation], recipe: TranslationRecipe) -> int:
+    return steps_of(len(pairs), epochs=recipe.epochs, batch_size=recipe.batch_size)

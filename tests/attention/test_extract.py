@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from store_tools import EXAMPLES_PER_SHARD, MAX_TOKENS, content, extract_small, many_segments
+from store_tools import MAX_TOKENS, content, extract_small, many_segments
 
 from helpers.attention import extract as extraction
 from helpers.attention import files, forward
@@ -23,14 +23,7 @@ from helpers.errors import ModelError, StoreError
 COUNT = 22  # shards of 4, the last of 2
 
 
-@pytest.fixture(autouse=True)
-def small_shards(monkeypatch):
-    monkeypatch.setitem(extraction.EXAMPLES_PER_SHARD, "token", EXAMPLES_PER_SHARD)
-
-
-@pytest.fixture
-def encoder(tiny_encoder):
-    return tiny_encoder("bert")
+pytestmark = pytest.mark.usefixtures("small_shards")
 
 
 def spied(monkeypatch, name):

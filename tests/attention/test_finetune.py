@@ -163,13 +163,6 @@ def test_training_is_that_of_a_plain_loop(encoder, tmp_path):
         torch.testing.assert_close(trained[name], expected.detach(), atol=2e-5, rtol=1e-4)
 
 
-def test_the_learning_rate_rises_over_a_tenth_and_falls_to_nothing():
-    rates = [finetune._rate(step, 100) for step in range(100)]
-    assert rates[:3] == [0.1, 0.2, 0.3] and max(rates) == rates[9] == rates[10] == 1
-    assert rates[55] == 0.5 and rates[-1] == pytest.approx(1 / 90)
-    assert finetune._rate(0, 1) == 1
-
-
 def test_each_epoch_meets_each_example_once(encoder, tmp_path, monkeypatch):
     met = []
     real = finetune.padded_batch

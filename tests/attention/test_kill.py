@@ -27,11 +27,6 @@ def processes():
 
 
 @pytest.fixture
-def small_shards(monkeypatch):
-    monkeypatch.setitem(extraction.EXAMPLES_PER_SHARD, "token", 4)
-
-
-@pytest.fixture
 def quick_disk(tmp_path):
     """Yield a folder in memory where there is one: every shard is synced to its disk."""
     memory = Path("/dev/shm")

@@ -6,9 +6,8 @@ import json
 import shutil
 
 import pytest
-from store_tools import EXAMPLES_PER_SHARD, content, extract_small
+from store_tools import content, extract_small
 
-from helpers.attention import extract as extraction
 from helpers.attention import repair as repairing
 from helpers.attention.models import load
 from helpers.attention.repair import load_encoder, repair, stores, verify
@@ -17,14 +16,7 @@ from helpers.errors import StoreError
 COUNT = 22  # 6 shards
 
 
-@pytest.fixture(autouse=True)
-def small_shards(monkeypatch):
-    monkeypatch.setitem(extraction.EXAMPLES_PER_SHARD, "token", EXAMPLES_PER_SHARD)
-
-
-@pytest.fixture
-def encoder(tiny_encoder):
-    return tiny_encoder("bert")
+pytestmark = pytest.mark.usefixtures("small_shards")
 
 
 @pytest.fixture

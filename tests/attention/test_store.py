@@ -24,6 +24,9 @@ from helpers.errors import StoreError
 COUNT = 10  # shards of 4, 4 and 2
 
 
+pytestmark = pytest.mark.usefixtures("small_shards")
+
+
 @pytest.fixture(scope="module")
 def pristine(tiny_encoder, tmp_path_factory):
     sizes = dict(extraction.EXAMPLES_PER_SHARD)
@@ -35,11 +38,6 @@ def pristine(tiny_encoder, tmp_path_factory):
 @pytest.fixture
 def folder(pristine, tmp_path):
     return shutil.copytree(pristine, tmp_path / pristine.name)
-
-
-@pytest.fixture(autouse=True)
-def small_shards(monkeypatch):
-    monkeypatch.setitem(extraction.EXAMPLES_PER_SHARD, "token", 4)
 
 
 def edit(path, change):

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from store_tools import EXAMPLES_PER_SHARD, MAX_TOKENS, content, extract_small, many_segments
+from store_tools import MAX_TOKENS, content, extract_small, many_segments
 
 from helpers.attention import extract as extraction
 from helpers.attention.source import Source, read_ahead
@@ -17,14 +17,7 @@ from helpers.errors import StoreError
 COUNT = 22  # 6 shards
 
 
-@pytest.fixture(autouse=True)
-def small_shards(monkeypatch):
-    monkeypatch.setitem(extraction.EXAMPLES_PER_SHARD, "token", EXAMPLES_PER_SHARD)
-
-
-@pytest.fixture
-def encoder(tiny_encoder):
-    return tiny_encoder("bert")
+pytestmark = pytest.mark.usefixtures("small_shards")
 
 
 @pytest.fixture
