@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Int
+from safetensors import SafetensorError
 
 from helpers.errors import StoreError
 
@@ -27,16 +29,33 @@ def write_whole(path: Path, data: bytes) -> None:
     Raises:
         StoreError: the disk is full (what was finished before stays usable).
     """
+    with whole_file(path, len(data)) as temporary:
+        temporary.write_bytes(data)
+
+
+@contextmanager
+def whole_file(path: Path, needed: int) -> Iterator[Path]:
+    """Yield a path to write ``needed`` bytes to; the file takes its place once it is on the disk.
+
+    Raises:
+        StoreError: the disk is full (what was finished before stays usable).
+    """
     # Not the process number alone: workers on two machines may share one, and the folder.
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}.tmp")
     try:
-        with write_errors(path, len(data)), temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        with write_errors(path, needed):
+            yield temporary
+            share(temporary)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def share(path: Path) -> None:
+    """Let those read and write a file who may do so in its folder: safetensors lets its owner."""
+    path.chmod(path.parent.stat().st_mode & 0o666)
 
 
 @contextmanager
@@ -48,14 +67,23 @@ def write_errors(path: Path, needed: int | None = None) -> Iterator[None]:
     """
     try:
         yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
+    except (OSError, SafetensorError) as error:
+        number = _error_number(error)
+        if number not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
             raise
         needs = "" if needed is None else f"it needs {needed:,} bytes and "
         free = shutil.disk_usage(path.parent).free
         raise StoreError(
-            f"{path}: cannot be written ({error.strerror}); {needs}{free:,} are free; {ROOM}"
+            f"{path}: cannot be written ({os.strerror(number)}); {needs}{free:,} are free; {ROOM}"
         ) from error
+
+
+def _error_number(error: OSError | SafetensorError) -> int | None:
+    """Return the system's number of an error; safetensors has it in its message alone."""
+    if isinstance(error, OSError):
+        return error.errno
+    found = re.search(r"os error (\d+)", str(error))
+    return int(found[1]) if found else None
 
 
 def check_free(folder: Path, needed: int) -> None:
@@ -93,9 +121,10 @@ def repair_hint(folder: Path) -> str:
 
 
 def remove_temporary(folder: Path) -> None:
-    """Remove what a killed process left half-written."""
-    for leftover in folder.glob("*.tmp"):
-        leftover.unlink(missing_ok=True)
+    """Remove what a killed process left half-written (safetensors writes ``.tmp...`` first)."""
+    for pattern in ("*.tmp", ".tmp*"):
+        for leftover in folder.glob(pattern):
+            leftover.unlink(missing_ok=True)
 
 
 def sha256(path: Path) -> str:

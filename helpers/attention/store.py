@@ -24,10 +24,17 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
+from safetensors.numpy import save_file
 
 from helpers.attention.example import Example
-from helpers.attention.files import check_size, line_offsets, repair_hint, sha256, write_whole
+from helpers.attention.files import (
+    check_size,
+    line_offsets,
+    repair_hint,
+    sha256,
+    whole_file,
+    write_whole,
+)
 from helpers.attention.manifest import (
     EXAMPLES,
     MANIFEST,
@@ -142,14 +149,14 @@ def write_shard(folder: Path, number: int, tensors: Tensors, indices: range, key
     Raises:
         StoreError: the disk is full.
     """
-    data = save(
-        {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()},
-        metadata=_header(indices, key, _digest(tensors.items())),
-    )
+    dense = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    header = _header(indices, key, _digest(dense.items()))
     path = folder / shard_name(number)
-    write_whole(path, data)
-    digest = hashlib.sha256(data).hexdigest()
-    return Shard(path.name, indices.start, len(indices), len(data), digest)
+    # Straight from the tensors' memory: bytes in between would hold every map two times more.
+    with whole_file(path, sum(tensor.nbytes for tensor in dense.values())) as temporary:
+        save_file(dense, temporary, metadata=header)
+        size, digest = temporary.stat().st_size, sha256(temporary)
+    return Shard(path.name, indices.start, len(indices), size, digest)
 
 
 def finished_shard(folder: Path, number: int, indices: range, key: str) -> Shard | None:

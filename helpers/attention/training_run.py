@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from helpers.attention.extract import only_one
-from helpers.attention.files import write_errors
+from helpers.attention.files import share, write_errors
 
 WARMUP = 0.1  # of all steps
 BUCKET = 16  # batches that are sorted by length together
@@ -61,6 +61,8 @@ def write_once(folder: Path, write: Callable[[Path], None]) -> None:
         try:
             with write_errors(temporary):
                 write(temporary)
+                for file in temporary.iterdir():
+                    share(file)
                 temporary.rename(folder)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)

@@ -10,11 +10,13 @@ import shutil
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from store_tools import MAX_TOKENS, content, extract_small, many_segments
 
 from helpers.attention import extract as extraction
 from helpers.attention import files
+from helpers.attention import store as stores
 from helpers.attention.manifest import StoreKey, read_manifest
 from helpers.attention.repair import verify
 from helpers.attention.source import Records
@@ -359,6 +361,24 @@ def test_a_full_disk_is_named_with_its_bytes(tmp_path, monkeypatch):
     with pytest.raises(StoreError, match=r"it needs 5,000 bytes and 1,234 are free; make room"):
         files.write_whole(tmp_path / "file", b"x" * 5000)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_known_by_the_message_of_safetensors_too(folder, monkeypatch):
+    def full(*_args, **_kwargs):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(stores, "save_file", full)
+    with pytest.raises(
+        StoreError, match=r"No space left on device\); it needs 5 bytes and .* free"
+    ):
+        stores.write_shard(folder, 0, {"a": np.zeros(5, np.int8)}, range(4), "key")
+
+
+def test_a_shard_is_as_open_as_its_folder(folder):
+    for mode in (0o750, 0o775):
+        folder.chmod(mode)
+        stores.write_shard(folder, 0, {"a": np.zeros(5, np.int8)}, range(4), "key")
+        assert (folder / "shard-00000.safetensors").stat().st_mode & 0o777 == mode & 0o666
 
 
 def test_other_errors_of_the_system_are_not_taken_for_a_full_disk(tmp_path):
