@@ -368,9 +368,7 @@ def test_a_full_disk_is_known_by_the_message_of_safetensors_too(folder, monkeypa
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr(stores, "save_file", full)
-    with pytest.raises(
-        StoreError, match=r"No space left on device\); it needs 5 bytes and .* free"
-    ):
+    with pytest.raises(StoreError, match=r"No space left on device\); it needs 5 bytes"):
         stores.write_shard(folder, 0, {"a": np.zeros(5, np.int8)}, range(4), "key")
 
 
