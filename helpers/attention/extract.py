@@ -18,7 +18,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from helpers.attention.files import check_free, remove_temporary, write_errors
-from helpers.attention.forward import STORED, Work, shards_tensors
+from helpers.attention.forward import STORED, Tensors, Work, shards_tensors
 from helpers.attention.manifest import (
     EXAMPLES,
     KEY,
@@ -32,6 +32,7 @@ from helpers.attention.manifest import (
     write_key,
     write_manifest,
 )
+from helpers.attention.memory import trim
 from helpers.attention.models import Encoder
 from helpers.attention.prepare import write_examples
 from helpers.attention.source import Records
@@ -140,7 +141,7 @@ def fill_here(encoder: Encoder, records: Records) -> list[Shard]:
     Raises:
         Interrupted: on Ctrl-C or SIGTERM, once the shard in work is finished.
     """
-    folder, spec = records.folder, records.spec
+    spec = records.spec
     shards = _finished(records)
     done = {shard.file for shard in shards}
     missing = [n for n in range(records.n_shards) if shard_name(n) not in done]
@@ -149,10 +150,10 @@ def fill_here(encoder: Encoder, records: Records) -> list[Shard]:
     written: Future[Shard] | None = None
     with stop_signals() as stop, ThreadPoolExecutor(1) as writer, closing(maps):
         bar = progress(zip(missing, maps, strict=True), label, unit="shard", total=len(missing))
-        for number, (indices, tensors) in bar:
+        for number, (_, tensors) in bar:
             if written is not None:
                 shards.append(written.result())  # at most one shard waits to be written
-            written = writer.submit(write_shard, folder, number, tensors, indices, spec.hash)
+            written = writer.submit(_write, records, number, tensors)
             if stop.is_set() and number != missing[-1]:
                 shards.append(written.result())
                 raise interrupted(len(shards), records)
@@ -258,6 +259,15 @@ def stop_signals() -> Iterator[threading.Event]:
         yield stop
     finally:
         restore()
+
+
+def _write(records: Records, number: int, tensors: Tensors) -> Shard:
+    """Write a shard and let go of its tensors, which the loop and its bar still hold."""
+    indices = records.shard_examples(number)
+    shard = write_shard(records.folder, number, tensors, indices, records.spec.hash)
+    tensors.clear()
+    trim()
+    return shard
 
 
 def _finished(records: Records) -> list[Shard]:
