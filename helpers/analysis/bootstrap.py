@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Num
 
-WEIGHTS_AT_ONCE = 4 << 20
+WEIGHTS_AT_ONCE = 1 << 19  # 8 MiB, as integers and as floats
 
 
 def bootstrap_interval(

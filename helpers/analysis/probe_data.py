@@ -11,7 +11,7 @@ after them ([SEP]), and place ``i + 2`` is word ``i``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -38,11 +38,14 @@ PAIRS_PER_BATCH = 1 << 15  # bounds a batch of long sentences: 131 KB a feature
 
 @dataclass(frozen=True)
 class Parse:
-    """What a probe knows of a sentence besides its maps; ``heads`` are 1-based, 0 is ROOT."""
+    """What a probe knows of a sentence besides its maps.
+
+    ``heads`` are 1-based, 0 is ROOT.  ``rows`` are the words' places in a `VectorTable`.
+    """
 
     heads: Int[np.ndarray, " word"]
     punctuation: Bool[np.ndarray, " word"]
-    vectors: Float[np.ndarray, "word width"] | None
+    rows: Int[np.ndarray, " word"] | None = None
 
     def __len__(self) -> int:
         """Return the number of words."""
@@ -82,11 +85,51 @@ class Scales(NamedTuple):
     root: Float[Tensor, "feature place"]
 
 
+class VectorTable:
+    """The static vectors of the words met so far, one row for each different word."""
+
+    def __init__(self, look_up: WordVectors) -> None:
+        self._look_up = look_up
+        self._rows: dict[str, int] = {}
+        self._found: list[Float[np.ndarray, "word width"]] = []
+
+    def rows(self, words: Sequence[str]) -> Int[np.ndarray, " word"]:
+        """Return the words' rows, looking up those that are new.
+
+        Raises:
+            InputError: the lookup gives no vector, or not of one width, for each word.
+        """
+        new = [word for word in dict.fromkeys(words) if word not in self._rows]
+        if new:
+            found = np.asarray(self._look_up(new), np.float32)
+            width = self._found[0].shape[1] if self._found else found.shape[-1]
+            if found.shape != (len(new), width):
+                raise InputError(f"word vectors of shape {found.shape} for {len(new)} words")
+            self._found.append(found)
+            self._rows |= {word: row for row, word in enumerate(new, len(self._rows))}
+        return np.array([self._rows[word] for word in words])
+
+    @property
+    def vectors(self) -> Float[Tensor, "row width"]:
+        """All rows together."""
+        if len(self._found) > 1:
+            self._found = [np.concatenate(self._found)]
+        return torch.from_numpy(self._found[0])
+
+
 class ProbeData:
     """The sentences of both splits, read once and then batched as often as needed."""
 
-    def __init__(self, *, layers: int, heads: int, memory_budget: int = 1 << 30) -> None:
+    def __init__(
+        self,
+        *,
+        layers: int,
+        heads: int,
+        vectors: WordVectors | None = None,
+        memory_budget: int = 1 << 30,
+    ) -> None:
         self.layers, self.heads = layers, heads
+        self._words = VectorTable(vectors) if vectors is not None else None
         self.parses: list[Parse] = []
         self.splits: dict[Split, list[int]] = {"train": [], "dev": []}
         self._maps = MapBuffer(memory_budget)
@@ -99,10 +142,9 @@ class ProbeData:
     @property
     def vector_width(self) -> int:
         """The width of the word vectors; an error where the data was prepared without any."""
-        vectors = self.parses[0].vectors
-        if vectors is None:
+        if self._words is None:
             raise InputError("this probe needs word vectors; give `vectors` to `prepare`")
-        return vectors.shape[1]
+        return self._words.vectors.shape[1]
 
     @cached_property
     def scales(self) -> Scales:
@@ -123,10 +165,16 @@ class ProbeData:
         variances = squares / max(pairs, 1), root / words
         return Scales(*(v.sqrt().clamp(min=SMALLEST_SCALE).float() for v in variances))
 
-    def add(self, example: Example, vectors: Float[np.ndarray, "word width"] | None) -> None:
+    def add(self, example: Example) -> None:
         """Take in one example."""
-        self.splits[read_split(example)].append(len(self.parses))
-        self.parses.append(read_parse(example, vectors))
+        split, parse = read_split(example), read_parse(example)
+        if self._words is not None:
+            try:
+                parse = replace(parse, rows=self._words.rows(example.record["words"]))
+            except InputError as error:
+                raise InputError(f"example {example.index}: {error}") from error
+        self.splits[split].append(len(self.parses))
+        self.parses.append(parse)
         self._maps.append(attention_block(example))
 
     def batch(self, indices: Sequence[int], *, maps: bool = True) -> Batch:
@@ -135,16 +183,15 @@ class ProbeData:
         count, width = len(parses), max(len(parse) for parse in parses)
         heads = torch.full((count, width), -1, dtype=torch.long)
         padded = torch.zeros(count, width, self.features, width + PLACES) if maps else None
-        vectors = None
-        if parses[0].vectors is not None:
-            vectors = torch.zeros(count, width, parses[0].vectors.shape[1])
+        table = self._words.vectors if self._words is not None else None
+        vectors = torch.zeros(count, width, table.shape[1]) if table is not None else None
         for row, (index, parse) in enumerate(zip(indices, parses, strict=True)):
             n = len(parse)
             heads[row, :n] = torch.from_numpy(parse.heads)
             if padded is not None:
                 padded[row, :n, :, : n + PLACES] = torch.from_numpy(self._maps[index])
             if vectors is not None:
-                vectors[row, :n] = torch.from_numpy(parse.vectors)
+                vectors[row, :n] = table[torch.from_numpy(parse.rows)]
         lengths = torch.tensor([len(parse) for parse in parses])
         return Batch(list(indices), lengths, heads, padded, vectors)
 
@@ -170,10 +217,10 @@ def prepare(
 ) -> ProbeData:
     """Read word-level examples once into the layout of the probes.
 
-    ``vectors`` maps a sentence's words to their static vectors (GloVe in the paper); the probes
-    without words do without it.  The maps take ``4 * heads * n * (n + 2)`` bytes a sentence of
-    n words (0.35 MB at 72 heads and 34 words); what exceeds ``memory_budget`` bytes goes to a
-    temporary file.
+    ``vectors`` maps words to their static vectors (GloVe in the paper), and is asked once for
+    each different word; the probes without words do without it.  The maps take
+    ``4 * heads * n * (n + 2)`` bytes a sentence of n words (0.35 MB at 72 heads and 34 words);
+    what exceeds ``memory_budget`` bytes goes to a temporary file.
 
     Raises ``InputError`` for an example without a parse or a corpus without train or dev
     sentences, and ``MapError`` for maps whose rows are not distributions.
@@ -182,9 +229,10 @@ def prepare(
     for example in progress(examples, "maps for the probes", unit="sentence"):
         if data is None:
             layers, heads = example.attention.shape[:2]
-            data = ProbeData(layers=layers, heads=heads, memory_budget=memory_budget)
-        words = vectors(example.record["words"]) if vectors is not None else None
-        data.add(example, words)
+            data = ProbeData(
+                layers=layers, heads=heads, vectors=vectors, memory_budget=memory_budget
+            )
+        data.add(example)
     for split in ("train", "dev"):
         if data is None or not data.splits[split]:
             raise InputError(f"no {split} sentences: a probe needs a treebank with train and dev")
@@ -219,7 +267,7 @@ def read_split(example: Example) -> Split:
     return split
 
 
-def read_parse(example: Example, vectors: Float[np.ndarray, "word width"] | None = None) -> Parse:
+def read_parse(example: Example) -> Parse:
     """Return an example's parse; ``InputError`` where it has none, or one that does not fit."""
     record, index = example.record, example.index
     if "heads" not in record or "relations" not in record:
@@ -230,12 +278,8 @@ def read_parse(example: Example, vectors: Float[np.ndarray, "word width"] | None
         raise InputError(f"example {index}: expected {n} heads and relations, one a word")
     if n == 0 or heads.min() < 0 or heads.max() > n:
         raise InputError(f"example {index}: heads must lie between 0 and the {n} words")
-    if vectors is not None:
-        vectors = np.ascontiguousarray(vectors, np.float32)
-        if vectors.ndim != 2 or len(vectors) != n:
-            raise InputError(f"example {index}: word vectors of shape {vectors.shape}, {n} words")
     punctuation = np.array([relation == PUNCTUATION for relation in record["relations"]])
-    return Parse(heads, punctuation, vectors)
+    return Parse(heads, punctuation)
 
 
 def length_batches(

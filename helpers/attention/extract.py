@@ -32,7 +32,6 @@ from helpers.attention.manifest import (
     write_key,
     write_manifest,
 )
-from helpers.attention.memory import trim
 from helpers.attention.models import Encoder
 from helpers.attention.prepare import write_examples
 from helpers.attention.source import Records
@@ -266,7 +265,6 @@ def _write(records: Records, number: int, tensors: Tensors) -> Shard:
     indices = records.shard_examples(number)
     shard = write_shard(records.folder, number, tensors, indices, records.spec.hash)
     tensors.clear()
-    trim()
     return shard
 
 

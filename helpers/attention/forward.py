@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from helpers.attention.manifest import Level
+from helpers.attention.memory import trim
 from helpers.attention.models import Encoder
 from helpers.attention.prepare import Record
 from helpers.attention.store import tensor_name
@@ -67,8 +68,10 @@ def shards_tensors(
                 pending.append((indices, jobs))
                 while len(pending) > 1 and _unfinished(pending) >= 2 * threads:
                     yield _collected(pending)
+                    trim()
             while pending:
                 yield _collected(pending)
+                trim()
         finally:
             for _, jobs in pending:
                 for job in jobs:

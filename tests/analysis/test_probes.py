@@ -75,8 +75,8 @@ def example(index, n, rng, *, split="train", planted=None, relations=None):
 
 
 def vectors(words):
-    rng = np.random.default_rng([len(words), *map(len, words)])
-    return rng.standard_normal((len(words), WIDTH)).astype(np.float32)
+    drawn = [np.random.default_rng(list(word.encode())).standard_normal(WIDTH) for word in words]
+    return np.array(drawn, np.float32).reshape(-1, WIDTH)
 
 
 def corpus(count=60, *, planted=None, seed=0, vectors=vectors, **options):
@@ -513,6 +513,23 @@ def test_unparsed_nan_and_missing_split():
         prepare([one])
     with pytest.raises(InputError, match="no train sentences"):
         prepare([])
+
+
+def test_each_word_is_looked_up_once_and_stands_where_it_is_read():
+    asked = []
+
+    def watched(words):
+        asked.extend(words)
+        return vectors(words)
+
+    data = corpus(20, vectors=watched)
+    assert len(asked) == len(set(asked)) > 1
+    for batch in data.batches(data.splits["train"], size=4):
+        for row, (index, length) in enumerate(zip(batch.indices, batch.lengths, strict=True)):
+            words = [f"w{place}" for place in range(length)]
+            assert len(data.parses[index]) == length
+            np.testing.assert_array_equal(batch.vectors[row, :length], vectors(words))
+            assert not batch.vectors[row, length:].any()
 
 
 def test_word_vectors_missing_or_misshapen():
