@@ -22,6 +22,7 @@ import torch
 from helpers.attention.extract import extract, interrupted, stop_signals
 from helpers.attention.forward import compute_alone, shard_tensors
 from helpers.attention.manifest import Level, Shard
+from helpers.attention.memory import reuse
 from helpers.attention.models import Device, DType, Encoder, load
 from helpers.attention.source import Records, Source
 from helpers.attention.store import Store, finished_shard, write_shard
@@ -207,7 +208,7 @@ def _make_shard(encoder: _EncoderSpec, folder: Path, key: str, number: int) -> S
     shard = finished_shard(folder, number, indices, key)
     if shard is not None:
         return shard
-    compute_alone()  # the worker's threads compute a shard each
+    _begin()
     tensors = shard_tensors(
         stream.encoder,
         list(stream.records(indices)),
@@ -225,8 +226,14 @@ def _on_shard(
     number: int,
 ) -> Result:
     """Apply a function to one shard in a worker."""
-    compute_alone()
+    _begin()
     return function(_opened(folder, encoder), number)
+
+
+def _begin() -> None:
+    """Prepare a worker's thread: each computes a shard alone."""
+    compute_alone()
+    reuse()
 
 
 def _opened(folder: Path, encoder: _EncoderSpec | None) -> Source:

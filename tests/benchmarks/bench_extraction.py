@@ -102,7 +102,7 @@ def words_row(name: str, n_words: int, n_tokens: int, repeats: int) -> dict[str,
 
 def main() -> None:
     parser = options(__doc__, repeats=5)
-    parser.add_argument("--segments", type=int, default=128)
+    parser.add_argument("--segments", type=int, default=256)
     given = parser.parse_args()
     results: dict[str, list[dict[str, object]]] = {"extraction": [], "words": []}
     for name, share in (("minilm", 1), ("bert-base", 4)):
