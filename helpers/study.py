@@ -346,14 +346,20 @@ def _spread(store: Store | Stream, count: int) -> Sequence[Record]:
 
 
 def _commit() -> str | None:
-    """Return the git commit of the project, with a mark if files differ from it."""
+    """Return the git commit of the project, with a mark if the code that computes differs from it.
+
+    Figures, tables and executed notebooks are what a run writes: they do not count.
+    """
+    commit = _git("rev-parse", "--short=12", "HEAD")
+    changed = _git("status", "--porcelain", "--", "helpers", "requirements.txt")
+    return f"{commit}-dirty" if commit and changed else commit
+
+
+def _git(*arguments: str) -> str | None:
+    """Return what git prints in the project's folder; None without git or a repository."""
     try:
         done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-            cwd=project_root(),
-            capture_output=True,
-            text=True,
-            check=True,
+            ["git", *arguments], cwd=project_root(), capture_output=True, text=True, check=True
         )
     except (OSError, subprocess.CalledProcessError):
         return None

@@ -108,14 +108,14 @@ def agreement_across_heads(table: pd.DataFrame, *, folds: int = 5, seed: int = 0
 def trust_table() -> pd.DataFrame:
     """Return how far the pattern classes of `helpers.analysis.patterns` can be trusted.
 
-    Columns: measure, maps, percent, its 95% interval where there is one, and the paper's number
-    for its own network on its own labels.
+    Columns: measure, maps, percent, its 95% interval where there is one, and the paper's F1 of
+    its own network on its own labels.
     """
     labels, paper = read_labels(), values_of("Kovaleva")
     unseen = labels[labels["half"] == HELD_OUT]
     rows = []
     for row in agreement(unseen).itertuples():
-        published = paper[f"pattern classifier {row.measure.split()[-1]}"]
+        published = paper["pattern classifier F1"] if row.measure == "macro F1" else np.nan
         values = (row.classifier, row.ci_low, row.ci_high, published)
         rows.append((f"{row.measure}, held-out half", len(unseen), *values))
         rows.append((f"{row.measure} of the commonest label", len(unseen), row.majority))

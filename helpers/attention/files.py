@@ -46,7 +46,7 @@ def whole_file(path: Path, needed: int) -> Iterator[Path]:
         with write_errors(path, needed):
             yield temporary
             share(temporary)
-            with temporary.open("rb") as file:
+            with temporary.open("r+b") as file:
                 os.fsync(file.fileno())
         temporary.replace(path)
     finally:
