@@ -10,7 +10,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,8 @@ def whole_file(path: Path, needed: int) -> Iterator[Path]:
 
 def share(path: Path) -> None:
     """Let those read and write a file who may do so in its folder: safetensors lets its owner."""
-    path.chmod(path.parent.stat().st_mode & 0o666)
+    with suppress(PermissionError):  # some file systems have no such modes
+        path.chmod(path.parent.stat().st_mode & 0o666)
 
 
 @contextmanager

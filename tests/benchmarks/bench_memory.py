@@ -38,9 +38,17 @@ def words(count: int, folder: Path):
                    hidden=True, root=folder)  # fmt: skip
 
 
+def compiled() -> None:
+    """Compile the distances first: what that takes does not depend on the corpus."""
+    from helpers.analysis.divergence import DistanceKernel
+
+    DistanceKernel(compiled=True)(np.full((6, 12, 64, 64), 1 / 64, np.float32))
+
+
 def passed(count: int, folder: Path):
     from helpers.analysis.sweep import sweep
 
+    compiled()
     sweep(tokens(count, folder))
 
 
@@ -48,6 +56,7 @@ def streamed(count: int, folder: Path):
     from helpers.analysis.sweep import sweep
     from helpers.attention.stream import Stream
 
+    compiled()
     encoder = random_encoder("minilm", width=WIDTH)
     sweep(Stream.open(encoder, random_segments(count, longest=30), root=folder))
 
