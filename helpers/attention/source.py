@@ -22,6 +22,7 @@ from helpers.attention.manifest import (
     read_key,
     shard_examples,
 )
+from helpers.attention.memory import trim
 
 
 @dataclass(frozen=True)
@@ -143,5 +144,6 @@ def read_ahead(source: Source, numbers: Iterable[int] | None = None) -> Generato
             while (examples := upcoming.result()) is not None:
                 upcoming = reader.submit(next, shards, None)
                 yield examples
+                trim()
         finally:
             reader.submit(shards.close)
