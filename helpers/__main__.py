@@ -130,24 +130,26 @@ def _add_run(commands: argparse._SubParsersAction) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from helpers import pipeline
-    from helpers.report import write_report
+    from helpers.run import notebooks
+    from helpers.run.checks import check
+    from helpers.run.report import write_report
+    from helpers.studies.claims import later_claims
     from helpers.study import Study
 
-    paths = pipeline.notebooks(options.only, extended=options.extended)
+    paths = notebooks.notebooks(options.only, extended=options.extended)
     settings = {
         setting.name: getattr(options, setting.name) for setting in dataclasses.fields(Settings)
     }
     study = Study(**settings)
-    study.check()
+    check(study)
     try:
-        folder = pipeline.run(paths, settings, name=study.slug)
-    except pipeline.NotebookFailed as error:
+        folder = notebooks.run(paths, settings, name=study.slug)
+    except notebooks.NotebookFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     study.save_description()
     if "claims" in study.tables():  # notebooks after 06 may have measured more of them
-        study.save_claims()
+        study.save_claims(later_claims())
     results, facts = study.results, study.describe()
     report = write_report(facts, results, results / "tables", folder, study.viewers())
     print(f"figures and tables: {results}\nnotebooks: {folder}\nreport: {report}")
@@ -155,7 +157,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from helpers import compare
+    from helpers.run import compare
 
     runs = compare.open_runs(options.runs)
     claims, folder = compare.compare(runs)
@@ -177,13 +179,13 @@ def _corpora(_: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from helpers.housekeeping import check_stores
+    from helpers.run.housekeeping import check_stores
 
     return check_stores(options.stores, repair=options.repair, model=options.model)
 
 
 def _cache(options: argparse.Namespace) -> int:
-    from helpers.housekeeping import cache_table, remove_stores
+    from helpers.run.housekeeping import cache_table, remove_stores
 
     remove_stores(options.remove)
     print(cache_table().to_string(index=False))
@@ -191,7 +193,7 @@ def _cache(options: argparse.Namespace) -> int:
 
 
 def _doctor(_: argparse.Namespace) -> int:
-    from helpers.housekeeping import diagnosis
+    from helpers.run.housekeeping import diagnosis
 
     for name, finding, advice in diagnosis():
         print(f"{name:<12} {finding}" + (f"\n{'':<12} -> {advice}" if advice else ""))
@@ -199,9 +201,9 @@ def _doctor(_: argparse.Namespace) -> int:
 
 
 def _refresh(options: argparse.Namespace) -> int:
-    from helpers import pipeline
+    from helpers.run import notebooks
 
-    pipeline.refresh(pipeline.notebooks(options.only))
+    notebooks.refresh(notebooks.notebooks(options.only))
     return 0
 
 

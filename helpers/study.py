@@ -11,45 +11,45 @@ import os
 import platform
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from helpers import plots, showcase, table3
-from helpers.analysis import divergence, surface, sweep
-from helpers.analysis.agreement import attachment_agreement
-from helpers.analysis.claims import check_claims
+from helpers.analysis import averages, table3
+from helpers.analysis.claims import NOT_MEASURED, Claim, check_claims
+from helpers.analysis.claims_clark import clark_claims
 from helpers.analysis.clustering import distance_table
+from helpers.analysis.parser_agreement import attachment_agreement
 from helpers.analysis.relations import paper_names, scheme_of
-from helpers.attention import gradients, models, roles
-from helpers.attention.extract import extract
-from helpers.attention.manifest import Level
-from helpers.attention.models import Encoder
-from helpers.attention.prepare import Record
-from helpers.attention.store import Store
-from helpers.attention.stream import Stream
-from helpers.cached import cached_table, cached_tables
-from helpers.data import embeddings
-from helpers.data.arguments import argument_corpus
+from helpers.cache import cached_table, cached_tables
+from helpers.data import glove as embeddings
 from helpers.data.coreference import coreference_corpus
 from helpers.data.corpora import resolve_coreference, resolve_treebank
-from helpers.data.embeddings import Embeddings, glove, read_glove
+from helpers.data.glove import Embeddings, glove, read_glove
 from helpers.data.records import Corpus, Document, Segment, Sentence
-from helpers.data.silver import parse_words, silver_treebank
+from helpers.data.silver_treebank import parse_words, silver_treebank
 from helpers.data.wikipedia import segments
-from helpers.distribution import dask_client, extract_distributed, map_shards
 from helpers.errors import InputError
+from helpers.model import encoder as models
+from helpers.model import gradients
+from helpers.model.encoder import Encoder
 from helpers.paths import figures_dir, given_path, project_root
+from helpers.plots import heads as plots
 from helpers.settings import Settings
-from helpers.viewer import Viewer
-from helpers.viewer_questions import COREFERENCE
+from helpers.store.cluster import dask_client, extract_distributed, map_shards
+from helpers.store.extract import extract
+from helpers.store.format import Level
+from helpers.store.store import Store
+from helpers.store.stream import Stream
+from helpers.viewer import showcase
+from helpers.viewer.search import COREFERENCE
+from helpers.viewer.view import Viewer
 
 PACKAGES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy", "gensim")
 
@@ -115,16 +115,16 @@ class Study(Settings):
         return read_glove(Path(self.vectors)) if self.vectors else glove()
 
     @cached_property
-    def sums(self) -> sweep.Sums:
+    def sums(self) -> averages.Sums:
         """The sums of sections 3 and 6 over the text, computed in one pass and kept."""
         store = self.segment_store()
         flat = cached_table(
             "sections-3-and-6",
-            lambda: sweep.to_table(self._sweep(store)),
+            lambda: averages.to_table(self._sweep(store)),
             depends_on={"store": store.key},
-            code=(divergence, roles, surface, sweep),
+            code="analysis.averages.sweep",
         )
-        return sweep.from_table(flat)
+        return averages.from_table(flat)
 
     def distances(self) -> pd.DataFrame:
         """The square table of the distances between heads (section 6), in nats."""
@@ -137,10 +137,10 @@ class Study(Settings):
         return cached_table(
             "gradients",
             lambda: gradients.gradient_importance(
-                self.encoder, _spread(store, count), seed=self.seed
+                self.encoder, gradients.spread(store, count), seed=self.seed
             ),
             depends_on={"store": store.key, "segments": count, "seed": self.seed},
-            code=(gradients, roles),
+            code="model.gradients.gradient_importance",
         )
 
     def probe_tables(self) -> dict[str, pd.DataFrame]:
@@ -153,7 +153,7 @@ class Study(Settings):
                 store, self.random_treebank_stores(), self.embeddings.vectors, seeds=self.seeds
             ),
             depends_on={"store": store.key, "seeds": self.seeds, **vectors},
-            code=table3.CODE,
+            code="analysis.table3.table3",
         )
 
     @property
@@ -166,29 +166,6 @@ class Study(Settings):
         """The folder of this study's figures and tables."""
         return figures_dir(self.slug)
 
-    def check(self) -> None:
-        """Look at what the user named before any work starts.
-
-        Raises:
-            InputError: a path that does not exist, or a corpus that cannot be read.
-        """
-        for named, corpus in (
-            (self.text, self.segment_corpus),
-            (self.treebank, self.treebank_corpus),
-            (self.coref, self.coreference_corpus),
-        ):
-            if named:
-                corpus()
-        if self.vectors and not Path(self.vectors).is_file():
-            raise InputError(f"--vectors {self.vectors}: no such file; give a GloVe text file")
-        for part in filter(None, self.task.split(",")):
-            if not given_path(part.strip()).is_file():
-                raise InputError(f"--task {self.task}: no file {part}; give TRAIN.tsv,TEST.tsv")
-        if self.framenet and not given_path(self.framenet).is_dir():
-            raise InputError(f"--framenet {self.framenet}: no such folder")
-        if self.arct:
-            argument_corpus(self.arct)
-
     def save_table(self, table: pd.DataFrame, name: str) -> pd.DataFrame:
         """Write a table to ``tables/`` and return it, so that a cell can end with it."""
         folder = self.results / "tables"
@@ -196,9 +173,17 @@ class Study(Settings):
         table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")
         return table
 
-    def save_claims(self) -> pd.DataFrame:
-        """Check every claim that the tables so far can tell, and write ``claims.csv``."""
-        return self.save_table(check_claims(self.tables()), "claims")
+    def save_claims(self, later: Iterable[Claim] = ()) -> pd.DataFrame:
+        """Check every claim that the tables so far can tell, and write ``claims.csv``.
+
+        Those of ``later`` papers are in it if this run has measured them.
+        """
+        tables = self.tables()
+        others = check_claims(tables, later)
+        measured = others[others["holds"] != NOT_MEASURED]
+        return self.save_table(
+            pd.concat([check_claims(tables, clark_claims()), measured]), "claims"
+        )
 
     def save_figure(self, figure: Figure, name: str) -> Figure:
         """Write a figure as PNG and SVG and return it, so that a cell can end with it."""
@@ -316,11 +301,11 @@ class Study(Settings):
         with dask_client(scheduler=self.scheduler, workers=self.workers) as client:
             return extract_distributed(encoder, corpus, client, **how)
 
-    def _sweep(self, store: Store | Stream) -> sweep.Sums:
+    def _sweep(self, store: Store | Stream) -> averages.Sums:
         if not self._distributed:
-            return sweep.sweep(store)
+            return averages.sweep(store)
         with dask_client(scheduler=self.scheduler, workers=self.workers) as client:
-            return sweep.combine(map_shards(sweep.shard_sums, store, client))
+            return averages.combine(map_shards(averages.shard_sums, store, client))
 
     @property
     def _distributed(self) -> bool:
@@ -337,12 +322,6 @@ def _already_read(corpus: Corpus[Sentence], store: Store) -> Corpus[Sentence]:
             yield Sentence(words, heads, relations, record["split"], record["source"])
 
     return replace(corpus, read=read)
-
-
-def _spread(store: Store | Stream, count: int) -> Sequence[Record]:
-    """Return ``count`` records spread evenly over a store."""
-    positions = np.linspace(0, len(store) - 1, min(count or len(store), len(store)))
-    return [store.record(int(position)) for position in positions]
 
 
 def _commit() -> str | None:

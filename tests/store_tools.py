@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 from toy_corpora import PARAGRAPHS, corpus_of
 
-from helpers.attention import extract as extraction
-from helpers.attention.models import load
 from helpers.data.records import Corpus, Segment
 from helpers.errors import InputError
+from helpers.model.encoder import load
+from helpers.store import extract as extraction
 
 EXAMPLES_PER_SHARD = 4
 MAX_TOKENS = 60

@@ -3,6 +3,7 @@
 import ast
 import re
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import nbformat
@@ -12,7 +13,19 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "helpers"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-LAYERS = ("data", "attention", "analysis")
+FLOORS = (
+    {"__init__", "errors", "paths", "progress", "settings", "cache"},
+    {"data"},
+    {"model"},
+    {"store"},
+    {"analysis"},
+    {"plots"},
+    {"viewer"},
+    {"study"},
+    {"studies"},
+    {"run"},
+    {"__main__"},
+)
 
 
 def normal(name):
@@ -50,29 +63,46 @@ def imports(path):
             yield from (name.name for name in node.names)
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.stem)
-def test_imports_run_one_way(path):
-    """data <- attention <- analysis <- plots: nobody imports what comes after."""
-    parts = path.relative_to(PACKAGE).parts
-    found = set(imports(path))
-    base = {"errors", "paths", "progress"}
-    if parts[0] in LAYERS:
-        allowed = {*base, *LAYERS[: LAYERS.index(parts[0]) + 1]}
-    elif path.stem in base:
-        allowed = base
-    elif path.stem.startswith("plots"):
-        allowed = {*base, *LAYERS, *(other.stem for other in PACKAGE.glob("plots*.py"))}
-    else:
-        return
-    used = {name.split(".")[1] for name in found if name.startswith("helpers.")}
-    assert used <= allowed, f"{path} imports {sorted(used - allowed)}"
+def modules():
+    """The modules of the package by dotted name, `helpers` left out."""
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in paths}
+
+
+def imported(path):
+    """The modules of the package that one imports, at its top or inside a function."""
+    found = {name.removeprefix("helpers.") for name in imports(path)}
+    return found & modules().keys() - {".".join(path.relative_to(PACKAGE).with_suffix("").parts)}
+
+
+def floor(module):
+    return next(i for i, rooms in enumerate(FLOORS) if module.split(".")[0] in rooms)
+
+
+@pytest.mark.parametrize("name", modules())
+def test_imports_run_one_way(name):
+    """Nobody imports what stands on a floor above; see `helpers/README.md`."""
+    above = {other for other in imported(modules()[name]) if floor(other) > floor(name)}
+    assert not above
+
+
+def test_imports_have_no_circle():
+    graph = {name: imported(path) for name, path in modules().items()}
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+def test_guests_do_not_know_each_other():
+    rooms = {name: name.split(".")[1] for name in modules() if name.count(".") == 2}
+    for name, room in rooms.items():
+        others = {rooms[other] for other in imported(modules()[name]) if other in rooms}
+        assert others <= {room}, name
 
 
 @pytest.mark.parametrize("path", sorted((PACKAGE / "analysis").glob("*.py")), ids=lambda p: p.stem)
 def test_analysis_knows_no_model(path):
     found = set(imports(path))
     assert not any(name.split(".")[0] in ("transformers", "spacy") for name in found)
-    assert not any(name.startswith("helpers.attention.models") for name in found)
+    assert not any(name.startswith("helpers.model.encoder") for name in found)
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.stem)

@@ -12,14 +12,13 @@ import sys
 
 import pytest
 
-from helpers.attention import checkpoints, models
-from helpers.data import text
+from helpers.data import text_files
 from helpers.data.coreference import coreference_corpus
-from helpers.data.embeddings import read_glove
-from helpers.data.treebanks import treebank
-from helpers.data.wikidump import pages
-from helpers.data.wikipedia import articles
+from helpers.data.glove import read_glove
+from helpers.data.treebank import treebank
+from helpers.data.wikipedia import articles, pages
 from helpers.errors import CorpusError, InputError, ModelError
+from helpers.model import checkpoint, encoder
 
 TREE = "1\tx\t_\tX\t_\t_\t0\troot\t_\tEntity=(1)\n\n"
 # Of each format that has lines: a file name, a reader, and a part that may be repeated.
@@ -60,7 +59,7 @@ def soon():
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress])
 @pytest.mark.parametrize("reader", READERS)
 def test_a_bomb_is_refused_by_every_reader_of_lines(reader, pack, tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "FREE_EXPANSION", 1 << 16)
+    monkeypatch.setattr(text_files, "FREE_EXPANSION", 1 << 16)
     name, read, part = READERS[reader]
     path = tmp_path / name
     filler = part if reader == "GloVe" else "\n"  # elsewhere a blank line is nothing to refuse
@@ -84,7 +83,7 @@ def test_an_endless_line_is_refused_by_every_reader_of_lines(reader, tmp_path, m
 def test_a_limit_that_is_no_number_is_refused(value, monkeypatch):
     monkeypatch.setenv("ATTENTION_MAX_LINE", value)
     with pytest.raises(InputError, match="expected a whole number above 0"):
-        text.limit("ATTENTION_MAX_LINE")
+        text_files.limit("ATTENTION_MAX_LINE")
 
 
 @pytest.mark.parametrize(
@@ -125,11 +124,11 @@ def test_the_weights_of_the_default_are_verified_at_every_load(tiny_folder, tmp_
         (package / "model" / file.name).write_bytes(file.read_bytes())
     weights = package / "model" / "model.safetensors"
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.setattr(checkpoints, "DEFAULT_PACKAGE", package.name)
-    monkeypatch.setattr(checkpoints, "DEFAULT_SHA256", checkpoints._sha256(weights))
-    models.load(checkpoints.DEFAULT, device="cpu")
+    monkeypatch.setattr(checkpoint, "DEFAULT_PACKAGE", package.name)
+    monkeypatch.setattr(checkpoint, "DEFAULT_SHA256", checkpoint._sha256(weights))
+    encoder.load(checkpoint.DEFAULT, device="cpu")
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
     weights.write_bytes(data)
     with pytest.raises(ModelError, match=re.escape("SHA-256 of model.safetensors is")):
-        models.load(checkpoints.DEFAULT, device="cpu")
+        encoder.load(checkpoint.DEFAULT, device="cpu")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from helpers.attention.example import Example
+from helpers.store.store import Example
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 SENTENCE = {

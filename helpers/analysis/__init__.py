@@ -1,1 +1,1 @@
-"""One module for each section of the paper: arrays and plain records in, tables out."""
+"""Sections 3 to 6 of the paper: arrays and records in, tables out; knows no model."""

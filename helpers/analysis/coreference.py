@@ -10,19 +10,19 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, Shaped
 
-from helpers.analysis.antecedents import (
+from helpers.analysis.averages import checked_maps
+from helpers.analysis.coreference_rules import (
     MENTION_TYPES,
     SYSTEMS,
     DocumentMention,
     antecedents,
     document_mentions,
 )
-from helpers.analysis.bootstrap import bootstrap_interval
 from helpers.analysis.heads import head_label
 from helpers.analysis.paper import paper_table2
-from helpers.analysis.sweep import checked_maps
-from helpers.attention.example import Example
+from helpers.analysis.statistics import bootstrap_interval
 from helpers.errors import InputError, MapError
+from helpers.store.store import Example
 
 # Head words of all other mentions; of those before the mention; or all other words.
 Candidates = Literal["mentions", "earlier mentions", "words"]

@@ -1,259 +1,160 @@
-"""Training and scoring the attention-based probing classifiers (section 5, Table 3).
+"""The probing classifiers of section 5: each gives every candidate head of a word a score.
 
-The structural probe, the last row of Table 3, is in ``structural``.
+Scores are logits: ``p(i|j)`` is their softmax over the candidates ``i`` of the dependent ``j``.
+ROOT's score is a linear function of the attention between the dependent and the special tokens,
+with weights of its own for every head, direction and side.  (The released notebook of the paper
+reuses the words' weights there, times one scalar a side.)
+
+Heads differ a hundredfold in how much attention they give to words.  The parameters are
+therefore kept in units of each feature's deviation (``Scales``), which makes one learning rate
+suit every head and model; ``coefficients`` are the weights of the equations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
-
-import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from helpers.analysis.probe_data import Batch, ProbeData
-from helpers.analysis.probe_models import (
-    AttentionProbe,
-    AttentionWordsProbe,
-    DistancesWordsProbe,
-    Scores,
-)
-from helpers.analysis.probe_results import (
-    ATTN,
-    ATTN_GLOVE,
-    DISTANCES_GLOVE,
-    RIGHT_BRANCHING,
-    UAS,
-    UAS_WITHOUT_PUNCTUATION,
-    Counts,
-    ProbeResult,
-)
-from helpers.analysis.training import Schedule, one_thread, train, validation_slice
-from helpers.progress import progress
+from helpers.analysis.probe_data import PLACES, Batch, Scales
 
-ProbeKind = Literal["attn", "attn_glove", "distances_glove"]
+DISTANCE_FEATURES = 8
+HIDDEN = 256  # as in the paper's released notebook
 
-EVALUATION_BATCH = 64
+Scores = Float[Tensor, "sentence dependent candidate"]
 
 
-class _Kind(NamedTuple):
-    name: str
-    build: Callable[[ProbeData], nn.Module]
-    schedule: Schedule
-    reads_maps: bool = True
+class AttentionProbe(nn.Module):
+    """Attn: a linear combination of the heads (section 5, first equation).
 
-
-KINDS: dict[ProbeKind, _Kind] = {
-    "attn": _Kind(
-        ATTN, lambda data: AttentionProbe(data.scales), Schedule(epochs=8, learning_rate=0.02)
-    ),
-    "attn_glove": _Kind(
-        ATTN_GLOVE,
-        lambda data: AttentionWordsProbe(data.scales, data.vector_width),
-        Schedule(epochs=8, learning_rate=0.0015, batch_size=16),
-    ),
-    "distances_glove": _Kind(
-        DISTANCES_GLOVE,
-        lambda data: DistancesWordsProbe(data.vector_width),
-        Schedule(epochs=5, learning_rate=0.006, batch_size=8),
-        reads_maps=False,
-    ),
-}
-
-
-def right_branching(data: ProbeData) -> ProbeResult:
-    """Score the baseline whose head is always the next word; the last word's is ROOT."""
-    dev = data.splits["dev"]
-    predicted = [np.append(np.arange(2, len(data.parses[i]) + 1), 0) for i in dev]
-    return ProbeResult(RIGHT_BRANCHING, score(data, [predicted]), 0, len(dev))
-
-
-@one_thread()
-def fit_probe(
-    data: ProbeData,
-    kind: ProbeKind,
-    *,
-    seeds: int | Sequence[int] = 3,
-    train_fraction: float = 1.0,
-    schedule: Schedule | None = None,
-    name: str | None = None,
-) -> ProbeResult:
-    """Train a probe on the train sentences, once a seed, and score it on dev.
-
-    A seed decides the initial values, the order of the batches and the slice of train that
-    training stops by.  ``train_fraction`` trains on so much of train (the same sentences for
-    every seed and probe, each fraction within the next larger one).  ``name`` replaces the name
-    of Table 3, for maps that are not the pre-trained model's.
-
-    Raises ``InputError`` where a probe of words finds no word vectors in ``data``.
+    ``score(i, j) = sum_k w_k alpha^k_ij + u_k alpha^k_ji``; ``weight`` is w, then u.
     """
-    recipe = KINDS[kind]
-    schedule = schedule or recipe.schedule
-    sentences = training_sentences(data, train_fraction)
-    seeds = range(seeds) if isinstance(seeds, int) else seeds
-    models, epochs, predicted = [], [], []
-    for seed in progress(seeds, name or recipe.name, unit="seed"):
-        model, losses = _fit(data, recipe, sentences, schedule, seed)
-        models.append(model)
-        epochs.append(len(losses))
-        predicted.append(predict(model, data, data.splits["dev"], maps=recipe.reads_maps))
-    return ProbeResult(
-        name or recipe.name,
-        score(data, predicted),
-        len(sentences),
-        len(data.splits["dev"]),
-        tuple(seeds),
-        models,
-        epochs,
-    )
+
+    def __init__(self, scales: Scales) -> None:
+        super().__init__()
+        self.register_buffer("word_scales", scales.words)
+        self.register_buffer("root_scales", scales.root)
+        self.weight = nn.Parameter(torch.zeros_like(scales.words))
+        self.root = nn.Parameter(torch.zeros_like(scales.root))
+
+    @property
+    def coefficients(self) -> Float[Tensor, " feature"]:
+        """w, then u, for attention as it is."""
+        return self.weight / self.word_scales
+
+    def forward(self, batch: Batch) -> Scores:
+        """Return the score of every candidate head of every word."""
+        count, width = batch.heads.shape
+        weights = self.coefficients.expand(count * width, 1, -1)
+        words = (weights @ batch.maps.flatten(0, 1)).view(count, width, -1)[..., PLACES:]
+        root = (batch.maps[..., :PLACES] * (self.root / self.root_scales)).sum((-2, -1))
+        return torch.cat([root[..., None], words], dim=-1)
 
 
-def training_sentences(data: ProbeData, fraction: float) -> list[int]:
-    """Return the first part of the train sentences in an order fixed once for all fractions."""
-    if not 0 < fraction <= 1:
-        raise ValueError(f"train_fraction is {fraction}, expected more than 0 and at most 1")
-    order = np.random.default_rng(0).permutation(data.splits["train"]).tolist()
-    return order[: max(1, round(fraction * len(order)))]
+class AttentionWordsProbe(nn.Module):
+    """Attn + GloVe: the heads' weights depend on the two words (section 5, second equation).
 
+    ``score(i, j) = sum_k W_k (v_i + v_j) alpha^k_ij + U_k (v_i + v_j) alpha^k_ji``, where + joins
+    two vectors end to end.  ``coefficients`` are W above U, their columns v_i's (the candidate's),
+    then v_j's (the dependent's), and a bias for each head and direction, as in the paper's code.
 
-def predict(
-    model: nn.Module, data: ProbeData, indices: Sequence[int], *, maps: bool = True
-) -> list[Int[np.ndarray, " word"]]:
-    """Return the likeliest head of every word of the sentences (1-based, 0 is ROOT)."""
-    heads: dict[int, np.ndarray] = {}
-    with torch.no_grad():
-        for batch in data.batches(indices, size=EVALUATION_BATCH, maps=maps):
-            best = candidate_scores(model, batch).argmax(-1).numpy()
-            for row, index in enumerate(batch.indices):
-                heads[index] = best[row, : len(data.parses[index])]
-    return [heads[index] for index in indices]
-
-
-def score(
-    data: ProbeData, predicted: Sequence[Sequence[Int[np.ndarray, " word"]]]
-) -> dict[str, Counts]:
-    """Count right heads on dev, with and without punctuation.
-
-    ``predicted[seed][sentence]`` are the heads of the dev sentences, in their order.
+    W (v_i + v_j) = W_1 v_i + W_2 v_j, so each word is projected once for each role, and no
+    array has pairs of words x features.  A word's row of maps holds the pairs in which it is
+    the dependent.  The same row, read with the two directions exchanged, holds those in which
+    it is the candidate; one batched product therefore gives both halves of the score.
     """
-    dev = [data.parses[i] for i in data.splits["dev"]]
-    masks = {
-        UAS: [np.ones(len(parse), bool) for parse in dev],
-        UAS_WITHOUT_PUNCTUATION: [~parse.punctuation for parse in dev],
-    }
-    return {
-        metric: Counts(
-            np.array(
-                [
-                    [
-                        np.sum((heads == parse.heads)[mask])
-                        for heads, parse, mask in zip(run, dev, kept, strict=True)
-                    ]
-                    for run in predicted
-                ]
-            ),
-            np.array([mask.sum() for mask in kept]),
+
+    def __init__(self, scales: Scales, width: int) -> None:
+        super().__init__()
+        features = len(scales.words)
+        self.register_buffer("word_scales", scales.words)
+        self.register_buffer("root_scales", scales.root)
+        self.weight = nn.Parameter(torch.zeros(features, 2 * width))
+        self.bias = nn.Parameter(torch.zeros(features))
+        self.root = nn.Linear(width, features * PLACES)
+        nn.init.zeros_(self.root.weight)
+        nn.init.zeros_(self.root.bias)
+
+    @property
+    def coefficients(
+        self,
+    ) -> tuple[Float[Tensor, "feature both_words"], Float[Tensor, " feature"]]:
+        """W above U, and the biases, for attention as it is."""
+        return self.weight / self.word_scales[:, None], self.bias / self.word_scales
+
+    def forward(self, batch: Batch) -> Scores:
+        """Return the score of every candidate head of every word."""
+        weight, bias = self.coefficients
+        features, width = len(bias), batch.vectors.shape[-1]
+        candidate, dependent = weight.split(width, dim=1)
+        exchanged = candidate.roll(features // 2, dims=0)
+        weights = torch.stack(  # [sentence, word, role, feature]
+            [F.linear(batch.vectors, dependent, bias), F.linear(batch.vectors, exchanged)], 2
         )
-        for metric, kept in masks.items()
-    }
+        halves = (weights.flatten(0, 1) @ batch.maps.flatten(0, 1)).unflatten(
+            0, weights.shape[:2]
+        )  # [sentence, word, role, place]
+        of_dependent, of_candidate = halves[..., PLACES:].unbind(2)
+        root_weights = self.root(batch.vectors).unflatten(-1, (features, PLACES))
+        root_weights = root_weights / self.root_scales
+        root = (root_weights * batch.maps[..., :PLACES]).sum((-2, -1))
+        return torch.cat([root[..., None], of_dependent + of_candidate.transpose(1, 2)], dim=-1)
 
 
-def candidate_scores(model: nn.Module, batch: Batch) -> Scores:
-    """Return the logits, minus infinity for padding and for a word as its own head."""
-    return model(batch).masked_fill(~batch.candidates(), -torch.inf)
+class DistancesWordsProbe(nn.Module):
+    """Distances + GloVe: one hidden layer over both words' vectors and their distance.
 
-
-def loss(model: nn.Module, batch: Batch, *, total: bool = False) -> Tensor:
-    """Return ``-log p(head | word)`` in nats: the mean over the words, or their sum."""
-    return F.cross_entropy(
-        candidate_scores(model, batch).flatten(0, 1),
-        batch.heads.flatten(),
-        ignore_index=-1,
-        reduction="sum" if total else "mean",
-    )
-
-
-def learning_curve(
-    data: ProbeData,
-    kinds: Sequence[ProbeKind] = ("attn", "attn_glove"),
-    *,
-    fractions: Sequence[float] = (0.1, 0.25, 0.5, 1.0),
-    seeds: int | Sequence[int] = 1,
-) -> pd.DataFrame:
-    """Return the rows of ``probe_table`` for growing parts of train (column ``n_train``)."""
-    return pd.DataFrame(
-        [
-            row
-            for kind in kinds
-            for fraction in fractions
-            for row in fit_probe(data, kind, seeds=seeds, train_fraction=fraction).rows()
-        ]
-    )
-
-
-def head_weights(result: ProbeResult, data: ProbeData) -> pd.DataFrame:
-    """Return what the Attn probe made of each head: layer, head, w, u, w_gain, u_gain.
-
-    ``w`` weighs the attention from the candidate head to the word, ``u`` that from the word to
-    the candidate; means over seeds.  A head that gives words little attention needs a large
-    weight to matter at all, so ``w_gain`` and ``u_gain`` are what it adds to the score: the
-    weight times the mean, over dev words with a head, of the attention between word and gold
-    head less its mean over the other words.  Sorted by the larger of the two gains.
+    The hidden layer's input is ``v_i + v_j + distance features`` (joined; v is zero for ROOT);
+    its projection is a sum of three, of which two are computed once a word.
     """
-    weight = np.mean([model.coefficients.detach().numpy() for model in result.models], axis=0)
-    w, u = weight.reshape(2, data.layers, data.heads)
-    w_gain, u_gain = (weight * attention_contrast(data)).reshape(2, data.layers, data.heads)
-    layer, head = np.indices(w.shape) + 1
-    columns = {"layer": layer, "head": head, "w": w, "u": u, "w_gain": w_gain, "u_gain": u_gain}
-    table = pd.DataFrame({name: values.ravel() for name, values in columns.items()})
-    order = table[["w_gain", "u_gain"]].max(axis=1).sort_values(ascending=False, kind="stable")
-    return table.loc[order.index].reset_index(drop=True)
+
+    def __init__(self, width: int, hidden: int = HIDDEN) -> None:
+        super().__init__()
+        self.dependent = nn.Linear(width, hidden)
+        self.candidate = nn.Linear(width, hidden, bias=False)
+        self.distance = nn.Parameter(torch.empty(DISTANCE_FEATURES, hidden))
+        nn.init.xavier_uniform_(self.distance)
+        self.output = nn.Linear(hidden, 1, bias=False)
+
+    def forward(self, batch: Batch) -> Scores:
+        """Return the score of every candidate head of every word."""
+        count, width, _ = batch.vectors.shape
+        candidate = F.pad(self.candidate(batch.vectors), (0, 0, 1, 0))  # ROOT is zero
+        # The dependent's projection enters as the weight of a ninth feature that is always 1,
+        # so that the three terms meet in a single product.
+        features = F.pad(distance_features(batch.lengths, width), (0, 1), value=1.0)
+        weights = torch.cat(
+            [
+                self.distance.expand(count, width, -1, -1),
+                self.dependent(batch.vectors)[:, :, None],
+            ],
+            dim=2,
+        )  # [sentence, dependent, feature, hidden]
+        hidden = torch.baddbmm(
+            candidate[:, None].expand(-1, width, -1, -1).flatten(0, 1),
+            features.flatten(0, 1),
+            weights.flatten(0, 1),
+        ).tanh()  # [sentence * dependent, candidate, hidden]
+        return self.output(hidden).squeeze(-1).unflatten(0, (count, width))
 
 
-def attention_contrast(data: ProbeData) -> Float[np.ndarray, " feature"]:
-    """Return each feature's mean on gold heads less its mean on the other candidate words.
+def distance_features(
+    lengths: Int[Tensor, " sentence"], width: int
+) -> Float[Tensor, "sentence dependent candidate feature"]:
+    """Return the eight distance features of the paper (footnote 5 and its released notebook).
 
-    The means are over the dev words that have a word as head and another that is not it.
+    How far ahead and how far behind the candidate is, each as a share of the sentence's length
+    and zero in the other direction; whether it is exactly 2 or 1 behind, the word itself, 1 or
+    2 ahead; whether it is ROOT (for which the other seven are zero).
     """
-    contrast, words = torch.zeros(data.features, dtype=torch.float64), 0
-    for batch in data.batches(data.splits["dev"], size=EVALUATION_BATCH):
-        others = batch.candidates()[..., 1:].float()
-        gold = F.one_hot(batch.heads.clamp(min=0), others.shape[-1] + 1)[..., 1:].float()
-        others = others - gold
-        usable = (gold.sum(-1) > 0) & (others.sum(-1) > 0)
-        pairs = (gold - others / others.sum(-1, keepdim=True).clamp(min=1)) * usable[..., None]
-        contrast += torch.einsum("sdp,sdfp->f", pairs, batch.maps[..., 2:]).double()
-        words += int(usable.sum())
-    return (contrast / max(words, 1)).numpy()
-
-
-def _fit(
-    data: ProbeData, recipe: _Kind, sentences: list[int], schedule: Schedule, seed: int
-) -> tuple[nn.Module, list[float]]:
-    """Train one model; returns it and its validation losses, one an epoch."""
-    order = np.random.default_rng(seed)
-    kept, held = validation_slice(sentences, schedule.validation_share, order)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = recipe.build(data)
-
-    def validate() -> float:
-        batches = list(data.batches(held, size=EVALUATION_BATCH, maps=recipe.reads_maps))
-        words = sum(int(batch.lengths.sum()) for batch in batches)
-        return sum(loss(model, batch, total=True).item() for batch in batches) / words
-
-    losses = train(
-        model,
-        batches=lambda: data.batches(
-            kept, size=schedule.batch_size, order=order, maps=recipe.reads_maps
-        ),
-        loss=lambda batch: loss(model, batch),
-        validate=validate,
-        epochs=schedule.epochs_for(len(kept)),
-        schedule=schedule,
-    )
-    return model, losses
+    place = torch.arange(width)
+    offset = place[None, :] - place[:, None]  # [dependent, candidate]
+    share = offset / lengths[:, None, None]
+    features = torch.zeros(len(lengths), width, width + 1, DISTANCE_FEATURES)
+    features[:, :, 1:, 0] = share.clamp(min=0)
+    features[:, :, 1:, 1] = (-share).clamp(min=0)
+    for feature, near in enumerate((-2, -1, 0, 1, 2), start=2):
+        features[:, :, 1:, feature] = (offset == near).float()
+    features[:, :, 0, -1] = 1
+    return features

@@ -1,7 +1,7 @@
 """Surface-level patterns of attention (section 3): functions of one example's maps.
 
 Each function takes the maps of one example and returns one value a head.  Averages over a
-corpus are taken in :mod:`helpers.analysis.sweep`.
+corpus are taken in :mod:`helpers.analysis.averages`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from helpers.attention.roles import Roles
+from helpers.model.token_types import Roles
 
 ENTROPY_SMOOTHING = 1e-4  # keeps the logarithm finite where attention underflows to zero
 

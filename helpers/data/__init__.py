@@ -1,1 +1,1 @@
-"""Text and annotations in: knows nothing of models."""
+"""Text and annotations in; knows no model."""

@@ -22,10 +22,10 @@ import pandas as pd
 import pooch
 import requests
 
+from helpers.data.conll import Format
 from helpers.data.coreference import coreference_corpus
 from helpers.data.records import Corpus, Document, Sentence
-from helpers.data.treebank_formats import Format
-from helpers.data.treebanks import treebank
+from helpers.data.treebank import treebank
 from helpers.errors import CorpusError, InputError
 from helpers.paths import cache_root
 from helpers.progress import progress

@@ -2,7 +2,13 @@
 
 The same reader takes a MediaWiki dump (``.xml``, or packed as ``.xml.bz2`` or ``.xml.gz``) and
 plain text (blank line between documents, one paragraph a line).  The limits on hostile or
-broken files are those of :mod:`helpers.data.text`.
+broken files are those of :mod:`helpers.data.text_files`.
+
+The pages of a MediaWiki XML dump, one at a time.
+
+gensim's ``extract_pages`` reads the same files but keeps an (emptied) XML element of every page
+it has passed, which on a full Wikipedia is gigabytes, and knows neither lines nor limits.  This
+reader keeps one page and nothing else.
 """
 
 from __future__ import annotations
@@ -10,15 +16,15 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
+from xml.parsers import expat
 
-from helpers.data import text
+from helpers.data import text_files
 from helpers.data.records import Corpus, Segment, file_fingerprint
-from helpers.data.wikidump import pages
-from helpers.data.wikimarkup import paragraphs
+from helpers.data.wikitext import HIDDEN_PREFIXES, paragraphs
 from helpers.errors import CorpusError
 from helpers.progress import progress
 
@@ -57,12 +63,12 @@ def articles(path: str | Path, *, counts: Counter[str] | None = None) -> Iterato
     """Yield the articles of a dump, or the documents of a plain text file, in order.
 
     Of a dump: pages of the main namespace that are not redirects, with their usable paragraphs
-    (see :mod:`helpers.data.wikimarkup`).  Of plain text: every line that is not blank,
+    (see :mod:`helpers.data.wikitext`).  Of plain text: every line that is not blank,
     as it is but for spaces and control characters.
     ``counts`` receives what was read and dropped.  Raises CorpusError for a file that is
     missing, damaged, not UTF-8 or over a limit.
     """
-    path = text.existing_file(path)
+    path = text_files.existing_file(path)
     counts = Counter() if counts is None else counts
     found = _dump_articles(path, counts) if _is_dump(path) else _text_documents(path, counts)
     for article in found:
@@ -84,7 +90,7 @@ def segments(
     """
     if count is not None and count < 1:
         raise CorpusError(path or SAMPLE_NAME, f"{count} segments asked for; ask for at least 1")
-    path = sample_path() if path is None else text.existing_file(path)
+    path = sample_path() if path is None else text_files.existing_file(path)
     spec = {
         "reader": "wikipedia",
         "format": READER_FORMAT,
@@ -131,7 +137,7 @@ def _sample(
 
 
 def _is_dump(path: Path) -> bool:
-    with text.open_bounded(path) as file:
+    with text_files.open_bounded(path) as file:
         start = file.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()
     return start.startswith((b"<?xml", b"<mediawiki")) or ".xml" in path.suffixes
 
@@ -147,11 +153,11 @@ def _dump_articles(path: Path, counts: Counter[str]) -> Iterator[Article]:
 
 
 def _text_documents(path: Path, counts: Counter[str]) -> Iterator[Article]:
-    most = text.limit("ATTENTION_MAX_PAGE")
+    most = text_files.limit("ATTENTION_MAX_PAGE")
     found: list[str] = []
     size = documents = 0
-    for number, line in text.lines(path):
-        if paragraph := text.one_line(line):
+    for number, line in text_files.lines(path):
+        if paragraph := text_files.one_line(line):
             counts["paragraphs"] += 1
             size += len(line)
             found.append(paragraph)
@@ -167,3 +173,124 @@ def _text_documents(path: Path, counts: Counter[str]) -> Iterator[Article]:
             found, size = [], 0
     if found:
         yield Article(f"{path.name} {documents + 1}", tuple(found))
+
+
+CHUNK = 1 << 18  # bytes
+MAX_DEPTH = 32  # dumps nest 5 elements
+FILE_NAMESPACE, CATEGORY_NAMESPACE, MEDIA_NAMESPACE = "6", "14", "-2"
+
+
+@dataclass(slots=True)
+class Page:
+    """A page as stored: its title, namespace number (0: article) and wikitext.
+
+    ``hidden``: the lower-case link prefixes of this wiki's files and categories.
+    """
+
+    title: str = ""
+    namespace: int = 0
+    redirect: bool = False
+    wikitext: str = ""
+    hidden: Collection[str] = HIDDEN_PREFIXES
+
+
+def pages(path: str | Path) -> Iterator[Page]:
+    """Yield every page of a dump, redirects and all namespaces included.
+
+    Of a page with several revisions, the last one.  CorpusError, with the line, for XML that is
+    malformed, is not a MediaWiki dump or declares entities, and for a page over
+    ``ATTENTION_MAX_PAGE`` bytes.
+    """
+    reader, most = _Reader(path), text_files.limit("ATTENTION_MAX_PAGE")
+    with text_files.open_bounded(path) as file:
+        while True:
+            data = file.read(CHUNK)
+            reader.feed(data)
+            yield from reader.finished()
+            if not data:
+                return
+            if reader.pending_bytes > most:
+                reader.fail(f"page longer than {most:,} bytes; set ATTENTION_MAX_PAGE higher")
+
+
+@dataclass
+class _Reader:
+    """Collects pages from the parser's events."""
+
+    path: str | Path
+    _path_in_xml: list[str] = field(default_factory=list)
+    _page: Page = field(default_factory=Page)
+    _text: list[str] | None = None
+    _done: list[Page] = field(default_factory=list)
+    _hidden: set[str] = field(default_factory=lambda: set(HIDDEN_PREFIXES))
+    _namespace_hidden: bool = False
+    _fed: int = 0
+    _last_page_end: int = 0
+
+    def __post_init__(self) -> None:
+        # Dumps are UTF-8; naming it keeps a declaration from choosing another codec.
+        self._parser = expat.ParserCreate("utf-8")
+        self._parser.buffer_text = True
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._characters
+        self._parser.StartDoctypeDeclHandler = self._doctype
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes read since the last page ended."""
+        return self._fed - self._last_page_end
+
+    def feed(self, data: bytes) -> None:
+        self._fed += len(data)
+        try:
+            self._parser.Parse(data, not data)
+        except expat.ExpatError as error:
+            self.fail(f"malformed XML ({expat.ErrorString(error.code)}); is the file whole?")
+
+    def finished(self) -> list[Page]:
+        done, self._done = self._done, []
+        return done
+
+    def fail(self, message: str) -> None:
+        raise CorpusError(self.path, message, self._parser.CurrentLineNumber)
+
+    def _doctype(self, *_: object) -> None:
+        self.fail("declares a document type, which no MediaWiki dump does; not read")
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        if not self._path_in_xml and name != "mediawiki":
+            self.fail(f"the XML is <{name[:40]}>; expected a MediaWiki dump, <mediawiki>")
+        self._path_in_xml.append(name)
+        if len(self._path_in_xml) > MAX_DEPTH:
+            self.fail(f"elements nested more than {MAX_DEPTH} deep; expected a MediaWiki dump")
+        if name == "page":
+            self._page = Page(hidden=self._hidden)  # one set for all: a copy each would be a bomb
+        elif name == "redirect":
+            self._page.redirect = True
+        elif name in ("title", "ns", "text", "namespace"):
+            self._text = []
+            key = attributes.get("key")
+            self._namespace_hidden = key in (FILE_NAMESPACE, CATEGORY_NAMESPACE, MEDIA_NAMESPACE)
+
+    def _characters(self, data: str) -> None:
+        if self._text is not None:
+            self._text.append(data)
+
+    def _end(self, name: str) -> None:
+        self._path_in_xml.pop()
+        content, self._text = "".join(self._text or ()), None
+        if name == "title":
+            self._page.title = " ".join(content.split())
+        elif name == "ns":
+            if not re.fullmatch(r"\s*-?[0-9]{1,9}\s*", content):
+                self.fail(f"namespace {content[:40]!r}; expected a number")
+            self._page.namespace = int(content)
+        elif name == "text":
+            self._page.wikitext = content
+        elif name == "namespace" and self._namespace_hidden and content.strip():
+            self._hidden.add(content.strip().lower())
+        elif name == "page":
+            self._page.redirect |= self._page.wikitext[:9].upper() == "#REDIRECT"
+            self._done.append(self._page)
+            self._last_page_end = self._fed

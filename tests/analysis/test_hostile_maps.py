@@ -11,24 +11,28 @@ import pandas as pd
 import pytest
 from toy_corpora import corpus_of
 
-from helpers.analysis.coreference import coreference_table, judge
-from helpers.analysis.divergence import DistanceKernel
-from helpers.analysis.head_counts import DIRECTIONS, count_heads
-from helpers.analysis.probe_data import PLACES, attention_block, prepare
-from helpers.analysis.surface import entropy, relative_position, token_types
-from helpers.analysis.sweep import (
+from helpers.analysis.averages import (
     ENTROPY,
     RELATIVE_POSITION,
     TOKEN_TYPES,
     example_sums,
     head_table,
 )
-from helpers.analysis.syntax import dependency_heads, head_accuracy
-from helpers.attention.example import Example
-from helpers.attention.extract import extract
-from helpers.attention.roles import roles
+from helpers.analysis.coreference import coreference_table, judge
+from helpers.analysis.dependency_heads import (
+    DIRECTIONS,
+    count_heads,
+    dependency_heads,
+    head_accuracy,
+)
+from helpers.analysis.head_distance import DistanceKernel
+from helpers.analysis.probe_data import PLACES, attention_block, prepare
+from helpers.analysis.surface import entropy, relative_position, token_types
 from helpers.data.records import Segment, Sentence
 from helpers.errors import InputError, MapError
+from helpers.model.token_types import roles
+from helpers.store.extract import extract
+from helpers.store.store import Example
 
 LAYERS, HEADS = 2, 3
 SPECIAL = {"cls": "[CLS]", "sep": "[SEP]"}

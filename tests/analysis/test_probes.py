@@ -4,15 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.analysis.map_buffer import MapBuffer
-from helpers.analysis.probe_data import PLACES, attention_block, length_batches, prepare
-from helpers.analysis.probe_models import (
-    AttentionProbe,
-    AttentionWordsProbe,
-    DistancesWordsProbe,
-    distance_features,
-)
-from helpers.analysis.probe_results import (
+from helpers.analysis.probe_data import PLACES, MapBuffer, attention_block, length_batches, prepare
+from helpers.analysis.probe_scores import (
     UAS,
     UAS_WITHOUT_PUNCTUATION,
     Counts,
@@ -22,6 +15,12 @@ from helpers.analysis.probe_results import (
     seed_table,
 )
 from helpers.analysis.probes import (
+    AttentionProbe,
+    AttentionWordsProbe,
+    DistancesWordsProbe,
+    distance_features,
+)
+from helpers.analysis.table3 import (
     attention_contrast,
     candidate_scores,
     fit_probe,
@@ -33,8 +32,8 @@ from helpers.analysis.probes import (
     training_sentences,
 )
 from helpers.analysis.training import Schedule, one_thread, train
-from helpers.attention.example import Example
 from helpers.errors import InputError, MapError
+from helpers.store.store import Example
 
 LAYERS, HEADS, WIDTH = 2, 3, 4
 

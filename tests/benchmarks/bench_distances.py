@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from common import GEOMETRIES, interleaved, options, report
 
-from helpers.analysis.divergence import DistanceKernel, _log2
+from helpers.analysis.head_distance import DistanceKernel, _log2
 
 CACHED = 32_768  # float32 values a thread, 128 KiB: they stay in the second-level cache
 PASSES = 200

@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from common import GEOMETRIES, interleaved, options, random_encoder, random_segments, report
 
-from helpers.attention import extract as extraction
-from helpers.attention.forward import BATCH_TOKENS, length_batches, model_inputs, padded
-from helpers.attention.models import Encoder
-from helpers.attention.source import Records
-from helpers.attention.words import to_words
+from helpers.model.encoder import Encoder
+from helpers.model.forward import length_batches, model_inputs, padded
+from helpers.model.word_attention import to_words
+from helpers.store import extract as extraction
+from helpers.store.shards import BATCH_TOKENS
+from helpers.store.store import Records
 
 
 def bare_batches(encoder: Encoder, folder: Path) -> list[dict[str, torch.Tensor]]:

@@ -25,14 +25,14 @@ WIDTH = 96
 
 
 def tokens(count: int, folder: Path):
-    from helpers.attention.extract import extract
+    from helpers.store.extract import extract
 
     return extract(random_encoder("minilm", width=WIDTH), random_segments(count, longest=30),
                    root=folder)  # fmt: skip
 
 
 def words(count: int, folder: Path):
-    from helpers.attention.extract import extract
+    from helpers.store.extract import extract
 
     return extract(random_encoder("minilm", width=WIDTH), random_sentences(count), level="word",
                    hidden=True, root=folder)  # fmt: skip
@@ -40,21 +40,21 @@ def words(count: int, folder: Path):
 
 def compiled() -> None:
     """Compile the distances first: what that takes does not depend on the corpus."""
-    from helpers.analysis.divergence import DistanceKernel
+    from helpers.analysis.head_distance import DistanceKernel
 
     DistanceKernel(compiled=True)(np.full((6, 12, 64, 64), 1 / 64, np.float32))
 
 
 def passed(count: int, folder: Path):
-    from helpers.analysis.sweep import sweep
+    from helpers.analysis.averages import sweep
 
     compiled()
     sweep(tokens(count, folder))
 
 
 def streamed(count: int, folder: Path):
-    from helpers.analysis.sweep import sweep
-    from helpers.attention.stream import Stream
+    from helpers.analysis.averages import sweep
+    from helpers.store.stream import Stream
 
     compiled()
     encoder = random_encoder("minilm", width=WIDTH)
@@ -62,8 +62,7 @@ def streamed(count: int, folder: Path):
 
 
 def dependency_heads(count: int, folder: Path):
-    from helpers.analysis.head_counts import count_heads
-    from helpers.analysis.syntax import dependency_heads, held_out_heads
+    from helpers.analysis.dependency_heads import count_heads, dependency_heads, held_out_heads
 
     counts = count_heads(words(count, folder))
     dependency_heads(counts)
@@ -72,7 +71,7 @@ def dependency_heads(count: int, folder: Path):
 
 def probe(count: int, folder: Path):
     from helpers.analysis.probe_data import prepare
-    from helpers.analysis.probes import fit_probe
+    from helpers.analysis.table3 import fit_probe
     from helpers.analysis.training import Schedule
 
     def vectors(own: list[str]) -> np.ndarray:

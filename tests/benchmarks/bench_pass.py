@@ -16,10 +16,10 @@ import numpy as np
 from bench_distances import released_algorithm
 from common import interleaved, options, random_encoder, random_segments, report
 
-from helpers.analysis.divergence import DistanceKernel
-from helpers.analysis.sweep import sweep
-from helpers.attention.extract import extract
-from helpers.attention.store import Store
+from helpers.analysis.averages import sweep
+from helpers.analysis.head_distance import DistanceKernel
+from helpers.store.extract import extract
+from helpers.store.store import Store
 
 
 def reading(store: Store) -> float:

@@ -16,10 +16,9 @@ from common import options, report
 from torch import nn
 
 from helpers.analysis.probe_data import PLACES, ProbeData, prepare
-from helpers.analysis.probe_models import AttentionWordsProbe
-from helpers.analysis.probes import KINDS, loss
+from helpers.analysis.table3 import KINDS, AttentionWordsProbe, loss
 from helpers.analysis.training import one_thread
-from helpers.attention.example import Example
+from helpers.store.store import Example
 
 WORDS = (16.3, 12.4)  # mean and standard deviation of EWT's train sentences
 LONGEST = 120

@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 from common import interleaved, options, random_segments, report
 
-from helpers.analysis.sweep import combine, shard_sums, sweep
-from helpers.attention.extract import extract
-from helpers.attention.models import load
-from helpers.distribution import dask_client, extract_distributed, map_shards
+from helpers.analysis.averages import combine, shard_sums, sweep
+from helpers.model.encoder import load
+from helpers.store.cluster import dask_client, extract_distributed, map_shards
+from helpers.store.extract import extract
 
 
 def main() -> None:

@@ -18,8 +18,8 @@ import torch
 import transformers
 from transformers import BertConfig, BertModel
 
-from helpers.attention.models import Encoder, load
 from helpers.data.records import Corpus, Segment, Sentence
+from helpers.model.encoder import Encoder, load
 
 GEOMETRIES = {"minilm": (6, 12, 384), "bert-base": (12, 12, 768)}  # layers, heads, width
 WORDS = ("the", "of", "and", "in", "to", "was", "is", "for", "on", "as", "by", "with")

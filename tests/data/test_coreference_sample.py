@@ -2,7 +2,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from helpers.analysis.antecedents import (
+from helpers.analysis.coreference_rules import (
     MENTION_TYPES,
     antecedents,
     document_mentions,

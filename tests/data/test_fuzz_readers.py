@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from helpers.data import coreference
 from helpers.data.coreference import coreference_corpus
-from helpers.data.embeddings import read_glove
+from helpers.data.glove import read_glove
 from helpers.data.records import Document, Segment, Sentence
-from helpers.data.treebanks import treebank
+from helpers.data.treebank import treebank
 from helpers.data.wikipedia import segments
 from helpers.errors import CorpusError
 

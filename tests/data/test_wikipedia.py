@@ -8,9 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from helpers.data import wikipedia
-from helpers.data.wikidump import pages
-from helpers.data.wikimarkup import paragraphs, plain, tidy, why_not_prose
-from helpers.data.wikipedia import Article, articles, sample_path, segments
+from helpers.data.wikipedia import Article, articles, pages, sample_path, segments
+from helpers.data.wikitext import paragraphs, plain, tidy, why_not_prose
 from helpers.errors import CorpusError, InputError
 
 PROSE = "The {} paragraph has more than ten words, as every usable one must."
@@ -218,7 +217,7 @@ def test_limits_on_pages_lines_documents_and_expansion(tmp_path, monkeypatch):
 
 
 def test_decompression_bombs_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("helpers.data.text.FREE_EXPANSION", 1 << 16)
+    monkeypatch.setattr("helpers.data.text_files.FREE_EXPANSION", 1 << 16)
     bomb = b"A line of text.\n\n" * 20_000
     for name, packed in [("b.txt.bz2", bz2.compress(bomb)), ("b.txt.gz", gzip.compress(bomb))]:
         path = write(tmp_path, name, packed)

@@ -1,0 +1,125 @@
+"""Attachment scores of the probes, and the table of them (section 5, Table 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int
+from torch import nn
+
+from helpers.analysis.paper import paper_table3
+from helpers.analysis.statistics import bootstrap_interval
+
+RIGHT_BRANCHING = "Right-branching"
+DISTANCES_GLOVE = "Distances + GloVe"
+RANDOM_ATTN_GLOVE = "Random-init Attn + GloVe"
+ATTN = "Attn"
+ATTN_GLOVE = "Attn + GloVe"
+STRUCTURAL = "Structural probe"
+
+UAS = "UAS"
+UAS_WITHOUT_PUNCTUATION = "UAS without punctuation"
+UUAS = "UUAS"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many attachments are right, for every seed and dev sentence, and out of how many."""
+
+    right: Int[np.ndarray, "seed sentence"]
+    total: Int[np.ndarray, " sentence"]
+
+    @property
+    def by_seed(self) -> np.ndarray:
+        """Percent right of each seed."""
+        return 100 * self.right.sum(1) / max(self.total.sum(), 1)
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """The scores of one probe on dev, by metric, and the trained models, one a seed."""
+
+    probe: str
+    counts: Mapping[str, Counts]
+    n_train: int
+    n_dev: int
+    seeds: Sequence[int] = (0,)
+    models: Sequence[nn.Module] = field(default=(), repr=False)
+    epochs: Sequence[int] = ()
+
+    def rows(self, *, resamples: int = 1000) -> list[dict[str, object]]:
+        """Return the probe's rows of probes.csv: the mean over seeds, in percent.
+
+        The 95% interval is a bootstrap over dev sentences, whose counts are summed over seeds;
+        it does not cover the choice of training data.
+        """
+        rows = []
+        for metric, counts in self.counts.items():
+            seeds = len(counts.right)
+            low, high = bootstrap_interval(
+                counts.right.sum(0), seeds * counts.total, resamples=resamples
+            )
+            rows.append(
+                {
+                    "probe": self.probe,
+                    "metric": metric,
+                    "value": counts.by_seed.mean(),
+                    "ci_low": 100 * low,
+                    "ci_high": 100 * high,
+                    "n_train": self.n_train,
+                    "n_dev": self.n_dev,
+                    "paper_value": paper_table3().get(self.probe, np.nan),
+                }
+            )
+        return rows
+
+
+def pool(results: Sequence[ProbeResult], *, probe: str | None = None) -> ProbeResult:
+    """Join results on the same dev sentences as if they were seeds of one probe.
+
+    For the baseline with random weights, whose every seed is another model with its own maps.
+    """
+    first = results[0]
+    counts = {
+        metric: Counts(
+            np.concatenate([result.counts[metric].right for result in results]),
+            first.counts[metric].total,
+        )
+        for metric in first.counts
+    }
+    return replace(
+        first,
+        probe=probe or first.probe,
+        counts=counts,
+        seeds=tuple(range(sum(len(result.seeds) for result in results))),
+        models=[model for result in results for model in result.models],
+        epochs=[count for result in results for count in result.epochs],
+    )
+
+
+def probe_table(results: Iterable[ProbeResult], *, resamples: int = 1000) -> pd.DataFrame:
+    """Return probes.csv: a row for every probe and metric; scores in percent."""
+    return pd.DataFrame([row for result in results for row in result.rows(resamples=resamples)])
+
+
+def seed_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
+    """Return the spread over seeds: probe, metric, seeds, mean, sd (of a sample), min, max."""
+    rows = []
+    for result in results:
+        for metric, counts in result.counts.items():
+            values = counts.by_seed
+            rows.append(
+                {
+                    "probe": result.probe,
+                    "metric": metric,
+                    "seeds": len(values),
+                    "mean": values.mean(),
+                    "sd": values.std(ddof=1) if len(values) > 1 else np.nan,
+                    "min": values.min(),
+                    "max": values.max(),
+                }
+            )
+    return pd.DataFrame(rows)

@@ -1,1 +1,0 @@
-"""Models and attention maps: loading, extraction, the store, words, gradients."""

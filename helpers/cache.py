@@ -1,0 +1,229 @@
+"""Tables that took long, kept with everything that they depend on, the code included.
+
+The code is found by following names from the function that computes a table: to the functions,
+classes and constants that it uses, in its own module and in those that it imports from this
+package, and on from there.  Comments, docstrings and the layout of the code do not count, nor
+does what the function never reaches.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from helpers.paths import cache_root
+
+PACKAGE = Path(__file__).resolve().parent
+CHECKSUMS = "checksums.json"
+DATA = (".csv", ".json", ".tsv", ".txt")  # files beside a module that its code names
+# Settings, of which those that matter are in ``depends_on``, and what only calls from above.
+NOT_FOLLOWED = ("helpers.study", "helpers.settings", "helpers.progress", "helpers.run")
+# Read once: a file that is edited later is not what this process has imported.
+SOURCES = {
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path.read_bytes()
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+
+Definitions = dict[str, list[ast.stmt]]
+Found = tuple[str, str | None]  # a module and a name in it; None: the whole module
+
+
+def cached_tables(
+    name: str,
+    compute: Callable[[], Mapping[str, pd.DataFrame]],
+    *,
+    code: str,
+    depends_on: Mapping[str, Any],
+) -> dict[str, pd.DataFrame]:
+    """Return tables from the cache, or compute and keep them.
+
+    Args:
+        name: what the folder in the cache starts with.
+        compute: called if the tables are not there, or are damaged.
+        code: the function that the numbers come from, as ``module.function`` below ``helpers``
+            (``analysis.table3.table3``); with everything that it reaches it is part of the key.
+        depends_on: the store's key and the parameters, the other part.
+    """
+    digest = hashlib.sha256(json.dumps(depends_on, sort_keys=True, default=str).encode())
+    digest.update(code_digest(code).encode())
+    folder = cache_root() / "derived" / f"{name}-{digest.hexdigest()[:16]}"
+    if not _whole(folder):
+        _write(folder, compute())
+    # Read back even what was just written, so that a first and a second run see the same bits.
+    return {path.stem: read_exact(path) for path in sorted(folder.glob("*.csv"))}
+
+
+def cached_table(
+    name: str, compute: Callable[[], pd.DataFrame], *, code: str, depends_on: Mapping[str, Any]
+) -> pd.DataFrame:
+    """Return one table from the cache, or compute and keep it; see :func:`cached_tables`."""
+    return cached_tables(name, lambda: {name: compute()}, code=code, depends_on=depends_on)[name]
+
+
+def read_exact(path: Path) -> pd.DataFrame:
+    """Read a table with every bit of its numbers; only an empty field is a missing value."""
+    return pd.read_csv(path, keep_default_na=False, na_values=[""])
+
+
+@cache
+def code_digest(code: str) -> str:
+    """Return the SHA-256 of a function and of all that it reaches in this package.
+
+    Raises:
+        LookupError: there is no such function.
+    """
+    module, _, name = f"helpers.{code}".rpartition(".")
+    if name not in _definitions(module):
+        raise LookupError(f"{code}: no such function in the package")
+    digest = hashlib.sha256()
+    for part in sorted(reached(module, name), key=str):
+        digest.update(f"{part}\n{_text(*part)}\n".encode())
+    return digest.hexdigest()
+
+
+def reached(module: str, name: str) -> set[Found]:
+    """Return the definitions that one definition reaches, itself included."""
+    found: set[Found] = set()
+    waiting: list[Found] = [(module, name)]
+    while waiting:
+        part = waiting.pop()
+        if part not in found:
+            found.add(part)
+            waiting += _uses(*part)
+    return found
+
+
+def _uses(module: str, name: str | None) -> Iterator[Found]:
+    """Yield the definitions that one definition names."""
+    own, imported = _definitions(module), _imports(module)
+    for statement in _statements(module, name):
+        for node in ast.walk(statement):
+            if isinstance(node, ast.ImportFrom | ast.Import):  # an import inside a function
+                for target in _targets(node).values():
+                    yield from _resolved(target)
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                target = imported.get(node.value.id)
+                if target is not None and target[1] is None:
+                    yield from _resolved((target[0], node.attr))
+            elif isinstance(node, ast.Name) and node.id in own:
+                yield module, node.id
+            elif isinstance(node, ast.Name) and node.id in imported:
+                target = imported[node.id]
+                if target[1] is not None:
+                    yield from _resolved(target)
+
+
+def _resolved(target: Found) -> Iterator[Found]:
+    """Yield the target of an import, unless it is of another package or not to be followed."""
+    module, name = target
+    if module in SOURCES and not module.startswith(NOT_FOLLOWED):
+        yield (module, name if name in _definitions(module) else None)
+
+
+def _statements(module: str, name: str | None) -> list[ast.stmt]:
+    if name is not None:
+        return _definitions(module)[name]
+    return [statement for own in _definitions(module).values() for statement in own]
+
+
+def _text(module: str, name: str | None) -> str:
+    """Return what of a definition counts: its syntax tree, and the data files that it names."""
+    parts = []
+    for statement in _statements(module, name):
+        parts.append(ast.dump(statement))
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Constant) and str(node.value).endswith(DATA):
+                file = PACKAGE.joinpath(*module.split(".")[1:-1], str(node.value))
+                if file.is_file():
+                    parts.append(hashlib.sha256(file.read_bytes()).hexdigest())
+    return "\n".join(parts)
+
+
+@cache
+def _tree(module: str) -> ast.Module:
+    """Return a module's syntax tree without docstrings."""
+    tree = ast.parse(SOURCES[module])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                node.body = node.body[1:]
+    return tree
+
+
+@cache
+def _definitions(module: str) -> Definitions:
+    """Return the statements that define each name at the top level of a module."""
+    found: Definitions = {}
+    for statement in _tree(module).body if module in SOURCES else []:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.setdefault(statement.name, []).append(statement)
+        elif isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                    found.setdefault(node.id, []).append(statement)
+    return found
+
+
+@cache
+def _imports(module: str) -> dict[str, Found]:
+    """Return what the names that a module imports stand for."""
+    found: dict[str, Found] = {}
+    for node in ast.walk(_tree(module)):
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            found |= _targets(node)
+    return found
+
+
+def _targets(node: ast.ImportFrom | ast.Import) -> dict[str, Found]:
+    found: dict[str, Found] = {}
+    for alias in node.names:
+        name = alias.asname or alias.name
+        if isinstance(node, ast.Import):
+            found[name] = (alias.name, None)
+        elif f"{node.module}.{alias.name}" in SOURCES:
+            found[name] = (f"{node.module}.{alias.name}", None)
+        else:
+            found[name] = (node.module or "", alias.name)
+    return found
+
+
+def _whole(folder: Path) -> bool:
+    """Return whether a folder of tables is there as it was written."""
+    try:
+        expected = json.loads((folder / CHECKSUMS).read_bytes())
+        return expected == _checksums(folder)
+    except (OSError, ValueError):
+        return False
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.glob("*.csv"))
+    }
+
+
+def _write(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
+    """Write a folder of tables that is there whole or not at all."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        whole = Path(temporary) / "tables"
+        whole.mkdir()
+        for name, table in tables.items():
+            table.to_csv(whole / f"{name}.csv", index=False)
+        (whole / CHECKSUMS).write_text(json.dumps(_checksums(whole), indent=1))
+        if folder.is_dir() and not _whole(folder):
+            shutil.rmtree(folder)
+        with contextlib.suppress(OSError):  # another process was quicker, with the same tables
+            whole.rename(folder)

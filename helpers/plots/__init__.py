@@ -1,0 +1,1 @@
+"""Tables in, matplotlib figures out."""

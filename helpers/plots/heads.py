@@ -1,0 +1,385 @@
+"""The figures by head and layer: tables in, matplotlib figures out.
+
+A table has the columns that a run leaves in ``tables/``; layers and heads count from 1.  A
+figure comes complete (title, axes with units, legend) and a notebook shows it once, as the value
+of a cell.  Figures 1 and 5 are in ``helpers.plots.examples``, the charts of Tables 2 and 3 in
+``helpers.plots.scores``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import BoundaryNorm, Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from helpers.plots.labels import label_points
+from helpers.plots.style import (
+    ACCENT,
+    BEHAVIOUR_STYLES,
+    DIVERGING,
+    INK,
+    LINGUISTIC,
+    SEQUENTIAL,
+    TOKEN_STYLES,
+    WIDTH,
+    SpecialTokens,
+    Style,
+    canvas,
+    joined,
+    theme,
+)
+
+HeadValues = Float[np.ndarray, "layer head"]
+
+
+@theme()
+def fig2_token_types(
+    table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = ""
+) -> Figure:
+    """Draw Figure 2 (section 3.2): attention to special tokens and punctuation, by layer.
+
+    ``table`` is token_types.csv: layer, head, cls, sep, punctuation, sep_to_sep, other_to_sep
+    (fractions).  Every head is a point, the mean of a layer's heads a line.  A column without
+    values (a model without that token) is left out, and a footnote says so.
+    """
+    names = _token_names(special_tokens)
+    kinds = _present(table, ("cls", "sep", "punctuation"))
+    below = _present(table, ("sep_to_sep", "other_to_sep"))
+    figure = canvas(
+        6.2 if below else 3.4,
+        "Figure 2 · Attention to special tokens and punctuation",
+        joined(model, "a point is a head, a line the mean of the layer"),
+        _left_out(table, {"cls": "cls", "sep": "sep"}),
+    )
+    rows = figure.subplots(2 if below else 1, squeeze=False, sharex=True)[:, 0]
+    for kind in kinds:
+        style = TOKEN_STYLES[kind]
+        label = f"to {style.label.format(**names)}"
+        _heads_by_layer(rows[0], table, kind, style, label, slot=(kinds.index(kind), len(kinds)))
+    pairs = {
+        "sep_to_sep": (TOKEN_STYLES["sep"], "from {sep} to {sep}"),
+        "other_to_sep": (TOKEN_STYLES["other"], "from other tokens to {sep}"),
+    }
+    for column in below:
+        style, label = pairs[column]
+        slot = (below.index(column), len(below))
+        _heads_by_layer(rows[1], table, column, style, label.format(**names), slot=slot)
+    for axes in rows:
+        axes.set(ylabel="Average attention (fraction)", ylim=(-0.02, 1.02))
+        _legend_above(axes)
+    _layer_axis(rows[-1], table)
+    return figure
+
+
+@theme()
+def fig3_gradients(
+    table: pd.DataFrame,
+    special_tokens: SpecialTokens,
+    *,
+    model: str = "",
+    log_scale: bool = False,
+) -> Figure:
+    """Draw Figure 3 (section 3.2): how much the objective changes with the attention.
+
+    ``table`` is gradients.csv: layer, sep, cls, punctuation, other (mean absolute gradient of
+    the objective, per unit of attention) and objective, which the figure names.
+    """
+    names = _token_names(special_tokens)
+    objective = " / ".join(table["objective"].astype(str).unique())
+    figure = canvas(
+        3.6,
+        "Figure 3 · Gradient-based importance of attention",
+        joined(model, f"objective L: {objective}"),
+        _left_out(table, {"cls": "cls", "sep": "sep"}),
+    )
+    axes = figure.subplots()
+    for kind in _present(table, tuple(TOKEN_STYLES)):
+        style = TOKEN_STYLES[kind]
+        label = f"to {style.label.format(**names)}"
+        axes.plot(table["layer"], table[kind], color=style.color, marker=style.marker, label=label)
+    axes.set(ylabel="Mean |∂L/∂A|\n(loss per unit of attention)")
+    if log_scale:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+    _legend_above(axes)
+    _layer_axis(axes, table)
+    return figure
+
+
+@theme()
+def fig4_entropy(table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = "") -> Figure:
+    """Draw Figure 4 (section 3.3): entropy of each head's attention, by layer.
+
+    ``table`` is entropy.csv: layer, head, entropy, entropy_from_cls, uniform (nats).  The
+    lower panel has the attention of the [CLS] position alone, where the model has one.
+    """
+    names = _token_names(special_tokens)
+    panels = _present(table, ("entropy", "entropy_from_cls"))
+    styles = {
+        "entropy": (TOKEN_STYLES["other"], "from all tokens"),
+        "entropy_from_cls": (TOKEN_STYLES["cls"], "from {cls} only"),
+    }
+    figure = canvas(
+        2.9 * len(panels),
+        "Figure 4 · Entropy of attention distributions",
+        joined(model, "a point is a head, a line the mean of the layer"),
+        _left_out(table, {"cls": "entropy_from_cls"}),
+    )
+    rows = figure.subplots(len(panels), squeeze=False, sharex=True, sharey=True)[:, 0]
+    for axes, column in zip(rows, panels, strict=True):
+        style, label = styles[column]
+        _heads_by_layer(axes, table, column, style, label.format(**names))
+        uniform = table["uniform"].mean()
+        axes.axhline(uniform, color=INK, dashes=(4, 3), linewidth=1.2, label="uniform attention")
+        axes.set(
+            ylabel="Entropy (nats)", ylim=(-0.1, 1.06 * max(uniform, table[panels].max().max()))
+        )
+        _legend_above(axes)
+    _layer_axis(rows[-1], table)
+    return figure
+
+
+def _heads_by_layer(
+    axes: Axes,
+    table: pd.DataFrame,
+    column: str,
+    style: Style,
+    label: str,
+    *,
+    slot: tuple[int, int] = (0, 1),
+) -> None:
+    """Draw each head as a point and each layer's mean as a line.
+
+    Points of one layer are spread over the part ``slot`` = (index, count) of the space around
+    it, in the order of the heads, so that they neither hide each other nor move between runs.
+    """
+    index, count = slot
+    heads = table["head"].max()
+    within = (table["head"] - 0.5) / heads - 0.5
+    x = table["layer"] + 0.64 * ((index + 0.5 + 0.7 * within) / count - 0.5)
+    axes.scatter(
+        x, table[column], s=13, color=style.color, marker=style.marker, alpha=0.5, linewidths=0
+    )
+    mean = table.groupby("layer")[column].mean()
+    axes.plot(
+        mean.index, mean, color=style.color, marker=style.marker, markersize=6, label=label,
+        markeredgecolor="white", markeredgewidth=0.8,
+    )  # fmt: skip
+
+
+def _layer_axis(axes: Axes, table: pd.DataFrame) -> None:
+    layers = int(table["layer"].max())
+    axes.set(xlabel="Layer", xlim=(0.4, layers + 0.6), xticks=_counting_ticks(layers))
+
+
+def _legend_above(axes: Axes) -> None:
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2, borderpad=0,
+        columnspacing=1.6, handletextpad=0.5,
+    )  # fmt: skip
+
+
+def _token_names(special_tokens: SpecialTokens) -> dict[str, str]:
+    roles = {"cls": "first token", "sep": "separator"}
+    return {role: special_tokens.get(role) or name for role, name in roles.items()}
+
+
+def _present(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
+    return [column for column in columns if table[column].notna().any()]
+
+
+def _left_out(table: pd.DataFrame, roles: Mapping[str, str]) -> str:
+    """Say which special tokens have no values; ``roles`` names the column of each."""
+    names = {"cls": "first special token ([CLS] in BERT)", "sep": "separator ([SEP] in BERT)"}
+    missing = [names[role] for role, column in roles.items() if table[column].isna().all()]
+    return f"Left out: this model has no {' and no '.join(missing)}." if missing else ""
+
+
+@theme()
+def fig6_clusters(
+    table: pd.DataFrame,
+    special_tokens: SpecialTokens,
+    *,
+    labels: Mapping[tuple[int, int], str] | None = None,
+    model: str = "",
+) -> Figure:
+    """Draw Figure 6 (section 6): heads in the plane, by behaviour and by layer.
+
+    ``table`` is head_positions.csv: layer, head, x, y (nats, as the distances of heads) and
+    behaviour.  A behaviour that is not one of `BEHAVIOUR_STYLES` is what the head finds (a
+    relation, or coreference) and gives it a star.  ``labels`` are the texts beside heads, by
+    (layer, head); the default labels the stars with their behaviour.
+    """
+    names = _token_names(special_tokens)
+    stars = ~table["behaviour"].isin(BEHAVIOUR_STYLES)
+    if labels is None:
+        labels = {(row.layer, row.head): row.behaviour for row in table[stars].itertuples()}
+    figure = canvas(
+        4.8,
+        "Figure 6 · Attention heads in two dimensions",
+        joined(model, "distances of points approximate those of the heads (Jensen-Shannon)"),
+    )
+    left, right = figure.subplots(1, 2)
+    for name, style in (*BEHAVIOUR_STYLES.items(), (None, LINGUISTIC)):
+        rows = table[stars if name is None else table["behaviour"] == name]
+        if len(rows):
+            label = f"{style.label.format(**names)} ({len(rows)})"
+            size = 90 if style is LINGUISTIC else 34
+            left.scatter(
+                rows["x"], rows["y"], s=size, color=style.color, marker=style.marker, label=label,
+                edgecolors="white", linewidths=0.5, zorder=3 if style is LINGUISTIC else 2,
+            )  # fmt: skip
+    figure.legend(loc="outside lower left", ncols=4, handletextpad=0.2, columnspacing=1.2)
+    _color_by_layer(right, table)
+    _square_limits((left, right), table)
+    left.set_title("by behaviour")
+    right.set_title("by layer")
+    indices = {(row.layer, row.head): index for index, row in enumerate(table.itertuples())}
+    points = table[["x", "y"]].to_numpy(float)
+    chosen = [indices[head] for head in labels]
+    label_points(left, points, chosen, [f"{text} {a}-{b}" for (a, b), text in labels.items()])
+    return figure
+
+
+def _color_by_layer(axes: Axes, table: pd.DataFrame) -> None:
+    layers = int(table["layer"].max())
+    norm = BoundaryNorm(np.arange(layers + 1) + 0.5, 256)
+    axes.scatter(
+        table["x"], table["y"], s=34, c=table["layer"], cmap="viridis", norm=norm,
+        edgecolors="white", linewidths=0.5,
+    )  # fmt: skip
+    bar = axes.figure.colorbar(
+        ScalarMappable(norm, "viridis"), ax=axes, label="Layer", shrink=0.8, aspect=28,
+    )  # fmt: skip
+    bar.set_ticks(_counting_ticks(layers))
+    bar.minorticks_off()
+
+
+def _square_limits(panels: Sequence[Axes], table: pd.DataFrame) -> None:
+    """Give both axes of all panels the same scale, because only distances mean something."""
+    points = table[["x", "y"]]
+    middle = (points.max() + points.min()) / 2
+    half = 0.54 * max((points.max() - points.min()).max(), 1e-9)
+    for axes in panels:
+        axes.set_box_aspect(1)
+        axes.set(
+            xlim=(middle["x"] - half, middle["x"] + half),
+            ylim=(middle["y"] - half, middle["y"] + half),
+            xlabel="First MDS dimension (nats)",
+            ylabel="Second MDS dimension (nats)",
+        )
+
+
+@theme()
+def relative_position(table: pd.DataFrame, *, model: str = "") -> Figure:
+    """Draw section 3.1: each head's attention to the previous, current and next token.
+
+    ``table`` is relative_position.csv: layer, head, previous, current, next (fractions).
+    """
+    maps = {
+        f"to the {column} token": table.pivot(index="layer", columns="head", values=column)
+        for column in ("previous", "current", "next")
+    }
+    return _heatmaps(
+        {name: frame.to_numpy(float) for name, frame in maps.items()},
+        "Section 3.1 · Attention by relative position",
+        model,
+        "Average attention (fraction)",
+        Normalize(0, 1),
+        columns=3,
+    )
+
+
+@theme()
+def relation_heatmaps(accuracies: Mapping[str, HeadValues], *, model: str = "") -> Figure:
+    """Draw section 4.2: how well each head finds each relation, the best head framed.
+
+    ``accuracies`` holds a map (percent) for each relation; its name goes above it.
+    """
+    titles = {}
+    for relation, values in accuracies.items():
+        layer, head = np.unravel_index(np.nanargmax(values), values.shape)
+        titles[f"{relation} · {layer + 1}-{head + 1}: {values[layer, head]:.0f}%"] = values
+    return _heatmaps(
+        titles,
+        "Section 4.2 · Accuracy of single heads by relation",
+        joined(model, "the best head is named and framed"),
+        "Accuracy (%)",
+        Normalize(0, 100),
+        columns=min((4, 5, 3), key=lambda columns: -len(accuracies) % columns),
+        frame_best=True,
+    )
+
+
+@theme()
+def probe_head_weights(weights: Mapping[str, HeadValues], *, model: str = "") -> Figure:
+    """Draw section 5: the weight that the attention-only probe gives to each head.
+
+    ``weights`` holds a map for each direction of attention; its name goes above it.
+    """
+    largest = max(float(np.nanmax(np.abs(values))) for values in weights.values())
+    return _heatmaps(
+        weights,
+        "Section 5 · Weights of the heads in the attention-only probe",
+        model,
+        "Weight (per unit of attention)",
+        Normalize(-largest, largest),
+        columns=2,
+        cmap=DIVERGING,
+    )
+
+
+def _heatmaps(
+    maps: Mapping[str, HeadValues],
+    title: str,
+    subtitle: str,
+    unit: str,
+    norm: Normalize,
+    *,
+    columns: int,
+    cmap: str = SEQUENTIAL,
+    frame_best: bool = False,
+) -> Figure:
+    """Draw layer x head maps side by side on one colour scale, layer 1 on top."""
+    layers, heads = next(iter(maps.values())).shape
+    columns = min(columns, len(maps))
+    rows = -(-len(maps) // columns)
+    lowest = 1.0 if rows > 1 else 2.0  # the label of the colour scale needs the height
+    panel = np.clip((WIDTH - 1.6) / columns * layers / heads, lowest, 3.2)
+    figure = canvas(rows * (panel + 0.32) + 0.35, title, subtitle)
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    for axes in grid.flat[len(maps) :]:
+        axes.set_axis_off()
+    for axes, (name, values) in zip(grid.flat, maps.items(), strict=False):
+        extent = (0.5, heads + 0.5, layers + 0.5, 0.5)
+        axes.imshow(
+            values, cmap=cmap, norm=norm, extent=extent, aspect="auto", interpolation="nearest"
+        )
+        axes.set_title(name, parse_math=False)
+        axes.set(
+            xticks=_counting_ticks(heads, 48 // columns // 2), yticks=_counting_ticks(layers, 12)
+        )
+        if frame_best:
+            layer, head = np.unravel_index(np.nanargmax(values), values.shape)
+            box = {"fill": False, "edgecolor": ACCENT, "linewidth": 1.8}
+            axes.add_patch(Rectangle((head + 0.5, layer + 0.5), 1, 1, **box))
+    for axes in grid.flat[max(len(maps) - columns, 0) : len(maps)]:
+        axes.tick_params(labelbottom=True)  # also where the last row ends before this column
+    figure.supxlabel("Head", fontsize=9.5)
+    figure.supylabel("Layer", fontsize=9.5)
+    figure.colorbar(ScalarMappable(norm, cmap), ax=grid, label=unit, aspect=30, pad=0.015)
+    return figure
+
+
+def _counting_ticks(count: int, most: int = 24) -> list[int]:
+    """Return 1, ..., ``count``, thinned evenly to at most ``most`` ticks."""
+    step = -(-count // most)
+    return list(range(1 if step == 1 else step, count + 1, step))

@@ -1,0 +1,114 @@
+"""Labels of points in a scatter plot, placed so that they do not cover each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
+from matplotlib.text import Text
+
+from helpers.plots.style import MUTED
+
+RADII = (9, 12, 16, 22, 30, 40, 52, 66, 82, 100)  # points, from the marker to the label's edge
+DIRECTIONS = np.linspace(0, 2 * np.pi, 24, endpoint=False)
+MARGIN = 1.5  # points kept free around a label
+POINT_RADIUS = 4.0
+# What a place costs: square points of markers covered, and so many times as much for ...
+OVER_LABEL = 50  # ... a square point of another label, its line or its marker
+OUTSIDE = 50  # ... a square point outside the axes
+DISTANCE = 2  # ... a point of distance
+
+Boxes = Float[np.ndarray, "box 4"]  # left, bottom, right, top
+
+
+def label_points(
+    axes: Axes,
+    points: Float[np.ndarray, "point 2"],
+    labelled: Sequence[int],
+    labels: Sequence[str],
+    *,
+    fontsize: float = 8.5,
+) -> None:
+    """Write ``labels`` beside the points at the indices ``labelled``.
+
+    Each label takes the best place around its point: inside the axes, free of earlier labels
+    and their lines, near, and covering few other points.  A thin line leads to it.  The limits
+    of the axes must be final, because distances are those of the drawn page.
+    """
+    figure = axes.figure
+    figure.draw_without_rendering()  # settles the layout, which decides where points are
+    to_points = 72 / figure.dpi
+    at = axes.transData.transform(points) * to_points
+    frame = np.array(axes.get_window_extent().extents) * to_points
+    markers = _boxes(at, 2 * POINT_RADIUS)
+    taken, lines = markers[list(labelled)], np.empty((0, 4))
+    for index, label in zip(labelled, labels, strict=True):
+        note = axes.annotate(
+            label,
+            points[index],
+            xytext=(0, 0),
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize=fontsize,
+            parse_math=False,
+            zorder=5,
+            arrowprops={
+                "arrowstyle": "-",
+                "linewidth": 0.7,
+                "color": MUTED,
+                "shrinkA": 0,
+                "shrinkB": 3,
+            },
+        )
+        note.set_in_layout(False)
+        note.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
+        extent = Text.get_window_extent(note)  # without the line
+        size = np.array([extent.width, extent.height]) * to_points + 2 * MARGIN
+        centres = at[index] + _offsets(size)
+        boxes = _boxes(centres, size)
+        cost = (
+            _covered(boxes, markers).sum(axis=1)
+            + OVER_LABEL * _covered(boxes, np.vstack([taken, lines])).sum(axis=1)
+            + OVER_LABEL * _crossings(at[index], centres, taken)
+            + OUTSIDE * (size.prod() - _covered(boxes, frame[None])[:, 0])
+            + DISTANCE * np.linalg.norm(centres - at[index], axis=1)
+        )
+        best = int(np.argmin(cost.round(6)))
+        note.set_position(centres[best] - at[index])
+        taken = np.vstack([taken, boxes[best]])
+        lines = np.vstack([lines, _boxes(_line(at[index], centres[best]), 2.0)])
+
+
+def _boxes(centres: Float[np.ndarray, "box 2"], size: float | np.ndarray) -> Boxes:
+    return np.hstack([centres - np.divide(size, 2), centres + np.divide(size, 2)])
+
+
+def _offsets(size: Float[np.ndarray, " 2"]) -> Float[np.ndarray, "place 2"]:
+    """Return centres of a label relative to its point, the nearest ones first."""
+    around = np.stack([np.cos(DIRECTIONS), np.sin(DIRECTIONS)], axis=1)
+    return np.concatenate([around * (size / 2 + radius - POINT_RADIUS) for radius in RADII])
+
+
+def _covered(boxes: Boxes, others: Boxes) -> Float[np.ndarray, "box other"]:
+    """Return the area that each box shares with each of the others."""
+    low = np.maximum(boxes[:, None, :2], others[None, :, :2])
+    high = np.minimum(boxes[:, None, 2:], others[None, :, 2:])
+    return np.clip(high - low, 0, None).prod(axis=-1)
+
+
+def _line(start: np.ndarray, ends: np.ndarray) -> Float[np.ndarray, "... step 2"]:
+    """Return points along the lines to ``ends``, the part at the marker left out."""
+    return start + np.linspace(0.2, 1, 16)[:, None] * (ends - start)[..., None, :]
+
+
+def _crossings(
+    start: Float[np.ndarray, " 2"], ends: Float[np.ndarray, "place 2"], taken: Boxes
+) -> Float[np.ndarray, " place"]:
+    """Return how many points of the line to each place lie in boxes that are taken."""
+    steps = _line(start, ends)[:, :, None]
+    inside = (steps > taken[:, :2]) & (steps < taken[:, 2:])
+    return inside.all(axis=-1).sum(axis=(1, 2)).astype(float)

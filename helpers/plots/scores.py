@@ -1,0 +1,127 @@
+"""The charts of Tables 2 and 3: scores with their intervals, beside the paper's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from helpers.plots.style import ACCENT, BAR, INK, canvas, joined, theme
+
+ROW = 0.3  # inches for one bar
+# Not the colours of the token types.
+LINES = (
+    ("#2F4B7C", "o"),
+    ("#C2185B", "s"),
+    ("#B08900", "D"),
+    ("#7A5BA8", "^"),
+    ("#4B9B98", "v"),
+    ("#8A8A8A", "P"),
+)
+
+
+@theme()
+def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
+    """Draw Table 2 (section 4.3): antecedents found, by system and type of mention.
+
+    ``table`` is coreference.csv: system, candidates, type, n, accuracy, ci_low, ci_high,
+    paper_accuracy (percent).  A panel for each type, a bar for each system; one with several
+    sets of candidates has a bar for each.
+    """
+    table = table.assign(name=_system_names(table))
+    names = table["name"].unique()
+    types = table["type"].unique()
+    figure = canvas(
+        ROW * len(names) + 1.0,
+        "Table 2 · Finding the antecedents of mentions",
+        joined(model, "bars: here, with 95% intervals; diamonds: the paper"),
+    )
+    panels = figure.subplots(1, len(types), squeeze=False, sharey=True)[0]
+    for axes, kind in zip(panels, types, strict=True):
+        rows = table[table["type"] == kind].set_index("name").reindex(names)
+        _bars(axes, rows.rename(columns={"accuracy": "value", "paper_accuracy": "paper_value"}))
+        counts = rows["n"].dropna().unique()
+        axes.set_title(f"{kind} (n = {counts[0]:,.0f})" if len(counts) == 1 else kind)
+        axes.set_xlabel("Accuracy (%)")
+    panels[0].set_yticks(range(len(names)), names)
+    return figure
+
+
+@theme()
+def probe_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
+    """Draw Table 3 (section 5): attachment scores of the probes.
+
+    ``table`` is probes.csv: probe, metric, value, ci_low, ci_high, n_train, n_dev, paper_value
+    (percent).  The metric of a probe stands after its name where the table has several.
+    """
+    several = table["metric"].nunique() > 1
+    names = [f"{row.probe} ({row.metric})" if several else row.probe for row in table.itertuples()]
+    metrics = " or ".join(table["metric"].unique())
+    figure = canvas(
+        ROW * len(names) + 0.9,
+        "Table 3 · Dependency parsing from attention",
+        joined(model, "bars: here, with 95% intervals; diamonds: the paper"),
+    )
+    axes = figure.subplots()
+    _bars(axes, table)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_xlabel(f"{metrics} (%)")
+    return figure
+
+
+@theme()
+def learning_curves(table: pd.DataFrame, *, metric: str = "UAS", model: str = "") -> Figure:
+    """Draw how the probes of section 5 improve with more training sentences.
+
+    ``table`` has probe, n_train and value (percent), and may have ci_low and ci_high, which are
+    drawn as bands.
+    """
+    figure = canvas(3.6, "Section 5 · Learning curves of the probes", model)
+    axes = figure.subplots()
+    for index, (probe, rows) in enumerate(table.groupby("probe", sort=False)):
+        rows = rows.sort_values("n_train")
+        color, marker = LINES[index % len(LINES)]
+        axes.plot(rows["n_train"], rows["value"], color=color, marker=marker, label=probe)
+        if {"ci_low", "ci_high"} <= set(rows):
+            band = (rows["n_train"], rows["ci_low"], rows["ci_high"])
+            axes.fill_between(*band, color=color, alpha=0.18, linewidth=0)
+    sizes = np.sort(table["n_train"].unique())
+    if sizes[0] > 0:
+        axes.set_xscale("log")
+    axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    axes.minorticks_off()
+    axes.set(xlabel="Training sentences", ylabel=f"{metric} (%)")
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def _bars(axes: Axes, rows: pd.DataFrame) -> None:
+    """Draw one bar a row from the top down, its interval, its number and the paper's."""
+    y = np.arange(len(rows))
+    axes.barh(y, rows["value"], height=0.68, color=BAR)
+    below, above = rows["value"] - rows["ci_low"], rows["ci_high"] - rows["value"]
+    # Rounding in the table may put a bound on the wrong side by a hair.
+    errors = np.clip(np.stack([below, above]), 0, None)
+    axes.errorbar(
+        rows["value"], y, xerr=errors, fmt="none", ecolor=INK, elinewidth=1.2, capsize=2.5
+    )
+    axes.plot(
+        rows["paper_value"], y, "D", color=ACCENT, markersize=6, markeredgecolor="white", zorder=4
+    )
+    for place, value in zip(y, rows["value"], strict=True):
+        if np.isfinite(value):
+            axes.text(101.5, place, f"{value:.1f}", va="center", fontsize=8.5)
+    axes.set(xlim=(0, 100), ylim=(len(rows) - 0.45, -0.55))
+    axes.xaxis.grid(True, color="#E4E4E4", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="y", length=0, labelsize=9)
+
+
+def _system_names(table: pd.DataFrame) -> list[str]:
+    """Return a name for each row, with the candidates where a system has several sets."""
+    several = table.groupby("system")["candidates"].nunique() > 1
+    return [
+        f"{row.system}\n({row.candidates})" if several[row.system] else row.system
+        for row in table.itertuples()
+    ]

@@ -1,0 +1,1 @@
+"""Whole runs: notebooks, report, comparison, and what is on this machine."""

@@ -1,0 +1,174 @@
+"""The whole series without a browser: papermill runs the notebooks in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import papermill
+from nbconvert import HTMLExporter
+from papermill.exceptions import PapermillExecutionError
+from tqdm import tqdm
+
+from helpers import errors
+from helpers.errors import InputError
+from helpers.paths import build_dir, project_root
+from helpers.progress import HEADLESS
+from helpers.store.extract import Interrupted
+
+CELL_TIMEOUT = 6 * 3600  # seconds: a large model on a small machine is slow, not stuck
+LIVE_WIDGET = "application/vnd.jupyter.widget-view+json"  # its text/html needs no kernel
+CORE = range(7)  # the paper's own notebooks; the others are about what came after it
+USER_ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {
+    Interrupted.__name__
+}
+
+
+class NotebookFailed(RuntimeError):
+    """A notebook stopped with an error that is not the user's."""
+
+
+def notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
+    """Return the notebooks of the series in order, or those whose numbers ``only`` lists.
+
+    Unless ``extended``, the whole series ends with the paper's last section.
+
+    Raises:
+        InputError: a number that no notebook has.
+    """
+    everything = {
+        path.name[:2]: path for path in sorted((project_root() / "notebooks").glob("[0-9]*.ipynb"))
+    }
+    if not only:
+        return [path for own, path in everything.items() if extended or int(own) in CORE]
+    wanted = [number.strip().zfill(2) for number in only.split(",") if number.strip()]
+    unknown = [number for number in wanted if number not in everything]
+    if unknown or not wanted:
+        raise InputError(
+            f"--only {only}: there is no notebook {', '.join(unknown) or 'in the list'}; "
+            f"the series has {', '.join(everything)}"
+        )
+    return [everything[number] for number in sorted(set(wanted))]
+
+
+def run(paths: Sequence[Path], parameters: Mapping[str, Any], *, name: str) -> Path:
+    """Execute notebooks into ``build/<name>/``, with an HTML copy of each; return that folder.
+
+    ``parameters`` go to the notebooks that have a parameter of that name.  What a failed run
+    has computed stays in the cache for the next one.
+
+    Raises:
+        InputError: a notebook stopped because of something the user gave.
+        NotebookFailed: a notebook stopped for any other reason.
+    """
+    folder = build_dir(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ[HEADLESS] = "1"
+    seconds = {}
+    bar = tqdm(paths, desc="notebooks", unit="notebook")
+    for path in bar:
+        bar.set_description(path.stem)
+        started = time.monotonic()
+        _execute(path, folder / path.name, parameters)
+        _write_html(folder / path.name)
+        seconds[path.stem] = round(time.monotonic() - started, 1)
+    _record_times(folder, seconds)
+    return folder
+
+
+class _Relay:
+    """Shows the progress lines of a kernel above the bar over notebooks."""
+
+    def write(self, text: str) -> None:
+        """Print the lines, leaving the bar below them."""
+        if text.strip():
+            tqdm.write(text.rstrip(), file=sys.stderr)
+
+    def flush(self) -> None:
+        """Do nothing: ``tqdm.write`` flushes."""
+
+
+def _execute(path: Path, output: Path, parameters: Mapping[str, Any]) -> None:
+    known = papermill.inspect_notebook(path)
+    try:
+        papermill.execute_notebook(
+            path,
+            output,
+            parameters={name: value for name, value in parameters.items() if name in known},
+            kernel_name="python3",
+            progress_bar=False,
+            execution_timeout=CELL_TIMEOUT,
+            cwd=Path.cwd(),
+            stderr_file=_Relay(),
+            extra_arguments=["--IPKernelApp.log_level=CRITICAL"],
+        )
+    except PapermillExecutionError as error:
+        if error.ename in USER_ERRORS:
+            raise InputError(error.evalue) from error
+        raise NotebookFailed(
+            f"{path.name}, cell {error.exec_count}: {error.ename}: {error.evalue}\n"
+            f"{_plain(error.traceback[-1]) if error.traceback else ''}\n"
+            f"The executed notebook is {output}; what was computed is kept for the next run."
+        ) from error
+
+
+def _write_html(path: Path) -> None:
+    """Write a notebook's HTML copy, which loads nothing from anywhere."""
+    exporter = HTMLExporter(
+        template_name="lab", require_js_url="", mathjax_url="", mermaid_js_url="", embed_images=True
+    )
+    notebook = nbformat.read(path, as_version=4)
+    notebook.metadata.pop("widgets", None)  # a live widget is blank without its kernel
+    body, _ = exporter.from_notebook_node(notebook)
+    body = re.sub(r'<script src=""[^>]*></script>', "", body)
+    path.with_suffix(".html").write_text(body, encoding="utf-8")
+
+
+def _record_times(folder: Path, seconds: Mapping[str, float]) -> None:
+    """Keep each notebook's latest run time, for the report."""
+    path = folder / "times.json"
+    before = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps({**before, **seconds}, indent=1) + "\n")
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def refresh(paths: Sequence[Path]) -> None:
+    """Execute notebooks in place, as they are committed: outputs only, no times, no bars."""
+    for path in tqdm(paths, desc="notebooks", unit="notebook"):
+        output = path.with_suffix(f".{os.getpid()}.tmp.ipynb")
+        try:
+            _execute(path, output, {})
+            notebook = nbformat.read(output, as_version=4)
+        finally:
+            output.unlink(missing_ok=True)
+        nbformat.write(_committed_form(notebook), path)
+
+
+def _committed_form(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Return a notebook without what differs between two runs or two machines."""
+    notebook.metadata = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    notebook.cells = [cell for cell in notebook.cells if "injected-parameters" not in _tags(cell)]
+    for cell in notebook.cells:
+        cell.metadata = {"tags": _tags(cell)} if _tags(cell) else {}
+        if cell.cell_type == "code":
+            cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr"]
+            for output in cell.outputs:
+                output.get("data", {}).pop(LIVE_WIDGET, None)
+    return notebook
+
+
+def _tags(cell: nbformat.NotebookNode) -> list[str]:
+    return [tag for tag in cell.metadata.get("tags", []) if not tag.startswith("papermill")]

@@ -1,0 +1,355 @@
+"""One page for a whole run: its facts, figures, tables and viewers, to read, print or send.
+
+The page is one file, loads nothing from anywhere, and links only to the notebooks' HTML copies
+that lie beside it.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import html
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from helpers.viewer.page import POLICY
+from helpers.viewer.view import Viewer
+
+HERE = Path(__file__).parent
+LARGEST = 15_000_000  # bytes: what can be sent by mail
+WIDEST = 40  # columns of a table that is shown; a wider one is only offered as a file
+OPEN_ROWS = 16  # a longer table starts folded
+
+
+class Part(NamedTuple):
+    """What belongs together in the report: names of figures, tables and a notebook."""
+
+    title: str
+    text: str
+    figures: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+
+
+PARTS = (
+    Part(
+        "Claims",
+        "What the paper says, and whether it holds here.",
+        (),
+        ("claims",),
+    ),
+    Part(
+        "Patterns (section 3)",
+        "Heads that attend broadly, to the next token, to a special token or to punctuation.",
+        ("fig1_examples",),
+        ("fig1_examples",),
+    ),
+    Part(
+        "Relative position (3.1)",
+        "How much each head attends to the previous, the same and the next token.",
+        ("relative_position",),
+        ("relative_position",),
+    ),
+    Part(
+        "Separator tokens (3.2)",
+        "Where the attention of each head goes by token type, and what it matters to the loss.",
+        ("fig2_token_types", "fig3_gradients"),
+        ("token_types", "gradients"),
+    ),
+    Part(
+        "Focused or broad (3.3)",
+        "The entropy of each head's attention, in nats.",
+        ("fig4_entropy",),
+        ("entropy",),
+    ),
+    Part(
+        "Individual heads (4)",
+        "What single heads know of syntax and coreference, beside the paper's figures.",
+        ("fig5_heads", "relation_heatmaps", "coreference"),
+        (
+            "dependency_heads",
+            "dependency_heads_held_out",
+            "silver_quality",
+            "coreference",
+            "fig5_examples",
+        ),
+    ),
+    Part(
+        "Head combinations (5)",
+        "How much syntax all heads hold together.",
+        ("probes", "probe_heads", "learning_curves"),
+        ("probes", "probe_seeds", "probe_heads", "learning_curves", "structural_layers"),
+    ),
+    Part(
+        "Clustering (6)",
+        "Heads that behave alike lie close to each other.",
+        ("fig6_clusters",),
+        ("head_positions", "layer_cohesion", "head_distances"),
+    ),
+    Part(
+        "Patterns and fine-tuning (Kovaleva et al. 2019)",
+        "What maps look like, what fine-tuning changes, and what a head or layer is worth.",
+        ("fig7_patterns", "fig8_finetuning", "semantic_links", "fig9_disabling"),
+        ("fine_tuning", "patterns", "finetuning_similarity", "semantic_links", "disabling"),
+    ),
+    Part(
+        "Heads that matter (Michel et al. 2019)",
+        "Which heads a task can do without, one at a time and many at once.",
+        ("fig10_importance", "fig11_pruning", "importance_course"),
+        (
+            "ablation",
+            "one_head",
+            "importance",
+            "task_correlations",
+            "importance_course",
+            "syntax_importance",
+            "pruning",
+            "head_removal",
+            "translation_pruning",
+        ),
+    ),
+    Part(
+        "Argument cues (Niven and Kao 2019)",
+        "Whether arguments are understood, or words in them counted.",
+        ("fig12_cues",),
+        ("cues", "cue_rules", "partial_inputs", "partial_input_seeds"),
+    ),
+)
+
+
+def write_report(
+    study_facts: Mapping[str, Any],
+    figures: Path,
+    tables: Path,
+    build: Path,
+    viewers: Sequence[Viewer] = (),
+) -> Path:
+    """Write ``index.html`` into ``build`` and return its path.
+
+    ``study_facts`` are those of `Study.describe`: groups (``settings``, ``model``, ``versions``)
+    and single facts.  Shown are the PNG files of ``figures``, the CSV files of ``tables``, and as
+    many ``viewers`` as fit into 15 MB; a figure or table that a run has not made is left out.
+    """
+    name = str(study_facts.get("model", {}).get("name") or build.name)
+    parts = list(_parts(figures, tables))
+    head = [_facts(study_facts, build), *(_section(*part) for part in parts)]
+    page = _page(name, head, parts, build, [])
+    room = LARGEST - len(page.encode())
+    path = build / "index.html"
+    build.mkdir(parents=True, exist_ok=True)
+    path.write_text(_page(name, head, parts, build, list(_frames(viewers, room))), encoding="utf-8")
+    return path
+
+
+def _parts(figures: Path, tables: Path) -> Iterator[tuple[Part, list[Path], list[Path]]]:
+    """Yield the parts that have something to show, and a last one of what no part names."""
+    pictures = {path.stem: path for path in sorted(figures.glob("*.png"))}
+    files = {path.stem: path for path in sorted(tables.glob("*.csv"))}
+    for part in PARTS:
+        own = [pictures.pop(name) for name in part.figures if name in pictures]
+        data = [files.pop(name) for name in part.tables if name in files]
+        if own or data:
+            yield part, own, data
+    if pictures or files:
+        yield Part("More results", ""), list(pictures.values()), list(files.values())
+
+
+def _page(
+    name: str,
+    sections: Sequence[str],
+    parts: Sequence[tuple[Part, list[Path], list[Path]]],
+    build: Path,
+    frames: Sequence[str],
+) -> str:
+    title = f"What does {name} look at?"
+    links = [("run", "The run"), *((_anchor(part), _short_title(part)) for part, _, _ in parts)]
+    links += [("notebooks", "Notebooks")] * any(build.glob("[0-9]*.html"))
+    links += [("viewers", "Look for yourself")] * bool(frames)
+    navigation = "".join(f'<a href="#{anchor}">{_text(label)}</a>' for anchor, label in links)
+    viewers = (
+        '<section id="viewers"><h2>Look for yourself</h2><p>The examples of Figures 1 and 5, with '
+        "every head: choose a head, point at a token.</p>" + "".join(frames) + "</section>"
+        if frames
+        else ""
+    )
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<title>{_text(title)}</title>
+<link rel="icon" href="data:,">
+<style>{(HERE / "report.css").read_text(encoding="utf-8")}</style>
+</head>
+<body>
+<header>
+<h1>{_text(title)}</h1>
+<p>The analyses of <cite>What Does BERT Look At? An Analysis of BERT's Attention</cite> (Clark,
+Khandelwal, Levy, Manning, 2019), run on {_text(name)}. Heads are named layer-head, from 1.</p>
+</header>
+<nav aria-label="Contents">{navigation}</nav>
+<main>
+{"".join(sections)}
+{_notebooks(build)}
+{viewers}
+</main>
+<script>{(HERE / "report.js").read_text(encoding="utf-8")}</script>
+</body>
+</html>
+"""
+
+
+def _text(value: object) -> str:
+    return html.escape(str(value))
+
+
+def _short_title(part: Part) -> str:
+    return part.title.partition(" (")[0]
+
+
+def _anchor(part: Part) -> str:
+    return _short_title(part).lower().replace(" ", "-")
+
+
+def _facts(facts: Mapping[str, Any], build: Path) -> str:
+    groups = {name: value for name, value in facts.items() if isinstance(value, Mapping)}
+    single = {name: value for name, value in facts.items() if not isinstance(value, Mapping)}
+    seconds = sum(_times(build).values())
+    if seconds:
+        single["time of the notebooks"] = _duration(seconds)
+    lists = {"run": single, **groups} if single else groups
+    boxes = "".join(
+        f"<div><h3>{_text(name)}</h3><dl>"
+        + "".join(
+            f"<div><dt>{_text(str(key).replace('_', ' '))}</dt>"
+            f"<dd>{_fact(value, 'default' if name == 'settings' else '–')}</dd></div>"
+            for key, value in group.items()
+        )
+        + "</dl></div>"
+        for name, group in lists.items()
+    )
+    return f'<section id="run"><h2>The run</h2><div class="facts">{boxes}</div></section>'
+
+
+def _fact(value: object, empty: str) -> str:
+    if value is None or value == "":
+        return f'<span class="default">{empty}</span>'
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | dict):
+        return _text(json.dumps(value, ensure_ascii=False))
+    return _text(f"{value:,}" if isinstance(value, int) else value)
+
+
+def _section(part: Part, figures: Sequence[Path], tables: Sequence[Path]) -> str:
+    return (
+        f'<section id="{_anchor(part)}"><h2>{_text(part.title)}</h2><p>{_text(part.text)}</p>'
+        + "".join(_figure(path, part) for path in figures)
+        + "".join(_table(path) for path in tables)
+        + "</section>"
+    )
+
+
+def _figure(path: Path, part: Part) -> str:
+    number = path.stem.split("_")[0].removeprefix("fig")
+    label = f"Figure {number}" if number.isdecimal() else path.stem.replace("_", " ").capitalize()
+    alt = f"{label}. {part.text} The numbers are in the tables of this section."
+    data = base64.b64encode(path.read_bytes()).decode("ascii")
+    return f'<figure><img src="data:image/png;base64,{data}" alt="{_text(alt)}"></figure>'
+
+
+def _table(path: Path) -> str:
+    content = path.read_bytes()
+    columns, *rows = list(csv.reader(content.decode("utf-8").splitlines())) or [[]]
+    data = base64.b64encode(content).decode("ascii")
+    file = (
+        f'<a class="file" download="{_text(path.name)}" href="data:text/csv;base64,{data}">'
+        f"{_text(path.name)}</a>"
+    )
+    name = _text(path.stem.replace("_", " "))
+    count = f"{len(rows)} rows" if len(columns) <= WIDEST else f"{len(rows)} x {len(columns)}"
+    if len(columns) > WIDEST:
+        return f'<p class="wide"><b>{name}</b> ({count}, too wide to show): {file}</p>'
+    numeric = [all(_is_number(row[i]) or not row[i] for row in rows) for i in range(len(columns))]
+    heads = "".join(
+        f'<th scope="col"{_numeric(right)}><button type="button">'
+        f"{_text(column.replace('_', ' '))}</button></th>"
+        for column, right in zip(columns, numeric, strict=True)
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f"<td{_numeric(right)}>{_text(_short(cell))}</td>"
+            for cell, right in zip(row, numeric, strict=True)
+        )
+        + "</tr>"
+        for row in rows
+    )
+    opened = " open" if len(rows) <= OPEN_ROWS else ""
+    return (
+        f"<details{opened}><summary><b>{name}</b> ({count}) {file}</summary>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{name}"><table><thead>'
+        f"<tr>{heads}</tr></thead><tbody>{body}</tbody></table></div></details>"
+    )
+
+
+def _numeric(right: bool) -> str:
+    return ' class="number"' if right else ""
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _short(cell: str) -> str:
+    """Return a number with at most four digits after its leading zeros; the file has them all."""
+    if not _is_number(cell) or cell.lstrip("-").isdecimal():
+        return cell
+    number = float(cell)
+    return f"{number:.1f}" if abs(number) >= 1000 else f"{number:.4g}"
+
+
+def _notebooks(build: Path) -> str:
+    times = _times(build)
+    items = "".join(
+        f'<li><a href="{_text(path.name)}">{_text(path.stem.replace("_", " "))}</a>'
+        + (f" <span>{_duration(times[path.stem])}</span>" if path.stem in times else "")
+        + "</li>"
+        for path in sorted(build.glob("[0-9]*.html"))
+    )
+    if not items:
+        return ""
+    return f'<section id="notebooks"><h2>Notebooks</h2><ul class="files">{items}</ul></section>'
+
+
+def _times(build: Path) -> dict[str, float]:
+    path = build / "times.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def _frames(viewers: Iterable[Viewer], room: int) -> Iterator[str]:
+    """Yield viewers, folded, while there is room for them."""
+    left = 0
+    for viewer in viewers:
+        block = (
+            f'<details class="viewer"><summary>{_text(viewer.heading)}</summary>'
+            f"{viewer.frame()}</details>"
+        )
+        room -= len(block.encode())
+        if room < 1000:
+            left += 1
+        else:
+            yield block
+    if left:
+        yield f"<p>{left} more would make this page too large; the notebooks show them.</p>"

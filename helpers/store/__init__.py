@@ -1,0 +1,1 @@
+"""Attention maps on disk, in shards."""

@@ -1,0 +1,219 @@
+"""Shards: consecutive examples with their maps, computed in one pass and written whole.
+
+A shard is a pure function of the model and of its records: it can be computed again, in any
+order, in any process and on any number of threads, with the same bits.  For this, batches run
+side by side and each of them on one thread; a batch on several threads would round differently
+with their number (and, at this size, be slower).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+from torch import Tensor
+
+from helpers.data.records import Record
+from helpers.errors import ModelError
+from helpers.model.encoder import Encoder
+from helpers.model.forward import Inputs, forward, length_batches, model_inputs
+from helpers.model.parallel import compute_alone, trim
+from helpers.model.word_attention import to_words, vectors_to_words
+from helpers.store.format import Level, Shard, sha256, shard_name, whole_file
+
+HEADER = "shard"
+
+
+STORED = np.float16
+
+
+ROW_SUM_TOLERANCE = 0.02  # what bfloat16 rounding can add up to over a row
+
+
+# Padded tokens in a forward pass: what stays in the caches of one core; on a GPU, what fills it.
+BATCH_TOKENS = {"cpu": 512}
+
+
+BATCH_TOKENS_ACCELERATED = 4096
+
+
+Tensors = dict[str, np.ndarray]
+Work = tuple[range, list[Record]]
+
+
+def shard_tensors(
+    encoder: Encoder, records: list[Record], first: int, *, level: Level, hidden: bool = False
+) -> Tensors:
+    """Compute one shard: the tensors of examples ``first`` to ``first + len(records)``."""
+    work = [(range(first, first + len(records)), records)]
+    ((_, tensors),) = shards_tensors(encoder, work, level=level, hidden=hidden)
+    return tensors
+
+
+def shards_tensors(
+    encoder: Encoder, work: Iterable[Work], *, level: Level, hidden: bool = False
+) -> Iterator[tuple[range, Tensors]]:
+    """Compute shards, in order, on all threads; the next shard is begun before one is done.
+
+    Yields each shard's indices and tensors: ``attention/000123`` ``[layer, head, query, key]``,
+    ``token_ids/...`` ``[token]`` (token level) and, if asked for,
+    ``hidden/...`` ``[layer, position, width]``.
+
+    Raises:
+        ModelError: rows of a map do not sum to 1.
+    """
+    with _one_thread_each(encoder) as (pool, threads):
+        pending: deque[tuple[range, list[Future[Tensors]]]] = deque()
+        try:
+            for indices, records in work:
+                batches = _batches(encoder, records, indices.start)
+                jobs = [pool.submit(_batch, encoder, b, level, hidden) for b in batches]
+                pending.append((indices, jobs))
+                while len(pending) > 1 and _unfinished(pending) >= 2 * threads:
+                    yield _collected(pending)
+                    trim()
+            while pending:
+                yield _collected(pending)
+                trim()
+        finally:
+            for _, jobs in pending:
+                for job in jobs:
+                    job.cancel()
+
+
+def _batches(
+    encoder: Encoder, records: list[Record], first: int
+) -> Iterator[list[tuple[int, Inputs]]]:
+    """Yield a shard's batches; which one an example is in depends on its shard alone."""
+    inputs = [model_inputs(encoder, record) for record in records]
+    budget = BATCH_TOKENS.get(encoder.device.type, BATCH_TOKENS_ACCELERATED)
+    for batch in length_batches([len(item["input_ids"]) for item in inputs], budget):
+        yield [(first + i, inputs[i]) for i in batch]
+
+
+@torch.inference_mode()
+def _batch(
+    encoder: Encoder, batch: list[tuple[int, Inputs]], level: Level, hidden: bool
+) -> Tensors:
+    """Return the tensors of one batch's examples, as they are stored."""
+    attentions, states = forward(encoder, [item for _, item in batch], hidden=hidden)
+    tensors: Tensors = {}
+    for row, (index, item) in enumerate(batch):
+        length = len(item["input_ids"])
+        layers = [layer[row, :, :length, :length] for layer in attentions]
+        if level == "word":
+            layers = list(to_words(torch.stack(layers).float(), item["groups"]))
+        else:
+            tensors[tensor_name("token_ids", index)] = np.array(item["input_ids"], dtype=np.int32)
+        tensors[tensor_name("attention", index)] = _stored(encoder, layers, index)
+        if hidden:
+            vectors = torch.stack([layer[row, :length] for layer in states]).float()
+            if level == "word":
+                vectors = vectors_to_words(vectors, item["groups"])
+            tensors[tensor_name("hidden", index)] = vectors.cpu().numpy().astype(STORED)
+    return tensors
+
+
+def _stored(
+    encoder: Encoder, layers: list[Float[Tensor, "head query key"]], index: int
+) -> Float[np.ndarray, "layer head query key"]:
+    """Return maps as they are stored, after checking that each row is a distribution."""
+    # Layer by layer into their place, in half precision: stacking would copy all maps once more.
+    maps = torch.empty((len(layers), *layers[0].shape), dtype=torch.half, device=layers[0].device)
+    sums = torch.empty(maps.shape[:-1], device=maps.device)
+    for number, layer in enumerate(layers):
+        maps[number].copy_(layer)
+        torch.sum(layer, dim=-1, dtype=torch.float32, out=sums[number])
+    error = (sums - 1).abs().max()
+    if not error < ROW_SUM_TOLERANCE:  # NaN is not smaller either
+        raise ModelError(
+            f"model {encoder.name!r}: an attention row of example {index} is off from summing to "
+            f"1 by {error:.3g}; try --dtype float32"
+        )
+    return maps.cpu().numpy()
+
+
+@contextmanager
+def _one_thread_each(encoder: Encoder) -> Iterator[tuple[ThreadPoolExecutor, int]]:
+    """Yield a pool as wide as torch's own, whose threads compute alone, and its width."""
+    width = torch.get_num_threads()
+    threads = width if encoder.device.type == "cpu" else 1
+    try:
+        with ThreadPoolExecutor(threads, "batch", initializer=compute_alone) as pool:
+            yield pool, threads
+    finally:
+        torch.set_num_threads(width)
+
+
+def _unfinished(pending: Iterable[tuple[range, list[Future[Tensors]]]]) -> int:
+    return sum(not job.done() for _, jobs in pending for job in jobs)
+
+
+def _collected(pending: deque[tuple[range, list[Future[Tensors]]]]) -> tuple[range, Tensors]:
+    """Return the oldest shard, waiting for its batches."""
+    indices, jobs = pending[0]
+    tensors = {name: tensor for job in jobs for name, tensor in job.result().items()}
+    pending.popleft()
+    return indices, dict(sorted(tensors.items()))
+
+
+def tensor_name(name: str, index: int) -> str:
+    """Return what an example's tensor is called in its shard."""
+    return f"{name}/{index:06d}"
+
+
+def write_shard(folder: Path, number: int, tensors: Tensors, indices: range, key: str) -> Shard:
+    """Write the shard of the examples ``indices``; ``key`` is the hash of its store's key.
+
+    Raises:
+        StoreError: the disk is full.
+    """
+    dense = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    header = _header(indices, key, _digest(dense.items()))
+    path = folder / shard_name(number)
+    # Straight from the tensors' memory: bytes in between would hold every map two times more.
+    with whole_file(path, sum(tensor.nbytes for tensor in dense.values())) as temporary:
+        save_file(dense, temporary, metadata=header)
+        size, digest = temporary.stat().st_size, sha256(temporary)
+    return Shard(path.name, indices.start, len(indices), size, digest)
+
+
+def finished_shard(folder: Path, number: int, indices: range, key: str) -> Shard | None:
+    """Return the shard if its file is there, belongs to the store and is undamaged, else None."""
+    path = folder / shard_name(number)
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, framework="numpy") as file:
+            names = file.keys()
+            digest = _digest((name, file.get_tensor(name)) for name in names)
+            if file.metadata() != _header(indices, key, digest):
+                return None
+    except (SafetensorError, OSError):
+        return None
+    return Shard(path.name, indices.start, len(indices), path.stat().st_size, sha256(path))
+
+
+def _header(indices: range, key: str, digest: str) -> dict[str, str]:
+    # One entry, not four: safetensors writes several in an order that changes from run to run.
+    facts = {"key": key, "first": indices.start, "count": len(indices), "tensors_sha256": digest}
+    return {HEADER: json.dumps(facts)}
+
+
+def _digest(tensors: Iterable[tuple[str, np.ndarray]]) -> str:
+    """Return a checksum of tensors that does not depend on how a file arranges them."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors, key=lambda item: item[0]):
+        digest.update(f"{name} {tensor.dtype} {tensor.shape}\n".encode())
+        digest.update(np.ascontiguousarray(tensor))
+    return digest.hexdigest()

@@ -1,0 +1,100 @@
+"""Maps straight from the model, none of them stored: for corpora larger than the disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from helpers.data.records import Corpus
+from helpers.model.encoder import Encoder
+from helpers.store.extract import check_model, prepare, store_key, work
+from helpers.store.format import REPORT, Level
+from helpers.store.shards import shards_tensors, tensor_name
+from helpers.store.store import Example, Records, Source, make_example
+
+
+@dataclass(frozen=True)
+class Stream(Source):
+    """Examples whose maps are computed when asked for; the same bits as a store's.
+
+    It reads like a :class:`~helpers.store.store.Store`.  Its folder is the one that the
+    store would have, and holds the records alone.
+    """
+
+    encoder: Encoder = field(repr=False, compare=False)
+
+    @classmethod
+    def open(
+        cls,
+        encoder: Encoder,
+        corpus: Corpus,
+        *,
+        level: Level = "token",
+        max_tokens: int = 128,
+        hidden: bool = False,
+        root: Path | None = None,
+    ) -> Stream:
+        """Return the stream of a model's maps over a corpus; see ``extract`` for the arguments.
+
+        Raises:
+            ModelError: ``max_tokens`` is more than the model takes.
+            StoreError: the folder holds something else, is damaged, or the disk is full.
+        """
+        key = store_key(encoder, corpus, level=level, max_tokens=max_tokens, hidden=hidden)
+        return cls._over(encoder, prepare(encoder, corpus, key, key.folder(root)))
+
+    @classmethod
+    def reopen(cls, encoder: Encoder, folder: Path) -> Stream:
+        """Return the stream over the records of a folder, say in another process.
+
+        Raises:
+            StoreError: the folder is damaged, or was made with another model.
+        """
+        records = Records.read(folder)
+        check_model(encoder, folder, records.spec)
+        return cls._over(encoder, records)
+
+    @classmethod
+    def _over(cls, encoder: Encoder, records: Records) -> Stream:
+        return cls(records.folder, records.spec, records.offsets, encoder)
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """What a store's manifest says of the content: the key and the report of what was cut."""
+        report = json.loads((self.folder / REPORT).read_text(encoding="utf-8"))
+        return {**asdict(self.spec), "n_examples": len(self), "report": report}
+
+    def __getitem__(self, index: int) -> Example:
+        """Return one example; its whole shard is computed, for the same bits."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"example {index} of {len(self)}")
+        number, position = divmod(index, self.spec.examples_per_shard)
+        return list(self.shard(number))[position]
+
+    def shard(self, number: int) -> Iterator[Example]:
+        """Yield the examples of one shard."""
+        for examples in self.by_shard([number]):
+            yield from examples
+
+    def by_shard(self, numbers: Iterable[int] | None = None) -> Generator[list[Example]]:
+        """Yield the examples of each shard (all shards: None); the next one is begun before."""
+        own = list(range(self.n_shards) if numbers is None else numbers)
+        spec = self.spec
+        shards = shards_tensors(self.encoder, work(self, own), level=spec.level, hidden=spec.hidden)
+        with closing(shards):
+            for indices, tensors in shards:
+                records = self.records(indices)
+                yield [
+                    make_example(index, _own(tensors, index), record)
+                    for index, record in zip(indices, records, strict=True)
+                ]
+
+
+def _own(tensors: dict[str, Any], index: int) -> dict[str, Any]:
+    """Return one example's tensors by their short names."""
+    names = {name: tensor_name(name, index) for name in ("attention", "token_ids", "hidden")}
+    return {short: tensors[name] for short, name in names.items() if name in tensors}

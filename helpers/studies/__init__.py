@@ -1,0 +1,1 @@
+"""Other papers, each in a guest room; the rooms below do not know them."""

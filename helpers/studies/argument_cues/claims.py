@@ -1,0 +1,160 @@
+"""The claims of Niven & Kao (2019): arguments have cues, and models follow nothing else."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from helpers.analysis.claims import Claim, NotMeasurable, Tables, rows_of
+from helpers.analysis.paper import values_of
+from helpers.studies.argument_cues.cues import ALL, CHANCE, HALVES, NOT
+from helpers.studies.argument_cues.partial_inputs import MIRRORED, ORIGINAL
+
+PAPER = "Niven & Kao"
+ENCODER, BAG, BILSTM = "encoder", "bag of vectors", "BiLSTM"
+WARRANTS, EVERYTHING = "warrants", "all"
+MOSTLY = 0.5  # of the accuracy above chance
+AS_WRITTEN, ADVERSARIAL, BOTH = HALVES
+
+
+def cue_claims() -> list[Claim]:
+    """Return the claims of sections 4, 5 and 6 of Niven & Kao."""
+    return [*_cues(), *_parts(), *_adversarial()]
+
+
+def _cues() -> list[Claim]:
+    paper = values_of("Niven")
+    return [
+        Claim(
+            f"{PAPER} 4",
+            "The warrant with “not” is more often right than the other",
+            "productivity of “not” in percent; holds if its interval is above 50",
+            lambda t: _cue(t, AS_WRITTEN)["productivity"],
+            lambda _, t: _cue(t, AS_WRITTEN)["ci_low"] > CHANCE,
+            paper["productivity of not, all"],
+        ),
+        Claim(
+            f"{PAPER} 4",
+            "“not” is the strongest of the words that are cues",
+            "points of accuracy over guessing from following it, less those from the next best "
+            "word; holds above 0",
+            _lead_of_not,
+            lambda lead, _: lead > 0,
+        ),
+        Claim(
+            f"{PAPER} 6",
+            "On arguments and their counterparts together “not” is no cue",
+            "its productivity in percent; holds if 50 is in the interval",
+            lambda t: _cue(t, BOTH)["productivity"],
+            lambda _, t: _contains_chance(_cue(t, BOTH)),
+        ),
+    ]
+
+
+def _parts() -> list[Claim]:
+    paper = values_of("Niven")
+
+    def published(model: str, inputs: str, statistic: str) -> float:
+        return paper[f"{model}, {inputs}, original, {statistic}"]
+
+    return [
+        Claim(
+            f"{PAPER} 5",
+            "Warrants alone are enough for most of what the encoder achieves",
+            "its median accuracy above chance with warrants alone, as a share of that with "
+            f"everything; holds above {MOSTLY}",
+            _share_of_warrants,
+            lambda share, _: share > MOSTLY,
+            (published(ENCODER, WARRANTS, "median") - CHANCE)
+            / (published(ENCODER, EVERYTHING, "median") - CHANCE),
+        ),
+        Claim(
+            f"{PAPER} 5",
+            "All kinds of model get the right warrant from the warrants alone",
+            "the lowest mean accuracy of bag of vectors, BiLSTM and encoder; holds if the "
+            "intervals of all three are above 50",
+            lambda t: min(_choice(t, m, WARRANTS)["mean"] for m in (BAG, BILSTM, ENCODER)),
+            lambda _, t: all(
+                _choice(t, m, WARRANTS)["ci_low"] > CHANCE for m in (BAG, BILSTM, ENCODER)
+            ),
+            min(published(m, WARRANTS, "mean") for m in (BAG, BILSTM, ENCODER)),
+        ),
+        Claim(
+            f"{PAPER} 5",
+            "The encoder follows the cues better than a bag of vectors",
+            "points of median accuracy between the two with warrants alone; holds if the "
+            "encoder's interval is above the bag's median",
+            lambda t: _choice(t, ENCODER, WARRANTS)["median"] - _choice(t, BAG, WARRANTS)["median"],
+            lambda _, t: (
+                _choice(t, ENCODER, WARRANTS)["ci_low"] > _choice(t, BAG, WARRANTS)["median"]
+            ),
+            published(ENCODER, WARRANTS, "median") - published(BAG, WARRANTS, "median"),
+        ),
+    ]
+
+
+def _adversarial() -> list[Claim]:
+    paper = values_of("Niven")
+    return [
+        Claim(
+            f"{PAPER} 6",
+            "Models trained on arguments as written do worse than chance on the counterparts",
+            "the highest mean accuracy of bag of vectors, BiLSTM and encoder with everything "
+            "shown; holds below 50",
+            lambda t: max(
+                _choice(t, m, EVERYTHING, test=ADVERSARIAL)["mean"] for m in (BAG, BILSTM, ENCODER)
+            ),
+            lambda highest, _: highest < CHANCE,
+        ),
+        Claim(
+            f"{PAPER} 6",
+            "Trained on arguments and counterparts, the encoder is at chance",
+            "its mean accuracy on both with everything shown; holds if 50 is in the interval",
+            lambda t: _choice(t, ENCODER, EVERYTHING, train=MIRRORED, test=BOTH)["mean"],
+            lambda _, t: _contains_chance(
+                _choice(t, ENCODER, EVERYTHING, train=MIRRORED, test=BOTH)
+            ),
+            paper[f"{ENCODER}, {EVERYTHING}, {BOTH}, mean"],
+        ),
+    ]
+
+
+def _cue(tables: Tables, half: str) -> pd.Series:
+    """Return the row of ``not`` over all splits."""
+    columns = ("half", "split", "cue", "productivity", "ci_low", "ci_high")
+    table = rows_of(tables, "cues", *columns)
+    return _one(table, half=half, split=ALL, cue=NOT)
+
+
+def _lead_of_not(tables: Tables) -> float:
+    table = rows_of(tables, "cues", "half", "split", "cue", "kind", "gain")
+    own = table[(table["half"] == AS_WRITTEN) & (table["split"] == ALL)]
+    others = own[(own["kind"] == "unigram") & (own["cue"] != NOT)]
+    if others.empty:
+        raise NotMeasurable("other cues")
+    return _one(own, cue=NOT)["gain"] - others["gain"].max()
+
+
+def _share_of_warrants(tables: Tables) -> float:
+    everything = _choice(tables, ENCODER, EVERYTHING)["median"] - CHANCE
+    if everything <= 0:
+        raise NotMeasurable("an encoder above chance")
+    return (_choice(tables, ENCODER, WARRANTS)["median"] - CHANCE) / everything
+
+
+def _choice(
+    tables: Tables, model: str, inputs: str, *, train: str = ORIGINAL, test: str = AS_WRITTEN
+) -> pd.Series:
+    columns = ("model", "inputs", "train", "test", "mean", "median", "ci_low", "ci_high")
+    table = rows_of(tables, "partial_inputs", *columns)
+    return _one(table, model=model, inputs=inputs, train=train, test=test)
+
+
+def _one(table: pd.DataFrame, **values: str) -> pd.Series:
+    chosen = table[(table[list(values)] == pd.Series(values)).all(axis=1)]
+    if chosen.empty:
+        raise NotMeasurable(", ".join(values.values()))
+    return chosen.iloc[0]
+
+
+def _contains_chance(row: pd.Series) -> bool:
+    return row["ci_low"] <= CHANCE <= row["ci_high"]

@@ -1,0 +1,213 @@
+"""Cues in warrants: how often a word or two give the right one away (Niven & Kao 2019, section 4).
+
+A cue k is a unigram or a bigram.  It is applicable to an argument where it is in one of the two
+warrants and not in the other.  Over n arguments
+
+- applicability ``alpha_k``: the number of arguments that it is applicable to;
+- productivity ``pi_k``: in what share of these it is in the right warrant;
+- coverage ``xi_k = alpha_k / n``.
+
+With two warrants, a cue of a productivity above 1/2 helps whoever follows it.  ``gain`` is by how
+much: who picks the warrant with the cue, and guesses where it is not applicable, is right on
+``1/2 + xi_k (pi_k - 1/2)``, so the gain over guessing is ``xi_k (pi_k - 1/2)``.
+
+The paper does not say how it counts words.  Here text is lower-cased; a word is a run of letters
+and digits, with apostrophes and hyphens inside; punctuation is dropped and no cue.  ``not`` is a
+word of its own wherever it is one in speech: ``n't`` is read as ``not`` (``don't`` as ``do not``,
+``won't`` as ``will not``) and ``cannot`` as ``can not``.  A bigram is two words in a row.
+`rule_table` counts ``not`` without these two readings, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+
+from helpers.analysis.paper import values_of
+from helpers.studies.argument_cues.arguments import MARK, SPLITS, Argument, Arguments
+
+NOT = "not"
+ALL = "all"
+CHANCE = 50.0  # percent, of two warrants
+QUANTILE = 1.959964  # of the normal distribution, at 97.5%
+HALVES = ("original", "adversarial", "both")
+# A cue applicable to fewer arguments than these is not listed.
+FEWEST, SMALLEST_SHARE = 5, 0.01
+# Each rule reads what is named as words of their own, "not" among them; the last is ours.
+RULES: Mapping[str, frozenset[str]] = {
+    "not as written": frozenset(),
+    "not and cannot": frozenset({"cannot"}),
+    "not and n't": frozenset({"n't"}),
+    "not, n't and cannot": frozenset({"n't", "cannot"}),
+}
+RULE = "not, n't and cannot"
+
+_WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
+_APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "`": "'"})
+_STEMS = {"wo": "will", "ca": "can", "sha": "shall"}  # of won't, can't and shan't
+
+
+def words(text: str, *, rule: str = RULE) -> list[str]:
+    """Return the words of a text, as the module says, or by another of the `RULES`."""
+    apart = RULES[rule]
+    found: list[str] = []
+    for word in _WORD.findall(text.translate(_APOSTROPHES).lower()):
+        if word.endswith("n't") and "n't" in apart:
+            stem = word.removesuffix("n't")
+            found += [_STEMS.get(stem, stem), NOT] if stem else [NOT]
+        elif word == "cannot" and "cannot" in apart:
+            found += ["can", NOT]
+        else:
+            found.append(word)
+    return found
+
+
+def cues_of(text: str, *, rule: str = RULE) -> set[str]:
+    """Return every unigram and bigram of a text, a bigram with a space inside."""
+    sequence = words(text, rule=rule)
+    return {*sequence, *(f"{first} {second}" for first, second in pairwise(sequence))}
+
+
+def cue_table(arguments: Sequence[Argument], *, fewest: int = 1) -> pd.DataFrame:
+    """Count every cue of the warrants that is applicable to ``fewest`` arguments or more.
+
+    Returns:
+        cue, kind ("unigram" or "bigram"), arguments (n), applicability (arguments), productivity
+        with its 95% interval (ci_low, ci_high), coverage and gain (all in percent); the largest
+        gain first.
+    """
+    counts = Counter(cue for _, _, cues in _exclusive(arguments) for cue in cues)
+    kept = sorted(cue for cue, count in counts.items() if count >= fewest)
+    applicable, right = _indicators(arguments, kept)
+    alpha, hits, n = applicable.sum(axis=0), right.sum(axis=0), max(len(arguments), 1)
+    low, high = wilson_interval(hits, alpha)
+    table = pd.DataFrame(
+        {
+            "cue": kept,
+            "kind": ["bigram" if " " in cue else "unigram" for cue in kept],
+            "arguments": len(arguments),
+            "applicability": alpha,
+            "productivity": 100 * hits / np.maximum(alpha, 1),
+            "ci_low": 100 * low,
+            "ci_high": 100 * high,
+            "coverage": 100 * alpha / n,
+        }
+    )
+    table["gain"] = table["coverage"] / 100 * (table["productivity"] - CHANCE)
+    order = ["gain", "applicability", "cue"]
+    return table.sort_values(order, ascending=[False, False, True], ignore_index=True)
+
+
+def cues_by_split(corpus: Arguments) -> pd.DataFrame:
+    """Return cues.csv: `cue_table` for each split and all of them, and each half of the corpus.
+
+    Columns before those of `cue_table`: half (original, adversarial, or both: the originals that
+    have a counterpart, with it) and split; after them, of ``not`` in the originals, the paper's
+    paper_productivity and paper_coverage (percent).  Cues below `FEWEST` arguments or
+    `SMALLEST_SHARE` of them are left out.
+    """
+    tables = []
+    for half in HALVES:
+        for split in (*SPLITS, ALL):
+            chosen = half_of(corpus, half, split)
+            if chosen:
+                fewest = max(FEWEST, int(np.ceil(SMALLEST_SHARE * len(chosen))))
+                table = cue_table(chosen, fewest=fewest)
+                table.insert(0, "split", split)
+                table.insert(0, "half", half)
+                tables.append(table)
+    whole = pd.concat(tables, ignore_index=True)
+    return _with_paper(whole, (whole["cue"] == NOT) & (whole["half"] == HALVES[0]))
+
+
+def rule_table(corpus: Arguments) -> pd.DataFrame:
+    """Return what each way of counting ``not`` gives, by split.
+
+    Columns: rule, split, arguments, productivity, coverage, paper_productivity, paper_coverage
+    (percent).
+    """
+    rows = []
+    for rule in RULES:
+        for split in (*SPLITS, ALL):
+            chosen = half_of(corpus, HALVES[0], split)
+            found = _indicators(chosen, [NOT], rule=rule)
+            applicable, right = (int(array.sum()) for array in found)
+            productivity = 100 * right / applicable if applicable else np.nan
+            coverage = 100 * applicable / max(len(chosen), 1)
+            rows.append((rule, split, len(chosen), productivity, coverage))
+    columns = ["rule", "split", "arguments", "productivity", "coverage"]
+    table = pd.DataFrame(rows, columns=columns)
+    return _with_paper(table, pd.Series(True, index=table.index))
+
+
+def wilson_interval(
+    right: Int[np.ndarray, " cue"], total: Int[np.ndarray, " cue"]
+) -> tuple[Float[np.ndarray, " cue"], Float[np.ndarray, " cue"]]:
+    """Return Wilson's 95% score interval of the shares ``right / total``, for ``total`` above 0.
+
+    Arguments are independent, and many cues are always right in a few of them, where a bootstrap
+    would give an interval without width.
+    """
+    share, weight = right / total, QUANTILE**2 / total
+    middle = (share + weight / 2) / (1 + weight)
+    half = np.sqrt(share * (1 - share) * weight + weight**2 / 4) / (1 + weight)
+    return middle - half, middle + half
+
+
+def half_of(corpus: Arguments, half: str, split: str = ALL) -> list[Argument]:
+    """Return the arguments of a half and a split; of "both", originals and their counterparts."""
+    original, counterparts = (
+        [
+            argument
+            for argument in arguments
+            if split in (ALL, argument.split)
+        ]
+        for arguments in (corpus.original, corpus.adversarial)
+    )  # fmt: skip
+    if half == HALVES[0]:
+        return original
+    if half == HALVES[1]:
+        return counterparts
+    known = {argument.id for argument in counterparts}
+    return [argument for argument in original if argument.id + MARK in known] + counterparts
+
+
+def _exclusive(
+    arguments: Sequence[Argument], rule: str = RULE
+) -> Iterator[tuple[int, bool, set[str]]]:
+    """Yield the index of an argument, whether a warrant is the right one, and its cues alone."""
+    for index, argument in enumerate(arguments):
+        first, second = (cues_of(warrant, rule=rule) for warrant in argument.warrants)
+        yield index, argument.label == 0, first - second
+        yield index, argument.label == 1, second - first
+
+
+def _indicators(
+    arguments: Sequence[Argument], cues: Sequence[str], *, rule: str = RULE
+) -> tuple[Bool[np.ndarray, "argument cue"], Bool[np.ndarray, "argument cue"]]:
+    """Return where each cue is applicable, and where it is in the right warrant alone."""
+    columns = {cue: column for column, cue in enumerate(cues)}
+    applicable = np.zeros((len(arguments), len(cues)), dtype=bool)
+    right = np.zeros_like(applicable)
+    for index, is_right, own in _exclusive(arguments, rule):
+        found = [columns[cue] for cue in own if cue in columns]
+        applicable[index, found] = True
+        right[index, found] = is_right
+    return applicable, right
+
+
+def _with_paper(table: pd.DataFrame, rows: pd.Series) -> pd.DataFrame:
+    """Add the paper's figures for ``not``, in the rows that they can be compared with."""
+    paper = values_of("Niven")
+    for measure in ("productivity", "coverage"):
+        published = table["split"].map(
+            {split: paper.get(f"{measure} of not, {split}") for split in (*SPLITS, ALL)}
+        )
+        table[f"paper_{measure}"] = published.where(rows).astype(float)
+    return table

@@ -1,0 +1,153 @@
+"""Figure 12: the cues in warrants, and what models get right of a part of an argument."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from helpers.plots.labels import label_points
+from helpers.plots.style import ACCENT, INK, MUTED, Style, canvas, joined, theme
+from helpers.studies.argument_cues.cues import ALL, CHANCE, HALVES, NOT
+from helpers.studies.argument_cues.partial_inputs import ORIGINAL
+
+TOP, ROW = 2.6, 0.4  # inches: the upper panel, and a row of the lower ones
+LABELLED = 7  # cues with a name, those of the largest gain
+GAINS = (1, 5, 15)  # points, of the lines of equal gain
+KINDS = {
+    "unigram": Style("one word", "#2F4B7C", "o"),
+    "bigram": Style("two words in a row", "#B08900", "s"),
+}
+TESTS = {
+    HALVES[0]: Style("as written", "#2F4B7C", "o"),
+    HALVES[1]: Style("claim negated, other warrant right", "#D55E00", "s"),
+    HALVES[2]: Style("both together", INK, "x"),
+}
+
+
+@theme()
+def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") -> Figure:
+    """Draw cues by coverage and productivity, and the accuracy of models on parts of arguments.
+
+    ``cues`` is cues.csv and ``choices`` partial_inputs.csv (percent): see
+    `cues_by_split` and `score_table`.  A
+    panel for each model, a row for each part of the argument that it is shown.
+    """
+    names = list(choices["model"].unique())
+    rows = list(dict.fromkeys(zip(choices["inputs"], choices["train"], strict=True)))
+    figure = canvas(
+        TOP + ROW * len(rows) + 1.5,
+        "Figure 12 · Cues in warrants, and models that follow them",
+        joined(model, "dashed: chance; bars: 95% intervals; crimson diamonds: the paper, on ARCT"),
+    )
+    grid = figure.add_gridspec(2, len(names), height_ratios=[TOP, ROW * len(rows)])
+    panels = [figure.add_subplot(grid[1, column]) for column in range(len(names))]
+    for axes, name in zip(panels, names, strict=True):
+        _choices(axes, choices[choices["model"] == name], rows)
+        axes.set_title(name)
+        axes.set_yticks(range(len(rows)), [])
+        axes.set_xlabel("Right warrant (%)")
+    panels[0].set_yticks(range(len(rows)), [_row_name(*row) for row in rows])
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower left", ncols=len(TESTS))
+    _cues(figure.add_subplot(grid[0, :]), cues)
+    return figure
+
+
+def _cues(axes: Axes, cues: pd.DataFrame) -> None:
+    """Draw each cue of the originals, and where ``not`` goes when the counterparts are added."""
+    own = cues[(cues["split"] == ALL) & (cues["half"] == HALVES[0])].reset_index(drop=True)
+    for kind, style in KINDS.items():
+        rows = own[own["kind"] == kind]
+        axes.scatter(
+            rows["coverage"], rows["productivity"], s=26, color=style.color, marker=style.marker,
+            alpha=0.75, linewidths=0, label=style.label,
+        )  # fmt: skip
+    axes.set_xscale("log")
+    least, most = 0.8 * min(own["coverage"], default=1.0), 100.0
+    axes.set(xlim=(least, most), ylim=(-4, 104))
+    _equal_gains(axes, np.geomspace(least, most, 200))
+    axes.axhline(CHANCE, color=INK, dashes=(4, 3), linewidth=1)
+    _paper(axes, own)
+    _mirrored(axes, cues)
+    axes.set(
+        xlabel="Coverage: arguments where the cue is in one warrant only (%, log scale)",
+        ylabel="Productivity:\nthat warrant is right (%)",
+    )
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.minorticks_off()
+    axes.set_xticks([tick for tick in (1, 2, 3, 5, 10, 20, 50, 100) if tick >= least])
+    axes.legend(loc="lower right")
+    points = own[["coverage", "productivity"]].to_numpy(float)
+    named = own["gain"].nlargest(LABELLED).index.tolist()
+    label_points(axes, points, named, own.loc[named, "cue"].tolist())
+
+
+def _equal_gains(axes: Axes, coverage: Float[np.ndarray, " step"]) -> None:
+    """Draw which cues help equally: accuracy above chance is coverage x (productivity - 50%)."""
+    for gain in GAINS:
+        productivity = CHANCE + 100 * gain / coverage
+        shown = productivity <= 100
+        if not shown.any():
+            continue
+        axes.plot(
+            coverage[shown], productivity[shown], color="#CCCCCC", linewidth=0.8, zorder=0,
+            label="points gained over guessing" if gain == GAINS[-1] else None,
+        )  # fmt: skip
+        axes.annotate(
+            f"+{gain}", (coverage[shown][0], productivity[shown][0]), xytext=(4, -4),
+            textcoords="offset points", va="center", fontsize=7.5, color=MUTED,
+        )  # fmt: skip
+
+
+def _paper(axes: Axes, own: pd.DataFrame) -> None:
+    row = own[own["cue"] == NOT]
+    axes.plot(
+        row["paper_coverage"], row["paper_productivity"], "D", color=ACCENT, markersize=7,
+        markeredgecolor="white", zorder=4, linestyle="none", label=f"“{NOT}” in the paper",
+    )  # fmt: skip
+
+
+def _mirrored(axes: Axes, cues: pd.DataFrame) -> None:
+    rows = cues[(cues["split"] == ALL) & (cues["cue"] == NOT)].set_index("half")
+    if not {HALVES[0], HALVES[2]} <= set(rows.index):
+        return
+    start, end = (
+        (rows.loc[half, "coverage"], rows.loc[half, "productivity"])
+        for half in (HALVES[0], HALVES[2])
+    )
+    arrow = {"arrowstyle": "->", "color": TESTS[HALVES[1]].color, "linewidth": 1.4}
+    axes.annotate("", end, start, arrowprops=arrow)
+    axes.annotate(
+        "with the\ncounterparts", end, xytext=(0, -4), textcoords="offset points", ha="center",
+        va="top", fontsize=8, color=TESTS[HALVES[1]].color,
+    )  # fmt: skip
+
+
+def _choices(axes: Axes, table: pd.DataFrame, rows: list[tuple[str, str]]) -> None:
+    """Draw a model's mean accuracy with its interval, a row for each part that it is shown."""
+    shift = dict(zip(TESTS, (-0.2, 0.2, 0.0), strict=True))
+    for test, style in TESTS.items():
+        own = table[table["test"] == test].set_index(["inputs", "train"]).reindex(rows)
+        y = np.arange(len(rows)) + shift[test]
+        errors = np.clip([own["mean"] - own["ci_low"], own["ci_high"] - own["mean"]], 0, None)
+        axes.errorbar(
+            own["mean"], y, xerr=None if test == HALVES[2] else errors, fmt=style.marker,
+            color=style.color, markersize=5, markeredgewidth=1.3 if test == HALVES[2] else 0,
+            elinewidth=1.1, label=style.label,
+        )  # fmt: skip
+        if test != HALVES[1]:
+            axes.plot(
+                own["paper_median"], y - 0.18, "D", color=ACCENT, markersize=4.5,
+                markeredgecolor="white", zorder=4,
+            )  # fmt: skip
+    axes.axvline(CHANCE, color=INK, dashes=(4, 3), linewidth=1, zorder=0)
+    axes.set(xlim=(0, 100), xticks=[0, 25, 50, 75, 100], ylim=(len(rows) - 0.5, -0.5))
+    axes.tick_params(axis="y", length=0)
+
+
+def _row_name(inputs: str, train: str) -> str:
+    return inputs if train == ORIGINAL else f"{inputs}, trained\non both halves"

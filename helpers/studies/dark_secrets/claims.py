@@ -1,0 +1,198 @@
+"""The claims of Kovaleva et al. (2019), *Revealing the Dark Secrets of BERT*."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from helpers.analysis.claims import Claim, NotMeasurable, Tables, rows_of
+from helpers.analysis.paper import values_of
+from helpers.studies.dark_secrets.fine_tuning import WHOLE_LAYER
+from helpers.studies.dark_secrets.links import STRONG, strong_heads
+
+PAPER = "Kovaleva et al."
+A_THIRD = 1 / 3
+LAST_PART = 1 / 6  # of the layers: the last two of BERT's twelve
+ALPHA = 0.05
+
+
+def finetuning_claims() -> list[Claim]:
+    """Return the claims about patterns, fine-tuning, semantic links and disabled heads."""
+    return [*_patterns(), *_links(), *_changes(), *_disabling()]
+
+
+def _patterns() -> list[Claim]:
+    paper = values_of("Kovaleva")
+    return [
+        Claim(
+            f"{PAPER} 4.1",
+            "The same few patterns come back in all tasks: no task is mostly heterogeneous maps",
+            "largest share of heterogeneous maps of a fine-tuned task; holds up to the paper's "
+            "largest",
+            lambda t: _class_shares(t)["heterogeneous"].max(),
+            lambda share, _: share <= paper["largest share of heterogeneous maps"],
+            paper["largest share of heterogeneous maps"],
+        ),
+        Claim(
+            f"{PAPER} 4.1",
+            "At least a third of the maps are columns: attention to a few tokens, mostly special",
+            "smallest share of vertical and vertical + diagonal maps of a fine-tuned task; holds "
+            "from a third on",
+            lambda t: _class_shares(t)[["vertical", "vertical + diagonal"]].sum(axis=1).min(),
+            lambda share, _: share >= A_THIRD,
+        ),
+    ]
+
+
+def _links() -> list[Claim]:
+    paper = values_of("Kovaleva")
+    return [
+        Claim(
+            f"{PAPER} 4.2",
+            "A few heads attend along semantic links more than their distance explains",
+            f"heads with at least {STRONG:.0%} of attention more on links than on random pairs at "
+            "the same distance, 95% interval above zero; holds from one on",
+            _heads_with_links,
+            lambda count, _: count >= 1,
+            paper["heads with frame-semantic links"],
+        ),
+        Claim(
+            f"{PAPER} 4.2",
+            "Such heads are few",
+            "the same, as a share of all heads; holds up to a tenth",
+            lambda t: _heads_with_links(t) / len(rows_of(t, "semantic_links", "head")),
+            lambda share, _: share <= 0.1,
+            paper["heads with frame-semantic links"] / paper["heads of the model"],
+        ),
+    ]
+
+
+def _changes() -> list[Claim]:
+    return [
+        Claim(
+            f"{PAPER} 4.3",
+            "Fine-tuning changes the attention of the last layers most",
+            "share of tasks in which the last sixth of the layers (at least one) has a lower mean "
+            "similarity than each other layer; holds above half",
+            _last_layers_change_most,
+            lambda share, _: share > 0.5,
+        ),
+        Claim(
+            f"{PAPER} 4.3",
+            "Pretraining is what fine-tuning builds on: random weights do worse in every task",
+            "smallest difference of test accuracy, percentage points; holds above 0",
+            lambda t: (_accuracies(t)["pretrained"] - _accuracies(t)["random"]).min(),
+            lambda points, _: points > 0,
+        ),
+        Claim(
+            f"{PAPER} 4.3",
+            "That difference is no accident in any task",
+            "smallest distance of the lower end of the one 95% interval to the upper end of the "
+            "other, percentage points; holds above 0",
+            _smallest_gap,
+            lambda points, _: points > 0,
+        ),
+    ]
+
+
+def _disabling() -> list[Claim]:
+    paper = values_of("Kovaleva")
+    return [
+        Claim(
+            f"{PAPER} 4.6",
+            "In every task, some head can be disabled with a gain",
+            "gain of the best head, of the task where it is smallest, percentage points; holds "
+            "above 0",
+            lambda t: _single(t).groupby("task")["change"].max().min(),
+            lambda points, _: points > 0,
+            paper["smallest gain without a head"],
+        ),
+        Claim(
+            f"{PAPER} 4.6",
+            "Such a gain is beyond chance",
+            f"heads whose gain is significant (McNemar, p < {ALPHA} over the number of heads); "
+            "holds from one on",
+            lambda t: ((_single(t)["change"] > 0) & (_corrected(t) < ALPHA)).sum(),
+            lambda count, _: count >= 1,
+        ),
+        Claim(
+            f"{PAPER} 4.6",
+            "Most heads can be disabled without a significant loss",
+            f"share of heads and tasks without a loss at p < {ALPHA} (McNemar, each test for "
+            "itself); holds above half",
+            lambda t: 1 - ((_single(t)["change"] < 0) & (_single(t)["p_value"] < ALPHA)).mean(),
+            lambda share, _: share > 0.5,
+        ),
+        Claim(
+            f"{PAPER} 4.6",
+            "In some task, disabling a head gains accuracy on average",
+            "mean change over heads, of the task where it is largest, percentage points; holds "
+            "above 0",
+            lambda t: _single(t).groupby("task")["change"].mean().max(),
+            lambda points, _: points > 0,
+        ),
+        Claim(
+            f"{PAPER} 4.6",
+            "In some task, a whole layer can be disabled with a gain",
+            f"largest change without a layer, percentage points; holds if a gain has p < {ALPHA} "
+            "(McNemar)",
+            lambda t: _disabled(t, whole=True)["change"].max(),
+            lambda _, t: _significant_gains(_disabled(t, whole=True)).any(),
+            paper["largest gain without a layer"],
+        ),
+    ]
+
+
+def _class_shares(tables: Tables) -> pd.DataFrame:
+    """Return the mean share of each pattern class over heads, by fine-tuned task."""
+    rows = rows_of(tables, "patterns", "task", "weights", "heterogeneous", "vertical")
+    tuned = rows[rows["weights"] == "fine-tuned"]
+    if tuned.empty:
+        raise NotMeasurable("patterns: no fine-tuned task")
+    return tuned.drop(columns=["layer", "head"]).groupby("task").mean(numeric_only=True)
+
+
+def _heads_with_links(tables: Tables) -> int:
+    return len(strong_heads(rows_of(tables, "semantic_links", "difference", "ci_low")))
+
+
+def _last_layers_change_most(tables: Tables) -> float:
+    rows = rows_of(tables, "finetuning_similarity", "task", "layer", "similarity")
+    by_task = rows.pivot_table(index="task", columns="layer", values="similarity")
+    count = max(1, round(LAST_PART * by_task.columns.max()))
+    last = by_task.columns > by_task.columns.max() - count
+    if last.all():
+        raise NotMeasurable("one layer has no last part")
+    return (by_task.loc[:, last].mean(axis=1) < by_task.loc[:, ~last].min(axis=1)).mean()
+
+
+def _accuracies(tables: Tables, column: str = "accuracy") -> pd.DataFrame:
+    """Return test accuracies by task and start."""
+    rows = rows_of(tables, "fine_tuning", "task", "start", column)
+    found = rows.pivot(index="task", columns="start", values=column)
+    if not {"pretrained", "random"} <= set(found):
+        raise NotMeasurable("fine_tuning: one of the two starts is missing")
+    return found
+
+
+def _smallest_gap(tables: Tables) -> float:
+    low, high = (_accuracies(tables, column) for column in ("ci_low", "ci_high"))
+    return (low["pretrained"] - high["random"]).min()
+
+
+def _disabled(tables: Tables, *, whole: bool) -> pd.DataFrame:
+    rows = rows_of(tables, "disabling", "task", "layer", "head", "change", "p_value")
+    return rows[(rows["head"] == WHOLE_LAYER) == whole]
+
+
+def _significant_gains(rows: pd.DataFrame) -> pd.Series:
+    return (rows["change"] > 0) & (rows["p_value"] < ALPHA)
+
+
+def _single(tables: Tables) -> pd.DataFrame:
+    return _disabled(tables, whole=False)
+
+
+def _corrected(tables: Tables) -> pd.Series:
+    """Return the p-values of single heads, times the number of heads of a task (Bonferroni)."""
+    rows = _single(tables)
+    return rows["p_value"] * rows.groupby("task")["p_value"].transform("size")

@@ -1,0 +1,267 @@
+"""What fine-tuning changes, and what disabling heads does (Kovaleva et al. 2019, 4.3 and 4.6).
+
+Each function takes a study and returns a table; what took long is kept in the cache.
+
+What fine-tuning does to maps: cosine similarity (Kovaleva et al. 2019, section 4.3).
+
+How much a task loses, or gains, without a head or a layer (Kovaleva et al. 2019, 4.6).
+
+What a classifier says with one head disabled, or one whole layer (Kovaleva et al. 2019, 4.6).
+
+A disabled head attends uniformly over the real tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+from scipy.stats import binomtest
+
+from helpers.analysis.statistics import bootstrap_interval
+from helpers.cache import cached_table
+from helpers.model.activation_cache import Change, outputs_under
+from helpers.model.encoder import Encoder
+from helpers.model.head_mask import uniform_attention
+from helpers.model.parallel import StepDone, run_jobs
+from helpers.studies import classifier
+from helpers.studies import runs as task_runs
+from helpers.studies.classifier import Classifier, batches
+from helpers.studies.dark_secrets import patterns
+from helpers.studies.fine_tune import FineTuned
+from helpers.studies.tasks import Pair
+from helpers.study import Study
+
+PRETRAINED, RANDOM = "pretrained", "random"  # what a run started from: column ``start``
+COMPARED_EXAMPLES = 200  # test examples of a task whose maps are compared
+DISABLED_EXAMPLES = 250  # test examples of a task that disabled heads are scored on
+
+
+def accuracy_table(study: Study) -> pd.DataFrame:
+    """Return how well each task is learned, from the model's weights and from random ones.
+
+    Columns: task, start, accuracy with its 95% bootstrap interval (ci_low, ci_high) and
+    majority (what the most frequent label gets), in percent; labels, train, test (counts).
+    """
+    rows = []
+    for start, runs in _starts(study).items():
+        for run in runs.values():
+            right = run.predictions == _labels(run)
+            low, high = bootstrap_interval(right, np.ones(len(right)), seed=study.seed)
+            rows.append(
+                {
+                    "task": run.task.name,
+                    "start": start,
+                    "accuracy": 100 * run.accuracy,
+                    "ci_low": 100 * low,
+                    "ci_high": 100 * high,
+                    "majority": 100 * run.task.majority,
+                    "labels": len(run.task.labels),
+                    "train": len(run.task.train),
+                    "test": len(run.task.test),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def similarity_table(study: Study) -> pd.DataFrame:
+    """Return the cosine similarity of each head's maps before and after fine-tuning.
+
+    Columns: task, layer, head, similarity and similarity_random (the same for the run from
+    random weights), means over the first `COMPARED_EXAMPLES` test examples.
+    """
+    starts = _starts(study)
+
+    def compute() -> pd.DataFrame:
+        runs = [run for some in starts.values() for run in some.values()]
+        found = run_jobs(
+            [partial(_similarity, run) for run in runs],
+            study.encoder.device,
+            label="maps before and after",
+            unit="example",
+            total=sum(len(_compared(run)) for run in runs),
+        )
+        own, controls = found[: len(starts[PRETRAINED])], found[len(starts[PRETRAINED]) :]
+        return pd.concat(
+            [
+                _head_rows(task, similarity=similarity, similarity_random=control)
+                for task, similarity, control in zip(starts[PRETRAINED], own, controls, strict=True)
+            ],
+            ignore_index=True,
+        )
+
+    return cached_table(
+        "finetuning-similarity",
+        compute,
+        depends_on=_folders(*starts.values()) | {"examples": COMPARED_EXAMPLES},
+        code="studies.dark_secrets.fine_tuning.similarity_table",
+    )
+
+
+def disabled_table(study: Study) -> pd.DataFrame:
+    """Return what each task's accuracy becomes without each head, and without each layer.
+
+    Columns: task, examples (the first of the test, `DISABLED_EXAMPLES` of them), and those of
+    `helpers.studies.dark_secrets.fine_tuning.disabling_table`.
+    """
+    runs = task_runs.fine_tuned(study)
+    parts = []
+    for run in runs.values():
+        table = _disabled(run)
+        table.insert(0, "task", run.task.name)
+        table.insert(1, "examples", min(DISABLED_EXAMPLES, len(run.task.test)))
+        parts.append(table)
+    return pd.concat(parts, ignore_index=True)
+
+
+def _starts(study: Study) -> dict[str, dict[str, FineTuned]]:
+    controls = task_runs.fine_tuned_controls(study)  # trains both
+    return {PRETRAINED: task_runs.fine_tuned(study), RANDOM: controls}
+
+
+def _folders(*runs: Mapping[str, FineTuned]) -> dict[str, Any]:
+    """Return what the tables of runs depend on: the names of their folders hold a hash."""
+    return {"runs": [run.folder.name for some in runs for run in some.values()]}
+
+
+def _labels(run: FineTuned) -> np.ndarray:
+    return np.array([pair.label for pair in run.task.test])
+
+
+def _head_rows(task: str, **values: np.ndarray) -> pd.DataFrame:
+    """Return a row for each head, with one column for each map of values [layer, head]."""
+    layers, heads = next(iter(values.values())).shape
+    layer, head = np.divmod(np.arange(layers * heads), heads)
+    columns = {name: column.ravel() for name, column in values.items()}
+    return pd.DataFrame({"task": task, "layer": layer + 1, "head": head + 1, **columns})
+
+
+def _compared(run: FineTuned) -> Sequence[Pair]:
+    return run.task.test[:COMPARED_EXAMPLES]
+
+
+def _similarity(run: FineTuned, step_done: StepDone) -> np.ndarray:
+    before, after = (
+        patterns.task_maps(encoder, _compared(run), max_tokens=run.recipe.max_tokens)
+        for encoder in (run.encoder, run.fine_tuned_encoder())
+    )
+
+    def pairs() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for one, other in zip(before, after, strict=True):
+            yield one.attention, other.attention
+            step_done()
+
+    return mean_similarity(pairs())
+
+
+def _disabled(run: FineTuned) -> pd.DataFrame:
+    some = run.task.test[:DISABLED_EXAMPLES]
+
+    def compute() -> pd.DataFrame:
+        longest = run.recipe.max_tokens
+        whole = classifier.predict(run.classifier, run.encoder, some, max_tokens=longest)
+        predicted = disabled_predictions(run.classifier, run.encoder, some, max_tokens=longest)
+        return disabling_table(np.array([pair.label for pair in some]), whole, predicted)
+
+    return cached_table(
+        "disabling",
+        compute,
+        depends_on=_folders({"": run}) | {"examples": len(some)},
+        code="studies.dark_secrets.fine_tuning._disabled",
+    )
+
+
+Maps = Float[np.ndarray, "layer head query key"]
+
+
+def map_similarity(before: Maps, after: Maps) -> Float[np.ndarray, "layer head"]:
+    """Return the cosine of the angle between two maps of each head, flattened to vectors."""
+    a, b = (maps.reshape(*maps.shape[:2], -1).astype(np.float64) for maps in (before, after))
+    product = np.einsum("lhx,lhx->lh", a, b)
+    return product / (np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1))
+
+
+def mean_similarity(pairs: Iterable[tuple[Maps, Maps]]) -> Float[np.ndarray, "layer head"]:
+    """Return the mean over examples of `map_similarity`; ``pairs`` are maps before and after.
+
+    Raises:
+        ValueError: there is no example.
+    """
+    total, count = 0.0, 0
+    for before, after in pairs:
+        total, count = total + map_similarity(before, after), count + 1
+    if not count:
+        raise ValueError("no example to compare maps on")
+    return total / count
+
+
+WHOLE_LAYER = 0  # the number that stands in the column ``head`` of a whole layer's row
+
+
+def disabling_table(
+    labels: Int[np.ndarray, " example"],
+    predicted: Int[np.ndarray, " example"],
+    disabled: Int[np.ndarray, "layer disabled example"],
+) -> pd.DataFrame:
+    """Compare predictions without a head, or a layer, with those of the whole model.
+
+    ``disabled[layer]`` holds the predictions without each head and, last, without the layer.
+
+    Returns:
+        A row for each: layer and head (from 1; `WHOLE_LAYER` for a layer), accuracy (percent),
+        change (percentage points), lost and gained (examples that become wrong, and right), and
+        p_value (McNemar's exact test of as many lost as gained).
+    """
+    right = predicted == labels
+    rows = []
+    for layer, places in enumerate(disabled, 1):
+        heads = len(places) - 1
+        for place, own in enumerate(places):
+            now = own == labels
+            lost, gained = int((right & ~now).sum()), int((now & ~right).sum())
+            rows.append(
+                {
+                    "layer": layer,
+                    "head": WHOLE_LAYER if place == heads else place + 1,
+                    "accuracy": 100 * now.mean(),
+                    "change": 100 * (gained - lost) / len(labels),
+                    "lost": lost,
+                    "gained": gained,
+                    "p_value": binomtest(gained, lost + gained).pvalue if lost + gained else 1.0,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+Predictions = Int[np.ndarray, "layer disabled example"]
+
+
+def disabled_predictions(
+    classifier: Classifier, encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int
+) -> Predictions:
+    """Return the label of each of ``pairs`` with each head disabled, and with each layer.
+
+    The second axis holds the heads of the layer and, after them, all of its heads together.
+    """
+    work = list(batches(encoder, pairs, max_tokens=max_tokens))
+    changes = [
+        Change(layer, partial(_without, layer=layer, head=head))
+        for layer in range(encoder.layers)
+        for head in (*range(encoder.heads), None)
+    ]
+    inputs = [batch for batch, _, _ in work]
+    results = outputs_under(classifier, inputs, changes, label="disabling heads")
+    found = np.zeros((encoder.layers, encoder.heads + 1, len(pairs)), dtype=np.int64)
+    for (_, _, order), outputs in zip(work, results, strict=True):
+        labels = outputs[1:].argmax(dim=-1).numpy()
+        found[:, :, order] = labels.reshape(encoder.layers, encoder.heads + 1, -1)
+    return found
+
+
+def _without(classifier: Classifier, *, layer: int, head: int | None) -> AbstractContextManager:
+    return uniform_attention(classifier.encoder, layer, head)

@@ -1,0 +1,216 @@
+"""Do heads encode semantic links? (Kovaleva et al. 2019, section 4.2)
+
+A link joins a predicate and a word of one of its arguments.  A head's weight for a sentence is
+the largest that it gives to any of the sentence's links, in either direction.  The same is
+computed for as many pairs of words at the same distances that are no links: a head that looks at
+its neighbours gives those the same weight, a head that sees the link does not.
+
+Which heads of a study's model attend along semantic links (Kovaleva et al. 2019, 4.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from helpers.analysis.statistics import bootstrap_intervals
+from helpers.cache import cached_table
+from helpers.errors import InputError
+from helpers.model.encoder import Encoder
+from helpers.paths import given_path
+from helpers.progress import progress
+from helpers.store.store import Store
+from helpers.studies.dark_secrets import patterns
+from helpers.studies.dark_secrets.framenet import FrameSentence, framenet_sentences
+from helpers.study import Study
+
+# Arguments of a verb in Stanford, CLEAR and universal dependencies; what follows a colon is left
+# out, except that an obl:agent is one.
+ARGUMENTS = {
+    "nsubj",
+    "nsubjpass",
+    "csubj",
+    "csubjpass",
+    "dobj",
+    "obj",
+    "iobj",
+    "dative",
+    "obl:agent",
+}
+NEAREST = 2  # words between which a link is not just a neighbour's
+DRAWS = 10  # random sets of pairs a sentence
+STRONG = 0.1  # of a head's attention, beyond what random pairs get
+
+Link = tuple[int, int]
+Maps = Float[np.ndarray, "layer head position position"]
+Weights = Float[np.ndarray, "layer head"]
+
+
+def dependency_links(heads: Sequence[int], relations: Sequence[str]) -> list[Link]:
+    """Return the (predicate, argument) pairs of a dependency tree, words counted from 0.
+
+    ``heads`` count from 1, the root's is 0.
+    """
+    return [
+        (head - 1, word)
+        for word, (head, relation) in enumerate(zip(heads, relations, strict=True))
+        if head and (relation in ARGUMENTS or relation.partition(":")[0] in ARGUMENTS)
+    ]
+
+
+def far_enough(links: Sequence[Link]) -> list[Link]:
+    """Return the links between words that are at least `NEAREST` apart."""
+    return [(a, b) for a, b in links if abs(a - b) >= NEAREST]
+
+
+def link_weights(attention: Maps, links: Sequence[Link]) -> Weights:
+    """Return the largest weight of each head over the links, in either direction."""
+    first, second = np.array(links).T
+    both = np.maximum(attention[..., first, second], attention[..., second, first])
+    return both.max(axis=-1).astype(np.float64)
+
+
+def random_links(
+    links: Sequence[Link], words: int, generator: np.random.Generator
+) -> list[Link] | None:
+    """Return for each link a random pair at its distance that is no link.
+
+    None where a distance leaves no other pair in a sentence of so many ``words``.
+    """
+    taken = {frozenset(link) for link in links}
+    drawn = []
+    for first, second in links:
+        distance = abs(first - second)
+        free = [
+            (start, start + distance)
+            for start in range(words - distance)
+            if frozenset((start, start + distance)) not in taken
+        ]
+        if not free:
+            return None
+        drawn.append(free[generator.integers(len(free))])
+    return drawn
+
+
+def strong_heads(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the heads that attend along links: by `STRONG` or more, beyond chance.
+
+    ``table`` is that of `LinkCounts`.
+    """
+    return table[(table["difference"] >= STRONG) & (table["ci_low"] > 0)]
+
+
+@dataclass
+class LinkCounts:
+    """The weights of links and of random pairs, sentence by sentence."""
+
+    seed: int = 0
+    sentences: int = 0
+    unusable: int = 0
+    _linked: list[Weights] = field(default_factory=list)
+    _random: list[Weights] = field(default_factory=list)
+
+    def add(self, attention: Maps, links: Sequence[Link]) -> None:
+        """Count a sentence: its word-level maps, without the special tokens, and its links.
+
+        A sentence without a link of `far_enough`, or without random pairs to compare with, is
+        counted as unusable.
+        """
+        links = far_enough(links)
+        words = attention.shape[-1]
+        generator = np.random.default_rng([self.seed, self.sentences + self.unusable])
+        draws = [random_links(links, words, generator) for _ in range(DRAWS)] if links else [None]
+        if draws[0] is None:
+            self.unusable += 1
+            return
+        self.sentences += 1
+        self._linked.append(link_weights(attention, links))
+        self._random.append(np.mean([link_weights(attention, draw) for draw in draws], axis=0))
+
+    def table(self) -> pd.DataFrame:
+        """Return a row for each head: layer, head (from 1), weights, and their difference.
+
+        ``linked`` and ``random`` are means over sentences (fractions of attention);
+        ``difference`` has a 95% bootstrap interval over sentences.
+
+        Raises:
+            ValueError: no usable sentence.
+        """
+        if not self._linked:
+            raise ValueError("no sentence with a semantic link to look at")
+        linked, random = np.array(self._linked), np.array(self._random)
+        _, layers, heads = linked.shape
+        difference = (linked - random).reshape(len(linked), -1)
+        low, high = bootstrap_intervals(difference, np.ones_like(difference), seed=self.seed)
+        layer, head = np.divmod(np.arange(layers * heads), heads)
+        return pd.DataFrame(
+            {
+                "layer": layer + 1,
+                "head": head + 1,
+                "linked": linked.mean(axis=0).ravel(),
+                "random": random.mean(axis=0).ravel(),
+                "difference": difference.mean(axis=0),
+                "ci_low": low,
+                "ci_high": high,
+                "sentences": self.sentences,
+            }
+        )
+
+
+Linked = Iterator[tuple[np.ndarray, Sequence[Link]]]  # maps of words, and links
+
+
+def link_table(study: Study) -> pd.DataFrame:
+    """Return how much more each head of the model attends along semantic links.
+
+    The links are FrameNet's where the study names it, else those of verbs and their arguments in
+    the treebank.  Columns as in `LinkCounts.table`.
+
+    Raises:
+        InputError: no sentence has a link to look at.
+    """
+    depends = {"model": study.encoder.identity, "seed": study.seed}
+    if study.framenet:
+        sentences = framenet_sentences(given_path(study.framenet))
+        depends |= {"framenet": [(s.words, s.links) for s in sentences]}
+        linked = _framenet_links(study.encoder, sentences)
+    else:
+        store = study.treebank_store()
+        depends |= {"store": store.key}
+        linked = _treebank_links(store)
+    return cached_table(
+        "semantic-links",
+        lambda: _count_links(linked, study.seed),
+        depends_on=depends,
+        code="studies.dark_secrets.links.link_table",
+    )
+
+
+def _treebank_links(store: Store) -> Linked:
+    for example in progress(store, "semantic links", unit="sentence", total=len(store)):
+        links = dependency_links(example.record["heads"], example.record["relations"])
+        words = example.word_positions
+        yield example.attention[..., words, words].astype(np.float32), links
+
+
+def _framenet_links(encoder: Encoder, sentences: Sequence[FrameSentence]) -> Linked:
+    maps = patterns.sentence_maps(encoder, [sentence.words for sentence in sentences])
+    both = zip(maps, sentences, strict=True)
+    for attention, sentence in progress(both, "semantic links", total=len(sentences)):
+        yield attention, sentence.links
+
+
+def _count_links(linked: Linked, seed: int) -> pd.DataFrame:
+    counts = LinkCounts(seed)
+    for attention, links in linked:
+        counts.add(attention, links)
+    if not counts.sentences:
+        raise InputError(
+            f"semantic links: none of {counts.unusable} sentences has a predicate with an argument "
+            f"{NEAREST} words away; use more sentences, or another treebank"
+        )
+    return counts.table()

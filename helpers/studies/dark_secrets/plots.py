@@ -1,0 +1,314 @@
+"""Contact sheets of attention maps, to be labelled by eye, and Figure 7: the pattern classes.
+
+Figures 8 and 9: what fine-tuning changes, and what disabling heads and layers does.
+
+Tables in, figures out, as in ``helpers.plots.heads``; layers and heads count from 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize, PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from helpers.plots.style import (
+    ACCENT,
+    DIVERGING,
+    INK,
+    MUTED,
+    SEQUENTIAL,
+    WIDTH,
+    canvas,
+    joined,
+    theme,
+)
+from helpers.studies.dark_secrets.patterns import CLASSES, DrawnMap
+
+COLUMNS = 4  # of a contact sheet: a map of 128 tokens gets two pixels a token on a screen
+FADE = 0.7  # the exponent of the colour scale: small weights can be seen beside large ones
+BRIGHT = 0.995  # the share of a map's weights below the darkest colour
+UNIFORM_MULTIPLE = 6  # the darkest colour is at least so many times uniform attention
+
+# Apart in lightness too, from "vertical" (dark) to "heterogeneous" (light).
+CLASS_COLORS = dict(
+    zip(CLASSES, ("#0B3C6F", "#B5432A", "#7D6BB5", "#E6A03C", "#D9D9D9"), strict=True)
+)
+PER_ROW = 3  # tasks side by side
+LEGIBLE = 0.12  # the smallest share that is written into its bar
+
+
+@theme()
+def contact_sheet(maps: Sequence[DrawnMap], title: str) -> Figure:
+    """Draw maps side by side, four a row, each under its name and nothing else.
+
+    Keys are columns, queries rows, the first token at the top left.  Ticks mark special tokens,
+    dashed lines the boundary between two texts.
+    """
+    rows = -(-len(maps) // COLUMNS)
+    figure = canvas(
+        rows * (WIDTH / COLUMNS + 0.02),
+        title,
+        "rows attend to columns; red ticks: special tokens; dashed: where the second text starts",
+    )
+    grid = figure.subplots(rows, COLUMNS, squeeze=False)
+    for axes in grid.flat[len(maps) :]:
+        axes.set_axis_off()
+    for axes, drawn in zip(grid.flat, maps, strict=False):
+        draw_map(axes, drawn)
+        axes.set_title(drawn.name, parse_math=False)
+    return figure
+
+
+def draw_map(axes: Axes, drawn: DrawnMap) -> None:
+    """Draw one map, with a colour scale of its own."""
+    length = len(drawn.special)
+    darkest = max(float(np.quantile(drawn.weights, BRIGHT)), UNIFORM_MULTIPLE / length)
+    norm = PowerNorm(FADE, 0, min(darkest, 1), clip=True)
+    axes.imshow(drawn.weights, cmap=SEQUENTIAL, norm=norm, interpolation="nearest")
+    places = np.flatnonzero(drawn.special)
+    margin = 0.02 * length  # so that neither edge of the map is under a tick
+    axes.set(xticks=places, yticks=places, xticklabels=[], yticklabels=[])
+    axes.set(
+        xlim=(-0.5 - margin, length - 0.5 + margin), ylim=(length - 0.5 + margin, -0.5 - margin)
+    )
+    axes.tick_params(color=ACCENT, length=4, width=1)
+    axes.spines[:].set_visible(False)
+    for start in np.flatnonzero(np.diff(drawn.segment)) + 0.5:
+        for line in (axes.axvline, axes.axhline):
+            line(start, color=ACCENT, linewidth=0.4, dashes=(3, 5))
+
+
+@theme()
+def fig7_patterns(table: pd.DataFrame, examples: Sequence[DrawnMap], *, model: str = "") -> Figure:
+    """Draw Figure 7: a map of each pattern class, and the shares of the classes by layer.
+
+    ``table`` is patterns.csv: layer, head, a column for each class with its share of the head's
+    maps (0-1) and, where several tasks are in it, task; each task gets a panel.  ``examples`` are
+    the maps to show, each named by its class and its head.
+    """
+    tasks = list(dict.fromkeys(table["task"])) if "task" in table else [""]
+    across = min(PER_ROW, len(tasks))
+    down = -(-len(tasks) // across)
+    heights = [1.95, *[2.5] * down]
+    figure = canvas(
+        sum(heights),
+        "Figure 7 · Patterns of attention (Kovaleva et al. 2019)",
+        joined(model, "above: a typical map of each class; below: shares of the maps of a layer"),
+    )
+    above, below = figure.subfigures(2, 1, height_ratios=[heights[0], sum(heights[1:])])
+    top = above.subplots(1, len(CLASSES), squeeze=False)[0]
+    for axes in top[len(examples) :]:
+        axes.set_axis_off()
+    for axes, drawn in zip(top, examples, strict=False):
+        draw_map(axes, drawn)
+        axes.set_title(drawn.name, parse_math=False)
+    grid = below.subplots(down, across, squeeze=False, sharey=True)
+    for axes in grid.flat[len(tasks) :]:
+        axes.set_axis_off()
+    for axes, task in zip(grid.flat, tasks, strict=False):
+        rows = table[table["task"] == task] if task else table
+        _shares_by_layer(axes, rows)
+        axes.set_title(task, parse_math=False)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("Share of maps")
+    handles, labels = grid.flat[0].get_legend_handles_labels()
+    below.legend(handles, labels, loc="outside lower left", ncols=len(CLASSES), columnspacing=1.2)
+    return figure
+
+
+def _shares_by_layer(axes: Axes, rows: pd.DataFrame) -> None:
+    shares = rows.groupby("layer")[list(CLASSES)].mean()
+    bottom = np.zeros(len(shares))
+    for name in CLASSES:
+        values = shares[name].to_numpy()
+        color = CLASS_COLORS[name]
+        axes.bar(
+            shares.index, values, 0.82, bottom, color=color, label=name, edgecolor="white",
+            linewidth=0.6,
+        )  # fmt: skip
+        ink = INK if name in ("block", "heterogeneous") else "white"
+        for layer, value, base in zip(shares.index, values, bottom, strict=True):
+            if value >= LEGIBLE and len(shares) <= 12:
+                axes.text(
+                    layer, base + value / 2, f"{100 * value:.0f}", color=ink, fontsize=7.5,
+                    ha="center", va="center",
+                )  # fmt: skip
+        bottom = bottom + values
+    step = -(-len(shares) // 12)
+    axes.set(xlabel="Layer", ylim=(0, 1), xticks=shares.index[::step])
+
+
+# One for each task, told apart without colour by their markers.
+LINES = (("#2F4B7C", "o"), ("#B08900", "D"), ("#7A5BA8", "^"), ("#4B9B98", "v"), ("#8A8A8A", "P"))
+PRETRAINED, RANDOM = "#2F4B7C", "#C9C9C9"
+SURE = 0.05  # p-value
+WHOLE_LAYER = 0  # what stands in the column ``head`` of a whole layer
+
+
+@theme()
+def fig8_finetuning(similarity: pd.DataFrame, accuracy: pd.DataFrame, *, model: str = "") -> Figure:
+    """Draw Figure 8: similarity of maps before and after, and accuracy by starting point.
+
+    ``similarity`` is finetuning_similarity.csv: task, layer, head, similarity,
+    similarity_random (cosines).  ``accuracy`` is fine_tuning.csv: task, start, accuracy,
+    ci_low, ci_high, majority (percent).
+    """
+    tasks = list(similarity["task"].unique())
+    figure = canvas(
+        5.6,
+        "Figure 8 · What fine-tuning changes",
+        joined(model, "top: cosine similarity of each head's maps before and after fine-tuning"),
+    )
+    count = len(tasks)
+    widths = [*[1.0] * 2 * count, 0.12 * count]
+    grid = figure.add_gridspec(2, 2 * count + 1, height_ratios=(1, 1.1), width_ratios=widths)
+    maps = [figure.add_subplot(grid[0, 2 * i : 2 * i + 2]) for i in range(count)]
+    norm = Normalize(min(0.9, np.floor(10 * similarity["similarity"].min()) / 10), 1)
+    for axes, task in zip(maps, tasks, strict=True):
+        values = _by_head(similarity[similarity["task"] == task], "similarity")
+        _heatmap(axes, values, norm, SEQUENTIAL, ticks=24 // count)
+        axes.set_title(task, parse_math=False)
+        axes.set_xlabel("Head")
+    maps[0].set_ylabel("Layer")
+    scale, bar = ScalarMappable(norm, SEQUENTIAL), figure.add_subplot(grid[0, -1])
+    figure.colorbar(scale, cax=bar, label="Cosine (1: unchanged)")
+    _by_layer(figure.add_subplot(grid[1, :count]), similarity, tasks)
+    _accuracies(figure.add_subplot(grid[1, count:]), accuracy, tasks)
+    return figure
+
+
+@theme()
+def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
+    """Draw Figure 9: the change of accuracy without each head, and without each layer.
+
+    ``table`` is disabling.csv: task, layer, head (0: the whole layer), change (percentage
+    points), p_value.  A dot marks a change that is significant for itself (McNemar's test).
+    """
+    tasks = list(table["task"].unique())
+    figure = canvas(
+        2.0 * len(tasks),
+        "Figure 9 · Accuracy without a head, and without a layer",
+        joined(model, f"uniform attention instead; a dot: p < {SURE}, each test for itself"),
+    )
+    grid = figure.add_gridspec(len(tasks), 3, width_ratios=(table["head"].max(), 1.3, 0.3))
+    single, whole = table[table["head"] != WHOLE_LAYER], table[table["head"] == WHOLE_LAYER]
+    norm = _symmetric(table["change"])
+    for number, task in enumerate(tasks):
+        heads, layers = (figure.add_subplot(grid[number, column]) for column in (0, 1))
+        for axes, part in ((heads, single), (layers, whole)):
+            own = part[part["task"] == task]
+            _heatmap(axes, _by_head(own, "change"), norm, DIVERGING)
+        _mark(heads, single[(single["task"] == task) & (single["p_value"] < SURE)])
+        _write_changes(layers, whole[whole["task"] == task], norm)
+        heads.set_title(f"{task}: without one head", parse_math=False)
+        heads.set_ylabel("Layer")
+        layers.set(xticks=[], yticks=[])
+        layers.set_title("the layer")
+    heads.set_xlabel("Head")
+    scale, bar = ScalarMappable(norm, DIVERGING), figure.add_subplot(grid[:, 2])
+    figure.colorbar(scale, cax=bar, label="Change (percentage points)")
+    return figure
+
+
+@theme()
+def semantic_links(table: pd.DataFrame, *, links: str, model: str = "") -> Figure:
+    """Draw section 4.2: how much more each head attends along semantic links.
+
+    ``table`` is semantic_links.csv: layer, head, linked, random, difference, ci_low (fractions
+    of attention).  ``links`` says which; a dot marks a head whose interval is above zero.
+    """
+    figure = canvas(
+        2.6,
+        "Kovaleva et al., section 4.2 · Attention along semantic links",
+        joined(model, links, "a dot: above chance, 95% interval"),
+    )
+    axes = figure.subplots(1, 2, sharey=True)
+    largest = table["difference"].abs().max()
+    panels = (
+        ("linked", "largest weight on a link", Normalize(0, table["linked"].max()), SEQUENTIAL),
+        ("difference", "more than on random pairs", Normalize(-largest, largest), DIVERGING),
+    )
+    for panel, (column, title, norm, cmap) in zip(axes, panels, strict=True):
+        _heatmap(panel, _by_head(table, column), norm, cmap)
+        panel.set_title(title)
+        panel.set_xlabel("Head")
+        figure.colorbar(ScalarMappable(norm, cmap), ax=panel, label="Attention (fraction)")
+    _mark(axes[1], table[table["ci_low"] > 0])
+    axes[0].set_ylabel("Layer")
+    return figure
+
+
+def _by_head(rows: pd.DataFrame, column: str) -> np.ndarray:
+    return rows.pivot(index="layer", columns="head", values=column).to_numpy(float)
+
+
+def _symmetric(values: pd.Series) -> Normalize:
+    largest = max(1.0, values.abs().max())
+    return Normalize(-largest, largest)
+
+
+def _heatmap(
+    axes: Axes, values: np.ndarray, norm: Normalize, cmap: str, *, ticks: int = 12
+) -> None:
+    layers, heads = values.shape
+    extent = (0.5, heads + 0.5, layers + 0.5, 0.5)
+    axes.imshow(values, cmap=cmap, norm=norm, extent=extent, aspect="auto", interpolation="nearest")
+    axes.xaxis.set_major_locator(MaxNLocator(min(heads, ticks), integer=True, min_n_ticks=1))
+    axes.yaxis.set_major_locator(MaxNLocator(min(layers, 12), integer=True, min_n_ticks=1))
+
+
+def _mark(axes: Axes, rows: pd.DataFrame) -> None:
+    """Put a dot on the cells of rows."""
+    axes.scatter(rows["head"], rows["layer"], s=12, color="white", edgecolors=INK, linewidths=0.8)
+
+
+def _write_changes(axes: Axes, rows: pd.DataFrame, norm: Normalize) -> None:
+    """Write the change into the cell of each whole layer, with a mark where it is significant."""
+    for row in rows.itertuples():
+        dark = abs(row.change) > 0.5 * norm.vmax
+        text = f"{row.change:+.1f}" + ("•" if row.p_value < SURE else "")
+        color = "white" if dark else INK
+        axes.annotate(text, (1, row.layer), ha="center", va="center", fontsize=8, color=color)
+
+
+def _by_layer(axes: Axes, similarity: pd.DataFrame, tasks: Sequence[str]) -> None:
+    for index, task in enumerate(tasks):
+        color, marker = LINES[index % len(LINES)]
+        means = similarity[similarity["task"] == task].groupby("layer").mean(numeric_only=True)
+        axes.plot(means.index, means["similarity"], color=color, marker=marker, label=task)
+        axes.plot(means.index, means["similarity_random"], color=color, marker=marker,
+                  linestyle=":", linewidth=1.2, markersize=4)  # fmt: skip
+    axes.set(xlabel="Layer", ylabel="Mean cosine of the layer")
+    axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
+    axes.set_title("solid: pretrained, dotted: from random weights")
+    axes.legend(loc="best")
+
+
+def _accuracies(axes: Axes, accuracy: pd.DataFrame, tasks: Sequence[str]) -> None:
+    """Draw two bars a task, their intervals, and what the most frequent label gets."""
+    for shift, (start, color) in enumerate({"pretrained": PRETRAINED, "random": RANDOM}.items()):
+        rows = accuracy[accuracy["start"] == start].set_index("task").loc[tasks]
+        x = np.arange(len(tasks)) + 0.38 * (shift - 0.5)
+        errors = np.stack([rows["accuracy"] - rows["ci_low"], rows["ci_high"] - rows["accuracy"]])
+        axes.bar(x, rows["accuracy"], width=0.36, color=color, label=f"{start} weights")
+        axes.errorbar(
+            x, rows["accuracy"], yerr=np.clip(errors, 0, None), fmt="none", ecolor=INK,
+            elinewidth=1.2, capsize=2.5,
+        )  # fmt: skip
+        for place, value, top in zip(x, rows["accuracy"], rows["ci_high"], strict=True):
+            axes.annotate(f"{value:.0f}", (place, top + 2), ha="center", fontsize=8.5)
+    for place, value in enumerate(rows["majority"]):
+        label = "most frequent label" if not place else None
+        axes.plot(
+            [place - 0.42, place + 0.42], [value] * 2, color=MUTED, dashes=(3, 2), label=label
+        )
+    axes.set_xticks(range(len(tasks)), tasks)
+    axes.set(ylabel="Test accuracy (%)", ylim=(0, 108), yticks=range(0, 101, 20))
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderpad=0, columnspacing=1.0,
+                handlelength=1.4, handletextpad=0.4)  # fmt: skip

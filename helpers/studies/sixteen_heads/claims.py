@@ -1,0 +1,178 @@
+"""The claims of *Are Sixteen Heads Really Better than One?* (Michel, Levy and Neubig, 2019)."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from helpers.analysis.claims import Claim, NotMeasurable, Tables, rows_of
+from helpers.analysis.paper import values_of
+
+LEVEL = 0.01  # of significance, as in the paper
+NOTICEABLE = 0.05  # a loss that is significant at this level is noticed
+EARLY = 30  # percent of the training
+ALIKE = 0.5  # correlation
+TASKS = "tasks that the model needs its heads for"  # of any other, all heads can go
+DEEP = 60  # percent of the heads: where cross-attention breaks in the paper
+
+
+def pruning_claims() -> list[Claim]:
+    """Return the claims about removing heads."""
+    return [*_single(), *_pruned(), *_translation_and_training()]
+
+
+def _single() -> list[Claim]:
+    paper = values_of("Michel")
+    return [
+        Claim(
+            "Michel et al. 3.2",
+            "Most heads can be removed alone without a significant change",
+            f"share of heads, {TASKS}, with p of at least {LEVEL}; holds above half",
+            lambda t: (_learned(t, "ablation", "p_value")["p_value"] >= LEVEL).mean(),
+            lambda share, _: share > 0.5,
+            1 - paper["heads with a significant change"] / paper["heads of the translation model"],
+        ),
+        Claim(
+            "Michel et al. 3.3",
+            "Most layers can do with one head",
+            f"share of layers, {TASKS}, without a loss of p below {LEVEL}; holds above half",
+            lambda t: 1 - _lost(_learned(t, "one_head", "change", "p_value"), LEVEL).mean(),
+            lambda share, _: share > 0.5,
+        ),
+        Claim(
+            "Michel et al. 3.4",
+            "Heads that matter on one data set matter on another",
+            f"mean correlation between {TASKS}, of what the removal of each head alone changes "
+            "(Spearman, of losses; in the paper Pearson, of accuracies on two sets of one task); "
+            f"holds if it is positive with p below {NOTICEABLE} for most pairs",
+            lambda t: _pairs(t, "loss change")["correlation"].mean(),
+            lambda _, t: _mostly_positive(_pairs(t, "loss change")),
+            paper["correlation between MNLI matched and mismatched"],
+        ),
+    ]
+
+
+def _pruned() -> list[Claim]:
+    paper = values_of("Michel")
+    return [
+        Claim(
+            "Michel et al. 4.2",
+            "A fifth of the heads or more can be pruned by importance without a noticeable loss",
+            f"percent of heads up to which no step loses with p below {NOTICEABLE}, mean over "
+            f"{TASKS}; holds from 20 on",
+            _prunable,
+            lambda percent, _: percent >= 20,
+            paper["heads of BERT pruned without loss"],
+        ),
+        Claim(
+            "Michel et al. 4.2",
+            "Importance orders heads better than their ablation alone does",
+            "accuracy by importance less that by single ablation, mean over steps and "
+            f"{TASKS}, points; holds above 0",
+            lambda t: _order(t, "importance") - _order(t, "single ablation"),
+            lambda difference, _: difference > 0,
+        ),
+        Claim(
+            "Michel et al. 4.2",
+            "Importance orders heads better than chance does",
+            "accuracy by importance less that in random order, mean over steps and "
+            f"{TASKS}, points; holds above 0",
+            lambda t: _order(t, "importance") - _order(t, "random"),
+            lambda difference, _: difference > 0,
+        ),
+        Claim(
+            "Michel et al. 4.3",
+            "Removing half of the heads makes a model faster",
+            "largest speed-up over batch sizes, percent; holds above 0",
+            _speed_up,
+            lambda percent, _: percent > 0,
+            paper["largest speed-up with half of the heads"],
+        ),
+    ]
+
+
+def _translation_and_training() -> list[Claim]:
+    return [
+        Claim(
+            "Michel et al. 5",
+            "Cross-attention needs its heads most",
+            f"BLEU with {DEEP}% or more of its heads pruned, less that with as many of the "
+            "encoder's or the decoder's, whichever is lower; holds below 0",
+            _cross_less_self,
+            lambda difference, _: difference < 0,
+        ),
+        Claim(
+            "Michel et al. 6",
+            "Which heads are important is settled early in the training",
+            f"correlation of importance after {EARLY}% of the steps with that at the end; holds "
+            f"above {ALIKE}",
+            lambda t: _early(rows_of(t, "importance_course", "trained", "correlation")),
+            lambda correlation, _: correlation > ALIKE,
+        ),
+    ]
+
+
+def _learned(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
+    """Return the rows of the tasks of which a model without any head is worse."""
+    pruning = rows_of(tables, "pruning", "task", "pruned", "change", "p_value")
+    bare = pruning[pruning["pruned"] == 100]
+    tasks = set(bare.loc[_lost(bare, NOTICEABLE), "task"])
+    rows = rows_of(tables, table, "task", *columns)
+    rows = rows[rows["task"].isin(tasks)]
+    if "other" in rows:
+        rows = rows[rows["other"].isin(tasks)]
+    if rows.empty:
+        raise NotMeasurable("no task that the model needs its heads for")
+    return rows
+
+
+def _lost(table: pd.DataFrame, level: float) -> pd.Series:
+    return (table["change"] < 0) & (table["p_value"] < level)
+
+
+def _pairs(tables: Tables, score: str) -> pd.DataFrame:
+    table = _learned(tables, "task_correlations", "other", "score", "correlation", "p_value")
+    mine = table[table["score"] == score]
+    if mine.empty:
+        raise NotMeasurable("there is only one task")
+    return mine
+
+
+def _mostly_positive(pairs: pd.DataFrame) -> bool:
+    found = (pairs["correlation"] > 0) & (pairs["p_value"] < NOTICEABLE)
+    return bool(found.mean() > 0.5)
+
+
+def _early(summary: pd.DataFrame) -> float:
+    early = summary.loc[summary["trained"] <= EARLY, "correlation"]
+    if early.empty:
+        raise NotMeasurable("no checkpoint as early as that")
+    return float(early.iloc[-1])
+
+
+def _prunable(tables: Tables) -> float:
+    table = _learned(tables, "pruning", "order")
+    ours = table[table["order"] == "importance"].sort_values("pruned")
+    lost = _lost(ours, NOTICEABLE).groupby(ours["task"]).cummax()
+    return float(ours["pruned"].where(~lost).groupby(ours["task"]).max().mean())
+
+
+def _order(tables: Tables, order: str) -> float:
+    table = _learned(tables, "pruning", "order", "accuracy")
+    between = table["pruned"].between(1, 99)  # the ends are the same in every order
+    return float(table.loc[between & (table["order"] == order), "accuracy"].mean())
+
+
+def _speed_up(tables: Tables) -> float:
+    table = rows_of(tables, "head_removal", "pruned", "speed_up")
+    half = table.loc[table["pruned"] == 50, "speed_up"]
+    if half.empty:
+        raise NotMeasurable("the heads of this family can only be masked")
+    return float(half.max())
+
+
+def _cross_less_self(tables: Tables) -> float:
+    table = rows_of(tables, "translation_pruning", "kind", "kept", "bleu")
+    deep = table[table["kept"] <= 1 - DEEP / 100 + 1e-9].groupby("kind")["bleu"].mean()
+    if len(deep) < 3:
+        raise NotMeasurable("not all kinds of attention were pruned as far")
+    return float(deep["cross"] - min(deep["encoder"], deep["decoder"]))

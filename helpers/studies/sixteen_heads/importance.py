@@ -1,0 +1,218 @@
+"""Which heads matter: scores, orders of pruning, and what chance would give (Michel et al. 2019).
+
+Heads are counted from 0 here, layer by layer; tables name them from 1.
+
+How much the loss would change if a head were scaled a little: Michel et al. (2019), eq. 5.
+
+How well a classifier does under many head masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from scipy.stats import binom, rankdata
+from torch import nn
+from torch.nn import functional as F
+
+from helpers.errors import InputError
+from helpers.model.activation_cache import Change, outputs_under
+from helpers.model.encoder import Encoder
+from helpers.model.head_mask import head_mask, head_modules
+from helpers.model.parallel import side_by_side
+from helpers.studies.classifier import Labelled, batches
+from helpers.studies.tasks import Pair
+
+AT_ONCE = 1000  # permutations in memory
+
+
+def importance(
+    gradients: Float[np.ndarray, "example layer head"],
+) -> Float[np.ndarray, "layer head"]:
+    """Return ``E|dL/dxi|``, the mean over examples (equation 5), in nats of loss."""
+    return np.abs(gradients).mean(axis=0)
+
+
+def by_layer_norm(scores: Float[np.ndarray, "layer head"]) -> Float[np.ndarray, "layer head"]:
+    """Divide each layer's scores by their l2 norm, as Michel et al. do before they prune (4.1).
+
+    A layer without any score keeps its zeros.
+    """
+    norms = np.linalg.norm(scores, axis=1, keepdims=True)
+    return np.divide(scores, norms, out=np.zeros_like(scores), where=norms > 0)
+
+
+def pruning_order(*scores: Float[np.ndarray, "layer head"]) -> Int[np.ndarray, " head"]:
+    """Return the heads as indices into the flat scores, the least important first.
+
+    Ties of the first scores are broken by the next, and in the end by position.
+    """
+    return np.lexsort([score.ravel() for score in reversed(scores)])
+
+
+def masks_along(
+    order: Int[np.ndarray, " head"], shape: tuple[int, int], shares: Sequence[float]
+) -> Float[np.ndarray, "step layer head"]:
+    """Return head masks in which the first ``share`` of ``order`` is zero, for each share (0-1)."""
+    masks = np.ones((len(shares), len(order)))
+    for mask, share in zip(masks, shares, strict=True):
+        mask[order[: round(share * len(order))]] = 0
+    return masks.reshape(len(shares), *shape)
+
+
+def without_each(layers: int, heads: int) -> Float[np.ndarray, "head layer head"]:
+    """Return a mask for each head of a model, in which it alone is zero."""
+    return (1 - np.eye(layers * heads)).reshape(-1, layers, heads)
+
+
+def with_one_in_layer(layers: int, heads: int) -> Float[np.ndarray, "head layer head"]:
+    """Return a mask for each head of a model, in which it is the only one left in its layer."""
+    masks = np.ones((layers, heads, layers, heads))
+    for layer in range(layers):
+        masks[layer, :, layer] = np.eye(heads)
+    return masks.reshape(-1, layers, heads)
+
+
+def sign_test(
+    before: Bool[np.ndarray, " example"], after: Bool[np.ndarray, "*change example"]
+) -> Float[np.ndarray, ...]:
+    """Return the two-sided p-value that two classifiers are right equally often.
+
+    Exact and paired (McNemar's test): of the examples that only one of them gets right, each
+    should have them in half of the cases.  1 where there is no such example.
+    """
+    lost = (before & ~after).sum(axis=-1)
+    won = (~before & after).sum(axis=-1)
+    return np.minimum(1, 2 * binom.cdf(np.minimum(lost, won), lost + won, 0.5))
+
+
+def false_discoveries(p_values: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
+    """Return the p-values adjusted for their number (Benjamini and Hochberg 1995)."""
+    p_values = np.asarray(p_values, float)
+    order = np.argsort(-p_values, kind="stable")
+    ranks = np.arange(len(p_values), 0, -1)
+    adjusted = np.minimum.accumulate(p_values[order] * len(p_values) / ranks)
+    return adjusted[np.argsort(order, kind="stable")].clip(max=1)
+
+
+def rank_correlation(
+    one: Float[np.ndarray, "layer head"],
+    other: Float[np.ndarray, "layer head"],
+    *,
+    within_layers: bool = False,
+    permutations: int = 10_000,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Return Spearman's correlation of two scores of the same heads, and its p-value.
+
+    The p-value (two-sided) is that of a permutation test, which shuffles the heads of one of
+    them; with ``within_layers`` only heads of the same layer are exchanged, and the ranks are
+    taken within each layer, so that a difference between layers counts for nothing.
+
+    Raises:
+        InputError: fewer than three heads, or scores that are all the same.
+    """
+    groups = (one, other) if within_layers else (one.reshape(1, -1), other.reshape(1, -1))
+    ranks = [rankdata(scores, axis=1) for scores in groups]
+    centred = np.stack([rank - rank.mean(axis=1, keepdims=True) for rank in ranks])
+    norm = np.sqrt(np.prod([(part**2).sum() for part in centred]))
+    if one.size < 3 or not norm > 0:
+        raise InputError("no rank correlation: it takes three heads with different scores")
+    generator = np.random.default_rng(seed)
+    found = (centred[0] * centred[1]).sum()
+    drawn = []
+    for start in range(0, permutations, AT_ONCE):
+        copies = np.repeat(centred[:1], min(AT_ONCE, permutations - start), axis=0)
+        shuffled = generator.permuted(copies, axis=2)  # [permutation, group, head]
+        drawn.append(np.einsum("pgh,gh->p", shuffled, centred[1]))
+    # The found order is one of the orders; the tolerance is for sums that round differently.
+    extreme = (np.abs(np.concatenate(drawn)) >= np.abs(found) - 1e-9).sum()
+    return float(found / norm), float((1 + extreme) / (1 + permutations))
+
+
+def mask_gradients(
+    classifier: nn.Module,
+    encoder: Encoder,
+    pairs: Sequence[Pair],
+    *,
+    max_tokens: int,
+    label: str = "importance of heads",
+) -> Float[np.ndarray, "example layer head"]:
+    """Return ``dL/dxi`` at a mask of ones, for each of ``pairs`` by itself.
+
+    L is the cross-entropy of the example's label, in nats.  ``E|dL/dxi|`` is the mean of the
+    absolute values over examples; an example alone, because over a batch gradients of opposite
+    signs would cancel.
+
+    Raises:
+        InputError: ``classifier`` has other layers or heads than ``encoder``.
+    """
+    work = list(batches(encoder, pairs, max_tokens=max_tokens))
+    gradients = np.zeros((len(pairs), len(head_modules(classifier)), encoder.heads))
+
+    def job(own: nn.Module, batch: Labelled) -> Float[np.ndarray, "example layer head"]:
+        return _gradients(own, batch, gradients.shape[1:])
+
+    found = side_by_side(classifier, work, job, label)
+    for (_, _, order), part in zip(work, found, strict=True):
+        gradients[order] = part
+    return gradients
+
+
+def _gradients(
+    classifier: nn.Module, batch: Labelled, shape: tuple[int, int]
+) -> Float[np.ndarray, "example layer head"]:
+    inputs, labels, _ = batch
+    layers, heads = shape
+    mask = torch.ones(layers, len(labels), heads, device=labels.device, requires_grad=True)
+    with head_mask(classifier, mask):
+        # Summed: an example's gradient must not depend on how many others share its batch.
+        loss = F.cross_entropy(classifier(**inputs).float(), labels, reduction="sum")
+    (gradient,) = torch.autograd.grad(loss, mask)  # [layer, example, head]
+    return gradient.transpose(0, 1).double().cpu().numpy()
+
+
+class Scores(NamedTuple):
+    """Row 0 is the unchanged classifier, row i + 1 that under mask i."""
+
+    right: Bool[np.ndarray, "row example"]
+    loss: Float[np.ndarray, "row example"]  # nats
+
+    def rows(self, indices: Sequence[int]) -> Scores:
+        """Return some of the rows, in the order given."""
+        return Scores(self.right[indices], self.loss[indices])
+
+
+def scores_under(
+    classifier: nn.Module,
+    encoder: Encoder,
+    pairs: Sequence[Pair],
+    masks: Float[np.ndarray, "mask layer head"],
+    *,
+    max_tokens: int,
+    label: str,
+) -> Scores:
+    """Return which of ``pairs`` a classifier gets right, and its losses, under each mask."""
+    work = list(batches(encoder, pairs, max_tokens=max_tokens))
+    changes = [_change(torch.from_numpy(mask).float().to(encoder.device)) for mask in masks]
+    found = outputs_under(classifier, [batch for batch, _, _ in work], changes, label=label)
+    right = np.zeros((len(masks) + 1, len(pairs)), bool)
+    loss = np.zeros(right.shape)
+    for (_, labels, order), logits in zip(work, found, strict=True):  # [row, example, label]
+        own = labels.cpu().expand(len(logits), -1)
+        right[:, order] = (logits.argmax(dim=-1) == own).numpy()
+        loss[:, order] = F.cross_entropy(
+            logits.double().transpose(1, 2), own, reduction="none"
+        ).numpy()
+    return Scores(right, loss)
+
+
+def _change(mask: Float[torch.Tensor, "layer head"]) -> Change:
+    changed = (mask != 1).any(dim=1).nonzero()
+    first = int(changed[0]) if len(changed) else 0
+    return Change(first, partial(head_mask, mask=mask))

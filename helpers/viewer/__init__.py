@@ -1,0 +1,1 @@
+"""A page and a widget to look at one map."""

@@ -1,0 +1,229 @@
+"""What the viewer sends to a browser: the facts of one example, small maps, exact weights."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import zlib
+from collections.abc import Container, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import seaborn as sns
+from jaxtyping import Float, UInt8, UInt16
+
+from helpers.analysis.dependency_heads import DIRECTIONS
+from helpers.analysis.heads import head_labels
+from helpers.model.token_types import roles
+from helpers.plots.style import INK, MUTED, RIGHT, SEQUENTIAL, TOKEN_STYLES, WRONG
+from helpers.store.store import Example, Source, tokens_of
+from helpers.viewer.search import questions
+
+HERE = Path(__file__).parent
+LARGEST_THUMBNAIL = 32  # cells a side; a small map is about 40 pixels wide
+FULL = 65535  # the weight 1; the rounding error, 8e-6, is below that of float16 at most weights
+# Nothing is loaded from anywhere, and the browser enforces it.
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+MARK_OF_A_CONTINUATION = "##"
+MARKS_OF_A_START = ("Ġ", "▁")
+
+Maps = Float[np.ndarray, "layer head query key"]
+
+
+def page_facts(store: Source, example: Example) -> dict[str, Any]:
+    """Return everything about an example but its weights, ready for JSON."""
+    tokens = tokens_of(store, example)
+    masks = roles(tokens, store.special_tokens).masks()
+    kinds = [next(kind for kind in masks if masks[kind][i]) for i in range(len(tokens))]
+    special = {i for i, kind in enumerate(kinds) if kind in ("cls", "sep")}
+    record, offset = example.record, example.offset
+    if "words" in record:
+        own = example.word_positions
+        special = set(range(len(tokens))) - set(range(own.start, own.stop))
+    return {
+        "model": store.spec.model["name"],
+        "corpus": store.spec.corpus["name"],
+        "level": store.level,
+        "labels": head_labels(store.layers, store.heads),
+        "layers": store.layers,
+        "heads": store.heads,
+        "summaries": summaries(example.attention, masks, _kind_labels(store.special_tokens)),
+        "example": example.index,
+        "examples": len(store),
+        "source": record.get("source") or record.get("title") or "",
+        "tokens": tokens,
+        "kinds": kinds,
+        "special": sorted(special),
+        "groups": None if "words" in record else words_of_tokens(tokens, special),
+        "questions": [
+            {
+                "relation": question.relation,
+                "asked": question.asked + offset,
+                "gold": [word + offset for word in question.gold],
+                "mark": None if question.mark is None else question.mark + offset,
+                "candidates": question.candidates
+                and [word + offset for word in question.candidates],
+            }
+            for question in questions(record)
+        ],
+        "mentions": [
+            [start + offset, end + offset, chain]
+            for start, end, chain, _ in record.get("mentions", ())
+            if chain is not None
+        ],
+    }
+
+
+def words_of_tokens(tokens: Sequence[str], special: Container[int]) -> list[int] | None:
+    """Return the word that each token is in, counted from 0; None where each is its own.
+
+    WordPiece marks what continues a word (``##s``), byte-level BPE and SentencePiece what starts
+    one (``Ġthe``, ``▁the``): there a letter after an unmarked letter continues it.
+    """
+    starts = any(token[:1] in MARKS_OF_A_START for token in tokens)
+    groups: list[int] = []
+    for index, token in enumerate(tokens):
+        before = tokens[index - 1] if index else ""
+        if index in special or index - 1 in special or not index:
+            joined = False
+        elif starts:
+            marked = token[:1] in MARKS_OF_A_START
+            joined = not marked and token[:1].isalnum() and before[-1:].isalnum()
+        else:
+            joined = token.startswith(MARK_OF_A_CONTINUATION)
+        groups.append((groups[-1] if groups else -1) + (not joined))
+    return groups if groups and groups[-1] < len(tokens) - 1 else None
+
+
+def summaries(
+    attention: Maps, masks: Mapping[str, np.ndarray], labels: Mapping[str, str]
+) -> list[str]:
+    """Return a text for each map, head by head: the place that gets most of its attention.
+
+    ``masks`` and ``labels`` are those of the token types.
+    """
+    maps = attention.reshape(-1, *attention.shape[-2:]).astype(np.float32)
+    n = maps.shape[-1]
+    shares = {
+        labels[kind]: maps[:, :, mask].sum(axis=(1, 2)) / n
+        for kind, mask in masks.items()
+        if kind != "other"
+    }
+    for name, offset in (("the previous", -1), ("itself", 0), ("the next", 1)):
+        shares[name] = np.trace(maps, offset, axis1=1, axis2=2) / n
+    names = list(shares)
+    table = np.stack(list(shares.values()))
+    return [
+        f"{table[best, head]:.0%} to {names[best]}"
+        for head, best in enumerate(table.argmax(axis=0))
+    ]
+
+
+def thumbnails(attention: Maps, kept: Sequence[int]) -> UInt8[np.ndarray, "head row column"]:
+    """Return all maps over the positions ``kept``, at most 32 cells a side.
+
+    A cell is the largest weight in it to the power 0.7, from 0 to 255: small weights stay
+    visible in a small picture.
+    """
+    maps = attention.reshape(-1, *attention.shape[-2:])[:, kept][:, :, kept].astype(np.float32)
+    side = min(len(kept), LARGEST_THUMBNAIL)
+    starts = np.arange(side) * len(kept) // max(side, 1)
+    for axis in (1, 2):
+        maps = np.maximum.reduceat(maps, starts, axis=axis)
+    return np.rint(255 * maps.clip(0, 1) ** 0.7).astype(np.uint8)
+
+
+def quantize(weights: Float[np.ndarray, ...]) -> UInt16[np.ndarray, ...]:
+    """Return weights as 16-bit fractions of 1: what the browser divides by 65,535."""
+    return np.rint(weights.astype(np.float64).clip(0, 1) * FULL).astype("<u2")
+
+
+def buffers(attention: Maps, special: Sequence[int]) -> list[bytes]:
+    """Return the small maps with and without special tokens, as bytes."""
+    everything = np.arange(attention.shape[-1])
+    words = np.setdiff1d(everything, special)
+    return [thumbnails(attention, kept).tobytes() for kept in (everything, words)]
+
+
+def embedded_page(store: Source, example: Example, heads: Sequence[int]) -> dict[str, Any]:
+    """Return an example for a page without a kernel: facts, small maps, and the maps ``heads``.
+
+    ``heads`` counts through the layers.  Bytes are deflated and in base 64.  A map's high bytes
+    come before its low bytes: most are zero, so it deflates to about half.
+    """
+    facts = page_facts(store, example)
+    maps = quantize(example.attention.reshape(-1, len(example), len(example))[list(heads)])
+    return facts | {
+        "thumbnails": [_packed(data) for data in buffers(example.attention, facts["special"])],
+        "maps": {
+            head: _packed((own >> 8).astype(np.uint8).tobytes() + own.astype(np.uint8).tobytes())
+            for head, own in zip(heads, maps, strict=True)
+        },
+    }
+
+
+def _packed(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data, 6)).decode("ascii")
+
+
+def look(special_tokens: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return the colours and names that the viewer shares with the figures."""
+    return {
+        "colors": {kind: style.color for kind, style in TOKEN_STYLES.items()},
+        "labels": _kind_labels(special_tokens),
+        "ink": INK,
+        "muted": MUTED,
+        "right": RIGHT,
+        "wrong": WRONG,
+        "ramp": ["#ffffff", *sns.color_palette(SEQUENTIAL, 12).as_hex()],
+        "chains": sns.color_palette("colorblind", 8).as_hex(),
+        "directions": list(DIRECTIONS),
+    }
+
+
+def _kind_labels(special_tokens: Mapping[str, str | None]) -> dict[str, str]:
+    labels = {kind: style.label for kind, style in TOKEN_STYLES.items()}
+    own = {role: special_tokens.get(role) for role in ("cls", "sep")}
+    return {kind: own.get(kind, label) for kind, label in labels.items() if own.get(kind, label)}
+
+
+def json_in_html(value: object) -> str:
+    """Return JSON that stays data inside a script element, whatever the text in it."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def document(title: str, data: Mapping[str, Any]) -> str:
+    """Return a page that shows ``data`` and needs nothing else: no network, no kernel."""
+    style = (HERE / "viewer.css").read_text(encoding="utf-8")
+    script = (HERE / "viewer.js").read_text(encoding="utf-8")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<title>{html.escape(title)}</title>
+<link rel="icon" href="data:,">
+<style>{style}</style>
+</head>
+<body>
+<main id="viewer"></main>
+<script type="application/json" id="data">{json_in_html(data)}</script>
+<script type="module">
+{script}
+start(document.getElementById("viewer"), JSON.parse(document.getElementById("data").textContent));
+</script>
+</body>
+</html>
+"""
+
+
+def frame(page: str, title: str, height: int) -> str:
+    """Return a page as an inline frame, for a notebook's output or a report."""
+    return (
+        f'<iframe title="{html.escape(title)}" loading="lazy" '
+        f'style="width:100%;height:{height}px;border:0" srcdoc="{html.escape(page)}"></iframe>'
+    )

@@ -1,0 +1,194 @@
+"""Choose what Figures 1 and 5 show: the head by its table, the sentence by its score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+
+import numpy as np
+import pandas as pd
+
+from helpers.analysis.dependency_heads import DIRECTIONS
+from helpers.analysis.heads import head_label, parse_head
+from helpers.analysis.surface import entropy, relative_position, token_types
+from helpers.model.token_types import Roles, roles
+from helpers.plots.examples import HeadPanel, PatternPanel, Place
+from helpers.store.store import Example, Store, tokens_of
+from helpers.viewer.search import COREFERENCE
+from helpers.viewer.view import Viewer, view
+
+RELATIONS = ("dobj", "det", "pobj", "poss", "auxpass")  # of the paper's Figure 5
+LONGEST = 16  # words of a sentence that is easy to read as two columns
+SHORTEST = 8
+LOOKED_AT = 400  # sentences to choose from
+
+Score = Callable[[np.ndarray, Roles], np.ndarray]
+
+
+def pattern_panels(store: Store, heads: pd.DataFrame) -> list[PatternPanel]:
+    """Return the panels of Figure 1, a head for each pattern of section 3.
+
+    ``heads`` has a row for each head with the columns entropy, next, cls, sep and punctuation.
+    The head with the most of a pattern is shown on the short sentence where it has most of it.
+    """
+    special = "sep" if heads["sep"].mean() >= heads["cls"].fillna(0).mean() else "cls"
+    examples = list(_short_examples(store))
+    patterns: dict[str, tuple[str, Score]] = {
+        "broad": ("entropy", lambda maps, own: entropy(maps, own)["entropy"]),
+        "next token": ("next", lambda maps, _: relative_position(maps)["next"]),
+        f"{store.special_tokens.get(special)}": (
+            special,
+            lambda maps, own: token_types(maps, own)[special],
+        ),
+        "punctuation": ("punctuation", lambda maps, own: token_types(maps, own)["punctuation"]),
+    }
+    return [
+        _pattern_panel(store, examples, name, heads.loc[heads[column].idxmax()], score)
+        for name, (column, score) in patterns.items()
+        if heads[column].notna().any()
+    ]
+
+
+def relation_panels(
+    store: Store, table: pd.DataFrame, relations: Mapping[str, str], *, right: int = 2
+) -> list[HeadPanel]:
+    """Return the panels of Figure 5 for relations: two sentences where the head is right, one not.
+
+    ``table`` is dependency_heads.csv; ``relations`` maps its names to the paper's.
+    """
+    examples = list(_short_examples(store))
+    panels = []
+    for row in table[table["relation"].isin(list(relations))].itertuples():
+        title = f"{relations[row.relation]} · head {row.head} · {row.accuracy:.0f}%"
+        found = [
+            panel
+            for example in examples
+            for panel in _relation_panel(example, row.relation, row.head, row.direction, title)
+        ]
+        panels += _most_certain(found, right)
+    return panels
+
+
+def coreference_panels(store: Store, head: tuple[int, int], accuracy: float) -> list[HeadPanel]:
+    """Return the panels of Figure 5 for coreference, the head words of the mentions alone."""
+    title = f"coreference · head {head_label(*head)} · {accuracy:.0f}%"
+    found = [panel for example in store for panel in _mention_panels(example, head, title)]
+    return _most_certain(found, 2)
+
+
+def places(panels: Sequence[PatternPanel | HeadPanel]) -> pd.DataFrame:
+    """Return where each panel of a figure is from: title, example, layer, head (from 1) ..."""
+    return pd.DataFrame([{"title": panel.title} | asdict(panel.place) for panel in panels])
+
+
+def viewers(store: Store, table: pd.DataFrame) -> list[Viewer]:
+    """Return a viewer of each row of :func:`places`."""
+    return [
+        view(
+            store,
+            int(row.example),
+            layer=int(row.layer),
+            head=int(row.head),
+            relation=row.relation,
+            direction=row.direction or DIRECTIONS[0],
+            title=row.title,
+        )
+        for row in table.fillna("").itertuples()
+    ]
+
+
+def _short_examples(store: Store) -> Iterator[Example]:
+    lengths = [len(record["words"]) for record in store.records()]
+    short = [i for i, length in enumerate(lengths) if SHORTEST <= length <= LONGEST]
+    for index in short[:LOOKED_AT]:
+        yield store[index]
+
+
+def _pattern_panel(
+    store: Store, examples: Sequence[Example], name: str, head: pd.Series, score: Score
+) -> PatternPanel:
+    layer, number = int(head["layer"]) - 1, int(head["head"]) - 1
+
+    def strength(example: Example) -> float:
+        maps = example.attention[[[layer]], [[number]]].astype(np.float32)
+        return float(score(maps, roles(tokens_of(store, example), store.special_tokens))[0, 0])
+
+    best = max(examples, key=strength)
+    weights = best.attention[layer, number].astype(np.float32)
+    place = Place(best.index, layer + 1, number + 1)
+    title = f"{head_label(layer, number)} · {name}"
+    return PatternPanel(title, tokens_of(store, best), weights, place)
+
+
+def _relation_panel(
+    example: Example, relation: str, head: str, direction: str, title: str
+) -> Iterator[HeadPanel]:
+    layer, number = parse_head(head)
+    own = example.word_positions
+    weights = example.attention[layer, number, own, own].astype(np.float32)
+    scores = np.where(np.eye(len(weights), dtype=bool), -1, weights)
+    reverse = direction.startswith("head")
+    picked = (scores.T if reverse else scores).argmax(axis=1)
+    record = example.record
+    for word, name in enumerate(record["relations"]):
+        gold = record["heads"][word] - 1
+        if name != relation or gold < 0:
+            continue
+        yield HeadPanel(
+            title,
+            record["words"],
+            weights,
+            [_pair(word, gold, reverse)],
+            [_pair(word, int(picked[word]), reverse)],
+            Place(example.index, layer + 1, number + 1, relation, direction),
+        )
+
+
+def _pair(dependent: int, head: int, reverse: bool) -> tuple[int, int]:
+    """Return (attending, attended)."""
+    return (head, dependent) if reverse else (dependent, head)
+
+
+def _mention_panels(example: Example, head: tuple[int, int], title: str) -> Iterator[HeadPanel]:
+    record = example.record
+    mentions = sorted(record["mentions"])
+    places = sorted({mention[3] for mention in mentions})
+    index = {place: i for i, place in enumerate(places)}
+    positions = np.array(places) + example.offset
+    weights = example.attention[head][np.ix_(positions, positions)].astype(np.float32)
+    scores = np.where(np.eye(len(weights), dtype=bool), -1, weights)
+    words = [record["words"][place] for place in places]
+    for number, (_, _, chain, own) in enumerate(mentions):
+        attending, choice = index[own], int(scores[index[own]].argmax())
+        earlier = {index[m[3]] for m in mentions[:number] if m[2] == chain} - {attending}
+        # Documents are too long to draw: show the last mentions up to the one in question.
+        first, last = max(0, attending + 1 - LONGEST), attending + 1
+        seen = [place - first for place in sorted(earlier) if place >= first]
+        if chain is None or not seen or not first <= choice < last or last - first < SHORTEST:
+            continue
+        yield HeadPanel(
+            title,
+            words[first:last],
+            weights[first:last, first:last],
+            [(attending - first, place) for place in seen],
+            [(attending - first, choice - first)],
+            Place(example.index, head[0] + 1, head[1] + 1, COREFERENCE),
+        )
+
+
+def _most_certain(panels: Sequence[HeadPanel], right: int) -> list[HeadPanel]:
+    """Return the clearest right ones, no sentence twice, and the clearest wrong one.
+
+    Pairs of neighbours come last: what a fixed offset finds too shows little of the head.
+    """
+
+    def rank(panel: HeadPanel) -> tuple[bool, float]:
+        attending, attended = panel.gold[-1]
+        return abs(attending - attended) == 1, -panel.weights[panel.picked[0]]
+
+    ranked = sorted(panels, key=rank)
+    chosen: list[HeadPanel] = []
+    for panel in [panel for panel in ranked if panel.correct]:
+        if len(chosen) < right and all(panel.words != other.words for other in chosen):
+            chosen.append(panel)
+    return chosen + [panel for panel in ranked if not panel.correct][:1]

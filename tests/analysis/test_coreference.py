@@ -1,0 +1,314 @@
+import numpy as np
+import pytest
+
+from helpers.analysis.coreference import (
+    COLUMNS,
+    TYPES,
+    Judgements,
+    best_head,
+    coreference_table,
+    head_accuracy,
+    judge,
+)
+from helpers.analysis.coreference_rules import (
+    attributes,
+    document_mentions,
+    head_match,
+    mention_type,
+    nearest_mention,
+    rule_based,
+)
+from helpers.analysis.paper import paper_table2
+from helpers.errors import InputError, MapError
+from helpers.store.store import Example
+
+TAGS = {
+    "Ann": "PROPN", "Bob": "PROPN", "Lee": "PROPN", "Kim": "PROPN",
+    "she": "PRON", "he": "PRON", "it": "PRON", "they": "PRON", "we": "PRON", "her": "PRON",
+    "dog": "NOUN", "cat": "NOUN", "dogs": "NOUN", "box": "NOUN", "doctor": "NOUN",
+    "the": "DET", "a": "DET", "old": "ADJ", "and": "CCONJ",
+}  # fmt: skip
+
+
+def record(text, *mentions, split="train"):
+    """Each mention is (first word, end, chain); its head is its last word."""
+    words = text.split()
+    return {
+        "words": words,
+        "tags": [TAGS.get(word, "VERB") for word in words],
+        "mentions": [[start, end, chain, end - 1] for start, end, chain in mentions],
+        "split": split,
+        "source": "made up",
+    }
+
+
+def select(system, text, *mentions):
+    """Let a system select for the last mention; return the words of what it selects."""
+    found = document_mentions(record(text, *mentions))
+    chosen = system(found, len(found) - 1)
+    return None if chosen is None else " ".join(found[chosen].string)
+
+
+def test_nearest_is_the_mention_before():
+    assert (
+        select(nearest_mention, "Ann saw Bob when she sang", (0, 1, 1), (2, 3, 2), (4, 5, 1))
+        == "bob"
+    )
+    assert select(nearest_mention, "Ann sang", (0, 1, 1)) is None
+
+
+def test_a_possessive_comes_before_the_mention_that_it_stands_in():
+    assert select(nearest_mention, "Ann saw her dog", (0, 1, 1), (2, 4, 2), (2, 3, 1)) == "her"
+
+
+def test_head_match_is_the_nearest_with_that_head_in_any_case():
+    dogs = [(0, 2, 1), (3, 5, 2), (6, 7, 3), (8, 11, 1)]
+    assert select(head_match, "The dog saw a dog and Ann hit the old dog", *dogs) == "a dog"
+    assert select(head_match, "Ann saw a cat then Bob", (0, 1, 1), (2, 4, 2), (5, 6, 3)) is None
+
+
+def test_sieve_1_the_same_words_go_before_a_nearer_head_match():
+    mentions = [(0, 2, 1), (3, 6, 2), (7, 9, 1)]
+    assert (
+        select(rule_based, "The dog bit the old dog while the dog barked", *mentions) == "the dog"
+    )
+
+
+def test_sieve_2_the_same_head_goes_before_a_nearer_mention_that_agrees():
+    mentions = [(0, 3, 1), (4, 6, 2), (7, 9, 1)]
+    assert (
+        select(rule_based, "the old dog bit a cat while the dog barked", *mentions) == "the old dog"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "mentions", "expected"),
+    [
+        # gender: Bob and the box are nearer
+        ("Ann told Bob about a box that she liked", [(0, 1), (2, 3), (4, 6), (7, 8)], "ann"),
+        # number: the cat is nearer
+        ("the dogs bit a cat but they slept", [(0, 2), (3, 5), (6, 7)], "the dogs"),
+        # person: "we" is nearer and plural
+        ("the dogs bit when we said they slept", [(0, 2), (4, 5), (6, 7)], "the dogs"),
+        # of two that agree, the nearer
+        ("a box hit the dog and it broke", [(0, 2), (3, 5), (6, 7)], "the dog"),
+    ],
+)
+def test_sieve_3_number_gender_and_person(text, mentions, expected):
+    chained = [(start, end, index) for index, (start, end) in enumerate(mentions)]
+    assert select(rule_based, text, *chained) == expected
+
+
+def test_sieve_4_any_mention_where_none_agrees():
+    assert (
+        select(rule_based, "Bob took a box when she slept", (0, 1, 1), (2, 4, 2), (5, 6, 3))
+        == "a box"
+    )
+    assert select(rule_based, "she slept", (0, 1, 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "head", "number", "gender"),
+    [
+        ("Ann and Bob", 0, "p", None),
+        ("the people", 1, "p", "mf"),
+        ("the doctor", 1, "s", "mf"),
+        ("the glass", 1, "s", "n"),
+        ("two boxes", 1, "p", "n"),
+        ("Mrs. Lee", 1, "s", "f"),
+        ("Robert Kim", 1, "s", "m"),
+        ("Quelle", 0, "s", "mfn"),
+        ("the Beatles", 1, "sp", "mfn"),
+        ("a cup of tea and milk", 1, "s", "n"),
+    ],
+)
+def test_attributes(text, head, number, gender):
+    words = text.split()
+    kinds = {"and": "CCONJ", "of": "ADP", "a": "DET", "the": "DET", "two": "NUM"}
+    tags = [kinds.get(word, "PROPN" if word[0].isupper() else "NOUN") for word in words]
+    found = attributes(words, tags, head)
+    assert found.number == set(number)
+    assert gender is None or found.gender == set(gender)
+    assert found.person == {"3"}
+
+
+def test_mention_types_by_tag():
+    assert [mention_type(tag) for tag in ("PRON", "PROPN", "NOUN", "DET", "NUM")] == [
+        "pronoun", "proper", "nominal", "nominal", "nominal",
+    ]  # fmt: skip
+
+
+LAYERS, HEADS = 2, 3
+
+
+def planted(records, choose, seed=0):
+    """Examples with random rows; head 2-3 puts 0.9 of word i's attention on ``choose(i)``."""
+    generator = np.random.default_rng(seed)
+    for index, example in enumerate(records):
+        n = len(example["words"]) + 2
+        maps = generator.random((LAYERS, HEADS, n, n))
+        # As in BERT, [SEP] gets most of the attention; it must not count.
+        maps[..., -1] += 10
+        for word in range(n - 2):
+            if (target := choose(example, word)) is not None:
+                maps[1, 2, word + 1, :] = 0
+                maps[1, 2, word + 1, [target + 1, -1]] = 0.4, 0.6
+        maps /= maps.sum(axis=-1, keepdims=True)
+        yield Example(index, maps.astype(np.float16), example)
+
+
+# 0 Ann 1 saw 2 the 3 dog 4 when 5 she 6 fed 7 it 8 and 9 Ann
+TEXT = "Ann saw the dog when she fed it and Ann slept"
+MENTIONS = [(0, 1, 1), (2, 4, 2), (5, 6, 1), (7, 8, 2), (9, 10, 1)]
+
+
+def first_mention(example, word):
+    """Return the head word of the first mention of the chain that the word belongs to."""
+    chains = {head: chain for _, _, chain, head in example["mentions"]}
+    heads = [head for _, _, chain, head in example["mentions"] if chain == chains.get(word)]
+    return heads[0] if heads and heads[0] != word else None
+
+
+def test_a_planted_head_is_found_and_perfect_with_every_candidate_set():
+    records = [record(TEXT, *MENTIONS, split=split) for split in ("train", "dev") * 4]
+    judgements = judge(planted(records, first_mention))
+    assert len(judgements.types) == 3 * len(records)
+    for candidates in ("mentions", "earlier mentions", "words"):
+        accuracy = head_accuracy(judgements, candidates=candidates)
+        assert accuracy.shape == (LAYERS, HEADS)
+        assert best_head(judgements, candidates=candidates) == (1, 2)
+        assert accuracy[1, 2] == 100
+        assert np.delete(accuracy.ravel(), 5).max() < 100
+
+
+def test_heads_agree_with_a_slow_reference():
+    records = [record(TEXT, *MENTIONS), record(TEXT, *MENTIONS[:3], (7, 8, None), MENTIONS[4])]
+    examples = list(planted(records, lambda example, word: None, seed=3))
+    judgements = judge(examples)
+    expected = {name: [] for name in judgements.heads}
+    for example in examples:
+        mentions = example.record["mentions"]
+        for i, (_, _, chain, head) in enumerate(mentions):
+            right = {m[3] for m in mentions[:i] if chain is not None and m[2] == chain}
+            if not right:
+                continue
+            options = {
+                "mentions": {m[3] for j, m in enumerate(mentions) if j != i},
+                "earlier mentions": {m[3] for m in mentions[:i]},
+                "words": set(range(len(example.record["words"]))) - {head},
+            }
+            for name, words in options.items():
+                found = np.zeros((LAYERS, HEADS), bool)
+                for layer, number in np.ndindex(LAYERS, HEADS):
+                    row = example.attention[layer, number, head + 1].astype(float)
+                    found[layer, number] = max(words, key=lambda word: row[word + 1]) in right
+                expected[name].append(found)
+    for name, right in judgements.heads.items():
+        np.testing.assert_array_equal(right, np.stack(expected[name], axis=-1))
+
+
+def test_candidates_after_the_mention_count_unless_left_out():
+    later = planted([record(TEXT, *MENTIONS)], lambda example, word: 9 if word == 5 else None)
+    judgements = judge(later)  # "she" (5) attends to the later "Ann" (9)
+    she = 0
+    assert not judgements.heads["mentions"][1, 2, she]
+    assert not judgements.heads["words"][1, 2, she]
+    # Of the earlier mentions, none has any attention: of equals the first, which is "Ann".
+    assert judgements.heads["earlier mentions"][1, 2, she]
+
+
+def test_words_that_head_no_mention_are_candidates_only_among_words():
+    examples = planted([record(TEXT, *MENTIONS)], lambda example, word: 8 if word == 5 else None)
+    judgements = judge(examples)
+    assert not judgements.heads["words"][1, 2, 0]
+    # Without "and" (8), the other words have no attention but are equal: the first wins.
+    assert judgements.heads["mentions"][1, 2, 0]
+
+
+def test_rules_types_and_splits_of_a_small_document():
+    judgements = judge(planted([record(TEXT, *MENTIONS)], first_mention))
+    # she, it, Ann in turn
+    assert judgements.types.tolist() == ["pronoun", "pronoun", "proper"]
+    assert judgements.rules["nearest mention"].tolist() == [False, False, False]
+    assert judgements.rules["head match"].tolist() == [False, False, True]
+    assert judgements.rules["rule-based"].tolist() == [True, True, True]
+    assert judgements.select("proper").tolist() == [False, False, True]
+    assert not judgements.select(split="dev").any()
+
+
+def by_split(example, word):
+    """The planted head is right on dev only; on train it attends to a verb."""
+    return first_mention(example, word) if example["split"] == "dev" else 10
+
+
+def test_table_has_every_system_and_type_in_percent():
+    records = [record(TEXT, *MENTIONS, split=split) for split in ("train", "dev") * 4]
+    table = coreference_table(judge(planted(records, first_mention)), resamples=50)
+    assert tuple(table.columns) == COLUMNS
+    assert len(table) == (3 + 3 + 3) * len(TYPES)
+    best = table[(table["system"] == "head 2-3") & (table["candidates"] == "mentions")]
+    assert best["type"].tolist() == list(TYPES)
+    assert best["n"].tolist() == [24, 16, 8, 0]
+    assert best["accuracy"].tolist()[:3] == [100, 100, 100]
+    assert np.isnan(best["accuracy"].iloc[3])
+    assert best["paper_accuracy"].tolist() == [65, 64, 73, 58]
+    held_out = table[table["system"].str.contains("chosen on train")]
+    assert set(held_out["n"]) == {12, 8, 4, 0}
+    assert held_out["paper_accuracy"].isna().all()
+    nearest = table[table["system"] == "nearest mention"]
+    assert nearest["paper_accuracy"].tolist() == [27, 29, 29, 19]
+    scored = table.dropna(subset="accuracy")
+    assert (scored["ci_low"] <= scored["accuracy"]).all()
+    assert (scored["accuracy"] <= scored["ci_high"]).all()
+
+
+def test_held_out_head_is_chosen_without_a_look_at_dev():
+    records = [record(TEXT, *MENTIONS, split=split) for split in ("train", "dev") * 6]
+    judgements = judge(planted(records, by_split))
+    assert head_accuracy(judgements, candidates="words", split="dev")[1, 2] == 100
+    assert head_accuracy(judgements, candidates="words", split="train")[1, 2] == 0
+    assert best_head(judgements, candidates="words", split="dev") == (1, 2)
+    assert best_head(judgements, candidates="words", split="train") != (1, 2)
+
+
+def test_interval_resamples_documents():
+    # Of two documents one is all right: half of the resamples are 0% or 100%, as many of each.
+    right = np.array([True] * 3 + [False] * 3)
+    judgements = Judgements(
+        splits=np.array(["train", "train"]),
+        document=np.repeat([0, 1], 3),
+        types=np.array(["pronoun"] * 6),
+        rules={"nearest mention": right},
+        heads={},
+    )
+    row = coreference_table(judgements, resamples=400).iloc[0]
+    assert (row["n"], row["accuracy"], row["ci_low"], row["ci_high"]) == (6, 50, 0, 100)
+
+
+def test_without_both_splits_there_is_no_held_out_row():
+    table = coreference_table(judge(planted([record(TEXT, *MENTIONS)], first_mention)), resamples=5)
+    assert not table["system"].str.contains("chosen on train").any()
+
+
+def test_paper_table_2():
+    table = paper_table2()
+    assert table.loc["rule-based"].tolist() == [69, 70, 77, 60]
+    assert table.loc["neural coreference", "all"] == 83
+    assert table.loc["neural coreference"].drop("all").isna().all()
+
+
+def test_bad_input_is_refused():
+    (example,) = planted([record(TEXT, *MENTIONS)], first_mention)
+    with pytest.raises(InputError, match="no mentions"):
+        judge([Example(7, example.attention, {"words": ["a"]})])
+    with pytest.raises(InputError, match="antecedent"):
+        judge(planted([record("Ann slept", (0, 1, None))], first_mention))
+    with pytest.raises(MapError, match="example 0"):
+        judge([Example(0, example.attention[..., :5, :5], example.record)])
+    with pytest.raises(MapError, match="NaN"):
+        judge([Example(0, np.full_like(example.attention, np.nan), example.record)])
+    judgements = judge([example])
+    with pytest.raises(InputError, match="nominal"):
+        head_accuracy(judgements, mention_type="nominal")
+    with pytest.raises(InputError, match="no mention type"):
+        judgements.select("verbal")

@@ -1,0 +1,311 @@
+"""Heads as classifiers: every number against a hand count or a slow reference."""
+
+import numpy as np
+import pytest
+
+from helpers.analysis.dependency_heads import (
+    COLUMNS,
+    DIRECTIONS,
+    OFFSETS,
+    count_heads,
+    count_offsets,
+    dependency_heads,
+    fixed_offsets,
+    head_accuracy,
+    held_out_heads,
+    predicted_heads,
+)
+from helpers.analysis.paper import paper_table1
+from helpers.analysis.parser_agreement import attachment_agreement
+from helpers.analysis.relations import paper_names, relation_table, scheme_of
+from helpers.data.records import Sentence
+from helpers.errors import InputError, MapError
+from helpers.store.store import Example
+
+LAYERS, HEADS = 2, 3
+
+
+def example(words, heads, relations, *, split="dev", index=0, seed=0) -> Example:
+    """Random maps with [CLS] and [SEP], which get most of the attention."""
+    n = len(words) + 2
+    maps = np.random.default_rng(seed).random((LAYERS, HEADS, n, n))
+    maps[..., [0, -1]] += 5
+    maps /= maps.sum(axis=-1, keepdims=True)
+    record = {
+        "words": list(words),
+        "heads": list(heads),
+        "relations": list(relations),
+        "split": split,
+    }
+    return Example(index, maps.astype(np.float16), record)
+
+
+def point(item: Example, layer: int, head: int, arrows: dict[int, int]) -> None:
+    """Make words (from 1) attend to words: [CLS] is position 0, so that positions match."""
+    for query, key in arrows.items():
+        item.attention[layer, head, query] = 0
+        item.attention[layer, head, query, key] = 1
+
+
+def random_corpus(n: int) -> list[Example]:
+    rng = np.random.default_rng(1)
+    corpus = []
+    for index in range(n):
+        size = int(rng.integers(1, 9))
+        root = int(rng.integers(size))
+        heads = [0 if i == root else root + 1 for i in range(size)]
+        relations = ["root" if i == root else str(rng.choice(["a", "b"])) for i in range(size)]
+        split = "train" if index % 2 else "dev"
+        corpus.append(example("w" * size, heads, relations, split=split, index=index, seed=index))
+    return corpus
+
+
+def slow_accuracy(corpus, relation, direction, layer, head, split=None) -> float:
+    right = total = 0
+    for item in corpus:
+        if split and item.record["split"] != split:
+            continue
+        n = len(item.record["words"])
+        for i in range(1, n + 1):
+            if relation not in ("All", item.record["relations"][i - 1]):
+                continue
+            total += 1
+            others = [j for j in range(1, n + 1) if j != i]
+            if not others:
+                continue
+            weight = {
+                j: item.attention[layer, head, i, j]
+                if direction == DIRECTIONS[0]
+                else item.attention[layer, head, j, i]
+                for j in others
+            }
+            right += max(others, key=weight.__getitem__) == item.record["heads"][i - 1]
+    return 100 * right / total
+
+
+def test_predictions_leave_out_the_word_itself():
+    attention = np.array([[[[0.8, 0.2, 0.0], [0.1, 0.7, 0.2], [0.6, 0.3, 0.1]]]])
+    dependent, head = predicted_heads(attention)[:, 0, 0]
+    assert dependent.tolist() == [1, 2, 0]  # the largest of each row
+    assert head.tolist() == [2, 2, 1]  # the largest of each column
+
+
+@pytest.mark.parametrize("relation", ["All", "a", "b"])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("split", [None, "train", "dev"])
+def test_accuracy_equals_a_slow_reference(relation, direction, split):
+    corpus = random_corpus(40)
+    accuracy = head_accuracy(count_heads(corpus), relation, direction, split=split)
+    expected = [
+        [slow_accuracy(corpus, relation, direction, i, j, split) for j in range(HEADS)]
+        for i in range(LAYERS)
+    ]
+    assert accuracy == pytest.approx(np.array(expected))
+
+
+def test_the_root_is_a_miss_for_heads_and_offsets():
+    item = example(["go", "home"], [0, 1], ["root", "advmod"])
+    point(item, 1, 2, {1: 2, 2: 1})
+    counts = count_heads([item])
+    assert head_accuracy(counts, "All", DIRECTIONS[0])[1, 2] == 50
+    assert head_accuracy(counts, "root", DIRECTIONS[0]).max() == 0
+    all_words = counts.offset_right[counts.rows("All")[0]]
+    assert dict(zip(OFFSETS, all_words, strict=True))[-1] == 1  # "home", and not also "go"
+
+
+def test_a_possessor_is_right_too_if_its_s_picks_the_head():
+    words = ["Ann", "'s", "old", "hat", "fell"]
+    heads, relations = [4, 1, 4, 5, 0], ["poss", "case", "amod", "nsubj", "ROOT"]
+    item = example(words, heads, relations)
+    point(item, 0, 0, {1: 2, 2: 4})  # Ann -> 's -> hat
+    point(item, 0, 1, {1: 4, 2: 3})  # Ann -> hat
+    point(item, 0, 2, {1: 2, 2: 3})  # neither
+    counts = count_heads([item])
+    poss = head_accuracy(counts, "poss", DIRECTIONS[0])
+    assert poss[0].tolist() == [100, 100, 0]
+    # The plain score knows no such rule: with it, this head would get one word more.
+    others = sum(
+        head_accuracy(counts, name, DIRECTIONS[0])[0, 0] for name in ("case", "amod", "nsubj")
+    )
+    assert head_accuracy(counts, "All", DIRECTIONS[0])[0, 0] == pytest.approx(others / 5)
+    # Offsets follow the rule as well: hat is 3 from Ann and 2 from 's.
+    by_offset = counts.offset_right[counts.rows("poss")[0]]
+    assert OFFSETS[by_offset > 0].tolist() == [2, 3]
+
+
+def test_another_words_s_does_not_count():
+    words = ["my", "'s", "hat"]
+    item = example(words, [3, 3, 0], ["poss", "case", "ROOT"])
+    point(item, 0, 0, {1: 2, 2: 3})
+    assert head_accuracy(count_heads([item]), "poss", DIRECTIONS[0])[0, 0] == 0
+
+
+def sentences(*trees) -> list[Sentence]:
+    return [
+        Sentence(tuple("w" * len(heads)), tuple(heads), tuple(relations), "dev", "")
+        for heads, relations in trees
+    ]
+
+
+def test_fixed_offsets_by_hand():
+    corpus = sentences(
+        ([2, 3, 0], ["det", "nsubj", "root"]),
+        ([3, 3, 4, 0, 4], ["det", "amod", "nsubj", "root", "punct"]),
+    )
+    table = fixed_offsets(corpus).set_index("relation")
+    assert "root" not in table.index
+    assert table.loc["All"].tolist() == [8, 50.0, 1]  # det, nsubj, amod, nsubj of eight words
+    assert table.loc["det"].tolist() == [2, 50.0, 1]  # offsets 1 and 2; the first best
+    assert table.loc["nsubj"].tolist() == [2, 100.0, 1]
+    assert table.loc["punct"].tolist() == [1, 100.0, -1]
+    assert list(fixed_offsets(corpus, minimum=2)["relation"]) == ["All", "det", "nsubj"]
+
+
+def test_an_offset_beyond_five_is_out_of_reach():
+    table = fixed_offsets(sentences(([7, 7, 7, 7, 7, 7, 0], ["dep"] * 6 + ["root"])))
+    assert table.set_index("relation").loc["dep", "baseline"] == pytest.approx(100 / 6)
+
+
+def test_table_has_the_contracts_columns_and_the_best_head():
+    corpus = random_corpus(60)
+    counts = count_heads(corpus)
+    table = dependency_heads(counts, minimum=10, resamples=200)
+    assert tuple(table.columns) == COLUMNS
+    assert table.loc[0, "relation"] == "All" and set(table["relation"]) == {"All", "a", "b"}
+    for row in table.itertuples():
+        layer, head = (int(part) - 1 for part in row.head.split("-"))
+        everything = np.stack([head_accuracy(counts, row.relation, way) for way in DIRECTIONS])
+        assert row.accuracy == everything.max()
+        assert row.accuracy == head_accuracy(counts, row.relation, row.direction)[layer, head]
+        assert row.ci_low <= row.accuracy <= row.ci_high
+    assert list(dependency_heads(counts, minimum=10**6)["relation"]) == []
+    again = dependency_heads(count_heads(corpus), minimum=10, resamples=200)
+    assert table.equals(again)
+
+
+def test_paper_columns_come_through_the_mapping_of_relations():
+    corpus = [example("abcd", [2, 0, 2, 3], ["nsubj", "root", "obj", "nmod:poss"])]
+    table = dependency_heads(count_heads(corpus), minimum=1).set_index("relation")
+    assert table.loc["obj", ["paper_head", "paper_accuracy", "paper_baseline"]].tolist() == [
+        "8-10",
+        86.8,
+        40.0,
+    ]
+    assert table.loc["nmod:poss", "paper_accuracy"] == 80.5
+    assert table.loc["All", "paper_baseline"] == 26.3
+
+
+def test_held_out_scores_the_head_that_train_chose():
+    corpus = random_corpus(60)
+    for item in corpus:  # one head knows the trees of train, another those of dev
+        arrows = {i: h for i, h in enumerate(item.record["heads"], 1) if h}
+        point(item, *((0, 1) if item.record["split"] == "train" else (1, 0)), arrows)
+    counts = count_heads(corpus)
+    table = held_out_heads(counts, minimum=10).set_index("relation")
+    assert set(table["head"]) == {"1-2"} and set(table["direction"]) == {DIRECTIONS[0]}
+    assert table.loc["a", "train_accuracy"] == 100
+    assert table.loc["a", "dev_accuracy"] == pytest.approx(
+        slow_accuracy(corpus, "a", DIRECTIONS[0], 0, 1, "dev")
+    )
+    assert table.loc["a", "dev_accuracy"] < 100
+    assert table.loc["a", "ci_low"] < table.loc["a", "dev_accuracy"] < table.loc["a", "ci_high"]
+    assert dependency_heads(counts, split="dev", minimum=10)["head"].tolist() == ["2-1"] * 3
+
+
+def test_held_out_baseline_takes_the_offset_of_train():
+    def build(split, heads):
+        relations = ["root" if head == 0 else "a" for head in heads]
+        return example("w" * len(heads), heads, relations, split=split)
+
+    corpus = [build("train", [2, 3, 0]), build("dev", [0, 1, 2])]
+    row = held_out_heads(count_heads(corpus), minimum=1).set_index("relation").loc["a"]
+    assert (row["baseline_offset"], row["baseline"]) == (1, 0)
+
+
+def test_what_is_no_treebank_is_refused():
+    with pytest.raises(InputError, match="example 7 has no syntactic heads"):
+        count_heads([Example(7, np.zeros((1, 1, 3, 3)), {"words": ["a"]})])
+    with pytest.raises(InputError, match="at least one"):
+        count_heads([])
+    broken = example("ab", [2, 0], ["a", "root"], index=5)
+    broken.attention[0, 0, 1, 1] = np.nan
+    with pytest.raises(MapError, match="example 5"):
+        count_heads([broken])
+    counts = count_heads([example("ab", [2, 0], ["a", "root"])])
+    with pytest.raises(InputError, match="no train sentences"):
+        held_out_heads(counts)
+    with pytest.raises(InputError, match="no relation 'x'"):
+        head_accuracy(counts, "x", DIRECTIONS[0])
+    with pytest.raises(InputError, match="the train split"):
+        head_accuracy(counts, "a", DIRECTIONS[0], split="train")
+
+
+def test_one_word_sentences_count_as_misses():
+    counts = count_heads([example("a", [0], ["root"])])
+    assert head_accuracy(counts, "All", DIRECTIONS[0]).max() == 0
+
+
+def test_schemes_are_told_apart_and_mapped():
+    clear = {"ROOT", "nsubj", "compound", "prep", "pobj", "dobj"}
+    ud = {"root", "nsubj", "compound", "obj", "case", "nmod:poss"}
+    stanford = {"root", "nsubj", "nn", "prep", "pobj", "dobj"}
+    assert [scheme_of(names) for names in (clear, ud, stanford)] == ["clear", "ud", "stanford"]
+    assert paper_names(clear)["compound"] == "nn"
+    assert paper_names(ud) == {
+        "root": "root",
+        "nsubj": "nsubj",
+        "compound": "nn",
+        "obj": "dobj",
+        "nmod:poss": "poss",
+    }
+    assert paper_names(stanford)["pobj"] == "pobj"
+
+
+def test_mapping_is_one_to_one_onto_table_1():
+    table = relation_table()
+    assert set(table["fit"]) <= {"exact", "close", "rough", ""}
+    assert not table.duplicated(["scheme", "relation"]).any()
+    assert ((table["paper"] == "") == (table["fit"] == "")).all()
+    for scheme, missing in (("clear", set()), ("ud", {"prep", "pobj"})):
+        mapped = table.loc[(table["scheme"] == scheme) & (table["fit"] != "rough"), "paper"]
+        assert set(paper_table1().index) - set(mapped) - {"All"} - {"mark"} == missing
+
+
+def test_agreement_separates_conventions_from_errors():
+    # "the cat is on a big mat": UD hangs everything on "mat", CLEAR on "is".
+    words = ("the", "cat", "is", "on", "a", "big", "mat")
+    gold = Sentence(
+        words,
+        (2, 7, 7, 7, 7, 7, 0),
+        ("det", "nsubj", "cop", "case", "det", "amod", "root"),
+        "dev",
+        "",
+    )
+    parse = Sentence(
+        words,
+        (2, 3, 0, 3, 7, 5, 4),
+        ("det", "nsubj", "ROOT", "prep", "det", "amod", "pobj"),
+        "dev",
+        "",
+    )
+    table = attachment_agreement([gold], [parse]).set_index("relation")
+    assert table.loc["All", "attachment"] == pytest.approx(100 * 2 / 7)  # the, a
+    # Whatever hangs on "mat" may move with the copula; only "the" of "the cat" is left.
+    assert table.loc["same conventions", ["count", "attachment"]].tolist() == [1, 100]
+    assert table.loc["case", ["attachment", "inverted", "silver_relation"]].tolist() == [
+        0,
+        100,
+        "prep",
+    ]
+    assert table.loc["cop", "inverted"] == 0  # its predicate hangs on the preposition
+    assert table.loc["det", ["count", "comparable"]].tolist() == [2, 1]
+    with pytest.raises(InputError, match="other words"):
+        attachment_agreement([gold], [Sentence(("x",), (0,), ("root",), "dev", "")])
+    with pytest.raises(InputError, match="differ in length"):
+        attachment_agreement([gold], [])
+
+
+def test_offsets_alone_need_no_attention():
+    counts = count_offsets(sentences(([2, 0], ["det", "root"])))
+    assert counts.right.shape == (3, 2, 0, 0)  # All, det, root
+    assert counts.total.tolist() == [2, 1, 1]

@@ -1,0 +1,188 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse.csgraph import minimum_spanning_tree
+
+from helpers.analysis.probe_scores import UUAS
+from helpers.analysis.structural_probe import (
+    StructuralProbe,
+    distance_loss,
+    fit_structural,
+    prepare_states,
+    spanning_tree,
+    tree_distances,
+    tree_edges,
+    undirected_attachment,
+)
+from helpers.analysis.training import Schedule, one_thread
+from helpers.errors import InputError
+from helpers.store.store import Example
+
+WIDTH = 24
+
+
+@pytest.fixture(autouse=True, scope="module")
+def single_thread():
+    with one_thread():
+        yield
+
+
+def random_heads(rng, n):
+    heads, placed = np.zeros(n, int), []
+    for word in rng.permutation(np.arange(1, n + 1)):
+        heads[word - 1] = rng.choice(placed) if placed else 0
+        placed.append(word)
+    return heads
+
+
+def tree_vectors(heads, width):
+    """Vectors whose squared distances are the tree's: one own dimension for each edge."""
+    n = len(heads)
+    vectors = np.zeros((n, width))
+    for word in range(1, n + 1):
+        node = word
+        while node:
+            vectors[word - 1, node - 1] = 1
+            node = heads[node - 1]
+    return vectors
+
+
+def examples(count=80, layers=3, planted=1, seed=0, relations="dep"):
+    """One layer holds the trees behind a fixed random rotation; the others are noise."""
+    rng = np.random.default_rng(seed)
+    rotation = np.linalg.qr(rng.standard_normal((WIDTH, WIDTH)))[0]
+    for index in range(count):
+        n = int(rng.integers(3, 9))
+        heads = random_heads(rng, n)
+        hidden = rng.standard_normal((layers, n + 2, WIDTH))
+        signal = np.hstack([tree_vectors(heads, WIDTH // 2), 0.5 * hidden[0, 1:-1, : WIDTH // 2]])
+        hidden[planted, 1:-1] = 7 * signal @ rotation + 5
+        record = {
+            "words": ["w"] * n,
+            "heads": heads.tolist(),
+            "relations": [relations] * n,
+            "split": "dev" if index % 4 == 0 else "train",
+        }
+        maps = np.zeros((1, 1, n + 2, n + 2), np.float16)
+        yield Example(index, maps, record, hidden=hidden.astype(np.float16))
+
+
+def test_tree_distances_by_hand():
+    # 1 <- 2 -> 4 -> 3, 4 -> 5
+    distances = tree_distances(np.array([2, 0, 4, 2, 4]))
+    assert distances.tolist() == [
+        [0, 1, 3, 2, 3],
+        [1, 0, 2, 1, 2],
+        [3, 2, 0, 1, 2],
+        [2, 1, 1, 0, 1],
+        [3, 2, 2, 1, 0],
+    ]
+
+
+def test_tree_distances_equal_shortest_paths():
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 7, 20):
+        heads = random_heads(rng, n)
+        slow = np.where(np.eye(n, dtype=bool), 0, n + 1)
+        for word, head in enumerate(heads):
+            if head:
+                slow[word, head - 1] = slow[head - 1, word] = 1
+        for middle in range(n):
+            slow = np.minimum(slow, slow[:, [middle]] + slow[[middle]])
+        np.testing.assert_array_equal(tree_distances(heads), slow)
+
+
+def test_cycle_is_an_error():
+    with pytest.raises(InputError, match="cycle"):
+        tree_distances(np.array([2, 1, 0]))
+
+
+def test_spanning_tree_equals_scipy():
+    rng = np.random.default_rng(0)
+    for n in (0, 1, 2, 9, 30):
+        distances = rng.random((n, n)) + 0.1
+        distances = distances + distances.T
+        found = spanning_tree(distances)
+        assert len(found) == max(n - 1, 0)
+        if n > 1:
+            expected = minimum_spanning_tree(np.triu(distances, 1)).toarray()
+            pairs = {frozenset(map(int, pair)) for pair in np.argwhere(expected)}
+            assert {frozenset(pair) for pair in found} == pairs
+
+
+def test_spanning_tree_of_tree_distances_is_the_tree():
+    heads = random_heads(np.random.default_rng(1), 15)
+    found = {frozenset(pair) for pair in spanning_tree(tree_distances(heads))}
+    assert found == tree_edges(heads, np.ones(15, bool))
+
+
+def test_squared_distances_follow_the_definition():
+    model = StructuralProbe(WIDTH, 4)
+    vectors = torch.randn(2, 5, WIDTH, generator=torch.Generator().manual_seed(0))
+    difference = vectors[:, :, None] - vectors[:, None]
+    expected = (difference @ model.projection.T).square().sum(-1)
+    torch.testing.assert_close(model(vectors), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_loss_by_hand_and_padding():
+    predicted = torch.tensor([[[0.0, 3.0], [3.0, 0.0]], [[0.0, 9.0], [9.0, 9.0]]])
+    gold = torch.tensor([[[0.0, 1.0], [1.0, 0.0]], [[0.0, -1.0], [-1.0, -1.0]]])
+    # two words: (2 + 2) / 4; one word: 0 / 1; the mean of the two sentences
+    assert distance_loss(predicted, gold).item() == pytest.approx(0.5)
+
+
+def test_probe_recovers_planted_trees_and_their_layer():
+    schedule = Schedule(epochs=25, learning_rate=0.02, batch_size=10, min_updates=1)
+    found = fit_structural(prepare_states(examples()), rank=12, seeds=2, schedule=schedule)
+    assert found.layer == 1
+    assert found.by_layer["chosen"].tolist() == [False, True, False]
+    assert found.by_layer["validation_uuas"][1] > 30 + found.by_layer["validation_uuas"][0]
+    assert (found.result.counts[UUAS].by_seed > 90).all()
+    assert found.result.rows()[0]["paper_value"] == 80
+
+
+def test_same_seed_same_result():
+    schedule = Schedule(epochs=2, min_updates=1)
+    states = prepare_states(examples(20))
+    first, again = (fit_structural(states, seeds=1, schedule=schedule) for _ in range(2))
+    assert torch.equal(first.result.models[0].projection, again.result.models[0].projection)
+
+
+def test_punctuation_is_left_out():
+    one = next(iter(examples(1)))
+    heads = [2, 0, 2]
+    record = {
+        "words": ["a", "b", "."],
+        "heads": heads,
+        "relations": ["nsubj", "root", "punct"],
+        "split": "train",
+    }
+    hidden = np.zeros((1, 5, WIDTH), np.float16)
+    hidden[0, 1:4, 0] = [0, 2, 1]  # the full stop lies between the words
+    sentence = replace(one, record=record, hidden=hidden)
+    states = prepare_states([sentence, replace(sentence, record={**record, "split": "dev"})])
+    right, total = undirected_attachment(states, StructuralProbe(WIDTH, 4), 0, [1])
+    assert (right.tolist(), total.tolist()) == ([1], [1])
+
+
+def test_scale_of_the_states_does_not_matter():
+    def scaled(factor):
+        for one in examples(20):
+            yield replace(one, hidden=(one.hidden.astype(np.float32) * factor).astype(np.float16))
+
+    plain, large = (prepare_states(scaled(factor)) for factor in (1, 64))
+    (_, a, _), (_, b, _) = (next(s.batches([0, 1], 1, size=2, order=None)) for s in (plain, large))
+    torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(large.scales, 64 * plain.scales, rtol=1e-3)
+
+
+def test_missing_states_and_cycles_name_the_example():
+    one = next(iter(examples(1)))
+    with pytest.raises(InputError, match="example 0: no hidden states"):
+        prepare_states([replace(one, hidden=None)])
+    n = len(one.record["words"])
+    cyclic = {**one.record, "heads": [2, 1] + [1] * (n - 2)}
+    with pytest.raises(InputError, match=r"example 0: .*cycle"):
+        prepare_states([replace(one, record=cyclic)])

@@ -1,0 +1,111 @@
+import gzip
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from helpers.data.glove import glove, read_glove
+from helpers.errors import CorpusError
+
+TEXT = "the 0.5 -1 2\n. . . 1 1 1\ncafé 1e-3 0 3\nThe 9 9 9\nthe 7 7 7\n"
+
+
+def write(folder, content, name="vectors.3d.txt"):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (TEXT, "vectors.3d.txt"),
+        ("5 3\n" + TEXT, "vectors.3d.vec"),
+        ("\ufeff" + TEXT.replace("\n", " \r\n"), "vectors.3d.txt"),
+        (gzip.compress(TEXT.encode()), "vectors.3d.txt.gz"),
+    ],
+)
+def test_glove_text(tmp_path, content, name):
+    embeddings = read_glove(write(tmp_path, content, name))
+    assert embeddings.name == "vectors.3d"
+    assert embeddings.width == 3
+    assert embeddings.rows == {"the": 0, ". . .": 1, "café": 2, "The": 3}
+    vectors = embeddings.vectors(["the", "The", "THE", "Café", "dog"])
+    assert vectors.dtype == np.float32
+    expected = [[0.5, -1, 2], [9, 9, 9], [0.5, -1, 2], [0.001, 0, 3], [0, 0, 0]]
+    assert np.array_equal(vectors, np.array(expected, np.float32))
+    assert embeddings.coverage(["the", "THE", "dog", "cat"]) == 0.5
+    assert embeddings.coverage([]) == 0.0
+    assert embeddings.vectors([]).shape == (0, 3)
+
+
+def test_vocabulary_bounds_what_is_kept_not_what_is_found(tmp_path):
+    path = write(tmp_path, TEXT)
+    whole, part = read_glove(path), read_glove(path, vocabulary=["THE", "dog"])
+    assert list(part.rows) == ["the"]
+    assert np.array_equal(part.vectors(["THE", "dog"]), whole.vectors(["THE", "dog"]))
+    assert part.fingerprint != whole.fingerprint == read_glove(path).fingerprint
+    assert part.fingerprint == read_glove(path, vocabulary={"dog", "THE"}).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("the 1 2 3\ndog 1 2\n", r"vectors\.3d\.txt:2: 2 values where the file has 3 a word"),
+        ("the 1 2 3\ndog 1 2 3 4\n", r":2: 4 values where the file has 3"),
+        ("4 3\nthe 1 2\n", r":2: 2 values where the file has 3"),
+        ("the 1 2 3\n\n", r":2: 0 values"),
+        ("the 1 2 3\ndog 1 x 3\n", r":2: a value of 'dog' is not a number"),
+        ("the 1 nan 3\n", r":1: a value of 'the' is not finite"),
+        ("the 1 1e99 3\n", r":1: a value of 'the' is not finite"),
+        ("the\n", r":1: no values; expected GloVe text"),
+        (b"the 1 2 3\ncaf\xe9 1 2 3\n", r":2: not UTF-8"),
+        (b"the 1 2 3\ndog\0 1 2 3\n", r":2: NUL"),
+        (gzip.compress(TEXT.encode())[:-9], "truncated or damaged"),
+        (b"PK\x03\x04", "zip archive; unpack it"),
+        ("", "holds no word; expected GloVe text"),
+        ("4 3\n", "holds no word"),
+    ],
+)
+def test_bad_files_are_refused_with_the_line(tmp_path, content, message):
+    with pytest.raises(CorpusError, match=message):
+        read_glove(write(tmp_path, content))
+
+
+def test_missing_file_and_empty_vocabulary(tmp_path):
+    with pytest.raises(CorpusError, match="does not exist"):
+        read_glove(tmp_path / "none.txt")
+    with pytest.raises(CorpusError, match="holds no word of the vocabulary"):
+        read_glove(write(tmp_path, TEXT), vocabulary=["dog"])
+
+
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.binary(max_size=100)
+    | st.lists(st.sampled_from(["a", " ", "\n", "1", "1.5", "-", "nan", "\r", "\ufeff", "é", "\t"]))
+    .map("".join)
+    .map(str.encode)
+)
+def test_any_file_gives_finite_vectors_or_a_corpus_error(tmp_path, content):
+    path = write(tmp_path, content)
+    try:
+        embeddings = read_glove(path)
+    except CorpusError as error:
+        assert str(path) in str(error)
+    else:
+        assert embeddings.matrix.shape == (len(embeddings.rows), embeddings.width)
+        assert np.isfinite(embeddings.vectors(list(embeddings.rows))).all()
+
+
+def test_packaged_glove():
+    embeddings = glove()
+    assert len(embeddings.rows) == embeddings.matrix.shape[0] == 400_000
+    assert embeddings.width == 50
+    the, upper, unknown = embeddings.vectors(["the", "THE", "qqqzzzxx"])
+    # The first values of "the" in the published glove.6B.50d.txt.
+    assert np.allclose(the[:3], [0.418, 0.24968, -0.41242], atol=1e-6)
+    assert np.array_equal(the, upper) and not unknown.any()
+    assert embeddings.coverage(["Paris", "qqqzzzxx"]) == 0.5

@@ -1,0 +1,154 @@
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.data import silver_treebank as silver
+from helpers.data.silver_treebank import parse_words, silver_treebank
+from helpers.errors import CorpusError, InputError
+
+
+@pytest.fixture(scope="module")
+def sample():
+    counts = Counter()
+    return list(silver_treebank(count=60, seed=3).read(counts)), counts
+
+
+def test_sample_sentences_are_clean_trees(sample):
+    sentences, counts = sample
+    assert len(sentences) == 60
+    assert counts["sentences fewer than asked for"] == 0
+    assert 0 < counts["paragraphs parsed"] < 60
+    for sentence in sentences:
+        n = len(sentence.words)
+        assert 5 <= n <= 40
+        assert n == len(sentence.heads) == len(sentence.relations)
+        assert sentence.heads.count(0) == 1
+        assert sentence.relations[sentence.heads.index(0)] == "root"
+        assert sentence.relations.count("root") == 1
+        assert all(word.strip() == word != "" for word in sentence.words)
+        for place in range(1, n + 1):  # every word reaches the root: no cycle, no foreign head
+            steps = 0
+            while place:
+                assert 1 <= place <= n
+                place, steps = sentence.heads[place - 1], steps + 1
+                assert steps <= n
+
+
+def test_splits_share_no_article(sample):
+    sentences, _ = sample
+    articles = {"train": set(), "dev": set()}
+    for sentence in sentences:
+        articles[sentence.split].add(sentence.source.partition(", paragraph ")[0])
+    assert not articles["train"] & articles["dev"]
+    assert 6 <= sum(sentence.split == "dev" for sentence in sentences) <= 12  # 20% of 60
+
+
+def test_same_seed_same_sentences_in_corpus_order(sample, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("\n\n".join(" ".join(sentence.words) for sentence in sample[0]))
+    chosen = silver_treebank(path, count=12, seed=1).records()
+    assert chosen == silver_treebank(path, count=12, seed=1).records()
+    assert chosen != silver_treebank(path, count=12, seed=2).records()
+    documents = [int(sentence.source.split(",")[0].removeprefix("a.txt ")) for sentence in chosen]
+    assert documents == sorted(documents)
+    assert len({sentence.source for sentence in chosen}) == 12
+    fingerprints = {silver_treebank(path, seed=seed).fingerprint for seed in (0, 0, 1)}
+    assert len(fingerprints) == 2
+
+
+def test_known_parse_from_plain_text(tmp_path):
+    path = tmp_path / "my text.txt"
+    path.write_text("The old man saw a very large dog. No.\n\nShe gave the child a red apple.\n")
+    corpus = silver_treebank(path, count=10, dev_share=0.5)
+    assert corpus.name == "my-text-silver"
+    counts = Counter()
+    first, second = corpus.read(counts)
+    assert first.words == ("The", "old", "man", "saw", "a", "very", "large", "dog", ".")
+    assert first.heads == (3, 3, 4, 0, 8, 7, 8, 4, 4)
+    assert first.relations == (
+        *("det", "amod", "nsubj", "root", "det", "advmod", "amod", "dobj", "punct"),
+    )
+    assert (first.source, second.source) == (
+        "my text.txt 1, paragraph 1, sentence 1",
+        "my text.txt 2, paragraph 1, sentence 1",
+    )
+    assert {first.split, second.split} == {"train", "dev"}
+    assert counts["sentences fewer than asked for"] == 8
+    assert counts["sentences dropped: not 5 to 40 words"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Visit the page at www.example.org for it.", "start, end or characters unusual"),
+        ("the first letter of this is small.", "start, end or characters unusual"),
+        ("This sentence has no end at all", "start, end or characters unusual"),
+        ("This one has a ⟨strange⟩ character in it.", "start, end or characters unusual"),
+        ("This one opens (a bracket and goes on.", "unbalanced brackets or quotes"),
+        ("In 1990 1,200,300 and 1,400,500 came.", "mostly not English letters"),
+        ("Too short this.", "not 5 to 40 words"),
+        ("Nothing is wrong with this plain sentence.", None),
+    ],
+)
+def test_reasons_to_drop_a_sentence(text, reason):
+    doc = silver.pipeline()(text)
+    assert silver._why_unusable(doc[:]) == reason
+
+
+def test_parse_words_keeps_words_and_gives_one_root():
+    sentences = [
+        ["She", "saw", "him", "."],
+        ["One", ".", "Two", "."],
+        ["New York", "is", "big"],
+        [],
+    ]
+    she, two, york, empty = parse_words(sentences)
+    assert she.heads == (2, 0, 2, 2)
+    assert she.relations == ("nsubj", "root", "dobj", "punct")
+    assert she.tags == ("PRON", "VERB", "PRON", "PUNCT")
+    assert two.heads.count(0) == 1 and len(two.heads) == 4
+    assert york.heads == (2, 0, 2)
+    assert empty == ((), (), ())
+
+
+def test_dev_articles_fill_their_share():
+    sizes = {0: 50, 1: 30, 2: 10, 3: 10}
+    found = [
+        silver._Found((article, 1, i), "", (), (), ())
+        for article in sizes
+        for i in range(sizes[article])
+    ]
+    for seed in range(20):
+        dev = silver._dev_articles(found, 0.2, seed)
+        assert sum(sizes[article] for article in dev) == 20  # only {2, 3} fits in 20%
+    assert silver._dev_articles(found, 0.05, 0) <= {2, 3}  # nothing fits: one smallest article
+    assert len(silver._dev_articles(found, 0.05, 0)) == 1
+
+
+def test_errors(tmp_path):
+    with pytest.raises(CorpusError, match="does not exist"):
+        silver_treebank(tmp_path / "none.txt")
+    with pytest.raises(InputError, match="share between 0 and 1"):
+        silver_treebank(dev_share=1.0)
+    path = tmp_path / "one.txt"
+    path.write_text("This is one article with one sentence.\nThis is its second paragraph here.\n")
+    with pytest.raises(CorpusError, match=r"one\.txt: 2 usable sentences, not from two articles"):
+        silver_treebank(path).records()
+    path.write_text("")
+    with pytest.raises(CorpusError, match="0 usable sentences"):
+        silver_treebank(path).records()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.lists(st.text(max_size=8), max_size=6), max_size=3))
+def test_any_words_can_be_parsed(sentences):
+    if not all(word for words in sentences for word in words):
+        with pytest.raises(InputError, match="a word is empty"):
+            parse_words(sentences)
+        return
+    for words, parse in zip(sentences, parse_words(sentences), strict=True):
+        assert len(parse.heads) == len(parse.relations) == len(parse.tags) == len(words)
+        assert parse.heads.count(0) == bool(words)
+        assert all(0 <= head <= len(words) for head in parse.heads)

@@ -1,0 +1,218 @@
+"""Every family of models gives the maps that transformers itself gives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import FAMILIES
+from transformers import AutoModel, AutoTokenizer
+
+from helpers.analysis.surface import token_types
+from helpers.model.forward import model_inputs
+from helpers.model.gradients import gradient_importance
+from helpers.model.token_types import roles
+from helpers.store.examples import examples
+from helpers.store.extract import extract
+from helpers.store.shards import shard_tensors
+
+WITHOUT_SPECIALS = {"gpt2", "t5"}  # no cls_token, no sep_token
+HALF = {"rtol": 2**-10, "atol": 2**-22}  # float16 precision, and float32 noise before rounding
+JOINER = "\u200d"  # of emoji; BERT's normaliser drops it
+WORDS = (
+    *("The", "cat", "doesn't", "sit", ".", ",", "'", '"', "--", "...", "U.S.", "re-election"),
+    *(
+        "😀",
+        "👩‍👩‍👧",
+        "東京",
+        "Zürich",
+        "naïve",
+        "é",
+        "3,50",
+        "€",
+        "can't",
+        "'twas",
+        "[SEP]",
+        "ﬁne",
+    ),
+)
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request):
+    return request.param
+
+
+@cache
+def reference_model(folder):
+    model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    return model.get_encoder() if model.config.is_encoder_decoder else model
+
+
+def reference_maps(folder, inputs):
+    with torch.no_grad():
+        output = reference_model(folder)(**inputs, output_attentions=True)
+    return torch.stack(output.attentions)[:, 0].numpy()
+
+
+def test_stored_token_maps_are_those_of_the_model(
+    family, tiny_folder, tiny_encoder, segments, tmp_path
+):
+    encoder, folder = tiny_encoder(family), tiny_folder(family)
+    store = extract(encoder, segments, level="token", max_tokens=60, root=tmp_path)
+    assert not store.manifest["report"], "the example texts fit"
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    spreads = []
+    for segment, example in zip(segments.records(), store, strict=True):
+        inputs = tokenizer(segment.first, segment.second, return_tensors="pt")
+        assert example.token_ids.tolist() == inputs["input_ids"][0].tolist()
+        expected = reference_maps(folder, inputs)
+        assert example.attention.dtype == np.float16
+        assert example.attention.shape == expected.shape
+        np.testing.assert_allclose(example.attention, expected, **HALF)
+        spreads.append(expected.max(axis=-1).mean() * expected.shape[-1])
+    assert min(spreads) > 1.3, "maps that are nearly uniform would hide mistakes"
+
+
+def test_stored_word_maps_are_sums_and_means_of_token_maps(
+    family, tiny_folder, tiny_encoder, sentences, tmp_path
+):
+    encoder, folder = tiny_encoder(family), tiny_folder(family)
+    store = extract(encoder, sentences, level="word", max_tokens=60, root=tmp_path)
+    for example in store:
+        encoding = encoder.encode_words(example.record["words"])
+        tokens = reference_maps(folder, {"input_ids": torch.tensor([encoding.ids])})
+        groups = group_positions(encoding.word_ids)
+        expected = np.empty((*tokens.shape[:2], len(groups), len(groups)))
+        for i, rows in enumerate(groups):
+            for j, columns in enumerate(groups):
+                expected[..., i, j] = tokens[:, :, rows][..., columns].sum(-1).mean(-1)
+        np.testing.assert_allclose(example.attention, expected, **HALF)
+        words = range(len(groups))[example.word_positions]
+        assert len(words) == len(example.record["words"])
+        assert [encoding.word_ids[groups[i][0]] for i in words] == list(range(len(words)))
+
+
+def group_positions(word_ids):
+    groups = []
+    for position, word in enumerate(word_ids):
+        if word is not None and position and word_ids[position - 1] == word:
+            groups[-1].append(position)
+        else:
+            groups.append([position])
+    return groups
+
+
+def test_neither_batch_mates_nor_padding_change_a_map(family, tiny_encoder, segments):
+    encoder = tiny_encoder(family)
+    records = list(examples(encoder, segments, 60, Counter()))
+    together = shard_tensors(encoder, records, 0, level="token")
+    for index, record in enumerate(records):
+        alone = shard_tensors(encoder, [record], index, level="token")
+        assert set(alone) <= set(together)
+        for name, expected in alone.items():
+            np.testing.assert_allclose(together[name], expected, **HALF)
+
+
+def test_token_types_are_those_of_the_tokenizer(family, tiny_folder, tiny_encoder, segments):
+    encoder = tiny_encoder(family)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_folder(family))
+    records = examples(encoder, segments, 60, Counter())
+    for segment, record in zip(segments.records(), records, strict=True):
+        expected = tokenizer(segment.first, segment.second).get("token_type_ids")
+        if encoder.takes_token_types:
+            assert model_inputs(encoder, record)["token_type_ids"] == expected
+            assert set(expected) == {0, 1}
+        else:  # the tokenizer gives none, or the model knows one type only
+            known = getattr(encoder.model.config, "type_vocab_size", 0)
+            assert not any(expected or []) or known <= 1
+
+
+def test_special_tokens_come_from_the_tokenizer(family, tiny_encoder, segments):
+    encoder = tiny_encoder(family)
+    specials = encoder.special_tokens
+    record = next(examples(encoder, segments, 60, Counter()))
+    masks = roles(record["tokens"], specials)
+    maps = shard_tensors(encoder, [record], 0, level="token")["attention/000000"]
+    shares = token_types(maps.astype(np.float64), masks)
+    if family in WITHOUT_SPECIALS:
+        assert specials == {"cls": None, "sep": None}
+        for name in ("cls", "sep", "sep_to_sep", "other_to_sep"):
+            assert np.isnan(shares[name]).all()
+    else:
+        assert specials == {"cls": encoder.tokenizer.cls_token, "sep": encoder.tokenizer.sep_token}
+        assert np.flatnonzero(masks.cls).tolist() == [0]
+        assert masks.sep.sum() >= 2
+        assert masks.sep[-1]
+        assert all((share > 0).all() for share in shares.values())
+    assert masks.punctuation.sum() == 4  # ". , , ." in the first segment
+
+
+def test_decoders_give_causal_maps_and_encoders_do_not(family, tiny_encoder, segments):
+    encoder = tiny_encoder(family)
+    record = next(examples(encoder, segments, 60, Counter()))
+    maps = shard_tensors(encoder, [record], 0, level="token")["attention/000000"]
+    assert np.triu(maps, k=1).any() == (family != "gpt2")
+
+
+def test_tokens_of_a_word_are_all_of_it(family, tiny_encoder):
+    encoder = tiny_encoder(family)
+    encoding = encoder.encode_words(WORDS)
+    own = {number: [] for number in range(len(WORDS))}
+    for position, number in enumerate(encoding.word_ids):
+        assert (number is None) == bool(encoding.special_tokens_mask[position])
+        if number is not None:
+            own[number].append(position)
+    for number, word in enumerate(WORDS):
+        positions = own[number]
+        assert positions == list(range(positions[0], positions[-1] + 1))
+        spans = [encoding.offsets[position] for position in positions]
+        mark = max(end for _, end in spans) - len(word)  # byte-level tokenizers see " word"
+        assert mark in (0, 1)
+        covered = {place - mark for start, end in spans for place in range(start, end)}
+        assert {place for place, char in enumerate(word) if char != JOINER} <= covered
+        if encoder.tokenizer.unk_token_id not in [encoding.ids[p] for p in positions]:
+            tokens = [encoding.tokens[position] for position in positions]
+            assert spelled(encoder, tokens) == normalised(encoder, word)
+
+
+def normalised(encoder, word):
+    normalizer = encoder.tokenizer.backend_tokenizer.normalizer
+    return (normalizer.normalize_str(word) if normalizer else word).replace(" ", "")
+
+
+def spelled(encoder, tokens):
+    kind = type(encoder.tokenizer.backend_tokenizer.model).__name__
+    if kind == "BPE":
+        return encoder.tokenizer.backend_tokenizer.decoder.decode(tokens).strip()
+    if kind == "WordPiece":
+        return "".join(token.removeprefix("##") for token in tokens)
+    return "".join(tokens).replace("▁", "")
+
+
+def test_words_are_tokenized_as_in_running_text(family, tiny_encoder):
+    encoder = tiny_encoder(family)
+    words = ["a", "The", "cat", "doesn't", "watch", "Zürich", "😀"]
+    encode = encoder.tokenizer.backend_tokenizer.encode
+    running = encode(" ".join(words), add_special_tokens=False).tokens
+    apart = encoder.encode_words(words)
+    inner = [token for token, word in zip(apart.tokens, apart.word_ids, strict=True) if word]
+    assert inner == running[-len(inner) :]  # all but the first word, which has no space before it
+
+
+def test_gradients_reach_every_layer(family, tiny_encoder, segments):
+    encoder = tiny_encoder(family)
+    records = list(examples(encoder, segments, 60, Counter()))
+    table = gradient_importance(encoder, records, seed=1)
+    expected = {"gpt2": "next-token", "t5": "contrastive"}.get(family, "masked-lm")
+    assert set(table["objective"]) == {expected}
+    assert table["layer"].tolist() == list(range(1, encoder.layers + 1))
+    present = ["punctuation", "other"]
+    if family in WITHOUT_SPECIALS:
+        assert table[["cls", "sep"]].isna().all(axis=None)
+    else:
+        present += ["cls", "sep"]
+    assert (table[present] > 0).all(axis=None)

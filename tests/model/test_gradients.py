@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from toy_corpora import corpus_of
+from transformers import AutoTokenizer
+from transformers.models.bert import modeling_bert
+
+from helpers.data.records import Segment
+from helpers.errors import InputError, ModelError
+from helpers.model.encoder import load
+from helpers.model.gradients import (
+    IGNORED,
+    KEY_TYPES,
+    batch_importance,
+    gradient_importance,
+    mask_tokens,
+    objective,
+)
+from helpers.model.token_types import roles
+from helpers.store.examples import examples
+
+STEP = 1e-4
+
+
+def records_of(encoder, corpus):
+    return list(examples(encoder, corpus, 60, Counter()))
+
+
+@pytest.fixture
+def exact_bert(tiny_folder):
+    """A tiny BERT in float64, where finite differences are worth something."""
+    encoder = load(str(tiny_folder("bert")), device="cpu")
+    encoder.model.double()
+    return encoder
+
+
+@pytest.fixture
+def sentence_encoder(tiny_folder, tmp_path):
+    """The same without its head: the objective is contrastive."""
+    load(str(tiny_folder("bert")), device="cpu").model.base_model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(tiny_folder("bert")).save_pretrained(tmp_path)
+    encoder = load(str(tmp_path), device="cpu")
+    encoder.model.double()
+    return encoder
+
+
+@pytest.fixture
+def nudged(monkeypatch):
+    """Add a number to one attention weight, after the softmax and before the values.
+
+    ``nudged[run, layer, example, head, query, key] = number``, where ``run`` counts the forward
+    passes since ``nudged`` was last empty.
+    """
+    numbers, runs = {}, []
+
+    def attend(module, query, key, value, attention_mask, scaling, dropout=0.0, **_):
+        scores = query @ key.transpose(-1, -2) * scaling
+        if attention_mask is not None:
+            scores = scores + attention_mask
+        weights = scores.softmax(dim=-1)
+        if not numbers:
+            runs.clear()
+        elif module.layer_idx == 0:
+            runs.append(module)
+        for (run, layer, *place), number in numbers.items():
+            if (run, layer) == (len(runs) - 1, module.layer_idx):
+                weights[tuple(place)] += number
+        return (weights @ value).transpose(1, 2).contiguous(), weights
+
+    monkeypatch.setattr(modeling_bert, "eager_attention_forward", attend)
+    return numbers, runs
+
+
+def finite_difference(encoder, records, nudged, place):
+    numbers, runs = nudged
+    losses = []
+    for number in (STEP, -STEP):
+        numbers[place] = number
+        runs.clear()
+        with torch.no_grad():
+            losses.append(objective(encoder, records, np.random.default_rng(0))[0].item())
+        del numbers[place]
+    return (losses[0] - losses[1]) / (2 * STEP)
+
+
+@pytest.mark.parametrize("kind", ["masked-lm", "contrastive"])
+def test_gradients_are_finite_differences(kind, exact_bert, sentence_encoder, segments, nudged):
+    encoder = exact_bert if kind == "masked-lm" else sentence_encoder
+    assert encoder.objective == kind
+    records = records_of(encoder, segments)[:3]
+    loss, parts = objective(encoder, records, np.random.default_rng(0))
+    assert loss.dtype == torch.float64
+    rng = np.random.default_rng(1)
+    for run, (inputs, maps) in enumerate(parts):
+        gradients = torch.autograd.grad(loss, maps, retain_graph=True)
+        for layer in range(encoder.layers):
+            for row, item in enumerate(inputs):
+                n = len(item["input_ids"])
+                place = (row, *(int(k) for k in rng.integers([encoder.heads, n, n])))
+                expected = finite_difference(encoder, records, nudged, (run, layer, *place))
+                found = gradients[layer][place].item()
+                assert found == pytest.approx(expected, rel=1e-4, abs=1e-12)
+                # In the last layer a token that is not masked has no loss to change.
+                assert expected != 0 or layer == encoder.layers - 1
+
+
+def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(exact_bert, segments):
+    records = records_of(exact_bert, segments)
+    fast = batch_importance(exact_bert, records, np.random.default_rng(0))
+    rng = np.random.default_rng(0)
+    for record, importance in zip(records, fast, strict=True):
+        loss, [(_, maps)] = objective(exact_bert, [record], rng)
+        gradients = torch.stack(torch.autograd.grad(loss, maps))[:, 0].abs().numpy()
+        masks = roles(record["tokens"], exact_bert.special_tokens).masks()
+        for column, name in enumerate(KEY_TYPES):
+            keys = np.flatnonzero(masks[name])
+            if len(keys):
+                expected = gradients[..., keys].mean(axis=(1, 2, 3))
+                np.testing.assert_allclose(importance[:, column], expected, rtol=1e-5)
+            else:
+                assert np.isnan(importance[:, column]).all()
+
+
+def test_batch_size_and_padding_do_not_change_the_importance(exact_bert, segments):
+    records = records_of(exact_bert, segments)
+    lengths = {len(record["tokens"]) for record in records}
+    assert len(lengths) > 1
+    tables = [gradient_importance(exact_bert, records, batch_size=size) for size in (1, 2, 16)]
+    for table in tables[1:]:
+        np.testing.assert_allclose(table[[*KEY_TYPES]], tables[0][[*KEY_TYPES]], rtol=1e-5)
+
+
+def test_the_table_has_a_row_for_each_layer_and_names_the_objective(exact_bert, segments):
+    table = gradient_importance(exact_bert, records_of(exact_bert, segments))
+    assert list(table) == ["layer", *KEY_TYPES, "objective"]
+    assert table["layer"].tolist() == [1, 2, 3]
+    assert set(table["objective"]) == {"masked-lm"}
+
+
+def test_the_seed_decides_what_is_masked(tiny_encoder, segments):
+    encoder = tiny_encoder("bert")
+    records = records_of(encoder, segments)
+    first, again, other = (gradient_importance(encoder, records, seed=seed) for seed in (0, 0, 1))
+    assert first.equals(again)
+    assert not first.equals(other)
+
+
+def test_a_type_that_no_example_has_is_missing(tiny_encoder):
+    encoder = tiny_encoder("bert")
+    corpus = corpus_of([Segment("a cat", "a dog", "t"), Segment("the mat", "the dog", "t")])
+    table = gradient_importance(encoder, records_of(encoder, corpus))
+    assert table["punctuation"].isna().all()
+    assert (table[["cls", "sep", "other"]] > 0).all(axis=None)
+
+
+# The objectives
+
+
+def test_the_masked_lm_loss_is_that_of_transformers(exact_bert, segments):
+    for record in records_of(exact_bert, segments):
+        loss, [([inputs], _)] = objective(exact_bert, [record], np.random.default_rng(2))
+        original = np.array(exact_bert.tokenizer.convert_tokens_to_ids(record["tokens"]))
+        corrupted, labels = mask_tokens(
+            original,
+            np.array([token not in {"[CLS]", "[SEP]"} for token in record["tokens"]]),
+            mask_id=exact_bert.tokenizer.mask_token_id,
+            vocabulary=len(exact_bert.tokenizer),
+            rng=np.random.default_rng(2),
+        )
+        assert inputs["input_ids"] == corrupted.tolist()
+        expected = exact_bert.model(
+            torch.tensor(corrupted)[None],
+            token_type_ids=torch.tensor([inputs["token_type_ids"]]),
+            labels=torch.tensor(labels)[None],
+        ).loss
+        assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_the_next_token_loss_is_that_of_transformers(tiny_encoder, segments):
+    encoder = tiny_encoder("gpt2")
+    records = records_of(encoder, segments)
+    expected = 0
+    for record in records:
+        ids = torch.tensor([encoder.tokenizer.convert_tokens_to_ids(record["tokens"])])
+        expected += encoder.model(ids, labels=ids).loss.item()
+    loss, _ = objective(encoder, records, np.random.default_rng(0))
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_contrastive_loss_by_hand(sentence_encoder, segments):
+    texts = [(segment.first, segment.second) for segment in segments.records()]
+    vectors = []
+    for side in zip(*texts, strict=True):
+        means = []
+        for text in side:
+            inputs = sentence_encoder.tokenizer(text, return_tensors="pt")
+            with torch.no_grad():
+                means.append(sentence_encoder.model(**inputs).last_hidden_state[0].mean(dim=0))
+        vectors.append(torch.stack(means).numpy())
+    first, second = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in vectors)
+    scores = 20 * first @ second.T
+    expected = 0.0
+    for direction in (scores, scores.T):
+        for k, row in enumerate(direction):
+            expected += (np.log(np.exp(row).sum()) - row[k]) / 2
+    loss, parts = objective(
+        sentence_encoder, records_of(sentence_encoder, segments), np.random.default_rng(0)
+    )
+    assert loss.item() == pytest.approx(expected, rel=1e-9)
+    assert len(parts) == 2, "one forward pass for each side"
+
+
+def test_unknown_words_stay_in_the_paragraphs(sentence_encoder):
+    corpus = corpus_of([Segment("a Ω cat", "Ω", "t"), Segment("the mat", "a dog", "t")])
+    records = records_of(sentence_encoder, corpus)
+    assert "[UNK]" in records[0]["tokens"]
+    _, [(first, _), (second, _)] = objective(sentence_encoder, records, np.random.default_rng(0))
+    tokens = sentence_encoder.tokenizer.convert_ids_to_tokens
+    assert tokens(first[0]["input_ids"])[:3] == ["[CLS]", "a", "[UNK]"]
+    assert tokens(second[0]["input_ids"]) == ["[CLS]", "[UNK]", "[SEP]"]
+
+
+def test_a_model_that_returns_copies_of_its_maps_is_refused(exact_bert, segments, monkeypatch):
+    original = type(exact_bert.model).forward
+
+    def forward(self, *args, **kwargs):
+        output = original(self, *args, **kwargs)
+        output.attentions = tuple(layer.clone() for layer in output.attentions)
+        return output
+
+    monkeypatch.setattr(type(exact_bert.model), "forward", forward)
+    with pytest.raises(ModelError, match="no gradient"):
+        gradient_importance(exact_bert, records_of(exact_bert, segments))
+
+
+def test_the_contrastive_objective_needs_two_segments(sentence_encoder, segments):
+    with pytest.raises(InputError, match="at least two segments"):
+        gradient_importance(sentence_encoder, records_of(sentence_encoder, segments)[:1])
+
+
+def test_a_last_batch_of_one_joins_the_one_before(sentence_encoder, segments):
+    records = records_of(sentence_encoder, segments)[:3]
+    joined = gradient_importance(sentence_encoder, records, batch_size=2)
+    together = gradient_importance(sentence_encoder, records, batch_size=3)
+    assert joined.equals(together)
+    assert set(joined["objective"]) == {"contrastive"}
+
+
+# The masking rule
+
+
+def test_fifteen_percent_of_the_tokens_are_chosen():
+    ids, maskable = np.arange(1000, 1100), np.ones(100, dtype=bool)
+    maskable[[0, 50, 99]] = False
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        _, labels = mask_tokens(ids, maskable, mask_id=4, vocabulary=500, rng=rng)
+        chosen = labels != IGNORED
+        assert chosen.sum() == round(0.15 * 97)
+        assert (labels[chosen] == ids[chosen]).all()
+        assert maskable[chosen].all()
+
+
+def test_of_the_chosen_80_percent_are_masked_10_swapped_and_10_kept():
+    ids, maskable = np.full(20_000, 1000), np.ones(20_000, dtype=bool)
+    rng = np.random.default_rng(0)
+    corrupted, labels = mask_tokens(ids, maskable, mask_id=4, vocabulary=500, rng=rng)
+    chosen = corrupted[labels != IGNORED]
+    shares = [(chosen == 4).mean(), (chosen < 500).mean(), (chosen == 1000).mean()]
+    # 3,000 tokens: a standard error of 0.7 and 0.5 points
+    assert shares == pytest.approx([0.8, 0.9, 0.1], abs=0.025)
+    assert (corrupted[labels == IGNORED] == 1000).all()
+    swapped = chosen[(chosen != 4) & (chosen != 1000)]
+    assert len(set(swapped.tolist())) > 100
+
+
+def test_at_least_one_token_is_chosen():
+    maskable = np.array([False, True, False])
+    rng = np.random.default_rng(0)
+    _, labels = mask_tokens(np.array([1, 7, 2]), maskable, mask_id=4, vocabulary=9, rng=rng)
+    assert labels.tolist() == [IGNORED, 7, IGNORED]
+
+
+def test_places_are_chosen_evenly():
+    counts = np.zeros(20)
+    rng = np.random.default_rng(0)
+    for _ in range(2000):
+        _, labels = mask_tokens(
+            np.arange(20), np.ones(20, dtype=bool), mask_id=4, vocabulary=9, rng=rng
+        )
+        counts += labels != IGNORED
+    np.testing.assert_allclose(counts / 2000, 0.15, atol=0.04)

@@ -1,0 +1,453 @@
+"""What is drawn is what the tables say, in the colours of the token types."""
+
+import itertools
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex, to_rgb
+from PIL import Image
+from plot_checks import DEFICIENCIES, lab, shown_texts
+
+from helpers.plots import heads as plots
+from helpers.plots import scores as plots_scores
+from helpers.plots.examples import HeadPanel, PatternPanel, fig1_examples, fig5_heads
+from helpers.plots.style import (
+    BEHAVIOUR_STYLES,
+    RIGHT,
+    TOKEN_COLORS,
+    TOKEN_STYLES,
+    WRONG,
+    save_figure,
+)
+
+BERT = {"cls": "[CLS]", "sep": "[SEP]"}
+SHAPES = [(2, 2), (6, 12), (24, 16)]
+TOKEN_TYPES = ["cls", "sep", "punctuation", "sep_to_sep", "other_to_sep"]
+HEAD_COLUMNS = [*TOKEN_TYPES, "entropy", "entropy_from_cls", "previous", "current", "next"]
+
+
+def head_table(layers=3, heads=4, seed=0):
+    rng = np.random.default_rng(seed)
+    layer, head = np.divmod(np.arange(layers * heads), heads)
+    table = pd.DataFrame({"layer": layer + 1, "head": head + 1, "uniform": np.log(90)})
+    for column in HEAD_COLUMNS:
+        table[column] = rng.uniform(0, 1, len(table))
+    return table
+
+
+def gradients(layers=3):
+    values = np.linspace(0.02, 0.001, layers)
+    columns = {kind: values * (i + 1) for i, kind in enumerate(TOKEN_STYLES)}
+    return pd.DataFrame({"layer": np.arange(layers) + 1, **columns, "objective": "contrastive"})
+
+
+def positions(layers=3, heads=4, special=("dobj", "coreference"), seed=0):
+    table = head_table(layers, heads)[["layer", "head"]]
+    rng = np.random.default_rng(seed)
+    table[["x", "y"]] = rng.normal(size=(len(table), 2)) * 10
+    plain = list(BEHAVIOUR_STYLES)
+    rest = [plain[i % len(plain)] for i in range(len(table) - len(special))]
+    return table.assign(behaviour=[*special, *rest][: len(table)])
+
+
+def coreference():
+    rows = [
+        (system, candidates, kind, 100, 40.0 + i, 35.0 + i, 47.0 + i, paper)
+        for kind in ("all", "pronoun")
+        for i, (system, candidates, paper) in enumerate(
+            [
+                ("nearest", "mentions", 27.0),
+                ("attention head", "mentions", 65.0),
+                ("attention head", "words", np.nan),
+            ]
+        )
+    ]
+    scores = ["accuracy", "ci_low", "ci_high", "paper_accuracy"]
+    return pd.DataFrame(rows, columns=["system", "candidates", "type", "n", *scores])
+
+
+def probes():
+    rows = [
+        ("right-branching", "UAS", 26.0, 25.0, 27.0, np.nan, 400, 26.3),
+        ("Attn", "UAS", 54.0, 52.0, 55.0, 1500, 400, 61.0),
+        ("structural", "UUAS", 70.0, np.nan, np.nan, 1500, 400, np.nan),
+    ]
+    scores = ["value", "ci_low", "ci_high", "n_train", "n_dev", "paper_value"]
+    return pd.DataFrame(rows, columns=["probe", "metric", *scores])
+
+
+def every_figure(layers, heads):
+    table, rng = head_table(layers, heads), np.random.default_rng(1)
+    maps = {name: rng.uniform(0, 90, (layers, heads)) for name in ("dobj", "det", "pobj", "nn")}
+    yield plots.fig2_token_types(table, BERT, model="minilm")
+    yield plots.fig3_gradients(gradients(layers), BERT, model="minilm")
+    yield plots.fig4_entropy(table, BERT, model="minilm")
+    yield plots.fig6_clusters(positions(layers, heads), BERT, model="minilm")
+    yield plots.relative_position(table, model="minilm")
+    yield plots.relation_heatmaps(maps, model="minilm")
+    yield plots.probe_head_weights({"a": maps["det"] - 40, "b": maps["nn"] - 50})
+
+
+def points(axes):
+    return [np.asarray(group.get_offsets()) for group in axes.collections]
+
+
+def legend_colors(legend):
+    return {
+        text.get_text(): to_hex(handle.get_color()).upper()
+        for text, handle in zip(legend.get_texts(), legend.get_lines(), strict=True)
+    }
+
+
+# All figures
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_titles_labels_and_texts_fit_on_the_page(shape):
+    for figure in every_figure(*shape):
+        title = figure.get_suptitle()
+        assert title.startswith(("Figure ", "Section ")), title
+        texts = shown_texts(figure)
+        joined = " ".join(text.get_text() for text in texts)
+        assert "Layer" in joined
+        assert any(unit in joined for unit in ("(nats)", "(fraction)", "(%)", "per unit")), title
+        page = figure.bbox
+        for text in texts:
+            box = mpl.text.Text.get_window_extent(text)
+            if text.axes is not None and text in text.axes.texts:
+                continue  # tested on their own
+            assert box.x0 >= -1 and box.x1 <= page.x1 + 1, (title, text.get_text())
+            assert box.y0 >= -1 and box.y1 <= page.y1 + 1, (title, text.get_text())
+
+
+def test_drawing_leaves_no_state_behind():
+    before = dict(mpl.rcParams)
+    for figure in every_figure(2, 2):
+        assert figure.get_axes()
+    assert dict(mpl.rcParams) == before
+    assert plt.get_fignums() == []
+
+
+def test_theme_is_set_inside_the_context_only():
+    before = mpl.rcParams["axes.spines.top"]
+    with plots.theme():
+        assert mpl.rcParams["axes.spines.top"] is False
+        assert mpl.rcParams["font.family"] == ["DejaVu Sans"]
+    assert mpl.rcParams["axes.spines.top"] == before
+
+
+# Machado, Oliveira and Fernandes (2009), severity 1: what linear RGB looks like.
+
+
+@pytest.mark.parametrize("matrix", DEFICIENCIES.values(), ids=DEFICIENCIES.keys())
+def test_colors_of_token_types_differ_with_color_blindness(matrix):
+    for one, other in itertools.combinations(TOKEN_COLORS.values(), 2):
+        assert np.linalg.norm(lab(one, matrix) - lab(other, matrix)) > 15, (one, other)
+    assert np.linalg.norm(lab(RIGHT, matrix) - lab(WRONG, matrix)) > 15
+
+
+def test_kinds_that_share_a_plot_differ_in_marker_too():
+    for styles in (TOKEN_STYLES, {k: v for k, v in BEHAVIOUR_STYLES.items() if k != "other"}):
+        assert len({style.marker for style in styles.values()}) == len(styles)
+
+
+def test_one_color_for_a_token_type_in_every_figure():
+    table = head_table()
+    names = {"[CLS]": "cls", "[SEP]": "sep", "periods and commas": "punctuation"}
+    expected = {f"to {name}": TOKEN_COLORS[kind].upper() for name, kind in names.items()}
+    two = legend_colors(plots.fig2_token_types(table, BERT).axes[0].get_legend())
+    three = legend_colors(plots.fig3_gradients(gradients(), BERT).axes[0].get_legend())
+    assert two == expected
+    assert three == expected | {"to other tokens": TOKEN_COLORS["other"].upper()}
+    four = legend_colors(plots.fig4_entropy(table, BERT).axes[1].get_legend())
+    assert four["from [CLS] only"] == TOKEN_COLORS["cls"].upper()
+    for kind in names.values():
+        assert BEHAVIOUR_STYLES[kind].color == TOKEN_COLORS[kind]
+        assert BEHAVIOUR_STYLES[kind].marker == TOKEN_STYLES[kind].marker
+
+
+# Figures 2 to 4
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_fig2_has_every_head_as_a_point_and_means_as_lines(shape):
+    table = head_table(*shape)
+    above, below = plots.fig2_token_types(table, BERT).axes
+    columns = {above: ["cls", "sep", "punctuation"], below: ["sep_to_sep", "other_to_sep"]}
+    for axes, names in columns.items():
+        for name, group, line in zip(names, points(axes), axes.lines, strict=True):
+            assert len(group) == shape[0] * shape[1]
+            np.testing.assert_allclose(group[:, 1], table[name])
+            assert (np.rint(group[:, 0]) == table["layer"]).all()
+            np.testing.assert_array_equal(line.get_xdata(), np.arange(shape[0]) + 1)
+            means = table[name].to_numpy().reshape(shape).mean(axis=1)
+            np.testing.assert_allclose(line.get_ydata(), means)
+
+
+def test_fig2_names_the_models_own_special_tokens():
+    figure = plots.fig2_token_types(head_table(), {"cls": "<s>", "sep": "</s>"})
+    labels = [text.get_text() for axes in figure.axes for text in axes.get_legend().get_texts()]
+    assert labels[:2] == ["to <s>", "to </s>"]
+    assert labels[3:] == ["from </s> to </s>", "from other tokens to </s>"]
+
+
+def test_fig2_leaves_out_what_the_model_does_not_have_and_says_so():
+    table = head_table().assign(sep=np.nan, sep_to_sep=np.nan, other_to_sep=np.nan)
+    figure = plots.fig2_token_types(table, {"cls": "<s>", "sep": None})
+    (axes,) = figure.axes
+    assert list(legend_colors(axes.get_legend())) == ["to <s>", "to periods and commas"]
+    notes = [text.get_text() for text in figure.texts]
+    assert "Left out: this model has no separator ([SEP] in BERT)." in notes
+    complete = plots.fig2_token_types(head_table(), BERT)
+    assert not any("Left out" in text.get_text() for text in complete.texts)
+
+
+def test_fig3_draws_the_table_and_names_the_objective():
+    table = gradients()
+    figure = plots.fig3_gradients(table, BERT, log_scale=True)
+    (axes,) = figure.axes
+    assert axes.get_yscale() == "log"
+    for kind, line in zip(TOKEN_STYLES, axes.lines, strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), table[kind])
+    assert any("contrastive" in text.get_text() for text in figure.texts)
+    assert plots.fig3_gradients(table, BERT).axes[0].get_yscale() == "linear"
+
+
+def test_fig4_has_points_means_and_uniform_attention():
+    table = head_table()
+    for axes, column in zip(
+        plots.fig4_entropy(table, BERT).axes, ("entropy", "entropy_from_cls"), strict=True
+    ):
+        (group,) = points(axes)
+        means, uniform = axes.lines
+        np.testing.assert_allclose(group[:, 1], table[column])
+        np.testing.assert_allclose(means.get_ydata(), table.groupby("layer")[column].mean())
+        np.testing.assert_allclose(uniform.get_ydata(), np.log(90))
+        assert uniform.is_dashed()
+        assert axes.get_ylim()[1] > np.log(90)
+
+
+def test_fig4_without_a_first_token():
+    table = head_table().assign(entropy_from_cls=np.nan)
+    figure = plots.fig4_entropy(table, {"cls": None, "sep": None})
+    assert len(figure.axes) == 1
+    assert any("no first special token" in text.get_text() for text in figure.texts)
+
+
+# Figure 6
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_fig6_has_every_head_in_both_panels(shape):
+    table = positions(*shape)
+    by_behaviour, by_layer = plots.fig6_clusters(table, BERT).axes[:2]
+    expected = sorted(map(tuple, table[["x", "y"]].to_numpy()))
+    for axes in (by_behaviour, by_layer):
+        assert sorted(map(tuple, np.concatenate(points(axes)))) == expected
+        assert np.ptp(axes.get_xlim()) == pytest.approx(np.ptp(axes.get_ylim()))
+        assert axes.get_box_aspect() == 1
+    (layers,) = by_layer.collections
+    np.testing.assert_array_equal(layers.get_array(), table["layer"])
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("shape", [(6, 12), (24, 16)])
+def test_fig6_labels_overlap_neither_each_other_nor_the_edge(shape, seed):
+    special = ("dobj", "coreference", "det", "pobj")
+    table = positions(*shape, special=special, seed=seed)
+    figure = plots.fig6_clusters(table, BERT)
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    stars = table[table["behaviour"].isin(special)]
+    expected = [f"{row.behaviour} {row.layer}-{row.head}" for row in stars.itertuples()]
+    assert [text.get_text() for text in axes.texts] == expected
+    boxes = [mpl.text.Text.get_window_extent(text) for text in axes.texts]
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+    for box in boxes:
+        assert axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1
+        assert axes.bbox.y0 <= box.y0 and box.y1 <= axes.bbox.y1
+
+
+def test_fig6_takes_labels():
+    figure = plots.fig6_clusters(positions(), BERT, labels={(3, 2): "commas"})
+    (note,) = figure.axes[0].texts
+    row = positions().query("layer == 3 and head == 2").iloc[0]
+    assert note.get_text() == "commas 3-2"
+    assert tuple(note.xy) == (row.x, row.y)
+
+
+def test_fig6_with_one_point_only():
+    plots.fig6_clusters(positions(1, 1), BERT).draw_without_rendering()
+
+
+# Heat maps
+
+
+def test_heat_maps_show_the_values_layer_by_head():
+    table = head_table()
+    panels = plots.relative_position(table).axes[:3]
+    for axes, column in zip(panels, ("previous", "current", "next"), strict=True):
+        (image,) = axes.images
+        np.testing.assert_array_equal(image.get_array(), table[column].to_numpy().reshape(3, 4))
+        assert column in axes.get_title("left")
+        assert image.get_extent() == [0.5, 4.5, 3.5, 0.5]
+        assert image.get_clim() == (0, 1)
+
+
+def test_relation_heat_map_names_and_frames_the_best_head():
+    values = np.full((3, 4), 10.0)
+    values[1, 2] = 76.4
+    axes = plots.relation_heatmaps({"dobj": values}).axes[0]
+    assert axes.get_title("left") == "dobj · 2-3: 76%"
+    (frame,) = axes.patches
+    assert frame.get_xy() == (2.5, 1.5)
+
+
+def test_probe_weights_are_centred_on_zero():
+    axes = plots.probe_head_weights({"to head": np.array([[-3.0, 1.0]])}).axes[0]
+    assert axes.images[0].get_clim() == (-3, 3)
+
+
+# Tables 2 and 3
+
+
+def test_coreference_bars_intervals_and_paper():
+    table = coreference()
+    panels = plots_scores.coreference_scores(table).axes
+    assert [axes.get_title("left") for axes in panels] == ["all (n = 100)", "pronoun (n = 100)"]
+    names = [label.get_text() for label in panels[0].get_yticklabels()]
+    assert names == ["nearest", "attention head\n(mentions)", "attention head\n(words)"]
+    for axes in panels:
+        assert [bar.get_width() for bar in axes.patches] == [40, 41, 42]
+        (interval,) = axes.collections
+        ends = [tuple(segment[:, 0]) for segment in interval.get_segments()]
+        assert ends == [(35, 47), (36, 48), (37, 49)]
+        np.testing.assert_array_equal(axes.lines[-1].get_xdata(), [27, 65, np.nan])
+
+
+def test_probe_bars_tell_metrics_apart_and_bear_missing_intervals():
+    figure = plots_scores.probe_scores(probes())
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == ["right-branching (UAS)", "Attn (UAS)", "structural (UUAS)"]
+    assert [text.get_text() for text in axes.texts] == ["26.0", "54.0", "70.0"]
+    one_metric = plots_scores.probe_scores(probes().query("metric == 'UAS'")).axes[0]
+    assert one_metric.get_yticklabels()[1].get_text() == "Attn"
+
+
+def test_learning_curves_are_sorted_by_size():
+    table = pd.DataFrame({"probe": "Attn", "n_train": [400, 100], "value": [50.0, 40.0]})
+    (axes,) = plots_scores.learning_curves(table).axes
+    (line,) = axes.lines
+    np.testing.assert_array_equal(line.get_xdata(), [100, 400])
+    np.testing.assert_array_equal(line.get_ydata(), [40, 50])
+    assert not axes.collections
+    band = table.assign(ci_low=table["value"] - 1, ci_high=table["value"] + 1)
+    assert len(plots_scores.learning_curves(band).axes[0].collections) == 1
+
+
+# Figures 1 and 5
+
+TOKENS = ["[CLS]", "costs", "$", ".", "[SEP]"]
+WEIGHTS = np.array(
+    [
+        [0.0, 0.5, 0.0, 0.5, 0.0],
+        [0.1, 0.2, 0.3, 0.4, 0.0],
+        [0.0, 0.0, 1.0, 0.0, 0.0],
+        [0.0, 0.0, 0.0, 0.0, 1.0],
+        [0.2, 0.2, 0.2, 0.2, 0.2],
+    ]
+)
+
+
+def test_fig1_lines_are_as_dark_as_the_weights():
+    figure = fig1_examples([PatternPanel("1-2 · [SEP]", TOKENS, WEIGHTS)] * 5, BERT)
+    assert len(figure.axes) == 5
+    lines = figure.axes[0].collections[0]
+    pairs = [(int(start[1]), int(end[1])) for start, end in lines.get_segments()]
+    assert pairs == [tuple(pair) for pair in np.argwhere(WEIGHTS > 0)]
+    alphas = lines.get_colors()[:, 3]
+    np.testing.assert_allclose(alphas, [WEIGHTS[pair] for pair in pairs])
+    kinds = ["cls", "other", "other", "punctuation", "sep"]
+    colors = [to_hex(color).upper() for color in lines.get_colors()]
+    assert colors == [TOKEN_COLORS[kinds[key]].upper() for _, key in pairs]
+
+
+def test_fig1_writes_the_tokens_as_they_are_in_both_columns():
+    figure = fig1_examples([PatternPanel("x", [*TOKENS[:-1], "$x_1$"], WEIGHTS)], BERT)
+    texts = figure.axes[0].texts
+    assert [text.get_text() for text in texts] == [*TOKENS[:-1], "$x_1$"] * 2
+    assert not any(text.get_parse_math() for text in texts)
+    heights = [text.get_position()[1] for text in texts]
+    assert heights == [0, 1, 2, 3, 4] * 2
+
+
+def test_fig1_shortens_long_tokens_rather_than_overlap():
+    panel = PatternPanel("x", ["[CLS]", "w" * 30], np.full((2, 2), 0.5))
+    figure = fig1_examples([panel] * 4, BERT)
+    assert figure.axes[0].texts[1].get_text().endswith("…")
+    low, high = figure.axes[0].get_xlim()
+    assert low < 0 < 1 < high
+
+
+def head_panels():
+    right = HeadPanel("Head 2-3 · dobj · 76%", TOKENS, WEIGHTS, gold=[(1, 3)])
+    wrong = HeadPanel("Head 2-3 · dobj · 76%", TOKENS, WEIGHTS, gold=[(2, 1)], picked=[(2, 3)])
+    other = HeadPanel("Head 1-1 · det · 70%", TOKENS, WEIGHTS, gold=[(1, 2)], picked=[(1, 2)])
+    return right, wrong, other
+
+
+def drawn_lines(axes):
+    return {
+        (*map(int, line.get_ydata()), "dashed" if line.is_dashed() else "solid", line.get_color())
+        for line in axes.lines
+    }
+
+
+def test_fig5_colors_the_pair_and_marks_failures():
+    right, wrong, other = head_panels()
+    assert (right.correct, wrong.correct, other.correct) == (True, False, True)
+    axes = fig5_heads([right, wrong, other]).axes
+    assert [each.get_title("left") for each in axes] == ["✓ right", "✗ wrong", "✓ right"]
+    assert drawn_lines(axes[0]) == {(1, 3, "solid", RIGHT)}
+    assert drawn_lines(axes[1]) == {(2, 3, "solid", WRONG), (2, 1, "dashed", WRONG)}
+    count = len(TOKENS)
+    bold = [i for i, text in enumerate(axes[1].texts) if text.get_color() == WRONG]
+    assert bold == [2, count + 1, count + 3]
+
+
+def test_fig5_puts_the_panels_of_a_title_in_a_row():
+    figure = fig5_heads(head_panels())
+    first, second, third = (axes.get_position() for axes in figure.axes)
+    assert first.y0 == second.y0 > third.y1
+    assert first.x1 < second.x0
+    texts = [text.get_text() for text in figure.texts]
+    assert texts.count("Head 2-3 · dobj · 76%") == 1
+
+
+# Files
+
+
+def test_save_writes_the_same_png_and_svg_again(tmp_path):
+    for folder in ("one", "two"):
+        path = save_figure(fig5_heads(head_panels()), tmp_path / folder, "fig5_heads")
+        assert path == tmp_path / folder / "fig5_heads.png"
+    for suffix in ("png", "svg"):
+        one, two = (tmp_path / name / f"fig5_heads.{suffix}" for name in ("one", "two"))
+        assert one.read_bytes() == two.read_bytes()
+    assert b"<dc:date>" not in (tmp_path / "one/fig5_heads.svg").read_bytes()
+
+
+def test_saved_files_are_wide_enough_small_and_keep_colors(tmp_path):
+    path = save_figure(plots.fig2_token_types(head_table(12, 12), BERT), tmp_path, "fig2")
+    with Image.open(path) as image:
+        assert image.width >= 900
+        seen = np.array([color for _, color in image.convert("RGB").getcolors(1 << 20)])
+    for color in TOKEN_COLORS.values():
+        assert np.abs(seen - 255 * np.array(to_rgb(color))).max(axis=1).min() <= 8
+    assert path.stat().st_size < 300_000
+    assert path.with_suffix(".svg").stat().st_size < 500_000

@@ -1,0 +1,116 @@
+"""The report shows what a run has left, as text, in one file."""
+
+import base64
+import json
+import re
+from io import BytesIO
+
+import pytest
+from PIL import Image
+from viewer_stores import HOSTILE, SENTENCE, word_store
+
+from helpers.run import report
+from helpers.run.report import write_report
+from helpers.viewer import view
+
+FACTS = {
+    "model": {"name": "toy", "layers": 3},
+    "settings": {"text": "", "segments": 1000, "treebank": HOSTILE},
+    "commit": None,
+}
+
+
+def picture(color):
+    data = BytesIO()
+    Image.new("RGB", (4, 4), color).save(data, "png")
+    return data.getvalue()
+
+
+@pytest.fixture
+def run(tmp_path):
+    figures, build = tmp_path / "figures", tmp_path / "build"
+    tables = figures / "tables"
+    tables.mkdir(parents=True)
+    build.mkdir()
+    (figures / "fig4_entropy.png").write_bytes(picture("red"))
+    (figures / "my_own.png").write_bytes(picture("blue"))
+    (figures / "fig4_entropy.svg").write_text("<svg/>")
+    (tables / "entropy.csv").write_text("layer,head,entropy\n1,1,4.420812\n2,1,0.00001234\n")
+    (tables / "dependency_heads.csv").write_text(
+        f'relation,head,paper_accuracy\ndobj,3-1,86.8\n"{HOSTILE}",3-10,\n', encoding="utf-8"
+    )
+    wide = ",".join(f"1-{i}" for i in range(50))
+    (tables / "head_distances.csv").write_text(f"head,{wide}\n")
+    (build / "03_focused_vs_broad.html").write_text("<p>")
+    (build / "times.json").write_text(json.dumps({"03_focused_vs_broad": 75.2}))
+    return figures, tables, build
+
+
+def test_figures_and_tables_stand_in_the_part_they_belong_to(run):
+    path = write_report(FACTS, *run)
+    assert path == run[2] / "index.html"
+    page = path.read_text(encoding="utf-8")
+    sections = dict(re.findall(r'<section id="([^"]+)">(.*?)</section>', page, re.S))
+    assert list(sections) == [
+        "run", "focused-or-broad", "individual-heads", "clustering", "more-results", "notebooks"
+    ]  # fmt: skip
+    red, blue = (base64.b64encode(picture(color)).decode() for color in ("red", "blue"))
+    assert red in sections["focused-or-broad"]
+    assert 'alt="Figure 4. ' in sections["focused-or-broad"]
+    assert blue in sections["more-results"]
+
+
+def test_tables_are_shown_short_and_offered_whole(run):
+    page = write_report(FACTS, *run).read_text(encoding="utf-8")
+    assert '<td class="number">4.421</td>' in page
+    assert '<td class="number">1.234e-05</td>' in page
+    assert "<td>3-1</td>" in page
+    files = re.findall(r'download="([^"]+)" href="data:text/csv;base64,([^"]+)"', page)
+    assert [name for name, _ in files] == [
+        "entropy.csv", "dependency_heads.csv", "head_distances.csv"
+    ]  # fmt: skip
+    assert base64.b64decode(files[0][1]) == (run[1] / "entropy.csv").read_bytes()
+    assert "too wide to show" in page
+
+
+def test_text_from_outside_stays_text(run):
+    page = write_report(FACTS, *run, viewers=[view(word_store(SENTENCE), title=HOSTILE)])
+    text = page.read_text(encoding="utf-8")
+    assert "<img src=x" not in text
+    assert text.count("<script") == text.count("</script>") == 1
+    assert text.count("&lt;img src=x onerror=alert(1)&gt;") >= 2
+
+
+def test_facts_times_and_notebooks(run):
+    page = write_report(FACTS, *run).read_text(encoding="utf-8")
+    assert "<dt>segments</dt><dd>1,000</dd>" in page
+    assert '<dt>text</dt><dd><span class="default">default</span></dd>' in page
+    assert "<dt>time of the notebooks</dt><dd>1 min 15 s</dd>" in page
+    assert '<a href="03_focused_vs_broad.html">03 focused vs broad</a>' in page
+
+
+def test_nothing_is_loaded_from_elsewhere(run):
+    page = write_report(FACTS, *run, viewers=[view(word_store(SENTENCE))])
+    text = page.read_text(encoding="utf-8")
+    assert set(re.findall(r"\w+://[^\"' )&]*", text)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_the_page_never_grows_too_large(run, monkeypatch):
+    alone = write_report(FACTS, *run).stat().st_size
+    one = write_report(FACTS, *run, viewers=[view(word_store(SENTENCE))]).stat().st_size
+    monkeypatch.setattr(report, "LARGEST", 2 * one - alone)
+    path = write_report(FACTS, *run, viewers=[view(word_store(SENTENCE))] * 5)
+    assert path.stat().st_size <= report.LARGEST
+    page = path.read_text(encoding="utf-8")
+    assert page.count("<iframe") == 1
+    assert "4 more would make this page too large" in page
+
+
+def test_a_run_without_results_still_has_a_page(tmp_path):
+    path = write_report({}, tmp_path / "a", tmp_path / "b", tmp_path / "build")
+    assert "What does build look at?" in path.read_text(encoding="utf-8")
+
+
+def test_an_empty_table_does_no_harm(run):
+    (run[1] / "probes.csv").write_text("")
+    assert "probes" in write_report(FACTS, *run).read_text(encoding="utf-8")

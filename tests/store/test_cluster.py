@@ -1,0 +1,138 @@
+"""Two worker processes give the bits of one, and one of them may die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from store_tools import MAX_TOKENS, content, extract_small, many_segments
+
+from helpers.errors import StoreError
+from helpers.store import cluster
+from helpers.store import extract as extraction
+from helpers.store.cluster import ClusterError, dask_client, extract_distributed, map_shards
+from helpers.store.stream import Stream
+
+# Workers that are forked from a process that has torch start in milliseconds, not in seconds.
+dask = pytest.importorskip("dask")
+dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+distributed_utils = pytest.importorskip("distributed.utils")
+PRELOADED = ["distributed", "store_tools", "transformers.models.bert.modeling_bert"]
+distributed_utils.get_mp_context().set_forkserver_preload(PRELOADED)
+
+COUNT = 400  # 100 shards
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch):
+    monkeypatch.setitem(extraction.EXAMPLES_PER_SHARD, "token", 4)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with dask_client(workers=2) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def alone(tiny_encoder, tmp_path_factory):
+    sizes = dict(extraction.EXAMPLES_PER_SHARD)
+    store = extract_small(tiny_encoder("bert"), tmp_path_factory.mktemp("alone"), COUNT)
+    extraction.EXAMPLES_PER_SHARD.update(sizes)
+    return store
+
+
+def distributed(encoder, root, client, count=COUNT):
+    return extract_distributed(
+        encoder, many_segments(count), client, max_tokens=MAX_TOKENS, root=root
+    )
+
+
+def shard_sum(source, number):
+    totals = [
+        example.attention.astype(np.float64).sum(axis=(2, 3)) for example in source.shard(number)
+    ]
+    return os.getpid(), len(totals), sum(totals)
+
+
+def test_two_workers_one_of_them_killed_give_the_bits_of_one_process(
+    client, tiny_encoder, alone, tmp_path
+):
+    before = client.run(os.getpid)
+    assert len(set(before.values())) == 2
+    victim = next(iter(before.values()))
+    killed_at = []
+
+    def kill():
+        while len(finished := list(tmp_path.glob("*/shard-*"))) < 3:
+            time.sleep(0.005)
+        os.kill(victim, signal.SIGKILL)
+        killed_at.append(len(finished))
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    store = distributed(tiny_encoder("bert"), tmp_path, client)
+    killer.join()
+    assert killed_at[0] < store.n_shards
+    assert content(store.folder) == content(alone.folder)
+
+
+@pytest.mark.parametrize("kind", ["store", "stream"])
+def test_sums_over_shards_come_in_order(kind, client, tiny_encoder, alone):
+    client.wait_for_workers(2, timeout=60)
+    source = alone
+    if kind == "stream":
+        root = alone.folder.parent
+        source = Stream.open(
+            tiny_encoder("bert"), many_segments(COUNT), max_tokens=MAX_TOKENS, root=root
+        )
+    results = list(map_shards(shard_sum, source, client))
+    for number, (_, count, total) in enumerate(results):
+        _, expected_count, expected = shard_sum(alone, number)
+        assert count == expected_count
+        np.testing.assert_array_equal(total, expected)
+    assert len(results) == alone.n_shards
+    assert os.getpid() not in {process for process, _, _ in results}
+
+
+def test_workers_errors_reach_the_client(client, alone, tiny_encoder, tmp_path):
+    client.wait_for_workers(1, timeout=60)
+
+    def refuse(source, number):
+        raise StoreError(f"shard {number} of {source.n_shards} is bad")
+
+    with pytest.raises(StoreError, match="shard 0 of 100 is bad"):
+        list(map_shards(refuse, alone, client))
+
+
+def test_a_shard_that_kills_its_workers_is_named(client, alone, monkeypatch):
+    client.wait_for_workers(1, timeout=60)
+    monkeypatch.setattr(client.cluster.scheduler, "allowed_failures", 0)
+
+    def die(_source, number):
+        if number == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return number
+
+    with pytest.raises(ClusterError, match="shard 1: its workers died again and again"):
+        list(map_shards(die, alone, client))
+
+
+def test_no_cluster_is_one_line(monkeypatch):
+    monkeypatch.setattr(cluster, "CONNECT", 0.5)
+    nobody = dask_client(scheduler="tcp://127.0.0.1:9")
+    with pytest.raises(ClusterError, match=r"--scheduler tcp:.*:9: does not answer"), nobody:
+        pass
+    with pytest.raises(ClusterError, match="--workers 0: give at least 1"), dask_client(workers=0):
+        pass
+
+
+def test_missing_dask_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ClusterError, match="pip install 'dask"), dask_client(workers=1):
+        pass

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from toy_corpora import corpus_of, sentence_of
+
+from helpers.data.records import Document, Mention, Segment
+from helpers.errors import InputError
+from helpers.store.examples import (
+    cut_pair,
+    document_record,
+    examples,
+    segment_record,
+    sentence_record,
+    write_examples,
+)
+
+LONG = Segment("the cat sat on the mat " * 6, "the dog watched it " * 4, "t")
+
+
+@pytest.fixture
+def bert(tiny_encoder):
+    return tiny_encoder("bert")
+
+
+def tokens_of(encoder, text):
+    return encoder.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).tokens
+
+
+# Segments
+
+
+def test_a_segment_that_fits_is_kept_whole(bert):
+    counts = Counter()
+    record = segment_record(bert, Segment("The cat.", "A dog", "Pets"), 60, 0, counts)
+    first, second = tokens_of(bert, "The cat."), tokens_of(bert, "A dog")
+    assert record["tokens"] == ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
+    assert record["second"] == len(first) + 2
+    assert record["title"] == "Pets"
+    assert not counts
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "t5"])
+@pytest.mark.parametrize("limit", [9, 16, 31])
+def test_a_long_segment_is_cut_to_the_limit_and_counted(family, limit, tiny_encoder):
+    encoder, counts = tiny_encoder(family), Counter()
+    record = segment_record(encoder, LONG, limit, 3, counts)
+    assert len(record["tokens"]) == limit
+    assert counts == {"segments cut to the token limit": 1}
+    specials = set(encoder.special_tokens.values()) | {"</s>"}
+    halves = record["tokens"][: record["second"]], record["tokens"][record["second"] :]
+    for half, text in zip(halves, (LONG.first, LONG.second), strict=True):
+        own = [token for token in half if token not in specials]
+        whole = tokens_of(encoder, text)
+        assert own
+        assert any(whole[i : i + len(own)] == own for i in range(len(whole)))
+
+
+def test_the_cut_depends_on_the_index_alone(bert):
+    cuts = [segment_record(bert, LONG, 20, index, Counter()) for index in (1, 1, 2)]
+    assert cuts[0] == cuts[1] != cuts[2]
+
+
+def test_a_paragraph_without_tokens_drops_the_segment(bert):
+    counts = Counter()
+    assert segment_record(bert, Segment("a cat", "\u200b", "t"), 60, 0, counts) is None
+    assert counts == {"segments dropped: a paragraph without tokens": 1}
+
+
+def slow_cut(first, second, room, rng):
+    """BERT's own loop: one token at a time off the longer list, at either end."""
+    first, second = list(first), list(second)
+    while len(first) + len(second) > room:
+        longer = first if len(first) > len(second) else second
+        if rng.random() < 0.5:
+            del longer[0]
+        else:
+            longer.pop()
+    return first, second
+
+
+@pytest.mark.parametrize(("a", "b", "room"), [(30, 7, 20), (7, 30, 20), (25, 25, 9), (4, 4, 8)])
+def test_cutting_follows_the_distribution_of_berts_pre_training(a, b, room, bert):
+    encode = bert.tokenizer.backend_tokenizer.encode
+    starts = np.zeros((2, 300, 2))
+    for seed in range(300):
+        pair = [encode("a " * length, add_special_tokens=False) for length in (a, b)]
+        cut_pair(*pair, room, random.Random(seed))
+        slow = slow_cut(range(a), range(b), room, random.Random(seed + 10_000))
+        assert [len(half) for half in pair] == [len(half) for half in slow]
+        starts[0, seed] = [half.offsets[0][0] // 2 for half in pair]
+        starts[1, seed] = [half[0] for half in slow]
+    np.testing.assert_allclose(*starts.mean(axis=1), atol=0.5)
+    np.testing.assert_allclose(*starts.std(axis=1), atol=0.5)
+
+
+# Sentences
+
+
+def test_a_sentence_keeps_its_annotation(bert):
+    record = sentence_record(bert, sentence_of(["The", "cats", "sat"], "train"), 60, Counter())
+    assert record == {
+        "words": ["The", "cats", "sat"],
+        "split": "train",
+        "source": "toy",
+        "heads": [0, 1, 2],
+        "relations": ["root", "dep", "dep"],
+        "offset": 1,
+    }
+
+
+@pytest.mark.parametrize(("family", "offset"), [("roberta", 1), ("gpt2", 0), ("t5", 0)])
+def test_words_stand_after_the_special_tokens(family, offset, tiny_encoder):
+    record = sentence_record(tiny_encoder(family), sentence_of(["The", "cat"]), 60, Counter())
+    assert record["offset"] == offset
+
+
+def test_a_sentence_over_the_limit_is_dropped_and_counted(bert):
+    counts, sentence = Counter(), sentence_of(["a"] * 19)
+    assert sentence_record(bert, sentence, 21, counts) is not None
+    assert sentence_record(bert, sentence, 20, counts) is None
+    assert counts == {"sentences dropped: over the token limit": 1}
+
+
+@pytest.mark.parametrize("word", ["\u200b", "\u00ad", "\u200e\u200f"])
+def test_a_word_that_vanishes_drops_its_sentence(word, bert, tiny_encoder):
+    counts, sentence = Counter(), sentence_of(["The", word, "cat"])
+    assert sentence_record(bert, sentence, 60, counts) is None
+    assert counts == {"sentences dropped: a word that the tokenizer turns into nothing": 1}
+    assert sentence_record(tiny_encoder("roberta"), sentence, 60, counts) is not None
+
+
+# Documents
+
+
+def document(words, *mentions):
+    tags = tuple("NOUN" for _ in words)
+    return Document(tuple(words), tags, tuple(Mention(*m) for m in mentions), "dev", "toy")
+
+
+def test_a_document_is_cut_between_words(bert):
+    # "watched" is several tokens: the limit falls inside it
+    pieces = len(tokens_of(bert, "watched"))
+    assert pieces > 1
+    item = document(["the", "cat", "watched", "it"], (0, 2, 1, 1), (3, 4, 1, 3), (0, 1, None, 0))
+    before = len(tokens_of(bert, "the cat"))
+    counts = Counter()
+    record = document_record(bert, item, 2 + before + pieces - 1, counts)
+    assert record["words"] == ["the", "cat"]
+    assert record["tags"] == ["NOUN", "NOUN"]
+    assert record["mentions"] == [[0, 2, None, 1], [0, 1, None, 0]]
+    assert record["offset"] == 1
+    assert counts["documents cut to the token limit"] == 1
+    whole = document_record(bert, item, 60, Counter())
+    assert whole["words"] == list(item.words)
+    assert whole["mentions"] == [[0, 2, 1, 1], [3, 4, 1, 3], [0, 1, None, 0]]
+
+
+def test_a_document_that_just_fits_is_not_cut(bert):
+    item, counts = document(["a"] * 10, (0, 1, 1, 0)), Counter()
+    assert len(document_record(bert, item, 12, counts)["words"]) == 10
+    assert not counts
+    assert len(document_record(bert, item, 11, counts)["words"]) == 9
+    assert counts == {
+        "documents cut to the token limit": 1,
+        "mentions dropped: beyond the cut": 0,
+    }
+
+
+def test_a_document_without_a_mention_before_the_cut_is_dropped(bert):
+    counts = Counter()
+    item = document(["a"] * 20, (15, 16, 1, 15), (17, 18, 1, 17))
+    assert document_record(bert, item, 12, counts) is None
+    assert counts["documents dropped: no mention before the cut"] == 1
+
+
+# The list of work
+
+
+def test_records_and_what_was_dropped_are_written(bert, tmp_path):
+    corpus = corpus_of([sentence_of(["The", "cat"]), sentence_of(["a"] * 40)])
+    write_examples(bert, corpus, tmp_path, 20)
+    lines = (tmp_path / "examples.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["words"] for line in lines] == [["The", "cat"]]
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report == {"sentences dropped: over the token limit": 1}
+
+
+def test_a_corpus_of_which_nothing_is_left_is_refused(bert, tmp_path):
+    with pytest.raises(InputError, match=r"no example left to analyse \(1 sentences dropped"):
+        write_examples(bert, corpus_of([sentence_of(["a"] * 40)]), tmp_path, 20)
+    with pytest.raises(InputError, match="it is empty"):
+        write_examples(bert, corpus_of([]), tmp_path, 20)
+    assert not (tmp_path / "examples.jsonl").exists()
+
+
+def test_every_kind_of_record_is_taken(bert):
+    items = [LONG, sentence_of(["a", "cat"]), document(["a", "cat"], (0, 2, 1, 1))]
+    found = list(examples(bert, corpus_of(items), 60, Counter()))
+    assert [sorted(record)[0] for record in found] == ["second", "heads", "mentions"]

@@ -1,0 +1,296 @@
+"""Extraction: the same bits whatever computes them, resumption, full disks, odd maps."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+import torch
+from store_tools import MAX_TOKENS, content, extract_small, many_segments
+
+from helpers.errors import ModelError, StoreError
+from helpers.model import forward
+from helpers.model.forward import length_batches
+from helpers.store import extract as extraction
+from helpers.store import format
+from helpers.store.examples import examples
+from helpers.store.format import StoreKey
+from helpers.store.shards import shard_tensors, shards_tensors
+from helpers.store.store import Records
+
+COUNT = 22  # shards of 4, the last of 2
+
+
+pytestmark = pytest.mark.usefixtures("small_shards")
+
+
+def spied(monkeypatch, name):
+    """Record the arguments of the calls of a function of the extraction."""
+    calls, function = [], getattr(extraction, name)
+
+    def spy(*args, **kwargs):
+        calls.append(args)
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(extraction, name, spy)
+    return calls
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_the_number_of_threads_changes_no_bit(threads, encoder, tmp_path):
+    before = torch.get_num_threads()
+    alone = extract_small(encoder, tmp_path / "alone", COUNT)
+    try:
+        torch.set_num_threads(threads)
+        together = extract_small(encoder, tmp_path / "together", COUNT)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert content(alone.folder) == content(together.folder)
+
+
+def test_a_shard_does_not_depend_on_the_others(encoder, tmp_path):
+    store = extract_small(encoder, tmp_path, COUNT)
+    for number in (0, 5):
+        indices = store.shard_examples(number)
+        records = list(store.records(indices))
+        tensors = shard_tensors(encoder, records, indices.start, level="token")
+        for example in store.shard(number):
+            name = f"{example.index:06d}"
+            np.testing.assert_array_equal(example.attention, tensors[f"attention/{name}"])
+            np.testing.assert_array_equal(example.token_ids, tensors[f"token_ids/{name}"])
+
+
+def test_batches_run_on_one_thread_each_with_two_shards_under_way(encoder, monkeypatch, tmp_path):
+    monkeypatch.setitem(forward.BATCH_TOKENS, "cpu", 1)  # an example a batch
+    seen, original = [], forward.forward
+
+    def spy(*args, **kwargs):
+        seen.append((threading.current_thread().name, torch.get_num_threads()))
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(forward, "forward", spy)
+    torch.set_num_threads(2)
+    extract_small(encoder, tmp_path, COUNT)
+    names, threads = zip(*seen, strict=True)
+    assert len(seen) == COUNT
+    assert set(threads) == {1}
+    assert len(set(names)) == 2
+    assert all(name.startswith("batch") for name in names)
+
+
+def test_work_is_taken_up_as_it_is_needed(encoder):
+    records = list(examples(encoder, many_segments(40), MAX_TOKENS, {}))
+    taken = []
+
+    def work():
+        for first in range(0, 40, 4):
+            taken.append(first)
+            yield range(first, first + 4), records[first : first + 4]
+
+    shards = shards_tensors(encoder, work(), level="token")
+    for done in range(3):
+        indices, _ = next(shards)
+        assert indices == range(4 * done, 4 * done + 4)
+        assert len(taken) <= done + 4, "memory must not grow with the corpus"
+    shards.close()
+
+
+def test_batches_hold_similar_lengths_within_the_budget():
+    lengths = [5, 60, 7, 30, 30, 6, 100]
+    batches = list(length_batches(lengths, 64))
+    assert batches == [[6], [1], [3, 4], [2, 5, 0]]
+    assert sorted(i for batch in batches for i in batch) == list(range(7))
+
+
+def test_an_interrupted_extraction_goes_on_with_what_is_missing(encoder, monkeypatch, tmp_path):
+    expected = content(extract_small(encoder, tmp_path / "whole", COUNT).folder)
+    folder = extract_small(encoder, tmp_path / "parts", COUNT).folder
+    (folder / "manifest.json").unlink()
+    (folder / "shard-00001.safetensors").unlink()
+    damaged = folder / "shard-00003.safetensors"
+    data = bytearray(damaged.read_bytes())
+    data[-5] ^= 1
+    damaged.write_bytes(bytes(data))
+    (folder / "shard-00002.safetensors.abc.tmp").write_bytes(b"half")
+    written = spied(monkeypatch, "write_shard")
+    prepared = spied(monkeypatch, "write_examples")
+    extract_small(encoder, tmp_path / "parts", COUNT)
+    assert [call[1] for call in written] == [1, 3]
+    assert not prepared
+    assert content(folder) == expected
+    del written[:]
+    extract_small(encoder, tmp_path / "parts", COUNT)
+    assert not written
+
+
+def test_a_list_of_work_that_was_not_finished_is_written_anew(encoder, tmp_path):
+    folder = extract_small(encoder, tmp_path / "whole", COUNT).folder
+    other = tmp_path / "parts" / folder.name
+    other.mkdir(parents=True)
+    (other / "examples.jsonl").write_text('{"tokens": []}\n')
+    (other / "examples.jsonl.tmp").write_text('{"tok')
+    assert content(extract_small(encoder, tmp_path / "parts", COUNT).folder) == content(folder)
+
+
+def test_a_stop_between_shards_keeps_them(encoder, monkeypatch, tmp_path):
+    original = extraction.write_shard
+
+    def stopping(folder, number, *rest):
+        if number == 1:
+            os.kill(os.getpid(), extraction.signal.SIGTERM)
+        return original(folder, number, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(extraction, "write_shard", stopping)
+        with pytest.raises(extraction.Interrupted, match=r"stopped after [23] of 6 shards"):
+            extract_small(encoder, tmp_path, COUNT)
+    assert len(list(tmp_path.glob("*/shard-*"))) in (2, 3)
+    assert len(extract_small(encoder, tmp_path, COUNT)) == COUNT
+
+
+def test_extraction_works_in_a_thread_that_gets_no_signals(encoder, tmp_path):
+    stores = []
+    thread = threading.Thread(target=lambda: stores.append(extract_small(encoder, tmp_path, 6)))
+    thread.start()
+    thread.join()
+    assert len(stores[0]) == 6
+
+
+def test_handlers_that_python_did_not_set_are_put_back(monkeypatch):
+    set_to = []
+    monkeypatch.setattr(extraction.signal, "signal", lambda _, handler: set_to.append(handler))
+    with extraction.stop_signals():
+        pass
+    assert set_to[2:] == [extraction.signal.SIG_DFL] * 2
+
+
+def test_vectors_are_stored_beside_word_maps(encoder, sentences, tmp_path):
+    store = extraction.extract(
+        encoder, sentences, level="word", max_tokens=60, hidden=True, root=tmp_path
+    )
+    for example in store:
+        words = len(example.record["words"])
+        assert example.attention.shape == (3, 4, words + 2, words + 2)
+        assert example.hidden.shape == (4, words + 2, 24)
+        assert example.token_ids is None
+        assert np.isfinite(example.hidden).all()
+    with_none = extraction.extract(encoder, sentences, level="word", max_tokens=60, root=tmp_path)
+    assert with_none.folder != store.folder
+    assert all(example.hidden is None for example in with_none)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "amount"), [(float("nan"), "nan"), (float("inf"), "inf"), (0.5, "0.5")]
+)
+def test_maps_that_are_no_distributions_are_refused_by_example(
+    spoil, amount, encoder, monkeypatch, tmp_path
+):
+    original = forward.forward
+
+    def spoiled(*args, **kwargs):
+        attentions, states = original(*args, **kwargs)
+        attentions[1][0, 0, 0, 0] += spoil
+        return attentions, states
+
+    monkeypatch.setattr(forward, "forward", spoiled)
+    with pytest.raises(ModelError, match=rf"example \d+ is off from summing to 1 by {amount}"):
+        extract_small(encoder, tmp_path, COUNT)
+
+
+def test_padding_that_leaks_into_a_map_is_refused(encoder, monkeypatch, tmp_path):
+    original = forward.padded
+
+    def without_mask(*args):
+        batch = original(*args)
+        return batch | {"attention_mask": torch.ones_like(batch["attention_mask"])}
+
+    monkeypatch.setattr(forward, "padded", without_mask)
+    with pytest.raises(ModelError, match="off from summing to 1"):
+        extract_small(encoder, tmp_path, COUNT)
+
+
+def test_the_bytes_needed_are_known_before_starting(encoder, sentences, tmp_path):
+    for options in ({}, {"level": "word"}, {"level": "word", "hidden": True}):
+        corpus = sentences if options else many_segments(COUNT)
+        key = extraction.store_key(
+            encoder, corpus, **({"level": "token"} | options), max_tokens=MAX_TOKENS
+        )
+        folder = key.folder(tmp_path)
+        records = extraction.prepare(encoder, corpus, key, folder)
+        expected = extraction.missing_bytes(encoder, records)
+        store = extraction.extract(encoder, corpus, **options, max_tokens=MAX_TOKENS, root=tmp_path)
+        held = sum(
+            example.attention.nbytes + (0 if example.hidden is None else example.hidden.nbytes)
+            for example in store
+        )
+        assert expected == held
+        assert extraction.missing_bytes(encoder, records) <= 0
+
+
+def test_a_disk_that_is_too_small_is_refused_before_starting(encoder, monkeypatch, tmp_path):
+    usage = format.shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(format.shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(StoreError, match=r"the maps need [\d,]+ more bytes and 1,000 are free"):
+        extract_small(encoder, tmp_path, COUNT)
+    assert not list(tmp_path.glob("*/shard-*"))
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk]
+    if os.name != "posix" or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("mounting a small disk takes root")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+def test_a_disk_that_fills_up_keeps_what_is_finished(encoder, monkeypatch, small_disk, tmp_path):
+    expected = content(extract_small(encoder, tmp_path, COUNT).folder)
+    with pytest.raises(StoreError, match=r"more bytes and [\d,]+ are free; make room"):
+        extract_small(encoder, small_disk, COUNT)
+    monkeypatch.setattr(extraction, "check_free", lambda *_: None)
+    with pytest.raises(StoreError, match=r"needs [\d,]+ bytes and [\d,]+ are free; make room"):
+        extract_small(encoder, small_disk, COUNT)
+    (folder,) = small_disk.glob("*--token-*[!k]")
+    finished = {name: sum_ for name, sum_ in content(folder).items() if name.startswith("shard")}
+    assert 0 < len(finished) < 6
+    assert finished.items() <= expected.items()
+    assert not list(folder.glob("*.tmp"))
+    subprocess.run(["mount", "-o", "remount,size=8m", small_disk], check=True)
+    assert content(extract_small(encoder, small_disk, COUNT).folder) == expected
+
+
+def test_a_key_changes_with_everything_that_determines_the_maps(encoder):
+    key = extraction.store_key(encoder, many_segments(4), level="token", max_tokens=60)
+    others = [
+        extraction.store_key(encoder, many_segments(5), level="token", max_tokens=60),
+        extraction.store_key(encoder, many_segments(4), level="word", max_tokens=60),
+        extraction.store_key(encoder, many_segments(4), level="token", max_tokens=59),
+        extraction.store_key(encoder, many_segments(4), level="token", max_tokens=60, hidden=True),
+        extraction.store_key(
+            dataclasses.replace(encoder, dtype="bfloat16"),
+            many_segments(4),
+            level="token",
+            max_tokens=60,
+        ),
+    ]
+    assert len({key.hash, *(other.hash for other in others)}) == 6
+    again = StoreKey(**dataclasses.asdict(key))
+    assert again.folder() == key.folder()
+
+
+def test_records_say_what_is_wrong_with_a_line(encoder, tmp_path):
+    store = extract_small(encoder, tmp_path, 4)
+    path = store.folder / "examples.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    for spoiled in (b"{" + b" " * (len(lines[2]) - 2) + b"\n", b"1" * (len(lines[2]) - 1) + b"\n"):
+        path.write_bytes(b"".join([*lines[:2], spoiled, lines[3]]))
+        with pytest.raises(StoreError, match=r"examples.jsonl:3: not a record"):
+            list(Records.read(store.folder).records())

@@ -1,0 +1,132 @@
+"""Streams: the store's bits without the store; and reading ahead."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from store_tools import MAX_TOKENS, content, extract_small, many_segments
+
+from helpers.errors import StoreError
+from helpers.store import extract as extraction
+from helpers.store.store import Source, Store, read_ahead
+from helpers.store.stream import Stream
+
+COUNT = 22  # 6 shards
+
+
+pytestmark = pytest.mark.usefixtures("small_shards")
+
+
+@pytest.fixture
+def stream(encoder, tmp_path):
+    corpus = many_segments(COUNT)
+    return Stream.open(encoder, corpus, max_tokens=MAX_TOKENS, root=tmp_path / "stream")
+
+
+@pytest.fixture
+def store(encoder, tmp_path):
+    return extract_small(encoder, tmp_path / "store", COUNT)
+
+
+def assert_same(examples, others):
+    for one, other in zip(examples, others, strict=True):
+        assert (one.index, one.record, one.offset) == (other.index, other.record, other.offset)
+        for name in ("attention", "token_ids", "hidden"):
+            mine, its = getattr(one, name), getattr(other, name)
+            assert (mine is None) == (its is None)
+            if mine is not None:
+                assert mine.dtype == its.dtype
+                np.testing.assert_array_equal(mine, its)
+
+
+def test_a_stream_gives_the_bits_of_the_store(stream, store):
+    assert_same(stream, store)
+    assert_same([stream[5], stream[21]], [store[5], store[21]])
+    assert_same(stream.shard(3), store.shard(3))
+    assert list(stream.records()) == list(store.records())
+    for fact in ("key", "level", "layers", "heads", "special_tokens", "n_shards"):
+        assert getattr(stream, fact) == getattr(store, fact)
+    assert len(stream) == len(store) == COUNT
+    assert {name: store.manifest[name] for name in stream.manifest} == stream.manifest
+    with pytest.raises(IndexError):
+        stream[COUNT]
+
+
+def test_word_level_streams_have_vectors(encoder, sentences, tmp_path):
+    options = {"level": "word", "max_tokens": 60, "hidden": True}
+    store = extraction.extract(encoder, sentences, root=tmp_path / "a", **options)
+    assert_same(Stream.open(encoder, sentences, root=tmp_path / "b", **options), store)
+
+
+def test_a_stream_stores_no_maps(stream):
+    list(stream)
+    assert sorted(content(stream.folder)) == ["examples.jsonl", "key.json", "report.json"]
+
+
+def test_a_store_goes_on_from_the_records_of_a_stream(stream, store, encoder):
+    records = (stream.folder / "examples.jsonl").stat()
+    after = extract_small(encoder, stream.folder.parent, COUNT)
+    assert after.folder == stream.folder
+    assert (after.folder / "examples.jsonl").stat().st_mtime_ns == records.st_mtime_ns
+    assert content(after.folder) == content(store.folder)
+    assert_same(stream, store)
+
+
+def test_a_stream_can_be_opened_from_its_folder(stream, encoder, tiny_encoder):
+    assert_same(Stream.reopen(encoder, stream.folder), stream)
+    with pytest.raises(StoreError, match=r"made for model.name = 'bert', wanted 'electra'"):
+        Stream.reopen(tiny_encoder("electra"), stream.folder)
+
+
+def test_a_stream_sees_damaged_records(stream, encoder):
+    path = stream.folder / "examples.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(StoreError, match=r"examples.jsonl: [\d,]+ bytes, expected"):
+        Stream.reopen(encoder, stream.folder)
+
+
+@pytest.mark.parametrize("kind", ["store", "stream"])
+def test_reading_ahead_gives_the_same_shards(kind, store, stream):
+    source: Source = {"store": store, "stream": stream}[kind]
+    shards = list(read_ahead(source))
+    assert [len(shard) for shard in shards] == [4, 4, 4, 4, 4, 2]
+    assert_same([example for shard in shards for example in shard], store)
+    (last,) = read_ahead(source, [5])
+    assert [example.index for example in last] == [20, 21]
+    assert list(read_ahead(source, [])) == []
+
+
+def test_the_next_shard_is_read_while_one_is_used(store, monkeypatch):
+    reading = threading.Semaphore(0)
+    original = Store.shard
+
+    def spy(self, number):
+        reading.release()
+        yield from original(self, number)
+
+    monkeypatch.setattr(Store, "shard", spy)
+    shards = read_ahead(store)
+    next(shards)
+    for _ in range(2):  # the first and the second shard
+        assert reading.acquire(timeout=5)
+    assert not reading.acquire(timeout=0.1), "only one shard is read ahead"
+    shards.close()
+
+
+def test_what_goes_wrong_ahead_is_raised_where_the_shard_is_used(store):
+    (store.folder / "shard-00002.safetensors").unlink()
+    shards = read_ahead(store)
+    next(shards), next(shards)
+    with pytest.raises(StoreError, match="shard-00002"):
+        next(shards)
+
+
+def test_leaving_early_leaves_no_thread(stream):
+    before = threading.active_count()
+    for _ in read_ahead(stream):
+        break
+    for _ in stream:
+        break
+    assert threading.active_count() == before

@@ -1,0 +1,224 @@
+"""Arguments are read as their files say, and what is wrong with a file is said with its line."""
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from helpers.errors import CorpusError, InputError
+from helpers.studies.argument_cues.arguments import (
+    MARK,
+    SPLITS,
+    Argument,
+    adversarial,
+    argument_corpus,
+    read_arguments,
+)
+
+HEADER = ["#id", "warrant0", "warrant1", "correctLabelW0orW1", "reason", "claim", "debateTitle"]
+ROWS = [
+    ["a", "wet is bad", "wet is good", "0", "It rains.", "Take an umbrella", "Weather"],
+    ["b", 'they say "no"', "they do not mind", "1", "We asked.", "Go ahead", "Manners"],
+]
+CORPORA = os.environ.get("CORPORA_DIR")
+NEEDS_ARCT = pytest.mark.skipif(
+    not (CORPORA and (Path(CORPORA) / "arct" / "train.tsv").is_file()),
+    reason="CORPORA_DIR has no arct/",
+)
+
+
+def write(path, rows, header=HEADER):
+    path.write_text("".join("\t".join(row) + "\n" for row in [header, *rows]), encoding="utf-8")
+    return path
+
+
+def changed(column, value):
+    row = list(ROWS[0])
+    row[HEADER.index(column)] = value
+    return row
+
+
+def test_an_argument_has_its_texts_label_and_split(tmp_path):
+    first, second = read_arguments(write(tmp_path / "dev.tsv", ROWS), split="dev")
+    assert first == Argument(
+        "a", "Take an umbrella", "It rains.", "wet is bad", "wet is good", 0, "dev"
+    )
+    assert second.warrants == ('they say "no"', "they do not mind")  # without CSV's quotation
+    assert second.label == 1
+
+
+def test_a_csv_file_has_csv_quoting_and_columns_in_any_order(tmp_path):
+    path = tmp_path / "test-adv-negated.csv"
+    header = ["claim", "#id", "warrant0", "warrant1", "reason", "correctLabelW0orW1", "adversarial"]
+    row = ["Go", "a", '"they say ""no"""', '"a\tb"', "It is late.", "1", "False"]
+    write(path, [row], header)
+    (argument,) = read_arguments(path, split="test")
+    assert argument.warrants == ('they say "no"', "a b")
+    assert (argument.claim, argument.label, argument.adversarial) == ("Go", 1, False)
+
+
+def test_compressed_files_and_blank_lines_are_read(tmp_path):
+    plain = write(tmp_path / "train.tsv", ROWS)
+    packed = tmp_path / "other.tsv.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes().replace(b"\nb", b"\n\nb") + b"\n"))
+    assert list(read_arguments(packed)) == list(read_arguments(plain))
+
+
+@pytest.mark.parametrize(
+    ("row", "line", "says"),
+    [
+        (changed("correctLabelW0orW1", "2"), 3, "label '2'; expected 0 or 1"),
+        (changed("correctLabelW0orW1", ""), 3, "empty correctLabelW0orW1"),
+        (changed("claim", " "), 3, "empty claim"),
+        (changed("warrant0", "wet is good"), 3, "both warrants are the same"),
+        (ROWS[0][:-1], 3, "6 columns where the header has 7"),
+        (ROWS[1], 3, "id 'b' comes twice"),
+    ],
+)
+def test_a_bad_row_is_refused_with_its_line(tmp_path, row, line, says):
+    path = write(tmp_path / "train.tsv", [ROWS[1], row])
+    with pytest.raises(CorpusError) as caught:
+        list(read_arguments(path))
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+    assert says in str(caught.value)
+
+
+def test_a_file_without_its_columns_or_rows_is_refused(tmp_path):
+    with pytest.raises(CorpusError, match="no column reason, claim"):
+        list(read_arguments(write(tmp_path / "a.tsv", [], HEADER[:4])))
+    with pytest.raises(CorpusError, match="no argument after the header"):
+        list(read_arguments(write(tmp_path / "b.tsv", [])))
+    (tmp_path / "c.tsv").write_bytes(b"")
+    with pytest.raises(CorpusError, match="no column #id"):
+        list(read_arguments(tmp_path / "c.tsv"))
+
+
+def test_a_quotation_mark_that_is_never_closed_is_refused(tmp_path):
+    path = write(tmp_path / "a.csv", [["x", '"open', "b", "0", "r", "c", "t"]])
+    with pytest.raises(CorpusError, match=r"a\.csv:\d+: "):
+        list(read_arguments(path))
+
+
+def test_a_counterpart_has_the_claim_negated_and_the_other_label():
+    original = Argument("a", "Go", "It is late.", "w", "x", 0, "test", negated_claim="Stay")
+    (counterpart,) = adversarial([original])
+    assert (counterpart.claim, counterpart.label) == ("Stay", 1)
+    assert counterpart.warrants == original.warrants
+    assert counterpart.reason == original.reason
+    assert counterpart.id == "a" + MARK
+    (back,) = adversarial([counterpart])
+    assert (back.claim, back.label) == (original.claim, original.label)
+
+
+def test_no_counterpart_without_a_negated_claim():
+    with pytest.raises(InputError, match="argument a: no negated claim"):
+        adversarial([Argument("a", "Go", "It is late.", "w", "x", 0, "test")])
+
+
+def folder_of(path, header=HEADER, rows=ROWS):
+    path.mkdir(parents=True, exist_ok=True)
+    for split in SPLITS:
+        write(path / f"{split}.tsv", [[split + row[0], *row[1:]] for row in rows], header)
+    return path
+
+
+def test_a_folder_is_a_corpus_whose_counterparts_may_be_missing(tmp_path):
+    corpus = argument_corpus(folder_of(tmp_path / "mine"))
+    assert corpus.name == "mine"
+    assert [argument.split for argument in corpus.original] == [s for s in SPLITS for _ in ROWS]
+    assert corpus.adversarial == ()
+    assert not corpus.can_mirror
+
+
+def test_a_folder_with_negated_claims_makes_its_counterparts(tmp_path):
+    rows = [[*row, "Do the opposite"] for row in ROWS]
+    corpus = argument_corpus(folder_of(tmp_path / "mine", [*HEADER, "negatedClaim"], rows))
+    assert corpus.can_mirror
+    assert [a.label for a in corpus.part("dev", adversarial=True)] == [1, 0]
+
+
+def published(folder):
+    """Write an adversarial file; the second claim was left as it was."""
+    folder.mkdir(parents=True)
+    header = [*HEADER, "adversarial"]
+    rows = [[*row, "False"] for row in ROWS]
+    rows += [
+        ["a" + MARK, *ROWS[0][1:3], "1", ROWS[0][4], "Leave the umbrella", "Weather", "True"],
+        ["b" + MARK, "x", *ROWS[1][2:3], "0", *ROWS[1][4:], "True"],
+    ]
+    rows = [[cell.replace('"', "") for cell in row] for row in rows]
+    write(folder / "test-adv-negated.csv", rows, header)
+    return folder
+
+
+@pytest.mark.parametrize("place", ["adversarial", "."])
+def test_published_counterparts_are_found_and_the_unnegated_left_out(tmp_path, place):
+    folder = folder_of(tmp_path / "mine")
+    made = published(tmp_path / "elsewhere")
+    (folder / place).mkdir(exist_ok=True)
+    (made / "test-adv-negated.csv").rename(folder / place / "test-adv-negated.csv")
+    corpus = argument_corpus(folder)
+    assert [argument.claim for argument in corpus.adversarial] == ["Leave the umbrella"]
+    assert corpus.left_out == 1
+
+
+def test_a_second_folder_gives_the_counterparts(tmp_path):
+    first, second = folder_of(tmp_path / "mine"), published(tmp_path / "elsewhere")
+    assert len(argument_corpus(f"{first},{second}").adversarial) == 1
+    with pytest.raises(InputError, match="no adversarial arguments"):
+        argument_corpus(f"{first},{first}")
+
+
+def test_what_is_no_corpus_of_arguments_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"expected a name \(arct, arct-adversarial\) or a folder"):
+        argument_corpus(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="treebank corpus, not argument pairs"):
+        argument_corpus("ud-english-ewt")
+    write(tmp_path / "train.tsv", ROWS)
+    with pytest.raises(CorpusError, match=r"dev\.tsv: no such file"):
+        argument_corpus(tmp_path)
+
+
+def test_the_fingerprint_follows_the_content(tmp_path):
+    folder = folder_of(tmp_path / "mine")
+    before = argument_corpus(folder).fingerprint
+    assert argument_corpus(folder).fingerprint == before
+    write(folder / "test.tsv", [changed("reason", "It snows.")])
+    assert argument_corpus(folder).fingerprint != before
+
+
+@NEEDS_ARCT
+def test_the_real_corpus_by_name_has_the_published_numbers():
+    corpus = argument_corpus("arct")
+    assert [len(corpus.part(split)) for split in SPLITS] == [1210, 316, 444]
+    assert [len(corpus.part(split, adversarial=True)) for split in SPLITS] == [0, 316, 416]
+    assert corpus.left_out == 28  # of one claim, which was never negated
+    originals = {argument.id: argument for argument in corpus.part("test")}
+    for argument in corpus.part("test", adversarial=True):
+        original = originals[argument.id.removesuffix(MARK)]
+        assert set(argument.warrants) == set(original.warrants)
+        assert argument.warrants[argument.label] != original.warrants[original.label]
+
+
+LINES = st.one_of(
+    st.binary(max_size=60),
+    st.lists(st.sampled_from([b"a", b"0", b"1", b'"', b"True", b"", b"\t", b"\n"])).map(b"\t".join),
+)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(lines=st.lists(LINES, max_size=4), suffix=st.sampled_from([".tsv", ".csv"]))
+def test_any_bytes_are_arguments_or_an_error_of_ours(tmp_path, lines, suffix):
+    path = tmp_path / f"any{suffix}"
+    path.write_bytes(b"\n".join(["\t".join(HEADER).encode(), *lines]))
+    try:
+        found = list(read_arguments(path))
+    except CorpusError as error:
+        assert str(error).startswith(str(path))
+    else:
+        assert all(argument.label in (0, 1) for argument in found)

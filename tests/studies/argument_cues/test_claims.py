@@ -1,0 +1,79 @@
+"""The claims of Niven and Kao: hold of a run like theirs, fail of one that is not."""
+
+import pandas as pd
+import pytest
+
+from helpers.analysis.claims import check_claim
+from helpers.studies.argument_cues.claims import cue_claims
+
+MODELS = ("bag of vectors", "BiLSTM", "encoder")
+
+
+def choice(model, inputs, train, test, mean, median=None):
+    return {
+        "model": model, "inputs": inputs, "train": train, "test": test, "mean": mean,
+        "median": mean if median is None else median, "ci_low": mean - 3, "ci_high": mean + 3,
+    }  # fmt: skip
+
+
+def run_like_the_paper():
+    cues = [
+        ("original", "not", "unigram", 61, 7.0),
+        ("original", "can not", "bigram", 75, 8.0),
+        ("original", "is", "unigram", 52, 0.3),
+        ("both", "not", "unigram", 50, 0.0),
+    ]
+    columns = ["half", "cue", "kind", "productivity", "gain"]
+    table = pd.DataFrame(cues, columns=columns).assign(split="all")
+    table["ci_low"], table["ci_high"] = table["productivity"] - 3, table["productivity"] + 3
+    choices = [choice(model, "warrants", "original", "original", 57) for model in MODELS[:2]]
+    choices += [
+        choice("encoder", "warrants", "original", "original", 65.6, 67.5),
+        choice("encoder", "all", "original", "original", 67.1, 71.2),
+        choice("encoder", "all", "mirrored", "both", 50.4),
+        *(choice(model, "all", "original", "adversarial", 40) for model in MODELS),
+    ]
+    return {"cues": table, "partial_inputs": pd.DataFrame(choices)}
+
+
+def checked(tables):
+    return {claim.statement: check_claim(claim, tables) for claim in cue_claims()}
+
+
+def test_all_hold_of_a_run_like_the_paper():
+    found = checked(run_like_the_paper())
+    assert {verdict for _, verdict in found.values()} == {"yes"}
+    for claim in cue_claims():
+        here, _ = found[claim.statement]
+        if claim.paper is not None:
+            assert here == pytest.approx(claim.paper, rel=0.1), claim.statement
+
+
+def test_each_fails_of_a_run_of_the_opposite():
+    tables = run_like_the_paper()
+    cues, choices = tables["cues"], tables["partial_inputs"]
+    cues["productivity"] = 100 - cues["productivity"] + 8
+    cues["ci_low"], cues["ci_high"] = cues["productivity"] - 3, cues["productivity"] + 3
+    cues["gain"] = -cues["gain"]
+    choices.loc[choices["inputs"] == "warrants", ["mean", "median", "ci_low"]] = 52, 54, 49
+    choices.loc[choices["test"] == "adversarial", "mean"] = 60
+    choices.loc[choices["train"] == "mirrored", ["mean", "ci_low", "ci_high"]] = 60, 57, 63
+    assert {verdict for _, verdict in checked(tables).values()} == {"no"}
+
+
+def test_a_run_without_the_tables_measures_nothing():
+    assert {verdict for _, verdict in checked({}).values()} == {"not measured"}
+
+
+def test_a_corpus_without_mirrored_training_leaves_that_claim_open():
+    tables = run_like_the_paper()
+    choices = tables["partial_inputs"]
+    tables["partial_inputs"] = choices[choices["train"] == "original"]
+    verdicts = [verdict for _, verdict in checked(tables).values()]
+    assert verdicts.count("not measured") == 1
+
+
+def test_claims_name_their_paper_and_are_told_apart():
+    statements = [claim.statement for claim in cue_claims()]
+    assert len(set(statements)) == len(statements)
+    assert all(claim.section.startswith("Niven & Kao ") for claim in cue_claims())

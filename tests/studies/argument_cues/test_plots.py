@@ -1,0 +1,66 @@
+"""Figure 12 draws every cue and every accuracy of its tables."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.collections import PathCollection
+
+from helpers.plots.style import save_figure
+from helpers.studies.argument_cues.arguments import argument_corpus
+from helpers.studies.argument_cues.cues import cues_by_split
+from helpers.studies.argument_cues.plots import LABELLED, fig12_cues
+
+INPUTS = ["warrants", "reason + warrants", "claim + warrants", "all"]
+
+
+def choices(models=("bag of vectors", "encoder"), mirrored=True):
+    rows = []
+    for model in models:
+        for inputs, train in [(i, "original") for i in INPUTS] + [("all", "mirrored")] * mirrored:
+            for test, mean in (("original", 71.0), ("adversarial", 29.0), ("both", 50.0)):
+                rows.append((model, train, inputs, test, mean, mean - 5, mean + 5, np.nan))
+    columns = ["model", "train", "inputs", "test", "mean", "ci_low", "ci_high", "paper_median"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+@pytest.fixture(scope="module")
+def cues():
+    return cues_by_split(argument_corpus())
+
+
+def test_every_cue_is_a_point_and_the_strongest_are_named(cues):
+    figure = fig12_cues(cues, choices(), model="tiny")
+    upper = figure.axes[-1]
+    drawn = np.vstack([c.get_offsets() for c in upper.collections if isinstance(c, PathCollection)])
+    own = cues[(cues["split"] == "all") & (cues["half"] == "original")]
+    assert len(drawn) == len(own)
+    assert sorted(drawn[:, 0]) == pytest.approx(sorted(own["coverage"]))
+    texts = {text.get_text() for text in upper.texts}
+    assert set(own.nlargest(LABELLED, "gain")["cue"]) <= texts
+    assert "tiny" in figure.texts[1].get_text()
+
+
+def test_every_accuracy_is_drawn_in_the_panel_of_its_model(cues):
+    figure = fig12_cues(cues, choices())
+    panels = figure.axes[:-1]
+    assert [panel.get_title(loc="left") for panel in panels] == ["bag of vectors", "encoder"]
+    for panel in panels:
+        for mean in (71.0, 29.0, 50.0):
+            assert any(
+                np.sum(np.asarray(line.get_xdata(), float) == mean) == 5 for line in panel.lines
+            )
+    rows = [label.get_text() for label in panels[0].get_yticklabels()]
+    assert rows == [*INPUTS, "all, trained\non both halves"]
+
+
+@pytest.mark.parametrize("models", [("encoder",), ("a", "b", "c", "d")])
+def test_any_number_of_models_is_saved_without_warnings(cues, models, tmp_path, recwarn):
+    figure = fig12_cues(cues, choices(models, mirrored=False))
+    assert save_figure(figure, tmp_path, "fig12_cues").is_file()
+    assert [str(warning.message) for warning in recwarn] == []
+
+
+def test_a_corpus_without_counterparts_is_drawn_too(cues):
+    alone = cues[cues["half"] == "original"]
+    one = choices(mirrored=False)
+    assert fig12_cues(alone, one[one["test"] == "original"]).axes

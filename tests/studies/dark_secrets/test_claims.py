@@ -1,0 +1,158 @@
+"""The claims of Kovaleva et al.: each can hold, can fail, and can be out of reach."""
+
+import copy
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from helpers.analysis.claims import NotMeasurable
+from helpers.studies.dark_secrets.claims import finetuning_claims
+
+TASKS = ("a", "b", "c")
+LAYERS, HEADS = 6, 4
+
+
+def run_like_the_paper():
+    layer, head = np.divmod(np.arange(LAYERS * HEADS), HEADS)
+    heads = pd.DataFrame({"layer": layer + 1, "head": head + 1})
+    shares = {"vertical": 0.3, "diagonal": 0.1, "vertical + diagonal": 0.1, "block": 0.1,
+              "heterogeneous": 0.4}  # fmt: skip
+    patterns = [
+        heads.assign(task=task, weights=weights, maps=10, pattern="vertical", **shares)
+        for task in TASKS
+        for weights in ("pretrained", "fine-tuned")
+    ]
+    similarity = [
+        heads.assign(task=task, similarity=1 - heads["layer"] / 20, similarity_random=1.0)
+        for task in TASKS
+    ]
+    links = heads.assign(difference=0.01, ci_low=0.005)
+    links.loc[3, ["difference", "ci_low"]] = 0.3, 0.2
+    accuracy = [
+        (task, start, value, value - 2, value + 2)
+        for task in TASKS
+        for start, value in (("pretrained", 80.0), ("random", 60.0))
+    ]
+    disabled = [
+        heads.assign(task=task, change=-0.1, p_value=0.9, accuracy=79.9) for task in TASKS
+    ] + [
+        pd.DataFrame(
+            {"task": task, "layer": range(1, 7), "head": 0, "change": -1.0, "p_value": 0.5}
+        )
+        for task in TASKS
+    ]
+    disabled = pd.concat(disabled, ignore_index=True)
+    best = (disabled["layer"] == 2) & (disabled["head"] == 2)
+    disabled.loc[best, ["change", "p_value"]] = 3.0, 1e-6
+    disabled.loc[disabled["task"].eq("b") & disabled["head"].gt(2), "change"] = 0.2
+    without_layer = disabled["task"].eq("c") & disabled["head"].eq(0)
+    disabled.loc[without_layer, ["change", "p_value"]] = 2.5, 0.01
+    columns = ["task", "start", "accuracy", "ci_low", "ci_high"]
+    return {
+        "patterns": pd.concat(patterns, ignore_index=True),
+        "finetuning_similarity": pd.concat(similarity, ignore_index=True),
+        "semantic_links": links,
+        "fine_tuning": pd.DataFrame(accuracy, columns=columns),
+        "disabling": disabled,
+    }
+
+
+def where(table, rows, **values):
+    """Return a change of the rows of a table for which ``rows`` holds."""
+
+    def change(tables):
+        frame = tables[table]
+        chosen = rows(frame)
+        assert chosen.any()
+        for name, value in values.items():
+            frame.loc[chosen, name] = value
+
+    return change
+
+
+def all_rows(frame):
+    return pd.Series(True, index=frame.index)
+
+
+def single(frame):
+    return frame["head"] > 0
+
+
+# What makes each claim false, by the start of its statement, and the number then measured.
+COUNTEREXAMPLES = {
+    "The same few patterns": (
+        where("patterns", lambda t: t["task"] == "b", heterogeneous=0.7), 0.7,
+    ),
+    "At least a third of the maps": (
+        where("patterns", lambda t: t["task"] == "c", vertical=0.1), 0.2,
+    ),
+    "A few heads attend along": (where("semantic_links", all_rows, ci_low=-0.1), 0),
+    "Such heads are few": (
+        where("semantic_links", lambda t: t["layer"] == 1, difference=0.2, ci_low=0.1), 4 / 24,
+    ),
+    "Fine-tuning changes": (
+        where("finetuning_similarity",
+              lambda t: (t["layer"] == 3) & (t["task"] != "a"), similarity=0.1), 1 / 3,
+    ),
+    "Pretraining is what": (
+        where("fine_tuning", lambda t: (t["task"] == "b") & (t["start"] == "random"),
+              accuracy=81.0), -1,
+    ),
+    "That difference is no accident": (
+        where("fine_tuning", lambda t: (t["task"] == "b") & (t["start"] == "random"),
+              ci_high=79.0), -1,
+    ),
+    "In every task, some head": (
+        where("disabling", lambda t: (t["task"] == "a") & single(t), change=-0.5), -0.5,
+    ),
+    "Such a gain is beyond chance": (
+        where("disabling", single, p_value=0.05 / 20), 0,  # times 24 heads it is no longer small
+    ),
+    "Most heads can be disabled": (
+        where("disabling", lambda t: single(t) & (t["layer"] > 2), change=-5.0, p_value=0.001),
+        1 / 3,
+    ),
+    "In some task, disabling a head": (where("disabling", single, change=-0.2), -0.2),
+    "In some task, a whole layer": (
+        where("disabling", lambda t: t["head"] == 0, p_value=0.06), 2.5,
+    ),
+}  # fmt: skip
+
+
+def test_every_claim_has_its_counterexample_and_a_section():
+    claims = finetuning_claims()
+    assert len({claim.statement for claim in claims}) == len(claims) == len(COUNTEREXAMPLES)
+    assert all(claim.section.startswith("Kovaleva et al. 4.") for claim in claims)
+    for start in COUNTEREXAMPLES:
+        assert sum(claim.statement.startswith(start) for claim in claims) == 1
+
+
+@pytest.mark.parametrize("claim", finetuning_claims(), ids=lambda claim: claim.statement[:30])
+def test_a_claim_holds_fails_and_can_be_out_of_reach(claim):
+    tables = run_like_the_paper()
+    assert claim.holds(claim.measure(tables), tables)
+    change, expected = next(
+        value for start, value in COUNTEREXAMPLES.items() if claim.statement.startswith(start)
+    )
+    other = copy.deepcopy(tables)
+    change(other)
+    assert claim.measure(other) == pytest.approx(expected)
+    assert not claim.holds(claim.measure(other), other)
+    with pytest.raises(NotMeasurable):
+        claim.measure({})
+
+
+@pytest.mark.parametrize(("layers", "last"), [(1, None), (2, 1), (6, 1), (12, 2), (24, 4)])
+def test_the_last_sixth_of_the_layers(layers, last):
+    claim = next(c for c in finetuning_claims() if c.statement.startswith("Fine-tuning changes"))
+    similarity = np.ones(layers)
+    similarity[layers - (last or 1) :] = 0.5
+    table = pd.DataFrame({"task": "a", "layer": range(1, layers + 1), "similarity": similarity})
+    if last is None:
+        with pytest.raises(NotMeasurable):
+            claim.measure({"finetuning_similarity": table})
+        return
+    assert claim.measure({"finetuning_similarity": table}) == 1
+    table.loc[layers - last - 1, "similarity"] = 0.4  # the layer before them
+    assert claim.measure({"finetuning_similarity": table}) == 0

@@ -1,0 +1,43 @@
+"""The maps of a task's examples are the model's own, one by one."""
+
+import numpy as np
+import pytest
+import torch
+
+from helpers.model.word_attention import to_words, word_groups
+from helpers.studies.dark_secrets.patterns import sentence_maps, task_maps
+from helpers.studies.tasks import Pair
+
+PAIRS = [
+    Pair("The cat sat on the mat.", "It was a lazy cat.", 0),
+    Pair("Yes.", None, 1),
+    Pair("She doesn't know New York.", None, 0),
+]
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
+def test_maps_are_those_of_the_example_alone(tiny_encoder, family):
+    encoder = tiny_encoder(family)
+    found = list(task_maps(encoder, PAIRS, max_tokens=48, batch_size=2))
+    assert len(found) == len(PAIRS)
+    for pair, example in zip(PAIRS, found, strict=True):
+        texts = [pair.first] if pair.second is None else [pair.first, pair.second]
+        inputs = encoder.tokenizer(*texts, return_tensors="pt")
+        maps = encoder.model.base_model(**inputs, output_attentions=True).attentions
+        expected = torch.cat(maps).detach().numpy()
+        assert np.allclose(example.attention, expected, atol=1e-5)
+        ids = inputs["input_ids"][0].tolist()
+        assert example.special.tolist() == [i in encoder.tokenizer.all_special_ids for i in ids]
+
+
+def test_word_maps_leave_the_special_tokens_out(tiny_encoder):
+    encoder = tiny_encoder("bert")
+    words = ["Unbelievably", ",", "she", "knows", "Paris", "."]
+    (found,) = sentence_maps(encoder, [words])
+    encoding = encoder.encode_words(words)
+    assert len(encoding.ids) > len(words) + 2
+    ids = torch.tensor([encoding.ids])
+    maps = encoder.model.base_model(input_ids=ids, output_attentions=True).attentions
+    expected = to_words(torch.cat(maps).detach(), word_groups(encoding.word_ids))[..., 1:-1, 1:-1]
+    assert found.shape == (encoder.layers, encoder.heads, 6, 6)
+    assert np.allclose(found, expected, atol=1e-5)

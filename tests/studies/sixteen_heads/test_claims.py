@@ -1,0 +1,107 @@
+"""Each claim on tables made up so that it holds, then so that it does not."""
+
+import pandas as pd
+import pytest
+
+from helpers.analysis.claims import check_claim
+from helpers.studies.sixteen_heads.claims import pruning_claims
+
+SHARES = range(0, 101, 10)
+
+
+def pruning(by_importance, single, random):
+    """Accuracy at each tenth; a loss of more than two points is significant.
+
+    Heads mean nothing for the other task, which no claim may count.
+    """
+    curves = {"importance": by_importance, "single ablation": single, "random": random}
+    return pd.DataFrame(
+        [
+            ("a task", order, 0, share, 90 - loss, -loss, 0.01 if loss > 2 else 0.6)
+            for order, curve in curves.items()
+            for share, loss in zip(SHARES, map(curve, SHARES), strict=True)
+        ]
+        + [("a second", "importance", 0, 100, 1, -89, 0.001)]
+        + [("other", order, 0, share, 50, 1, 0.5) for order in curves for share in SHARES],
+        columns=["task", "order", "draw", "pruned", "accuracy", "change", "p_value"],
+    )
+
+
+def translation(cross):
+    return pd.DataFrame(
+        [
+            (kind, 1 - share / 100, 80 - share * slope)
+            for kind, slope in (("encoder", 0.2), ("decoder", 0.3), ("cross", cross))
+            for share in SHARES
+        ],
+        columns=["kind", "kept", "bleu"],
+    )
+
+
+def of_task(**columns):
+    """A table of the task, with a row of the other one at the end that would change the result."""
+    table = pd.DataFrame({"task": "a task", **columns})
+    return pd.concat([table, table.iloc[-1:].assign(task="other")], ignore_index=True)
+
+
+def correlations(importance, loss, p_value):
+    return pd.DataFrame(
+        {"score": ["importance", "loss change", "loss change"], "task": "a task",
+         "other": ["a second", "a second", "other"], "correlation": [importance, loss, -1],
+         "p_value": p_value}
+    )  # fmt: skip
+
+
+GOOD = {
+    "ablation": of_task(p_value=[0.5, 0.01, 0.3, 0.009]),
+    "one_head": of_task(change=[-1, -9, 5], p_value=[0.2, 0.001, 0.001]),
+    "task_correlations": correlations(0, 0.4, 0.03),
+    "importance_course": pd.DataFrame({"trained": [0, 10, 30, 40], "correlation": [0, 0, 0.7, 1]}),
+    "pruning": pruning(lambda s: (s > 40) * s, lambda s: (s > 20) * s, lambda s: s),
+    "head_removal": pd.DataFrame({"pruned": [50, 50, 80], "speed_up": [-2, 11, 40]}),
+    "translation_pruning": translation(0.7),
+}
+BAD = {
+    "ablation": of_task(p_value=[0.5, 0.001, 0.003, 0.009]),
+    "one_head": of_task(change=[-1, -9, -5], p_value=[0.2, 0.001, 0.001]),
+    "task_correlations": correlations(0.9, 0.4, 0.3),
+    "importance_course": pd.DataFrame({"trained": [0, 20, 50], "correlation": [0, 0.4, 1]}),
+    "pruning": pruning(lambda s: s, lambda s: (s > 20) * s, lambda s: s / 2),
+    "head_removal": pd.DataFrame({"pruned": [50, 80], "speed_up": [-2, 11]}),
+    "translation_pruning": translation(0.25),
+}
+EXPECTED = {  # what the good and the bad tables measure, by hand
+    "Most heads can be removed alone without a significant change": (0.75, 0.25),
+    "Most layers can do with one head": (2 / 3, 1 / 3),
+    "Heads that matter on one data set matter on another": (0.4, 0.4),
+    "Which heads are important is settled early in the training": (0.7, 0.4),
+    "A fifth of the heads or more can be pruned by importance without a noticeable loss": (40, 0),
+    "Importance orders heads better than their ablation alone does": (70 / 9, -30 / 9),
+    "Importance orders heads better than chance does": (100 / 9, -25),
+    "Removing half of the heads makes a model faster": (11, -2),
+    "Cross-attention needs its heads most": (-32, 4),
+}
+
+
+@pytest.mark.parametrize("claim", pruning_claims(), ids=lambda claim: claim.statement[:30])
+def test_a_claim_holds_where_it_should_and_fails_where_it_should(claim):
+    good, bad = EXPECTED[claim.statement]
+    assert check_claim(claim, GOOD) == (pytest.approx(good), "yes")
+    assert check_claim(claim, BAD) == (pytest.approx(bad), "no")
+
+
+@pytest.mark.parametrize("claim", pruning_claims(), ids=lambda claim: claim.statement[:30])
+def test_without_its_table_a_claim_is_not_measured(claim):
+    assert check_claim(claim, {})[1] == "not measured"
+    empty = {name: table.iloc[:0] for name, table in GOOD.items()}
+    assert check_claim(claim, empty)[1] == "not measured"
+
+
+def test_the_papers_numbers_are_there():
+    papers = {claim.section: claim.paper for claim in pruning_claims() if claim.paper is not None}
+    assert papers == {
+        "Michel et al. 3.2": pytest.approx(88 / 96),
+        "Michel et al. 3.4": 0.68,
+        "Michel et al. 4.2": 40,
+        "Michel et al. 4.3": 17.5,
+    }

@@ -1,0 +1,225 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch.nn import functional as F
+
+from helpers.analysis import dependency_heads
+from helpers.model.head_mask import head_mask
+from helpers.studies.classifier import batches
+from helpers.studies.fine_tune import fine_tune
+from helpers.studies.sixteen_heads import consequences, pruning
+from helpers.studies.tasks import Pair, Task
+
+STUDY = SimpleNamespace(seed=0)
+LAYERS, HEADS = 3, 4
+
+
+def task_of(name, seed):
+    generator = np.random.default_rng(seed)
+    words = ["the", "cat", "sat", "on", "mat", "dog", "watched", "coffee", "rainy", "winters"]
+
+    def pair():
+        text = generator.choice(words, 6).tolist()
+        return Pair(" ".join(text), None, int("cat" in text or "dog" in text))
+
+    return Task(name, ("no", "yes"), *(tuple(pair() for _ in range(n)) for n in (48, 30)))
+
+
+@pytest.fixture(scope="module")
+def runs(tiny_encoder, tmp_path_factory):
+    root, how = tmp_path_factory.mktemp("runs"), {"max_tokens": 16, "epochs": 1, "checkpoints": 2}
+    torch.set_num_threads(1)
+    tasks = [task_of("pets", 1), task_of("more pets", 2)]
+    return [fine_tune(tiny_encoder("bert"), task, root=root, **how) for task in tasks]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATTENTION_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def weights(runs):
+    return pruning.head_importance(STUDY, runs)
+
+
+@pytest.fixture(scope="module")
+def single(runs):
+    return pruning.single_ablation(STUDY, runs)
+
+
+def by_hand(run, mask, pairs):
+    """Accuracy (percent) and mean loss of a classifier under a mask, from whole passes."""
+    right, losses = [], []
+    for batch, labels, _ in batches(run.encoder, pairs, max_tokens=16):
+        with torch.no_grad(), head_mask(run.classifier, mask):
+            logits = run.classifier(**batch)
+        right += (logits.argmax(dim=-1) == labels).tolist()
+        losses += F.cross_entropy(logits, labels, reduction="none").tolist()
+    return 100 * np.mean(right), np.mean(losses)
+
+
+def test_importance_is_complete_and_each_layer_has_length_one(weights):
+    assert weights["task"].unique().tolist() == ["pets", "more pets"]
+    assert len(weights) == 2 * LAYERS * HEADS
+    lengths = (weights["normalised"] ** 2).groupby([weights["task"], weights["layer"]]).sum()
+    np.testing.assert_allclose(lengths, 1)
+    assert (weights["importance"] > 0).all()
+
+
+def test_single_ablation_is_what_masking_each_head_gives(runs, single):
+    for run in runs:
+        scored, choosing = pruning._test_parts(run, STUDY.seed)
+        assert len(scored) == 20 and len(choosing) == 10
+        accuracy, loss = by_hand(run, torch.ones(LAYERS, HEADS), scored)
+        for layer, head in ((0, 0), (2, 1)):
+            mask = torch.ones(LAYERS, HEADS)
+            mask[layer, head] = 0
+            own, own_loss = by_hand(run, mask, scored)
+            row = single.query("task == @run.task.name and layer == @layer + 1")
+            row = row[row["head"] == head + 1].iloc[0]
+            assert row["examples"] == 20
+            assert row["accuracy"] == pytest.approx(own)
+            assert row["change"] == pytest.approx(own - accuracy)
+            assert row["loss_change"] == pytest.approx(own_loss - loss, abs=1e-5)
+    assert single["p_value"].between(0, 1).all()
+    assert (single["q_value"] >= single["p_value"]).all()
+
+
+def test_the_one_head_of_a_layer_is_chosen_on_other_examples(runs):
+    table = pruning.one_head_layers(STUDY, runs[:1])
+    scored, choosing = pruning._test_parts(runs[0], STUDY.seed)
+    for row in table.itertuples():
+        losses, accuracies = [], []
+        for head in range(HEADS):
+            mask = torch.ones(LAYERS, HEADS)
+            mask[row.layer - 1] = F.one_hot(torch.tensor(head), HEADS)
+            losses.append(by_hand(runs[0], mask, choosing)[1])
+            accuracies.append(by_hand(runs[0], mask, scored)[0])
+        assert row.head == np.argmin(losses) + 1
+        assert row.accuracy == pytest.approx(accuracies[row.head - 1])
+
+
+def test_pruning_starts_whole_and_ends_without_heads(runs, weights, single):
+    table = pruning.pruning(STUDY, runs, weights, single)
+    start, end = table[table["pruned"] == 0], table[table["pruned"] == 100]
+    assert (start["change"] == 0).all() and (start["heads"] == LAYERS * HEADS).all()
+    assert (end["heads"] == 0).all()
+    assert (end.groupby("task")["loss_change"].nunique() == 1).all()
+    run = runs[0]
+    own = weights[weights["task"] == run.task.name]
+    least = own.sort_values("normalised").head(6)  # half of the twelve heads
+    mask = torch.ones(LAYERS, HEADS)
+    mask[least["layer"].to_numpy() - 1, least["head"].to_numpy() - 1] = 0
+    half = table.query("task == @run.task.name and order == 'importance' and pruned == 50")
+    assert half["heads"].item() == 6
+    scored, _ = pruning._test_parts(run, STUDY.seed)
+    assert half["accuracy"].item() == pytest.approx(by_hand(run, mask, scored)[0])
+    draws = table[table["order"] == "random"].pivot(
+        index=["task", "pruned"], columns="draw", values="loss_change"
+    )
+    assert draws.shape[1] == pruning.RANDOM_ORDERS
+    assert (draws[0] - draws[1]).abs().max() > 0
+
+
+def test_the_same_seed_gives_the_same_tables(runs, single, monkeypatch, tmp_path):
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
+    pd.testing.assert_frame_equal(pruning.single_ablation(STUDY, runs), single)
+
+
+def test_the_course_ends_where_importance_is(runs, monkeypatch):
+    monkeypatch.setattr(pruning, "COURSE", pruning.WEIGHED)
+    course = pruning.importance_course(STUDY, runs[0])
+    assert sorted(course["trained"].unique()) == [0, 50, 100]
+    weights = pruning.head_importance(STUDY, runs[:1])
+    end = course[course["trained"] == 100]
+    np.testing.assert_allclose(end["importance"], weights["importance"])
+    summary = consequences.course_summary(course)
+    assert summary["correlation"].iloc[-1] == pytest.approx(1)
+    assert summary["top_tenth"].between(100 / 12, 100).all()
+    ranks = course.pivot(index="trained", columns=["layer", "head"], values="normalised").T.rank()
+    expected = np.corrcoef(ranks[0], ranks[100])[0, 1]
+    assert summary["correlation"].iloc[0] == pytest.approx(expected)
+
+
+def test_a_task_is_related_to_itself(weights, single):
+    one = weights[weights["task"] == "pets"]
+    both = pd.concat([one, one.assign(task="again")])
+    changes = single[single["task"] == "pets"]
+    table = consequences.task_correlations(
+        both, pd.concat([changes, changes.assign(task="again")]), seed=0
+    )
+    assert table["score"].tolist() == ["importance", "loss change"]
+    np.testing.assert_allclose(table[["correlation", "within_layers"]], 1)
+    assert (table["p_value"] < 0.01).all()
+    assert consequences.task_correlations(one, changes, seed=0).empty
+
+
+def test_the_summary_of_ablation_by_hand():
+    single = pd.DataFrame(
+        {
+            "task": ["a", "a", "a", "b"],
+            "layer": [1, 1, 2, 1],
+            "head": [1, 2, 3, 1],
+            "change": [-1.5, 2.0, -3.0, 0.0],
+            "p_value": [0.009, 0.01, 0.001, 1.0],
+            "q_value": [0.03, 0.03, 0.003, 1.0],
+        }
+    )
+    table = consequences.ablation_summary(single)
+    assert table.to_numpy().tolist() == [
+        ["a", 3, 2, 1, 1, "2-3", -3.0],
+        ["b", 1, 0, 0, 0, "1-1", 0.0],
+    ]
+
+
+def test_the_papers_statements_stand_beside_what_is_measured(single):
+    lost = {"task": single["task"].unique(), "pruned": 100, "change": -30, "p_value": 0.001}
+    tables = {"ablation": single, "pruning": pd.DataFrame(lost)}
+    table = consequences.beside_paper(tables).set_index("section")
+    share = (single["p_value"] >= 0.01).mean()
+    assert table.loc["Michel et al. 3.2", "here"] == pytest.approx(share)
+    assert table.loc["Michel et al. 3.2", "paper"] == pytest.approx(88 / 96)
+    assert (table.drop("Michel et al. 3.2")["holds here"] == "not measured").all()
+
+
+def test_syntax_that_is_importance_is_found_and_noise_is_not(weights):
+    pets = weights[weights["task"] == "pets"].reset_index(drop=True)
+    noise = np.random.default_rng(3).random(len(pets))
+    scores = {"best_accuracy": pets["normalised"], "best_margin": noise, "attachment": -noise}
+    syntactic = pets[["layer", "head"]].assign(**scores)
+    table = consequences.syntax_and_importance(syntactic, weights, seed=0)
+    assert len(table) == len(dependency_heads.SCORES) * 3
+    own = table.set_index(["syntax", "task"])
+    assert own.loc[("best_accuracy", "pets"), "correlation"] == pytest.approx(1)
+    assert own.loc[("best_accuracy", "pets"), "p_value"] < 0.001
+    opposite = own.loc[("best_margin", "pets"), "correlation"]
+    assert own.loc[("attachment", "pets"), "correlation"] == pytest.approx(-opposite)
+
+
+def test_removed_heads_leave_a_smaller_model_of_the_same_output(runs, weights, monkeypatch):
+    monkeypatch.setattr(consequences, "SECONDS", 0.0)
+    table = consequences.removal_speed(runs[0], weights)
+    assert table["batch"].tolist() == [1, 4, 16] * 2  # there are 30 test examples
+    assert table["difference"].max() < 1e-4
+    assert table["heads"].unique().tolist() == [6, 2]  # 12 heads; 0.8 of them are 10
+    assert (table[["full", "removed"]] > 0).all(axis=None)
+    per_head = 4 * 24 * 6 + 3 * 6
+    classifier = runs[0].classifier
+    layers = sum(
+        p.numel() for name, p in classifier.named_parameters() if "embeddings.weight" not in name
+    )
+    assert table["parameters"].iloc[0] == pytest.approx(100 * 6 * per_head / layers)
+
+
+def test_a_family_that_can_only_be_masked_gives_no_rows(tiny_encoder, tmp_path):
+    run = fine_tune(tiny_encoder("albert"), task_of("pets", 1), root=tmp_path, epochs=1,
+                    max_tokens=16)  # fmt: skip
+    weights = pruning.head_importance(STUDY, [run])
+    table = consequences.removal_speed(run, weights)
+    assert table.empty and "speed_up" in table

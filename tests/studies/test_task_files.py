@@ -1,0 +1,124 @@
+"""Tab-separated tasks are read as they stand, or refused with the line that is wrong."""
+
+import gzip
+
+import pytest
+
+from helpers.errors import CorpusError
+from helpers.studies.tasks import Pair, Task, read_task
+
+GOOD = "good film\tyes\nbad film\tno\nso so\tno\n"
+
+
+def write(folder, name, content):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def read(folder, train, test=None):
+    return read_task(write(folder, "t.tsv", train), write(folder, "d.tsv", test or train))
+
+
+def test_single_texts_and_pairs_without_a_header(tmp_path):
+    task = read(tmp_path, GOOD)
+    assert task.name == "t" and task.labels == ("no", "yes")
+    assert task.train == (Pair("good film", None, 1), Pair("bad film", None, 0), task.test[2])
+    task = read(tmp_path, "a b\tc d\t1\n\ne f\tg h\t0\n")
+    assert task.train == (Pair("a b", "c d", 1), Pair("e f", "g h", 0))
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("sentence\tlabel\nA film .\t1\nB .\t0\n", Pair("A film .", None, 1)),  # SST-2
+        (  # MRPC, with the byte order mark and the bare quote of its files
+            "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
+            '1\t7\t8\tA "film .\tB\r\n0\t7\t8\tC\tD\r\n',
+            Pair('A "film .', "B", 1),
+        ),
+        (  # QQP
+            "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\tA\tB\t1\n1\t2\t3\tC\tD\t0\n",
+            Pair("A", "B", 1),
+        ),
+        (  # QNLI
+            "index\tquestion\tsentence\tlabel\n0\tA\tB\tno\n1\tC\tD\tyes\n",
+            Pair("A", "B", 0),
+        ),
+        (  # MNLI has several labels; the agreed one counts
+            "index\tsentence1\tsentence2\tlabel1\tgold_label\n0\tA\tB\tx\tno\n1\tC\tD\tx\tyes\n",
+            Pair("A", "B", 0),
+        ),
+        ("gj04\t1\t\tA .\ngj04\t0\t*\tB .\n", Pair("A .", None, 1)),  # CoLA
+    ],
+)
+def test_files_of_glue(tmp_path, content, expected):
+    assert read(tmp_path, content).train[0] == expected
+
+
+def test_packed_files(tmp_path):
+    path = write(tmp_path, "t.tsv.gz", gzip.compress(GOOD.encode()))
+    assert len(read_task(path, path).train) == 3
+
+
+def test_whole_numbers_are_ordered_as_numbers(tmp_path):
+    rows = "".join(f"text {n}\t{n % 11}\n" for n in range(44))
+    assert read(tmp_path, rows).labels == tuple(str(n) for n in range(11))
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "message"),
+    [
+        ("good\tyes\nbad\n", 2, "1 columns, expected 2"),
+        ("good\tyes\nbad\tno\tmaybe\n", 2, "3 columns, expected 2"),
+        ("good\tyes\n\n\tno\n", 3, "first text is empty"),
+        ("a\tb\tyes\na\t \tno\n", 2, "second text is empty"),
+        ("good\tyes\nbad\t\n", 2, "label is empty"),
+        ("1\t2\t3\t4\t5\n", 1, "5 columns; expected sentence<TAB>label"),
+        ("only words\n", 1, "1 columns; expected sentence<TAB>label"),
+        ("", None, "no examples"),
+        ("sentence\tlabel\n", None, "no examples"),
+        ("good\tyes\nbad\tyes\n", None, "every label is 'yes'"),
+        ("".join(f"t\t{n / 7}\n" for n in range(20)), None, "expected classes, not scores"),
+        (b"good\tyes\n\xff\tno\n", 2, "not UTF-8"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(tmp_path, content, line, message):
+    with pytest.raises(CorpusError) as raised:
+        read(tmp_path, content)
+    place = "t.tsv" if line is None else f"t.tsv:{line}"
+    assert f"{place}: " in str(raised.value) and message in str(raised.value)
+
+
+def test_a_test_label_that_train_does_not_have(tmp_path):
+    with pytest.raises(CorpusError, match=r"d\.tsv:2: the label 'maybe' is not in t\.tsv"):
+        read(tmp_path, GOOD, "fine\tyes\nhm\tmaybe\n")
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(CorpusError, match="does not exist"):
+        read_task(tmp_path / "none.tsv", tmp_path / "none.tsv")
+
+
+def make(train="aab", test="abbb"):
+    pairs = ([Pair(f"{i}", None, "ab".index(c)) for i, c in enumerate(p)] for p in (train, test))
+    return Task("toy", ("a", "b"), *map(tuple, pairs))
+
+
+def test_majority_is_that_of_train_scored_on_test():
+    assert make().majority == 0.25
+
+
+def test_the_fingerprint_knows_every_part():
+    task = make()
+    assert task.fingerprint == make().fingerprint
+    assert len({task.fingerprint, make("aba").fingerprint, make(test="abba").fingerprint}) == 3
+
+
+def test_a_sample_is_drawn_with_the_seed_and_keeps_the_order():
+    task = make("ab" * 20, "ab" * 20)
+    some = task.sample(train=10, test=0, seed=1)
+    assert len(some.train) == 10 and some.test == task.test
+    assert some == task.sample(train=10, test=0, seed=1) != task.sample(train=10, test=0, seed=2)
+    assert [int(pair.first) for pair in some.train] == sorted(int(p.first) for p in some.train)
+    assert task.sample(train=99, test=99, seed=0) == task

@@ -1,0 +1,144 @@
+import json
+
+import pandas as pd
+import pytest
+
+from helpers import cache
+from helpers.cache import cached_table, cached_tables, code_digest, reached
+
+CODE = "cache.read_exact"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def edited(monkeypatch):
+    """Return a function that changes a module's source, as an edit before the import would."""
+
+    def edit(module, old, new):
+        source = cache.SOURCES[module].decode()
+        assert old in source
+        monkeypatch.setitem(cache.SOURCES, module, source.replace(old, new).encode())
+        for cached in (code_digest, cache._tree, cache._definitions, cache._imports):
+            cached.cache_clear()
+
+    yield edit
+    monkeypatch.undo()
+    for cached in (code_digest, cache._tree, cache._definitions, cache._imports):
+        cached.cache_clear()
+
+
+def test_a_table_is_computed_once():
+    calls = []
+
+    def compute():
+        calls.append(1)
+        return pd.DataFrame({"x": [1 / 3, None], "name": ["nan", "a"]})
+
+    first = cached_table("t", compute, depends_on={"store": "a"}, code=CODE)
+    second = cached_table("t", compute, depends_on={"store": "a"}, code=CODE)
+    assert len(calls) == 1
+    pd.testing.assert_frame_equal(first, second, check_exact=True)
+    assert first["x"][0] == 1 / 3
+    assert first["name"].tolist() == ["nan", "a"]
+
+
+def test_a_change_of_store_or_code_is_another_table(edited):
+    def kept(value, store):
+        table = pd.DataFrame({"x": [value]})
+        return cached_table("t", lambda: table, depends_on={"store": store}, code=CODE)["x"][0]
+
+    assert kept(1, "a") == 1
+    assert kept(2, "b") == 2
+    assert kept(3, "a") == 1
+    edited("helpers.cache", "keep_default_na=False", "keep_default_na=True")
+    assert kept(4, "a") == 4
+
+
+# (the function of a table, a module that it reaches through others, an edit there)
+EDITS = [
+    ("analysis.averages.sweep", "helpers.analysis.averages", "def checked_maps(", "X = 1"),
+    ("analysis.averages.sweep", "helpers.model.token_types", "def roles(", "X = 1"),
+    ("analysis.table3.table3", "helpers.analysis.averages", "def checked_maps(", "X = 1"),
+    ("analysis.dependency_heads.head_scores", "helpers.analysis.dependency_heads", "def ", "X = 1"),
+    ("model.gradients.gradient_importance", "helpers.model.forward", "def padded(", "X = 1"),
+]
+
+
+@pytest.mark.parametrize(("code", "module", "where", "new"), EDITS)
+def test_a_change_two_imports_away_is_another_key(edited, code, module, where, new):
+    before = code_digest(code)
+    line = next(
+        line for line in cache.SOURCES[module].decode().splitlines() if line.startswith(where)
+    )
+    name = line.split("(")[0].removeprefix("def ")
+    assert (module, name) in reached(*f"helpers.{code}".rsplit(".", 1))
+    body = cache.SOURCES[module].decode().split(line, 1)[1]
+    statement = next(row for row in body.splitlines() if row.startswith("    return "))
+    edited(module, statement, f"    {new}\n{statement}")
+    assert code_digest(code) != before
+
+
+def test_a_docstring_or_comment_is_no_change(edited):
+    before = code_digest("analysis.averages.sweep")
+    edited("helpers.model.token_types", '    """Return', '    # why\n    """Give back')
+    assert code_digest("analysis.averages.sweep") == before
+
+
+def test_what_a_function_never_reaches_does_not_count(edited):
+    before = code_digest("analysis.averages.sweep")
+    edited("helpers.model.gradients", "def ", "X = 1\n\n\ndef ")
+    assert code_digest("analysis.averages.sweep") == before
+
+
+def test_a_data_file_counts(monkeypatch, tmp_path):
+    before = code_digest("analysis.paper.paper_values")
+    copy = tmp_path / "helpers"
+    (copy / "analysis").mkdir(parents=True)
+    (copy / "analysis" / "paper.csv").write_text("changed")
+    monkeypatch.setattr(cache, "PACKAGE", copy)
+    code_digest.cache_clear()
+    assert code_digest("analysis.paper.paper_values") != before
+    code_digest.cache_clear()
+
+
+def test_no_such_function():
+    with pytest.raises(LookupError, match="no such function"):
+        code_digest("analysis.averages.nothing")
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "removed"])
+def test_a_damaged_table_is_computed_again(tmp_path, damage):
+    values = iter([1, 2])
+
+    def compute():
+        return pd.DataFrame({"x": [next(values)]})
+
+    def kept():
+        return cached_table("t", compute, depends_on={}, code=CODE)["x"].tolist()
+
+    assert kept() == [1]
+    (file,) = (tmp_path / "cache" / "derived").glob("*/t.csv")
+    if damage == "cut":
+        file.write_text("")
+    elif damage == "changed":
+        file.write_text("x\n7\n")
+    else:
+        file.unlink()
+    assert kept() == [2]
+    assert kept() == [2]
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path):
+    def fail():
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        cached_tables("t", fail, depends_on={}, code=CODE)
+    whole = cached_tables("t", lambda: {"a": pd.DataFrame({"x": [1]})}, depends_on={}, code=CODE)
+    assert list(whole) == ["a"]
+    (folder,) = (tmp_path / "cache" / "derived").iterdir()
+    assert json.loads((folder / "checksums.json").read_text()).keys() == {"a.csv"}

@@ -1,0 +1,225 @@
+"""The command line: what it takes, what it prints, and its exit status."""
+
+import dataclasses
+import re
+import runpy
+import sys
+
+import pytest
+from made_up_runs import write_run
+from papermill.exceptions import PapermillExecutionError
+
+from helpers.__main__ import HELP, main, parser
+from helpers.errors import CorpusError, ModelError
+from helpers.run import notebooks
+from helpers.study import Study
+
+
+@pytest.fixture
+def ran(monkeypatch, tmp_path):
+    """Return what the pipeline is asked to run; nothing runs."""
+    calls = []
+
+    def run(paths, parameters, *, name):
+        calls.append(([path.name[:2] for path in paths], dict(parameters), name))
+        return tmp_path / name
+
+    monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
+    monkeypatch.setattr(notebooks, "run", run)
+    return calls
+
+
+def fails(capsys, *arguments):
+    """Return the one line that a command prints before it exits with 2."""
+    assert main(list(arguments)) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("error: ")
+    assert output.err.count("\n") == 1
+    return output.err.strip()
+
+
+def test_run_takes_every_setting(ran, capsys, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("One sentence.\nAnother one.\n")
+    assert main(["run", "--only", "3,01", "--text", str(text), "--random-init", "7",
+                 "--segments", "5", "--stream", "--name", "mine"]) == 0  # fmt: skip
+    ((numbers, settings, name),) = ran
+    assert numbers == ["01", "03"]
+    assert name == "mine"
+    expected = dataclasses.asdict(
+        Study(text=str(text), random_init=7, segments=5, stream=True, name="mine")
+    )
+    assert settings == expected
+    output = capsys.readouterr().out
+    assert "figures and tables: " in output and str(tmp_path / "mine") in output
+
+
+def test_run_without_options_is_the_default_and_the_papers_own_notebooks(ran):
+    assert main(["run"]) == 0
+    ((numbers, settings, name),) = ran
+    assert numbers == ["00", "01", "02", "03", "04", "05", "06"]
+    assert settings == dataclasses.asdict(Study())
+    assert name == "minilm"
+
+
+def test_the_extended_run_has_the_notebooks_beyond_the_paper(ran):
+    assert main(["run", "--extended"]) == 0
+    assert main(["run", "--only", "9"]) == 0
+    assert [numbers for numbers, _, _ in ran] == [[f"{n:02}" for n in range(10)], ["09"]]
+
+
+def test_types_of_options():
+    options = parser().parse_args(["run", "--seeds", "2", "--revision", "main"])
+    assert (options.seeds, options.revision, options.random_init, options.stream) == (
+        2, "main", None, False,
+    )  # fmt: skip
+    assert parser().parse_args(["run", "--random-init", "0"]).random_init == 0
+
+
+def test_every_setting_has_help(capsys):
+    assert set(HELP) == {setting.name for setting in dataclasses.fields(Study)}
+    with pytest.raises(SystemExit) as stopped:
+        main(["run", "--help"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    for setting in dataclasses.fields(Study):
+        assert f"--{setting.name.replace('_', '-')}" in shown
+    assert "--only" in shown
+    assert "figures/<name>/" in shown
+
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    for command in ("run", "compare", "corpora", "refresh"):
+        assert re.search(rf"^ +{command} ", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["fly"], ["run", "--segments", "many"], ["run", "--sgments", "3"], ["run", "extra"]],
+)
+def test_what_cannot_be_parsed_exits_with_2(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert "usage:" in error and "error:" in error
+
+
+@pytest.mark.parametrize("only", ["10", "1,99", "abc", ","])
+def test_an_unknown_notebook(ran, capsys, only):
+    error = fails(capsys, "run", "--only", only)
+    assert f"--only {only}" in error
+    assert "the series has 00, 01" in error
+    assert not ran
+
+
+@pytest.mark.parametrize(
+    "option", ["--text", "--treebank", "--coref", "--vectors", "--task", "--framenet", "--arct"]
+)
+def test_a_corpus_that_is_not_there(ran, capsys, option):
+    error = fails(capsys, "run", option, "no/such/corpus.txt")
+    assert "no/such/corpus.txt" in error
+    assert not ran
+
+
+@pytest.mark.parametrize("option", ["segments", "sentences", "gradient-segments", "seeds"])
+def test_a_negative_number(ran, capsys, option):
+    error = fails(capsys, "run", f"--{option}", "-3")
+    assert error == f"error: --{option} cannot be negative"
+    assert not ran
+
+
+@pytest.mark.parametrize("kind", [ModelError, CorpusError])
+def test_what_a_notebook_finds_wrong_with_the_input(kind, monkeypatch, capsys, tmp_path):
+    """An error of the user's arrives from the kernel as the one line of the command."""
+
+    def execute(*_, **__):
+        raise PapermillExecutionError(3, 1, "", kind.__name__, "here: not a model", [])
+
+    monkeypatch.setenv("ATTENTION_BUILD", str(tmp_path))
+    monkeypatch.setattr(notebooks.papermill, "execute_notebook", execute)
+    assert main(["run", "--only", "00"]) == 2
+    *_, last = capsys.readouterr().err.strip().splitlines()
+    assert last.endswith("error: here: not a model")
+
+
+def test_an_unknown_model(monkeypatch, capsys):
+    """What loading says of it, as a notebook does first of all, is the one line."""
+
+    def run(_, parameters, **__):
+        return Study(**parameters).encoder
+
+    monkeypatch.setattr(notebooks, "run", run)
+    error = fails(capsys, "run", "--model", "./no-such-model")
+    assert error.startswith("error: model './no-such-model': not a folder")
+
+
+def test_a_notebook_that_fails_exits_with_1(monkeypatch, capsys):
+    def run(*_, **__):
+        raise notebooks.NotebookFailed("01_relative_position.ipynb, cell 3: KeyError: 'x'")
+
+    monkeypatch.setattr(notebooks, "run", run)
+    assert main(["run"]) == 1
+    assert capsys.readouterr().err == "error: 01_relative_position.ipynb, cell 3: KeyError: 'x'\n"
+
+
+def test_an_interrupted_run_says_how_to_go_on(monkeypatch, capsys):
+    def run(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(notebooks, "run", run)
+    assert main(["run"]) == 130
+    assert "run again" in capsys.readouterr().err
+
+
+def test_a_defect_is_not_hidden(monkeypatch):
+    def run(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(notebooks, "run", run)
+    with pytest.raises(ZeroDivisionError):
+        main(["run"])
+
+
+def test_corpora_are_listed(capsys):
+    assert main(["corpora"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) > 3
+
+
+def test_refresh_takes_numbers(monkeypatch, capsys):
+    refreshed = []
+    monkeypatch.setattr(notebooks, "refresh", refreshed.extend)
+    assert main(["refresh", "--only", "02"]) == 0
+    assert [path.name[:2] for path in refreshed] == ["02"]
+    fails(capsys, "refresh", "--only", "77")
+
+
+def test_compare_prints_claims_and_differences(figures, capsys):
+    write_run(figures / "minilm", settings={"seeds": 3})
+    write_run(figures / "minilm-random-0", settings={"seeds": 1})
+    assert main(["compare"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["claim", "paper", "minilm", "minilm-random-0"]
+    assert "note: the runs differ in --seeds: 3 in minilm, 1 in minilm-random-0" in lines
+    assert lines[-1] == f"tables and figure: {figures / 'compare' / 'minilm-vs-minilm-random-0'}"
+
+
+def test_compare_without_the_control_says_how_to_make_it(figures, capsys):
+    write_run(figures / "minilm")
+    error = fails(capsys, "compare")
+    assert error.endswith("make it with: python -m helpers run --random-init 0")
+    assert not (figures / "compare").exists()
+
+
+def test_python_m_helpers(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["helpers", "run", "--only", "42"])
+    monkeypatch.delitem(sys.modules, "helpers.__main__")
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_module("helpers", run_name="__main__")
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.startswith("error: --only 42")

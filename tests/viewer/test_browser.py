@@ -1,0 +1,384 @@
+"""The viewer, the report and a notebook, in a real browser with the network off."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, token_store, word_store
+
+from helpers.analysis.dependency_heads import DIRECTIONS
+from helpers.model.word_attention import to_words
+from helpers.paths import project_root
+from helpers.run import notebooks
+from helpers.run.report import write_report
+from helpers.viewer import view
+from helpers.viewer.search import answer, questions
+
+CHROMIUM = Path("/usr/bin/chromium")
+SLOW = 120_000  # milliseconds: a kernel on a busy machine
+NOTEBOOK = "03_focused_vs_broad.ipynb"
+FLAGS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
+pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"there is no {CHROMIUM}")
+expect = playwright.expect
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as running:
+        chromium = running.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def offline(browser):
+    """Return a page that reads files only; what it logs or asks for elsewhere fails the test."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, offline=True)
+    page, wrong = context.new_page(), []
+
+    def route(route):
+        if route.request.url.startswith(("file:", "data:")):
+            route.continue_()
+        else:
+            wrong.append(f"request: {route.request.url}")
+            route.abort()
+
+    context.route("**/*", route)
+    page.on("console", lambda message: wrong.append(f"console: {message.text}"))
+    page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+    yield page
+    context.close()
+    assert not wrong
+
+
+def drawn(place, layer="av-lines"):
+    """Return the drawn weights as {(query, key): weight}."""
+    lines = place.locator(f".{layer} line").evaluate_all(
+        "all => all.map(line => ['query', 'key', 'weight'].map(name => line.dataset[name]))"
+    )
+    return {(int(query), int(key)): float(weight) for query, key, weight in lines}
+
+
+def assert_drawn(found, weights, faintest=0.004):
+    """Compare all drawn lines with a map: none is missing, none is made up."""
+    weights = weights.astype(np.float64)
+    expected = {
+        pair: weights[pair] for pair in np.ndindex(weights.shape) if weights[pair] >= faintest
+    }
+    clear = {pair for pair, weight in expected.items() if weight > faintest + 1e-4}
+    assert clear <= set(found)
+    for pair, weight in found.items():
+        assert weight == pytest.approx(weights[pair], abs=1e-5)
+
+
+def test_heads_and_tokens(offline, tmp_path):
+    store = word_store(SENTENCE)
+    offline.goto(view(store).save(tmp_path / "view.html").as_uri())
+    expect(offline.locator(".av-name")).to_contain_text("Head 1-1")
+    assert_drawn(drawn(offline), store[0].attention[0, 0])
+    offline.get_by_role("radio", name="Head 2-3:").click()
+    expect(offline.locator(".av-name")).to_contain_text("Head 2-3")
+    weights = store[0].attention[1, 2]
+    assert_drawn(drawn(offline), weights)
+
+    offline.locator("[data-left='2']").hover()
+    focus = drawn(offline, "av-focus")
+    assert {2} == {2} & set.intersection(*(set(pair) for pair in focus))
+    for other in range(9):
+        for pair in ((2, other), (other, 2)):
+            if weights[pair] >= 0.0011:
+                assert focus[pair] == pytest.approx(float(weights[pair]), abs=1e-5)
+    percentage = offline.locator(f"[data-right='{weights[2].argmax()}'] .av-number")
+    assert float(percentage.text_content()[:-1]) == pytest.approx(100 * weights[2].max(), abs=0.5)
+    expect(offline.locator(".av-status")).to_contain_text("dog attends to")
+    assert HOSTILE in offline.locator(".av-drawing").text_content()
+
+
+def test_special_tokens_can_be_hidden(offline, tmp_path):
+    store = word_store(SENTENCE)
+    offline.goto(view(store).save(tmp_path / "view.html").as_uri())
+    offline.get_by_label("special tokens").uncheck()
+    own = store[0].word_positions
+    shifted = {(query - 1, key - 1): weight for (query, key), weight in drawn(offline).items()}
+    assert_drawn(shifted, store[0].attention[0, 0][own, own])
+    expect(offline.locator("[data-left='0']")).to_have_count(0)
+
+
+def test_tokens_can_be_joined_to_words(offline, tmp_path):
+    tokens = ["[CLS]", "un", "##believ", "##able", "cats", ".", "[SEP]"]
+    store = token_store(2, 2, len(tokens), tokens)
+    offline.goto(view(store).save(tmp_path / "view.html").as_uri())
+    assert_drawn(drawn(offline), store[0].attention[0, 0])
+    offline.get_by_label("whole words").check()
+    maps = torch.from_numpy(store[0].attention.astype(np.float32))
+    words = to_words(maps, [0, 1, 1, 1, 2, 3, 4]).numpy()
+    assert_drawn(drawn(offline), words[0, 0])
+    expect(offline.locator("[data-left='1']")).to_contain_text("unbelievable")
+    offline.get_by_role("radio", name="Head 2-1:").click()
+    expect(offline.locator(".av-name")).to_contain_text("Head 2-1")
+    assert_drawn(drawn(offline), words[1, 0])
+    offline.get_by_label("special tokens").uncheck()
+    assert_drawn({(q - 1, k - 1): weight for (q, k), weight in drawn(offline).items()},
+                 words[1, 0, 1:-1, 1:-1])  # fmt: skip
+    offline.get_by_label("whole words").uncheck()
+    expect(offline.locator("[data-left='2']")).to_contain_text("##believ")
+
+
+def test_the_keyboard_reaches_everything(offline, tmp_path):
+    store = word_store(SENTENCE)
+    offline.goto(view(store, layer=2, head=2).save(tmp_path / "view.html").as_uri())
+    offline.get_by_role("radio", name="Head 2-2:").focus()
+    for key, label in (("ArrowRight", "2-3"), ("ArrowDown", "3-3"), ("ArrowLeft", "3-2"),
+                       ("ArrowUp", "2-2"), ("ArrowUp", "1-2"), ("ArrowUp", "1-2")):  # fmt: skip
+        offline.keyboard.press(key)
+        expect(offline.locator(".av-name")).to_contain_text(f"Head {label}")
+        expect(offline.locator("[role=radio]:focus")).to_have_attribute("data-head", label)
+    assert_drawn(drawn(offline), store[0].attention[0, 1])
+    offline.locator("[data-left='0']").focus()
+    offline.keyboard.press("ArrowDown")
+    expect(offline.locator(".av-status")).to_contain_text("The attends to")
+    offline.keyboard.press("Enter")
+    offline.get_by_text("The weights as a table").click()
+    cells = offline.locator(".av-table tbody tr").nth(4).locator("td").all_text_contents()
+    weights = store[0].attention[0, 1].astype(float)
+    assert [float(cell) for cell in cells] == pytest.approx(
+        [weights[1, 4], weights[4, 1]], abs=6e-5
+    )
+
+
+def test_verdicts_are_those_of_the_analysis(offline, tmp_path):
+    for name, record in (("syntax", SENTENCE), ("coreference", DOCUMENT)):
+        store = word_store(record)
+        every = "(all)" if name == "syntax" else "coreference"
+        for direction in DIRECTIONS if name == "syntax" else DIRECTIONS[:1]:
+            shown = view(store, layer=2, head=1, relation=every, direction=direction)
+            offline.goto(shown.save(tmp_path / f"{name}.html").as_uri())
+            offline.locator(".av-verdicts li").first.wait_for(state="attached")
+            found = offline.locator(".av-verdicts li").evaluate_all(
+                "all => all.map(item => [Number(item.dataset.asked), Number(item.dataset.picked),"
+                " item.className === 'av-right'])"
+            )
+            own = store[0].word_positions
+            weights = store[0].attention[1, 0][own, own]
+            expected = []
+            for question in questions(record):
+                picked, right = answer(question, weights, direction)
+                expected.append([question.asked + 1, picked + 1, right])
+            assert found == expected
+        assert offline.locator(".av-arcs > g").count() == (6 if name == "syntax" else 2)
+
+
+def test_examples_and_search_in_an_exported_file(offline, tmp_path):
+    store = word_store(SENTENCE, OTHER)
+    offline.goto(view(store).save(tmp_path / "two.html", [0, 1]).as_uri())
+    offline.get_by_role("button", name="Next example").click()
+    expect(offline.locator(".av-facts")).to_contain_text("sentence 2")
+    assert_drawn(drawn(offline), store[1].attention[0, 0])
+    offline.get_by_label("Relation to find").fill("poss")
+    offline.get_by_role("button", name="Find", exact=True).click()
+    expect(offline.locator(".av-results button")).to_have_count(1)
+    offline.locator(".av-results button").click()
+    expect(offline.locator(".av-facts")).to_contain_text("sentence 1")
+    expect(offline.locator(".av-verdicts li")).to_contain_text("poss: Ann →")
+    offline.get_by_label("Relation to find").fill("")
+    offline.get_by_label("Word", exact=True).fill("DOG")
+    offline.get_by_role("button", name="Find", exact=True).click()
+    expect(offline.locator(".av-results button")).to_have_count(2)
+
+
+def test_a_large_model_is_painted_quickly(offline, tmp_path):
+    store = token_store(12, 12, 128)
+    offline.goto(view(store).save(tmp_path / "large.html").as_uri())
+    expect(offline.locator("[data-left='127']")).to_have_count(1)
+    expect(offline.locator(".av-grid canvas")).to_have_count(144)
+    milliseconds = offline.evaluate(
+        "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+    )
+    print(f"first paint after {milliseconds:.0f} ms")
+    assert milliseconds < 5000  # a second where nothing else runs; a loaded machine is slower
+    strongest = store[0].attention[0, 0].astype(float)
+    for pair, weight in drawn(offline).items():
+        assert weight == pytest.approx(strongest[pair], abs=1e-5)
+
+
+def test_the_html_copy_of_a_notebook(offline, tmp_path):
+    store = word_store(SENTENCE)
+    bundle, _ = view(store, layer=3, head=4)._repr_mimebundle_()
+    output = nbformat.v4.new_output("display_data", data=bundle)
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("", outputs=[output])])
+    nbformat.write(notebook, tmp_path / "one.ipynb")
+    notebooks._write_html(tmp_path / "one.ipynb")
+    offline.goto((tmp_path / "one.html").as_uri())
+    frame = offline.frame_locator("iframe")
+    expect(frame.locator(".av-name")).to_contain_text("Head 3-4")
+    assert_drawn(drawn(frame), store[0].attention[2, 3])
+
+
+def test_the_report(offline, tmp_path):
+    figures = tmp_path / "figures"
+    (figures / "tables").mkdir(parents=True)
+    rows = "dobj,3-1,86.8\namod,3-10,\ndet,3-9,9.5\n"
+    (figures / "tables" / "dependency_heads.csv").write_text("relation,head,accuracy\n" + rows)
+    store = word_store(SENTENCE)
+    facts = {"model": {"name": "toy"}, "settings": {"text": HOSTILE}}
+    path = write_report(facts, figures, figures / "tables", tmp_path, [view(store)])
+    offline.goto(path.as_uri())
+    expect(offline.locator("h1")).to_have_text("What does toy look at?")
+    order = {"accuracy": "det dobj amod", "head": "dobj det amod"}  # empty cells last; 9 before 10
+    for column, expected in order.items():
+        offline.get_by_role("button", name=column, exact=True).click()
+        cells = offline.locator("tbody td:first-child").all_text_contents()
+        assert cells == expected.split()
+    offline.get_by_role("button", name="head", exact=True).click()
+    cells = offline.locator("tbody td:first-child").all_text_contents()
+    assert cells == ["amod", "det", "dobj"]
+    offline.locator("#viewers summary").click()
+    frame = offline.frame_locator("iframe")
+    expect(frame.locator(".av-name")).to_contain_text("Head 1-1")
+    assert_drawn(drawn(frame), store[0].attention[0, 0])
+
+
+# ---- JupyterLab ------------------------------------------------------------------------------
+
+LIVE = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
+from viewer_stores import OTHER, SENTENCE, word_store
+from helpers.viewer import view
+view(word_store(SENTENCE, OTHER), layer=2, head=2)
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """Start JupyterLab on a copy of a notebook, with a cell more that shows a viewer."""
+    root = tmp_path_factory.mktemp("lab")
+    work = root / "work"
+    work.mkdir()
+    notebook = nbformat.read(project_root() / "notebooks" / NOTEBOOK, as_version=4)
+    notebook.cells.append(nbformat.v4.new_code_cell(LIVE))
+    nbformat.write(notebook, work / NOTEBOOK)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folders = {name: str(root / name) for name in (
+        "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_SETTINGS_DIR",
+        "JUPYTERLAB_WORKSPACES_DIR", "IPYTHONDIR", "ATTENTION_FIGURES", "ATTENTION_BUILD",
+    )}  # fmt: skip
+    # All cells are in the page, also those that are out of sight; nothing asks about news.
+    for plugin, settings in (
+        ("notebook-extension/tracker", {"windowingMode": "none"}),
+        ("apputils-extension/notification", {"fetchNews": "false", "checkForUpdates": False}),
+    ):
+        file = Path(folders["JUPYTERLAB_SETTINGS_DIR"], f"@jupyterlab/{plugin}.jupyterlab-settings")
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps(settings))
+    command = [
+        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
+        *(f"--port={port}", "--port-retries=0", "--ip=127.0.0.1", "--IdentityProvider.token="),
+        f"--ServerApp.root_dir={work}",
+    ]
+    log = root / "log.txt"
+    with log.open("w") as file:
+        server = subprocess.Popen(
+            command,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **folders, "ATTENTION_PROFILE": "small"},
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_for(f"{url}/api", server, log)
+        yield url
+    finally:
+        server.terminate()
+        server.wait(timeout=20)
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def wait_for(url, server, log):
+    for _ in range(120):
+        if server.poll() is not None:
+            break
+        try:
+            with urllib.request.urlopen(url, timeout=2) as answer_:
+                json.load(answer_)
+                return
+        except OSError:
+            time.sleep(0.5)
+    pytest.fail(f"JupyterLab did not start:\n{log.read_text()[-2000:]}")
+
+
+def run_all_cells(page):
+    """Choose Run, Run All Cells; again if the kernel was not ready, which drops the request."""
+    expect(page.locator("#jp-main-statusbar")).to_contain_text("| Idle", timeout=SLOW)
+    started = page.locator(".jp-InputPrompt", has_text=re.compile(r"\[(\*|\d+)\]"))
+    for _ in range(5):
+        page.get_by_role("menuitem", name="Run", exact=True).click()
+        page.locator(".lm-Menu-item", has_text=re.compile("^Run All Cells$")).click()
+        try:
+            started.first.wait_for(timeout=5000)
+            return
+        except playwright.TimeoutError:
+            continue
+    pytest.fail("no cell was run")
+
+
+def test_a_notebook_and_a_viewer_in_jupyterlab(browser, lab):
+    context = browser.new_context(viewport={"width": 1400, "height": 1000})
+    elsewhere = []
+
+    def route(route):
+        if route.request.url.startswith((lab, "data:", "blob:")):
+            route.continue_()
+        else:
+            elsewhere.append(route.request.url)
+            route.abort()
+
+    context.route("**/*", route)
+    page = context.new_page()
+    page.goto(f"{lab}/lab/tree/{NOTEBOOK}?reset")
+    page.set_default_timeout(SLOW)
+    run_all_cells(page)
+    failed = "[data-mime-type='application/vnd.jupyter.error']"
+    image = page.locator(f".jp-OutputArea-output img, {failed}").first
+    image.wait_for()
+    assert not page.locator(failed).all_text_contents()
+    assert image.evaluate("image => image.naturalWidth") > 600
+
+    viewer = page.locator(".av").last
+    viewer.scroll_into_view_if_needed()
+    store = word_store(SENTENCE, OTHER)
+    expect(viewer.locator(".av-name")).to_contain_text("Head 2-2", timeout=SLOW)
+    assert_drawn(drawn(viewer), store[0].attention[1, 1])
+    viewer.get_by_role("radio", name="Head 3-1:").click()
+    expect(viewer.locator(".av-name")).to_contain_text("Head 3-1")
+    expect(viewer).not_to_have_attribute("aria-busy", "true")
+    assert_drawn(drawn(viewer), store[0].attention[2, 0])
+    viewer.get_by_role("button", name="Next example").click()
+    expect(viewer.locator(".av-facts")).to_contain_text("sentence 2")
+    assert_drawn(drawn(viewer), store[1].attention[2, 0])
+    viewer.get_by_label("Relation to find").fill("dobj")
+    viewer.get_by_role("button", name="Find", exact=True).click()
+    expect(viewer.locator(".av-results button")).to_have_count(2)
+    assert not page.locator(
+        ".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.error']"
+    ).count()
+    assert not [url for url in elsewhere if "jupyter" not in url], elsewhere
+    context.close()

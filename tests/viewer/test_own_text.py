@@ -1,0 +1,25 @@
+"""Looking at a sentence of one's own."""
+
+import numpy as np
+import pytest
+
+from helpers.errors import InputError
+from helpers.viewer import view
+from helpers.viewer.own_text import read
+
+
+@pytest.mark.default_model
+def test_a_text_becomes_a_store_of_parsed_sentences(monkeypatch, tmp_path):
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
+    store = read("She opened the door.\n  It was\theavy.")
+    assert len(store) == 2
+    assert store[0].record["words"] == ["She", "opened", "the", "door", "."]
+    assert store[0].record["heads"] == [2, 0, 4, 2, 2]
+    assert store[0].attention.shape[-1] == 7
+    np.testing.assert_allclose(store[1].attention.sum(-1), 1, atol=0.01)
+    assert "heavy" in view(store, 1).html()
+
+
+def test_an_empty_text_is_refused():
+    with pytest.raises(InputError, match="empty"):
+        read(" \n")

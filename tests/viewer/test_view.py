@@ -1,0 +1,277 @@
+"""What the viewer sends is what the store holds, judged as the analyses judge, and stays text."""
+
+import base64
+import json
+import re
+import zlib
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, MemoryStore, token_store, word_store
+
+from helpers.analysis.coreference import judge
+from helpers.analysis.dependency_heads import DIRECTIONS, count_heads
+from helpers.errors import InputError
+from helpers.store.store import Example, tokens_of
+from helpers.viewer import view as viewer
+from helpers.viewer.page import embedded_page, quantize, summaries, thumbnails, words_of_tokens
+from helpers.viewer.search import COREFERENCE, Question, answer, questions
+from helpers.viewer.view import ViewerWidget, to_bertviz, view
+
+
+def data_of(page):
+    text = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    return json.loads(text[1])
+
+
+def unpack(text):
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8)
+
+
+def test_embedded_weights_are_those_of_the_store():
+    store = word_store(SENTENCE)
+    page = embedded_page(store, store[0], range(12))
+    assert page["labels"][:5] == ["1-1", "1-2", "1-3", "1-4", "2-1"]
+    for head in range(12):
+        high, low = unpack(page["maps"][head]).astype(float).reshape(2, 9, 9)
+        expected = store[0].attention[divmod(head, 4)].astype(float)
+        np.testing.assert_allclose((256 * high + low) / 65535, expected, atol=0.51 / 65535)
+
+
+def test_quantize_keeps_the_ends_and_what_is_beyond_them():
+    weights = np.array([0.0, 1.0, 1.0005, 0.5, 2**-14], np.float16)
+    assert quantize(weights).tolist() == [0, 65535, 65535, 32768, 4]
+
+
+def test_tokens_and_kinds_include_the_special_tokens():
+    store = word_store(OTHER)
+    page = embedded_page(store, store[0], [0])
+    assert page["tokens"] == ["[CLS]", "Ann", "saw", "the", "dog", ".", "[SEP]"]
+    assert page["kinds"] == ["cls", *["other"] * 4, "punctuation", "sep"]
+    assert page["special"] == [0, 6]
+    assert tokens_of(token_store(1, 1, 4), token_store(1, 1, 4)[0])[1:3] == ["token0", "token1"]
+
+
+def test_a_small_map_holds_the_largest_weight_of_each_cell():
+    maps = np.zeros((1, 1, 64, 64))
+    maps[0, 0, 3, 63], maps[0, 0, 2, 62] = 1.0, 0.5
+    small = thumbnails(maps, range(64))
+    assert small.shape == (1, 32, 32)
+    assert small[0, 1, 31] == 255
+    assert np.count_nonzero(small) == 1
+
+
+def test_a_small_map_without_special_tokens():
+    maps = np.arange(16).reshape(1, 1, 4, 4) / 16
+    small = thumbnails(maps, [1, 2])
+    expected = [[5, 6], [9, 10]]
+    assert small[0].tolist() == np.rint(255 * (np.array(expected) / 16) ** 0.7).tolist()
+
+
+def test_summaries_name_where_most_attention_goes():
+    maps = np.zeros((1, 3, 3, 3))
+    maps[0, 0, :, 2] = 1
+    maps[0, 1] = np.eye(3)
+    maps[0, 2] = np.eye(3, k=1)
+    maps[0, 2, 2, 0] = 1
+    masks = {"sep": np.array([False, False, True]), "other": np.array([True, True, False])}
+    found = summaries(maps, masks, {"sep": "[SEP]"})
+    assert found == ["100% to [SEP]", "100% to itself", "67% to the next"]
+
+
+def test_answers_agree_with_the_syntactic_analysis():
+    store = word_store(SENTENCE, OTHER, layers=5, heads=7)
+    counts = count_heads(store.examples)
+    for direction, layer, head in np.ndindex(2, 5, 7):
+        right = {"det": 0, "nsubj": 0, "poss": 0, "case": 0, "dobj": 0, "punct": 0}
+        for example in store.examples:
+            own = example.word_positions
+            weights = example.attention[layer, head, own, own]
+            for question in questions(example.record):
+                right[question.relation] += answer(question, weights, DIRECTIONS[direction])[1]
+        expected = {
+            name: int(counts.right[counts.rows(name), direction, layer, head].sum())
+            for name in right
+        }
+        assert right == expected
+
+
+def test_answers_agree_with_the_coreference_analysis():
+    store = word_store(DOCUMENT, layers=5, heads=7)
+    judged = judge(store.examples).heads["mentions"]
+    own = store[0].word_positions
+    asked = questions(DOCUMENT)
+    assert [(q.asked, q.gold) for q in asked] == [(4, (0,)), (8, (2,)), (10, (2, 8))]
+    for layer, head in np.ndindex(5, 7):
+        weights = store[0].attention[layer, head, own, own]
+        found = [answer(question, weights, DIRECTIONS[0])[1] for question in asked]
+        assert found == judged[layer, head].tolist()
+
+
+def test_a_possessor_may_be_found_from_its_mark():
+    weights = np.zeros((4, 4))
+    weights[0, 3] = weights[1, 2] = 1
+    assert answer(Question("poss", 0, (2,)), weights, DIRECTIONS[0]) == (3, False)
+    assert answer(Question("poss", 0, (2,), mark=1), weights, DIRECTIONS[0]) == (3, True)
+
+
+def store_with_known_answers():
+    """Head 1-1 is right about the first sentence's dobj and wrong about the second's."""
+    maps = [np.zeros((1, 1, len(record["words"]) + 2, len(record["words"]) + 2))
+            for record in (SENTENCE, OTHER)]  # fmt: skip
+    maps[0][0, 0, 6, 3] = maps[1][0, 0, 4, 3] = 1
+    examples = [Example(i, maps[i], record) for i, record in enumerate((SENTENCE, OTHER))]
+    return MemoryStore(examples, "word")
+
+
+def test_search_by_relation_right_or_wrong():
+    here = view(store_with_known_answers())
+    right = here.search(relation="dobj", right=True)
+    assert right[["example", "asked", "word", "picked", "gold"]].values.tolist() == [
+        [0, 6, HOSTILE, "bit", "bit"]
+    ]
+    wrong = here.search(relation="dobj", right=False)
+    assert wrong[["example", "asked", "word", "picked", "gold"]].values.tolist() == [
+        [1, 4, "dog", "the", "saw"]
+    ]
+    assert len(here.search(relation="dobj")) == 2
+    assert len(here.search(relation="dobj", limit=1)) == 1
+
+
+def test_search_by_word():
+    here = view(store_with_known_answers())
+    assert here.search(word="DOG")[["example", "asked"]].values.tolist() == [[0, 2], [1, 4]]
+    assert here.search(word="dog", relation="dobj")["example"].tolist() == [1]
+    assert here.search(word="cat").empty
+    tokens = view(token_store(1, 1, 5)).search(word="token1")
+    assert tokens[["example", "asked"]].values.tolist() == [[0, 2]]
+    with pytest.raises(InputError, match="word"):
+        here.search()
+
+
+def test_search_reads_no_map_where_the_relation_is_missing():
+    class Guarded(MemoryStore):
+        def __getitem__(self, index):
+            assert index == 0, "only the first sentence has a possessor"
+            return super().__getitem__(index)
+
+    guarded = Guarded(store_with_known_answers().examples, "word")
+    assert len(view(guarded).search(relation="poss")) == 1
+
+
+def test_corpus_text_stays_text():
+    store = word_store(SENTENCE)
+    page = view(store, relation=HOSTILE, title=HOSTILE).html()
+    assert page.count("<script") == page.count("</script>") == 2
+    assert "<img" not in page
+    assert data_of(page)["pages"][0]["tokens"][6] == HOSTILE
+    frame = view(store, title=HOSTILE).frame()
+    assert re.fullmatch(r"<iframe( [a-z]+=\"[^\"]*\")+></iframe>", frame)
+
+
+def test_an_exported_page_names_no_other_place():
+    page = view(word_store(SENTENCE)).html()
+    assert set(re.findall(r"\w+://[^\"' )]*", page)) == {"http://www.w3.org/2000/svg"}
+    assert "default-src 'none'" in page
+
+
+def test_save_writes_the_examples_asked_for(tmp_path):
+    store = word_store(SENTENCE, OTHER)
+    path = view(store, 1, layer=2, head=3).save(tmp_path / "new" / "two.html", [1, 0])
+    data = data_of(path.read_text(encoding="utf-8"))
+    assert [page["example"] for page in data["pages"]] == [1, 0]
+    assert data["head"] == 6
+    assert list(data["pages"][0]["maps"]) == [str(head) for head in range(12)]
+
+
+def test_a_page_of_144_heads_and_128_tokens_can_be_sent_by_mail():
+    assert len(view(token_store(12, 12, 128)).html()) < 4_600_000
+
+
+def test_a_notebook_is_sent_what_it_shows():
+    store = token_store(12, 12, 128)
+    widget = ViewerWidget(view(store))
+    content, small = widget.reply({"kind": "page", "example": 0})
+    _, weights = widget.reply({"kind": "map", "example": 0, "head": 13})
+    assert sum(map(len, small)) <= 2 * 144 * 32 * 32
+    assert len(json.dumps(content)) < 20_000
+    sent = np.frombuffer(weights[0], "<u2").reshape(128, 128) / 65535
+    np.testing.assert_allclose(sent, store[0].attention[1, 1], atol=1e-5)
+
+
+def test_the_kernel_answers_a_search_and_reports_a_mistake(monkeypatch):
+    widget = ViewerWidget(view(store_with_known_answers()))
+    sent = []
+    monkeypatch.setattr(widget, "send", lambda content, data: sent.append((content, data)))
+    query = {"kind": "search", "head": 0, "word": "", "relation": "dobj", "right": False}
+    widget._answer(None, {**query, "direction": DIRECTIONS[0], "ask": 7}, [])
+    assert sent[0][0]["answer"] == 7
+    assert [hit["word"] for hit in sent[0][0]["found"]] == ["dog"]
+    widget._answer(None, {"kind": "page", "example": 2, "ask": 8}, [])
+    assert sent[1] == ({"answer": 8, "error": "no example 2: the store has 0 to 1"}, [])
+    assert widget.settings["relations"] == ["case", "det", "dobj", "nsubj", "poss", "punct"]
+
+
+def test_a_notebook_output_has_a_form_for_pages_without_a_kernel(monkeypatch):
+    store = word_store(SENTENCE)
+    bundle, _ = view(store, layer=1, head=2)._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"}
+    whole = data_of(view(store, layer=1, head=2)._page_for_notebook())
+    assert len(whole["pages"][0]["maps"]) == 12
+    monkeypatch.setattr(viewer, "NOTEBOOK_LIMIT", 100)
+    cut = data_of(view(store, layer=1, head=2)._page_for_notebook())
+    assert list(cut["pages"][0]["maps"]) == ["1"]
+
+
+def test_coreference_pages_have_chains_and_questions():
+    store = word_store(DOCUMENT)
+    page = embedded_page(store, store[0], [0])
+    assert page["mentions"] == [[1, 2, 1], [3, 4, 2], [5, 6, 1], [7, 10, 2], [11, 12, 2]]
+    assert {question["relation"] for question in page["questions"]} == {COREFERENCE}
+    assert page["questions"][1]["gold"] == [3]
+    assert page["questions"][0]["candidates"] == [1, 3, 9, 11, 12]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"example": 1}, "no example 1: the store has 0 to 0"),
+        ({"example": -1}, "no example -1"),
+        ({"layer": 4}, "no head 4-1: the model has 1-1 to 3-4"),
+        ({"head": 0}, "no head 1-0"),
+        ({"direction": "up"}, "no direction 'up'; there are dependent attends to head"),
+    ],
+)
+def test_what_does_not_exist_is_refused(arguments, message):
+    with pytest.raises(InputError, match=message):
+        view(word_store(SENTENCE), **arguments)
+
+
+def test_to_bertviz_without_bertviz(monkeypatch):
+    monkeypatch.setattr(viewer, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match="pip install bertviz"):
+        to_bertviz(word_store(SENTENCE), 0)
+
+
+def test_to_bertviz_gives_a_tensor_for_each_layer(monkeypatch):
+    if find_spec("bertviz") is None:
+        monkeypatch.setattr(viewer, "find_spec", lambda name: name)
+    store = word_store(OTHER)
+    maps, tokens = to_bertviz(store, 0)
+    assert [tuple(layer.shape) for layer in maps] == [(1, 4, 7, 7)] * 3
+    np.testing.assert_array_equal(maps[2][0, 1].numpy(), store[0].attention[2, 1])
+    assert tokens == ["[CLS]", *OTHER["words"], "[SEP]"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "groups"),
+    [
+        (["[CLS]", "un", "##able", "cat", "[SEP]"], [0, 1, 1, 2, 3]),
+        (["<s>", "The", "Ġun", "able", ",", "Ġcat", "</s>"], [0, 1, 2, 2, 3, 4, 5]),
+        (["[CLS]", "▁un", "able", "▁cat", "[SEP]"], [0, 1, 1, 2, 3]),
+        (["[CLS]", "the", "cat", "[SEP]"], None),
+    ],
+)
+def test_the_marks_of_a_vocabulary_say_which_tokens_are_one_word(tokens, groups):
+    assert words_of_tokens(tokens, {0, len(tokens) - 1}) == groups
