@@ -136,11 +136,9 @@ class Study(Settings):
         store, count = self.segment_store(), self.gradient_segments
         return cached_table(
             "gradients",
-            lambda: gradients.gradient_importance(
-                self.encoder, gradients.spread(store, count), seed=self.seed
-            ),
+            lambda: gradients.gradient_table(self.encoder, store, count, seed=self.seed),
             depends_on={"store": store.key, "segments": count, "seed": self.seed},
-            code="model.gradients.gradient_importance",
+            code="model.gradients.gradient_table",
         )
 
     def probe_tables(self) -> dict[str, pd.DataFrame]:

@@ -63,8 +63,13 @@ EDITS = [
     ("analysis.averages.sweep", "helpers.analysis.averages", "def checked_maps(", "X = 1"),
     ("analysis.averages.sweep", "helpers.model.token_types", "def roles(", "X = 1"),
     ("analysis.table3.table3", "helpers.analysis.averages", "def checked_maps(", "X = 1"),
-    ("analysis.dependency_heads.head_scores", "helpers.analysis.dependency_heads", "def ", "X = 1"),
-    ("model.gradients.gradient_importance", "helpers.model.forward", "def padded(", "X = 1"),
+    (
+        "studies.sixteen_heads.consequences.head_syntax_scores",
+        "helpers.analysis.averages",
+        "def checked_maps(",
+        "X = 1",
+    ),
+    ("model.gradients.gradient_table", "helpers.model.forward", "def padded(", "X = 1"),
 ]
 
 
@@ -84,7 +89,7 @@ def test_a_change_two_imports_away_is_another_key(edited, code, module, where, n
 
 def test_a_docstring_or_comment_is_no_change(edited):
     before = code_digest("analysis.averages.sweep")
-    edited("helpers.model.token_types", '    """Return', '    # why\n    """Give back')
+    edited("helpers.model.token_types", '"""Return', '"""Give back')
     assert code_digest("analysis.averages.sweep") == before
 
 

@@ -231,7 +231,11 @@ def _nan_mean(values: Float[np.ndarray, "example layer type"]) -> Float[np.ndarr
     return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
 
 
-def spread(source: Any, count: int) -> list[Record]:
-    """Return ``count`` records spread evenly over a store or stream (all of them: 0)."""
-    positions = np.linspace(0, len(source) - 1, min(count or len(source), len(source)))
-    return [source.record(int(position)) for position in positions]
+def gradient_table(encoder: Encoder, source: Any, count: int, *, seed: int) -> pd.DataFrame:
+    """Return `gradient_importance` on ``count`` examples spread evenly over a store or stream.
+
+    A ``count`` of 0 takes all of them.
+    """
+    places = np.linspace(0, len(source) - 1, min(count or len(source), len(source)))
+    records = [source.record(int(place)) for place in places]
+    return gradient_importance(encoder, records, seed=seed)

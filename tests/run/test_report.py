@@ -11,7 +11,7 @@ from viewer_stores import HOSTILE, SENTENCE, word_store
 
 from helpers.run import report
 from helpers.run.report import write_report
-from helpers.viewer import view
+from helpers.viewer.view import view
 
 FACTS = {
     "model": {"name": "toy", "layers": 3},

@@ -17,6 +17,7 @@ from helpers.model import forward
 from helpers.model.forward import length_batches
 from helpers.store import extract as extraction
 from helpers.store import format
+from helpers.store import shards as shard_code
 from helpers.store.examples import examples
 from helpers.store.format import StoreKey
 from helpers.store.shards import shard_tensors, shards_tensors
@@ -66,14 +67,14 @@ def test_a_shard_does_not_depend_on_the_others(encoder, tmp_path):
 
 
 def test_batches_run_on_one_thread_each_with_two_shards_under_way(encoder, monkeypatch, tmp_path):
-    monkeypatch.setitem(forward.BATCH_TOKENS, "cpu", 1)  # an example a batch
+    monkeypatch.setitem(shard_code.BATCH_TOKENS, "cpu", 1)  # an example a batch
     seen, original = [], forward.forward
 
     def spy(*args, **kwargs):
         seen.append((threading.current_thread().name, torch.get_num_threads()))
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(forward, "forward", spy)
+    monkeypatch.setattr(shard_code, "forward", spy)
     torch.set_num_threads(2)
     extract_small(encoder, tmp_path, COUNT)
     names, threads = zip(*seen, strict=True)
@@ -197,7 +198,7 @@ def test_maps_that_are_no_distributions_are_refused_by_example(
         attentions[1][0, 0, 0, 0] += spoil
         return attentions, states
 
-    monkeypatch.setattr(forward, "forward", spoiled)
+    monkeypatch.setattr(shard_code, "forward", spoiled)
     with pytest.raises(ModelError, match=rf"example \d+ is off from summing to 1 by {amount}"):
         extract_small(encoder, tmp_path, COUNT)
 

@@ -16,8 +16,7 @@ from store_tools import MAX_TOKENS, content, extract_small, many_segments
 
 from helpers.errors import StoreError
 from helpers.store import extract as extraction
-from helpers.store import format
-from helpers.store import store as stores
+from helpers.store import format, shards
 from helpers.store.format import StoreKey, read_manifest
 from helpers.store.shards import finished_shard
 from helpers.store.store import Records, Store
@@ -367,15 +366,15 @@ def test_a_full_disk_is_known_by_the_message_of_safetensors_too(folder, monkeypa
     def full(*_args, **_kwargs):
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr(stores, "save_file", full)
+    monkeypatch.setattr(shards, "save_file", full)
     with pytest.raises(StoreError, match=r"No space left on device\); it needs 5 bytes"):
-        stores.write_shard(folder, 0, {"a": np.zeros(5, np.int8)}, range(4), "key")
+        shards.write_shard(folder, 0, {"a": np.zeros(5, np.int8)}, range(4), "key")
 
 
 def test_a_shard_is_as_open_as_its_folder(folder):
     for mode in (0o750, 0o775):
         folder.chmod(mode)
-        stores.write_shard(folder, 0, {"a": np.zeros(5, np.int8)}, range(4), "key")
+        shards.write_shard(folder, 0, {"a": np.zeros(5, np.int8)}, range(4), "key")
         assert (folder / "shard-00000.safetensors").stat().st_mode & 0o777 == mode & 0o666
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from helpers.errors import InputError
-from helpers.viewer import view
 from helpers.viewer.own_text import read
+from helpers.viewer.view import view
 
 
 @pytest.mark.default_model
