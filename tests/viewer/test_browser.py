@@ -22,8 +22,8 @@ from helpers.model.word_attention import to_words
 from helpers.paths import project_root
 from helpers.run import notebooks
 from helpers.run.report import write_report
-from helpers.viewer import view
 from helpers.viewer.search import answer, questions
+from helpers.viewer.view import view
 
 CHROMIUM = Path("/usr/bin/chromium")
 SLOW = 120_000  # milliseconds: a kernel on a busy machine
@@ -260,7 +260,7 @@ LIVE = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
 from viewer_stores import OTHER, SENTENCE, word_store
-from helpers.viewer import view
+from helpers.viewer.view import view
 view(word_store(SENTENCE, OTHER), layer=2, head=2)
 """
 
