@@ -25,6 +25,7 @@ from helpers.analysis import averages, table3
 from helpers.analysis.claims import NOT_MEASURED, Claim, check_claims
 from helpers.analysis.claims_clark import clark_claims
 from helpers.analysis.clustering import distance_table
+from helpers.analysis.head_choice import COREFERENCE
 from helpers.analysis.parser_agreement import attachment_agreement
 from helpers.analysis.relations import paper_names, scheme_of
 from helpers.cache import cached_table, cached_tables
@@ -48,7 +49,6 @@ from helpers.store.format import Level
 from helpers.store.store import Store
 from helpers.store.stream import Stream
 from helpers.viewer import showcase
-from helpers.viewer.search import COREFERENCE
 from helpers.viewer.view import Viewer
 
 PACKAGES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy", "gensim")

@@ -20,7 +20,7 @@ from helpers.analysis.claims import (
     column,
     rows_of,
 )
-from helpers.analysis.dependency_heads import DIRECTIONS
+from helpers.analysis.head_choice import DIRECTIONS
 from helpers.analysis.paper import paper_table1, paper_table2, paper_table3, paper_values
 from helpers.analysis.relations import ALL, paper_names
 

@@ -18,6 +18,7 @@ from helpers.analysis.coreference_rules import (
     antecedents,
     document_mentions,
 )
+from helpers.analysis.head_choice import picked_words
 from helpers.analysis.heads import head_label
 from helpers.analysis.paper import paper_table2
 from helpers.analysis.statistics import bootstrap_interval
@@ -118,7 +119,7 @@ def _judge_heads(
     head_words = np.array([mention.head for mention in mentions])
     rows = np.array(list(earlier))  # the mentions to judge
     own = head_words[rows]
-    scores = checked_maps(example)[:, :, words, words][:, :, own]
+    maps = checked_maps(example)[:, :, words, words]
 
     allowed = {
         "mentions": _marked(head_words, indices != rows[:, None], n_words),
@@ -132,10 +133,9 @@ def _judge_heads(
     judged = np.arange(len(rows))
     correct_words[judged, own] = False
     right = {}
-    for candidates, mask in allowed.items():
-        mask[judged, own] = False
-        picked = np.where(mask, scores, -np.inf).argmax(axis=-1)  # [layer, head, judged mention]
-        right[candidates] = correct_words[judged, picked]
+    for name, candidates in allowed.items():
+        picked = picked_words(maps, own, candidates=candidates)  # [layer, head, judged mention]
+        right[name] = correct_words[judged, picked]
     return right
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, Num, Shaped, UInt16
 
 from helpers.analysis.averages import checked_maps
+from helpers.analysis.head_choice import DIRECTIONS, Direction, picked_words, possessive_marks
 from helpers.analysis.paper import paper_table1
 from helpers.analysis.relations import ALL, paper_names, relation_table, scheme_of
 from helpers.analysis.statistics import bootstrap_intervals
@@ -23,12 +24,7 @@ from helpers.data.records import Sentence
 from helpers.errors import InputError, MapError
 from helpers.store.store import Example
 
-Direction = Literal["dependent attends to head", "head attends to dependent"]
-
-DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 OFFSETS = np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
-POSSESSIVE_RELATIONS = frozenset({"poss", "nmod:poss"})
-POSSESSIVE_MARKS = frozenset({"'s", "'", "s'", "’s", "’", "s’"})
 
 
 @dataclass(frozen=True)
@@ -58,20 +54,6 @@ class HeadCounts:
         if split is not None:
             mine &= self.splits[self.sentence] == split
         return np.flatnonzero(mine)
-
-
-def predicted_heads(
-    attention: Float[np.ndarray, "layer head word word"],
-) -> Int[np.ndarray, "direction layer head word"]:
-    """Return the other word that each head picks for each word, in both `DIRECTIONS`.
-
-    For word i that is ``argmax_j A[i, j]`` (dependent attends to head) and ``argmax_j A[j, i]``
-    (head attends to dependent), j not i.  The only word of a sentence picks itself.
-    """
-    scores = np.array(attention, np.float32)
-    own = np.arange(scores.shape[-1])
-    scores[..., own, own] = -np.inf
-    return np.stack([scores.argmax(axis=-1), scores.argmax(axis=-2)])
 
 
 def count_heads(examples: Iterable[Example]) -> HeadCounts:
@@ -104,7 +86,7 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
                     example.index,
                     f"expected a map over {len(record['heads'])} words; extract the store again",
                 )
-            yield record, predicted_heads(maps)
+            yield record, np.stack([picked_words(maps, direction=way) for way in DIRECTIONS])
 
     return _count(sentences())
 
@@ -133,7 +115,7 @@ def _count(sentences: Iterable[tuple[Mapping[str, Any], np.ndarray]]) -> HeadCou
     for index, (record, picks) in enumerate(sentences):
         gold = np.asarray(record["heads"]) - 1  # the root: -1
         names, member = _membership(record["relations"])
-        own_mark = _possessive_marks(record)
+        own_mark = possessive_marks(record)
         shifted = np.arange(len(gold)) + OFFSETS[:, None]  # [offset, word]
         splits.append(record.get("split", ""))
         owners.append(np.full(len(names), index))
@@ -161,16 +143,6 @@ def _membership(relations: list[str]) -> tuple[list[str], Bool[np.ndarray, "word
     names, inverse = np.unique(np.asarray(relations, dtype=object), return_inverse=True)
     member = inverse[:, None] == np.arange(len(names))
     return [ALL, *names], np.column_stack([np.ones(len(inverse), bool), member])
-
-
-def _possessive_marks(record: Mapping[str, Any]) -> dict[int, int]:
-    """Return the position of the 's that depends on each possessor."""
-    possessors = {i for i, name in enumerate(record["relations"]) if name in POSSESSIVE_RELATIONS}
-    return {
-        head - 1: mark
-        for mark, (word, head) in enumerate(zip(record["words"], record["heads"], strict=True))
-        if head - 1 in possessors and word in POSSESSIVE_MARKS
-    }
 
 
 def _hits(

@@ -14,12 +14,11 @@ import numpy as np
 import seaborn as sns
 from jaxtyping import Float, UInt8, UInt16
 
-from helpers.analysis.dependency_heads import DIRECTIONS
+from helpers.analysis.head_choice import DIRECTIONS, questions
 from helpers.analysis.heads import head_labels
 from helpers.model.token_types import roles
 from helpers.plots.style import INK, MUTED, RIGHT, SEQUENTIAL, TOKEN_STYLES, WRONG
 from helpers.store.store import Example, Source, tokens_of
-from helpers.viewer.search import questions
 
 HERE = Path(__file__).parent
 LARGEST_THUMBNAIL = 32  # cells a side; a small map is about 40 pixels wide

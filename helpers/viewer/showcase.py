@@ -8,13 +8,18 @@ from dataclasses import asdict
 import numpy as np
 import pandas as pd
 
-from helpers.analysis.dependency_heads import DIRECTIONS
+from helpers.analysis.head_choice import (
+    COREFERENCE,
+    DIRECTIONS,
+    Direction,
+    answer,
+    questions,
+)
 from helpers.analysis.heads import head_label, parse_head
 from helpers.analysis.surface import entropy, relative_position, token_types
 from helpers.model.token_types import Roles, roles
 from helpers.plots.examples import HeadPanel, PatternPanel, Place
 from helpers.store.store import Example, Store, tokens_of
-from helpers.viewer.search import COREFERENCE
 from helpers.viewer.view import Viewer, view
 
 RELATIONS = ("dobj", "det", "pobj", "poss", "auxpass")  # of the paper's Figure 5
@@ -121,55 +126,52 @@ def _pattern_panel(
 
 
 def _relation_panel(
-    example: Example, relation: str, head: str, direction: str, title: str
+    example: Example, relation: str, head: str, direction: Direction, title: str
 ) -> Iterator[HeadPanel]:
     layer, number = parse_head(head)
     own = example.word_positions
     weights = example.attention[layer, number, own, own].astype(np.float32)
-    scores = np.where(np.eye(len(weights), dtype=bool), -1, weights)
-    reverse = direction.startswith("head")
-    picked = (scores.T if reverse else scores).argmax(axis=1)
-    record = example.record
-    for word, name in enumerate(record["relations"]):
-        gold = record["heads"][word] - 1
-        if name != relation or gold < 0:
+    for question in questions(example.record):
+        if question.relation != relation:
             continue
+        picked, right = answer(question, weights, direction)
+        asked, gold = question.asked, question.gold[0]
+        if right and picked != gold:
+            asked, picked = question.mark, gold  # the possessor's 's has found the head
         yield HeadPanel(
             title,
-            record["words"],
+            example.record["words"],
             weights,
-            [_pair(word, gold, reverse)],
-            [_pair(word, int(picked[word]), reverse)],
+            [_pair(asked, gold, direction)],
+            [_pair(asked, picked, direction)],
             Place(example.index, layer + 1, number + 1, relation, direction),
         )
 
 
-def _pair(dependent: int, head: int, reverse: bool) -> tuple[int, int]:
+def _pair(dependent: int, head: int, direction: Direction) -> tuple[int, int]:
     """Return (attending, attended)."""
-    return (head, dependent) if reverse else (dependent, head)
+    return (dependent, head) if direction == DIRECTIONS[0] else (head, dependent)
 
 
 def _mention_panels(example: Example, head: tuple[int, int], title: str) -> Iterator[HeadPanel]:
-    record = example.record
-    mentions = sorted(record["mentions"])
-    places = sorted({mention[3] for mention in mentions})
+    record, own = example.record, example.word_positions
+    weights = example.attention[head][own, own].astype(np.float32)
+    places = sorted({mention[3] for mention in record["mentions"]})
     index = {place: i for i, place in enumerate(places)}
-    positions = np.array(places) + example.offset
-    weights = example.attention[head][np.ix_(positions, positions)].astype(np.float32)
-    scores = np.where(np.eye(len(weights), dtype=bool), -1, weights)
     words = [record["words"][place] for place in places]
-    for number, (_, _, chain, own) in enumerate(mentions):
-        attending, choice = index[own], int(scores[index[own]].argmax())
-        earlier = {index[m[3]] for m in mentions[:number] if m[2] == chain} - {attending}
+    among_mentions = weights[np.ix_(places, places)]
+    for question in questions(record):
+        picked, _ = answer(question, weights, DIRECTIONS[0])
+        attending, choice = index[question.asked], index[picked]
         # Documents are too long to draw: show the last mentions up to the one in question.
         first, last = max(0, attending + 1 - LONGEST), attending + 1
-        seen = [place - first for place in sorted(earlier) if place >= first]
-        if chain is None or not seen or not first <= choice < last or last - first < SHORTEST:
+        seen = [index[place] - first for place in question.gold if index[place] >= first]
+        if not seen or not first <= choice < last or last - first < SHORTEST:
             continue
         yield HeadPanel(
             title,
             words[first:last],
-            weights[first:last, first:last],
+            among_mentions[first:last, first:last],
             [(attending - first, place) for place in seen],
             [(attending - first, choice - first)],
             Place(example.index, head[0] + 1, head[1] + 1, COREFERENCE),

@@ -19,7 +19,7 @@ import anywidget
 import pandas as pd
 import traitlets
 
-from helpers.analysis.dependency_heads import DIRECTIONS, Direction
+from helpers.analysis.head_choice import DIRECTIONS, Direction
 from helpers.analysis.heads import head_label
 from helpers.errors import InputError
 from helpers.store.store import Source, tokens_of

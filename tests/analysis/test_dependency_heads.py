@@ -5,7 +5,6 @@ import pytest
 
 from helpers.analysis.dependency_heads import (
     COLUMNS,
-    DIRECTIONS,
     OFFSETS,
     count_heads,
     count_offsets,
@@ -13,8 +12,8 @@ from helpers.analysis.dependency_heads import (
     fixed_offsets,
     head_accuracy,
     held_out_heads,
-    predicted_heads,
 )
+from helpers.analysis.head_choice import DIRECTIONS
 from helpers.analysis.paper import paper_table1
 from helpers.analysis.parser_agreement import attachment_agreement
 from helpers.analysis.relations import paper_names, relation_table, scheme_of
@@ -81,13 +80,6 @@ def slow_accuracy(corpus, relation, direction, layer, head, split=None) -> float
             }
             right += max(others, key=weight.__getitem__) == item.record["heads"][i - 1]
     return 100 * right / total
-
-
-def test_predictions_leave_out_the_word_itself():
-    attention = np.array([[[[0.8, 0.2, 0.0], [0.1, 0.7, 0.2], [0.6, 0.3, 0.1]]]])
-    dependent, head = predicted_heads(attention)[:, 0, 0]
-    assert dependent.tolist() == [1, 2, 0]  # the largest of each row
-    assert head.tolist() == [2, 2, 1]  # the largest of each column
 
 
 @pytest.mark.parametrize("relation", ["All", "a", "b"])

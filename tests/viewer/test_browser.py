@@ -17,12 +17,11 @@ import pytest
 import torch
 from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, token_store, word_store
 
-from helpers.analysis.dependency_heads import DIRECTIONS
+from helpers.analysis.head_choice import DIRECTIONS, answer, questions
 from helpers.model.word_attention import to_words
 from helpers.paths import project_root
 from helpers.run import notebooks
 from helpers.run.report import write_report
-from helpers.viewer.search import answer, questions
 from helpers.viewer.view import view
 
 CHROMIUM = Path("/usr/bin/chromium")

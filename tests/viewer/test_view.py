@@ -11,12 +11,12 @@ import pytest
 from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, MemoryStore, token_store, word_store
 
 from helpers.analysis.coreference import judge
-from helpers.analysis.dependency_heads import DIRECTIONS, count_heads
+from helpers.analysis.dependency_heads import count_heads
+from helpers.analysis.head_choice import COREFERENCE, DIRECTIONS, Question, answer, questions
 from helpers.errors import InputError
 from helpers.store.store import Example, tokens_of
 from helpers.viewer import view as viewer
 from helpers.viewer.page import embedded_page, quantize, summaries, thumbnails, words_of_tokens
-from helpers.viewer.search import COREFERENCE, Question, answer, questions
 from helpers.viewer.view import ViewerWidget, to_bertviz, view
 
 

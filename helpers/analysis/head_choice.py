@@ -1,0 +1,123 @@
+"""Which word a head picks, and whether that is right: the one place for it (4.2 and 4.3).
+
+A head picks for a word the other word with the most attention.  The word itself, [CLS] and [SEP]
+are no candidates; of equals it picks the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+Direction = Literal["dependent attends to head", "head attends to dependent"]
+
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+POSSESSIVE_RELATIONS = frozenset({"poss", "nmod:poss"})
+POSSESSIVE_MARKS = frozenset({"'s", "'", "s'", "’s", "’", "s’"})
+COREFERENCE = "coreference"  # the name of the one relation of a coreference corpus
+
+Record = Mapping[str, Any]
+
+
+def picked_words(
+    attention: Float[np.ndarray, "*heads word word"],
+    asked: Int[np.ndarray, " asked"] | None = None,
+    *,
+    direction: Direction = DIRECTIONS[0],
+    candidates: Bool[np.ndarray, "asked word"] | None = None,
+) -> Int[np.ndarray, "*heads asked"]:
+    """Return the word that each head picks for each word that is asked about.
+
+    For word i that is ``argmax_j A[i, j]`` (dependent attends to head) or ``argmax_j A[j, i]``
+    (head attends to dependent), j not i.  A word without candidates picks itself.
+
+    Args:
+        attention: maps over the words, without special tokens.
+        asked: the words asked about, from 0; all where it is left out.
+        direction: how the maps are read.
+        candidates: which words may be picked; all where it is left out.
+    """
+    words = attention.shape[-1]
+    asked = np.arange(words) if asked is None else np.asarray(asked)
+    reverse = direction == DIRECTIONS[1]
+    scores = (attention.swapaxes(-1, -2) if reverse else attention)[..., asked, :]
+    allowed = np.full((len(asked), words), True) if candidates is None else candidates.copy()
+    allowed[np.arange(len(asked)), asked] = False
+    picked = np.where(allowed, scores, -np.inf).argmax(axis=-1)  # [*heads, asked]
+    return np.where(allowed.any(axis=-1), picked, asked)
+
+
+def possessive_marks(record: Record) -> dict[int, int]:
+    """Return the position of the 's that depends on each possessor (``poss``, ``nmod:poss``).
+
+    Heads attend from the 's where the annotation has the noun: a possessor counts as right also
+    where its own 's picks the possessor's head (section 4.2).
+    """
+    possessors = {i for i, name in enumerate(record["relations"]) if name in POSSESSIVE_RELATIONS}
+    return {
+        head - 1: mark
+        for mark, (word, head) in enumerate(zip(record["words"], record["heads"], strict=True))
+        if head - 1 in possessors and word in POSSESSIVE_MARKS
+    }
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which word belongs to word ``asked``?  All words are counted from 0, special tokens not.
+
+    For a syntactic relation ``asked`` is the dependent and ``gold`` its head; ``mark`` is the 's
+    of a possessor, which may answer for it.  For coreference ``asked`` is a mention's head word,
+    ``gold`` the head words of its antecedents, and only ``candidates`` can be picked.
+    """
+
+    relation: str
+    asked: int
+    gold: tuple[int, ...]
+    mark: int | None = None
+    candidates: tuple[int, ...] | None = None
+
+
+def questions(record: Record) -> list[Question]:
+    """Return the questions of a record: none where the corpus has no annotation."""
+    if "relations" in record:
+        return list(_syntax(record))
+    return list(_coreference(record)) if "mentions" in record else []
+
+
+def _syntax(record: Record) -> Iterator[Question]:
+    marks = possessive_marks(record)
+    for word, (head, name) in enumerate(zip(record["heads"], record["relations"], strict=True)):
+        if head > 0:
+            yield Question(name, word, (head - 1,), marks.get(word))
+
+
+def _coreference(record: Record) -> Iterator[Question]:
+    mentions = sorted(record["mentions"], key=lambda mention: (mention[0], mention[1]))
+    for number, (_, _, chain, asked) in enumerate(mentions):
+        earlier = [m[3] for m in mentions[:number] if m[2] == chain] if chain is not None else []
+        if earlier:
+            others = {m[3] for i, m in enumerate(mentions) if i != number} - {asked}
+            gold = tuple(sorted(set(earlier) - {asked}))
+            yield Question(COREFERENCE, asked, gold, candidates=tuple(sorted(others)))
+
+
+def answer(
+    question: Question, weights: Float[np.ndarray, "word word"], direction: Direction
+) -> tuple[int, bool]:
+    """Return the word that a head picks, and whether it is right (or its 's is).
+
+    ``weights[query, key]`` is its map over the words, without special tokens.  Coreference is
+    always read from the mention to its antecedent.
+    """
+    asked, candidates = [question.asked], None
+    if question.candidates is not None:
+        direction = DIRECTIONS[0]
+        candidates = np.isin(np.arange(len(weights)), question.candidates)[None]
+    elif question.mark is not None:
+        asked.append(question.mark)
+    picked = picked_words(weights, np.array(asked), direction=direction, candidates=candidates)
+    return int(picked[0]), bool(np.isin(picked, question.gold).any())
