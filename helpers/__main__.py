@@ -10,7 +10,7 @@ import typing
 from collections.abc import Sequence
 
 from helpers.errors import InputError
-from helpers.settings import Settings
+from helpers.settings import Settings, flag
 
 DESCRIPTION = """\
 What Does BERT Look At? (Clark et al., 2019) on any encoder and any corpus.
@@ -27,32 +27,6 @@ Results: figures/<name>/*.png and tables/*.csv; executed notebooks and HTML copi
 build/<name>/. Attention maps are kept in .cache/ (ATTENTION_CACHE moves it), so a second run is
 quick and an interrupted one goes on where it stopped.
 """
-HELP = {
-    "model": "'minilm' (embedded), a local folder, or a hub name",
-    "revision": "hub revision: a branch, tag or commit",
-    "random_init": "seed: keep the embeddings, draw all other weights anew (a control)",
-    "text": "Wikipedia dump (.xml.bz2) or text file: blank line between documents, a paragraph "
-    "a line",
-    "treebank": "corpus name, file, folder or TRAIN,DEV (CoNLL-U, CoNLL-X, plain)",
-    "coref": "corpus name, file or folder (CoNLL-2012, OntoGUM, bracket notation)",
-    "vectors": "GloVe text file",
-    "segments": "segments of two paragraphs to sample (0: all)",
-    "sentences": "treebank sentences to sample (0: all)",
-    "gradient_segments": "segments for the gradients of section 3.2",
-    "max_tokens": "longest example in tokens",
-    "seeds": "training runs of each probe",
-    "seed": "random seed of every sample and training run",
-    "device": "cpu, cuda, mps or auto",
-    "dtype": "float32, float16 or bfloat16 for the forward pass",
-    "stream": "sections 3 and 6 straight from the model, storing no maps",
-    "workers": "local Dask processes to extract with (0: this process alone)",
-    "scheduler": "address of a Dask cluster that shares the cache folder (tcp://...)",
-    "name": "folder name of the results (default: the model's name)",
-    "task": "TRAIN.tsv,TEST.tsv to fine-tune on (07, 08; default: three tasks made of the text)",
-    "task_examples": "training examples of a task (07, 08)",
-    "framenet": "FrameNet full-text folder (07; default: the treebank's arguments)",
-    "arct": "corpus name or folder of arguments (09; default: the embedded ones)",
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -120,19 +94,20 @@ def _add_run(commands: argparse._SubParsersAction) -> None:
     run.add_argument("--extended", action="store_true", help="07 to 09, too: beyond the paper")
     types = typing.get_type_hints(Settings)
     for setting in dataclasses.fields(Settings):
-        flag, kind = f"--{setting.name.replace('_', '-')}", types[setting.name]
+        name, kind, help_ = flag(setting.name), types[setting.name], setting.metadata["help"]
         if kind is bool:
-            run.add_argument(flag, action="store_true", help=HELP[setting.name])
-            continue
-        kind = int if kind in (int, int | None) else str
-        run.add_argument(flag, type=kind, default=setting.default, help=HELP[setting.name])
+            run.add_argument(name, action="store_true", help=help_)
+        else:
+            kind = int if kind in (int, int | None) else str
+            run.add_argument(name, type=kind, default=setting.default, help=help_)
     run.set_defaults(command=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
     from helpers.run import notebooks
     from helpers.run.checks import check
-    from helpers.run.report import write_report
+    from helpers.run.record import describe, save_description
+    from helpers.run.report import example_viewers, write_report
     from helpers.studies.claims import later_claims
     from helpers.study import Study
 
@@ -147,11 +122,11 @@ def _run(options: argparse.Namespace) -> int:
     except notebooks.NotebookFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    study.save_description()
+    save_description(study)
     if "claims" in study.tables():  # notebooks after 06 may have measured more of them
         study.save_claims(later_claims())
-    results, facts = study.results, study.describe()
-    report = write_report(facts, results, results / "tables", folder, study.viewers())
+    results, facts = study.results, describe(study)
+    report = write_report(facts, results, results / "tables", folder, example_viewers(study))
     print(f"figures and tables: {results}\nnotebooks: {folder}\nreport: {report}")
     return 0
 
@@ -162,8 +137,8 @@ def _compare(options: argparse.Namespace) -> int:
     runs = compare.open_runs(options.runs)
     claims, folder = compare.compare(runs)
     print(compare.claims_text(claims))
-    for flag, values in compare.differences(runs).items():
-        print(f"note: the runs differ in {flag}: {values}")
+    for differing, values in compare.differences(runs).items():
+        print(f"note: the runs differ in {differing}: {values}")
     print(f"tables and figure: {folder}")
     return 0
 

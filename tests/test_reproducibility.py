@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from helpers import study as studies
-
 ROOT = Path(__file__).resolve().parent.parent
 SUBJECTS = ("The cat", "A small dog", "My old friend", "Her sister", "The rain")
 ENDS = ("sat on the mat", "watched it from afar", "came home late", "lives in London")
@@ -19,6 +17,7 @@ from helpers.analysis.coreference import coreference_table, judge
 from helpers.analysis.dependency_heads import count_heads
 from helpers.analysis.averages import ENTROPY, RELATIVE_POSITION, TOKEN_TYPES, head_table
 from helpers.analysis.dependency_heads import dependency_heads
+from helpers.run.record import save_description
 from helpers.study import Study
 
 model, text, vectors = sys.argv[1:]
@@ -33,7 +32,7 @@ study.save_table(dependency_heads(count_heads(study.treebank_store()), minimum=5
 study.save_table(coreference_table(judge(study.coreference_store())), "coreference")
 for name, table in study.probe_tables().items():
     study.save_table(table, name)
-study.save_description()
+save_description(study)
 """
 
 
@@ -106,21 +105,3 @@ def test_hash_order_and_threads_change_no_table_and_no_store(tiny_folder, text, 
         run = json.loads((folder / "figures/tiny/run.json").read_text())
         assert run["settings"]["seed"] == 0 and run["settings"]["segments"] == 8
         assert run["model"]["weights_sha256"] and run["versions"]["torch"] and "commit" in run
-
-
-def test_the_commit_is_marked_where_the_code_differs_and_nowhere_else(tmp_path, monkeypatch):
-    monkeypatch.setattr(studies, "project_root", lambda: tmp_path)
-    assert studies._commit() is None  # no repository
-    (tmp_path / "helpers").mkdir()
-    (tmp_path / "figures").mkdir()
-    for name in ("helpers/code.py", "requirements.txt", "figures/table.csv"):
-        (tmp_path / name).write_text("1\n")
-    author = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-    for command in (["init", "-q"], ["add", "-A"], [*author, "commit", "-qm", "first"]):
-        subprocess.run(["git", *command], cwd=tmp_path, check=True)
-    clean = studies._commit()
-    assert len(clean) == 12
-    (tmp_path / "figures/table.csv").write_text("2\n")
-    assert studies._commit() == clean
-    (tmp_path / "helpers/code.py").write_text("2\n")
-    assert studies._commit() == f"{clean}-dirty"

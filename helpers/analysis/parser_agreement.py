@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import pandas as pd
 
-from helpers.analysis.relations import ALL, relation_table
+from helpers.analysis.relations import ALL, relation_table, scheme_of
 from helpers.data.records import Sentence
+from helpers.data.silver_treebank import parse_words
 from helpers.errors import InputError
 
 COMPARABLE = "same conventions"
@@ -21,6 +23,19 @@ class _Word(NamedTuple):
     agrees: bool
     inverted: bool
     silver_relation: str
+
+
+def silver_quality(treebank: Iterable[Sentence], *, minimum: int = 1) -> pd.DataFrame | None:
+    """Compare spaCy's parses with the dev trees of a treebank; None if those are not UD's."""
+    gold = [sentence for sentence in treebank if sentence.split == "dev"]
+    if scheme_of({name for tree in gold for name in tree.relations}) != "ud":
+        return None
+    parses = parse_words([tree.words for tree in gold])
+    silver = [
+        replace(tree, heads=tuple(parse.heads), relations=tuple(parse.relations))
+        for tree, parse in zip(gold, parses, strict=True)
+    ]
+    return attachment_agreement(gold, silver, minimum=minimum)
 
 
 def attachment_agreement(

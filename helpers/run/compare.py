@@ -20,11 +20,11 @@ from helpers.analysis.claims_clark import clark_claims
 from helpers.analysis.paper import paper_table1
 from helpers.analysis.relations import paper_names
 from helpers.errors import InputError
-from helpers.model import encoder
+from helpers.model import checkpoint
 from helpers.paths import figures_dir
 from helpers.plots.compare import comparison
 from helpers.plots.style import save_figure
-from helpers.study import Study
+from helpers.settings import Settings, flag
 
 CONTROL = 0  # seed of the random weights that the default is compared with
 # Which notebook writes each table that a claim or the figure needs.
@@ -64,7 +64,10 @@ class Run:
 
 def default_runs() -> list[str]:
     """Return the default's run and that of its control with random weights."""
-    return [encoder.slug(encoder.DEFAULT), encoder.slug(encoder.DEFAULT, random_seed=CONTROL)]
+    return [
+        checkpoint.slug(checkpoint.DEFAULT),
+        checkpoint.slug(checkpoint.DEFAULT, random_seed=CONTROL),
+    ]
 
 
 def open_run(given: str) -> Run:
@@ -77,7 +80,7 @@ def open_run(given: str) -> Run:
         InputError: there is no such run, or it lacks tables; the message has the command that
             makes them.
     """
-    candidates = [Path(given).expanduser(), figures_dir(given), figures_dir(encoder.slug(given))]
+    candidates = [Path(given).expanduser(), figures_dir(given), figures_dir(checkpoint.slug(given))]
     folder = next((path for path in candidates if (path / "tables").is_dir()), None)
     if folder is None:
         raise InputError(
@@ -179,7 +182,7 @@ def differences(runs: Sequence[Run]) -> dict[str, str]:
     for setting in MATERIAL:
         values = {run.name: run.settings.get(setting) for run in runs if run.settings}
         if len(set(values.values())) > 1:
-            found[_flag(setting)] = ", ".join(
+            found[flag(setting)] = ", ".join(
                 f"{'default' if value in ('', None) else value} in {name}"
                 for name, value in values.items()
             )
@@ -271,16 +274,12 @@ def _settings_of(name: str) -> dict[str, Any]:
 def _command(settings: Mapping[str, Any], *, only: str = "") -> str:
     """Return the command line that makes a run with these settings."""
     words = ["python", "-m", "helpers", "run"]
-    for setting in fields(Study):
+    for setting in fields(Settings):
         default = setting.default
         value = settings.get(setting.name, default)
         if default is MISSING or value == default:
             continue
-        words += [_flag(setting.name)] if value is True else [_flag(setting.name), str(value)]
+        words += [flag(setting.name)] if value is True else [flag(setting.name), str(value)]
     if only:
         words += ["--only", only]
     return shlex.join(words)
-
-
-def _flag(setting: str) -> str:
-    return f"--{setting.replace('_', '-')}"

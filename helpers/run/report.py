@@ -14,6 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
+
+from helpers.analysis.head_choice import COREFERENCE
+from helpers.study import Study
+from helpers.viewer import showcase
 from helpers.viewer.page import POLICY
 from helpers.viewer.view import Viewer
 
@@ -140,6 +145,19 @@ def write_report(
     build.mkdir(parents=True, exist_ok=True)
     path.write_text(_page(name, head, parts, build, list(_frames(viewers, room))), encoding="utf-8")
     return path
+
+
+def example_viewers(study: Study) -> list[Viewer]:
+    """Return a viewer of each example of Figures 1 and 5 that a notebook has drawn."""
+    tables, found = study.tables(), []
+    for name in ("fig1_examples", "fig5_examples"):
+        rows = tables.get(name, pd.DataFrame({"relation": []}))
+        documents = rows["relation"] == COREFERENCE
+        if not documents.all():
+            found += showcase.viewers(study.treebank_store(), rows[~documents])
+        if documents.any():
+            found += showcase.viewers(study.coreference_store(), rows[documents])
+    return found
 
 
 def _parts(figures: Path, tables: Path) -> Iterator[tuple[Part, list[Path], list[Path]]]:

@@ -16,6 +16,7 @@ from helpers.analysis.head_choice import (
     questions,
 )
 from helpers.analysis.heads import head_label, parse_head
+from helpers.analysis.relations import paper_names
 from helpers.analysis.surface import entropy, relative_position, token_types
 from helpers.model.token_types import Roles, roles
 from helpers.plots.examples import HeadPanel, PatternPanel, Place
@@ -84,6 +85,19 @@ def coreference_panels(store: Store, head: tuple[int, int], accuracy: float) -> 
 def places(panels: Sequence[PatternPanel | HeadPanel]) -> pd.DataFrame:
     """Return where each panel of a figure is from: title, example, layer, head (from 1) ..."""
     return pd.DataFrame([{"title": panel.title} | asdict(panel.place) for panel in panels])
+
+
+def best_heads(tables: Mapping[str, pd.DataFrame]) -> dict[str, str]:
+    """Return the best head of each relation of Figure 5 and of coreference, where computed."""
+    found = {}
+    if "dependency_heads" in tables:
+        heads = tables["dependency_heads"].set_index("relation")["head"]
+        names = paper_names(heads.index)
+        found = {names[own]: heads[own] for own in names if names[own] in RELATIONS}
+    if "coreference" in tables:
+        own = tables["coreference"]["system"].str.extract(r"^head (\d+-\d+)$")[0].dropna()
+        found["coreference"] = own.iloc[0]
+    return found
 
 
 def viewers(store: Store, table: pd.DataFrame) -> list[Viewer]:
