@@ -1,21 +1,18 @@
 """Figures 1 and 5: maps of single sentences, drawn as in the paper.
 
 The tokens stand in two columns; a line goes from each token on the left to each token on the
-right that it attends to, and is the darker the larger the weight.
+right that it attends to, and is the darker the larger the weight.  Matplotlib is imported where
+something is drawn: the viewer chooses the panels and needs none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
-from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
-from matplotlib.colors import to_rgba
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from helpers.model.token_types import roles
 from helpers.plots.style import (
@@ -31,6 +28,10 @@ from helpers.plots.style import (
     joined,
     theme,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 ROW = 0.155  # inches from one token to the next
 CHARACTER = 0.07  # inches, of the average character at `FONT_SIZE`
@@ -123,6 +124,8 @@ def fig5_heads(panels: Sequence[HeadPanel], *, model: str = "") -> Figure:
     question and their line are coloured; where the head is wrong, its own choice has a line and
     the right one a dashed line.  Sentences of up to about 20 words are easy to read.
     """
+    from matplotlib.lines import Line2D
+
     by_title: dict[str, list[HeadPanel]] = {}
     for panel in panels:
         by_title.setdefault(panel.title, []).append(panel)
@@ -240,6 +243,9 @@ def _lines(
     axes: Axes, weights: Weights, colors: Sequence[str], *, faintest: float = FAINTEST
 ) -> None:
     """Draw a line for each weight that can be seen, in the colour of the attended token."""
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import to_rgba
+
     queries, keys = np.nonzero(weights >= faintest)
     alphas = np.clip(weights[queries, keys].astype(np.float64), 0, 1)
     lines = LineCollection(

@@ -1,9 +1,7 @@
 """The figures by head and layer: tables in, matplotlib figures out.
 
 A table has the columns that a run leaves in ``tables/``; layers and heads count from 1.  A
-figure comes complete (title, axes with units, legend) and a notebook shows it once, as the value
-of a cell.  Figures 1 and 5 are in ``helpers.plots.examples``, the charts of Tables 2 and 3 in
-``helpers.plots.scores``.
+figure comes complete: title, axes with units, legend.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, Normalize
@@ -29,14 +26,16 @@ from helpers.plots.style import (
     SEQUENTIAL,
     TOKEN_STYLES,
     WIDTH,
+    HeadValues,
     SpecialTokens,
     Style,
+    by_head,
     canvas,
+    counting_ticks,
+    heat_map,
     joined,
     theme,
 )
-
-HeadValues = Float[np.ndarray, "layer head"]
 
 
 @theme()
@@ -80,11 +79,7 @@ def fig2_token_types(
 
 @theme()
 def fig3_gradients(
-    table: pd.DataFrame,
-    special_tokens: SpecialTokens,
-    *,
-    model: str = "",
-    log_scale: bool = False,
+    table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = ""
 ) -> Figure:
     """Draw Figure 3 (section 3.2): how much the objective changes with the attention.
 
@@ -105,10 +100,7 @@ def fig3_gradients(
         label = f"to {style.label.format(**names)}"
         axes.plot(table["layer"], table[kind], color=style.color, marker=style.marker, label=label)
     axes.set(ylabel="Mean |∂L/∂A|\n(loss per unit of attention)")
-    if log_scale:
-        axes.set_yscale("log")
-    else:
-        axes.set_ylim(bottom=0)
+    axes.set_ylim(bottom=0)
     _legend_above(axes)
     _layer_axis(axes, table)
     return figure
@@ -177,7 +169,7 @@ def _heads_by_layer(
 
 def _layer_axis(axes: Axes, table: pd.DataFrame) -> None:
     layers = int(table["layer"].max())
-    axes.set(xlabel="Layer", xlim=(0.4, layers + 0.6), xticks=_counting_ticks(layers))
+    axes.set(xlabel="Layer", xlim=(0.4, layers + 0.6), xticks=counting_ticks(layers))
 
 
 def _legend_above(axes: Axes) -> None:
@@ -204,24 +196,15 @@ def _left_out(table: pd.DataFrame, roles: Mapping[str, str]) -> str:
 
 
 @theme()
-def fig6_clusters(
-    table: pd.DataFrame,
-    special_tokens: SpecialTokens,
-    *,
-    labels: Mapping[tuple[int, int], str] | None = None,
-    model: str = "",
-) -> Figure:
+def fig6_clusters(table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = "") -> Figure:
     """Draw Figure 6 (section 6): heads in the plane, by behaviour and by layer.
 
     ``table`` is head_positions.csv: layer, head, x, y (nats, as the distances of heads) and
     behaviour.  A behaviour that is not one of `BEHAVIOUR_STYLES` is what the head finds (a
-    relation, or coreference) and gives it a star.  ``labels`` are the texts beside heads, by
-    (layer, head); the default labels the stars with their behaviour.
+    relation, or coreference) and gives it a star with a label.
     """
     names = _token_names(special_tokens)
     stars = ~table["behaviour"].isin(BEHAVIOUR_STYLES)
-    if labels is None:
-        labels = {(row.layer, row.head): row.behaviour for row in table[stars].itertuples()}
     figure = canvas(
         4.8,
         "Figure 6 · Attention heads in two dimensions",
@@ -242,10 +225,12 @@ def fig6_clusters(
     _square_limits((left, right), table)
     left.set_title("by behaviour")
     right.set_title("by layer")
-    indices = {(row.layer, row.head): index for index, row in enumerate(table.itertuples())}
-    points = table[["x", "y"]].to_numpy(float)
-    chosen = [indices[head] for head in labels]
-    label_points(left, points, chosen, [f"{text} {a}-{b}" for (a, b), text in labels.items()])
+    label_points(
+        left,
+        table[["x", "y"]].to_numpy(float),
+        np.flatnonzero(stars),
+        [f"{row.behaviour} {row.layer}-{row.head}" for row in table[stars].itertuples()],
+    )
     return figure
 
 
@@ -259,7 +244,7 @@ def _color_by_layer(axes: Axes, table: pd.DataFrame) -> None:
     bar = axes.figure.colorbar(
         ScalarMappable(norm, "viridis"), ax=axes, label="Layer", shrink=0.8, aspect=28,
     )  # fmt: skip
-    bar.set_ticks(_counting_ticks(layers))
+    bar.set_ticks(counting_ticks(layers))
     bar.minorticks_off()
 
 
@@ -284,12 +269,9 @@ def relative_position(table: pd.DataFrame, *, model: str = "") -> Figure:
 
     ``table`` is relative_position.csv: layer, head, previous, current, next (fractions).
     """
-    maps = {
-        f"to the {column} token": table.pivot(index="layer", columns="head", values=column)
-        for column in ("previous", "current", "next")
-    }
-    return _heatmaps(
-        {name: frame.to_numpy(float) for name, frame in maps.items()},
+    columns = ("previous", "current", "next")
+    return _heat_maps(
+        {f"to the {column} token": by_head(table, column) for column in columns},
         "Section 3.1 · Attention by relative position",
         model,
         "Average attention (fraction)",
@@ -308,7 +290,7 @@ def relation_heatmaps(accuracies: Mapping[str, HeadValues], *, model: str = "") 
     for relation, values in accuracies.items():
         layer, head = np.unravel_index(np.nanargmax(values), values.shape)
         titles[f"{relation} · {layer + 1}-{head + 1}: {values[layer, head]:.0f}%"] = values
-    return _heatmaps(
+    return _heat_maps(
         titles,
         "Section 4.2 · Accuracy of single heads by relation",
         joined(model, "the best head is named and framed"),
@@ -326,7 +308,7 @@ def probe_head_weights(weights: Mapping[str, HeadValues], *, model: str = "") ->
     ``weights`` holds a map for each direction of attention; its name goes above it.
     """
     largest = max(float(np.nanmax(np.abs(values))) for values in weights.values())
-    return _heatmaps(
+    return _heat_maps(
         weights,
         "Section 5 · Weights of the heads in the attention-only probe",
         model,
@@ -337,7 +319,7 @@ def probe_head_weights(weights: Mapping[str, HeadValues], *, model: str = "") ->
     )
 
 
-def _heatmaps(
+def _heat_maps(
     maps: Mapping[str, HeadValues],
     title: str,
     subtitle: str,
@@ -359,14 +341,8 @@ def _heatmaps(
     for axes in grid.flat[len(maps) :]:
         axes.set_axis_off()
     for axes, (name, values) in zip(grid.flat, maps.items(), strict=False):
-        extent = (0.5, heads + 0.5, layers + 0.5, 0.5)
-        axes.imshow(
-            values, cmap=cmap, norm=norm, extent=extent, aspect="auto", interpolation="nearest"
-        )
+        heat_map(axes, values, norm, cmap, most=48 // columns // 2)
         axes.set_title(name, parse_math=False)
-        axes.set(
-            xticks=_counting_ticks(heads, 48 // columns // 2), yticks=_counting_ticks(layers, 12)
-        )
         if frame_best:
             layer, head = np.unravel_index(np.nanargmax(values), values.shape)
             box = {"fill": False, "edgecolor": ACCENT, "linewidth": 1.8}
@@ -377,9 +353,3 @@ def _heatmaps(
     figure.supylabel("Layer", fontsize=9.5)
     figure.colorbar(ScalarMappable(norm, cmap), ax=grid, label=unit, aspect=30, pad=0.015)
     return figure
-
-
-def _counting_ticks(count: int, most: int = 24) -> list[int]:
-    """Return 1, ..., ``count``, thinned evenly to at most ``most`` ticks."""
-    step = -(-count // most)
-    return list(range(1 if step == 1 else step, count + 1, step))

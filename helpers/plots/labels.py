@@ -16,6 +16,7 @@ RADII = (9, 12, 16, 22, 30, 40, 52, 66, 82, 100)  # points, from the marker to t
 DIRECTIONS = np.linspace(0, 2 * np.pi, 24, endpoint=False)
 MARGIN = 1.5  # points kept free around a label
 POINT_RADIUS = 4.0
+LEADER = {"arrowstyle": "-", "linewidth": 0.7, "color": MUTED, "shrinkA": 0, "shrinkB": 3}
 # What a place costs: square points of markers covered, and so many times as much for ...
 OVER_LABEL = 50  # ... a square point of another label, its line or its marker
 OUTSIDE = 50  # ... a square point outside the axes
@@ -29,8 +30,6 @@ def label_points(
     points: Float[np.ndarray, "point 2"],
     labelled: Sequence[int],
     labels: Sequence[str],
-    *,
-    fontsize: float = 8.5,
 ) -> None:
     """Write ``labels`` beside the points at the indices ``labelled``.
 
@@ -47,23 +46,9 @@ def label_points(
     taken, lines = markers[list(labelled)], np.empty((0, 4))
     for index, label in zip(labelled, labels, strict=True):
         note = axes.annotate(
-            label,
-            points[index],
-            xytext=(0, 0),
-            textcoords="offset points",
-            ha="center",
-            va="center",
-            fontsize=fontsize,
-            parse_math=False,
-            zorder=5,
-            arrowprops={
-                "arrowstyle": "-",
-                "linewidth": 0.7,
-                "color": MUTED,
-                "shrinkA": 0,
-                "shrinkB": 3,
-            },
-        )
+            label, points[index], xytext=(0, 0), textcoords="offset points", ha="center",
+            va="center", fontsize=8.5, parse_math=False, zorder=5, arrowprops=LEADER,
+        )  # fmt: skip
         note.set_in_layout(False)
         note.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
         extent = Text.get_window_extent(note)  # without the line

@@ -7,18 +7,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from helpers.plots.style import ACCENT, BAR, INK, canvas, joined, theme
+from helpers.plots.style import ACCENT, BAR, INK, LINES, canvas, joined, theme
 
 ROW = 0.3  # inches for one bar
-# Not the colours of the token types.
-LINES = (
-    ("#2F4B7C", "o"),
-    ("#C2185B", "s"),
-    ("#B08900", "D"),
-    ("#7A5BA8", "^"),
-    ("#4B9B98", "v"),
-    ("#8A8A8A", "P"),
-)
 
 
 @theme()

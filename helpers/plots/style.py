@@ -1,4 +1,8 @@
-"""What all figures share: one theme, one palette, one page format, one way to be saved."""
+"""What all figures share: one theme, one palette, one page format, one heat map, one way to save.
+
+Matplotlib and seaborn are imported where something is drawn: the viewer shares the colours and
+needs neither.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import matplotlib.pyplot as plt
-import seaborn as sns
-from matplotlib.figure import Figure
-from PIL import Image
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
+    from matplotlib.figure import Figure
+
+HeadValues = Float[np.ndarray, "layer head"]
 SpecialTokens = Mapping[str, str | None]  # what [CLS] ("cls") and [SEP] ("sep") are in a model
 
 WIDTH = 9.0  # inches: shown 900 pixels wide, 10-point type is 14 pixels high
@@ -56,6 +65,15 @@ ACCENT = "#C2185B"  # the paper's numbers, the best head
 RIGHT, WRONG = "#5E35B1", "#C2185B"  # a head's choice in an example
 SEQUENTIAL = "mako_r"
 DIVERGING = "PuOr_r"
+# Of tasks, probes and whatever else has a line of its own: not the colours of the token types.
+LINES = (
+    ("#2F4B7C", "o"),
+    ("#C2185B", "s"),
+    ("#B08900", "D"),
+    ("#7A5BA8", "^"),
+    ("#4B9B98", "v"),
+    ("#8A8A8A", "P"),
+)
 
 LOOK = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same everywhere
@@ -86,6 +104,9 @@ LOOK = {
 @contextmanager
 def theme() -> Iterator[None]:
     """Set the look of every figure, inside the context or the decorated function only."""
+    import matplotlib.pyplot as plt
+    import seaborn as sns
+
     rc = sns.plotting_context("notebook") | sns.axes_style("ticks") | LOOK
     with plt.rc_context(rc):
         yield
@@ -99,6 +120,8 @@ def canvas(
     ``height`` (inches) is what the axes get, above the footnote and below the subtitle.  Unless
     ``constrained``, the caller places its axes there, with `bottom_margin` for an origin.
     """
+    import matplotlib.pyplot as plt
+
     bottom = bottom_margin(note)
     total = height + bottom + (0.66 if subtitle else 0.42)
     figure = plt.figure(figsize=(WIDTH, total))
@@ -124,12 +147,38 @@ def joined(*parts: str) -> str:
     return " · ".join(part for part in parts if part)
 
 
+def heat_map(
+    axes: Axes, values: HeadValues, norm: Normalize, cmap: str = SEQUENTIAL, *, most: int = 24
+) -> None:
+    """Draw a value for each head: layers down from 1, heads across from 1.
+
+    ``most`` is how many heads are numbered; of more, every second, third ... is.
+    """
+    layers, heads = values.shape
+    extent = (0.5, heads + 0.5, layers + 0.5, 0.5)
+    axes.imshow(values, cmap=cmap, norm=norm, extent=extent, aspect="auto", interpolation="nearest")
+    axes.set(xticks=counting_ticks(heads, most), yticks=counting_ticks(layers, 12))
+
+
+def by_head(table: pd.DataFrame, column: str) -> HeadValues:
+    """Return a column of a table with a row for each layer and head (from 1) as a map."""
+    return table.pivot(index="layer", columns="head", values=column).to_numpy(float)
+
+
+def counting_ticks(count: int, most: int = 24) -> list[int]:
+    """Return 1, ..., ``count``, thinned evenly to at most ``most`` ticks."""
+    step = -(-count // most)
+    return list(range(1 if step == 1 else step, count + 1, step))
+
+
 @theme()
 def save_figure(figure: Figure, folder: Path, name: str) -> Path:
     """Write ``folder/name.png`` and ``folder/name.svg`` and return the path of the PNG.
 
     The same figure gives the same bytes: neither file holds a date or a random identifier.
     """
+    from PIL import Image
+
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.png"
     drawn = BytesIO()

@@ -21,10 +21,13 @@ from helpers.plots.style import (
     ACCENT,
     DIVERGING,
     INK,
+    LINES,
     MUTED,
     SEQUENTIAL,
     WIDTH,
+    by_head,
     canvas,
+    heat_map,
     joined,
     theme,
 )
@@ -144,8 +147,6 @@ def _shares_by_layer(axes: Axes, rows: pd.DataFrame) -> None:
     axes.set(xlabel="Layer", ylim=(0, 1), xticks=shares.index[::step])
 
 
-# One for each task, told apart without colour by their markers.
-LINES = (("#2F4B7C", "o"), ("#B08900", "D"), ("#7A5BA8", "^"), ("#4B9B98", "v"), ("#8A8A8A", "P"))
 PRETRAINED, RANDOM = "#2F4B7C", "#C9C9C9"
 SURE = 0.05  # p-value
 WHOLE_LAYER = 0  # what stands in the column ``head`` of a whole layer
@@ -171,8 +172,8 @@ def fig8_finetuning(similarity: pd.DataFrame, accuracy: pd.DataFrame, *, model: 
     maps = [figure.add_subplot(grid[0, 2 * i : 2 * i + 2]) for i in range(count)]
     norm = Normalize(min(0.9, np.floor(10 * similarity["similarity"].min()) / 10), 1)
     for axes, task in zip(maps, tasks, strict=True):
-        values = _by_head(similarity[similarity["task"] == task], "similarity")
-        _heatmap(axes, values, norm, SEQUENTIAL, ticks=24 // count)
+        values = by_head(similarity[similarity["task"] == task], "similarity")
+        heat_map(axes, values, norm, most=24 // count)
         axes.set_title(task, parse_math=False)
         axes.set_xlabel("Head")
     maps[0].set_ylabel("Layer")
@@ -203,7 +204,7 @@ def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
         heads, layers = (figure.add_subplot(grid[number, column]) for column in (0, 1))
         for axes, part in ((heads, single), (layers, whole)):
             own = part[part["task"] == task]
-            _heatmap(axes, _by_head(own, "change"), norm, DIVERGING)
+            heat_map(axes, by_head(own, "change"), norm, DIVERGING, most=12)
         _mark(heads, single[(single["task"] == task) & (single["p_value"] < SURE)])
         _write_changes(layers, whole[whole["task"] == task], norm)
         heads.set_title(f"{task}: without one head", parse_math=False)
@@ -235,7 +236,7 @@ def semantic_links(table: pd.DataFrame, *, links: str, model: str = "") -> Figur
         ("difference", "more than on random pairs", Normalize(-largest, largest), DIVERGING),
     )
     for panel, (column, title, norm, cmap) in zip(axes, panels, strict=True):
-        _heatmap(panel, _by_head(table, column), norm, cmap)
+        heat_map(panel, by_head(table, column), norm, cmap, most=12)
         panel.set_title(title)
         panel.set_xlabel("Head")
         figure.colorbar(ScalarMappable(norm, cmap), ax=panel, label="Attention (fraction)")
@@ -244,23 +245,9 @@ def semantic_links(table: pd.DataFrame, *, links: str, model: str = "") -> Figur
     return figure
 
 
-def _by_head(rows: pd.DataFrame, column: str) -> np.ndarray:
-    return rows.pivot(index="layer", columns="head", values=column).to_numpy(float)
-
-
 def _symmetric(values: pd.Series) -> Normalize:
     largest = max(1.0, values.abs().max())
     return Normalize(-largest, largest)
-
-
-def _heatmap(
-    axes: Axes, values: np.ndarray, norm: Normalize, cmap: str, *, ticks: int = 12
-) -> None:
-    layers, heads = values.shape
-    extent = (0.5, heads + 0.5, layers + 0.5, 0.5)
-    axes.imshow(values, cmap=cmap, norm=norm, extent=extent, aspect="auto", interpolation="nearest")
-    axes.xaxis.set_major_locator(MaxNLocator(min(heads, ticks), integer=True, min_n_ticks=1))
-    axes.yaxis.set_major_locator(MaxNLocator(min(layers, 12), integer=True, min_n_ticks=1))
 
 
 def _mark(axes: Axes, rows: pd.DataFrame) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize, TwoSlopeNorm
@@ -17,7 +16,9 @@ from helpers.plots.style import (
     SEQUENTIAL,
     WIDTH,
     Style,
+    by_head,
     canvas,
+    heat_map,
     joined,
     theme,
 )
@@ -61,8 +62,7 @@ def fig10_importance(weights: pd.DataFrame, single: pd.DataFrame, *, model: str 
     for row, (table, column, unit, cmap, norm) in zip(grid, parts, strict=True):
         for axes, task in zip(row, tasks, strict=True):
             mine = table[table["task"] == task]
-            values = mine.pivot(index="layer", columns="head", values=column).to_numpy(float)
-            _heat_map(axes, values, cmap, norm)
+            heat_map(axes, by_head(mine, column), norm, cmap, most=12)
         figure.colorbar(
             ScalarMappable(norm, cmap), ax=row, label=unit, aspect=14, pad=0.015,
             extend=_extend(table[column], norm),
@@ -138,15 +138,6 @@ def importance_course(summary: pd.DataFrame, *, task: str = "", model: str = "")
     return figure
 
 
-def _heat_map(
-    axes: Axes, values: Float[np.ndarray, "layer head"], cmap: str, norm: Normalize
-) -> None:
-    layers, heads = values.shape
-    extent = (0.5, heads + 0.5, layers + 0.5, 0.5)
-    axes.imshow(values, cmap=cmap, norm=norm, extent=extent, aspect="auto", interpolation="nearest")
-    axes.set(xticks=_ticks(heads, 12), yticks=_ticks(layers, 12))
-
-
 def _pruning_panel(axes: Axes, table: pd.DataFrame) -> None:
     for order, style in ORDERS.items():
         rows = table[table["order"] == order].groupby("pruned")["accuracy"]
@@ -183,8 +174,3 @@ def _extend(values: pd.Series, norm: Normalize) -> str:
     return {(False, False): "neither", (True, False): "min", (False, True): "max"}.get(
         beyond, "both"
     )
-
-
-def _ticks(count: int, most: int) -> list[int]:
-    step = -(-count // most)
-    return list(range(1 if step == 1 else step, count + 1, step))
