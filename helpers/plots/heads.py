@@ -14,25 +14,19 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, Normalize
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from helpers.plots.labels import label_points
 from helpers.plots.style import (
-    ACCENT,
     BEHAVIOUR_STYLES,
-    DIVERGING,
     INK,
     LINGUISTIC,
-    SEQUENTIAL,
     TOKEN_STYLES,
-    WIDTH,
-    HeadValues,
     SpecialTokens,
     Style,
     by_head,
     canvas,
     counting_ticks,
-    heat_map,
+    heat_maps,
     joined,
     theme,
 )
@@ -270,7 +264,7 @@ def relative_position(table: pd.DataFrame, *, model: str = "") -> Figure:
     ``table`` is relative_position.csv: layer, head, previous, current, next (fractions).
     """
     columns = ("previous", "current", "next")
-    return _heat_maps(
+    return heat_maps(
         {f"to the {column} token": by_head(table, column) for column in columns},
         "Section 3.1 · Attention by relative position",
         model,
@@ -278,78 +272,3 @@ def relative_position(table: pd.DataFrame, *, model: str = "") -> Figure:
         Normalize(0, 1),
         columns=3,
     )
-
-
-@theme()
-def relation_heatmaps(accuracies: Mapping[str, HeadValues], *, model: str = "") -> Figure:
-    """Draw section 4.2: how well each head finds each relation, the best head framed.
-
-    ``accuracies`` holds a map (percent) for each relation; its name goes above it.
-    """
-    titles = {}
-    for relation, values in accuracies.items():
-        layer, head = np.unravel_index(np.nanargmax(values), values.shape)
-        titles[f"{relation} · {layer + 1}-{head + 1}: {values[layer, head]:.0f}%"] = values
-    return _heat_maps(
-        titles,
-        "Section 4.2 · Accuracy of single heads by relation",
-        joined(model, "the best head is named and framed"),
-        "Accuracy (%)",
-        Normalize(0, 100),
-        columns=min((4, 5, 3), key=lambda columns: -len(accuracies) % columns),
-        frame_best=True,
-    )
-
-
-@theme()
-def probe_head_weights(weights: Mapping[str, HeadValues], *, model: str = "") -> Figure:
-    """Draw section 5: the weight that the attention-only probe gives to each head.
-
-    ``weights`` holds a map for each direction of attention; its name goes above it.
-    """
-    largest = max(float(np.nanmax(np.abs(values))) for values in weights.values())
-    return _heat_maps(
-        weights,
-        "Section 5 · Weights of the heads in the attention-only probe",
-        model,
-        "Weight (per unit of attention)",
-        Normalize(-largest, largest),
-        columns=2,
-        cmap=DIVERGING,
-    )
-
-
-def _heat_maps(
-    maps: Mapping[str, HeadValues],
-    title: str,
-    subtitle: str,
-    unit: str,
-    norm: Normalize,
-    *,
-    columns: int,
-    cmap: str = SEQUENTIAL,
-    frame_best: bool = False,
-) -> Figure:
-    """Draw layer x head maps side by side on one colour scale, layer 1 on top."""
-    layers, heads = next(iter(maps.values())).shape
-    columns = min(columns, len(maps))
-    rows = -(-len(maps) // columns)
-    lowest = 1.0 if rows > 1 else 2.0  # the label of the colour scale needs the height
-    panel = np.clip((WIDTH - 1.6) / columns * layers / heads, lowest, 3.2)
-    figure = canvas(rows * (panel + 0.32) + 0.35, title, subtitle)
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    for axes in grid.flat[len(maps) :]:
-        axes.set_axis_off()
-    for axes, (name, values) in zip(grid.flat, maps.items(), strict=False):
-        heat_map(axes, values, norm, cmap, most=48 // columns // 2)
-        axes.set_title(name, parse_math=False)
-        if frame_best:
-            layer, head = np.unravel_index(np.nanargmax(values), values.shape)
-            box = {"fill": False, "edgecolor": ACCENT, "linewidth": 1.8}
-            axes.add_patch(Rectangle((head + 0.5, layer + 0.5), 1, 1, **box))
-    for axes in grid.flat[max(len(maps) - columns, 0) : len(maps)]:
-        axes.tick_params(labelbottom=True)  # also where the last row ends before this column
-    figure.supxlabel("Head", fontsize=9.5)
-    figure.supylabel("Layer", fontsize=9.5)
-    figure.colorbar(ScalarMappable(norm, cmap), ax=grid, label=unit, aspect=30, pad=0.015)
-    return figure

@@ -1,13 +1,28 @@
-"""The charts of Tables 2 and 3: scores with their intervals, beside the paper's."""
+"""The figures of sections 4 and 5: what single heads and probes score, beside the paper."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
-from helpers.plots.style import ACCENT, BAR, INK, LINES, canvas, joined, theme
+from helpers.plots.style import (
+    ACCENT,
+    BAR,
+    DIVERGING,
+    INK,
+    LINES,
+    HeadValues,
+    canvas,
+    heat_maps,
+    joined,
+    theme,
+)
 
 ROW = 0.3  # inches for one bar
 
@@ -85,6 +100,50 @@ def learning_curves(table: pd.DataFrame, *, metric: str = "UAS", model: str = ""
     axes.set(xlabel="Training sentences", ylabel=f"{metric} (%)")
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
+
+
+@theme()
+def relation_heatmaps(accuracies: Mapping[str, HeadValues], *, model: str = "") -> Figure:
+    """Draw section 4.2: how well each head finds each relation, the best head framed.
+
+    ``accuracies`` holds a map (percent) for each relation; its name goes above it.
+    """
+    best = {name: np.unravel_index(np.nanargmax(v), v.shape) for name, v in accuracies.items()}
+    figure = heat_maps(
+        {
+            f"{name} · {layer + 1}-{head + 1}: {accuracies[name][layer, head]:.0f}%": accuracies[
+                name
+            ]
+            for name, (layer, head) in best.items()
+        },
+        "Section 4.2 · Accuracy of single heads by relation",
+        joined(model, "the best head is named and framed"),
+        "Accuracy (%)",
+        Normalize(0, 100),
+        columns=min((4, 5, 3), key=lambda columns: -len(accuracies) % columns),
+    )
+    for axes, (layer, head) in zip(figure.axes, best.values(), strict=False):
+        box = {"fill": False, "edgecolor": ACCENT, "linewidth": 1.8}
+        axes.add_patch(Rectangle((head + 0.5, layer + 0.5), 1, 1, **box))
+    return figure
+
+
+@theme()
+def probe_head_weights(weights: Mapping[str, HeadValues], *, model: str = "") -> Figure:
+    """Draw section 5: the weight that the attention-only probe gives to each head.
+
+    ``weights`` holds a map for each direction of attention; its name goes above it.
+    """
+    largest = max(float(np.nanmax(np.abs(values))) for values in weights.values())
+    return heat_maps(
+        weights,
+        "Section 5 · Weights of the heads in the attention-only probe",
+        model,
+        "Weight (per unit of attention)",
+        Normalize(-largest, largest),
+        columns=2,
+        cmap=DIVERGING,
+    )
 
 
 def _bars(axes: Axes, rows: pd.DataFrame) -> None:

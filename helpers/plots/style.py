@@ -160,6 +160,39 @@ def heat_map(
     axes.set(xticks=counting_ticks(heads, most), yticks=counting_ticks(layers, 12))
 
 
+def heat_maps(
+    maps: Mapping[str, HeadValues],
+    title: str,
+    subtitle: str,
+    unit: str,
+    norm: Normalize,
+    *,
+    columns: int,
+    cmap: str = SEQUENTIAL,
+) -> Figure:
+    """Draw maps side by side on one colour scale, each under its name."""
+    from matplotlib.cm import ScalarMappable
+
+    layers, heads = next(iter(maps.values())).shape
+    columns = min(columns, len(maps))
+    rows = -(-len(maps) // columns)
+    lowest = 1.0 if rows > 1 else 2.0  # the label of the colour scale needs the height
+    panel = np.clip((WIDTH - 1.6) / columns * layers / heads, lowest, 3.2)
+    figure = canvas(rows * (panel + 0.32) + 0.35, title, subtitle)
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    for axes in grid.flat[len(maps) :]:
+        axes.set_axis_off()
+    for axes, (name, values) in zip(grid.flat, maps.items(), strict=False):
+        heat_map(axes, values, norm, cmap, most=48 // columns // 2)
+        axes.set_title(name, parse_math=False)
+    for axes in grid.flat[max(len(maps) - columns, 0) : len(maps)]:
+        axes.tick_params(labelbottom=True)  # also where the last row ends before this column
+    figure.supxlabel("Head", fontsize=9.5)
+    figure.supylabel("Layer", fontsize=9.5)
+    figure.colorbar(ScalarMappable(norm, cmap), ax=grid, label=unit, aspect=30, pad=0.015)
+    return figure
+
+
 def by_head(table: pd.DataFrame, column: str) -> HeadValues:
     """Return a column of a table with a row for each layer and head (from 1) as a map."""
     return table.pivot(index="layer", columns="head", values=column).to_numpy(float)

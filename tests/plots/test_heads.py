@@ -88,8 +88,8 @@ def every_figure(layers, heads):
     yield plots.fig4_entropy(table, BERT, model="minilm")
     yield plots.fig6_clusters(positions(layers, heads), BERT, model="minilm")
     yield plots.relative_position(table, model="minilm")
-    yield plots.relation_heatmaps(maps, model="minilm")
-    yield plots.probe_head_weights({"a": maps["det"] - 40, "b": maps["nn"] - 50})
+    yield plots_scores.relation_heatmaps(maps, model="minilm")
+    yield plots_scores.probe_head_weights({"a": maps["det"] - 40, "b": maps["nn"] - 50})
 
 
 def points(axes):
@@ -291,14 +291,14 @@ def test_heat_maps_show_the_values_layer_by_head():
 def test_relation_heat_map_names_and_frames_the_best_head():
     values = np.full((3, 4), 10.0)
     values[1, 2] = 76.4
-    axes = plots.relation_heatmaps({"dobj": values}).axes[0]
+    axes = plots_scores.relation_heatmaps({"dobj": values}).axes[0]
     assert axes.get_title("left") == "dobj · 2-3: 76%"
     (frame,) = axes.patches
     assert frame.get_xy() == (2.5, 1.5)
 
 
 def test_probe_weights_are_centred_on_zero():
-    axes = plots.probe_head_weights({"to head": np.array([[-3.0, 1.0]])}).axes[0]
+    axes = plots_scores.probe_head_weights({"to head": np.array([[-3.0, 1.0]])}).axes[0]
     assert axes.images[0].get_clim() == (-3, 3)
 
 
