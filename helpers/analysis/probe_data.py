@@ -26,6 +26,7 @@ from torch import Tensor
 
 from helpers.analysis.averages import checked_maps
 from helpers.errors import InputError
+from helpers.model.parallel import length_batches
 from helpers.progress import progress
 from helpers.store.store import Example
 
@@ -206,9 +207,11 @@ class ProbeData:
         order: np.random.Generator | None = None,
         maps: bool = True,
     ) -> Iterator[Batch]:
-        """Yield the sentences ``indices`` in batches (see ``length_batches``)."""
+        """Yield the sentences ``indices`` in batches (see `length_batches`)."""
         lengths = [len(parse) for parse in self.parses]
-        for group in length_batches(indices, lengths, size=size, order=order):
+        for group in length_batches(
+            lengths, indices, size=size, budget=PAIRS_PER_BATCH, cost=pairs, order=order
+        ):
             yield self.batch(group, maps=maps)
 
 
@@ -285,29 +288,9 @@ def read_parse(example: Example) -> Parse:
     return Parse(heads, punctuation)
 
 
-def length_batches(
-    indices: Sequence[int],
-    lengths: Sequence[int],
-    *,
-    size: int,
-    order: np.random.Generator | None = None,
-) -> list[list[int]]:
-    """Cut ``indices`` into batches of similar ``lengths[index]``.
-
-    A batch has at most ``size`` members, and fewer where they are long.  With ``order`` the
-    batches, and the members of equal length, come in random order.
-    """
-    indices = list(indices) if order is None else order.permutation(indices).tolist()
-    batches: list[list[int]] = []
-    for index in sorted(indices, key=lambda index: lengths[index]):
-        pairs = lengths[index] * (lengths[index] + PLACES)
-        full = not batches or len(batches[-1]) == size
-        if full or (len(batches[-1]) + 1) * pairs > PAIRS_PER_BATCH:
-            batches.append([])
-        batches[-1].append(index)
-    if order is not None:
-        order.shuffle(batches)
-    return batches
+def pairs(words: int) -> int:
+    """Return what a sentence adds to a batch: its pairs of a word and a candidate head."""
+    return words * (words + PLACES)
 
 
 class MapBuffer:

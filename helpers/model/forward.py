@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -29,16 +28,6 @@ def model_inputs(encoder: Encoder, record: Record) -> Inputs:
         "token_type_ids": encoding.type_ids,
         "groups": word_groups(encoding.word_ids),
     }
-
-
-def length_batches(lengths: list[int], budget: int) -> Iterator[list[int]]:
-    """Yield batches of indices, longest first, of at most ``budget`` padded tokens each."""
-    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-    start = 0
-    while start < len(order):
-        size = max(1, budget // max(1, lengths[order[start]]))
-        yield order[start : start + size]
-        start += size
 
 
 @torch.inference_mode()

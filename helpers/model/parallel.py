@@ -1,36 +1,89 @@
-"""Long jobs side by side, each of them on one thread, behind one progress bar.
+"""Work side by side: jobs on one thread each, batches of similar length, and memory given back.
 
 A small model computes about a quarter faster on two threads that work alone than on two that
 share every product; and what a job gives does not depend on the number of threads.
-
-The same work on many batches of one model, which the work may put hooks on.
-
-What the C library does with freed memory: kept for the next batch, given back by the shard.
 """
 
 from __future__ import annotations
 
 import copy
 import ctypes
+import math
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import torch
-from torch import nn
-
+from helpers.errors import ModelError
 from helpers.progress import progress
 
+if TYPE_CHECKING:  # torch takes seconds to import, and who reads a store only needs `trim`
+    import numpy as np
+    import torch
+    from torch import nn
+
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 StepDone = Callable[[], None]
 
+# Of mallopt(3): from which size on memory is asked of the system each time, and when it goes back.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+KEPT = 32 << 20  # as far as glibc goes by itself, where no setting forbids it
 
-class _Stopped(Exception):
-    """Another job has failed, or the user has interrupted all."""
+
+def torch_device(device: str) -> torch.device:
+    """Return the device of a name; ``auto`` is the fastest kind that is here.
+
+    Raises:
+        ModelError: there is no such device here.
+    """
+    import torch
+
+    available = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
+    if device == "auto":
+        return torch.device(next(kind for kind, there in available.items() if there))
+    if not available.get(device.partition(":")[0]):
+        raise ModelError(f"device {device!r} is not available here; use --device cpu or auto")
+    return torch.device(device)
+
+
+def length_batches(
+    lengths: Sequence[int],
+    indices: Sequence[int] | None = None,
+    *,
+    size: float = math.inf,
+    budget: float = math.inf,
+    cost: Callable[[int], int] = int,
+    longest_first: bool = False,
+    order: np.random.Generator | None = None,
+) -> list[list[int]]:
+    """Cut ``indices`` (all: None) into batches of examples of similar length.
+
+    A batch has at most ``size`` members, and fewer where they are long: its number of members
+    times the ``cost`` of the longest stays within ``budget``, unless one alone exceeds it.
+    Examples of equal length keep their order; with ``order``, they and the batches are shuffled.
+    """
+    indices = range(len(lengths)) if indices is None else indices
+    if order is not None:
+        indices = order.permutation(indices).tolist()
+    sign = -1 if longest_first else 1
+    batches: list[list[int]] = []
+    for index in sorted(indices, key=lambda index: sign * lengths[index]):
+        longest = batches[-1][0] if batches and longest_first else index
+        full = not batches or len(batches[-1]) >= size
+        if full or (len(batches[-1]) + 1) * cost(lengths[longest]) > budget:
+            batches.append([])
+        batches[-1].append(index)
+    if order is not None:
+        order.shuffle(batches)
+    return batches
 
 
 def run_jobs(
@@ -47,6 +100,8 @@ def run_jobs(
     stops if another job has failed, or on Ctrl-C.  On a CPU as many jobs run at a time as torch
     has threads, elsewhere one.
     """
+    import torch
+
     width = torch.get_num_threads()
     threads = width if device.type == "cpu" else 1
     ticks: SimpleQueue[bool] = SimpleQueue()
@@ -85,19 +140,6 @@ def run_jobs(
     return [future.result() for future in futures]
 
 
-def _steps(ticks: SimpleQueue[bool], running: int) -> Iterator[None]:
-    """Yield at every step of any job, until all have ended."""
-    while running:
-        if ticks.get():
-            yield
-        else:
-            running -= 1
-
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-
 def side_by_side(
     model: nn.Module, items: Sequence[Item], job: Callable[[nn.Module, Item], Result], label: str
 ) -> list[Result]:
@@ -106,6 +148,8 @@ def side_by_side(
     Each job computes on one thread, with a copy of the model that is its own for that time, so
     that results do not depend on the number of threads.
     """
+    import torch
+
     device = next(model.parameters()).device
     threads = min(torch.get_num_threads(), len(items)) if device.type == "cpu" else 1
     free = [model, *(copy.deepcopy(model) for _ in range(threads - 1))]
@@ -123,9 +167,12 @@ def side_by_side(
     return run_jobs(jobs, device, label=label, unit="batch", total=len(items))
 
 
-# Of mallopt(3): from which size on memory is asked of the system each time, and when it goes back.
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-KEPT = 32 << 20  # as far as glibc goes by itself, where no setting forbids it
+def compute_alone() -> None:
+    """Let torch compute on the calling thread alone from now on."""
+    import torch
+
+    torch.get_num_threads()  # a thread's first use of torch sets its default, after which ...
+    torch.set_num_threads(1)  # ... its own number holds
 
 
 def reuse() -> None:
@@ -150,15 +197,22 @@ def trim() -> None:
         library.malloc_trim(0)
 
 
+class _Stopped(Exception):
+    """Another job has failed, or the user has interrupted all."""
+
+
+def _steps(ticks: SimpleQueue[bool], running: int) -> Iterator[None]:
+    """Yield at every step of any job, until all have ended."""
+    while running:
+        if ticks.get():
+            yield
+        else:
+            running -= 1
+
+
 @cache
 def _library() -> ctypes.CDLL | None:
     if not sys.platform.startswith("linux"):
         return None
     library = ctypes.CDLL(None)
     return library if hasattr(library, "malloc_trim") else None
-
-
-def compute_alone() -> None:
-    """Let torch compute on the calling thread alone from now on."""
-    torch.get_num_threads()  # a thread's first use of torch sets its default, after which ...
-    torch.set_num_threads(1)  # ... its own number holds

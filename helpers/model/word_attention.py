@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import torch
 from jaxtyping import Float
-from torch import Tensor
+
+if TYPE_CHECKING:  # torch takes seconds to import, and records of words need `word_groups` alone
+    from torch import Tensor
 
 
 def word_groups(word_ids: Sequence[int | None]) -> list[int]:
@@ -24,6 +26,8 @@ def word_groups(word_ids: Sequence[int | None]) -> list[int]:
 
 def membership(groups: Sequence[int]) -> Float[Tensor, "token word"]:
     """Return the 0/1 matrix that says which word each token belongs to."""
+    import torch
+
     index = torch.tensor(groups)
     return torch.nn.functional.one_hot(index, int(index[-1]) + 1).float()
 
@@ -52,6 +56,8 @@ def by_adding(
     attention: Float[Tensor, "*batch token token"], groups: Sequence[int]
 ) -> Float[Tensor, "*batch word word"]:
     """Convert to words with additions alone: faster on a CPU, in no fixed order on a GPU."""
+    import torch
+
     *batch, tokens, _ = attention.shape
     word, words = torch.tensor(groups), groups[-1] + 1
     maps = attention.reshape(-1, tokens, tokens)

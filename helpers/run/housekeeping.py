@@ -16,7 +16,7 @@ import torch
 
 from helpers.data.corpora import corpora_table
 from helpers.errors import InputError, ModelError
-from helpers.model.checkpoint import default_folder
+from helpers.model.checkpoint import DEFAULT, model_folder, weights_identity
 from helpers.paths import cache_root
 from helpers.store import verify as mending
 from helpers.store.format import MANIFEST
@@ -90,7 +90,7 @@ def diagnosis() -> Iterator[Finding]:
     slow = "" if compiler else "head distances run about ten times slower; install g++"
     yield Finding("compiler", compiler or "none", slow)
     try:
-        default_folder()
+        weights_identity(DEFAULT, model_folder(DEFAULT))
         yield Finding("model", "minilm, SHA-256 verified")
     except ModelError as error:
         yield Finding("model", "missing or changed", str(error))

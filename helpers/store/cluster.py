@@ -21,7 +21,8 @@ import torch
 
 from helpers.data.records import Corpus
 from helpers.errors import InputError
-from helpers.model.encoder import Device, DType, Encoder, load
+from helpers.model.checkpoint import Device, DType
+from helpers.model.encoder import Encoder, load
 from helpers.model.parallel import compute_alone, reuse
 from helpers.progress import progress
 from helpers.store.extract import extract, interrupted, stop_signals

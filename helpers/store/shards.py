@@ -26,8 +26,8 @@ from torch import Tensor
 from helpers.data.records import Record
 from helpers.errors import ModelError
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, forward, length_batches, model_inputs
-from helpers.model.parallel import compute_alone, trim
+from helpers.model.forward import Inputs, forward, model_inputs
+from helpers.model.parallel import compute_alone, length_batches, trim
 from helpers.model.word_attention import to_words, vectors_to_words
 from helpers.store.format import Level, Shard, sha256, shard_name, whole_file
 
@@ -97,7 +97,8 @@ def _batches(
     """Yield a shard's batches; which one an example is in depends on its shard alone."""
     inputs = [model_inputs(encoder, record) for record in records]
     budget = BATCH_TOKENS.get(encoder.device.type, BATCH_TOKENS_ACCELERATED)
-    for batch in length_batches([len(item["input_ids"]) for item in inputs], budget):
+    lengths = [len(item["input_ids"]) for item in inputs]
+    for batch in length_batches(lengths, budget=budget, longest_first=True):
         yield [(first + i, inputs[i]) for i in batch]
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from helpers.errors import StoreError
-from helpers.model.encoder import Device, Encoder, load
+from helpers.model.checkpoint import Device
+from helpers.model.encoder import Encoder, load
 from helpers.paths import cache_root
 from helpers.progress import progress
 from helpers.store.extract import check_model, finish, only_one, work

@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 from helpers.errors import ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, padded
+from helpers.model.parallel import length_batches
 from helpers.studies.tasks import Pair
 
 BATCH_SIZE = 16
@@ -114,9 +115,9 @@ def batches(
     """
     inputs = task_inputs(encoder, pairs, max_tokens)
     labels = [pair.label for pair in pairs]
-    order = sorted(range(len(pairs)), key=lambda i: (-len(inputs[i]["input_ids"]), i))
-    for start in range(0, len(order), batch_size):
-        yield padded_batch(encoder, inputs, labels, order[start : start + batch_size])
+    lengths = [len(item["input_ids"]) for item in inputs]
+    for indices in length_batches(lengths, size=batch_size, longest_first=True):
+        yield padded_batch(encoder, inputs, labels, indices)
 
 
 def padded_batch(

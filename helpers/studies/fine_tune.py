@@ -33,16 +33,16 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Int
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from helpers.errors import ModelError, StoreError
+from helpers.errors import ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.parallel import StepDone, run_jobs
+from helpers.model.weights import read_weights
 from helpers.paths import cache_root
 from helpers.store.extract import model_facts, only_one
 from helpers.store.format import share, write_errors
@@ -128,7 +128,8 @@ class FineTuned:
     def fine_tuned_encoder(self) -> Encoder:
         """Return the encoder with its fine-tuned weights, for whatever computes its maps."""
         identity = {**self.encoder.identity, "fine_tuned": self.folder.name}
-        return replace(self.encoder, model=self.classifier.encoder, identity=identity)
+        loaded = replace(self.encoder.read(), model=self.classifier.encoder)
+        return replace(self.encoder, identity=identity, read=lambda: loaded)
 
     @cached_property
     def _facts(self) -> dict[str, Any]:
@@ -139,16 +140,7 @@ class FineTuned:
 
     def _read(self, name: str) -> Classifier:
         classifier, path = self._start(), self.folder / name
-        try:
-            saved = load_file(path)
-        except (SafetensorError, OSError) as error:
-            raise StoreError(f"{path}: {error}; {_way_out(self.folder)}") from error
-        own = trained(classifier)
-        if saved.keys() != own.keys() or any(saved[k].shape != own[k].shape for k in own):
-            raise StoreError(f"{path}: not the weights of this model; {_way_out(self.folder)}")
-        with torch.no_grad():
-            for key, parameter in own.items():
-                parameter.copy_(saved[key])
+        read_weights(trained(classifier), path)
         return classifier.requires_grad_(False)
 
 
@@ -193,10 +185,6 @@ def checkpoint_name(number: int, count: int) -> str:
 def trained(classifier: Classifier) -> dict[str, Tensor]:
     """Return the weights that are trained, by name."""
     return {name: p for name, p in classifier.named_parameters() if p.requires_grad}
-
-
-def _way_out(folder: Path) -> str:
-    return f"remove the folder {folder.name} and run again: it is trained anew"
 
 
 WARMUP = 0.1  # of all steps

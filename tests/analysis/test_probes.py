@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.analysis.probe_data import PLACES, MapBuffer, attention_block, length_batches, prepare
+from helpers.analysis.probe_data import PLACES, MapBuffer, attention_block, prepare
 from helpers.analysis.probe_scores import (
     UAS,
     UAS_WITHOUT_PUNCTUATION,
@@ -161,15 +161,6 @@ def test_spilling_to_disk_changes_no_score():
         for budget in (1 << 30, 1000)
     )
     assert torch.equal(near.models[0].weight, far.models[0].weight)
-
-
-def test_batches_hold_every_sentence_once_and_stay_small():
-    lengths = [3, 50, 4, 200, 5, 50, 3]
-    order = np.random.default_rng(0)
-    batches = length_batches(range(7), lengths, size=3, order=order)
-    assert sorted(i for batch in batches for i in batch) == list(range(7))
-    assert max(map(len, batches)) == 3
-    assert [3] in batches  # too long to share a batch
 
 
 # scores

@@ -17,7 +17,8 @@ import torch
 from common import GEOMETRIES, interleaved, options, random_encoder, random_segments, report
 
 from helpers.model.encoder import Encoder
-from helpers.model.forward import length_batches, model_inputs, padded
+from helpers.model.forward import model_inputs, padded
+from helpers.model.parallel import length_batches
 from helpers.model.word_attention import to_words
 from helpers.store import extract as extraction
 from helpers.store.shards import BATCH_TOKENS
@@ -32,7 +33,7 @@ def bare_batches(encoder: Encoder, folder: Path) -> list[dict[str, torch.Tensor]
         shard = list(records.records(records.shard_examples(number)))
         inputs = [model_inputs(encoder, record) for record in shard]
         lengths = [len(item["input_ids"]) for item in inputs]
-        for batch in length_batches(lengths, BATCH_TOKENS["cpu"]):
+        for batch in length_batches(lengths, budget=BATCH_TOKENS["cpu"], longest_first=True):
             batches.append(padded(encoder, [inputs[i] for i in batch]))
     return batches
 

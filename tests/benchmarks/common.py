@@ -10,6 +10,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,8 @@ def random_encoder(name: str, *, width: int | None = None) -> Encoder:
     )
     identity = {"name": name, "layers": layers, "heads": heads, "random_init": None}
     model = BertModel(config).eval().requires_grad_(False)
-    return Encoder(name, model, default.tokenizer, identity, "contrastive")
+    loaded = replace(default.read(), model=model)
+    return replace(default, name=name, identity=identity, read=lambda: loaded)
 
 
 def random_segments(count: int, *, longest: int = 60) -> Corpus[Segment]:

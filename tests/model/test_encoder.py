@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import huggingface_hub
 import numpy as np
@@ -14,10 +17,10 @@ import transformers as hf
 from tiny_models import FAMILIES, POSITIONS
 
 from helpers.errors import ModelError
-from helpers.model import checkpoint
-from helpers.model import encoder as models
+from helpers.model import checkpoint, weights
 from helpers.model.checkpoint import slug
-from helpers.model.encoder import load, reinitialised
+from helpers.model.encoder import load
+from helpers.model.weights import reinitialised
 from helpers.store.extract import extract
 
 
@@ -209,7 +212,7 @@ def test_a_hub_model_is_identified_by_its_commit(monkeypatch, bert_copy, tmp_pat
         asked.update(name=name, **options)
         return str(commit)
 
-    monkeypatch.setattr(checkpoint, "snapshot_download", snapshot)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     encoder = load("some/bert", revision="v2", device="cpu")
     assert (asked["name"], asked["revision"]) == ("some/bert", "v2")
     assert encoder.identity["name"] == "some/bert"
@@ -442,7 +445,7 @@ def test_maps_on_cuda_are_those_on_the_cpu(dtype, tiny_folder, tiny_encoder, seg
 
 
 def test_loading_is_quiet(tiny_folder, capfd):
-    models.load(str(tiny_folder("bert")), device="cpu")
+    assert load(str(tiny_folder("bert")), device="cpu").model
     captured = capfd.readouterr()
     assert captured.out + captured.err == ""
 
@@ -457,3 +460,84 @@ def test_the_default_is_the_sentence_encoder():
     assert encoder.max_length == 512
     assert encoder.special_tokens == {"cls": "[CLS]", "sep": "[SEP]"}
     assert encoder.takes_token_types
+
+
+# What is known without the weights
+
+
+def test_names_and_token_types_need_no_torch():
+    code = """
+import sys
+from helpers.model import checkpoint, encoder, parallel, token_types, word_attention
+print({"torch", "transformers", "tokenizers", "huggingface_hub"} & set(sys.modules) or "none")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "none"
+
+
+@pytest.fixture
+def loads(monkeypatch, tmp_path):
+    """The names of the models whose weights were read, with a cache of its own."""
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
+    read, found = weights.read_encoder, []
+
+    def spy(name, *args, **options):
+        found.append(name)
+        return read(name, *args, **options)
+
+    monkeypatch.setattr(weights, "read_encoder", spy)
+    return found
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_encoder_that_was_loaded_before_is_known_without_its_weights(
+    family, tiny_folder, tiny_encoder, loads
+):
+    name = str(tiny_folder(family))
+    first, second = load(name, device="cpu"), load(name, device="cpu")
+    assert first == second == tiny_encoder(family)
+    assert loads == [name]
+    assert second.model.device.type == "cpu"
+    assert loads == [name, name]
+
+
+@pytest.mark.parametrize("changed", ["config.json", "tokenizer_config.json", "model.safetensors"])
+def test_a_change_of_any_file_is_another_encoder(changed, bert_copy, loads):
+    load(str(bert_copy), device="cpu")
+    path = bert_copy / changed
+    if path.suffix == ".json":
+        path.write_text(path.read_text() + "\n")
+    else:
+        tensors = safetensors.torch.load_file(path)
+        safetensors.torch.save_file(tensors, path, {"format": "pt", "note": "saved again"})
+    load(str(bert_copy), device="cpu")
+    load(str(bert_copy), device="cpu", dtype="bfloat16")
+    load(str(bert_copy), device="cpu", random_init=1)
+    assert len(loads) == 4
+
+
+def test_what_is_known_is_found_again_where_the_cache_is_damaged(bert_copy, loads, tmp_path):
+    first = load(str(bert_copy), device="cpu")
+    (kept,) = (tmp_path / "cache").rglob("model.csv")
+    kept.write_bytes(kept.read_bytes().replace(b"4", b"5"))
+    assert load(str(bert_copy), device="cpu") == first
+    kept.write_bytes(kept.read_bytes()[:40])
+    assert load(str(bert_copy), device="cpu") == first
+    assert len(loads) == 3
+    assert load(str(bert_copy), device="cpu") == first
+    assert len(loads) == 3
+
+
+def test_a_cache_that_cannot_be_written_is_no_reason_not_to_load(bert_copy, loads, tmp_path):
+    (tmp_path / "cache").write_text("a file, not a folder")
+    assert load(str(bert_copy), device="cpu").layers == 3
+    assert len(loads) == 1
+
+
+def test_threads_share_one_model(bert_copy, loads):
+    load(str(bert_copy), device="cpu")
+    encoder = load(str(bert_copy), device="cpu")
+    with ThreadPoolExecutor(4) as pool:
+        models = list(pool.map(lambda _: encoder.model, range(8)))
+    assert len({id(model) for model in models}) == 1
+    assert len(loads) == 2

@@ -1,13 +1,14 @@
-"""Jobs side by side: results in order, one thread each, and an end to all when one fails."""
+"""Jobs side by side, batches of similar length, and memory that goes back to the system."""
 
 import threading
 import time
 
+import numpy as np
 import pytest
 import torch
 
 from helpers.model import parallel
-from helpers.model.parallel import run_jobs
+from helpers.model.parallel import length_batches, run_jobs
 
 CPU = torch.device("cpu")
 
@@ -85,3 +86,61 @@ def test_an_interruption_stops_all(monkeypatch):
     after = len(steps)
     time.sleep(0.05)
     assert len(steps) == after
+
+
+# Batches of similar length
+
+
+def test_batches_hold_similar_lengths_within_the_budget():
+    lengths = [5, 60, 7, 30, 30, 6, 100]
+    batches = length_batches(lengths, budget=64, longest_first=True)
+    assert batches == [[6], [1], [3, 4], [2, 5, 0]]
+    assert length_batches(lengths, budget=64) == [[0, 5, 2], [3, 4], [1], [6]]
+    assert length_batches(lengths, size=3, longest_first=True) == [[6, 1, 3], [4, 2, 5], [0]]
+
+
+def test_shuffled_batches_hold_every_example_once_and_stay_small():
+    lengths = [3, 50, 4, 200, 5, 50, 3]
+    order = np.random.default_rng(0)
+    batches = length_batches(
+        lengths, range(7), size=3, budget=1 << 15, cost=lambda n: n * n, order=order
+    )
+    assert sorted(i for batch in batches for i in batch) == list(range(7))
+    assert max(map(len, batches)) == 3
+    assert [3] in batches  # too long to share a batch
+
+
+# What the C library does with freed memory
+
+
+def test_trimming_is_asked_of_glibc(monkeypatch):
+    asked = []
+
+    class Library:
+        def malloc_trim(self, keep):
+            asked.append(keep)
+
+    monkeypatch.setattr(parallel, "_library", Library)
+    parallel.trim()
+    assert asked == [0]
+
+
+def test_freed_memory_is_kept_for_the_next_batch(monkeypatch):
+    asked = {}
+
+    class Library:
+        def mallopt(self, parameter, value):
+            asked[parameter] = value
+
+    monkeypatch.setattr(parallel, "_library", Library)
+    parallel.reuse()
+    assert asked == {-3: 32 << 20, -1: 64 << 20}  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+
+
+def test_other_systems_are_left_alone(monkeypatch):
+    parallel._library.cache_clear()
+    monkeypatch.setattr(parallel.sys, "platform", "darwin")
+    parallel.trim()
+    parallel.reuse()
+    assert parallel._library() is None
+    parallel._library.cache_clear()

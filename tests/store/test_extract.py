@@ -14,7 +14,6 @@ from store_tools import MAX_TOKENS, content, extract_small, many_segments
 
 from helpers.errors import ModelError, StoreError
 from helpers.model import forward
-from helpers.model.forward import length_batches
 from helpers.store import extract as extraction
 from helpers.store import format
 from helpers.store import shards as shard_code
@@ -99,13 +98,6 @@ def test_work_is_taken_up_as_it_is_needed(encoder):
         assert indices == range(4 * done, 4 * done + 4)
         assert len(taken) <= done + 4, "memory must not grow with the corpus"
     shards.close()
-
-
-def test_batches_hold_similar_lengths_within_the_budget():
-    lengths = [5, 60, 7, 30, 30, 6, 100]
-    batches = list(length_batches(lengths, 64))
-    assert batches == [[6], [1], [3, 4], [2, 5, 0]]
-    assert sorted(i for batch in batches for i in batch) == list(range(7))
 
 
 def test_an_interrupted_extraction_goes_on_with_what_is_missing(encoder, monkeypatch, tmp_path):

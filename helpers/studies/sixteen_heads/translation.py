@@ -27,14 +27,14 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 from sacrebleu.metrics import BLEU
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 from transformers import MarianMTModel
 
 from helpers.cache import cached_table
-from helpers.errors import InputError, StoreError
+from helpers.errors import InputError
 from helpers.model.parallel import StepDone, run_jobs, side_by_side
+from helpers.model.weights import read_weights
 from helpers.paths import cache_root
 from helpers.studies.fine_tune import shuffled_batches, steps_of, warmup_and_decay, write_once
 from helpers.studies.sixteen_heads import importance
@@ -201,7 +201,7 @@ def train_translator(
     if not folder.is_dir():
         _make(pairs, words, recipe, folder, facts)
     model = _new(words, recipe)
-    _read_weights(model, folder)
+    read_weights(dict(model.named_parameters()), folder / WEIGHTS)
     identity = {"name": name, "weights": folder.name}
     return Translator(name, model.eval().requires_grad_(False), WordCodec(words), identity)
 
@@ -210,20 +210,6 @@ def _new(words: Sequence[str], recipe: TranslationRecipe) -> MarianMTModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         return new_marian(words, layers=recipe.layers, heads=recipe.heads, width=recipe.width)
-
-
-def _read_weights(model: MarianMTModel, folder: Path) -> None:
-    path, own = folder / WEIGHTS, dict(model.named_parameters())
-    way_out = f"remove the folder {folder.name} and run again: it is trained anew"
-    try:
-        saved = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise StoreError(f"{path}: {error}; {way_out}") from error
-    if saved.keys() != own.keys() or any(saved[k].shape != own[k].shape for k in own):
-        raise StoreError(f"{path}: not the weights of this model; {way_out}")
-    with torch.no_grad():
-        for name, parameter in own.items():
-            parameter.copy_(saved[name])
 
 
 def _make(

@@ -1,0 +1,300 @@
+"""Read the weights of a checkpoint into a model that returns its attention maps.
+
+Code comes from transformers itself and never from a checkpoint.  Nothing here knows a layer
+count, a head count or the name of a special token: they are read off the model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+)
+
+from helpers.errors import ModelError, StoreError
+from helpers.model.checkpoint import VOCABULARIES, WAYS_OUT, Device, DType, Objective
+from helpers.model.parallel import torch_device
+
+PADDING_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model on its device with its tokenizer, and the facts that `Description` has of them."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+    facts: Mapping[str, Any]
+
+
+def read_encoder(
+    name: str, folder: Path, *, device: Device, dtype: DType, random_init: int | None
+) -> Loaded:
+    """Read the model and the tokenizer in a folder; see `helpers.model.encoder.load`.
+
+    Raises:
+        ModelError: they cannot be read, do not fit each other, or give no attention maps.
+    """
+    with _quiet(), _explained(name):
+        tokenizer = _tokenizer(name, folder)
+        model, objective = _model(name, folder, dtype)
+        _check_vocabulary(name, model, tokenizer)
+        if random_init is not None:
+            model = reinitialised(model, seed=random_init)
+        model = model.to(torch_device(device)).eval().requires_grad_(False)
+        layers, heads = geometry(name, model, tokenizer)
+    if objective == "masked-lm" and tokenizer.mask_token_id is None:
+        objective = "contrastive"
+    facts = {"layers": layers, "heads": heads, "objective": objective, **_inputs(model, tokenizer)}
+    return Loaded(model, tokenizer, facts)
+
+
+def reinitialised(model: PreTrainedModel, *, seed: int) -> PreTrainedModel:
+    """Return a copy with the embeddings kept and all other weights drawn anew (section 5).
+
+    Kept are the lookup tables (of words, positions and segments) and, with its normalisation,
+    the module that transformers calls ``embeddings``.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        fresh = type(model)(model.config)
+    trained = dict(model.named_modules())
+    for path, module in fresh.named_modules():
+        if isinstance(module, nn.Embedding) or path.split(".")[-1] == "embeddings":
+            module.load_state_dict(trained[path].state_dict())
+    fresh.tie_weights()
+    return fresh.to(model.dtype).train(model.training)
+
+
+def geometry(
+    name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
+) -> tuple[int, int]:
+    """Return (layers, heads) as the model shows them on a real input.
+
+    Raises:
+        ModelError: there is not one full map for each layer and head, or padding changes it.
+    """
+    tokens = tokenizer("a b c", return_tensors="pt", return_attention_mask=True).to(model.device)
+    known = inspect.signature(model.forward).parameters
+    inputs = {key: value for key, value in tokens.items() if key in known}
+    maps = _maps(model, inputs)
+    shapes = {None if layer is None else tuple(layer.shape[1:]) for layer in maps}
+    n = tokens["input_ids"].shape[1]
+    layers = getattr(model.config, "num_hidden_layers", len(maps))
+    if len(shapes) != 1 or None in shapes or maps[0].shape[2:] != (n, n) or len(maps) != layers:
+        raise ModelError(
+            f"model {name!r} ({model.config.model_type}): gives no (heads, tokens, tokens) map for "
+            "each layer; it takes a model with full softmax attention throughout, such as BERT"
+        )
+    padding = {"input_ids": tokenizer.pad_token_id or 0}
+    longer = {key: F.pad(value, (0, n), value=padding.get(key, 0)) for key, value in inputs.items()}
+    for alone, padded in zip(maps, _maps(model, longer), strict=True):
+        if (alone - padded[..., :n, :n]).abs().max() > PADDING_TOLERANCE[alone.dtype]:
+            raise ModelError(
+                f"model {name!r} ({model.config.model_type}): its maps change with padding, so "
+                "they would depend on the batch; it takes a model that masks it, such as BERT"
+            )
+    return len(maps), maps[0].shape[1]
+
+
+def read_weights(parameters: Mapping[str, Tensor], path: Path) -> None:
+    """Copy what a training run of this project has saved in its folder into ``parameters``.
+
+    Raises:
+        StoreError: the file is damaged, or holds other names or sizes.
+    """
+    way_out = f"remove the folder {path.parent.name} and run again: it is trained anew"
+    try:
+        saved = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise StoreError(f"{path}: {error}; {way_out}") from error
+    if {key: tensor.shape for key, tensor in saved.items()} != {
+        key: tensor.shape for key, tensor in parameters.items()
+    }:
+        raise StoreError(f"{path}: not the weights of this model; {way_out}")
+    with torch.no_grad():
+        for key, parameter in parameters.items():
+            parameter.copy_(saved[key])
+
+
+def _model(name: str, folder: Path, dtype: DType) -> tuple[PreTrainedModel, Objective]:
+    """Return the model, with its language-modelling head if the checkpoint has a trained one.
+
+    The objective is what that head was trained for; ``contrastive`` where there is none.
+    """
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    auto, objective = _head_class(config)
+    model, report = auto.from_pretrained(
+        folder,
+        config=config,
+        dtype=getattr(torch, dtype),
+        attn_implementation="eager",
+        use_safetensors=True,
+        trust_remote_code=False,
+        ignore_mismatched_sizes=True,  # they are in the report, and refused below
+        output_loading_info=True,
+    )
+    missing = set(report["missing_keys"])
+    _check_weights(name, model, missing, report["mismatched_keys"])
+    if config.is_encoder_decoder:
+        return model.get_encoder(), objective
+    if missing:
+        # A head that transformers has just drawn at random was never trained: leave it off.
+        return model.base_model, "contrastive"
+    return model, objective
+
+
+def _head_class(config: PretrainedConfig) -> tuple[type, Objective]:
+    """Return the auto class to load with, and the objective if its head proves to be trained."""
+    if not config.is_encoder_decoder:
+        if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+            return AutoModelForMaskedLM, "masked-lm"
+        if config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+            return AutoModelForCausalLM, "next-token"
+    return AutoModel, "contrastive"
+
+
+def _check_weights(
+    name: str, model: PreTrainedModel, missing: Iterable[str], mismatched: Collection[tuple]
+) -> None:
+    """Refuse a checkpoint that lacks weights of the encoder itself, or has other sizes."""
+    if mismatched:
+        key, found, expected = min(mismatched)
+        raise ModelError(
+            f"model {name!r}: the weights of {key} are {list(found)}, config.json makes them "
+            f"{list(expected)}; take weights and configuration of the same model"
+        )
+    inner = {key for key, _ in model.base_model.named_parameters()}
+    prefix = f"{model.base_model_prefix}."
+    body = sorted(key for key in missing if key.removeprefix(prefix) in inner)
+    # Sentence encoders leave the pooler out: no map depends on it.
+    body = [key for key in body if "pooler." not in key]
+    if body:
+        raise ModelError(
+            f"model {name!r}: the checkpoint has no weights for {body[0]} ({len(body)} missing); "
+            "is it complete, and of the architecture that config.json names?"
+        )
+
+
+def _tokenizer(name: str, folder: Path) -> PreTrainedTokenizerFast:
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    if not tokenizer.is_fast:
+        raise ModelError(
+            f"model {name!r}: its tokenizer has no fast version, which aligns tokens to words; "
+            "save one beside the weights as tokenizer.json"
+        )
+    if not any(file for pattern in VOCABULARIES for file in folder.glob(pattern)):
+        # transformers makes up a tokenizer without words then.
+        raise ModelError(
+            f"model {name!r}: there is no tokenizer (none of {', '.join(VOCABULARIES)}); save the "
+            "model's own with tokenizer.save_pretrained(folder)"
+        )
+    # A paragraph about BERT can contain the letters "[SEP]"; they are text there.
+    tokenizer.split_special_tokens = True
+    tokenizer.backend_tokenizer.encode_special_tokens = True
+    # Some files bring truncation and padding along; examples are cut and padded elsewhere.
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+    return tokenizer
+
+
+def _check_vocabulary(
+    name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    rows = model.get_input_embeddings().num_embeddings
+    entries = max(tokenizer.get_vocab().values()) + 1
+    if entries > rows:
+        raise ModelError(
+            f"model {name!r}: the tokenizer has {entries} entries but the weights have {rows} "
+            "embeddings; take tokenizer and weights of the same model"
+        )
+
+
+def _inputs(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+    """Return what a description says of the inputs."""
+    backend = tokenizer.backend_tokenizer
+    pair = backend.encode("a", "b")
+    special = {i for i, mask in zip(pair.ids, pair.special_tokens_mask, strict=True) if mask}
+    used = {tokenizer.convert_ids_to_tokens(token_id) for token_id in special}
+    parts = {"cls": tokenizer.cls_token, "sep": tokenizer.sep_token}
+    return {
+        "tokenizer_sha256": hashlib.sha256(backend.to_str().encode()).hexdigest(),
+        "special_tokens": {part: token if token in used else None for part, token in parts.items()},
+        "special_ids": sorted(special),
+        # The tokenizer has the say, as it has in transformers; the model must know two types.
+        "takes_token_types": "token_type_ids" in tokenizer.model_input_names
+        and (getattr(model.config, "type_vocab_size", 0) or 0) > 1
+        and any(pair.type_ids),
+        "max_length": _max_length(model, tokenizer),
+    }
+
+
+def _max_length(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> int:
+    """Return the least of what the tokenizer says, what the configuration says, and the positions.
+
+    RoBERTa and its kin leave the first rows of the table of positions to padding.
+    """
+    limits = [tokenizer.model_max_length]
+    limits.append(getattr(model.config, "max_position_embeddings", None))
+    for path, module in model.named_modules():
+        if path.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            reserved = 0 if module.padding_idx is None else module.padding_idx + 1
+            limits.append(module.num_embeddings - reserved)
+    return min(limit for limit in limits if limit)
+
+
+@torch.inference_mode()
+def _maps(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+    output = model(**inputs, output_attentions=True)
+    return getattr(output, "attentions", None) or ()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers from reporting on unused heads, which is what is wanted here."""
+    level = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(level)
+        transformers.logging.enable_progress_bar()
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Turn a loading failure into one line with the ways out."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception as error:  # a broken checkpoint makes the library fail anywhere
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        raise ModelError(
+            f"model {name!r}: cannot be loaded ({type(error).__name__}: {reason[:300]}); {WAYS_OUT}"
+        ) from error
