@@ -1,12 +1,7 @@
 """Coreference corpora: documents with mentions, their chains and their head words (section 4.3).
 
-Read are the embedded sample, CoNLL-2012, OntoGUM, and text in the bracket notation of
-:mod:`helpers.data.coreference`.  Where a corpus has dependency trees, the head word of a mention
-comes from them; otherwise from spaCy's parse of the corpus's own words.
-
-A plain notation for coreference that people can write: brackets and chain numbers.
-
-::
+Read are the embedded sample, CoNLL-2012, OntoGUM, and text in brackets, a notation that people
+can write::
 
     ## A comment.
     # tale-01 story
@@ -16,19 +11,21 @@ A header line names a document and its genre; its text follows, over as many lin
 ``[...]7`` is a mention of chain 7, ``[...]`` a mention that nothing else refers to.  Mentions
 nest.  Words, punctuation and clitics (``'s``, ``n't``) are separated by the reader, as the Penn
 Treebank does it.
+
+Where a corpus has dependency trees, the head word of a mention comes from them; otherwise from
+spaCy's parse of the corpus's own words.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from helpers.data import text_files
-from helpers.data.conll import read_conll_2012, read_ontogum_conll, read_ontogum_conllu
+from helpers.data.conll import DocumentFormat, read_documents
 from helpers.data.records import (
     AnnotatedText,
     Corpus,
@@ -36,21 +33,37 @@ from helpers.data.records import (
     Mention,
     Span,
     file_fingerprint,
-    head_candidates,
-    head_word,
 )
 from helpers.data.silver_treebank import PIPELINE, pipeline
-from helpers.data.text_files import lines
+from helpers.data.text_files import lines, one_line, quoted, visible
 from helpers.errors import CorpusError
 from helpers.progress import progress
 
-FORMAT = 1  # raise it when the readers give something else for the same files
+READER_FORMAT = 1  # raise it when the readers give something else for the same files
 SAMPLE = Path(__file__).with_name("coreference_sample.txt")
 # A folder may hold one corpus in several formats: the first of these that it has is read.
 FILE_PATTERNS = ("*.conllu", "*gold_conll", "*conll", "*.txt")
 SPLITS = ("train", "dev")
+Format = DocumentFormat | Literal["brackets"]
 
-Reader = Callable[[Path], Iterator[AnnotatedText]]
+MAX_DIGITS = 9  # of a chain number
+_HEADER = re.compile(r"# (?P<name>\S+) (?P<genre>\S.*)")
+_PIECE = re.compile(
+    r"""
+    (?P<open>\[)
+  | (?P<close>\](?P<chain>[0-9]+)?)
+  | (?P<word>
+        (?:Mr|Mrs|Ms|Dr|St)\.
+      | \d+(?:[.,:]\d+)+              # 1,200  3.5  10:30
+      | \w+(?=n't\b) | n't\b
+      | '(?:s|re|ve|ll|d|m)\b
+      | \w+(?:-\w+)*                  # well-known
+      | \.{3} | [^\w\s]
+    )
+    """,
+    re.VERBOSE,
+)
+_HEAD_RANKS = {"NOUN": 0, "PROPN": 0, "PRON": 1, "NUM": 1}
 
 
 def coreference_corpus(
@@ -65,22 +78,20 @@ def coreference_corpus(
     while reading where a file is damaged or no file has a mention.
     """
     source = Path(path) if path is not None else SAMPLE
-    files = _files(source)
-    readers = {file: _reader(file) for file in files}
-    spec: dict[str, Any] = {
+    formats = {file: _format(file) for file in _files(source)}
+    spec = {
         "kind": "coreference",
-        "format": FORMAT,
-        "files": {_relative(file, source): file_fingerprint(file) for file in files},
+        "format": READER_FORMAT,
+        "files": {_relative(file, source): file_fingerprint(file) for file in formats},
     }
-    if any(reader is not read_ontogum_conllu for reader in readers.values()):
+    if set(formats.values()) != {"conllu"}:
         spec["heads"] = {package: version(package) for package in ("spacy", PIPELINE)}
 
     def read(counts: Counter[str]) -> Iterator[Document]:
         mentions = 0
-        for text, split in _halves(readers):
-            document = _with_heads(text, split, counts)
-            mentions += len(document.mentions)
-            yield document
+        for text, split in _halves(formats, counts):
+            mentions += len(text.spans)
+            yield _with_heads(text, split, counts)
         if not mentions:
             raise CorpusError(source, "no mention in any document; is coreference annotated?")
 
@@ -122,30 +133,35 @@ def _relative(file: Path, source: Path) -> str:
     return file.name if file == source else file.relative_to(source).as_posix()
 
 
-def _reader(file: Path) -> Reader:
+def _format(file: Path) -> Format:
     """Choose by name; CoNLL-2012 and three-column OntoGUM differ in their first line."""
     if file.suffix == ".conllu":
-        return read_ontogum_conllu
+        return "conllu"
     if file.suffix == ".txt":
-        return read_brackets
+        return "brackets"
     first = next((line for _, line in lines(file) if line.strip()), "")
     if first.startswith("#begin document"):
-        return read_conll_2012
+        return "conll2012"
     if first.startswith("# begin document"):
-        return read_ontogum_conll
+        return "ontogum"
     formats = "'#begin document (name); part 000' (CoNLL-2012) or '# begin document' (OntoGUM)"
     raise CorpusError(file, f"unknown format: expected {formats}, .conllu or .txt", line=1)
 
 
-def _halves(readers: dict[Path, Reader]) -> Iterator[tuple[AnnotatedText, str]]:
+def _halves(
+    formats: Mapping[Path, Format], counts: Counter[str]
+) -> Iterator[tuple[AnnotatedText, str]]:
     """Yield texts, alternating between the splits from document name to document name.
 
     Files and documents are in order of name, which in these corpora starts with the genre: taking
     turns gives both halves the same mixture.
     """
     turns: dict[str, int] = {}
-    for file, reader in progress(readers.items(), "reading documents", unit="file"):
-        for text in reader(file):
+    for file, format in progress(formats.items(), "reading documents", unit="file"):
+        brackets = format == "brackets"
+        for text in (
+            read_brackets(file, counts) if brackets else read_documents(file, format, counts)
+        ):
             turn = turns.setdefault(text.name, len(turns))
             yield text, SPLITS[turn % len(SPLITS)]
 
@@ -159,7 +175,7 @@ def _with_heads(text: AnnotatedText, split: str, counts: Counter[str]) -> Docume
         tags = tuple(tag or guess for tag, guess in zip(known, predicted, strict=True))
     mentions = []
     for start, end, chain in text.spans:
-        tie = len(head_candidates(start, end, heads)) != 1
+        tie = len(_head_candidates(start, end, heads)) != 1
         counts["mention heads that needed a tie-break"] += tie
         mentions.append(Mention(start, end, chain, head_word(start, end, heads, predicted)))
     return Document(text.words, tuple(tags), tuple(mentions), split, text.source)
@@ -180,67 +196,80 @@ def _parse(
     return heads, tuple(token.pos_ for token in parsed)
 
 
-MAX_DIGITS = 9  # of a chain number
-_HEADER = re.compile(r"# (?P<name>\S+) (?P<genre>\S.*)")
-_PIECE = re.compile(
-    r"""
-    (?P<open>\[)
-  | (?P<close>\](?P<chain>[0-9]+)?)
-  | (?P<word>
-        (?:Mr|Mrs|Ms|Dr|St)\.
-      | \d+(?:[.,:]\d+)+              # 1,200  3.5  10:30
-      | \w+(?=n't\b) | n't\b
-      | '(?:s|re|ve|ll|d|m)\b
-      | \w+(?:-\w+)*                  # well-known
-      | \.{3} | [^\w\s]
+def head_word(start: int, end: int, heads: Sequence[int], tags: Sequence[str] | None = None) -> int:
+    """Return the head word of a span: the word whose head lies outside it.
+
+    Of several, the one nearest its sentence root, then the first.  With ``tags``, nouns and names
+    go before pronouns and numerals, and those before other words: a parser that breaks a span
+    apart then does not make "behind" the head of "a tree behind the church".  ``heads`` are
+    indices into the document, -1 for a root.
+    """
+    # In a damaged tree every word may depend on another inside the span.
+    return min(
+        _head_candidates(start, end, heads) or range(start, end),
+        key=lambda word: (_HEAD_RANKS.get(tags[word], 2) if tags else 0, _depth(word, heads)),
     )
-    """,
-    re.VERBOSE,
-)
 
 
-def read_brackets(path: Path) -> Iterator[AnnotatedText]:
+def _head_candidates(start: int, end: int, heads: Sequence[int]) -> list[int]:
+    """Return the words of a span whose head lies outside it (or that are a root)."""
+    return [word for word in range(start, end) if not start <= heads[word] < end]
+
+
+def _depth(word: int, heads: Sequence[int]) -> int:
+    depth = 0
+    while heads[word] >= 0 and depth <= len(heads):  # the bound ends a cycle
+        word, depth = heads[word], depth + 1
+    return depth
+
+
+def read_brackets(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
     """Yield the documents of a file in bracket notation.
 
-    Raises :class:`CorpusError` with the line: text before the first header, a name used twice,
-    a mention that is empty, never closed, or closed without having been opened.
+    ``counts`` receives the invisible characters that stood for a word, and are left out.  Raises
+    :class:`CorpusError` with the line: text before the first header, a name used twice, a
+    mention that is empty, never closed, or closed without having been opened.
     """
     names: set[str] = set()
     header: tuple[str, str] | None = None
-    lines: list[tuple[int, str]] = []
-    for number, line in text_files.lines(path):
+    text: list[tuple[int, str]] = []
+    for number, line in lines(path):
         if line.startswith("##") or not line.strip():
             continue
         if not line.startswith("#"):
             if header is None:
-                raise CorpusError(path, "text before the first '# name genre' line", line=number)
-            lines.append((number, line))
+                message = "text before the first header, a line '# name genre' such as '# a story'"
+                raise CorpusError(path, message, line=number)
+            text.append((number, one_line(line)))
             continue
         if header:
-            yield _document(path, header, lines)
+            yield _document(path, header, text, counts)
         match = _HEADER.fullmatch(line.rstrip())
         if not match:
             raise CorpusError(path, "expected '# name genre' (or '##', a comment)", line=number)
         if match["name"] in names:
-            raise CorpusError(
-                path, f"a second document named {text_files.quoted(match['name'])}", line=number
-            )
+            raise CorpusError(path, f"a second document named {quoted(match['name'])}", line=number)
         names.add(match["name"])
-        header, lines = (match["name"], match["genre"]), []
+        header, text = (match["name"], match["genre"]), []
     if header:
-        yield _document(path, header, lines)
+        yield _document(path, header, text, counts)
 
 
-def _document(path: Path, header: tuple[str, str], lines: list[tuple[int, str]]) -> AnnotatedText:
+def _document(
+    path: Path, header: tuple[str, str], text: list[tuple[int, str]], counts: Counter[str]
+) -> AnnotatedText:
     words: list[str] = []
     spans: list[Span] = []
     opened: list[tuple[int, int]] = []  # first word and line
-    for number, line in lines:
+    for number, line in text:
         for piece in _PIECE.finditer(line):
             if piece["open"]:
                 opened.append((len(words), number))
             elif piece["word"]:
-                words.append(piece["word"])
+                if visible(piece["word"]):
+                    words.append(piece["word"])
+                else:
+                    counts["invisible characters left out"] += 1
             elif not opened:
                 raise CorpusError(path, "']' closes no mention; remove it", line=number)
             else:
@@ -256,10 +285,6 @@ def _document(path: Path, header: tuple[str, str], lines: list[tuple[int, str]])
 
 
 def _chain(path: Path, line: int, digits: str | None) -> int | None:
-    if digits is None:
-        return None
-    if len(digits) > MAX_DIGITS:  # int() has an error of its own over 4,300 digits
-        raise CorpusError(
-            path, f"chain {text_files.quoted(digits)}; at most {MAX_DIGITS} digits", line
-        )
-    return int(digits)
+    if digits and len(digits) > MAX_DIGITS:  # int() has an error of its own over 4,300 digits
+        raise CorpusError(path, f"chain {quoted(digits)}; at most {MAX_DIGITS} digits", line=line)
+    return None if digits is None else int(digits)

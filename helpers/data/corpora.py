@@ -7,28 +7,24 @@ The registry is data: ``corpora.json`` says what each corpus is and its terms,
 from __future__ import annotations
 
 import csv
-import gzip
 import hashlib
 import json
 import os
-import zlib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import pandas as pd
-import pooch
-import requests
-
-from helpers.data.conll import Format
 from helpers.data.coreference import coreference_corpus
 from helpers.data.records import Corpus, Document, Sentence
+from helpers.data.text_files import open_bounded
 from helpers.data.treebank import treebank
 from helpers.errors import CorpusError, InputError
 from helpers.paths import cache_root
 from helpers.progress import progress
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Kind = Literal["treebank", "coreference", "embeddings", "argument pairs"]
 
@@ -68,24 +64,15 @@ class OpenCorpus:
 def registry() -> dict[str, OpenCorpus]:
     """Return the corpora that have a name, by name."""
     facts = {entry["name"]: entry for entry in json.loads((HERE / "corpora.json").read_text())}
+    urls = {name: entry.pop("url") for name, entry in facts.items()}
     files: dict[str, list[OpenFile]] = {name: [] for name in facts}
     with (HERE / "corpora_files.csv").open(newline="") as table:
         for row in csv.DictReader(table):
-            url = f"{facts[row['corpus']]['url']}/{row['upstream_path']}"
+            url = f"{urls[row['corpus']]}/{row['upstream_path']}"
             files[row["corpus"]].append(
                 OpenFile(row["path"], url, row["sha256"], int(row["bytes"]), row["licence"])
             )
-    return {
-        name: OpenCorpus(
-            name,
-            entry["kind"],
-            entry["licence"],
-            entry["citation"],
-            entry["homepage"],
-            tuple(files[name]),
-        )
-        for name, entry in facts.items()
-    }
+    return {name: OpenCorpus(**facts[name], files=tuple(files[name])) for name in facts}
 
 
 def corpora_table() -> pd.DataFrame:
@@ -94,6 +81,8 @@ def corpora_table() -> pd.DataFrame:
     ``here`` is "folder" (all files in ``CORPORA_DIR``), "cache" (downloaded before) or "no";
     only the presence of files is looked at.
     """
+    import pandas as pd
+
     return pd.DataFrame(
         {
             "name": corpus.name,
@@ -130,42 +119,36 @@ def fetch(name: str) -> dict[str, Path]:
 
 
 def resolve_treebank(
-    source: str,
-    *,
-    format: Format | Literal["auto"] = "auto",
-    sentences: int | None = None,
-    seed: int = 0,
+    source: str, *, sentences: int | None = None, seed: int = 0
 ) -> Corpus[Sentence]:
     """Return the treebank that a user named.
 
     Args:
         source: a name of the registry ("ud-english-ewt"), a folder, a file, or
             "TRAIN,DEV" (two files).  The name wins over a file called the same.
-        format: see `treebank`, as for the two below.
-        sentences: the size of a sample.
+        sentences: the size of a sample, as in `treebank`.
         seed: decides the sample, and the split of a single file.
 
     Raises:
         InputError: neither a name nor a path that exists; or the name of another kind of corpus.
         CorpusError: a file that cannot be read.
     """
-    options = {"format": format, "sentences": sentences, "seed": seed}
-    if source in registry():
-        corpus = registry()[source]
-        if corpus.kind != "treebank":
-            raise InputError(f"{source} is a corpus for {corpus.kind}, not a treebank")
-        paths = fetch(source).values()
-        train, dev = (_only(paths, f"-{split}.") for split in ("train", "dev"))
+    options = {"sentences": sentences, "seed": seed}
+    if files := _named(source, "treebank"):
+        train, dev = (
+            next(path for name, path in files.items() if f"-{split}." in name)
+            for split in ("train", "dev")
+        )
         return treebank(train, dev, name=source, **options)
     if Path(source).exists():
         return treebank(Path(source), **options)
     parts = [Path(part.strip()) for part in source.split(",")]
     if len(parts) == 2 and all(part.is_file() for part in parts):
         return treebank(*parts, **options)
-    names = ", ".join(corpus.name for corpus in registry().values() if corpus.kind == "treebank")
     missing = next((part for part in parts if not part.exists()), source)
     raise InputError(
-        f"no treebank at {missing}; expected a name ({names}), a folder or file, or TRAIN,DEV"
+        f"no treebank at {missing}; expected a name ({_names('treebank')}), a folder or file, or "
+        "TRAIN,DEV"
     )
 
 
@@ -178,21 +161,27 @@ def resolve_coreference(source: str) -> Corpus[Document]:
     Raises:
         InputError: nothing of that name, or it cannot be had here.
     """
-    if source in registry():
-        corpus = registry()[source]
-        if corpus.kind != "coreference":
-            raise InputError(f"{source} is a corpus for {corpus.kind}, not for coreference")
-        paths = sorted(fetch(source).values(), key=lambda path: path.suffix != ".conllu")
+    if files := _named(source, "coreference"):
+        paths = sorted(files.values(), key=lambda path: path.suffix != ".conllu")
         return coreference_corpus(paths[0].parent, name=source)
     if Path(source).expanduser().exists():
         return coreference_corpus(Path(source).expanduser())
-    names = ", ".join(corpus.name for corpus in registry().values() if corpus.kind == "coreference")
+    names = _names("coreference")
     raise InputError(f"no coreference corpus at {source}; expected a name ({names}) or a path")
 
 
-def _only(paths: Iterable[Path], mark: str) -> Path:
-    (path,) = (path for path in paths if mark in path.name)
-    return path
+def _names(kind: Kind) -> str:
+    return ", ".join(corpus.name for corpus in registry().values() if corpus.kind == kind)
+
+
+def _named(source: str, kind: Kind) -> dict[str, Path] | None:
+    """Fetch the corpus of that name, which has to be of that kind; None for any other text."""
+    if source not in registry():
+        return None
+    if registry()[source].kind != kind:
+        found = registry()[source].kind
+        raise InputError(f"{source} is a corpus for {found}, not for {kind}")
+    return fetch(source)
 
 
 def _whereabouts(corpus: OpenCorpus) -> Literal["folder", "cache", "no"]:
@@ -227,15 +216,15 @@ def _local_copy(file: OpenFile) -> Path | None:
 
 
 def _sha256(path: Path) -> str:
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()
-    except (OSError, EOFError, zlib.error) as error:
-        raise CorpusError(path, f"cannot be read ({error}); get the file again") from error
+    with open_bounded(path) if path.suffix == ".gz" else path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _download(file: OpenFile, name: str) -> Path:
     """Return the cached download of a file, after downloading it where there is none."""
+    import pooch
+    import requests
+
     pooch.get_logger().setLevel("WARNING")  # its line per file would break the progress bar
     store = pooch.create(
         _cache(),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from helpers.data import text_files
 from helpers.data.records import file_fingerprint
@@ -39,18 +39,11 @@ class Embeddings:
 
     def vectors(self, words: Sequence[str]) -> Float[np.ndarray, "word width"]:
         """Return float32 vectors: of the word as written, else in lower case, else zeros."""
-        rows = self._find(words)
+        rows = [self.rows.get(word, self.rows.get(word.lower(), -1)) for word in words]
         found = np.zeros((len(words), self.width), np.float32)
-        found[rows >= 0] = self.matrix[rows[rows >= 0]]
+        known = np.array(rows, np.int64) >= 0
+        found[known] = self.matrix[[row for row in rows if row >= 0]]
         return found
-
-    def coverage(self, words: Sequence[str]) -> float:
-        """Return the share of the words (0 to 1) that have a vector; 0 for no words."""
-        return float(np.mean(self._find(words) >= 0)) if len(words) else 0.0
-
-    def _find(self, words: Sequence[str]) -> Int[np.ndarray, " word"]:
-        rows = (self.rows.get(word, self.rows.get(word.lower(), -1)) for word in words)
-        return np.fromiter(rows, np.int64, len(words))
 
 
 def glove() -> Embeddings:
@@ -66,42 +59,27 @@ def glove() -> Embeddings:
     return Embeddings(DEFAULT, fingerprint.hexdigest(), rows, matrix)
 
 
-def read_glove(path: str | Path, *, vocabulary: Collection[str] | None = None) -> Embeddings:
+def read_glove(path: str | Path) -> Embeddings:
     """Read vectors in GloVe's text format (plain, ``.gz`` or ``.bz2``), as float32.
 
-    ``vocabulary`` keeps only the words that a lookup of its members can need, which bounds the
-    memory.  A first line in word2vec's format (number of words, width) is skipped.  Of a word
-    that is listed twice, the first vector counts.  Raises CorpusError, with the line, for a
-    line with another number of values than the first or a value that is not a finite number.
+    A first line in word2vec's format (number of words, width) is skipped.  Of a word that is
+    listed twice, the first vector counts.  Raises CorpusError, with the line, for a line with
+    another number of values than the first or a value that is not a finite number.
     """
     path = text_files.existing_file(path)
-    wanted = None
-    if vocabulary is not None:
-        wanted = {*vocabulary, *(word.lower() for word in vocabulary)}
     rows: dict[str, int] = {}
     vectors: list[Float[np.ndarray, " width"]] = []
-    for word, vector in progress(_entries(path, wanted), f"Reading {path.name}", unit=" words"):
+    for word, vector in progress(_entries(path), f"Reading {path.name}", unit=" words"):
         if word not in rows:
             rows[word] = len(vectors)
             vectors.append(vector)
     if not vectors:
-        kept = "" if vocabulary is None else " of the vocabulary"
-        raise CorpusError(path, f"holds no word{kept}; {EXPECTED}")
-    fingerprint = file_fingerprint(path)
-    if wanted is not None:
-        words = "\n".join(sorted(wanted))
-        fingerprint = hashlib.sha256(f"{fingerprint}\n{words}".encode()).hexdigest()
-    return Embeddings(_name(path), fingerprint, rows, np.stack(vectors))
+        raise CorpusError(path, f"holds no word; {EXPECTED}")
+    name = re.sub(r"(?:\.(?:txt|vec|gz|bz2))+$", "", path.name)
+    return Embeddings(name, file_fingerprint(path), rows, np.stack(vectors))
 
 
-def _name(path: Path) -> str:
-    return re.sub(r"(?:\.(?:txt|vec|gz|bz2))+$", "", path.name)
-
-
-def _entries(
-    path: Path, wanted: Collection[str] | None
-) -> Iterator[tuple[str, Float[np.ndarray, " width"]]]:
-    """Yield word and vector of the wanted lines; the number of values is checked on every line."""
+def _entries(path: Path) -> Iterator[tuple[str, Float[np.ndarray, " width"]]]:
     width = 0
     for number, line in text_files.lines(path):
         if header := _HEADER.fullmatch(line) if number == 1 else None:
@@ -116,8 +94,6 @@ def _entries(
         if len(fields) <= width or any(map(_is_number, fields[1:-width])):
             message = f"{len(fields) - 1} values where the file has {width} a word; {EXPECTED}"
             raise CorpusError(path, message, number)
-        if wanted is not None and word not in wanted:
-            continue
         try:
             with np.errstate(over="ignore"):
                 vector = np.array(values, np.float32)

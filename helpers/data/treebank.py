@@ -7,14 +7,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
 
-from helpers.data.conll import Format, Tree, detect_format, read_trees
+from helpers.data.conll import Tree, detect_format, read_trees
 from helpers.data.records import Corpus, Sentence, file_fingerprint
 from helpers.errors import CorpusError, InputError
 from helpers.progress import progress
 
-SPEC_VERSION = 1
+SPEC_VERSION = 2  # raise it when the same files would give other sentences
 DEV_SHARE = 0.2
 BLOCK = 20  # sentences that stay together where a file has no documents
 FOLDER_PATTERNS = ("*-{}.conllu*", "{}.conllu*", "*{}.conll*", "{}.txt*")
@@ -24,7 +23,6 @@ def treebank(
     train: Path,
     dev: Path | None = None,
     *,
-    format: Format | Literal["auto"] = "auto",
     sentences: int | None = None,
     seed: int = 0,
     name: str | None = None,
@@ -38,7 +36,6 @@ def treebank(
             document (``# newdoc``), and where it marks none, by blocks of 20 sentences: a
             random fifth of the sentences becomes dev.
         dev: the dev file.
-        format: `detect_format` decides on "auto", for each file.
         sentences: the size of a random sample of both splits together, a fifth of it dev; a
             split with fewer sentences than its part is taken whole.  None takes everything.
         seed: decides the split of a single file, and the sample.
@@ -60,15 +57,17 @@ def treebank(
         "kind": "treebank",
         "version": SPEC_VERSION,
         "files": [file_fingerprint(file) for file in files],
-        "formats": [detect_format(file) if format == "auto" else format for file in files],
+        "formats": [detect_format(file) for file in files],
         "sentences": sentences,
         "seed": seed,
     }
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
         trees = [
-            list(progress(read_trees(file, as_format), f"reading {file.name}", unit="sentence"))
-            for file, as_format in zip(files, spec["formats"], strict=True)
+            list(
+                progress(read_trees(file, format, counts), f"reading {file.name}", unit="sentence")
+            )
+            for file, format in zip(files, spec["formats"], strict=True)
         ]
         if dev is None:
             trees = _split(trees[0], files[0], seed)

@@ -4,11 +4,9 @@ The same reader takes a MediaWiki dump (``.xml``, or packed as ``.xml.bz2`` or `
 plain text (blank line between documents, one paragraph a line).  The limits on hostile or
 broken files are those of :mod:`helpers.data.text_files`.
 
-The pages of a MediaWiki XML dump, one at a time.
-
-gensim's ``extract_pages`` reads the same files but keeps an (emptied) XML element of every page
-it has passed, which on a full Wikipedia is gigabytes, and knows neither lines nor limits.  This
-reader keeps one page and nothing else.
+Of a dump, one page is in memory at a time.  gensim's ``extract_pages`` keeps an (emptied) XML
+element of every page that it has passed, which on a full Wikipedia is gigabytes, and knows
+neither lines nor limits.
 """
 
 from __future__ import annotations
@@ -35,6 +33,9 @@ EXPECTED = (
     "expected a MediaWiki dump, or plain text with one paragraph a line and a blank line between "
     "documents"
 )
+CHUNK = 1 << 18  # bytes of a dump that are parsed at a time
+MAX_DEPTH = 32  # dumps nest 5 elements
+FILES, CATEGORIES, MEDIA = "6", "14", "-2"  # namespaces whose links show no text
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,20 @@ class Article:
 
     title: str
     paragraphs: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Page:
+    """A page as stored: its title, namespace number (0: article) and wikitext.
+
+    ``hidden``: the lower-case link prefixes of this wiki's files and categories.
+    """
+
+    title: str = ""
+    namespace: int = 0
+    redirect: bool = False
+    wikitext: str = ""
+    hidden: Collection[str] = HIDDEN_PREFIXES
 
 
 def sample_path() -> Path:
@@ -175,25 +190,6 @@ def _text_documents(path: Path, counts: Counter[str]) -> Iterator[Article]:
         yield Article(f"{path.name} {documents + 1}", tuple(found))
 
 
-CHUNK = 1 << 18  # bytes
-MAX_DEPTH = 32  # dumps nest 5 elements
-FILE_NAMESPACE, CATEGORY_NAMESPACE, MEDIA_NAMESPACE = "6", "14", "-2"
-
-
-@dataclass(slots=True)
-class Page:
-    """A page as stored: its title, namespace number (0: article) and wikitext.
-
-    ``hidden``: the lower-case link prefixes of this wiki's files and categories.
-    """
-
-    title: str = ""
-    namespace: int = 0
-    redirect: bool = False
-    wikitext: str = ""
-    hidden: Collection[str] = HIDDEN_PREFIXES
-
-
 def pages(path: str | Path) -> Iterator[Page]:
     """Yield every page of a dump, redirects and all namespaces included.
 
@@ -270,8 +266,7 @@ class _Reader:
             self._page.redirect = True
         elif name in ("title", "ns", "text", "namespace"):
             self._text = []
-            key = attributes.get("key")
-            self._namespace_hidden = key in (FILE_NAMESPACE, CATEGORY_NAMESPACE, MEDIA_NAMESPACE)
+            self._namespace_hidden = attributes.get("key") in (FILES, CATEGORIES, MEDIA)
 
     def _characters(self, data: str) -> None:
         if self._text is not None:

@@ -4,10 +4,8 @@ Articles are written by strangers, so nothing here backtracks: one pass over tag
 brackets with a bounded stack, one over lines.  What the cleaning cannot turn into prose is left
 as a visible residue (``{{``, ``|``, ``<`` ...), and a paragraph with a residue is dropped.
 
-What a MediaWiki template shows in running text.
-
 Most templates (citations, boxes, navigation) show nothing inside a sentence.  The few that do
-are listed here; those whose text would have to be computed become ``GAP``.
+are listed at the end; those whose text would have to be computed become ``GAP``.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from helpers.data.text_files import one_line
 
+GAP = "\ufffc"  # stands where the page shows something that has no text, such as a formula
 HIDDEN_PREFIXES = frozenset({"file", "image", "media", "category"})  # links that show no text
 # fmt: off
 SKIPPED_SECTIONS = frozenset({
@@ -28,6 +27,7 @@ SKIPPED_SECTIONS = frozenset({
     "selected bibliography", "sources", "works cited",
 })
 # fmt: on
+Show = Callable[[list[str], dict[str, str]], str]  # positional and named arguments to text
 MIN_WORDS = 10  # a shorter paragraph is a title, a label or a fragment
 
 _DROPPED = (
@@ -226,11 +226,6 @@ def _blocks(text: str, counts: Counter[str]) -> Iterator[str]:
         yield " ".join(pending)
 
 
-GAP = "\ufffc"  # stands where the page shows something that has no text, such as a formula
-
-Show = Callable[[list[str], dict[str, str]], str]  # positional and named arguments to text
-
-
 def template_text(content: str) -> str:
     """Return what ``{{content}}`` shows in running text; inner templates are resolved already.
 
@@ -250,37 +245,21 @@ def template_text(content: str) -> str:
         return positional[0]
     if name in _GAP_TEMPLATES or name.startswith(("simplenuclide", "physics", "chem")):
         return GAP
+    if name in _CONSTANTS:
+        return _CONSTANTS[name]
+    if name in _SHIPS:
+        return f"{name.upper()} {positional[0]}"
     show = _SHOWN.get(name)
     return show(positional, named) if show else ""
-
-
-def _first(positional: list[str], _: dict[str, str]) -> str:
-    return positional[0]
-
-
-def _last(positional: list[str], _: dict[str, str]) -> str:
-    return positional[-1]
-
-
-def _constant(text: str) -> Show:
-    return lambda positional, named: text
 
 
 def _as_of(positional: list[str], named: dict[str, str]) -> str:
     return f"{'as' if named.get('lc') else 'As'} of {positional[0]}"
 
 
-def _quote(positional: list[str], _: dict[str, str]) -> str:
-    return f"\n\n{positional[0]}\n\n"
-
-
 def _fraction(positional: list[str], _: dict[str, str]) -> str:
     whole = f"{positional[0]} " if len(positional) == 3 else ""
     return whole + "/".join(positional[-2:] if len(positional) > 1 else ["1", *positional])
-
-
-def _ship(prefix: str) -> Show:
-    return lambda positional, named: f"{prefix} {positional[0]}"
 
 
 def _convert(positional: list[str], _: dict[str, str]) -> str:
@@ -317,19 +296,23 @@ _FIRST_SHOWN = [
 _SHIPS = ["hmas", "hms", "rms", "ss", "uss"]
 # fmt: on
 
+_CONSTANTS = {
+    **dict.fromkeys(["nbsp", "space", "spaces", "thin space", "thinsp"], " "),
+    **dict.fromkeys(["ndash", "en dash"], "–"),
+    **dict.fromkeys(["snd", "spaced ndash", "spnd"], " – "),
+    **dict.fromkeys(["mdash", "mdashb", "em dash"], "—"),
+    "'": "'",
+    "'s": "'s",
+}
 _SHOWN: dict[str, Show] = {
-    **dict.fromkeys(_FIRST_SHOWN, _first),
-    **dict.fromkeys(["lang", "transl", "transliteration"], _last),
-    **dict.fromkeys(["quote", "blockquote", "cquote", "quotation"], _quote),
-    **dict.fromkeys(["nbsp", "space", "spaces", "thin space", "thinsp"], _constant(" ")),
-    **dict.fromkeys(["ndash", "en dash"], _constant("–")),
-    **dict.fromkeys(["snd", "spaced ndash", "spnd"], _constant(" – ")),
-    **dict.fromkeys(["mdash", "mdashb", "em dash"], _constant("—")),
+    **dict.fromkeys(_FIRST_SHOWN, lambda positional, _: positional[0]),
+    **dict.fromkeys(["lang", "transl", "transliteration"], lambda positional, _: positional[-1]),
+    **dict.fromkeys(
+        ["quote", "blockquote", "cquote", "quotation"],
+        lambda positional, _: f"\n\n{positional[0]}\n\n",
+    ),
     **dict.fromkeys(["convert", "cvt"], _convert),
     **dict.fromkeys(["frac", "fraction"], _fraction),
-    **{name: _ship(name.upper()) for name in _SHIPS},
-    "'": _constant("'"),
-    "'s": _constant("'s"),
     "as of": _as_of,
-    "circa": lambda positional, named: f"c. {positional[0]}",
+    "circa": lambda positional, _: f"c. {positional[0]}",
 }

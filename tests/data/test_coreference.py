@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from helpers.data.conll import read_conll_2012, read_ontogum_conll, read_ontogum_conllu
-from helpers.data.coreference import coreference_corpus, cut, read_brackets
-from helpers.data.records import Document, Mention, head_word
+from helpers.data.conll import read_documents
+from helpers.data.coreference import coreference_corpus, cut, head_word, read_brackets
+from helpers.data.records import Document, Mention
 from helpers.errors import CorpusError
 
 CORPORA = os.environ.get("CORPORA_DIR")
@@ -77,7 +77,7 @@ def spans(text):
 
 def test_conll_2012_parts_words_tags_and_mentions(tmp_path):
     path = write(tmp_path, "x.v4_gold_conll", CONLL_2012)
-    first, second, third = read_conll_2012(path)
+    first, second, third = read_documents(path, "conll2012")
     assert first.words == ("Ann", "Lee", "saw", "her", "dog", ".", "It", "slept")
     assert first.tags == ("PROPN", "PROPN", "VERB", "PRON", "NOUN", "PUNCT", "PRON", "VERB")
     assert spans(first) == [(0, 2, 0), (3, 4, 0), (3, 5, 1), (6, 7, 1)]
@@ -111,13 +111,13 @@ def test_conllu_skips_ranges_and_empty_nodes_and_takes_heads_from_the_tree(tmp_p
 
 def test_conllu_with_two_documents(tmp_path):
     path = write(tmp_path, "two.conllu", CONLLU + CONLLU.replace("= pets", "= more"))
-    texts = list(read_ontogum_conllu(path))
+    texts = list(read_documents(path, "conllu"))
     assert [text.name for text in texts] == ["pets", "more"]
     assert texts[0].heads == texts[1].heads == (3, 2, 0, -1, 3, 6, -1)
 
 
 def test_ontogum_columns(tmp_path):
-    (text,) = read_ontogum_conll(write(tmp_path, "GUM_x.conll", ONTOGUM_CONLL))
+    (text,) = read_documents(write(tmp_path, "GUM_x.conll", ONTOGUM_CONLL), "ontogum")
     assert text.words == ("Ann", "sings", "then")
     assert spans(text) == [(0, 1, 4), (0, 2, 3)]
     assert text.name == "GUM_x"
@@ -126,7 +126,7 @@ def test_ontogum_columns(tmp_path):
 
 def test_brackets_nest_and_words_are_separated(tmp_path):
     body = "# t-01 tale\n[[Ann]1's dog]2 didn't eat\n[3.5 well-known [pies]], [she]1 said.\n"
-    (text,) = read_brackets(write(tmp_path, "t.txt", "## a comment\n" + body))
+    (text,) = read_brackets(write(tmp_path, "t.txt", "## a comment\n" + body), Counter())
     assert " ".join(text.words) == "Ann 's dog did n't eat 3.5 well-known pies , she said ."
     assert spans(text) == [(0, 1, 1), (0, 3, 2), (6, 9, None), (8, 9, None), (10, 11, 1)]
     assert text.source == "t-01 (tale)"
@@ -135,7 +135,7 @@ def test_brackets_nest_and_words_are_separated(tmp_path):
 def test_mentions_may_cross_in_columns(tmp_path):
     rows = ["0\ta\t(1", "1\tb\t(2", "2\tc\t1)", "3\td\t2)"]
     path = write(tmp_path, "x.conll", "\n".join(["# begin document", *rows, "# end document"]))
-    (text,) = read_ontogum_conll(path)
+    (text,) = read_documents(path, "ontogum")
     assert spans(text) == [(0, 3, 1), (1, 4, 2)]
 
 
@@ -184,18 +184,18 @@ def begin_2012(*rows):
         ("a.txt", "\nx\n# a b\n", 2, "before the first"),
         ("a.txt", "# a b\n[x]\n# a c\n[x]\n", 3, "second document"),
         ("a.txt", "# a\n[x]\n", 1, "# name genre"),
-        ("a_gold_conll", begin_2012("x 0 0 word NN -"), 2, "6 columns"),
+        ("a_gold_conll", begin_2012("x 0 0 word NN -"), 2, "found 6 columns"),
         ("a_gold_conll", begin_2012(conll_2012_row(0, "[WORD]", "NN", "-")), 2, "skeleton"),
         ("a_gold_conll", begin_2012(conll_2012_row(0, "x", "NN", "(1")), 2, "never closed"),
         ("a_gold_conll", begin_2012(conll_2012_row(0, "x", "NN", "1)")), 2, "closes no mention"),
         ("a_gold_conll", begin_2012(conll_2012_row(0, "x", "NN", "(one)")), 2, "'(one)'"),
         ("a_gold_conll", "#begin document (a); part 000\n", 1, "#end document"),
-        ("a.conll", "# begin document\n0\tx\n# end document\n", 2, "expected '0<TAB>word"),
-        ("a.conll", "# begin document\n1\tx\t_\n# end document\n", 2, "expected '0<TAB>word"),
-        ("a.conllu", CONLLU.replace("\tEntity=(3)", ""), 8, "9 columns"),
+        ("a.conll", "# begin document\n0\tx\n# end document\n", 2, "expected 'index<TAB>word"),
+        ("a.conll", "# begin document\n1\tx\t_\n# end document\n", 2, "expected word 0, found '1'"),
+        ("a.conllu", CONLLU.replace("\tEntity=(3)", ""), 8, "found 9 columns"),
         ("a.conllu", CONLLU.replace("Entity=(3)", "Entity=(3"), 8, "never closed"),
-        ("a.conllu", CONLLU.replace("NNS\t_\t4", "NNS\t_\t9"), 3, "head 9"),
-        ("a.conllu", CONLLU.replace("4\tchased", "8\tchased"), 6, "expected 4"),
+        ("a.conllu", CONLLU.replace("NNS\t_\t4", "NNS\t_\t9"), 3, "is 9, but the sentence has 5"),
+        ("a.conllu", CONLLU.replace("4\tchased", "8\tchased"), 6, "expected word 4"),
         ("a.conll", "nothing\n", 1, "unknown format"),
     ],
 )
@@ -267,8 +267,8 @@ def test_ontogum_counts_of_each_document():
 def test_both_ontogum_formats_give_the_same_words_and_mentions():
     folder = Path(CORPORA) / "ontogum"
     for path in sorted(folder.glob("conll/*.conll")):
-        (columns,) = read_ontogum_conll(path)
-        (trees,) = read_ontogum_conllu(folder / "conllu" / f"{path.stem}.conllu")
+        (columns,) = read_documents(path, "ontogum")
+        (trees,) = read_documents(folder / "conllu" / f"{path.stem}.conllu", "conllu")
         assert columns.words == trees.words
         assert sorted(columns.spans) == sorted(trees.spans)
 
