@@ -15,6 +15,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from helpers.analysis.head_distance import DistanceKernel
+from helpers.analysis.heads import head_rows
 from helpers.analysis.surface import entropy, relative_position, token_types
 from helpers.errors import MapError
 from helpers.model.token_types import roles
@@ -113,12 +114,7 @@ def sweep(source: Source) -> Sums:
 def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
     """Return one row a head: layer and head (from 1) and the mean of each metric."""
     means = {name: sums.mean(name) for name in columns}
-    layers, heads = next(iter(means.values())).shape
-    layer, head = np.meshgrid(np.arange(layers) + 1, np.arange(heads) + 1, indexing="ij")
-    return pd.DataFrame(
-        {"layer": layer.ravel(), "head": head.ravel()}
-        | {name: mean.ravel() for name, mean in means.items()}
-    )
+    return head_rows(*next(iter(means.values())).shape, **means)
 
 
 def to_table(sums: Sums) -> pd.DataFrame:

@@ -122,22 +122,6 @@ def mark_findings(positions: pd.DataFrame, findings: Mapping[str, str]) -> pd.Da
     return positions.assign(behaviour=behaviour)
 
 
-def nearest_heads(distances: pd.DataFrame) -> pd.DataFrame:
-    """Return each head's nearest other head: head, nearest, distance (nats), same_layer."""
-    others = distances.to_numpy().copy()
-    np.fill_diagonal(others, np.inf)
-    nearest = others.argmin(axis=1)
-    layer = _indices(distances)[:, 0]
-    return pd.DataFrame(
-        {
-            "head": distances.index,
-            "nearest": distances.index[nearest],
-            "distance": others.min(axis=1),
-            "same_layer": layer == layer[nearest],
-        }
-    )
-
-
 @dataclass(frozen=True)
 class Cohesion:
     """Whether heads of one layer are closer to each other than to the heads of other layers.

@@ -1,6 +1,10 @@
-"""Names of heads: ``layer-head``, both counted from 1, as in the paper ("8-10")."""
+"""Names of heads, ``layer-head``, both from 1 as in the paper ("8-10"), and tables with a row each."""
 
 from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Shaped
 
 from helpers.errors import InputError
 
@@ -25,3 +29,10 @@ def parse_head(label: str) -> tuple[int, int]:
     if not (layer.isdecimal() and head.isdecimal() and int(layer) and int(head)):
         raise InputError(f"{label!r} is not a head; write layer-head, both from 1, such as 8-10")
     return int(layer) - 1, int(head) - 1
+
+
+def head_rows(layers: int, heads: int, **columns: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:
+    """Return one row a head, in the order of `head_labels`: layer, head (from 1), and columns."""
+    layer, head = np.indices((layers, heads)).reshape(2, -1) + 1
+    values = {name: np.asarray(column).ravel() for name, column in columns.items()}
+    return pd.DataFrame({"layer": layer, "head": head} | values)

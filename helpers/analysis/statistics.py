@@ -1,9 +1,13 @@
-"""Bootstrap intervals over clusters: sentences or documents, whose words are not independent."""
+"""Intervals and tests: one place for how numbers are compared.
+
+Bootstrap intervals are over clusters (sentences, documents), whose words are not independent.
+"""
 
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float, Num
+from jaxtyping import Bool, Float, Num
+from scipy.stats import binom
 
 WEIGHTS_AT_ONCE = 1 << 19  # 8 MiB, as integers and as floats
 
@@ -81,3 +85,29 @@ def resampled_sums(
         weights = generator.multinomial(n_clusters, np.full(n_clusters, 1 / n_clusters), size=size)
         sums[start : start + size] = weights @ counts  # [resample, cluster] @ [cluster, column]
     return sums
+
+
+def mcnemar(
+    before: Bool[np.ndarray, " example"], after: Bool[np.ndarray, "*change example"]
+) -> Float[np.ndarray, ...]:
+    """Return the two-sided p-value that two classifiers are right equally often.
+
+    For paired outcomes, the same examples before and after a change.  Exact: of the examples
+    that only one of them gets right, each should have them in half of the cases.  1 where there
+    is no such example.
+    """
+    lost = (before & ~after).sum(axis=-1)
+    won = (~before & after).sum(axis=-1)
+    return np.minimum(1, 2 * binom.cdf(np.minimum(lost, won), lost + won, 0.5))
+
+
+def holm(p_values: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
+    """Return the p-values adjusted so that any false finding among the tests is rare (Holm 1979).
+
+    For a few tests of which each would be a claim of its own; for a list that is read as a list,
+    and may hold some false findings, use `scipy.stats.false_discovery_control`.
+    """
+    p_values = np.asarray(p_values, float)
+    order = np.argsort(p_values, kind="stable")
+    adjusted = np.maximum.accumulate(p_values[order] * np.arange(len(p_values), 0, -1))
+    return adjusted[np.argsort(order, kind="stable")].clip(max=1)

@@ -9,7 +9,6 @@ from helpers.analysis.clustering import (
     head_behaviours,
     head_positions,
     layer_cohesion,
-    nearest_heads,
 )
 from helpers.errors import InputError
 
@@ -85,17 +84,6 @@ def test_positions_are_the_same_for_the_same_seed_and_stress_is_kruskals():
     stress = np.sqrt(np.square(kept - table.to_numpy()).sum() / np.square(table).to_numpy().sum())
     assert first.attrs["stress"] == pytest.approx(stress)
     assert stress > 0.1  # five dimensions do not fit in two
-
-
-def test_nearest_heads():
-    points = np.array([[0.0], [1.0], [2.9], [3.0]])
-    nearest = nearest_heads(distance_table(euclidean(points), 2, 2))
-    assert list(nearest["nearest"]) == ["1-2", "1-1", "2-2", "2-1"]
-    np.testing.assert_allclose(nearest["distance"], [1, 1, 0.1, 0.1])
-    crossed = nearest_heads(distance_table(euclidean(points[[0, 2, 1, 3]]), 2, 2))
-    assert list(crossed["nearest"]) == ["2-1", "2-2", "1-1", "1-2"]
-    assert not crossed["same_layer"].any()
-    assert nearest["same_layer"].all()
 
 
 def test_planted_layers_are_found():

@@ -1,6 +1,7 @@
+import numpy as np
 import pytest
 
-from helpers.analysis.heads import head_label, head_labels, parse_head
+from helpers.analysis.heads import head_label, head_labels, head_rows, parse_head
 from helpers.errors import InputError
 
 
@@ -17,3 +18,10 @@ def test_parsing_undoes_labelling():
 def test_what_is_no_head_is_refused(label):
     with pytest.raises(InputError, match="layer-head"):
         parse_head(label)
+
+
+def test_rows_are_in_the_order_of_the_labels():
+    table = head_rows(2, 3, value=np.arange(6).reshape(2, 3))
+    assert list(table.columns) == ["layer", "head", "value"]
+    labels = [f"{row.layer}-{row.head}" for row in table.itertuples()]
+    assert labels == head_labels(2, 3) and table["value"].tolist() == list(range(6))

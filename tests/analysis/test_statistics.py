@@ -1,9 +1,16 @@
 import time
+from math import comb
 
 import numpy as np
 import pytest
 
-from helpers.analysis.statistics import bootstrap_interval, bootstrap_intervals, resampled_sums
+from helpers.analysis.statistics import (
+    bootstrap_interval,
+    bootstrap_intervals,
+    holm,
+    mcnemar,
+    resampled_sums,
+)
 
 
 def test_resampled_sums_are_sums_of_as_many_clusters():
@@ -70,3 +77,25 @@ def test_a_thousand_resamples_of_a_treebank_take_seconds():
     start = time.perf_counter()
     bootstrap_intervals(total // 2, total)
     assert time.perf_counter() - start < 5
+
+
+def test_mcnemars_test_counts_discordant_pairs():
+    before = np.array([1, 1, 1, 1, 1, 1, 0, 0, 1, 0], bool)
+    after = np.array([0, 0, 0, 0, 0, 1, 1, 0, 1, 0], bool)  # five lost, one won
+    expected = 2 * sum(comb(6, k) for k in (0, 1)) / 2**6
+    assert mcnemar(before, after) == pytest.approx(expected)
+    assert mcnemar(after, before) == pytest.approx(expected)
+    np.testing.assert_allclose(mcnemar(before, np.stack([after, before])), [expected, 1])
+
+
+def test_mcnemars_test_keeps_its_level():
+    generator = np.random.default_rng(0)
+    before, after = generator.random((2, 400, 60)) < 0.7
+    p_values = np.array([mcnemar(*pair) for pair in zip(before, after, strict=True)])
+    assert (p_values < 0.05).mean() <= 0.07
+
+
+def test_holm_by_hand():
+    np.testing.assert_allclose(holm([0.01, 0.9, 0.02, 0.03]), [0.04, 0.9, 0.06, 0.06])
+    assert holm([0.7, 0.9]).tolist() == [1, 1]
+    assert holm([]).tolist() == []

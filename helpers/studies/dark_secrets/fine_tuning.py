@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
-from scipy.stats import binomtest
 
-from helpers.analysis.statistics import bootstrap_interval
+from helpers.analysis.heads import head_rows
+from helpers.analysis.statistics import bootstrap_interval, mcnemar
 from helpers.cache import cached_table
 from helpers.model.activation_cache import Change, outputs_under
 from helpers.model.encoder import Encoder
@@ -135,10 +135,9 @@ def _labels(run: FineTuned) -> np.ndarray:
 
 def _head_rows(task: str, **values: np.ndarray) -> pd.DataFrame:
     """Return a row for each head, with one column for each map of values [layer, head]."""
-    layers, heads = next(iter(values.values())).shape
-    layer, head = np.divmod(np.arange(layers * heads), heads)
-    columns = {name: column.ravel() for name, column in values.items()}
-    return pd.DataFrame({"task": task, "layer": layer + 1, "head": head + 1, **columns})
+    table = head_rows(*next(iter(values.values())).shape, **values)
+    table.insert(0, "task", task)
+    return table
 
 
 def _compared(run: FineTuned) -> Sequence[Pair]:
@@ -215,7 +214,7 @@ def disabling_table(
     Returns:
         A row for each: layer and head (from 1; `WHOLE_LAYER` for a layer), accuracy (percent),
         change (percentage points), lost and gained (examples that become wrong, and right), and
-        p_value (McNemar's exact test of as many lost as gained).
+        p_value (`mcnemar`: as many lost as gained).
     """
     right = predicted == labels
     rows = []
@@ -232,7 +231,7 @@ def disabling_table(
                     "change": 100 * (gained - lost) / len(labels),
                     "lost": lost,
                     "gained": gained,
-                    "p_value": binomtest(gained, lost + gained).pvalue if lost + gained else 1.0,
+                    "p_value": float(mcnemar(right, now)),
                 }
             )
     return pd.DataFrame(rows)

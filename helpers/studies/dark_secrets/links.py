@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import bootstrap_intervals
 from helpers.cache import cached_table
 from helpers.errors import InputError
@@ -146,19 +147,16 @@ class LinkCounts:
         _, layers, heads = linked.shape
         difference = (linked - random).reshape(len(linked), -1)
         low, high = bootstrap_intervals(difference, np.ones_like(difference), seed=self.seed)
-        layer, head = np.divmod(np.arange(layers * heads), heads)
-        return pd.DataFrame(
-            {
-                "layer": layer + 1,
-                "head": head + 1,
-                "linked": linked.mean(axis=0).ravel(),
-                "random": random.mean(axis=0).ravel(),
-                "difference": difference.mean(axis=0),
-                "ci_low": low,
-                "ci_high": high,
-                "sentences": self.sentences,
-            }
+        table = head_rows(
+            layers,
+            heads,
+            linked=linked.mean(axis=0),
+            random=random.mean(axis=0),
+            difference=difference.mean(axis=0),
+            ci_low=low,
+            ci_high=high,
         )
+        return table.assign(sentences=self.sentences)
 
 
 Linked = Iterator[tuple[np.ndarray, Sequence[Link]]]  # maps of words, and links

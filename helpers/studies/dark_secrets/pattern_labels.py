@@ -26,6 +26,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
+from helpers.analysis.heads import head_rows
 from helpers.analysis.paper import values_of
 from helpers.analysis.statistics import resampled_sums
 from helpers.data.records import Record
@@ -205,8 +206,7 @@ def sample_maps(source: Source, *, copies: int = COPIES, seed: int = 0) -> pd.Da
     store), layer, head (from 1) and half ("fit" or "held-out", half of the maps each).
     """
     generator = np.random.default_rng(seed)
-    layer, head = np.divmod(np.arange(source.layers * source.heads), source.heads)
-    heads = pd.DataFrame({"layer": layer + 1, "head": head + 1})
+    heads = head_rows(source.layers, source.heads)
     short = heads.assign(source=np.resize([SHORT_PAIR, SHORT_TEXT], len(heads)))
     table = pd.concat([heads.assign(source=SEGMENT)] * copies + [short], ignore_index=True)
     table["example"] = generator.choice(len(source), len(table), replace=len(source) < len(table))

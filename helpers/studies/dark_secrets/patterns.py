@@ -35,6 +35,7 @@ import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 
+from helpers.analysis.heads import head_rows
 from helpers.cache import cached_table
 from helpers.errors import InputError
 from helpers.model.encoder import Encoder
@@ -165,11 +166,10 @@ def pattern_counts(examples: Iterable[Example]) -> pd.DataFrame:
         counts = counts + np.eye(len(CLASSES))[classes]  # [layer, head, class]
     if isinstance(counts, int):
         raise InputError("no attention map to classify; give at least one example")
-    layer, head = np.indices(counts.shape[:2]).reshape(2, -1) + 1
     shares = pd.DataFrame(counts.reshape(-1, len(CLASSES)), columns=list(CLASSES))
     maps = shares.sum(axis=1)
     shares = shares.div(maps, axis=0)
-    table = pd.DataFrame({"layer": layer, "head": head, "maps": maps.astype(int)}).join(shares)
+    table = head_rows(*counts.shape[:2], maps=maps.astype(int)).join(shares)
     return table.assign(pattern=shares.idxmax(axis=1))
 
 

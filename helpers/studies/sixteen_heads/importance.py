@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.stats import binom, rankdata
+from scipy.stats import rankdata
 from torch import nn
 from torch.nn import functional as F
 
@@ -76,28 +76,6 @@ def with_one_in_layer(layers: int, heads: int) -> Float[np.ndarray, "head layer 
     for layer in range(layers):
         masks[layer, :, layer] = np.eye(heads)
     return masks.reshape(-1, layers, heads)
-
-
-def sign_test(
-    before: Bool[np.ndarray, " example"], after: Bool[np.ndarray, "*change example"]
-) -> Float[np.ndarray, ...]:
-    """Return the two-sided p-value that two classifiers are right equally often.
-
-    Exact and paired (McNemar's test): of the examples that only one of them gets right, each
-    should have them in half of the cases.  1 where there is no such example.
-    """
-    lost = (before & ~after).sum(axis=-1)
-    won = (~before & after).sum(axis=-1)
-    return np.minimum(1, 2 * binom.cdf(np.minimum(lost, won), lost + won, 0.5))
-
-
-def false_discoveries(p_values: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
-    """Return the p-values adjusted for their number (Benjamini and Hochberg 1995)."""
-    p_values = np.asarray(p_values, float)
-    order = np.argsort(-p_values, kind="stable")
-    ranks = np.arange(len(p_values), 0, -1)
-    adjusted = np.minimum.accumulate(p_values[order] * len(p_values) / ranks)
-    return adjusted[np.argsort(order, kind="stable")].clip(max=1)
 
 
 def rank_correlation(

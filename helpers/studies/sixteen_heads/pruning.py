@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from scipy.stats import false_discovery_control
 
+from helpers.analysis.heads import head_rows
+from helpers.analysis.statistics import mcnemar
 from helpers.cache import cached_table
 from helpers.studies.fine_tune import FineTuned
 from helpers.studies.sixteen_heads import importance
 from helpers.studies.sixteen_heads import importance as gradients
-from helpers.studies.sixteen_heads.importance import Scores, by_layer_norm, scores_under, sign_test
+from helpers.studies.sixteen_heads.importance import Scores, by_layer_norm, scores_under
 from helpers.studies.tasks import Pair
 from helpers.study import Study
 
@@ -57,8 +60,8 @@ def single_ablation(study: Study, runs: Sequence[FineTuned]) -> pd.DataFrame:
     def of_task(run: FineTuned) -> pd.DataFrame:
         layers, heads = run.encoder.layers, run.encoder.heads
         scores = _scores(study, run, importance.without_each(layers, heads), "single heads")
-        table = _heads(layers, heads).join(_changes(scores))
-        return table.assign(q_value=importance.false_discoveries(table["p_value"]))
+        table = head_rows(layers, heads).join(_changes(scores))
+        return table.assign(q_value=false_discovery_control(table["p_value"]))
 
     return _each(study, runs, "ablation", of_task, {"examples": SCORED})
 
@@ -204,7 +207,7 @@ def _changes(scores: Scores) -> pd.DataFrame:
             "accuracy": accuracy[1:],
             "change": accuracy[1:] - accuracy[0],
             "loss_change": loss[1:] - loss[0],
-            "p_value": sign_test(scores.right[0], scores.right[1:]),
+            "p_value": mcnemar(scores.right[0], scores.right[1:]),
         }
     )
 
@@ -223,15 +226,8 @@ def _weighed(run: FineTuned, seed: int, count: int) -> list[Pair]:
     return [train[i] for i in order[:count]]
 
 
-def _heads(layers: int, heads: int) -> pd.DataFrame:
-    layer, head = np.indices((layers, heads)).reshape(2, -1) + 1
-    return pd.DataFrame({"layer": layer, "head": head})
-
-
 def _importance_rows(scores: Float[np.ndarray, "layer head"]) -> pd.DataFrame:
-    return _heads(*scores.shape).assign(
-        importance=scores.ravel(), normalised=by_layer_norm(scores).ravel()
-    )
+    return head_rows(*scores.shape, importance=scores, normalised=by_layer_norm(scores))
 
 
 def as_array(

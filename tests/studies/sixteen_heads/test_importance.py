@@ -1,5 +1,4 @@
 from itertools import permutations as every_order
-from math import comb
 
 import numpy as np
 import pytest
@@ -8,12 +7,10 @@ from scipy.stats import spearmanr
 from helpers.errors import InputError
 from helpers.studies.sixteen_heads.importance import (
     by_layer_norm,
-    false_discoveries,
     importance,
     masks_along,
     pruning_order,
     rank_correlation,
-    sign_test,
     with_one_in_layer,
     without_each,
 )
@@ -53,29 +50,6 @@ def test_masks_for_single_heads():
     assert without[4].tolist() == [[1, 1, 1], [1, 0, 1]]
     assert only[4].tolist() == [[1, 1, 1], [0, 1, 0]]
     assert only[0].tolist() == [[1, 0, 0], [1, 1, 1]]
-
-
-def test_the_sign_test_counts_discordant_pairs():
-    before = np.array([1, 1, 1, 1, 1, 1, 0, 0, 1, 0], bool)
-    after = np.array([0, 0, 0, 0, 0, 1, 1, 0, 1, 0], bool)  # five lost, one won
-    expected = 2 * sum(comb(6, k) for k in (0, 1)) / 2**6
-    assert sign_test(before, after) == pytest.approx(expected)
-    assert sign_test(after, before) == pytest.approx(expected)
-    np.testing.assert_allclose(sign_test(before, np.stack([after, before])), [expected, 1])
-
-
-def test_the_sign_test_keeps_its_level():
-    generator = np.random.default_rng(0)
-    before, after = generator.random((2, 400, 60)) < 0.7
-    p_values = np.array([sign_test(*pair) for pair in zip(before, after, strict=True)])
-    assert (p_values < 0.05).mean() <= 0.07
-
-
-def test_false_discoveries_by_hand():
-    np.testing.assert_allclose(
-        false_discoveries(np.array([0.01, 0.9, 0.02, 0.03])), [0.04, 0.9, 0.04, 0.04]
-    )
-    assert false_discoveries(np.array([0.7, 0.9])).tolist() == [0.9, 0.9]
 
 
 def test_the_correlation_is_spearmans():
