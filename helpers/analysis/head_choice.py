@@ -106,18 +106,18 @@ def _coreference(record: Record) -> Iterator[Question]:
 
 
 def answer(
-    question: Question, weights: Float[np.ndarray, "word word"], direction: Direction
-) -> tuple[int, bool]:
-    """Return the word that a head picks, and whether it is right (or its 's is).
+    question: Question, weights: Float[np.ndarray, "*heads word word"], direction: Direction
+) -> tuple[Int[np.ndarray, "*heads"], Bool[np.ndarray, "*heads"]]:
+    """Return the word that each head picks, and whether it is right (or its 's is).
 
-    ``weights[query, key]`` is its map over the words, without special tokens.  Coreference is
+    ``weights[..., query, key]`` are maps over the words, without special tokens.  Coreference is
     always read from the mention to its antecedent.
     """
     asked, candidates = [question.asked], None
     if question.candidates is not None:
         direction = DIRECTIONS[0]
-        candidates = np.isin(np.arange(len(weights)), question.candidates)[None]
+        candidates = np.isin(np.arange(weights.shape[-1]), question.candidates)[None]
     elif question.mark is not None:
         asked.append(question.mark)
     picked = picked_words(weights, np.array(asked), direction=direction, candidates=candidates)
-    return int(picked[0]), bool(np.isin(picked, question.gold).any())
+    return picked[..., 0], np.isin(picked, question.gold).any(axis=-1)

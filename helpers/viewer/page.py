@@ -7,17 +7,17 @@ import html
 import json
 import zlib
 from collections.abc import Container, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import seaborn as sns
 from jaxtyping import Float, UInt8, UInt16
 
-from helpers.analysis.head_choice import DIRECTIONS, questions
+from helpers.analysis.head_choice import DIRECTIONS, answer, questions
 from helpers.analysis.heads import head_labels
 from helpers.model.token_types import roles
-from helpers.plots.style import INK, MUTED, RIGHT, SEQUENTIAL, TOKEN_STYLES, WRONG
+from helpers.plots.style import INK, MUTED, RIGHT, TOKEN_STYLES, WRONG
 from helpers.store.store import Example, Source, tokens_of
 
 HERE = Path(__file__).parent
@@ -25,6 +25,15 @@ LARGEST_THUMBNAIL = 32  # cells a side; a small map is about 40 pixels wide
 FULL = 65535  # the weight 1; the rounding error, 8e-6, is below that of float16 at most weights
 # Nothing is loaded from anywhere, and the browser enforces it.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+# Of a small map: white, then the colours of the figures' heat maps (seaborn's, which would have to
+# be imported for them).
+RAMP = [
+    *("#ffffff", "#b7e6c5", "#82d8b0", "#50c6ad", "#3cb2ad", "#359baa", "#3485a5"),
+    *("#3670a0", "#3b589a", "#414184", "#3c3162", "#312140", "#1f1220"),
+]
+CHAINS = [
+    *("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494"),
+]
 MARK_OF_A_CONTINUATION = "##"
 MARKS_OF_A_START = ("Ġ", "▁")
 
@@ -61,12 +70,10 @@ def page_facts(store: Source, example: Example) -> dict[str, Any]:
                 "relation": question.relation,
                 "asked": question.asked + offset,
                 "gold": [word + offset for word in question.gold],
-                "mark": None if question.mark is None else question.mark + offset,
-                "candidates": question.candidates
-                and [word + offset for word in question.candidates],
             }
             for question in questions(record)
         ],
+        "directed": "relations" in record,  # coreference is read one way only
         "mentions": [
             [start + offset, end + offset, chain]
             for start, end, chain, _ in record.get("mentions", ())
@@ -139,11 +146,30 @@ def quantize(weights: Float[np.ndarray, ...]) -> UInt16[np.ndarray, ...]:
     return np.rint(weights.astype(np.float64).clip(0, 1) * FULL).astype("<u2")
 
 
-def buffers(attention: Maps, special: Sequence[int]) -> list[bytes]:
-    """Return the small maps with and without special tokens, as bytes."""
-    everything = np.arange(attention.shape[-1])
+def answers(example: Example) -> UInt16[np.ndarray, "direction layer head question"]:
+    """Return what each head picks for each question of a page: twice the position, plus 1 if right.
+
+    So the browser needs no rule of its own for which word a head picks.
+    """
+    asked = questions(example.record)
+    found = np.zeros((len(DIRECTIONS), *example.attention.shape[:2], len(asked)), "<u2")
+    if asked:
+        own = example.word_positions
+        maps = example.attention[:, :, own, own].astype(np.float32)
+        for (index, direction), (place, question) in product(
+            enumerate(DIRECTIONS), enumerate(asked)
+        ):
+            picked, right = answer(question, maps, direction)
+            found[index, ..., place] = 2 * (picked + example.offset) + right
+    return found
+
+
+def buffers(example: Example, special: Sequence[int]) -> list[bytes]:
+    """Return the small maps with and without special tokens, and the answers, as bytes."""
+    everything = np.arange(len(example))
     words = np.setdiff1d(everything, special)
-    return [thumbnails(attention, kept).tobytes() for kept in (everything, words)]
+    small = [thumbnails(example.attention, kept) for kept in (everything, words)]
+    return [array.tobytes() for array in (*small, answers(example))]
 
 
 def embedded_page(store: Source, example: Example, heads: Sequence[int]) -> dict[str, Any]:
@@ -155,7 +181,7 @@ def embedded_page(store: Source, example: Example, heads: Sequence[int]) -> dict
     facts = page_facts(store, example)
     maps = quantize(example.attention.reshape(-1, len(example), len(example))[list(heads)])
     return facts | {
-        "thumbnails": [_packed(data) for data in buffers(example.attention, facts["special"])],
+        "buffers": [_packed(data) for data in buffers(example, facts["special"])],
         "maps": {
             head: _packed((own >> 8).astype(np.uint8).tobytes() + own.astype(np.uint8).tobytes())
             for head, own in zip(heads, maps, strict=True)
@@ -176,8 +202,8 @@ def look(special_tokens: Mapping[str, str | None]) -> dict[str, Any]:
         "muted": MUTED,
         "right": RIGHT,
         "wrong": WRONG,
-        "ramp": ["#ffffff", *sns.color_palette(SEQUENTIAL, 12).as_hex()],
-        "chains": sns.color_palette("colorblind", 8).as_hex(),
+        "ramp": RAMP,
+        "chains": CHAINS,
         "directions": list(DIRECTIONS),
     }
 

@@ -7,12 +7,19 @@ from typing import Any
 
 import pandas as pd
 
-from helpers.analysis.head_choice import DIRECTIONS, Direction, Record, answer, questions
+from helpers.analysis.head_choice import DIRECTIONS, Direction, Question, answer, questions
 from helpers.analysis.heads import head_label
 from helpers.errors import InputError
-from helpers.store.store import Source
+from helpers.store.store import Example, Source
 
+RELATIONS_FROM = 300  # records looked at for the names of relations to suggest
 COLUMNS = ("example", "asked", "word", "relation", "picked", "gold", "right")
+
+
+def relations_in(store: Source) -> list[str]:
+    """Return the names of relations in the first records of a store."""
+    records = store.records(range(min(RELATIONS_FROM, len(store))))
+    return sorted({question.relation for record in records for question in questions(record)})
 
 
 def search(
@@ -34,56 +41,42 @@ def search(
     last four are empty for a plain word.
 
     Raises:
-        InputError: nothing is asked for, or the direction is not one of the two.
+        InputError: nothing is asked for, no example has the relation, or the direction is not one
+            of the two.
     """
     if not word and not relation:
         raise InputError("search for a word, a relation or both, such as relation='dobj'")
     if direction not in DIRECTIONS:
         raise InputError(f"no direction {direction!r}; there are {', '.join(DIRECTIONS)}")
     rows: list[tuple[Any, ...]] = []
+    known: set[str] = set()
     for index, record in enumerate(store.records()):
-        found = (
-            _answers(store, index, record, head, word, relation, right, direction)
-            if relation
-            else _words(index, record, word)
-        )
-        rows += found
+        words = record.get("words") or record["tokens"]
+        places = [i for i, other in enumerate(words) if word.lower() in ("", other.lower())]
+        if relation:
+            every = questions(record)
+            known.update(question.relation for question in every)
+            asked = [q for q in every if q.relation == relation and q.asked in places]
+            found = _answers(store[index], asked, head, direction) if asked else ()
+            rows += [row for row in found if right in (None, row[-1])]
+        else:
+            offset = record.get("offset", 0) if "words" in record else 0
+            rows += [(index, i + offset, words[i], "", "", "", None) for i in places]
         if len(rows) >= limit:
             break
+    if relation and relation not in known:
+        raise InputError(f"no relation {relation!r} here; there are {', '.join(sorted(known))}")
     return pd.DataFrame(rows[:limit], columns=COLUMNS).assign(head=head_label(*head))
 
 
-def _words(index: int, record: Record, word: str) -> Iterator[tuple[Any, ...]]:
-    offset = record.get("offset", 0) if "words" in record else 0
-    for place, other in enumerate(record.get("words") or record["tokens"]):
-        if other.lower() == word.lower():
-            yield index, place + offset, other, "", "", "", None
-
-
 def _answers(
-    store: Source,
-    index: int,
-    record: Record,
-    head: tuple[int, int],
-    word: str,
-    relation: str,
-    right: bool | None,
-    direction: Direction,
+    example: Example, asked: list[Question], head: tuple[int, int], direction: Direction
 ) -> Iterator[tuple[Any, ...]]:
-    words = record.get("words", ())
-    asked = [
-        question
-        for question in questions(record)
-        if question.relation == relation and word.lower() in ("", words[question.asked].lower())
-    ]
-    if not asked:
-        return
-    example = store[index]
-    own = example.word_positions
+    own, words = example.word_positions, example.record["words"]
     weights = example.attention[head][own, own]
     for question in asked:
-        picked, correct = answer(question, weights, direction)
-        if right is None or right == correct:
-            gold = " / ".join(words[place] for place in question.gold)
-            place = question.asked + example.offset
-            yield index, place, words[question.asked], relation, words[picked], gold, correct
+        picked, right = answer(question, weights, direction)
+        gold = " / ".join(words[place] for place in question.gold)
+        place = question.asked + example.offset
+        row = (example.index, place, words[question.asked], question.relation)
+        yield *row, words[picked], gold, bool(right)

@@ -1,9 +1,8 @@
 """Look at attention: any head of any stored example, in a notebook or in a file of its own.
 
-``view(store, example=17, layer=8, head=10)`` is interactive in JupyterLab and VS Code; where
-there is no kernel (an nbconvert page, an exported file) the same view shows what it holds.
-
-The kernel's side of the viewer: it answers what the browser asks for, and sends no more.
+``view(store, example=17, layer=8, head=10)`` is interactive in JupyterLab and VS Code, where the
+kernel answers what the browser asks for; where there is no kernel (an nbconvert page, an exported
+file) the same view shows what it holds.
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ from helpers.analysis.head_choice import DIRECTIONS, Direction
 from helpers.analysis.heads import head_label
 from helpers.errors import InputError
 from helpers.store.store import Source, tokens_of
-from helpers.viewer import search
-from helpers.viewer import search as viewer_questions
 from helpers.viewer.page import (
     HERE,
     buffers,
@@ -35,6 +32,7 @@ from helpers.viewer.page import (
     page_facts,
     quantize,
 )
+from helpers.viewer.search import relations_in, search
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,7 +86,7 @@ class Viewer:
         8-10 is wrong about dobj; relation "coreference" asks for antecedents.  See
         `helpers.viewer.search.search`.
         """
-        return viewer_questions.search(
+        return search(
             self.store,
             self.head,
             word=word,
@@ -121,8 +119,6 @@ class Viewer:
         return document(self.heading, self.settings() | {"pages": pages})
 
     def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, Any], dict[str, Any]]:
-        pass
-
         bundle, metadata = ViewerWidget(self)._repr_mimebundle_()
         bundle["text/html"] = self.frame(self._page_for_notebook())
         bundle["text/plain"] = repr(self)
@@ -182,12 +178,6 @@ def to_bertviz(store: Source, example: int) -> tuple[tuple[Tensor, ...], list[st
     return tuple(layer[None] for layer in maps), tokens_of(store, found)
 
 
-if TYPE_CHECKING:
-    pass
-
-RELATIONS_FROM = 300  # records looked at for the names of relations to suggest
-
-
 class ViewerWidget(anywidget.AnyWidget):
     """A view whose examples and maps come from the kernel, one at a time."""
 
@@ -196,7 +186,7 @@ class ViewerWidget(anywidget.AnyWidget):
     settings = traitlets.Dict().tag(sync=True)
 
     def __init__(self, viewer: Viewer) -> None:
-        super().__init__(settings=viewer.settings() | {"relations": _relations(viewer)})
+        super().__init__(settings=viewer.settings() | {"relations": relations_in(viewer.store)})
         self._viewer = viewer
         self.on_msg(self._answer)
 
@@ -212,7 +202,7 @@ class ViewerWidget(anywidget.AnyWidget):
         """Return what a request asks for: JSON and bytes."""
         store = self._viewer.store
         if message["kind"] == "search":
-            found = search.search(
+            found = search(
                 store,
                 divmod(int(message["head"]), store.heads),
                 word=message["word"],
@@ -229,12 +219,4 @@ class ViewerWidget(anywidget.AnyWidget):
             head = divmod(int(message["head"]), store.heads)
             return {}, [quantize(example.attention[head]).tobytes()]
         facts = page_facts(store, example)
-        return {"page": facts}, buffers(example.attention, facts["special"])
-
-
-def _relations(viewer: Viewer) -> list[str]:
-    store = viewer.store
-    records = store.records(range(min(RELATIONS_FROM, len(store))))
-    return sorted(
-        {question.relation for record in records for question in search.questions(record)}
-    )
+        return {"page": facts}, buffers(example, facts["special"])

@@ -37,6 +37,11 @@ async function unpack(text) {
   return new Uint8Array(await new Response(inflated).arrayBuffer());
 }
 
+/* The small maps with and without special tokens, and the answers of the heads. */
+function unpacked([all, words, answers]) {
+  return { small: [all, words], answers: new Uint16Array(answers.buffer) };
+}
+
 /* A page without a kernel: everything is in `data.pages`. */
 function embedded(data) {
   const pages = new Map(data.pages.map((page) => [page.example, page]));
@@ -46,7 +51,7 @@ function embedded(data) {
     async page(index) {
       const page = pages.get(index);
       if (!page) throw new Error(`Example ${index} is not in this page.`);
-      page.small ??= await Promise.all(page.thumbnails.map(unpack));
+      if (!page.small) Object.assign(page, unpacked(await Promise.all(page.buffers.map(unpack))));
       return page;
     },
     async map(page, head) {
@@ -62,10 +67,9 @@ function embedded(data) {
     async search(query) {
       const found = [];
       for (const page of pages.values()) {
-        if (query.relation) {
-          const map = await source.map(page, query.head);
-          found.push(...answers(page, map, query));
-        } else {
+        await source.page(page.example);
+        if (query.relation) found.push(...answers(page, query));
+        else {
           page.tokens.forEach((word, asked) => {
             if (word.toLowerCase() === query.word.toLowerCase()) {
               found.push({ example: page.example, asked, word, relation: "" });
@@ -79,21 +83,18 @@ function embedded(data) {
   return source;
 }
 
-function answers(page, map, query) {
+function answers(page, query) {
   const word = query.word.toLowerCase();
-  return page.questions
+  return answered(page, query.head, query.reverse)
     .filter((q) => q.relation === query.relation)
     .filter((q) => !word || page.tokens[q.asked].toLowerCase() === word)
-    .map((q) => [q, judge(page, map, q, query.reverse)])
-    .filter(([, verdict]) => query.right === null || verdict.right === query.right)
-    .map(([q, verdict]) => ({
+    .filter((q) => query.right === null || q.right === query.right)
+    .map((q) => ({
+      ...q,
       example: page.example,
-      asked: q.asked,
       word: page.tokens[q.asked],
-      relation: q.relation,
-      picked: page.tokens[verdict.picked],
+      picked: page.tokens[q.picked],
       gold: q.gold.map((place) => page.tokens[place]).join(" / "),
-      right: verdict.right,
     }));
 }
 
@@ -121,7 +122,7 @@ function kernel(model, settings) {
     close: () => model.off("msg:custom", receive),
     async page(index) {
       const [content, buffers] = await ask({ kind: "page", example: index });
-      return { ...content.page, small: buffers.map((view) => new Uint8Array(copy(view))) };
+      return { ...content.page, ...unpacked(buffers.map((view) => new Uint8Array(copy(view)))) };
     },
     async map(page, head) {
       const [, buffers] = await ask({ kind: "map", example: page.example, head });
@@ -170,23 +171,11 @@ function wordMap(map, groups) {
 
 // ---- The head as a classifier (sections 4.2 and 4.3) -----------------------------------------
 
-/* What a head picks for a question; the rules are those of helpers/viewer_questions.py. */
-function judge(page, map, question, reverse) {
-  const n = page.tokens.length;
-  const words = page.tokens.map((_, i) => i).filter((i) => !page.special.includes(i));
-  const pick = (asked, candidates) => {
-    const weight = (other) => (reverse && !question.candidates
-      ? map[other * n + asked] : map[asked * n + other]);
-    let best = asked;
-    for (const other of candidates) {
-      if (other !== asked && (best === asked || weight(other) > weight(best))) best = other;
-    }
-    return best;
-  };
-  const picked = pick(question.asked, question.candidates ?? words);
-  const right = question.gold.includes(picked)
-    || (question.mark !== null && question.gold.includes(pick(question.mark, words)));
-  return { picked, right };
+/* The questions of a page with what a head picks and whether that is right; Python has decided. */
+function answered(page, head, reverse) {
+  const first = (Number(reverse) * page.labels.length + head) * page.questions.length;
+  return page.questions.map((question, i) => (
+    { ...question, picked: page.answers[first + i] >> 1, right: page.answers[first + i] % 2 === 1 }));
 }
 
 // ---- The view --------------------------------------------------------------------------------
@@ -319,9 +308,8 @@ class View {
   /* The questions that are marked in the drawing, with the head's answers. */
   get marked() {
     if (!this.showLabels || !this.relation) return [];
-    return this.page.questions
-      .filter((q) => this.relation === EVERY || q.relation === this.relation)
-      .map((q) => ({ ...q, ...judge(this.page, this.map, q, this.reverse) }));
+    return answered(this.page, this.head, this.reverse)
+      .filter((q) => this.relation === EVERY || q.relation === this.relation);
   }
 
   // -- Controls
@@ -376,9 +364,10 @@ class View {
     const { questions } = this.page;
     if (!questions.length && !this.page.mentions.length) return [];
     const names = [...new Set(questions.map((q) => q.relation))].sort();
+    const found = answered(this.page, this.head, this.reverse);
     const score = (name) => {
-      const mine = questions.filter((q) => name === EVERY || q.relation === name);
-      const right = mine.filter((q) => judge(this.page, this.map, q, this.reverse).right);
+      const mine = found.filter((q) => name === EVERY || q.relation === name);
+      const right = mine.filter((q) => q.right);
       return `${name === EVERY ? "every relation" : name}: ${right.length} of ${mine.length} right`;
     };
     const options = names.length > 1 ? [EVERY, ...names] : names;
@@ -388,15 +377,14 @@ class View {
     } }, element("option", { value: "" }, "mark a relation …"),
     ...options.map((name) => element("option", { value: name }, score(name))));
     select.value = options.includes(this.relation) ? this.relation : "";
-    const isSyntax = questions.some((q) => !q.candidates);
     const direction = element("select", { "aria-label": "Direction", onchange: () => {
       this.reverse = direction.selectedIndex === 1;
       this.drawControls();
       this.drawHead();
     } }, ...this.look.directions.map((name) => element("option", {}, name)));
     direction.selectedIndex = Number(this.reverse);
-    return [this.checkbox(isSyntax ? "syntax" : "coreference chains", "showLabels"), select,
-      isSyntax ? direction : null];
+    return [this.checkbox(this.page.directed ? "syntax" : "coreference chains", "showLabels"), select,
+      this.page.directed ? direction : null];
   }
 
   buildFinder() {
@@ -761,7 +749,7 @@ class View {
   drawMarked() {
     const group = svg("g", { class: "av-marked", fill: "none" });
     for (const question of this.marked) {
-      const reverse = this.reverse && !question.candidates;
+      const reverse = this.reverse && this.page.directed;
       const draw = (other, kind, dashed = "") => {
         const [query, key] = reverse ? [other, question.asked] : [question.asked, other];
         const weight = this.weight(query, key);

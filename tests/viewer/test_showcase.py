@@ -1,5 +1,8 @@
 """Figure 5 judges heads by the rules of Tables 1 and 2."""
 
+import subprocess
+import sys
+
 import pandas as pd
 import pytest
 from viewer_stores import word_store
@@ -33,3 +36,12 @@ def test_a_possessor_found_from_its_mark_is_right_in_the_figure_as_in_the_table(
     (panel,) = relation_panels(store, pd.DataFrame([row]), {"poss": "poss"})
     assert panel.correct
     assert panel.gold == ([(2, 4)] if direction == DIRECTIONS[0] else [(4, 2)])
+
+
+def test_the_viewer_needs_no_library_that_draws():
+    code = (
+        "import sys, helpers.viewer.showcase, helpers.viewer.view, helpers.viewer.own_text;"
+        "print([name for name in ('matplotlib', 'seaborn') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

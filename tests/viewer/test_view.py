@@ -8,15 +8,24 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+import seaborn as sns
 from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, MemoryStore, token_store, word_store
 
 from helpers.analysis.coreference import judge
 from helpers.analysis.dependency_heads import count_heads
 from helpers.analysis.head_choice import COREFERENCE, DIRECTIONS, Question, answer, questions
 from helpers.errors import InputError
+from helpers.plots.style import SEQUENTIAL
 from helpers.store.store import Example, tokens_of
 from helpers.viewer import view as viewer
-from helpers.viewer.page import embedded_page, quantize, summaries, thumbnails, words_of_tokens
+from helpers.viewer.page import (
+    RAMP,
+    embedded_page,
+    quantize,
+    summaries,
+    thumbnails,
+    words_of_tokens,
+)
 from helpers.viewer.view import ViewerWidget, to_bertviz, view
 
 
@@ -109,6 +118,23 @@ def test_answers_agree_with_the_coreference_analysis():
         assert found == judged[layer, head].tolist()
 
 
+@pytest.mark.parametrize("record", [SENTENCE, DOCUMENT], ids=["syntax", "coreference"])
+def test_the_browser_is_sent_what_every_head_picks(record):
+    store = word_store(record)
+    example, own = store[0], store[0].word_positions
+    sent = unpack(embedded_page(store, example, [0])["buffers"][2]).view("<u2")
+    sent = sent.reshape(2, 3, 4, len(questions(record)))
+    for direction, layer, head in np.ndindex(2, 3, 4):
+        weights = example.attention[layer, head, own, own]
+        expected = [answer(asked, weights, DIRECTIONS[direction]) for asked in questions(record)]
+        found = sent[direction, layer, head]
+        assert found.tolist() == [2 * (picked + 1) + right for picked, right in expected]
+
+
+def test_the_small_maps_have_the_colours_of_the_figures():
+    assert ["#ffffff", *sns.color_palette(SEQUENTIAL, 12).as_hex()] == RAMP
+
+
 def test_a_possessor_may_be_found_from_its_mark():
     weights = np.zeros((4, 4))
     weights[0, 3] = weights[1, 2] = 1
@@ -137,6 +163,12 @@ def test_search_by_relation_right_or_wrong():
     ]
     assert len(here.search(relation="dobj")) == 2
     assert len(here.search(relation="dobj", limit=1)) == 1
+
+
+def test_an_unknown_relation_is_an_error():
+    here = view(store_with_known_answers())
+    with pytest.raises(InputError, match="no relation 'dojb' here; there are case, det, dobj"):
+        here.search(relation="dojb")
 
 
 def test_search_by_word():
@@ -230,7 +262,7 @@ def test_coreference_pages_have_chains_and_questions():
     assert page["mentions"] == [[1, 2, 1], [3, 4, 2], [5, 6, 1], [7, 10, 2], [11, 12, 2]]
     assert {question["relation"] for question in page["questions"]} == {COREFERENCE}
     assert page["questions"][1]["gold"] == [3]
-    assert page["questions"][0]["candidates"] == [1, 3, 9, 11, 12]
+    assert not page["directed"]
 
 
 @pytest.mark.parametrize(
