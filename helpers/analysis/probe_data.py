@@ -6,15 +6,14 @@ treebank's head numbers are the labels.  One sentence's maps are kept as one flo
 candidate to the dependent (the paper's alpha_ij), then from the dependent to the candidate
 (alpha_ji).  Place 0 is the special position before the words ([CLS] in BERT), place 1 the one
 after them ([SEP]), and place ``i + 2`` is word ``i``.
-
-Attention maps that are read many times: in memory up to a budget, on disk beyond it.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Literal, NamedTuple
@@ -31,29 +30,73 @@ from helpers.progress import progress
 from helpers.store.store import Example
 
 Split = Literal["train", "dev"]
-WordVectors = Callable[[Sequence[str]], Float[np.ndarray, "word width"]]
+WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
 
 PLACES = 2  # the special positions stand before the words in a block
 PUNCTUATION = "punct"  # the relation, in Stanford, CLEAR and Universal Dependencies alike
 SCALED_BY = 500  # train sentences that the features' scales are taken from
 SMALLEST_SCALE = 1e-3  # under it a feature is rounding of float16, not to be blown up
 PAIRS_PER_BATCH = 1 << 15  # bounds a batch of long sentences: 131 KB a feature
+MEMORY_BUDGET = 1 << 30  # bytes of a corpus that stay in memory
 
 
 @dataclass(frozen=True)
 class Parse:
-    """What a probe knows of a sentence besides its maps.
-
-    ``heads`` are 1-based, 0 is ROOT.  ``rows`` are the words' places in a `VectorTable`.
-    """
+    """What a probe knows of a sentence besides its maps; ``heads`` are 1-based, 0 is ROOT."""
 
     heads: Int[np.ndarray, " word"]
     punctuation: Bool[np.ndarray, " word"]
-    rows: Int[np.ndarray, " word"] | None = None
 
     def __len__(self) -> int:
         """Return the number of words."""
         return len(self.heads)
+
+
+@dataclass
+class Sentences:
+    """The parses of a treebank's sentences, and which of them are train and dev."""
+
+    parses: list[Parse] = field(default_factory=list)
+    splits: dict[Split, list[int]] = field(default_factory=lambda: {"train": [], "dev": []})
+
+    def add(self, example: Example) -> Parse:
+        """Take in the parse of an example.
+
+        Raises:
+            InputError: it has no split or parse, or a parse that does not fit its words.
+        """
+        record, where = example.record, f"example {example.index}"
+        split = record.get("split")
+        if split not in self.splits:
+            raise InputError(f"{where}: split is {split!r}, expected train or dev")
+        if "heads" not in record or "relations" not in record:
+            raise InputError(f"{where}: no dependency parse; the probes need a treebank")
+        heads, n = np.asarray(record["heads"], np.int64), len(record["words"])
+        if heads.shape != (n,) or len(record["relations"]) != n:
+            raise InputError(f"{where}: expected {n} heads and relations, one a word")
+        if n == 0 or heads.min() < 0 or heads.max() > n:
+            raise InputError(f"{where}: heads must lie between 0 and the {n} words")
+        punctuation = np.array([relation == PUNCTUATION for relation in record["relations"]])
+        self.splits[split].append(len(self.parses))
+        self.parses.append(Parse(heads, punctuation))
+        return self.parses[-1]
+
+    def check_splits(self) -> None:
+        """Raise ``InputError`` where train or dev has no sentence."""
+        for split, indices in self.splits.items():
+            if not indices:
+                raise InputError(
+                    f"no {split} sentences: a probe needs a treebank with train and dev"
+                )
+
+    def groups(
+        self, indices: Sequence[int], size: int, order: np.random.Generator | None = None
+    ) -> list[list[int]]:
+        """Cut sentence numbers into batches (see `length_batches`)."""
+        lengths = [len(parse) for parse in self.parses]
+        return length_batches(
+            lengths, indices, size=size, budget=PAIRS_PER_BATCH, cost=pairs, order=order
+        )
 
 
 @dataclass(frozen=True)
@@ -89,54 +132,18 @@ class Scales(NamedTuple):
     root: Float[Tensor, "feature place"]
 
 
-class VectorTable:
-    """The static vectors of the words met so far, one row for each different word."""
+@dataclass
+class ProbeData(Sentences):
+    """Parsed sentences with their maps and word vectors, batched as often as needed.
 
-    def __init__(self, look_up: WordVectors) -> None:
-        self._look_up = look_up
-        self._rows: dict[str, int] = {}
-        self._found: list[Float[np.ndarray, "word width"]] = []
+    ``rows[s]`` are the rows of ``vectors`` that sentence s's words have.
+    """
 
-    def rows(self, words: Sequence[str]) -> Int[np.ndarray, " word"]:
-        """Return the words' rows, looking up those that are new.
-
-        Raises:
-            InputError: the lookup gives no vector, or not of one width, for each word.
-        """
-        new = [word for word in dict.fromkeys(words) if word not in self._rows]
-        if new:
-            found = np.asarray(self._look_up(new), np.float32)
-            width = self._found[0].shape[1] if self._found else found.shape[-1]
-            if found.shape != (len(new), width):
-                raise InputError(f"word vectors of shape {found.shape} for {len(new)} words")
-            self._found.append(found)
-            self._rows |= {word: row for row, word in enumerate(new, len(self._rows))}
-        return np.array([self._rows[word] for word in words])
-
-    @property
-    def vectors(self) -> Float[Tensor, "row width"]:
-        """All rows together."""
-        if len(self._found) > 1:
-            self._found = [np.concatenate(self._found)]
-        return torch.from_numpy(self._found[0])
-
-
-class ProbeData:
-    """The sentences of both splits, read once and then batched as often as needed."""
-
-    def __init__(
-        self,
-        *,
-        layers: int,
-        heads: int,
-        vectors: WordVectors | None = None,
-        memory_budget: int = 1 << 30,
-    ) -> None:
-        self.layers, self.heads = layers, heads
-        self._words = VectorTable(vectors) if vectors is not None else None
-        self.parses: list[Parse] = []
-        self.splits: dict[Split, list[int]] = {"train": [], "dev": []}
-        self._maps = MapBuffer(memory_budget)
+    layers: int = 0
+    heads: int = 0
+    maps: MapBuffer = field(default_factory=lambda: MapBuffer())
+    rows: list[Int[np.ndarray, " word"]] = field(default_factory=list)
+    vectors: Float[Tensor, "row width"] | None = None
 
     @property
     def features(self) -> int:
@@ -146,9 +153,9 @@ class ProbeData:
     @property
     def vector_width(self) -> int:
         """The width of the word vectors; an error where the data was prepared without any."""
-        if self._words is None:
+        if self.vectors is None:
             raise InputError("this probe needs word vectors; give `vectors` to `prepare`")
-        return self._words.vectors.shape[1]
+        return self.vectors.shape[1]
 
     @cached_property
     def scales(self) -> Scales:
@@ -169,34 +176,22 @@ class ProbeData:
         variances = squares / max(pairs, 1), root / words
         return Scales(*(v.sqrt().clamp(min=SMALLEST_SCALE).float() for v in variances))
 
-    def add(self, example: Example) -> None:
-        """Take in one example."""
-        split, parse = read_split(example), read_parse(example)
-        if self._words is not None:
-            try:
-                parse = replace(parse, rows=self._words.rows(example.record["words"]))
-            except InputError as error:
-                raise InputError(f"example {example.index}: {error}") from error
-        self.splits[split].append(len(self.parses))
-        self.parses.append(parse)
-        self._maps.append(attention_block(example))
-
     def batch(self, indices: Sequence[int], *, maps: bool = True) -> Batch:
         """Pad the sentences ``indices`` into float32 tensors; ``maps=False`` leaves maps out."""
-        parses = [self.parses[i] for i in indices]
-        count, width = len(parses), max(len(parse) for parse in parses)
+        lengths = torch.tensor([len(self.parses[index]) for index in indices])
+        count, width = len(indices), int(lengths.max())
         heads = torch.full((count, width), -1, dtype=torch.long)
         padded = torch.zeros(count, width, self.features, width + PLACES) if maps else None
-        table = self._words.vectors if self._words is not None else None
-        vectors = torch.zeros(count, width, table.shape[1]) if table is not None else None
-        for row, (index, parse) in enumerate(zip(indices, parses, strict=True)):
-            n = len(parse)
-            heads[row, :n] = torch.from_numpy(parse.heads)
+        vectors = None
+        if self.vectors is not None:
+            vectors = torch.zeros(count, width, self.vector_width)
+        for row, index in enumerate(indices):
+            n = len(self.parses[index])
+            heads[row, :n] = torch.from_numpy(self.parses[index].heads)
             if padded is not None:
-                padded[row, :n, :, : n + PLACES] = torch.from_numpy(self._maps[index])
+                padded[row, :n, :, : n + PLACES] = torch.from_numpy(self.maps[index])
             if vectors is not None:
-                vectors[row, :n] = table[torch.from_numpy(parse.rows)]
-        lengths = torch.tensor([len(parse) for parse in parses])
+                vectors[row, :n] = self.vectors[torch.from_numpy(self.rows[index])]
         return Batch(list(indices), lengths, heads, padded, vectors)
 
     def batches(
@@ -208,40 +203,36 @@ class ProbeData:
         maps: bool = True,
     ) -> Iterator[Batch]:
         """Yield the sentences ``indices`` in batches (see `length_batches`)."""
-        lengths = [len(parse) for parse in self.parses]
-        for group in length_batches(
-            lengths, indices, size=size, budget=PAIRS_PER_BATCH, cost=pairs, order=order
-        ):
+        for group in self.groups(indices, size, order):
             yield self.batch(group, maps=maps)
 
 
-def prepare(
-    examples: Iterable[Example],
-    vectors: WordVectors | None = None,
-    *,
-    memory_budget: int = 1 << 30,
-) -> ProbeData:
+def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> ProbeData:
     """Read word-level examples once into the layout of the probes.
 
-    ``vectors`` maps words to their static vectors (GloVe in the paper), and is asked once for
-    each different word; the probes without words do without it.  The maps take
+    ``vectors`` maps words to their static vectors (GloVe in the paper), and is asked once, for
+    all different words; the probes without words do without it.  The maps take
     ``4 * heads * n * (n + 2)`` bytes a sentence of n words (0.35 MB at 72 heads and 34 words);
-    what exceeds ``memory_budget`` bytes goes to a temporary file.
+    what exceeds the memory budget goes to a temporary file.
 
     Raises ``InputError`` for an example without a parse or a corpus without train or dev
     sentences, and ``MapError`` for maps whose rows are not distributions.
     """
-    data: ProbeData | None = None
+    data = ProbeData()
+    rows: dict[str, int] = {}
     for example in progress(examples, "maps for the probes", unit="sentence"):
-        if data is None:
-            layers, heads = example.attention.shape[:2]
-            data = ProbeData(
-                layers=layers, heads=heads, vectors=vectors, memory_budget=memory_budget
-            )
         data.add(example)
-    for split in ("train", "dev"):
-        if data is None or not data.splits[split]:
-            raise InputError(f"no {split} sentences: a probe needs a treebank with train and dev")
+        data.layers, data.heads = example.attention.shape[:2]
+        data.maps.append(attention_block(example))
+        if vectors is not None:
+            own = [rows.setdefault(word, len(rows)) for word in example.record["words"]]
+            data.rows.append(np.array(own))
+    data.check_splits()
+    if vectors is not None:
+        found = np.asarray(vectors(list(rows)), np.float32)
+        if found.ndim != 2 or len(found) != len(rows):
+            raise InputError(f"word vectors of shape {found.shape} for {len(rows)} words")
+        data.vectors = torch.from_numpy(found)
     return data
 
 
@@ -265,29 +256,6 @@ def attention_block(example: Example) -> Float16[np.ndarray, "dependent feature 
     return block.reshape(count, 2 * layers * heads, count + PLACES)
 
 
-def read_split(example: Example) -> Split:
-    """Return the split that an example belongs to; ``InputError`` where it has none."""
-    split = example.record.get("split")
-    if split not in ("train", "dev"):
-        raise InputError(f"example {example.index}: split is {split!r}, expected train or dev")
-    return split
-
-
-def read_parse(example: Example) -> Parse:
-    """Return an example's parse; ``InputError`` where it has none, or one that does not fit."""
-    record, index = example.record, example.index
-    if "heads" not in record or "relations" not in record:
-        raise InputError(f"example {index}: no dependency parse; the probes need a treebank")
-    heads = np.asarray(record["heads"], np.int64)
-    n = len(record["words"])
-    if heads.shape != (n,) or len(record["relations"]) != n:
-        raise InputError(f"example {index}: expected {n} heads and relations, one a word")
-    if n == 0 or heads.min() < 0 or heads.max() > n:
-        raise InputError(f"example {index}: heads must lie between 0 and the {n} words")
-    punctuation = np.array([relation == PUNCTUATION for relation in record["relations"]])
-    return Parse(heads, punctuation)
-
-
 def pairs(words: int) -> int:
     """Return what a sentence adds to a batch: its pairs of a word and a candidate head."""
     return words * (words + PLACES)
@@ -296,25 +264,15 @@ def pairs(words: int) -> int:
 class MapBuffer:
     """Append-only float16 arrays of any shapes.
 
-    What exceeds ``memory_budget`` bytes goes to a temporary file, which is removed with the
-    buffer.  A block on disk is read when it is asked for, so that resident memory stays near
-    the budget whatever the corpus; the system caches the file where there is room.
+    What exceeds ``budget`` bytes goes to a temporary file, which is removed with the buffer.  A
+    block on disk is read when it is asked for, so that resident memory stays near the budget
+    whatever the corpus; the system caches the file where there is room.
     """
 
-    def __init__(self, memory_budget: int) -> None:
-        self._budget = memory_budget
+    def __init__(self, budget: int | None = None) -> None:
+        self._budget = MEMORY_BUDGET if budget is None else budget
         self._blocks: list[np.ndarray | tuple[int, tuple[int, ...]]] = []
         self._file = None
-        self._end = 0
-
-    def __len__(self) -> int:
-        """Return the number of blocks."""
-        return len(self._blocks)
-
-    @property
-    def bytes_on_disk(self) -> int:
-        """The size of the temporary file."""
-        return self._end
 
     def append(self, block: Float16[np.ndarray, ...]) -> None:
         """Keep a block; once one has not fitted in memory, all go to disk."""
@@ -323,17 +281,15 @@ class MapBuffer:
             self._blocks.append(block)
             return
         if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the buffer
-        self._file.seek(self._end)
+            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - open with the buffer
+        self._blocks.append((self._file.tell(), block.shape))
         self._file.write(np.ascontiguousarray(block).data)
-        self._blocks.append((self._end, block.shape))
-        self._end += block.nbytes
 
     def __getitem__(self, index: int) -> Float16[np.ndarray, ...]:
-        """Return a block."""
+        """Return a block; several threads may read at a time."""
         block = self._blocks[index]
         if isinstance(block, np.ndarray):
             return block
         offset, shape = block
-        self._file.seek(offset)
-        return np.fromfile(self._file, np.float16, prod(shape)).reshape(shape)
+        read = bytearray(os.pread(self._file.fileno(), 2 * prod(shape), offset))
+        return np.frombuffer(read, np.float16).reshape(shape)

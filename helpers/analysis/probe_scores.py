@@ -46,11 +46,9 @@ class ProbeResult:
     counts: Mapping[str, Counts]
     n_train: int
     n_dev: int
-    seeds: Sequence[int] = (0,)
     models: Sequence[nn.Module] = field(default=(), repr=False)
-    epochs: Sequence[int] = ()
 
-    def rows(self, *, resamples: int = 1000) -> list[dict[str, object]]:
+    def rows(self) -> list[dict[str, object]]:
         """Return the probe's rows of probes.csv: the mean over seeds, in percent.
 
         The 95% interval is a bootstrap over dev sentences, whose counts are summed over seeds;
@@ -59,9 +57,7 @@ class ProbeResult:
         rows = []
         for metric, counts in self.counts.items():
             seeds = len(counts.right)
-            low, high = bootstrap_interval(
-                counts.right.sum(0), seeds * counts.total, resamples=resamples
-            )
+            low, high = bootstrap_interval(counts.right.sum(0), seeds * counts.total)
             rows.append(
                 {
                     "probe": self.probe,
@@ -77,49 +73,36 @@ class ProbeResult:
         return rows
 
 
-def pool(results: Sequence[ProbeResult], *, probe: str | None = None) -> ProbeResult:
+def pool(results: Sequence[ProbeResult], probe: str) -> ProbeResult:
     """Join results on the same dev sentences as if they were seeds of one probe.
 
     For the baseline with random weights, whose every seed is another model with its own maps.
     """
-    first = results[0]
     counts = {
         metric: Counts(
             np.concatenate([result.counts[metric].right for result in results]),
-            first.counts[metric].total,
+            results[0].counts[metric].total,
         )
-        for metric in first.counts
+        for metric in results[0].counts
     }
-    return replace(
-        first,
-        probe=probe or first.probe,
-        counts=counts,
-        seeds=tuple(range(sum(len(result.seeds) for result in results))),
-        models=[model for result in results for model in result.models],
-        epochs=[count for result in results for count in result.epochs],
-    )
+    models = [model for result in results for model in result.models]
+    return replace(results[0], probe=probe, counts=counts, models=models)
 
 
-def probe_table(results: Iterable[ProbeResult], *, resamples: int = 1000) -> pd.DataFrame:
+def probe_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
     """Return probes.csv: a row for every probe and metric; scores in percent."""
-    return pd.DataFrame([row for result in results for row in result.rows(resamples=resamples)])
+    return pd.DataFrame([row for result in results for row in result.rows()])
 
 
 def seed_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
     """Return the spread over seeds: probe, metric, seeds, mean, sd (of a sample), min, max."""
-    rows = []
-    for result in results:
-        for metric, counts in result.counts.items():
-            values = counts.by_seed
-            rows.append(
-                {
-                    "probe": result.probe,
-                    "metric": metric,
-                    "seeds": len(values),
-                    "mean": values.mean(),
-                    "sd": values.std(ddof=1) if len(values) > 1 else np.nan,
-                    "min": values.min(),
-                    "max": values.max(),
-                }
-            )
-    return pd.DataFrame(rows)
+    by_seed = [
+        (result.probe, metric, value)
+        for result in results
+        for metric, counts in result.counts.items()
+        for value in counts.by_seed
+    ]
+    table = pd.DataFrame(by_seed, columns=["probe", "metric", "value"])
+    spread = ["count", "mean", "std", "min", "max"]
+    table = table.groupby(["probe", "metric"], sort=False)["value"].agg(spread).reset_index()
+    return table.rename(columns={"count": "seeds", "std": "sd"})

@@ -1,9 +1,4 @@
-"""Every row of Table 3 (section 5): which probes are trained on what, and what is kept of them.
-
-Training and scoring the attention-based probing classifiers (section 5, Table 3).
-
-The structural probe, the last row of Table 3, is in ``structural``.
-"""
+"""Every row of Table 3 (section 5): how each probe is trained, and what is kept of it."""
 
 from __future__ import annotations
 
@@ -17,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from helpers.analysis.probe_data import Batch, ProbeData, prepare
+from helpers.analysis.probe_data import PLACES, Batch, ProbeData, WordVectors, prepare
 from helpers.analysis.probe_scores import (
     ATTN,
     ATTN_GLOVE,
@@ -39,7 +34,36 @@ from helpers.progress import progress
 from helpers.store.store import Store
 
 PARTS = (0.1, 0.25, 0.5)  # of the train sentences, for the learning curves
-WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
+EVALUATION_BATCH = 64
+
+ProbeKind = Literal["attn", "attn_glove", "distances_glove"]
+
+
+class Kind(NamedTuple):
+    """A probe's name in Table 3, how it is built, and how it is trained."""
+
+    name: str
+    build: Callable[[ProbeData], nn.Module]
+    schedule: Schedule
+    reads_maps: bool = True
+
+
+KINDS: dict[ProbeKind, Kind] = {
+    "attn": Kind(
+        ATTN, lambda data: AttentionProbe(data.scales), Schedule(epochs=8, learning_rate=0.02)
+    ),
+    "attn_glove": Kind(
+        ATTN_GLOVE,
+        lambda data: AttentionWordsProbe(data.scales, data.vector_width),
+        Schedule(epochs=8, learning_rate=0.0015, batch_size=16),
+    ),
+    "distances_glove": Kind(
+        DISTANCES_GLOVE,
+        lambda data: DistancesWordsProbe(data.vector_width),
+        Schedule(epochs=5, learning_rate=0.006, batch_size=8),
+        reads_maps=False,
+    ),
+}
 
 
 def table3(
@@ -59,63 +83,52 @@ def table3(
         structural_layers (how well each layer's vectors do on a slice of train).
     """
     data = prepare(store, vectors)
-    attention = fit_probe(data, "attn", seeds=seeds)
+    attention = fit_probe(data, "attn", range(seeds))
     control = pool(
         [
-            fit_probe(prepare(random, vectors), "attn_glove", seeds=[seed])
+            fit_probe(prepare(random, vectors), "attn_glove", [seed])
             for seed, random in enumerate(random_stores)
         ],
-        probe=RANDOM_ATTN_GLOVE,
+        RANDOM_ATTN_GLOVE,
     )
-    from_vectors = fit_structural(prepare_states(store), seeds=seeds)
-    with_words = fit_probe(data, "attn_glove", seeds=seeds)
+    structural, layers = fit_structural(prepare_states(store), seeds=seeds)
+    with_words = fit_probe(data, "attn_glove", range(seeds))
     results = [
-        from_vectors.result,
+        structural,
         right_branching(data),
-        fit_probe(data, "distances_glove", seeds=seeds),
+        fit_probe(data, "distances_glove", range(seeds)),
         control,
         attention,
         with_words,
     ]
-    curves = learning_curve(data, fractions=PARTS)
-    whole = pd.DataFrame([*attention.rows(), *with_words.rows()])
+    curves = [fit_probe(data, kind, [0], part) for kind in ("attn", "attn_glove") for part in PARTS]
     return {
         "probes": probe_table(results),
         "probe_seeds": seed_table(results),
         "probe_heads": head_weights(attention, data),
-        "learning_curves": pd.concat([curves, whole], ignore_index=True),
-        "structural_layers": from_vectors.by_layer,
+        "learning_curves": probe_table([*curves, attention, with_words]),
+        "structural_layers": layers,
     }
 
 
-ProbeKind = Literal["attn", "attn_glove", "distances_glove"]
+@one_thread()
+def fit_probe(
+    data: ProbeData, kind: ProbeKind, seeds: Sequence[int], train_fraction: float = 1.0
+) -> ProbeResult:
+    """Train a probe on the train sentences, once a seed, and score it on dev.
 
-EVALUATION_BATCH = 64
+    A seed decides the initial values, the order of the batches and the slice of train that
+    training stops by.  ``train_fraction`` trains on so much of train (the same sentences for
+    every seed and probe, each fraction within the next larger one).
 
-
-class _Kind(NamedTuple):
-    name: str
-    build: Callable[[ProbeData], nn.Module]
-    schedule: Schedule
-    reads_maps: bool = True
-
-
-KINDS: dict[ProbeKind, _Kind] = {
-    "attn": _Kind(
-        ATTN, lambda data: AttentionProbe(data.scales), Schedule(epochs=8, learning_rate=0.02)
-    ),
-    "attn_glove": _Kind(
-        ATTN_GLOVE,
-        lambda data: AttentionWordsProbe(data.scales, data.vector_width),
-        Schedule(epochs=8, learning_rate=0.0015, batch_size=16),
-    ),
-    "distances_glove": _Kind(
-        DISTANCES_GLOVE,
-        lambda data: DistancesWordsProbe(data.vector_width),
-        Schedule(epochs=5, learning_rate=0.006, batch_size=8),
-        reads_maps=False,
-    ),
-}
+    Raises ``InputError`` where a probe of words finds no word vectors in ``data``.
+    """
+    recipe = KINDS[kind]
+    sentences = training_sentences(data, train_fraction)
+    models = [_fit(data, recipe, sentences, seed) for seed in progress(seeds, recipe.name)]
+    dev = data.splits["dev"]
+    predicted = [predict(model, data, dev, maps=recipe.reads_maps) for model in models]
+    return ProbeResult(recipe.name, score(data, predicted), len(sentences), len(dev), models)
 
 
 def right_branching(data: ProbeData) -> ProbeResult:
@@ -123,46 +136,6 @@ def right_branching(data: ProbeData) -> ProbeResult:
     dev = data.splits["dev"]
     predicted = [np.append(np.arange(2, len(data.parses[i]) + 1), 0) for i in dev]
     return ProbeResult(RIGHT_BRANCHING, score(data, [predicted]), 0, len(dev))
-
-
-@one_thread()
-def fit_probe(
-    data: ProbeData,
-    kind: ProbeKind,
-    *,
-    seeds: int | Sequence[int] = 3,
-    train_fraction: float = 1.0,
-    schedule: Schedule | None = None,
-    name: str | None = None,
-) -> ProbeResult:
-    """Train a probe on the train sentences, once a seed, and score it on dev.
-
-    A seed decides the initial values, the order of the batches and the slice of train that
-    training stops by.  ``train_fraction`` trains on so much of train (the same sentences for
-    every seed and probe, each fraction within the next larger one).  ``name`` replaces the name
-    of Table 3, for maps that are not the pre-trained model's.
-
-    Raises ``InputError`` where a probe of words finds no word vectors in ``data``.
-    """
-    recipe = KINDS[kind]
-    schedule = schedule or recipe.schedule
-    sentences = training_sentences(data, train_fraction)
-    seeds = range(seeds) if isinstance(seeds, int) else seeds
-    models, epochs, predicted = [], [], []
-    for seed in progress(seeds, name or recipe.name, unit="seed"):
-        model, losses = _fit(data, recipe, sentences, schedule, seed)
-        models.append(model)
-        epochs.append(len(losses))
-        predicted.append(predict(model, data, data.splits["dev"], maps=recipe.reads_maps))
-    return ProbeResult(
-        name or recipe.name,
-        score(data, predicted),
-        len(sentences),
-        len(data.splits["dev"]),
-        tuple(seeds),
-        models,
-        epochs,
-    )
 
 
 def training_sentences(data: ProbeData, fraction: float) -> list[int]:
@@ -194,25 +167,15 @@ def score(
     ``predicted[seed][sentence]`` are the heads of the dev sentences, in their order.
     """
     dev = [data.parses[i] for i in data.splits["dev"]]
-    masks = {
-        UAS: [np.ones(len(parse), bool) for parse in dev],
-        UAS_WITHOUT_PUNCTUATION: [~parse.punctuation for parse in dev],
-    }
-    return {
-        metric: Counts(
-            np.array(
-                [
-                    [
-                        np.sum((heads == parse.heads)[mask])
-                        for heads, parse, mask in zip(run, dev, kept, strict=True)
-                    ]
-                    for run in predicted
-                ]
-            ),
-            np.array([mask.sum() for mask in kept]),
-        )
-        for metric, kept in masks.items()
-    }
+    right = [
+        [heads == parse.heads for heads, parse in zip(run, dev, strict=True)] for run in predicted
+    ]
+    counts = {}
+    for metric, left_out in ((UAS, False), (UAS_WITHOUT_PUNCTUATION, True)):
+        kept = [~(parse.punctuation & left_out) for parse in dev]
+        hits = [[hit[k].sum() for hit, k in zip(run, kept, strict=True)] for run in right]
+        counts[metric] = Counts(np.array(hits), np.array([k.sum() for k in kept]))
+    return counts
 
 
 def candidate_scores(model: nn.Module, batch: Batch) -> Scores:
@@ -227,24 +190,6 @@ def loss(model: nn.Module, batch: Batch, *, total: bool = False) -> Tensor:
         batch.heads.flatten(),
         ignore_index=-1,
         reduction="sum" if total else "mean",
-    )
-
-
-def learning_curve(
-    data: ProbeData,
-    kinds: Sequence[ProbeKind] = ("attn", "attn_glove"),
-    *,
-    fractions: Sequence[float] = (0.1, 0.25, 0.5, 1.0),
-    seeds: int | Sequence[int] = 1,
-) -> pd.DataFrame:
-    """Return the rows of ``probe_table`` for growing parts of train (column ``n_train``)."""
-    return pd.DataFrame(
-        [
-            row
-            for kind in kinds
-            for fraction in fractions
-            for row in fit_probe(data, kind, seeds=seeds, train_fraction=fraction).rows()
-        ]
     )
 
 
@@ -279,34 +224,37 @@ def attention_contrast(data: ProbeData) -> Float[np.ndarray, " feature"]:
         others = others - gold
         usable = (gold.sum(-1) > 0) & (others.sum(-1) > 0)
         pairs = (gold - others / others.sum(-1, keepdim=True).clamp(min=1)) * usable[..., None]
-        contrast += torch.einsum("sdp,sdfp->f", pairs, batch.maps[..., 2:]).double()
+        contrast += torch.einsum("sdp,sdfp->f", pairs, batch.maps[..., PLACES:]).double()
         words += int(usable.sum())
     return (contrast / max(words, 1)).numpy()
 
 
-def _fit(
-    data: ProbeData, recipe: _Kind, sentences: list[int], schedule: Schedule, seed: int
-) -> tuple[nn.Module, list[float]]:
-    """Train one model; returns it and its validation losses, one an epoch."""
-    order = np.random.default_rng(seed)
+def _fit(data: ProbeData, recipe: Kind, sentences: list[int], seed: int) -> nn.Module:
+    """Train one model."""
+    schedule, order = recipe.schedule, np.random.default_rng(seed)
     kept, held = validation_slice(sentences, schedule.validation_share, order)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = recipe.build(data)
 
-    def validate() -> float:
-        batches = list(data.batches(held, size=EVALUATION_BATCH, maps=recipe.reads_maps))
-        words = sum(int(batch.lengths.sum()) for batch in batches)
-        return sum(loss(model, batch, total=True).item() for batch in batches) / words
+    def batches(
+        indices: list[int], size: int, order: np.random.Generator | None = None
+    ) -> Iterable[Batch]:
+        return data.batches(indices, size=size, order=order, maps=recipe.reads_maps)
 
-    losses = train(
+    def validate() -> float:
+        words = sum(len(data.parses[index]) for index in held)
+        return (
+            sum(loss(model, batch, total=True).item() for batch in batches(held, EVALUATION_BATCH))
+            / words
+        )
+
+    train(
         model,
-        batches=lambda: data.batches(
-            kept, size=schedule.batch_size, order=order, maps=recipe.reads_maps
-        ),
+        batches=lambda: batches(kept, schedule.batch_size, order),
         loss=lambda batch: loss(model, batch),
         validate=validate,
         epochs=schedule.epochs_for(len(kept)),
         schedule=schedule,
     )
-    return model, losses
+    return model

@@ -1,9 +1,11 @@
+import os
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from helpers.analysis import probe_data
 from helpers.analysis.probe_data import PLACES, MapBuffer, attention_block, prepare
 from helpers.analysis.probe_scores import (
     UAS,
@@ -21,11 +23,11 @@ from helpers.analysis.probes import (
     distance_features,
 )
 from helpers.analysis.table3 import (
+    KINDS,
     attention_contrast,
     candidate_scores,
     fit_probe,
     head_weights,
-    learning_curve,
     loss,
     predict,
     right_branching,
@@ -78,7 +80,7 @@ def vectors(words):
     return np.array(drawn, np.float32).reshape(-1, WIDTH)
 
 
-def corpus(count=60, *, planted=None, seed=0, vectors=vectors, **options):
+def corpus(count=60, *, planted=None, seed=0, vectors=vectors):
     rng = np.random.default_rng(seed)
     return prepare(
         (
@@ -92,7 +94,6 @@ def corpus(count=60, *, planted=None, seed=0, vectors=vectors, **options):
             for i in range(count)
         ),
         vectors,
-        **options,
     )
 
 
@@ -145,21 +146,32 @@ def test_two_special_tokens_before_and_none_after():
 def test_buffer_on_disk_returns_what_it_was_given():
     rng = np.random.default_rng(0)
     blocks = [rng.random((n, 2, 3)).astype(np.float16) for n in (4, 2, 5, 1)]
-    buffer = MapBuffer(memory_budget=blocks[0].nbytes)
+    buffer = MapBuffer(blocks[0].nbytes)
     for block in blocks:
         buffer.append(block)
         np.testing.assert_array_equal(buffer[0], blocks[0])
     for index in (3, 1, 2, 0):
         np.testing.assert_array_equal(buffer[index], blocks[index])
-    assert buffer.bytes_on_disk == sum(block.nbytes for block in blocks[1:])
+    assert os.fstat(buffer._file.fileno()).st_size == sum(block.nbytes for block in blocks[1:])
 
 
-def test_spilling_to_disk_changes_no_score():
-    schedule = Schedule(epochs=2, min_updates=1)
-    near, far = (
-        fit_probe(corpus(memory_budget=budget), "attn_glove", seeds=1, schedule=schedule)
-        for budget in (1 << 30, 1000)
-    )
+@pytest.fixture
+def trained_for(monkeypatch):
+    """Set the schedule of every kind of probe."""
+
+    def change(**schedule):
+        for kind, recipe in KINDS.items():
+            short = recipe._replace(schedule=replace(recipe.schedule, **schedule))
+            monkeypatch.setitem(KINDS, kind, short)
+
+    return change
+
+
+def test_spilling_to_disk_changes_no_score(monkeypatch, trained_for):
+    trained_for(epochs=2, min_updates=1)
+    near = fit_probe(corpus(), "attn_glove", [0])
+    monkeypatch.setattr(probe_data, "MEMORY_BUDGET", 1000)
+    far = fit_probe(corpus(), "attn_glove", [0])
     assert torch.equal(near.models[0].weight, far.models[0].weight)
 
 
@@ -303,7 +315,7 @@ def test_scales_by_hand():
 @pytest.mark.parametrize("planted", [(0, 1), (1, 2)])
 def test_probe_finds_a_planted_head(planted):
     data = corpus(80, planted=planted)
-    result = fit_probe(data, "attn", seeds=1)
+    result = fit_probe(data, "attn", [0])
     assert result.counts[UAS].by_seed[0] > 98
     table = head_weights(result, data)
     layer, head = planted
@@ -333,30 +345,28 @@ def test_words_choose_between_heads():
         return np.array([[len(word) > 1, len(word) == 1] for word in words], np.float32)
 
     data = prepare(examples, lengths)
-    attention = fit_probe(data, "attn", seeds=1).counts[UAS].by_seed[0]
-    words = fit_probe(data, "attn_glove", seeds=1).counts[UAS].by_seed[0]
+    attention = fit_probe(data, "attn", [0]).counts[UAS].by_seed[0]
+    words = fit_probe(data, "attn_glove", [0]).counts[UAS].by_seed[0]
     assert words > 95
     assert attention < 80
 
 
-def test_same_seed_same_result_and_other_seeds_differ():
+def test_same_seed_same_result_and_other_seeds_differ(trained_for):
     data = corpus()
-    schedule = Schedule(epochs=2, learning_rate=0.05, min_updates=1)
+    trained_for(epochs=2, learning_rate=0.05, min_updates=1)
     for kind in MODELS:
-        first = fit_probe(data, kind, seeds=[3], schedule=schedule).models[0].state_dict()
-        again, other = (
-            model.state_dict()
-            for model in fit_probe(data, kind, seeds=[3, 4], schedule=schedule).models
-        )
+        first = fit_probe(data, kind, [3]).models[0].state_dict()
+        again, other = (model.state_dict() for model in fit_probe(data, kind, [3, 4]).models)
         assert all(torch.equal(first[name], again[name]) for name in first)
         assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_training_leaves_the_global_random_state_alone():
+def test_training_leaves_the_global_random_state_alone(trained_for):
+    trained_for(epochs=1, min_updates=1)
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
-    fit_probe(corpus(12), "distances_glove", seeds=1, schedule=Schedule(epochs=1, min_updates=1))
+    fit_probe(corpus(12), "distances_glove", [0])
     assert torch.equal(torch.rand(1), expected)
 
 
@@ -395,8 +405,8 @@ def test_fractions_of_train_are_nested():
         training_sentences(data, 0)
 
 
-def test_learning_curve_rows():
-    table = learning_curve(corpus(24), ("attn",), fractions=(0.5, 1.0))
+def test_part_of_train_is_counted():
+    table = probe_table([fit_probe(corpus(24), "attn", [0], part) for part in (0.5, 1.0)])
     assert table["n_train"].tolist() == [9, 9, 18, 18]
     assert set(table["metric"]) == {UAS, UAS_WITHOUT_PUNCTUATION}
 
@@ -459,7 +469,7 @@ def test_contrast_by_hand():
 
 def test_tables_of_seeds():
     counts = {UAS: Counts(np.array([[1, 2], [2, 2], [3, 2]]), np.array([4, 4]))}
-    result = ProbeResult("Attn", counts, 10, 2, (0, 1, 2))
+    result = ProbeResult("Attn", counts, 10, 2)
     table = probe_table([result])
     assert table.columns.tolist() == [
         "probe", "metric", "value", "ci_low", "ci_high", "n_train", "n_dev", "paper_value",
@@ -469,7 +479,7 @@ def test_tables_of_seeds():
     spread = seed_table([result]).iloc[0]
     assert (spread["mean"], spread["sd"], spread["min"], spread["max"]) == (50, 12.5, 37.5, 62.5)
     single = replace(result, counts={UAS: Counts(np.array([[0, 0]]), np.array([4, 4]))})
-    pooled = pool([result, single], probe="Random-init Attn + GloVe")
+    pooled = pool([result, single], "Random-init Attn + GloVe")
     assert pooled.counts[UAS].by_seed.tolist() == [37.5, 50, 62.5, 0]
     assert pooled.rows()[0]["paper_value"] == 30
 
@@ -524,6 +534,6 @@ def test_each_word_is_looked_up_once_and_stands_where_it_is_read():
 
 def test_word_vectors_missing_or_misshapen():
     with pytest.raises(InputError, match="needs word vectors"):
-        fit_probe(corpus(8, vectors=None), "attn_glove", seeds=1)
+        fit_probe(corpus(8, vectors=None), "attn_glove", [0])
     with pytest.raises(InputError, match="word vectors of shape"):
         corpus(8, vectors=lambda words: np.zeros((1, WIDTH)))

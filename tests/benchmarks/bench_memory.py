@@ -70,16 +70,17 @@ def dependency_heads(count: int, folder: Path):
 
 
 def probe(count: int, folder: Path):
-    from helpers.analysis.probe_data import prepare
-    from helpers.analysis.table3 import fit_probe
+    from helpers.analysis import probe_data
+    from helpers.analysis.table3 import KINDS, fit_probe
     from helpers.analysis.training import Schedule
 
     def vectors(own: list[str]) -> np.ndarray:
         return np.ones((len(own), 50), np.float32)
 
-    data = prepare(words(count, folder), vectors, memory_budget=BUDGET)
-    schedule = Schedule(epochs=1, min_updates=1)
-    fit_probe(data, "attn_glove", seeds=1, schedule=schedule)
+    probe_data.MEMORY_BUDGET = BUDGET
+    data = probe_data.prepare(words(count, folder), vectors)
+    KINDS["attn_glove"] = KINDS["attn_glove"]._replace(schedule=Schedule(epochs=1, min_updates=1))
+    fit_probe(data, "attn_glove", [0])
 
 
 STEPS: dict[str, Callable[[int, Path], object]] = {
