@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from helpers.data.records import Record
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
-from helpers.model.forward import model_inputs, padded
+from helpers.model.forward import Inputs, model_inputs, padded
 from helpers.model.token_types import roles
 from helpers.progress import progress
 
@@ -30,8 +30,17 @@ MASKED_SHARE = 0.15
 SCALE = 20.0  # of the cosine, as in the training of the sentence-transformers models
 IGNORED = -100
 
-Inputs = dict[str, Any]
 Maps = list[Float[Tensor, "batch head query key"]]
+
+
+def gradient_table(encoder: Encoder, source: Any, count: int, *, seed: int) -> pd.DataFrame:
+    """Return `gradient_importance` on ``count`` examples spread evenly over a store or stream.
+
+    A ``count`` of 0 takes all of them.
+    """
+    places = np.linspace(0, len(source) - 1, min(count or len(source), len(source)))
+    records = [source.record(int(place)) for place in places]
+    return gradient_importance(encoder, records, seed=seed)
 
 
 def gradient_importance(
@@ -229,13 +238,3 @@ def _nan_mean(values: Float[np.ndarray, "example layer type"]) -> Float[np.ndarr
     count = present.sum(axis=0)
     total = np.where(present, values, 0).sum(axis=0)
     return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-
-
-def gradient_table(encoder: Encoder, source: Any, count: int, *, seed: int) -> pd.DataFrame:
-    """Return `gradient_importance` on ``count`` examples spread evenly over a store or stream.
-
-    A ``count`` of 0 takes all of them.
-    """
-    places = np.linspace(0, len(source) - 1, min(count or len(source), len(source)))
-    records = [source.record(int(place)) for place in places]
-    return gradient_importance(encoder, records, seed=seed)

@@ -1,14 +1,11 @@
-"""Switch heads of any encoder off, in whole or in part, and on again.
+"""Where the heads of a layer meet, and how to switch them off, in whole or in part.
 
-transformers 5 has no ``head_mask``.  A forward pre-hook on the projection that mixes the heads
+The input of an attention's output projection holds the outputs of the heads side by side,
+``[head * width]``.  Families differ in the names of their modules only; what is known of them is
+in the tables below.  transformers 5 has no ``head_mask``: a forward pre-hook on that projection
 scales each head's output by its entry of the mask, as Michel et al. (2019, section 2.3) define
 it: ``xi[layer, head] * output``.  A mask of ones multiplies by one, which changes no bit; a zero
 does what removing the head's columns of the projection does.
-
-Where a model's heads meet: the projection that mixes their outputs, layer by layer.
-
-The input of that projection holds the outputs of the heads side by side, ``[head * width]``.
-Families differ in the names of their modules only; what is known of them is the tables below.
 """
 
 from __future__ import annotations
@@ -29,161 +26,6 @@ from transformers.pytorch_utils import Conv1D
 from helpers.errors import InputError, ModelError
 
 Outputs = Float[Tensor, "batch token head width"]
-
-
-def head_modules(model: nn.Module, *, cross: bool = False) -> list[nn.Module]:
-    """Return the attention output projection of each layer, in order.
-
-    It is the same module several times where layers share weights (ALBERT).  ``cross`` asks for
-    a decoder's attention to the encoder instead of to itself.
-
-    Raises:
-        ModelError: the model's attention has parts that are not known.
-    """
-    return [site.output for site in sites(model, cross=cross)]
-
-
-@contextmanager
-def head_mask(
-    model: nn.Module, mask: Float[Tensor, "layer *example head"], *, cross: bool = False
-) -> Iterator[None]:
-    """Scale the output of each head by its entry of ``mask`` inside the context.
-
-    ``mask`` is ``[layer, head]``, or ``[layer, example, head]`` with a row for each example of
-    the batch.  The output of the model is differentiable in it.  On leaving, by an exception too,
-    the model is as it was.  Encoder, decoder and cross-attention are masked apart:
-    ``head_mask(model.get_encoder(), a)``, ``head_mask(model.get_decoder(), b)``,
-    ``head_mask(model.get_decoder(), c, cross=True)``.
-
-    Raises:
-        InputError: the mask has another shape than the model's layers and heads.
-        ModelError: the model's attention has parts that are not known.
-    """
-    layers = sites(model, cross=cross)
-    shape = len(layers), layers[0].heads
-    if (len(mask), mask.shape[-1]) != shape or mask.ndim > 3:
-        raise InputError(f"a head mask of shape {tuple(mask.shape)}; this model needs {shape}")
-
-    def scaled(layer: int, outputs: Outputs) -> Outputs:
-        return outputs * mask[layer].to(outputs)[..., None, :, None]  # [(example), 1, head, 1]
-
-    with _replaced(model, layers, scaled):
-        yield
-
-
-@contextmanager
-def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> Iterator[None]:
-    """Let a head, or all heads of a layer, attend uniformly inside the context.
-
-    This is how Kovaleva et al. (2019, section 4.6) disable a head: the weights of each query are
-    the same for all real tokens (of those that the layer lets a query see: a decoder's earlier
-    ones, ModernBERT's window).  The head's output is then the mean of their value vectors, which
-    takes the place of what the head computes.  ``layer`` and ``head`` count from 0; ``model`` is
-    an encoder or a decoder alone, not both.
-
-    Raises:
-        InputError: there is no such layer or head.
-        ModelError: the model's attention has parts that are not known.
-    """
-    layers = sites(model)
-    heads = layers[0].heads
-    if not 0 <= layer < len(layers) or not (head is None or 0 <= head < heads):
-        raise InputError(
-            f"no layer {layer} with head {head}: there are {len(layers)} layers of {heads} heads, "
-            "counted from 0 here"
-        )
-    site, seen = layers[layer], _Seen()
-    chosen = torch.arange(heads) == head if head is not None else torch.ones(heads).bool()
-
-    def averaged(current: int, outputs: Outputs) -> Outputs:
-        if current != layer:
-            return outputs
-        uniform = _uniform_outputs(site, seen).to(outputs)
-        return torch.where(chosen.to(outputs.device)[:, None], uniform, outputs)
-
-    hooks = [
-        owner(model).register_forward_pre_hook(seen.keep_padding, with_kwargs=True),
-        site.values.register_forward_hook(seen.keep_values),
-    ]
-    try:
-        with _replaced(model, layers, averaged):
-            yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-class _Seen:
-    """What the last forward pass has shown so far: which tokens are real, and the values."""
-
-    def __init__(self) -> None:
-        self.real: Bool[Tensor, "batch token"] | None = None
-        self.projected: Tensor | None = None
-
-    def keep_padding(self, model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        given = inspect.signature(model.forward).bind_partial(*args, **kwargs).arguments
-        mask = given.get("attention_mask", given.get("kwargs", {}).get("attention_mask"))
-        self.real = None if mask is None else mask.bool()
-
-    def keep_values(self, _module: nn.Module, _args: tuple, projected: Tensor) -> None:
-        self.projected = projected
-
-
-def _uniform_outputs(site: Site, seen: _Seen) -> Outputs:
-    """Return what uniform attention over the visible real tokens gives, for every head."""
-    values = site.value_vectors(seen.projected)  # [batch, key, head, width]
-    visible = _visible(site, values)  # [query, key]
-    if seen.real is None:
-        weights = visible.expand(len(values), -1, -1)
-    else:
-        weights = visible & seen.real[:, None, :]
-    weights = weights.to(values)
-    weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1)  # padding may see nothing
-    return torch.einsum("bqk,bkhw->bqhw", weights, values)
-
-
-def _visible(site: Site, values: Outputs) -> Bool[Tensor, "query key"]:
-    """Return which keys a layer lets a query see, padding aside."""
-    positions = torch.arange(values.shape[1], device=values.device)
-    distance = positions - positions[:, None]  # [query, key]
-    visible = torch.ones_like(distance, dtype=torch.bool)
-    if getattr(site.inner, "is_causal", False):
-        visible = distance <= 0
-    if getattr(site.inner, "sliding_window", None):
-        # The module holds its half-width plus one, for kernels that count it exclusively.
-        visible = visible & (distance.abs() < site.inner.sliding_window)
-    return visible
-
-
-@contextmanager
-def _replaced(
-    model: nn.Module, layers: Sequence[Site], change: Callable[[int, Outputs], Outputs]
-) -> Iterator[None]:
-    """Put ``change(layer, outputs)`` in the place of each layer's head outputs."""
-    turns = {
-        site.output: [layer for layer, other in enumerate(layers) if other.output is site.output]
-        for site in layers
-    }
-    calls = dict.fromkeys(turns, 0)
-
-    def start(_model: nn.Module, _args: tuple) -> None:
-        calls.update(dict.fromkeys(turns, 0))  # an interrupted pass may have left its count
-
-    def hook_of(site: Site) -> Callable[[nn.Module, tuple], tuple]:
-        def hook(module: nn.Module, args: tuple) -> tuple:
-            layer = turns[module][calls[module] % len(turns[module])]
-            calls[module] += 1
-            outputs = args[0].unflatten(-1, (site.heads, site.width))
-            return (change(layer, outputs).flatten(-2), *args[1:])
-
-        return hook
-
-    with ExitStack() as hooks:
-        hooks.callback(owner(model).register_forward_pre_hook(start).remove)
-        for site in {id(site.output): site for site in layers}.values():
-            hooks.callback(site.output.register_forward_pre_hook(hook_of(site)).remove)
-        yield
-
 
 OUTPUTS = ("dense", "out_lin", "o", "Wo", "c_proj", "out_proj", "o_proj")
 VALUES = ("value", "value_proj", "v_lin", "v", "v_proj")
@@ -274,9 +116,151 @@ def owner(model: nn.Module) -> nn.Module:
     return innermost
 
 
+@contextmanager
+def head_mask(
+    model: nn.Module, mask: Float[Tensor, "layer *example head"], *, cross: bool = False
+) -> Iterator[None]:
+    """Scale the output of each head by its entry of ``mask`` inside the context.
+
+    ``mask`` is ``[layer, head]``, or ``[layer, example, head]`` with a row for each example of
+    the batch.  The output of the model is differentiable in it.  On leaving, by an exception too,
+    the model is as it was.  Encoder, decoder and cross-attention are masked apart:
+    ``head_mask(model.get_encoder(), a)``, ``head_mask(model.get_decoder(), b)``,
+    ``head_mask(model.get_decoder(), c, cross=True)``.
+
+    Raises:
+        InputError: the mask has another shape than the model's layers and heads.
+        ModelError: the model's attention has parts that are not known.
+    """
+    layers = sites(model, cross=cross)
+    shape = len(layers), layers[0].heads
+    if (len(mask), mask.shape[-1]) != shape or mask.ndim > 3:
+        raise InputError(f"a head mask of shape {tuple(mask.shape)}; this model needs {shape}")
+
+    def scaled(layer: int, outputs: Outputs) -> Outputs:
+        return outputs * mask[layer].to(outputs)[..., None, :, None]  # [(example), 1, head, 1]
+
+    with _replaced(model, layers, scaled):
+        yield
+
+
+@contextmanager
+def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> Iterator[None]:
+    """Let a head, or all heads of a layer, attend uniformly inside the context.
+
+    This is how Kovaleva et al. (2019, section 4.6) disable a head: the weights of each query are
+    the same for all real tokens (of those that the layer lets a query see: a decoder's earlier
+    ones, ModernBERT's window).  The head's output is then the mean of their value vectors, which
+    takes the place of what the head computes.  ``layer`` and ``head`` count from 0; ``model`` is
+    an encoder or a decoder alone, not both.
+
+    Raises:
+        InputError: there is no such layer or head.
+        ModelError: the model's attention has parts that are not known.
+    """
+    layers = sites(model)
+    heads = layers[0].heads
+    if not 0 <= layer < len(layers) or not (head is None or 0 <= head < heads):
+        raise InputError(
+            f"no layer {layer} with head {head}: there are {len(layers)} layers of {heads} heads, "
+            "counted from 0 here"
+        )
+    site, seen = layers[layer], _Seen()
+    chosen = torch.arange(heads) == head if head is not None else torch.ones(heads).bool()
+
+    def averaged(current: int, outputs: Outputs) -> Outputs:
+        if current != layer:
+            return outputs
+        uniform = _uniform_outputs(site, seen).to(outputs)
+        return torch.where(chosen.to(outputs.device)[:, None], uniform, outputs)
+
+    hooks = [
+        owner(model).register_forward_pre_hook(seen.keep_padding, with_kwargs=True),
+        site.values.register_forward_hook(seen.keep_values),
+    ]
+    try:
+        with _replaced(model, layers, averaged):
+            yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def input_width(projection: nn.Module) -> int:
     """Return the number of inputs of a linear layer (of GPT-2's transposed kind too)."""
     return projection.weight.shape[0 if isinstance(projection, Conv1D) else 1]
+
+
+class _Seen:
+    """What the last forward pass has shown so far: which tokens are real, and the values."""
+
+    def __init__(self) -> None:
+        self.real: Bool[Tensor, "batch token"] | None = None
+        self.projected: Tensor | None = None
+
+    def keep_padding(self, model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        given = inspect.signature(model.forward).bind_partial(*args, **kwargs).arguments
+        mask = given.get("attention_mask", given.get("kwargs", {}).get("attention_mask"))
+        self.real = None if mask is None else mask.bool()
+
+    def keep_values(self, _module: nn.Module, _args: tuple, projected: Tensor) -> None:
+        self.projected = projected
+
+
+def _uniform_outputs(site: Site, seen: _Seen) -> Outputs:
+    """Return what uniform attention over the visible real tokens gives, for every head."""
+    values = site.value_vectors(seen.projected)  # [batch, key, head, width]
+    visible = _visible(site, values)  # [query, key]
+    if seen.real is None:
+        weights = visible.expand(len(values), -1, -1)
+    else:
+        weights = visible & seen.real[:, None, :]
+    weights = weights.to(values)
+    weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1)  # padding may see nothing
+    return torch.einsum("bqk,bkhw->bqhw", weights, values)
+
+
+def _visible(site: Site, values: Outputs) -> Bool[Tensor, "query key"]:
+    """Return which keys a layer lets a query see, padding aside."""
+    positions = torch.arange(values.shape[1], device=values.device)
+    distance = positions - positions[:, None]  # [query, key]
+    visible = torch.ones_like(distance, dtype=torch.bool)
+    if getattr(site.inner, "is_causal", False):
+        visible = distance <= 0
+    if getattr(site.inner, "sliding_window", None):
+        # The module holds its half-width plus one, for kernels that count it exclusively.
+        visible = visible & (distance.abs() < site.inner.sliding_window)
+    return visible
+
+
+@contextmanager
+def _replaced(
+    model: nn.Module, layers: Sequence[Site], change: Callable[[int, Outputs], Outputs]
+) -> Iterator[None]:
+    """Put ``change(layer, outputs)`` in the place of each layer's head outputs."""
+    turns = {
+        site.output: [layer for layer, other in enumerate(layers) if other.output is site.output]
+        for site in layers
+    }
+    calls = dict.fromkeys(turns, 0)
+
+    def start(_model: nn.Module, _args: tuple) -> None:
+        calls.update(dict.fromkeys(turns, 0))  # an interrupted pass may have left its count
+
+    def hook_of(site: Site) -> Callable[[nn.Module, tuple], tuple]:
+        def hook(module: nn.Module, args: tuple) -> tuple:
+            layer = turns[module][calls[module] % len(turns[module])]
+            calls[module] += 1
+            outputs = args[0].unflatten(-1, (site.heads, site.width))
+            return (change(layer, outputs).flatten(-2), *args[1:])
+
+        return hook
+
+    with ExitStack() as hooks:
+        hooks.callback(owner(model).register_forward_pre_hook(start).remove)
+        for site in {id(site.output): site for site in layers}.values():
+            hooks.callback(site.output.register_forward_pre_hook(hook_of(site)).remove)
+        yield
 
 
 def _attentions(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from helpers.errors import InputError, ModelError
 from helpers.model.forward import padded
-from helpers.model.head_mask import head_mask, head_modules, input_width, sites, uniform_attention
+from helpers.model.head_mask import head_mask, input_width, sites, uniform_attention
 from helpers.model.prune_heads import remove_heads
 
 LAYERS, HEADS, WIDTH = 3, 4, 6
@@ -52,7 +52,7 @@ def test_a_zero_is_the_removal_of_the_heads_columns(tiny_encoder, family):
     if family == "albert":  # one projection serves all layers, so only whole columns compare
         mask = torch.ones(LAYERS, HEADS)
         mask[:, 1] = 0
-    for layer, module in enumerate(head_modules(without)):
+    for layer, module in enumerate(site.output for site in sites(without)):
         columns = module.weight if family == "gpt2" else module.weight.T  # [input, output]
         for head in range(HEADS):
             if not mask[layer, head]:
@@ -316,9 +316,9 @@ def test_a_mask_of_another_shape_is_refused(tiny_encoder):
 
 def test_a_model_without_attention_is_refused(tiny_encoder):
     with pytest.raises(ModelError, match="no attention"):
-        head_modules(nn.Linear(2, 2))
+        sites(nn.Linear(2, 2))
     with pytest.raises(ModelError, match="no cross-attention"):
-        head_modules(tiny_encoder("bert").model, cross=True)
+        sites(tiny_encoder("bert").model, cross=True)
 
 
 def test_a_classifier_around_the_encoder_is_masked_the_same(tiny_encoder):
@@ -370,7 +370,7 @@ def test_encoder_decoder_and_cross_attention_are_masked_apart(translator):
     ids = torch.tensor([[5, 6, 7, 8, 1]])
     projections = {}
     for part, (module, how) in parts.items():
-        projections[part] = [id(projection) for projection in head_modules(module, **how)]
+        projections[part] = [id(site.output) for site in sites(module, **how)]
         assert len(projections[part]) == LAYERS
     assert len({i for part in projections.values() for i in part}) == 3 * LAYERS
 

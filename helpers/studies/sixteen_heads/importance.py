@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from helpers.errors import InputError
 from helpers.model.activation_cache import Change, outputs_under
 from helpers.model.encoder import Encoder
-from helpers.model.head_mask import head_mask, head_modules
+from helpers.model.head_mask import head_mask, sites
 from helpers.model.parallel import side_by_side
 from helpers.studies.classifier import Labelled, batches
 from helpers.studies.tasks import Pair
@@ -131,7 +131,7 @@ def mask_gradients(
         InputError: ``classifier`` has other layers or heads than ``encoder``.
     """
     work = list(batches(encoder, pairs, max_tokens=max_tokens))
-    gradients = np.zeros((len(pairs), len(head_modules(classifier)), encoder.heads))
+    gradients = np.zeros((len(pairs), len(sites(classifier)), encoder.heads))
 
     def job(own: nn.Module, batch: Labelled) -> Float[np.ndarray, "example layer head"]:
         return _gradients(own, batch, gradients.shape[1:])
