@@ -47,6 +47,8 @@ _LAYOUTS = {
 }
 EXPECTED = "expected CoNLL-U, CoNLL-X (8 or 10 columns) or lines of 'word head-relation'"
 _NOT_A_WORD = re.compile(r"\d+-\d+|\d+\.\d+")  # of CoNLL-U: a multi-word range, an empty node
+# int() alone would take "1_0", "٣" and " 3", and raise its own error over 4,300 digits.
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _BLANKS = re.compile(r"[ \t]+")  # no other space separates: some words hold a no-break space
 _PLAIN_LINE = re.compile(r"[^ \t]+[ \t]+\d+-\S+")
 _NAME_2012 = re.compile(r"#begin document \((?P<name>.*)\);(?: part (?P<part>\d+))?\s*")
@@ -281,8 +283,7 @@ def _row(
         head, _, relation = cells[1].partition("-")
     if not relation:
         raise CorpusError(path, f"no relation in {quoted(text)}", line=line)
-    # int() alone would take "1_0", "٣" and " 3", and raise its own error over 4,300 digits.
-    if not re.fullmatch(r"[0-9]{1,9}", head):
+    if not _NUMBER.fullmatch(head):
         message = f"the head is {quoted(head)}; expected a whole number (0: root)"
         raise CorpusError(path, message, line=line)
     if format == "conll2012" and cells[3] == "[WORD]":

@@ -87,16 +87,23 @@ def coreference_corpus(
     if set(formats.values()) != {"conllu"}:
         spec["heads"] = {package: version(package) for package in ("spacy", PIPELINE)}
 
-    def read(counts: Counter[str]) -> Iterator[Document]:
+    def texts(counts: Counter[str]) -> Iterator[tuple[AnnotatedText, str]]:
         mentions = 0
         for text, split in _halves(formats, counts):
             mentions += len(text.spans)
-            yield _with_heads(text, split, counts)
+            yield text, split
         if not mentions:
             raise CorpusError(source, "no mention in any document; is coreference annotated?")
 
+    def read(counts: Counter[str]) -> Iterator[Document]:
+        return (_with_heads(text, split, counts) for text, split in texts(counts))
+
+    def check() -> None:
+        for _ in texts(Counter()):
+            pass
+
     own_name = source.stem if source.is_file() else source.name
-    return Corpus(name or ("coreference-sample" if path is None else own_name), spec, read)
+    return Corpus(name or ("coreference-sample" if path is None else own_name), spec, read, check)
 
 
 def cut(document: Document, words: int) -> tuple[Document, int]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,13 @@ def read_glove(path: str | Path) -> Embeddings:
         raise CorpusError(path, f"holds no word; {EXPECTED}")
     name = re.sub(r"(?:\.(?:txt|vec|gz|bz2))+$", "", path.name)
     return Embeddings(name, file_fingerprint(path), rows, np.stack(vectors))
+
+
+def check_glove(path: str | Path) -> None:
+    """Read the first thousand lines; raises CorpusError as `read_glove` does."""
+    path = text_files.existing_file(path)
+    if not list(islice(_entries(path), 1000)):
+        raise CorpusError(path, f"holds no word; {EXPECTED}")
 
 
 def _entries(path: Path) -> Iterator[tuple[str, Float[np.ndarray, " width"]]]:

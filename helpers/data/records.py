@@ -95,12 +95,15 @@ class Corpus(Generic[Item]):
 
     ``spec`` holds everything that determines the content (format version, file fingerprints,
     seed, sizes), so that a store can be found without reading the corpus.  ``read`` takes a
-    counter, in which the reader counts what it dropped or changed, by reason.
+    counter, in which the reader counts what it dropped or changed, by reason.  ``check`` raises
+    what reading would, as far as seconds can tell: annotations are read whole, and of a text the
+    first megabytes.
     """
 
     name: str
     spec: Mapping[str, Any]
     read: Callable[[Counter[str]], Iterator[Item]] = field(repr=False)
+    check: Callable[[], None] = field(repr=False, default=lambda: None)
 
     @property
     def fingerprint(self) -> str:

@@ -11,14 +11,14 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from helpers.data import text_files
 from helpers.data.records import Corpus, Sentence, file_fingerprint
-from helpers.data.wikipedia import READER_FORMAT, articles, corpus_name, sample_path
+from helpers.data.wikipedia import READER_FORMAT, articles, check_text, corpus_name, sample_path
 from helpers.errors import CorpusError, InputError
 from helpers.progress import progress
 
@@ -99,7 +99,7 @@ def silver_treebank(
             source = f"{title}, paragraph {paragraph}, sentence {number}"
             yield Sentence(*parse, "dev" if article in dev else "train", source)
 
-    return Corpus(f"{corpus_name(path)}-silver", spec, read)
+    return Corpus(f"{corpus_name(path)}-silver", spec, read, partial(check_text, path))
 
 
 def parse_words(sentences: Sequence[Sequence[str]]) -> list[Parse]:

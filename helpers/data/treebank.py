@@ -15,6 +15,7 @@ from helpers.progress import progress
 
 SPEC_VERSION = 2  # raise it when the same files would give other sentences
 DEV_SHARE = 0.2
+ONE_SENTENCE = "holds one sentence; splitting into train and dev takes two"
 BLOCK = 20  # sentences that stay together where a file has no documents
 FOLDER_PATTERNS = ("*-{}.conllu*", "{}.conllu*", "*{}.conll*", "{}.txt*")
 
@@ -62,17 +63,17 @@ def treebank(
         "seed": seed,
     }
 
+    def trees(counts: Counter[str]) -> Iterator[Iterator[Tree]]:
+        for file, format in zip(files, spec["formats"], strict=True):
+            found = read_trees(file, format, counts)
+            yield progress(found, f"reading {file.name}", unit="sentence")
+
     def read(counts: Counter[str]) -> Iterator[Sentence]:
-        trees = [
-            list(
-                progress(read_trees(file, format, counts), f"reading {file.name}", unit="sentence")
-            )
-            for file, format in zip(files, spec["formats"], strict=True)
-        ]
+        splits = list(map(list, trees(counts)))
         if dev is None:
-            trees = _split(trees[0], files[0], seed)
-        chosen = _sample(trees, sentences, seed)
-        left_out = sum(map(len, trees)) - sum(map(len, chosen))
+            splits = _split(splits[0], files[0], seed)
+        chosen = _sample(splits, sentences, seed)
+        left_out = sum(map(len, splits)) - sum(map(len, chosen))
         if left_out:
             counts["sentences outside the sample"] += left_out
         for split, file, part in zip(("train", "dev"), (files[0], files[-1]), chosen, strict=True):
@@ -80,7 +81,12 @@ def treebank(
                 source = f"{file.name.removesuffix('.gz').removesuffix('.bz2')}:{tree.name}"
                 yield Sentence(tree.words, tree.heads, tree.relations, split, source)
 
-    return Corpus(name or files[0].name.partition(".")[0], spec, read)
+    def check() -> None:
+        for file, found in zip(files, trees(Counter()), strict=True):
+            if sum(1 for _ in found) < 2 and dev is None:
+                raise CorpusError(file, ONE_SENTENCE)
+
+    return Corpus(name or files[0].name.partition(".")[0], spec, read, check)
 
 
 def _split_file(folder: Path, split: str) -> Path:
@@ -104,7 +110,7 @@ def _split(trees: Sequence[Tree], path: Path, seed: int) -> list[list[Tree]]:
         size = min(BLOCK, max(1, len(trees) // 10))
         documents = [list(trees[start : start + size]) for start in range(0, len(trees), size)]
     if len(documents) == 1:
-        raise CorpusError(path, "holds one sentence; splitting into train and dev takes two")
+        raise CorpusError(path, ONE_SENTENCE)
     order = random.Random(seed).sample(range(len(documents)), len(documents))
     in_dev: set[int] = set()
     size = 0

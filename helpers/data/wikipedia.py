@@ -16,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from xml.parsers import expat
@@ -33,6 +34,8 @@ EXPECTED = (
     "expected a MediaWiki dump, or plain text with one paragraph a line and a blank line between "
     "documents"
 )
+NO_SEGMENT = "no segment of two consecutive paragraphs"
+CHECKED = 2_000_000  # characters that `check_text` reads
 CHUNK = 1 << 18  # bytes of a dump that are parsed at a time
 MAX_DEPTH = 32  # dumps nest 5 elements
 FILES, CATEGORIES, MEDIA = "6", "14", "-2"  # namespaces whose links show no text
@@ -121,9 +124,24 @@ def segments(
             empty = False
             yield segment
         if empty:
-            raise CorpusError(path, f"no segment of two consecutive paragraphs; {EXPECTED}")
+            raise CorpusError(path, f"{NO_SEGMENT}; {EXPECTED}")
 
-    return Corpus(corpus_name(path), spec, read)
+    return Corpus(corpus_name(path), spec, read, partial(check_text, path))
+
+
+def check_text(path: Path) -> None:
+    """Read the first megabytes of a corpus file; raises CorpusError as `articles` does.
+
+    The rest of it is read, before any map is computed, when its segments are drawn.
+    """
+    read = pairs = 0
+    for article in articles(path):
+        read += sum(map(len, article.paragraphs))
+        pairs += len(article.paragraphs) // 2
+        if pairs and read > CHECKED:
+            return
+    if not pairs:
+        raise CorpusError(path, f"{NO_SEGMENT}; {EXPECTED}")
 
 
 def _all_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:

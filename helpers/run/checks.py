@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from helpers.data.glove import check_glove
 from helpers.errors import InputError
 from helpers.paths import given_path
 from helpers.studies.argument_cues.arguments import argument_corpus
@@ -11,7 +10,7 @@ from helpers.study import Study
 
 
 def check(study: Study) -> None:
-    """Look at what the user named before any work starts.
+    """Look at what the user named before any work starts; annotated corpora are read whole.
 
     Raises:
         InputError: a path that does not exist, or a corpus that cannot be read.
@@ -22,9 +21,9 @@ def check(study: Study) -> None:
         (study.coref, study.coreference_corpus),
     ):
         if named:
-            corpus()
-    if study.vectors and not Path(study.vectors).is_file():
-        raise InputError(f"--vectors {study.vectors}: no such file; give a GloVe text file")
+            corpus().check()
+    if study.vectors:
+        check_glove(study.vectors)
     for part in filter(None, study.task.split(",")):
         if not given_path(part.strip()).is_file():
             raise InputError(f"--task {study.task}: no file {part}; give TRAIN.tsv,TEST.tsv")
