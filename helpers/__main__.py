@@ -116,6 +116,7 @@ def _run(options: argparse.Namespace) -> int:
         setting.name: getattr(options, setting.name) for setting in dataclasses.fields(Settings)
     }
     study = Study(**settings)
+    notebooks.check_settings(paths, study)
     check(study)
     try:
         folder = notebooks.run(paths, settings, name=study.slug)

@@ -188,19 +188,21 @@ class Study(Settings):
         table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")
         return table
 
-    def save_claims(self, later: Iterable[Claim] = ()) -> pd.DataFrame:
-        """Check every claim that the tables so far can tell, and write ``claims.csv``.
-
-        Those of ``later`` papers are in it if this run has measured them.  Returned are the
-        paper's own.
-        """
-        from helpers.analysis.claims import NOT_MEASURED, check_claims
+    def claims(self, section: str = "") -> pd.DataFrame:
+        """The paper's claims (about one section), the paper's numbers and those found so far."""
+        from helpers.analysis.claims import check_claims
         from helpers.analysis.claims_clark import clark_claims
 
-        tables = self.tables()
-        own, others = check_claims(tables, clark_claims()), check_claims(tables, later)
-        self.save_table(pd.concat([own, others[others["holds"] != NOT_MEASURED]]), "claims")
-        return own
+        table = check_claims(self.tables(), clark_claims())
+        return table[table["section"].str.startswith(section)]
+
+    def save_claims(self, later: Iterable[Claim] = ()) -> None:
+        """Write ``claims.csv``: the claims of the paper, and of ``later`` ones what is measured."""
+        from helpers.analysis.claims import NOT_MEASURED, check_claims
+
+        others = check_claims(self.tables(), later)
+        measured = others[others["holds"] != NOT_MEASURED]
+        self.save_table(pd.concat([self.claims(), measured]), "claims")
 
     def save_figure(self, figure: Figure, name: str) -> Figure:
         """Write a figure as PNG and SVG and return it, so that a cell can end with it."""

@@ -142,10 +142,10 @@ def test_what_a_notebook_finds_wrong_with_the_input(kind, monkeypatch, capsys, t
         raise PapermillExecutionError(3, 1, "", kind.__name__, "here: not a model", [])
 
     monkeypatch.setenv("ATTENTION_BUILD", str(tmp_path))
-    monkeypatch.setattr(notebooks.papermill, "execute_notebook", execute)
+    monkeypatch.setattr("papermill.execute_notebook", execute)
     assert main(["run", "--only", "00"]) == 2
     *_, last = capsys.readouterr().err.strip().splitlines()
-    assert last.endswith("error: here: not a model")
+    assert last.endswith("error: 00_extract: here: not a model")
 
 
 def test_an_unknown_model(monkeypatch, capsys):

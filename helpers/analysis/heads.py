@@ -1,4 +1,4 @@
-"""Names of heads, ``layer-head``, both from 1 as in the paper ("8-10"), and tables with a row each."""
+"""Names of heads, ``layer-head``, both from 1 as in the paper ("8-10"), and tables of them."""
 
 from __future__ import annotations
 
@@ -36,3 +36,9 @@ def head_rows(layers: int, heads: int, **columns: Shaped[np.ndarray, "layer head
     layer, head = np.indices((layers, heads)).reshape(2, -1) + 1
     values = {name: np.asarray(column).ravel() for name, column in columns.items()}
     return pd.DataFrame({"layer": layer, "head": head} | values)
+
+
+def head_grid(values: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:
+    """Return one number a head as a table to look at: a row a layer, a column a head, from 1."""
+    layers, heads = (pd.RangeIndex(1, size + 1) for size in values.shape)
+    return pd.DataFrame(values, layers.rename("layer"), heads.rename("head"))

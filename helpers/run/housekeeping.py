@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
-import torch
 
 from helpers.data.corpora import corpora_table
 from helpers.errors import InputError, ModelError
@@ -136,6 +135,8 @@ def _old_python() -> str:
 
 
 def _device() -> str:
+    import torch
+
     if torch.cuda.is_available():
         return f"cuda ({torch.cuda.get_device_name()})"
     if torch.backends.mps.is_available():

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import nbformat
-import papermill
-from nbconvert import HTMLExporter
-from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
 from helpers import errors
 from helpers.errors import InputError
 from helpers.paths import build_dir, project_root
 from helpers.progress import HEADLESS
-from helpers.store.extract import Interrupted
+from helpers.settings import Settings, flag
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 CELL_TIMEOUT = 6 * 3600  # seconds: a large model on a small machine is slow, not stuck
 LIVE_WIDGET = "application/vnd.jupyter.widget-view+json"  # its text/html needs no kernel
 CORE = range(7)  # the paper's own notebooks; the others are about what came after it
-USER_ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {
-    Interrupted.__name__
-}
+USER_ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type)}
 
 
 class NotebookFailed(RuntimeError):
@@ -58,6 +57,33 @@ def notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
     return [everything[number] for number in sorted(set(wanted))]
 
 
+def declared(path: Path) -> set[str]:
+    """Return the names that a notebook's cell tagged ``parameters`` assigns."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    tagged = [c for c in cells if "parameters" in c.get("metadata", {}).get("tags", [])]
+    tree = ast.parse("\n".join("".join(cell["source"]) for cell in tagged))
+    assigned = (node.targets for node in tree.body if isinstance(node, ast.Assign))
+    return {target.id for targets in assigned for target in targets if isinstance(target, ast.Name)}
+
+
+def check_settings(paths: Sequence[Path], settings: Settings) -> None:
+    """Refuse a setting that would do nothing: no chosen notebook declares it.
+
+    Raises:
+        InputError: such a setting is not at its default; the message says which notebooks take it.
+    """
+    taken = set().union(*map(declared, paths))
+    defaults = asdict(type(settings)())
+    for name, value in asdict(settings).items():
+        if value == defaults[name] or name in taken:
+            continue
+        takers = ", ".join(path.name[:2] for path in notebooks() if name in declared(path))
+        own = ", ".join(path.name[:2] for path in paths)
+        raise InputError(
+            f"{flag(name)} {value}: no effect on {own}; it is for notebook {takers or '(none)'}"
+        )
+
+
 def run(paths: Sequence[Path], parameters: Mapping[str, Any], *, name: str) -> Path:
     """Execute notebooks into ``build/<name>/``, with an HTML copy of each; return that folder.
 
@@ -68,6 +94,8 @@ def run(paths: Sequence[Path], parameters: Mapping[str, Any], *, name: str) -> P
         InputError: a notebook stopped because of something the user gave.
         NotebookFailed: a notebook stopped for any other reason.
     """
+    from helpers.run.html_copy import write_html
+
     folder = build_dir(name)
     folder.mkdir(parents=True, exist_ok=True)
     os.environ[HEADLESS] = "1"
@@ -77,7 +105,7 @@ def run(paths: Sequence[Path], parameters: Mapping[str, Any], *, name: str) -> P
         bar.set_description(path.stem)
         started = time.monotonic()
         _execute(path, folder / path.name, parameters)
-        _write_html(folder / path.name)
+        write_html(folder / path.name)
         seconds[path.stem] = round(time.monotonic() - started, 1)
     _record_times(folder, seconds)
     return folder
@@ -95,13 +123,16 @@ class _Relay:
         """Do nothing: ``tqdm.write`` flushes."""
 
 
-def _execute(path: Path, output: Path, parameters: Mapping[str, Any]) -> None:
-    known = papermill.inspect_notebook(path)
+def _execute(path: Path, output: Path, values: Mapping[str, Any]) -> None:
+    import papermill
+    from papermill.exceptions import PapermillExecutionError
+
+    known = declared(path)
     try:
         papermill.execute_notebook(
             path,
             output,
-            parameters={name: value for name, value in parameters.items() if name in known},
+            parameters={name: value for name, value in values.items() if name in known},
             kernel_name="python3",
             progress_bar=False,
             execution_timeout=CELL_TIMEOUT,
@@ -111,24 +142,12 @@ def _execute(path: Path, output: Path, parameters: Mapping[str, Any]) -> None:
         )
     except PapermillExecutionError as error:
         if error.ename in USER_ERRORS:
-            raise InputError(error.evalue) from error
+            raise InputError(f"{path.stem}: {error.evalue}") from error
         raise NotebookFailed(
             f"{path.name}, cell {error.exec_count}: {error.ename}: {error.evalue}\n"
             f"{_plain(error.traceback[-1]) if error.traceback else ''}\n"
             f"The executed notebook is {output}; what was computed is kept for the next run."
         ) from error
-
-
-def _write_html(path: Path) -> None:
-    """Write a notebook's HTML copy, which loads nothing from anywhere."""
-    exporter = HTMLExporter(
-        template_name="lab", require_js_url="", mathjax_url="", mermaid_js_url="", embed_images=True
-    )
-    notebook = nbformat.read(path, as_version=4)
-    notebook.metadata.pop("widgets", None)  # a live widget is blank without its kernel
-    body, _ = exporter.from_notebook_node(notebook)
-    body = re.sub(r'<script src=""[^>]*></script>', "", body)
-    path.with_suffix(".html").write_text(body, encoding="utf-8")
 
 
 def _record_times(folder: Path, seconds: Mapping[str, float]) -> None:
@@ -144,6 +163,8 @@ def _plain(text: str) -> str:
 
 def refresh(paths: Sequence[Path]) -> None:
     """Execute notebooks in place, as they are committed: outputs only, no times, no bars."""
+    import nbformat
+
     for path in tqdm(paths, desc="notebooks", unit="notebook"):
         output = path.with_suffix(f".{os.getpid()}.tmp.ipynb")
         try:
@@ -154,7 +175,7 @@ def refresh(paths: Sequence[Path]) -> None:
         nbformat.write(_committed_form(notebook), path)
 
 
-def _committed_form(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+def _committed_form(notebook: NotebookNode) -> NotebookNode:
     """Return a notebook without what differs between two runs or two machines."""
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -170,5 +191,5 @@ def _committed_form(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     return notebook
 
 
-def _tags(cell: nbformat.NotebookNode) -> list[str]:
+def _tags(cell: NotebookNode) -> list[str]:
     return [tag for tag in cell.metadata.get("tags", []) if not tag.startswith("papermill")]

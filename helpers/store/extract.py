@@ -18,7 +18,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from helpers.data.records import Corpus
-from helpers.errors import InputError, ModelError
+from helpers.errors import Interrupted, ModelError
 from helpers.model.encoder import Encoder
 from helpers.progress import progress
 from helpers.store.examples import write_examples
@@ -45,10 +45,6 @@ EXAMPLES_PER_SHARD: dict[Level, int] = {"token": 32, "word": 256}
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "safetensors")
 
 Fill = Callable[[Encoder, Records], list[Shard]]
-
-
-class Interrupted(InputError):
-    """Extraction was asked to stop; what is finished is kept."""
 
 
 def store_key(

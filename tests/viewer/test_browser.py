@@ -20,7 +20,7 @@ from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, token_store, word_
 from helpers.analysis.head_choice import DIRECTIONS, answer, questions
 from helpers.model.word_attention import to_words
 from helpers.paths import project_root
-from helpers.run import notebooks
+from helpers.run.html_copy import write_html
 from helpers.run.report import write_report
 from helpers.viewer.view import view
 
@@ -222,7 +222,7 @@ def test_the_html_copy_of_a_notebook(offline, tmp_path):
     output = nbformat.v4.new_output("display_data", data=bundle)
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("", outputs=[output])])
     nbformat.write(notebook, tmp_path / "one.ipynb")
-    notebooks._write_html(tmp_path / "one.ipynb")
+    write_html(tmp_path / "one.ipynb")
     offline.goto((tmp_path / "one.html").as_uri())
     frame = offline.frame_locator("iframe")
     expect(frame.locator(".av-name")).to_contain_text("Head 3-4")
