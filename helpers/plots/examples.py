@@ -8,7 +8,7 @@ something is drawn: the viewer chooses the panels and needs none.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,7 +72,8 @@ class HeadPanel:
     ``title`` names the head and its accuracy; the panels of one title share a row.  A pair of
     ``gold`` is (attending, attended), as indices into ``words``: (dependent, head) for a head in
     the direction "dependent attends to head", (head, dependent) in the other.  ``picked`` has
-    the pairs that the head chose instead, where it is wrong.
+    the pairs that the head chose instead, where it is wrong.  ``special`` has the kind (``cls``,
+    ``sep``) of each special token among ``words``.
     """
 
     title: str
@@ -81,6 +82,7 @@ class HeadPanel:
     gold: Sequence[Pair]
     picked: Sequence[Pair] = ()
     place: Place | None = None
+    special: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def correct(self) -> bool:
@@ -122,7 +124,8 @@ def fig5_heads(panels: Sequence[HeadPanel], *, model: str = "") -> Figure:
 
     A row for each title, in the order given, with its sentences side by side.  The words in
     question and their line are coloured; where the head is wrong, its own choice has a line and
-    the right one a dashed line.  Sentences of up to about 20 words are easy to read.
+    the right one a dashed line.  Special tokens have the colours of Figure 1.  Sentences of up
+    to about 20 words are easy to read.
     """
     from matplotlib.lines import Line2D
 
@@ -157,10 +160,12 @@ def _draw_head_panel(axes: Axes, panel: HeadPanel) -> None:
     color = RIGHT if panel.correct else WRONG
     asked = {query for query, _ in panel.gold}
     answers = {key for _, key in (*panel.gold, *panel.picked)}
-    inks = [color if index in asked else INK for index in range(len(panel.words))]
-    answer_inks = [color if index in answers else INK for index in range(len(panel.words))]
+    places = range(len(panel.words))
+    special = {place: TOKEN_STYLES[kind].color for place, kind in panel.special.items()}
+    inks = [color if place in asked else special.get(place, INK) for place in places]
+    answer_inks = [color if place in answers else special.get(place, INK) for place in places]
     _columns_of_words(axes, panel.words, inks, answer_inks, bold=color)
-    _lines(axes, panel.weights, [MUTED] * len(panel.words), faintest=0.02)
+    _lines(axes, panel.weights, [special.get(place, MUTED) for place in places], faintest=0.02)
     for query, key in panel.gold if panel.correct else panel.picked:
         # A head may be right with a small weight: its line is light, but never invisible.
         strength = 0.35 + 0.65 * float(panel.weights[query, key])

@@ -14,9 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pandas as pd
-
-from helpers.analysis.head_choice import COREFERENCE
 from helpers.study import Study
 from helpers.viewer import showcase
 from helpers.viewer.page import POLICY
@@ -149,15 +146,10 @@ def write_report(
 
 def example_viewers(study: Study) -> list[Viewer]:
     """Return a viewer of each example of Figures 1 and 5 that a notebook has drawn."""
-    tables, found = study.tables(), []
-    for name in ("fig1_examples", "fig5_examples"):
-        rows = tables.get(name, pd.DataFrame({"relation": []}))
-        documents = rows["relation"] == COREFERENCE
-        if not documents.all():
-            found += showcase.viewers(study.treebank_store(), rows[~documents])
-        if documents.any():
-            found += showcase.viewers(study.coreference_store(), rows[documents])
-    return found
+    tables = study.tables()
+    drawn = [tables[name] for name in ("fig1_examples", "fig5_examples") if name in tables]
+    stores = (study.treebank_store, study.coreference_store)
+    return [viewer for rows in drawn for viewer in showcase.viewers(rows, *stores)]
 
 
 def _parts(figures: Path, tables: Path) -> Iterator[tuple[Part, list[Path], list[Path]]]:

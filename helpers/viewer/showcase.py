@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,7 @@ from helpers.analysis.relations import paper_names
 from helpers.analysis.surface import entropy, relative_position, token_types
 from helpers.model.token_types import Roles, roles
 from helpers.plots.examples import HeadPanel, PatternPanel, Place
-from helpers.store.store import Example, Store, tokens_of
+from helpers.store.store import Example, Source, tokens_of
 from helpers.viewer.view import Viewer, view
 
 RELATIONS = ("dobj", "det", "pobj", "poss", "auxpass")  # of the paper's Figure 5
@@ -31,17 +32,19 @@ LOOKED_AT = 400  # sentences to choose from
 Score = Callable[[np.ndarray, Roles], np.ndarray]
 
 
-def pattern_panels(store: Store, heads: pd.DataFrame) -> list[PatternPanel]:
+def pattern_panels(store: Source, heads: pd.DataFrame) -> list[PatternPanel]:
     """Return the panels of Figure 1, a head for each pattern of section 3.
 
-    ``heads`` has a row for each head with the columns entropy, next, cls, sep and punctuation.
-    The head with the most of a pattern is shown on the short sentence where it has most of it.
+    ``heads`` has a row for each head with the columns entropy, previous, next, cls, sep and
+    punctuation.  The head with the most of a pattern is shown on the short sentence where it has
+    most of it.  A model that cannot look ahead is shown with the previous token for the next.
     """
     special = "sep" if heads["sep"].mean() >= heads["cls"].fillna(0).mean() else "cls"
+    neighbour = "next" if heads["next"].max() > 0 else "previous"
     examples = list(_short_examples(store))
     patterns: dict[str, tuple[str, Score]] = {
         "broad": ("entropy", lambda maps, own: entropy(maps, own)["entropy"]),
-        "next token": ("next", lambda maps, _: relative_position(maps)["next"]),
+        f"{neighbour} token": (neighbour, lambda maps, _: relative_position(maps)[neighbour]),
         f"{store.special_tokens.get(special)}": (
             special,
             lambda maps, own: token_types(maps, own)[special],
@@ -51,12 +54,12 @@ def pattern_panels(store: Store, heads: pd.DataFrame) -> list[PatternPanel]:
     return [
         _pattern_panel(store, examples, name, heads.loc[heads[column].idxmax()], score)
         for name, (column, score) in patterns.items()
-        if heads[column].notna().any()
+        if heads[column].max() > 0
     ]
 
 
 def relation_panels(
-    store: Store, table: pd.DataFrame, relations: Mapping[str, str], *, right: int = 2
+    store: Source, table: pd.DataFrame, relations: Mapping[str, str], *, right: int = 2
 ) -> list[HeadPanel]:
     """Return the panels of Figure 5 for relations: two sentences where the head is right, one not.
 
@@ -67,24 +70,23 @@ def relation_panels(
     for row in table[table["relation"].isin(list(relations))].itertuples():
         title = f"{relations[row.relation]} · head {row.head} · {row.accuracy:.0f}%"
         found = [
-            panel
-            for example in examples
-            for panel in _relation_panel(example, row.relation, row.head, row.direction, title)
+            panel for example in examples for panel in _relation_panel(store, example, row, title)
         ]
         panels += _most_certain(found, right)
     return panels
 
 
-def coreference_panels(store: Store, head: tuple[int, int], accuracy: float) -> list[HeadPanel]:
+def coreference_panels(store: Source, head: tuple[int, int], accuracy: float) -> list[HeadPanel]:
     """Return the panels of Figure 5 for coreference, the head words of the mentions alone."""
     title = f"coreference · head {head_label(*head)} · {accuracy:.0f}%"
-    found = [panel for example in store for panel in _mention_panels(example, head, title)]
+    found = [panel for example in store for panel in _mention_panels(store, example, head, title)]
     return _most_certain(found, 2)
 
 
 def places(panels: Sequence[PatternPanel | HeadPanel]) -> pd.DataFrame:
     """Return where each panel of a figure is from: title, example, layer, head (from 1) ..."""
-    return pd.DataFrame([{"title": panel.title} | asdict(panel.place) for panel in panels])
+    rows = [{"title": panel.title} | asdict(panel.place) for panel in panels]
+    return pd.DataFrame(rows, columns=["title", *(field.name for field in fields(Place))])
 
 
 def best_heads(tables: Mapping[str, pd.DataFrame]) -> dict[str, str]:
@@ -100,11 +102,16 @@ def best_heads(tables: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     return found
 
 
-def viewers(store: Store, table: pd.DataFrame) -> list[Viewer]:
-    """Return a viewer of each row of :func:`places`."""
+def viewers(
+    table: pd.DataFrame, treebank: Callable[[], Source], documents: Callable[[], Source]
+) -> list[Viewer]:
+    """Return a viewer of each row of :func:`places`, in the store that its example is from.
+
+    ``treebank`` and ``documents`` give the two stores and are called where they are needed.
+    """
     return [
         view(
-            store,
+            (documents if row.relation == COREFERENCE else treebank)(),
             int(row.example),
             layer=int(row.layer),
             head=int(row.head),
@@ -116,7 +123,7 @@ def viewers(store: Store, table: pd.DataFrame) -> list[Viewer]:
     ]
 
 
-def _short_examples(store: Store) -> Iterator[Example]:
+def _short_examples(store: Source) -> Iterator[Example]:
     lengths = [len(record["words"]) for record in store.records()]
     short = [i for i, length in enumerate(lengths) if SHORTEST <= length <= LONGEST]
     for index in short[:LOOKED_AT]:
@@ -124,7 +131,7 @@ def _short_examples(store: Store) -> Iterator[Example]:
 
 
 def _pattern_panel(
-    store: Store, examples: Sequence[Example], name: str, head: pd.Series, score: Score
+    store: Source, examples: Sequence[Example], name: str, head: pd.Series, score: Score
 ) -> PatternPanel:
     layer, number = int(head["layer"]) - 1, int(head["head"]) - 1
 
@@ -140,26 +147,47 @@ def _pattern_panel(
 
 
 def _relation_panel(
-    example: Example, relation: str, head: str, direction: Direction, title: str
+    store: Source, example: Example, row: NamedTuple, title: str
 ) -> Iterator[HeadPanel]:
-    layer, number = parse_head(head)
+    layer, number = parse_head(row.head)
     own = example.word_positions
-    weights = example.attention[layer, number, own, own].astype(np.float32)
+    weights = example.attention[layer, number].astype(np.float32)
+    shown, special = _with_special(store, example, weights, list(range(own.start, own.stop)))
+    place = {position: index for index, position in enumerate(shown)}
     for question in questions(example.record):
-        if question.relation != relation:
+        if question.relation != row.relation:
             continue
-        picked, right = answer(question, weights, direction)
+        picked, right = answer(question, weights[own, own], row.direction)
         asked, gold = question.asked, question.gold[0]
         if right and picked != gold:
             asked, picked = question.mark, gold  # the possessor's 's has found the head
+        asked, gold, picked = (place[word + example.offset] for word in (asked, gold, int(picked)))
         yield HeadPanel(
             title,
-            example.record["words"],
-            weights,
-            [_pair(asked, gold, direction)],
-            [_pair(asked, picked, direction)],
-            Place(example.index, layer + 1, number + 1, relation, direction),
+            [tokens_of(store, example)[position] for position in shown],
+            weights[np.ix_(shown, shown)],
+            [_pair(asked, gold, row.direction)],
+            [_pair(asked, picked, row.direction)],
+            Place(example.index, layer + 1, number + 1, row.relation, row.direction),
+            special,
         )
+
+
+def _with_special(
+    store: Source, example: Example, weights: np.ndarray, positions: list[int]
+) -> tuple[list[int], dict[int, str]]:
+    """Return positions with the special tokens that get most of one's attention, and their kinds.
+
+    The second value has the kind (``cls``, ``sep``) of each special token by its index.
+    """
+    own = example.word_positions
+    most = set(weights[positions].argmax(axis=1).tolist()) - set(range(own.start, own.stop))
+    shown = sorted({*positions, *most})
+    masks = roles(tokens_of(store, example), store.special_tokens).masks()
+    return shown, {
+        shown.index(position): next((k for k in ("cls", "sep") if masks[k][position]), "other")
+        for position in most
+    }
 
 
 def _pair(dependent: int, head: int, direction: Direction) -> tuple[int, int]:
@@ -167,28 +195,30 @@ def _pair(dependent: int, head: int, direction: Direction) -> tuple[int, int]:
     return (dependent, head) if direction == DIRECTIONS[0] else (head, dependent)
 
 
-def _mention_panels(example: Example, head: tuple[int, int], title: str) -> Iterator[HeadPanel]:
+def _mention_panels(
+    store: Source, example: Example, head: tuple[int, int], title: str
+) -> Iterator[HeadPanel]:
     record, own = example.record, example.word_positions
-    weights = example.attention[head][own, own].astype(np.float32)
-    places = sorted({mention[3] for mention in record["mentions"]})
-    index = {place: i for i, place in enumerate(places)}
-    words = [record["words"][place] for place in places]
-    among_mentions = weights[np.ix_(places, places)]
+    weights = example.attention[head].astype(np.float32)
+    mentions = sorted({mention[3] + example.offset for mention in record["mentions"]})
     for question in questions(record):
-        picked, _ = answer(question, weights, DIRECTIONS[0])
-        attending, choice = index[question.asked], index[picked]
+        picked, _ = answer(question, weights[own, own], DIRECTIONS[0])
+        asked, choice = question.asked + example.offset, int(picked) + example.offset
         # Documents are too long to draw: show the last mentions up to the one in question.
-        first, last = max(0, attending + 1 - LONGEST), attending + 1
-        seen = [index[place] - first for place in question.gold if index[place] >= first]
-        if not seen or not first <= choice < last or last - first < SHORTEST:
+        last = [place for place in mentions if place <= asked][-LONGEST:]
+        gold = [place + example.offset for place in question.gold]
+        if choice not in last or len(last) < SHORTEST or not set(gold) & set(last):
             continue
+        shown, special = _with_special(store, example, weights, last)
+        index = {position: place for place, position in enumerate(shown)}
         yield HeadPanel(
             title,
-            words[first:last],
-            among_mentions[first:last, first:last],
-            [(attending - first, place) for place in seen],
-            [(attending - first, choice - first)],
+            [tokens_of(store, example)[position] for position in shown],
+            weights[np.ix_(shown, shown)],
+            [(index[asked], index[place]) for place in gold if place in last],
+            [(index[asked], index[choice])],
             Place(example.index, head[0] + 1, head[1] + 1, COREFERENCE),
+            special,
         )
 
 

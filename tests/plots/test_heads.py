@@ -411,6 +411,19 @@ def test_fig5_colors_the_pair_and_marks_failures():
     assert bold == [2, count + 1, count + 3]
 
 
+def test_fig5_colors_special_tokens_as_figure_1_does():
+    panel = HeadPanel("x", TOKENS, WEIGHTS, [(1, 3)], [(1, 3)], special={0: "cls", 4: "sep"})
+    (axes,) = fig5_heads([panel]).axes
+    colors = {text.get_text(): text.get_color() for text in axes.texts}
+    assert (colors["[CLS]"], colors["[SEP]"]) == (TOKEN_COLORS["cls"], TOKEN_COLORS["sep"])
+    lines = axes.collections[0]
+    keys = [int(end[1]) for _, end in lines.get_segments()]
+    to_sep = {
+        to_hex(c).upper() for key, c in zip(keys, lines.get_colors(), strict=True) if key == 4
+    }
+    assert to_sep == {TOKEN_COLORS["sep"].upper()}
+
+
 def test_fig5_puts_the_panels_of_a_title_in_a_row():
     figure = fig5_heads(head_panels())
     first, second, third = (axes.get_position() for axes in figure.axes)

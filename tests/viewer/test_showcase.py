@@ -1,15 +1,17 @@
-"""Figure 5 judges heads by the rules of Tables 1 and 2."""
+"""Figures 1 and 5 show what the tables say, of what the model can do."""
 
 import subprocess
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
-from viewer_stores import word_store
+from viewer_stores import DOCUMENT, word_store
 
 from helpers.analysis.dependency_heads import count_heads
-from helpers.analysis.head_choice import DIRECTIONS
-from helpers.viewer.showcase import relation_panels
+from helpers.analysis.head_choice import COREFERENCE, DIRECTIONS
+from helpers.plots.examples import HeadPanel, PatternPanel, Place
+from helpers.viewer.showcase import pattern_panels, places, relation_panels, viewers
 
 POSSESSIVE = {
     "words": ["old", "Ann", "'s", "red", "hat", "has", "a", "hole", "."],
@@ -36,6 +38,55 @@ def test_a_possessor_found_from_its_mark_is_right_in_the_figure_as_in_the_table(
     (panel,) = relation_panels(store, pd.DataFrame([row]), {"poss": "poss"})
     assert panel.correct
     assert panel.gold == ([(2, 4)] if direction == DIRECTIONS[0] else [(4, 2)])
+
+
+def test_special_tokens_are_in_the_figure_where_they_get_the_attention():
+    store = word_store(POSSESSIVE, layers=1, heads=2)
+    maps = store.examples[0].attention
+    maps[:] = 0
+    maps[0, :, range(11), range(11)] = 1
+    maps[0, 1, 8] = 0
+    maps[0, 1, 8, [6, 10]] = 0.4, 0.6  # hole -> has, and more to [SEP]
+    row = {"relation": "dobj", "direction": DIRECTIONS[0], "accuracy": 100.0}
+    for head, words in (("1-1", POSSESSIVE["words"]), ("1-2", [*POSSESSIVE["words"], "[SEP]"])):
+        (panel,) = relation_panels(store, pd.DataFrame([row | {"head": head}]), {"dobj": "dobj"})
+        assert panel.words == words
+        assert panel.weights.shape == (len(words), len(words))
+    assert panel.special == {9: "sep"}
+    assert panel.correct and panel.gold == [(7, 5)]
+
+
+def test_each_example_is_opened_in_the_store_that_it_is_from():
+    treebank, documents = word_store(POSSESSIVE), word_store(DOCUMENT, DOCUMENT)
+    table = places([
+        PatternPanel("a", (), None, Place(0, 1, 2)),
+        HeadPanel("b", (), None, (), (), Place(1, 2, 1, COREFERENCE)),
+        HeadPanel("c", (), None, (), (), Place(0, 2, 2, "dobj", DIRECTIONS[1])),
+    ])  # fmt: skip
+    found = viewers(table, lambda: treebank, lambda: documents)
+    assert [shown.store is documents for shown in found] == [False, True, False]
+    assert [(shown.example, shown.head) for shown in found] == [
+        (0, (0, 1)),
+        (1, (1, 0)),
+        (0, (1, 1)),
+    ]
+    assert found[2].direction == DIRECTIONS[1]
+    assert viewers(places([]), lambda: treebank, lambda: documents) == []
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_model_that_cannot_look_ahead_is_shown_with_the_previous_token(causal):
+    store = word_store(POSSESSIVE, layers=1, heads=2)
+    if causal:
+        store.examples[0].attention[:] = np.tril(store.examples[0].attention)
+    heads = pd.DataFrame({
+        "layer": 1, "head": [1, 2], "entropy": [2.0, 1.0], "previous": [0.1, 0.6],
+        "next": [0.0, 0.0] if causal else [0.1, 0.4], "cls": [0.5, 0.1], "sep": np.nan,
+        "punctuation": [0.0, 0.0],
+    })  # fmt: skip
+    titles = [panel.title for panel in pattern_panels(store, heads)]
+    neighbour = "previous" if causal else "next"
+    assert titles == ["1-1 · broad", f"1-2 · {neighbour} token", "1-1 · [CLS]"]
 
 
 def test_the_viewer_needs_no_library_that_draws():
