@@ -239,10 +239,10 @@ class Study(Settings):
         how = {"level": level, "max_tokens": self.max_tokens, "hidden": hidden}
         if not self._distributed:
             return extract(encoder, corpus, **how)
-        from helpers.store.cluster import extract_distributed
+        from helpers.store.cluster import fill_on
 
         with self._client() as client:
-            return extract_distributed(encoder, corpus, client, **how)
+            return extract(encoder, corpus, fill=fill_on(client), **how)
 
     def _sweep(self, store: Store | Stream) -> Sums:
         from helpers.analysis import averages
@@ -269,12 +269,12 @@ class Study(Settings):
 def describe_store(store: Store | Stream) -> pd.DataFrame:
     """Return what a store holds, and what was dropped or cut on the way, as a table."""
     facts = {
-        "corpus": store.manifest["corpus"]["name"],
+        "corpus": store.spec.corpus["name"],
         "examples": f"{len(store):,}",
         "layers x heads": f"{store.layers} x {store.heads}",
         "level": store.level,
     }
-    dropped = {reason: f"{count:,}" for reason, count in store.manifest["report"].items()}
+    dropped = {reason: f"{count:,}" for reason, count in store.report.items()}
     return pd.Series(facts | dropped, name="store").to_frame()
 
 
@@ -283,7 +283,7 @@ def _already_read(corpus: Corpus[Sentence], store: Store) -> Corpus[Sentence]:
     from helpers.data.records import Sentence
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
-        counts.update(store.manifest["report"])
+        counts.update(store.report)
         for record in store.records():
             words, heads, relations = (tuple(record[k]) for k in ("words", "heads", "relations"))
             yield Sentence(words, heads, relations, record["split"], record["source"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
-from helpers.data.records import Corpus
 from helpers.errors import InputError
 from helpers.model.checkpoint import Device, DType
 from helpers.model.encoder import Encoder, load
 from helpers.model.parallel import compute_alone, reuse
 from helpers.progress import progress
-from helpers.store.extract import extract, interrupted, stop_signals
-from helpers.store.format import Level, Shard
-from helpers.store.shards import finished_shard, shard_tensors, write_shard
+from helpers.store.extract import Fill
+from helpers.store.fill import stop_signals
+from helpers.store.format import Listed, Shard
+from helpers.store.shards import shard_tensors, write_shard
 from helpers.store.store import Records, Source, Store
 from helpers.store.stream import Stream
 
@@ -82,34 +82,23 @@ def dask_client(*, scheduler: str = "", workers: int = 0) -> Iterator[Client]:
         yield client
 
 
-def extract_distributed(
-    encoder: Encoder,
-    corpus: Corpus,
-    client: Client,
-    *,
-    level: Level = "token",
-    max_tokens: int = 128,
-    hidden: bool = False,
-    root: Path | None = None,
-) -> Store:
-    """Return the same store as ``extract``, to the last bit, its shards computed by a cluster.
+def fill_on(client: Client) -> Fill:
+    """Return what lets ``extract`` have its shards computed by a cluster: the same bits.
 
-    ``root`` (or ``ATTENTION_CACHE``) is a folder that client and workers share, and a local
-    model is at the same place for all of them.
-
-    Raises:
-        ClusterError: a shard's workers died again and again.
-        InputError: what ``extract`` raises.
+    Client and workers share the folder of the stores, and a local model is at the same place for
+    all of them.
     """
-    return extract(
-        encoder,
-        corpus,
-        level=level,
-        max_tokens=max_tokens,
-        hidden=hidden,
-        root=root,
-        fill=partial(_fill_on, client),
-    )
+
+    def fill(encoder: Encoder, records: Records, missing: Sequence[int], listed: Listed) -> None:
+        """Raise a ClusterError where a shard's workers died again and again."""
+        folder, key = records.folder.resolve(), Stream.over(encoder, records).key
+        task = partial(_make_shard, folder, _EncoderSpec.of(encoder), key)
+        label = f"{records.folder.name} on {len(client.nthreads())} workers"
+        with stop_signals() as stop, closing(_in_order(client, task, missing, stop)) as shards:
+            for shard in progress(shards, label, unit="shard", total=len(missing)):
+                listed(shard)
+
+    return fill
 
 
 def map_shards(
@@ -123,7 +112,7 @@ def map_shards(
         ClusterError: a shard's workers died again and again.
     """
     encoder = _EncoderSpec.of(source.encoder) if isinstance(source, Stream) else None
-    task = partial(_on_shard, function, source.folder.resolve(), encoder)
+    task = partial(_on_shard, function, source.folder.resolve(), encoder, source.key)
     yield from _in_order(client, task, range(source.n_shards))
 
 
@@ -147,21 +136,6 @@ class _EncoderSpec:
             dtype=encoder.dtype,
             random_init=facts["random_init"],
         )
-
-
-def _fill_on(client: Client, encoder: Encoder, records: Records) -> list[Shard]:
-    folder = records.folder.resolve()
-    task = partial(_make_shard, _EncoderSpec.of(encoder), folder, records.spec.hash)
-    shards: list[Shard] = []
-    with stop_signals() as stop:
-        results = _in_order(client, task, range(records.n_shards), stop)
-        label = f"{records.folder.name} on {len(client.nthreads())} workers"
-        with closing(results):
-            for shard in progress(results, label, unit="shard", total=records.n_shards):
-                shards.append(shard)
-    if len(shards) < records.n_shards:
-        raise interrupted(len(shards), records)
-    return shards
 
 
 def _in_order(
@@ -199,35 +173,26 @@ def _in_order(
         client.cancel([future for _, future in pending])
 
 
-def _make_shard(encoder: _EncoderSpec, folder: Path, key: str, number: int) -> Shard:
-    """Make one shard in a worker, unless it is there."""
-    stream = _opened(folder, encoder)
-    if stream.key != key:
-        raise ClusterError(f"{folder}: on a worker, another store than here; share one folder")
-    indices = stream.shard_examples(number)
-    shard = finished_shard(folder, number, indices, key)
-    if shard is not None:
-        return shard
+def _make_shard(folder: Path, encoder: _EncoderSpec, key: str, number: int) -> Shard:
+    """Make one shard in a worker."""
     _begin()
-    tensors = shard_tensors(
-        stream.encoder,
-        list(stream.records(indices)),
-        indices.start,
-        level=stream.level,
-        hidden=stream.spec.hidden,
-    )
-    return write_shard(folder, number, tensors, indices, key)
+    stream = _opened(folder, encoder, key)
+    indices = stream.shard_examples(number)
+    records = list(stream.records(indices))
+    tensors = shard_tensors(stream.encoder, records, indices.start, **stream.spec.maps)
+    return write_shard(folder, number, tensors, indices, listed=lambda _: None)
 
 
 def _on_shard(
     function: Callable[[Source, int], Result],
     folder: Path,
     encoder: _EncoderSpec | None,
+    key: str,
     number: int,
 ) -> Result:
     """Apply a function to one shard in a worker."""
     _begin()
-    return function(_opened(folder, encoder), number)
+    return function(_opened(folder, encoder, key), number)
 
 
 def _begin() -> None:
@@ -236,19 +201,20 @@ def _begin() -> None:
     reuse()
 
 
-def _opened(folder: Path, encoder: _EncoderSpec | None) -> Source:
+def _opened(folder: Path, encoder: _EncoderSpec | None, key: str) -> Source:
     """Return a store, or with an encoder a stream; a process opens each of them once."""
     if not folder.is_dir():
         raise ClusterError(f"{folder}: not there on a worker; the cluster has to share it")
     with _OPENING:
-        return _open_once(folder, encoder)
+        return _open_once(folder, encoder, key)
 
 
 @lru_cache(maxsize=2)
-def _open_once(folder: Path, encoder: _EncoderSpec | None) -> Source:
-    if encoder is None:
-        return Store.open(folder)
-    return Stream.reopen(_load_once(encoder), folder)
+def _open_once(folder: Path, encoder: _EncoderSpec | None, key: str) -> Source:
+    source = Store.open(folder) if encoder is None else Stream.reopen(_load_once(encoder), folder)
+    if source.key != key:
+        raise ClusterError(f"{folder}: on a worker, another store than here; share one folder")
+    return source
 
 
 @lru_cache(maxsize=2)

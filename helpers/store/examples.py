@@ -19,17 +19,18 @@ from helpers.data.records import Corpus, Document, Record, Segment, Sentence
 from helpers.errors import InputError
 from helpers.model.encoder import Encoder
 from helpers.model.word_attention import word_groups
-from helpers.store.format import EXAMPLES, REPORT, write_whole
 
 
-def write_examples(encoder: Encoder, corpus: Corpus, folder: Path, max_tokens: int) -> None:
-    """Write ``examples.jsonl`` and ``report.json`` (what was dropped or cut, by reason).
+def write_examples(
+    encoder: Encoder, corpus: Corpus, path: Path, max_tokens: int
+) -> tuple[int, Counter[str]]:
+    """Write one record a line to ``path``; return how many, and what was dropped or cut.
 
     Raises:
         InputError: the corpus yields no example for this model.
     """
     counts: Counter[str] = Counter()
-    temporary = folder / f"{EXAMPLES}.tmp"
+    temporary = path.with_name(f"{path.name}.tmp")
     written = 0
     with temporary.open("w", encoding="utf-8") as file:
         for record in examples(encoder, corpus, max_tokens, counts):
@@ -41,8 +42,8 @@ def write_examples(encoder: Encoder, corpus: Corpus, folder: Path, max_tokens: i
             f"corpus {corpus.name!r}: no example left to analyse ({dropped or 'it is empty'}); "
             "check the path and the format"
         )
-    write_whole(folder / REPORT, (json.dumps(dict(sorted(counts.items())), indent=1)).encode())
-    temporary.replace(folder / EXAMPLES)
+    temporary.replace(path)
+    return written, counts
 
 
 def examples(

@@ -1,34 +1,51 @@
-"""What a store holds: its key, its shards, and the manifest that records both.
+"""What a store records, once: what determines it, and the digest of each of its files.
 
-Files that are there whole or not at all, and the errors of disks that are full or damaged.
+A store is a folder with three kinds of files:
+
+- ``examples.jsonl``: one record a line, the list of work; written first.
+- ``shard-00000.safetensors`` ...: the maps of consecutive examples.
+- ``manifest.json``: the record.  Until the last shard is there it is called ``unfinished.json``
+  and lists the shards so far; renaming it declares the store finished.  A shard is listed before
+  it takes its name, so one that is there without being listed, or with another digest, is not
+  finished.
+
+No other file is looked at, and nothing is pickled.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import os
 import re
-import shutil
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
-from jaxtyping import Int
-from safetensors import SafetensorError
 
 from helpers.errors import StoreError
+from helpers.files import sha256, write_whole
 from helpers.paths import cache_root
 
-FORMAT = 1
-MANIFEST, EXAMPLES, REPORT, KEY = "manifest.json", "examples.jsonl", "report.json", "key.json"
+FORMAT = 2
+MANIFEST, UNFINISHED, EXAMPLES = "manifest.json", "unfinished.json", "examples.jsonl"
+AGAIN = "move the folder away and run extraction again"
+
+STORED = np.float16  # of maps and vectors; computed on in float32 or wider
+Tensors = dict[str, np.ndarray]
 
 Level = Literal["token", "word"]
+Lens = Literal["attention", "norm"]
+
+
+class MapOptions(TypedDict, total=False):
+    """What is computed of an example: its ``level``, the ``lens``, and ``hidden`` vectors too."""
+
+    level: Level
+    lens: Lens
+    hidden: bool
 
 
 @dataclass(frozen=True)
@@ -36,6 +53,7 @@ class StoreKey:
     """Everything that determines what a store holds, and so names its folder."""
 
     model: Mapping[str, Any]
+    lens: Lens
     corpus: Mapping[str, str]
     level: Level
     dtype: str
@@ -49,15 +67,25 @@ class StoreKey:
     @property
     def hash(self) -> str:
         """SHA-256 of the key, in hexadecimal."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        return _digest(asdict(self))
+
+    @property
+    def slug(self) -> str:
+        """The readable part of the folder's name."""
+        seed = self.model.get("random_init")
+        control = "" if seed is None else f"-random-{seed}"
+        lens = "" if self.lens == "attention" else f"-{self.lens}"
+        readable = f"{self.model['name']}{control}--{self.corpus['name']}--{self.level}{lens}"
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", readable)
 
     def folder(self, root: Path | None = None) -> Path:
         """Return the store's folder: a readable slug and a short hash."""
-        seed = self.model.get("random_init")
-        control = "" if seed is None else f"-random-{seed}"
-        readable = f"{self.model['name']}{control}--{self.corpus['name']}--{self.level}"
-        readable = re.sub(r"[^A-Za-z0-9._-]+", "-", readable)
-        return (root or cache_root()) / f"{readable}-{self.hash[:10]}"
+        return (root or cache_root()) / f"{self.slug}-{self.hash[:10]}"
+
+    @property
+    def maps(self) -> MapOptions:
+        """What is computed of each example."""
+        return {"level": self.level, "lens": self.lens, "hidden": self.hidden}
 
 
 @dataclass(frozen=True)
@@ -71,87 +99,140 @@ class Shard:
     sha256: str
 
 
+Listed = Callable[[Shard], None]  # enters a shard in the manifest
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The record of a store, finished or not.
+
+    ``examples`` has the bytes and SHA-256 of ``examples.jsonl``, ``report`` counts what of the
+    corpus was dropped or cut, by reason, and ``versions`` are those of the packages.
+    """
+
+    spec: StoreKey
+    n_examples: int
+    examples: Mapping[str, Any]
+    report: Mapping[str, int]
+    versions: Mapping[str, str]
+    shards: tuple[Shard, ...] = ()
+
+    @property
+    def n_shards(self) -> int:
+        """How many shards there are in the end."""
+        return -(-self.n_examples // self.spec.examples_per_shard)
+
+    def shard_examples(self, number: int) -> range:
+        """Return the indices of a shard's examples."""
+        if not 0 <= number < self.n_shards:
+            raise IndexError(f"shard {number} of {self.n_shards}")
+        size = self.spec.examples_per_shard
+        return range(number * size, min((number + 1) * size, self.n_examples))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of what the examples are made of: key, records and the shards' own digests."""
+        shards = [shard.sha256 for shard in self.shards]
+        return _digest([self.spec.hash, self.examples["sha256"], shards])
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is written to the file, with a checksum of it."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+        facts = asdict(self.spec) | own | {"shards": [asdict(shard) for shard in self.shards]}
+        return facts | {"checksum": _digest(facts)}
+
+
+def tensor_name(name: str, index: int) -> str:
+    """Return what an example's tensor is called in its shard."""
+    return f"{name}/{index:06d}"
+
+
 def shard_name(number: int) -> str:
     """Return the file name of a shard."""
     return f"shard-{number:05d}.safetensors"
 
 
-def shard_examples(number: int, size: int, total: int) -> range:
-    """Return the indices of the examples in a shard of ``size``, of ``total`` in the store."""
-    return range(number * size, min((number + 1) * size, total))
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Write a manifest, there whole or not at all."""
+    write_whole(path, (json.dumps(manifest.facts(), indent=1) + "\n").encode())
 
 
-def write_key(folder: Path, key: StoreKey) -> None:
-    """Write the key and what identifies ``examples.jsonl``, which is there by now.
-
-    With it a store can be finished, repaired or streamed from its folder alone.
-    """
-    path = folder / EXAMPLES
-    examples = {"file": EXAMPLES, "bytes": path.stat().st_size, "sha256": sha256(path)}
-    write_whole(folder / KEY, _json({**asdict(key), "examples": examples}))
-
-
-def read_key(folder: Path) -> tuple[StoreKey, dict[str, Any]]:
-    """Return the key of a store, finished or not, and what identifies its ``examples.jsonl``.
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest of a finished store.
 
     Raises:
-        StoreError: it is missing or damaged.
+        StoreError: it is missing, or see `read_record`.
     """
-    try:
-        facts = json.loads((folder / KEY).read_bytes())
-        examples = facts.pop("examples")
-        _check_counts(examples["bytes"])
-        return StoreKey(**facts), examples
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise StoreError(
-            f"{folder / KEY}: missing or not whole; move the folder away and run extraction again"
-        ) from error
+    if not (folder / MANIFEST).is_file():
+        raise StoreError(f"{folder}: no {MANIFEST}; the store is unfinished, run extraction again")
+    return _read(folder / MANIFEST)
 
 
-def write_manifest(
-    folder: Path, key: StoreKey, shards: Sequence[Shard], extra: Mapping[str, Any]
-) -> None:
-    """Write the manifest, last of all, and so declare the store finished."""
-    manifest = {
-        **asdict(key),
-        "key": key.hash,
-        "n_examples": sum(shard.count for shard in shards),
-        **extra,
-        "examples": read_key(folder)[1],
-        "shards": [asdict(shard) for shard in shards],
-    }
-    write_whole(folder / MANIFEST, _json(manifest))
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read and check a manifest; names in it cannot point outside the store's folder.
+def read_record(folder: Path) -> Manifest:
+    """Read the manifest of a store, finished or not; names in it cannot leave the folder.
 
     Raises:
-        StoreError: it is missing, cut short or inconsistent.
+        StoreError: it is missing, cut short, changed or inconsistent.
         FormatError: it is of another format.
     """
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise StoreError(f"{folder}: no {MANIFEST}; the store is unfinished, run extraction again")
     try:
-        manifest = json.loads(path.read_bytes())
-        found = manifest["format"]
-        if found == FORMAT:
-            _check_manifest(manifest)
+        return _read(folder / UNFINISHED)
+    except FileNotFoundError:  # finished, perhaps just now
+        return read_manifest(folder)
+
+
+class FormatError(StoreError):
+    """A store was written in a format that this version does not read."""
+
+
+def _read(path: Path) -> Manifest:
+    try:
+        facts = json.loads(path.read_bytes())
+        found = facts["format"]
+        manifest = _checked(facts) if found == FORMAT else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         problem = str(error) if isinstance(error, _Inconsistent) else "not a whole manifest"
-        raise StoreError(f"{path}: {problem}; {repair_hint(folder)}") from error
-    if found != FORMAT:
+        raise StoreError(f"{path}: {problem}; {AGAIN}") from error
+    if manifest is None:
         raise FormatError(
-            f"{path}: store format {found!r}, this version reads format {FORMAT}; "
-            "use the version that wrote it, or move the folder away and extract again"
+            f"{path}: store format {found!r}, this version reads format {FORMAT}; remove it with "
+            f"'python -m helpers cache --remove {path.parent.name}': a run extracts it again"
+        )
+    if path.name == MANIFEST and len(manifest.shards) < manifest.n_shards:
+        raise StoreError(
+            f"{path}: lists {len(manifest.shards)} of {manifest.n_shards} shards; {AGAIN}"
         )
     return manifest
 
 
-def manifest_key(manifest: Mapping[str, Any]) -> StoreKey:
-    """Return the key that a manifest records."""
-    return StoreKey(**{field.name: manifest[field.name] for field in fields(StoreKey)})
+class _Inconsistent(ValueError):
+    """A manifest contradicts itself."""
+
+
+def _checked(facts: dict[str, Any]) -> Manifest:
+    """Return the manifest that a file holds."""
+    if facts.pop("checksum") != _digest(facts):
+        raise _Inconsistent("its facts do not fit its checksum")
+    spec = StoreKey(**{field.name: facts.pop(field.name) for field in fields(StoreKey)})
+    shards = tuple(Shard(**entry) for entry in facts.pop("shards"))
+    manifest = Manifest(spec, **facts, shards=shards)
+    for count in (
+        spec.examples_per_shard, spec.model["layers"], spec.model["heads"],
+        manifest.n_examples, manifest.examples["bytes"], *(shard.bytes for shard in shards),
+    ):  # fmt: skip
+        if not isinstance(count, int) or count < 1:
+            raise _Inconsistent(f"{count!r} where a count belongs")
+    for shard in shards:
+        number = shard.first // spec.examples_per_shard
+        # The one name that a shard can have is also the one that stays inside the folder.
+        if shard.file != shard_name(number):
+            raise _Inconsistent(f"shard {number} is called {shard.file!r}")
+        own = manifest.shard_examples(number) if number < manifest.n_shards else range(0)
+        if range(shard.first, shard.first + shard.count) != own:
+            raise _Inconsistent(f"{shard.file} does not hold examples {own.start} to {own.stop}")
+    if len({shard.first for shard in shards}) < len(shards):
+        raise _Inconsistent("a shard is listed twice")
+    return manifest
 
 
 def check_key(folder: Path, found: StoreKey, wanted: StoreKey) -> None:
@@ -160,50 +241,47 @@ def check_key(folder: Path, found: StoreKey, wanted: StoreKey) -> None:
     Raises:
         StoreError: it was not; the message names the first difference.
     """
+    own = _flat(asdict(found))
     for name, value in _flat(asdict(wanted)).items():
-        other = _flat(asdict(found)).get(name)
-        if other != value:
+        if own.get(name) != value:
             raise StoreError(
-                f"{folder}: made for {name} = {other!r}, wanted {value!r}; "
-                "move the folder away and run extraction again"
+                f"{folder}: made for {name} = {own.get(name)!r}, wanted {value!r}; {AGAIN}"
             )
 
 
-class FormatError(StoreError):
-    """A store was written in a format that this version does not read."""
+def damage(path: Path, size: int, digest: str) -> str | None:
+    """Return what is wrong with a file, every byte of it read, or None."""
+    try:
+        check_size(path, size)
+    except StoreError as error:
+        return str(error)
+    found = sha256(path)
+    return None if found == digest else changed(path, found, digest)
 
 
-class _Inconsistent(ValueError):
-    """A manifest contradicts itself."""
+def check_size(path: Path, expected: int) -> None:
+    """Check that a file is there and has the expected size in bytes.
+
+    Raises:
+        StoreError: it is missing, or shorter or longer.
+    """
+    if not path.is_file():
+        raise StoreError(f"{path}: missing; {way_out(path)}")
+    size = path.stat().st_size
+    if size != expected:
+        raise StoreError(f"{path}: {size:,} bytes, expected {expected:,}; {way_out(path)}")
 
 
-def _check_manifest(manifest: dict[str, Any]) -> None:
-    key, total = manifest_key(manifest), 0
-    if manifest["key"] != key.hash:
-        raise _Inconsistent("its facts do not fit its key")
-    _check_counts(
-        key.examples_per_shard, manifest["n_examples"], key.model["layers"], key.model["heads"]
-    )
-    for number, shard in enumerate(Shard(**entry) for entry in manifest["shards"]):
-        # The one name that a shard can have is also the one that stays inside the folder.
-        if shard.file != shard_name(number):
-            raise _Inconsistent(f"shard {number} is called {shard.file!r}")
-        _check_counts(shard.count, shard.bytes)
-        own = shard_examples(number, key.examples_per_shard, manifest["n_examples"])
-        if range(shard.first, shard.first + shard.count) != own:
-            raise _Inconsistent(f"{shard.file} does not hold examples {own.start} to {own.stop}")
-        total += shard.count
-    if total != manifest["n_examples"]:
-        raise _Inconsistent(f"its shards hold {total} of {manifest['n_examples']} examples")
-    if manifest["examples"]["file"] != EXAMPLES:
-        raise _Inconsistent(f"its examples are called {manifest['examples']['file']!r}")
-    _check_counts(manifest["examples"]["bytes"])
+def changed(path: Path, found: str, expected: str) -> str:
+    """Return the message about a file with another digest than it was written with."""
+    return f"{path}: SHA-256 is {found[:16]}..., expected {expected[:16]}...; {way_out(path)}"
 
 
-def _check_counts(*values: object) -> None:
-    for value in values:
-        if not isinstance(value, int) or value < 1:
-            raise _Inconsistent(f"{value!r} where a count belongs")
+def way_out(path: Path) -> str:
+    """Return what a message about a damaged file of a store ends with."""
+    if path.name == EXAMPLES:
+        return f"the list of examples is damaged: {AGAIN}"
+    return f"repair it with 'python -m helpers verify --repair {path.parent.name}'"
 
 
 def _flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -216,154 +294,5 @@ def _flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _json(value: object) -> bytes:
-    return (json.dumps(value, indent=1) + "\n").encode()
-
-
-ROOM = "make room or set ATTENTION_CACHE to another disk, then run again: what was finished is kept"
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all.
-
-    Raises:
-        StoreError: the disk is full (what was finished before stays usable).
-    """
-    with whole_file(path, len(data)) as temporary:
-        temporary.write_bytes(data)
-
-
-@contextmanager
-def whole_file(path: Path, needed: int) -> Iterator[Path]:
-    """Yield a path to write ``needed`` bytes to; the file takes its place once it is on the disk.
-
-    Raises:
-        StoreError: the disk is full (what was finished before stays usable).
-    """
-    # Not the process number alone: workers on two machines may share one, and the folder.
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}.tmp")
-    try:
-        with write_errors(path, needed):
-            yield temporary
-            share(temporary)
-            with temporary.open("r+b") as file:
-                os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def share(path: Path) -> None:
-    """Let those read and write a file who may do so in its folder: safetensors lets its owner."""
-    with suppress(PermissionError):  # some file systems have no such modes
-        path.chmod(path.parent.stat().st_mode & 0o666)
-
-
-@contextmanager
-def write_errors(path: Path, needed: int | None = None) -> Iterator[None]:
-    """Turn the operating system's refusal to write into one line; other errors pass.
-
-    Raises:
-        StoreError: no room (with the bytes needed and free), no permission, or a broken disk.
-    """
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        number = _error_number(error)
-        if number not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
-            raise
-        needs = "" if needed is None else f"it needs {needed:,} bytes and "
-        free = shutil.disk_usage(path.parent).free
-        raise StoreError(
-            f"{path}: cannot be written ({os.strerror(number)}); {needs}{free:,} are free; {ROOM}"
-        ) from error
-
-
-def _error_number(error: OSError | SafetensorError) -> int | None:
-    """Return the system's number of an error; safetensors has it in its message alone."""
-    if isinstance(error, OSError):
-        return error.errno
-    found = re.search(r"os error (\d+)", str(error))
-    return int(found[1]) if found else None
-
-
-def check_free(folder: Path, needed: int) -> None:
-    """Refuse to start what the disk cannot hold.
-
-    Raises:
-        StoreError: fewer than ``needed`` bytes are free.
-    """
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise StoreError(
-            f"{folder}: the maps need {needed:,} more bytes and {free:,} are free; {ROOM}, "
-            "or use --stream, which stores no maps"
-        )
-
-
-def check_size(path: Path, expected: int) -> None:
-    """Check that a file is there and has the expected size in bytes.
-
-    Raises:
-        StoreError: it is missing, or shorter or longer.
-    """
-    if not path.is_file():
-        raise StoreError(f"{path}: missing; {repair_hint(path.parent)}")
-    if path.stat().st_size != expected:
-        raise StoreError(
-            f"{path}: {path.stat().st_size:,} bytes, expected {expected:,}; "
-            f"{repair_hint(path.parent)}"
-        )
-
-
-def repair_hint(folder: Path) -> str:
-    """Return what a message about a damaged store ends with."""
-    return f"repair it with 'python -m helpers verify --repair {folder.name}'"
-
-
-def remove_temporary(folder: Path) -> None:
-    """Remove what a killed process left half-written (safetensors writes ``.tmp...`` first)."""
-    for pattern in ("*.tmp", ".tmp*"):
-        for leftover in folder.glob(pattern):
-            leftover.unlink(missing_ok=True)
-
-
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's content, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def line_offsets(path: Path) -> Int[np.ndarray, " line"]:
-    """Return the byte at which each line starts, and at the end the file's size."""
-    with path.open("rb") as file:
-        lengths = np.fromiter((len(line) for line in file), dtype=np.int64)
-    return np.concatenate([[0], lengths.cumsum()]).astype(np.int64)
-
-
-def read_lines(
-    path: Path, offsets: Int[np.ndarray, " line"], lines: range
-) -> Iterator[dict[str, Any]]:
-    """Yield the records on consecutive ``lines`` (counted from 0) of an ``examples.jsonl``.
-
-    Raises:
-        StoreError: a line is not a JSON object.
-    """
-    with path.open("rb") as file:
-        file.seek(int(offsets[lines.start]))
-        for number in lines:
-            try:
-                record = json.loads(file.readline())
-            except (ValueError, RecursionError) as error:
-                raise StoreError(not_a_record(path, number)) from error
-            if not isinstance(record, dict):
-                raise StoreError(not_a_record(path, number))
-            yield record
-
-
-def not_a_record(path: Path, number: int) -> str:
-    """Return the message about a line (counted from 0) that is damaged."""
-    return (
-        f"{path}:{number + 1}: not a record; the list of examples is damaged: move the folder "
-        "away and run extraction again"
-    )
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -8,60 +8,57 @@ with their number (and, at this size, be slower).
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from torch import Tensor
 
 from helpers.data.records import Record
 from helpers.errors import ModelError
+from helpers.files import sha256, whole_file
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, forward, model_inputs
 from helpers.model.parallel import compute_alone, length_batches, trim
 from helpers.model.word_attention import to_words, vectors_to_words
-from helpers.store.format import Level, Shard, sha256, shard_name, whole_file
-
-HEADER = "shard"
-
-
-STORED = np.float16
-
+from helpers.store.format import (
+    STORED,
+    Lens,
+    Level,
+    Listed,
+    MapOptions,
+    Shard,
+    Tensors,
+    shard_name,
+    tensor_name,
+)
 
 ROW_SUM_TOLERANCE = 0.02  # what bfloat16 rounding can add up to over a row
-
-
 # Padded tokens in a forward pass: what stays in the caches of one core; on a GPU, what fills it.
 BATCH_TOKENS = {"cpu": 512}
-
-
 BATCH_TOKENS_ACCELERATED = 4096
 
-
-Tensors = dict[str, np.ndarray]
 Work = tuple[range, list[Record]]
 
 
 def shard_tensors(
-    encoder: Encoder, records: list[Record], first: int, *, level: Level, hidden: bool = False
+    encoder: Encoder, records: list[Record], first: int, **options: Unpack[MapOptions]
 ) -> Tensors:
     """Compute one shard: the tensors of examples ``first`` to ``first + len(records)``."""
     work = [(range(first, first + len(records)), records)]
-    ((_, tensors),) = shards_tensors(encoder, work, level=level, hidden=hidden)
+    ((_, tensors),) = shards_tensors(encoder, work, **options)
     return tensors
 
 
 def shards_tensors(
-    encoder: Encoder, work: Iterable[Work], *, level: Level, hidden: bool = False
+    encoder: Encoder, work: Iterable[Work], **options: Unpack[MapOptions]
 ) -> Iterator[tuple[range, Tensors]]:
     """Compute shards, in order, on all threads; the next shard is begun before one is done.
 
@@ -77,7 +74,7 @@ def shards_tensors(
         try:
             for indices, records in work:
                 batches = _batches(encoder, records, indices.start)
-                jobs = [pool.submit(_batch, encoder, b, level, hidden) for b in batches]
+                jobs = [pool.submit(_batch, encoder, b, **options) for b in batches]
                 pending.append((indices, jobs))
                 while len(pending) > 1 and _unfinished(pending) >= 2 * threads:
                     yield _collected(pending)
@@ -104,7 +101,12 @@ def _batches(
 
 @torch.inference_mode()
 def _batch(
-    encoder: Encoder, batch: list[tuple[int, Inputs]], level: Level, hidden: bool
+    encoder: Encoder,
+    batch: list[tuple[int, Inputs]],
+    *,
+    level: Level,
+    lens: Lens = "attention",
+    hidden: bool = False,
 ) -> Tensors:
     """Return the tensors of one batch's examples, as they are stored."""
     attentions, states = forward(encoder, [item for _, item in batch], hidden=hidden)
@@ -168,53 +170,20 @@ def _collected(pending: deque[tuple[range, list[Future[Tensors]]]]) -> tuple[ran
     return indices, dict(sorted(tensors.items()))
 
 
-def tensor_name(name: str, index: int) -> str:
-    """Return what an example's tensor is called in its shard."""
-    return f"{name}/{index:06d}"
-
-
-def write_shard(folder: Path, number: int, tensors: Tensors, indices: range, key: str) -> Shard:
-    """Write the shard of the examples ``indices``; ``key`` is the hash of its store's key.
+def write_shard(
+    folder: Path, number: int, tensors: Tensors, indices: range, listed: Listed
+) -> Shard:
+    """Write the shard of the examples ``indices``; ``listed`` is called before it has its name.
 
     Raises:
         StoreError: the disk is full.
     """
     dense = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-    header = _header(indices, key, _digest(dense.items()))
     path = folder / shard_name(number)
     # Straight from the tensors' memory: bytes in between would hold every map two times more.
     with whole_file(path, sum(tensor.nbytes for tensor in dense.values())) as temporary:
-        save_file(dense, temporary, metadata=header)
+        save_file(dense, temporary)
         size, digest = temporary.stat().st_size, sha256(temporary)
-    return Shard(path.name, indices.start, len(indices), size, digest)
-
-
-def finished_shard(folder: Path, number: int, indices: range, key: str) -> Shard | None:
-    """Return the shard if its file is there, belongs to the store and is undamaged, else None."""
-    path = folder / shard_name(number)
-    if not path.is_file():
-        return None
-    try:
-        with safe_open(path, framework="numpy") as file:
-            names = file.keys()
-            digest = _digest((name, file.get_tensor(name)) for name in names)
-            if file.metadata() != _header(indices, key, digest):
-                return None
-    except (SafetensorError, OSError):
-        return None
-    return Shard(path.name, indices.start, len(indices), path.stat().st_size, sha256(path))
-
-
-def _header(indices: range, key: str, digest: str) -> dict[str, str]:
-    # One entry, not four: safetensors writes several in an order that changes from run to run.
-    facts = {"key": key, "first": indices.start, "count": len(indices), "tensors_sha256": digest}
-    return {HEADER: json.dumps(facts)}
-
-
-def _digest(tensors: Iterable[tuple[str, np.ndarray]]) -> str:
-    """Return a checksum of tensors that does not depend on how a file arranges them."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors, key=lambda item: item[0]):
-        digest.update(f"{name} {tensor.dtype} {tensor.shape}\n".encode())
-        digest.update(np.ascontiguousarray(tensor))
-    return digest.hexdigest()
+        shard = Shard(path.name, indices.start, len(indices), size, digest)
+        listed(shard)
+    return shard

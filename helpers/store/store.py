@@ -1,29 +1,14 @@
-"""One example of a store: its maps and its record.
-
-What examples are read from: the parts that a store and a stream have in common.
-
-Attention maps on disk: written shard by shard, read lazily, never pickled.
-
-A store is a folder:
-
-- ``key.json``: what determines the content; ``examples.jsonl``: one record a line, the list of
-  work; ``report.json``: what was dropped or cut.  They are written first.
-- ``shard-00000.safetensors`` ...: the maps of consecutive examples.  A shard is written under a
-  temporary name and renamed when whole; its header names the store, its first example and the
-  checksum of its tensors, so that it can be trusted, or not, without the manifest.
-- ``manifest.json``: written last.  A folder without it is unfinished, and extraction goes on
-  where it stopped.
-
-No other file is looked at.
-"""
+"""Examples with their maps, read shard by shard: from a finished store, lazily, or as computed."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,24 +17,23 @@ from jaxtyping import Float, Int
 from safetensors import SafetensorError, safe_open
 
 from helpers.errors import StoreError
+from helpers.files import sha256
 from helpers.model.parallel import trim
 from helpers.store.format import (
     EXAMPLES,
     Level,
+    Manifest,
     Shard,
     StoreKey,
+    Tensors,
+    changed,
     check_key,
     check_size,
-    line_offsets,
-    manifest_key,
-    read_key,
-    read_lines,
     read_manifest,
-    repair_hint,
-    shard_examples,
-    shard_name,
+    read_record,
+    tensor_name,
+    way_out,
 )
-from helpers.store.shards import HEADER, Tensors, tensor_name
 
 
 @dataclass(frozen=True)
@@ -84,35 +68,40 @@ class Records:
     """The records of ``examples.jsonl``, in shards: the list of work of an extraction."""
 
     folder: Path
-    spec: StoreKey = field(repr=False)
+    manifest: Manifest = field(repr=False)
     offsets: Int[np.ndarray, " line"] = field(repr=False, compare=False)
 
     @staticmethod
     def read(folder: Path, wanted: StoreKey | None = None) -> Records:
-        """Find the lines of the ``examples.jsonl`` in a folder.
+        """Find and check the records in the folder of a store, finished or not.
 
         Raises:
-            StoreError: it is missing, shorter or longer than written, or not for ``wanted``.
+            StoreError: they are missing or changed, or not for ``wanted``.
         """
-        spec, examples = read_key(folder)
-        if wanted is not None:
-            check_key(folder, spec, wanted)
-        check_size(folder / EXAMPLES, examples["bytes"])
-        return Records(folder, spec, line_offsets(folder / EXAMPLES))
+        return Records(folder, *_listed(folder, read_record(folder), wanted))
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return self.manifest.n_examples
+
+    @property
+    def spec(self) -> StoreKey:
+        """What determines the maps."""
+        return self.manifest.spec
 
     @property
     def n_shards(self) -> int:
         """Number of shards."""
-        return -(-len(self) // self.spec.examples_per_shard)
+        return self.manifest.n_shards
 
     def shard_examples(self, number: int) -> range:
         """Return the indices of a shard's examples."""
-        if not 0 <= number < self.n_shards:
-            raise IndexError(f"shard {number} of {self.n_shards}")
-        return shard_examples(number, self.spec.examples_per_shard, len(self))
+        return self.manifest.shard_examples(number)
+
+    def work(self, numbers: Iterable[int]) -> Iterator[tuple[range, list[dict[str, Any]]]]:
+        """Yield the indices and records of shards."""
+        for number in numbers:
+            indices = self.shard_examples(number)
+            yield indices, list(self.records(indices))
 
     def record(self, index: int) -> dict[str, Any]:
         """Return one example's line of ``examples.jsonl``."""
@@ -121,11 +110,48 @@ class Records:
         return next(self.records(range(index, index + 1)))
 
     def records(self, indices: range | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the records of consecutive examples (all of them: None), in order."""
-        every = range(len(self))
-        yield from read_lines(
-            self.folder / EXAMPLES, self.offsets, every if indices is None else indices
+        """Yield the records of consecutive examples (all of them: None), in order.
+
+        Raises:
+            StoreError: a line is not a JSON object.
+        """
+        lines = range(len(self)) if indices is None else indices
+        path = self.folder / EXAMPLES
+        with path.open("rb") as file:
+            file.seek(int(self.offsets[lines.start]))
+            for number in lines:
+                try:
+                    record = json.loads(file.readline())
+                except (ValueError, RecursionError):
+                    record = None
+                if not isinstance(record, dict):
+                    raise StoreError(f"{path}:{number + 1}: not a record; {way_out(path)}")
+                yield record
+
+
+def _listed(
+    folder: Path, manifest: Manifest, wanted: StoreKey | None
+) -> tuple[Manifest, Int[np.ndarray, " line"]]:
+    """Return a manifest and the byte at which each line of ``examples.jsonl`` starts.
+
+    Raises:
+        StoreError: the manifest is not for ``wanted``, or the file is not as it was written.
+    """
+    if wanted is not None:
+        check_key(folder, manifest.spec, wanted)
+    path, digest, lengths = folder / EXAMPLES, hashlib.sha256(), []
+    check_size(path, manifest.examples["bytes"])
+    with path.open("rb") as file:
+        for line in file:
+            digest.update(line)
+            lengths.append(len(line))
+    if digest.hexdigest() != manifest.examples["sha256"]:
+        raise StoreError(changed(path, digest.hexdigest(), manifest.examples["sha256"]))
+    if len(lengths) != manifest.n_examples:
+        raise StoreError(
+            f"{path}: {len(lengths)} records, expected {manifest.n_examples}; {way_out(path)}"
         )
+    return manifest, np.cumsum([0, *lengths])
 
 
 @dataclass(frozen=True)
@@ -155,8 +181,17 @@ class Source(Records, ABC):
 
     @property
     def key(self) -> str:
-        """The hash of everything that determines the maps."""
-        return self.spec.hash
+        """What tables computed from these maps are kept under: the manifest's digest.
+
+        A store's covers the digests of its shards.  A stream has no shards to vouch for, so its
+        tables are its own, although a whole store of the same corpus gives the same bits.
+        """
+        return self.manifest.digest
+
+    @property
+    def report(self) -> dict[str, int]:
+        """What of the corpus was dropped or cut, by reason."""
+        return dict(self.manifest.report)
 
     @property
     def level(self) -> Level:
@@ -189,9 +224,9 @@ def tokens_of(source: Source, example: Example) -> list[str]:
     return [cls] * example.offset + list(record["words"]) + [sep] * after
 
 
-def read_ahead(source: Source, numbers: Iterable[int] | None = None) -> Generator[list[Example]]:
+def read_ahead(source: Source) -> Generator[list[Example]]:
     """Yield the examples of each shard, while the next shard is read (or computed) beside."""
-    shards = source.by_shard(numbers)
+    shards = source.by_shard()
     with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
         upcoming = reader.submit(next, shards, None)
         try:
@@ -207,29 +242,19 @@ def read_ahead(source: Source, numbers: Iterable[int] | None = None) -> Generato
 class Store(Source):
     """A finished store, checked when opened and read lazily."""
 
-    manifest: dict[str, Any] = field(repr=False, compare=False)
-
     @classmethod
     def open(cls, folder: Path, key: StoreKey | None = None) -> Store:
-        """Open a store after the cheap checks: everything named is there, of the right size.
+        """Open a store after the cheap checks: the records, and the sizes of the shards.
+
+        A shard's digest is checked the first time that a process reads it.
 
         Raises:
             StoreError: the store is unfinished or damaged, or was made for another ``key``.
         """
         manifest = read_manifest(folder)
-        found = manifest_key(manifest)
-        if key is not None:
-            check_key(folder, found, key)
-        for entry in manifest["shards"]:
-            check_shard(folder, Shard(**entry), found)
-        check_size(folder / EXAMPLES, manifest["examples"]["bytes"])
-        store = cls(folder, found, line_offsets(folder / EXAMPLES), manifest)
-        if len(store) != manifest["n_examples"]:
-            raise StoreError(
-                f"{folder / EXAMPLES}: {len(store)} records, expected {manifest['n_examples']}; "
-                "move the folder away and run extraction again"
-            )
-        return store
+        for shard in manifest.shards:
+            check_size(folder / shard.file, shard.bytes)
+        return cls(folder, *_listed(folder, manifest, key))
 
     def __getitem__(self, index: int) -> Example:
         if not 0 <= index < len(self):
@@ -237,18 +262,15 @@ class Store(Source):
         number = index // self.spec.examples_per_shard
         return next(self._read(number, range(index, index + 1)))
 
-    @property
-    def shards(self) -> list[Shard]:
-        """The shards in corpus order."""
-        return [Shard(**entry) for entry in self.manifest["shards"]]
-
     def shard(self, number: int) -> Iterator[Example]:
         """Yield the examples of one shard."""
         yield from self._read(number, self.shard_examples(number))
 
     def _read(self, number: int, indices: range) -> Iterator[Example]:
-        path = self.folder / shard_name(number)
+        shard = self.manifest.shards[number]
+        path = self.folder / shard.file
         try:
+            check_once(path, shard)
             with safe_open(path, framework="numpy") as file:
                 names = set(file.keys())
                 for index, record in zip(indices, self.records(indices), strict=True):
@@ -257,19 +279,26 @@ class Store(Source):
                         for name in ("attention", "token_ids", "hidden")
                         if tensor_name(name, index) in names
                     }
-                    yield self._example(index, tensors, record)
+                    yield make_example(index, tensors, record)
         except (SafetensorError, OSError) as error:
-            raise StoreError(f"{path}: {error}; {repair_hint(self.folder)}") from error
+            raise StoreError(f"{path}: {error}; {way_out(path)}") from error
 
-    def _example(self, index: int, tensors: Tensors, record: dict[str, Any]) -> Example:
-        attention = tensors.get("attention")
-        shape = (self.layers, self.heads)
-        if attention is None or attention.ndim != 4 or attention.shape[:2] != shape:
-            raise StoreError(
-                f"{self.folder}: example {index} has no maps of {self.layers} x {self.heads} "
-                f"heads; {repair_hint(self.folder)}"
-            )
-        return make_example(index, tensors, record)
+
+def check_once(path: Path, shard: Shard) -> None:
+    """Check a shard's digest, unless this process has already read the file as it is now.
+
+    Raises:
+        StoreError: a byte of it has changed.
+    """
+    state = path.stat()
+    found = _digest_of(path, state.st_ino, state.st_size, state.st_mtime_ns)
+    if found != shard.sha256:
+        raise StoreError(changed(path, found, shard.sha256))
+
+
+@cache
+def _digest_of(path: Path, _inode: int, _size: int, _time: int) -> str:
+    return sha256(path)
 
 
 def make_example(index: int, tensors: Tensors, record: dict[str, Any]) -> Example:
@@ -282,27 +311,3 @@ def make_example(index: int, tensors: Tensors, record: dict[str, Any]) -> Exampl
         offset=record.get("offset", 0),
         hidden=tensors.get("hidden"),
     )
-
-
-def check_shard(folder: Path, shard: Shard, key: StoreKey) -> None:
-    """Check size and header: a truncated, renamed, swapped or foreign shard does not pass.
-
-    Raises:
-        StoreError: it is one of these.
-    """
-    path = folder / shard.file
-    check_size(path, shard.bytes)
-    try:
-        with safe_open(path, framework="numpy") as file:
-            header = json.loads((file.metadata() or {})[HEADER])
-        first, own = header["first"], header["key"]
-    except (SafetensorError, OSError) as error:
-        raise StoreError(f"{path}: {error}; {repair_hint(folder)}") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise StoreError(f"{path}: not a shard of a store; {repair_hint(folder)}") from error
-    if first != shard.first:
-        raise StoreError(
-            f"{path}: holds examples from {first}, expected {shard.first}; {repair_hint(folder)}"
-        )
-    if own != key.hash:
-        raise StoreError(f"{path}: belongs to another store; {repair_hint(folder)}")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from helpers.data.records import Corpus
 from helpers.model.encoder import Encoder
-from helpers.store.extract import check_model, prepare, store_key, work
-from helpers.store.format import REPORT, Level
-from helpers.store.shards import shards_tensors, tensor_name
+from helpers.store.extract import StoreOptions, check_model, prepare, store_key
+from helpers.store.format import Tensors, tensor_name
 from helpers.store.store import Example, Records, Source, make_example
 
 
@@ -33,19 +31,17 @@ class Stream(Source):
         encoder: Encoder,
         corpus: Corpus,
         *,
-        level: Level = "token",
-        max_tokens: int = 128,
-        hidden: bool = False,
         root: Path | None = None,
+        **options: Unpack[StoreOptions],
     ) -> Stream:
-        """Return the stream of a model's maps over a corpus; see ``extract`` for the arguments.
+        """Return the stream of a model's maps over a corpus; for ``options`` see `store_key`.
 
         Raises:
             ModelError: ``max_tokens`` is more than the model takes.
             StoreError: the folder holds something else, is damaged, or the disk is full.
         """
-        key = store_key(encoder, corpus, level=level, max_tokens=max_tokens, hidden=hidden)
-        return cls._over(encoder, prepare(encoder, corpus, key, key.folder(root)))
+        key = store_key(encoder, corpus, **options)
+        return cls.over(encoder, prepare(encoder, corpus, key, root))
 
     @classmethod
     def reopen(cls, encoder: Encoder, folder: Path) -> Stream:
@@ -56,17 +52,14 @@ class Stream(Source):
         """
         records = Records.read(folder)
         check_model(encoder, folder, records.spec)
-        return cls._over(encoder, records)
+        return cls.over(encoder, records)
 
     @classmethod
-    def _over(cls, encoder: Encoder, records: Records) -> Stream:
-        return cls(records.folder, records.spec, records.offsets, encoder)
-
-    @property
-    def manifest(self) -> dict[str, Any]:
-        """What a store's manifest says of the content: the key and the report of what was cut."""
-        report = json.loads((self.folder / REPORT).read_text(encoding="utf-8"))
-        return {**asdict(self.spec), "n_examples": len(self), "report": report}
+    def over(cls, encoder: Encoder, records: Records) -> Stream:
+        """Return the stream over records that are open."""
+        # The folder may hold a store too, whose shards are not what is read here.
+        manifest = replace(records.manifest, versions={}, shards=())
+        return cls(records.folder, manifest, records.offsets, encoder)
 
     def __getitem__(self, index: int) -> Example:
         """Return one example; its whole shard is computed, for the same bits."""
@@ -82,9 +75,10 @@ class Stream(Source):
 
     def by_shard(self, numbers: Iterable[int] | None = None) -> Generator[list[Example]]:
         """Yield the examples of each shard (all shards: None); the next one is begun before."""
+        from helpers.store.shards import shards_tensors  # torch, for those who ask for maps
+
         own = list(range(self.n_shards) if numbers is None else numbers)
-        spec = self.spec
-        shards = shards_tensors(self.encoder, work(self, own), level=spec.level, hidden=spec.hidden)
+        shards = shards_tensors(self.encoder, self.work(own), **self.spec.maps)
         with closing(shards):
             for indices, tensors in shards:
                 records = self.records(indices)
@@ -94,7 +88,7 @@ class Stream(Source):
                 ]
 
 
-def _own(tensors: dict[str, Any], index: int) -> dict[str, Any]:
+def _own(tensors: Tensors, index: int) -> Tensors:
     """Return one example's tensors by their short names."""
     names = {name: tensor_name(name, index) for name in ("attention", "token_ids", "hidden")}
     return {short: tensors[name] for short, name in names.items() if name in tensors}

@@ -40,12 +40,12 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from helpers.errors import ModelError
+from helpers.files import only_one, share, write_errors
 from helpers.model.encoder import Encoder
 from helpers.model.parallel import StepDone, run_jobs
 from helpers.model.weights import read_weights
 from helpers.paths import cache_root
-from helpers.store.extract import model_facts, only_one
-from helpers.store.format import share, write_errors
+from helpers.store.extract import model_facts
 from helpers.studies.classifier import (
     BATCH_SIZE,
     Classifier,

@@ -56,7 +56,7 @@ def extraction_row(name: str, segments: int, repeats: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as scratch:
         prepared = Path(scratch) / "bare"
         key = extraction.store_key(encoder, corpus, level="token", max_tokens=128)
-        extraction.prepare(encoder, corpus, key, key.folder(prepared))
+        extraction.prepare(encoder, corpus, key, prepared)
         batches, runs = bare_batches(encoder, key.folder(prepared)), iter(range(10**6))
 
         @torch.inference_mode()

@@ -79,7 +79,7 @@ def main() -> None:
             },
             given.repeats,
         )
-        gigabytes = sum(shard.bytes for shard in store.shards) / 1e9
+        gigabytes = sum(shard.bytes for shard in store.manifest.shards) / 1e9
     results = {
         "segments": given.segments,
         "seconds": seconds,

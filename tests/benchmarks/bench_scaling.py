@@ -18,7 +18,7 @@ from common import interleaved, options, random_segments, report
 
 from helpers.analysis.averages import combine, shard_sums, sweep
 from helpers.model.encoder import load
-from helpers.store.cluster import dask_client, extract_distributed, map_shards
+from helpers.store.cluster import dask_client, fill_on, map_shards
 from helpers.store.extract import extract
 
 
@@ -43,8 +43,8 @@ def main() -> None:
         extraction = {"process": lambda: extract(encoder, corpus, root=into())}
         passes = {"process": lambda: sweep(store)}
         for workers, client in clients.items():
-            extraction[f"workers {workers}"] = lambda client=client: extract_distributed(
-                encoder, corpus, client, root=into()
+            extraction[f"workers {workers}"] = lambda client=client: extract(
+                encoder, corpus, root=into(), fill=fill_on(client)
             )
             passes[f"workers {workers}"] = lambda client=client: combine(
                 map_shards(shard_sums, store, client)
@@ -58,7 +58,7 @@ def main() -> None:
                 }
                 for name, variants in (("extraction", extraction), ("pass", passes))
             },
-            "bytes_per_segment": sum(shard.bytes for shard in store.shards) / len(store),
+            "bytes_per_segment": sum(shard.bytes for shard in store.manifest.shards) / len(store),
         }
     for name, rates in results["segments_per_s"].items():
         line = ", ".join(f"{variant} {rate:.1f}" for variant, rate in rates.items())

@@ -410,7 +410,7 @@ def test_the_seed_is_part_of_the_identity(tiny_folder, segments, tmp_path):
     assert control.identity["random_init"] == 3
     assert control.slug == "bert-random-3"
     store = extract(control, segments, max_tokens=60, root=tmp_path)
-    assert store.manifest["model"]["random_init"] == 3
+    assert store.spec.model["random_init"] == 3
     assert "random-3" in store.folder.name
 
 

@@ -15,7 +15,7 @@ from store_tools import MAX_TOKENS, content, extract_small, many_segments
 from helpers.errors import StoreError
 from helpers.store import cluster
 from helpers.store import extract as extraction
-from helpers.store.cluster import ClusterError, dask_client, extract_distributed, map_shards
+from helpers.store.cluster import ClusterError, dask_client, fill_on, map_shards
 from helpers.store.stream import Stream
 
 # Workers that are forked from a process that has torch start in milliseconds, not in seconds.
@@ -48,9 +48,7 @@ def alone(tiny_encoder, tmp_path_factory):
 
 
 def distributed(encoder, root, client, count=COUNT):
-    return extract_distributed(
-        encoder, many_segments(count), client, max_tokens=MAX_TOKENS, root=root
-    )
+    return extract_small(encoder, root, count, fill=fill_on(client))
 
 
 def shard_sum(source, number):

@@ -183,19 +183,20 @@ def test_a_document_without_a_mention_before_the_cut_is_dropped(bert):
 
 def test_records_and_what_was_dropped_are_written(bert, tmp_path):
     corpus = corpus_of([sentence_of(["The", "cat"]), sentence_of(["a"] * 40)])
-    write_examples(bert, corpus, tmp_path, 20)
-    lines = (tmp_path / "examples.jsonl").read_text(encoding="utf-8").splitlines()
+    path = tmp_path / "examples.jsonl"
+    written = write_examples(bert, corpus, path, 20)
+    lines = path.read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["words"] for line in lines] == [["The", "cat"]]
-    report = json.loads((tmp_path / "report.json").read_text())
-    assert report == {"sentences dropped: over the token limit": 1}
+    assert written == (1, {"sentences dropped: over the token limit": 1})
 
 
 def test_a_corpus_of_which_nothing_is_left_is_refused(bert, tmp_path):
+    path = tmp_path / "examples.jsonl"
     with pytest.raises(InputError, match=r"no example left to analyse \(1 sentences dropped"):
-        write_examples(bert, corpus_of([sentence_of(["a"] * 40)]), tmp_path, 20)
+        write_examples(bert, corpus_of([sentence_of(["a"] * 40)]), path, 20)
     with pytest.raises(InputError, match="it is empty"):
-        write_examples(bert, corpus_of([]), tmp_path, 20)
-    assert not (tmp_path / "examples.jsonl").exists()
+        write_examples(bert, corpus_of([]), path, 20)
+    assert not path.exists()
 
 
 def test_every_kind_of_record_is_taken(bert):

@@ -12,10 +12,12 @@ import pytest
 import torch
 from store_tools import MAX_TOKENS, content, extract_small, many_segments
 
-from helpers.errors import ModelError, StoreError
+from helpers import files
+from helpers.errors import InputError, Interrupted, ModelError, StoreError
 from helpers.model import forward
+from helpers.store import examples as listing
 from helpers.store import extract as extraction
-from helpers.store import format
+from helpers.store import fill as filling
 from helpers.store import shards as shard_code
 from helpers.store.examples import examples
 from helpers.store.format import StoreKey
@@ -28,15 +30,15 @@ COUNT = 22  # shards of 4, the last of 2
 pytestmark = pytest.mark.usefixtures("small_shards")
 
 
-def spied(monkeypatch, name):
-    """Record the arguments of the calls of a function of the extraction."""
-    calls, function = [], getattr(extraction, name)
+def spied(monkeypatch, module, name):
+    """Record the arguments of the calls of a function."""
+    calls, function = [], getattr(module, name)
 
     def spy(*args, **kwargs):
         calls.append(args)
         return function(*args, **kwargs)
 
-    monkeypatch.setattr(extraction, name, spy)
+    monkeypatch.setattr(module, name, spy)
     return calls
 
 
@@ -103,15 +105,15 @@ def test_work_is_taken_up_as_it_is_needed(encoder):
 def test_an_interrupted_extraction_goes_on_with_what_is_missing(encoder, monkeypatch, tmp_path):
     expected = content(extract_small(encoder, tmp_path / "whole", COUNT).folder)
     folder = extract_small(encoder, tmp_path / "parts", COUNT).folder
-    (folder / "manifest.json").unlink()
+    (folder / "manifest.json").rename(folder / "unfinished.json")
     (folder / "shard-00001.safetensors").unlink()
     damaged = folder / "shard-00003.safetensors"
     data = bytearray(damaged.read_bytes())
     data[-5] ^= 1
     damaged.write_bytes(bytes(data))
     (folder / "shard-00002.safetensors.abc.tmp").write_bytes(b"half")
-    written = spied(monkeypatch, "write_shard")
-    prepared = spied(monkeypatch, "write_examples")
+    written = spied(monkeypatch, filling, "write_shard")
+    prepared = spied(monkeypatch, listing, "write_examples")
     extract_small(encoder, tmp_path / "parts", COUNT)
     assert [call[1] for call in written] == [1, 3]
     assert not prepared
@@ -131,16 +133,16 @@ def test_a_list_of_work_that_was_not_finished_is_written_anew(encoder, tmp_path)
 
 
 def test_a_stop_between_shards_keeps_them(encoder, monkeypatch, tmp_path):
-    original = extraction.write_shard
+    original = filling.write_shard
 
     def stopping(folder, number, *rest):
         if number == 1:
-            os.kill(os.getpid(), extraction.signal.SIGTERM)
+            os.kill(os.getpid(), filling.signal.SIGTERM)
         return original(folder, number, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(extraction, "write_shard", stopping)
-        with pytest.raises(extraction.Interrupted, match=r"stopped after [23] of 6 shards"):
+        patch.setattr(filling, "write_shard", stopping)
+        with pytest.raises(Interrupted, match=r"stopped after [23] of 6 shards"):
             extract_small(encoder, tmp_path, COUNT)
     assert len(list(tmp_path.glob("*/shard-*"))) in (2, 3)
     assert len(extract_small(encoder, tmp_path, COUNT)) == COUNT
@@ -156,10 +158,10 @@ def test_extraction_works_in_a_thread_that_gets_no_signals(encoder, tmp_path):
 
 def test_handlers_that_python_did_not_set_are_put_back(monkeypatch):
     set_to = []
-    monkeypatch.setattr(extraction.signal, "signal", lambda _, handler: set_to.append(handler))
-    with extraction.stop_signals():
+    monkeypatch.setattr(filling.signal, "signal", lambda _, handler: set_to.append(handler))
+    with filling.stop_signals():
         pass
-    assert set_to[2:] == [extraction.signal.SIG_DFL] * 2
+    assert set_to[2:] == [filling.signal.SIG_DFL] * 2
 
 
 def test_vectors_are_stored_beside_word_maps(encoder, sentences, tmp_path):
@@ -213,21 +215,21 @@ def test_the_bytes_needed_are_known_before_starting(encoder, sentences, tmp_path
         key = extraction.store_key(
             encoder, corpus, **({"level": "token"} | options), max_tokens=MAX_TOKENS
         )
-        folder = key.folder(tmp_path)
-        records = extraction.prepare(encoder, corpus, key, folder)
-        expected = extraction.missing_bytes(encoder, records)
+        records = extraction.prepare(encoder, corpus, key, tmp_path)
+        every = range(records.n_shards)
+        expected = extraction.needed_bytes(encoder, records, every)
+        assert extraction.needed_bytes(encoder, records, []) == 0
         store = extraction.extract(encoder, corpus, **options, max_tokens=MAX_TOKENS, root=tmp_path)
         held = sum(
             example.attention.nbytes + (0 if example.hidden is None else example.hidden.nbytes)
             for example in store
         )
         assert expected == held
-        assert extraction.missing_bytes(encoder, records) <= 0
 
 
 def test_a_disk_that_is_too_small_is_refused_before_starting(encoder, monkeypatch, tmp_path):
-    usage = format.shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr(format.shutil, "disk_usage", lambda _: usage)
+    usage = files.shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(StoreError, match=r"the maps need [\d,]+ more bytes and 1,000 are free"):
         extract_small(encoder, tmp_path, COUNT)
     assert not list(tmp_path.glob("*/shard-*"))
@@ -267,6 +269,7 @@ def test_a_key_changes_with_everything_that_determines_the_maps(encoder):
         extraction.store_key(encoder, many_segments(4), level="word", max_tokens=60),
         extraction.store_key(encoder, many_segments(4), level="token", max_tokens=59),
         extraction.store_key(encoder, many_segments(4), level="token", max_tokens=60, hidden=True),
+        extraction.store_key(encoder, many_segments(4), lens="norm", max_tokens=60),
         extraction.store_key(
             dataclasses.replace(encoder, dtype="bfloat16"),
             many_segments(4),
@@ -274,9 +277,17 @@ def test_a_key_changes_with_everything_that_determines_the_maps(encoder):
             max_tokens=60,
         ),
     ]
-    assert len({key.hash, *(other.hash for other in others)}) == 6
+    assert len({key.hash, *(other.hash for other in others)}) == 7
+    assert {other.folder().name for other in others if other.lens == "norm"} == {
+        f"bert--toy-many--token-norm-{others[4].hash[:10]}"
+    }
     again = StoreKey(**dataclasses.asdict(key))
     assert again.folder() == key.folder()
+
+
+def test_an_unknown_lens_is_refused(encoder):
+    with pytest.raises(InputError, match="--lens rollout: there is attention and norm"):
+        extraction.store_key(encoder, many_segments(4), lens="rollout")
 
 
 def test_records_say_what_is_wrong_with_a_line(encoder, tmp_path):
@@ -286,4 +297,19 @@ def test_records_say_what_is_wrong_with_a_line(encoder, tmp_path):
     for spoiled in (b"{" + b" " * (len(lines[2]) - 2) + b"\n", b"1" * (len(lines[2]) - 1) + b"\n"):
         path.write_bytes(b"".join([*lines[:2], spoiled, lines[3]]))
         with pytest.raises(StoreError, match=r"examples.jsonl:3: not a record"):
-            list(Records.read(store.folder).records())
+            list(store.records())
+        with pytest.raises(StoreError, match=r"examples.jsonl: SHA-256 is .*run extraction again"):
+            Records.read(store.folder)
+
+
+def test_a_store_of_an_earlier_format_gets_a_line_and_is_extracted_again(encoder, tmp_path, capsys):
+    old = tmp_path / "bert--toy-many--token-0123456789"
+    old.mkdir()
+    for name in ("key.json", "manifest.json"):
+        (old / name).write_text('{"format": 1}')
+    assert len(extract_small(encoder, tmp_path, 4)) == 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{old.name}: a store of an earlier format than 2, extracted again")
+    assert f"cache --remove {old.name}" in line
+    extract_small(encoder, tmp_path, 4)
+    assert not capsys.readouterr().err, "once is enough"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from store_tools import content, extract_in_child, extract_small
 
-from helpers.store import extract as extraction
+from helpers.store import fill as filling
 
 KILLS = 30
 COUNT = 96  # 24 shards
@@ -71,7 +71,7 @@ def test_a_rerun_after_any_kill_gives_the_same_bytes(start, tiny_encoder, quick_
     expected = content(whole)
     start(quick_disk / "warm-up").join()
     process, started = start(quick_disk / "timed"), time.monotonic()
-    wait_for(lambda: list(quick_disk.glob("timed/*/key.json")), process)
+    wait_for(lambda: list(quick_disk.glob("timed/*/unfinished.json")), process)
     begun = time.monotonic() - started
     process.join()
     longest = time.monotonic() - started
@@ -155,7 +155,7 @@ def interruptible():
 
 
 def test_a_second_signal_does_what_it_did_before(interruptible):
-    with extraction.stop_signals() as stop:
+    with filling.stop_signals() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.is_set()
         with pytest.raises(KeyboardInterrupt):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import errno
+import hashlib
 import json
 import os
 import pickle
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,11 +15,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from store_tools import MAX_TOKENS, content, extract_small, many_segments
 
+from helpers.analysis import averages
+from helpers.cache import cached_table
 from helpers.errors import StoreError
 from helpers.store import extract as extraction
-from helpers.store import format, shards
-from helpers.store.format import StoreKey, read_manifest
-from helpers.store.shards import finished_shard
+from helpers.store import shards
+from helpers.store import store as reading
+from helpers.store.format import read_manifest
 from helpers.store.store import Records, Store
 from helpers.store.verify import verify
 
@@ -42,9 +45,12 @@ def folder(pristine, tmp_path):
 
 
 def edit(path, change):
-    data = json.loads(path.read_text())
-    change(data)
-    path.write_text(json.dumps(data))
+    """Change a manifest by hand, with a checksum that fits."""
+    facts = json.loads(path.read_text())
+    change(facts)
+    del facts["checksum"]
+    checksum = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps(facts | {"checksum": checksum}))
 
 
 def reopened(encoder, folder):
@@ -57,17 +63,16 @@ def test_a_store_has_the_files_and_facts_of_its_format(folder):
     manifest = json.loads((folder / "manifest.json").read_text())
     assert sorted(content(folder)) == [
         "examples.jsonl",
-        "key.json",
         "manifest.json",
-        "report.json",
         "shard-00000.safetensors",
         "shard-00001.safetensors",
         "shard-00002.safetensors",
     ]
-    wanted = "format model corpus level dtype max_tokens n_examples examples_per_shard shards"
+    wanted = "format model lens corpus level dtype max_tokens n_examples examples_per_shard shards"
     assert set(wanted.split()) <= set(manifest)
     assert (manifest["n_examples"], manifest["examples_per_shard"]) == (10, 4)
     assert (manifest["level"], manifest["dtype"]) == ("token", "float16")
+    assert manifest["lens"] == "attention"
     hashes = content(folder)
     for number, shard in enumerate(manifest["shards"]):
         assert shard["file"] == f"shard-{number:05d}.safetensors"
@@ -129,33 +134,7 @@ def swapped(folder):
     first, second = one.read_bytes(), other.read_bytes()
     one.write_bytes(second)
     other.write_bytes(first)
-    # Where the shards have one size, their headers give them away.
-    edit(folder / "manifest.json", lambda m: m["shards"][0].update(bytes=len(second)))
-    return "shard-00000.safetensors", "holds examples from 4, expected 0"
-
-
-def foreign(folder):
-    path = folder / "shard-00000.safetensors"
-    data = path.read_bytes()
-    key = json.loads((folder / "manifest.json").read_text())["key"].encode()
-    assert data.count(key) == 1
-    path.write_bytes(data.replace(key, b"0" * 64))
-    return "shard-00000.safetensors", "belongs to another store"
-
-
-def plain_safetensors(folder):
-    path = folder / "shard-00000.safetensors"
-    save_file(load_file(path), path)
-    edit(folder / "manifest.json", lambda m: m["shards"][0].update(bytes=path.stat().st_size))
-    return "shard-00000.safetensors", "not a shard of a store"
-
-
-def broken_header(folder):
-    path = folder / "shard-00001.safetensors"
-    data = bytearray(path.read_bytes())
-    data[:8] = (1 << 60).to_bytes(8, "little")
-    path.write_bytes(bytes(data))
-    return "shard-00001.safetensors", "eader"
+    return "shard-00000.safetensors", "bytes, expected"
 
 
 def manifest_cut_short(folder):
@@ -169,24 +148,47 @@ def manifest_nested(folder):
     return "manifest.json", "not a whole manifest"
 
 
-def manifest_of_a_newer_format(folder):
-    edit(folder / "manifest.json", lambda m: m.update(format=2, shards="all of them"))
-    return "manifest.json", "store format 2, this version reads format 1"
+def manifest_of_another_format(folder):
+    (folder / "manifest.json").write_text('{"format": 1, "shards": "all of them"}')
+    return "manifest.json", "store format 1, this version reads format 2; remove it with"
 
 
 def manifest_without_a_shard(folder):
     edit(folder / "manifest.json", lambda m: m["shards"].pop())
-    return "manifest.json", "its shards hold 8 of 10 examples"
+    return "manifest.json", "lists 2 of 3 shards"
+
+
+def manifest_with_a_shard_twice(folder):
+    edit(folder / "manifest.json", lambda m: m["shards"].append(m["shards"][0]))
+    return "manifest.json", "a shard is listed twice"
 
 
 def manifest_with_another_fact(folder):
-    edit(folder / "manifest.json", lambda m: m.update(max_tokens=61))
-    return "manifest.json", "its facts do not fit its key"
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace('"max_tokens": 60', '"max_tokens": 61'))
+    return "manifest.json", "its facts do not fit its checksum"
+
+
+def manifest_with_another_digest(folder):
+    path = folder / "manifest.json"
+    digest = json.loads(path.read_text())["shards"][0]["sha256"]
+    path.write_text(path.read_text().replace(digest, digest[::-1]))
+    return "manifest.json", "its facts do not fit its checksum"
+
+
+def manifest_with_a_wrong_count(folder):
+    edit(folder / "manifest.json", lambda m: m["shards"][0].update(count=3))
+    return "manifest.json", "shard-00000.safetensors does not hold examples 0 to 4"
 
 
 def manifest_with_a_negative_count(folder):
-    edit(folder / "manifest.json", lambda m: m["shards"][0].update(count=-4))
+    edit(folder / "manifest.json", lambda m: m["shards"][0].update(bytes=-4))
     return "manifest.json", "-4 where a count belongs"
+
+
+def manifest_with_fewer_records(folder):
+    edit(folder / "manifest.json", lambda m: m.update(n_examples=9))
+    return "manifest.json", "does not hold examples 8 to 9"
 
 
 def examples_shorter(folder):
@@ -204,7 +206,13 @@ def examples_longer(folder):
 def examples_with_lines_joined(folder):
     path = folder / "examples.jsonl"
     path.write_bytes(path.read_bytes().replace(b"}\n{", b"} {", 1))
-    return "examples.jsonl", "9 records, expected 10"
+    return "examples.jsonl", "SHA-256 is"
+
+
+def examples_with_another_word(folder):
+    path = folder / "examples.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"article", b"artikel", 1))
+    return "examples.jsonl", "SHA-256 is"
 
 
 CHEAPLY_SEEN = [
@@ -212,18 +220,20 @@ CHEAPLY_SEEN = [
     missing,
     renamed,
     swapped,
-    foreign,
-    plain_safetensors,
-    broken_header,
     manifest_cut_short,
     manifest_nested,
-    manifest_of_a_newer_format,
+    manifest_of_another_format,
     manifest_without_a_shard,
+    manifest_with_a_shard_twice,
     manifest_with_another_fact,
+    manifest_with_another_digest,
+    manifest_with_a_wrong_count,
     manifest_with_a_negative_count,
+    manifest_with_fewer_records,
     examples_shorter,
     examples_longer,
     examples_with_lines_joined,
+    examples_with_another_word,
 ]
 
 
@@ -236,7 +246,7 @@ def test_opening_names_the_damage_in_one_line(damage, folder, tiny_encoder):
     assert str(folder / file) in message
     assert problem in message
     assert "\n" not in message
-    assert any(way in message for way in ("verify --repair", "extract again", "extraction again"))
+    assert any(way in message for way in ("verify --repair", "extracts it again", "run extraction"))
     assert any(file in line for line in verify(folder))
 
 
@@ -253,12 +263,75 @@ def test_verification_sees_a_flipped_bit(file, position, folder):
     assert "SHA-256" in problems[0]
 
 
+def flipped(folder):
+    path = folder / "shard-00001.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1000] ^= 4
+    path.write_bytes(bytes(data))
+
+
+def foreign(folder):
+    path = folder / "shard-00001.safetensors"
+    other = {name: maps[..., ::-1] for name, maps in load_file(path).items()}
+    save_file({name: np.ascontiguousarray(maps) for name, maps in other.items()}, path)
+
+
+@pytest.mark.parametrize("damage", [flipped, foreign])
+def test_a_changed_byte_is_seen_when_its_shard_is_read(damage, folder):
+    size = (folder / "shard-00001.safetensors").stat().st_size
+    damage(folder)
+    assert (folder / "shard-00001.safetensors").stat().st_size == size
+    store = Store.open(folder)
+    assert len(list(store.shard(0))) == 4
+    for read in (lambda: list(store.shard(1)), lambda: store[5], lambda: list(store)):
+        with pytest.raises(StoreError, match=r"shard-00001.*: SHA-256 is .*; repair it with") as e:
+            read()
+        assert "\n" not in str(e.value)
+
+
+def test_a_shard_is_checked_once_unless_it_changes(folder, monkeypatch):
+    read, original = [], reading.sha256
+    monkeypatch.setattr(reading, "sha256", lambda path: (read.append(path.name), original(path))[1])
+    store = Store.open(folder)
+    assert not read, "opening reads no maps"
+    list(store), store[0], list(Store.open(folder))
+    assert read == [f"shard-0000{i}.safetensors" for i in range(3)]
+    path = folder / "shard-00002.safetensors"
+    os.utime(path, ns=(1, 1))
+    list(store)
+    assert read[3:] == [path.name]
+
+
+def test_tables_follow_the_digests_of_the_shards(folder, monkeypatch, tmp_path):
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
+
+    def table():
+        store = Store.open(folder)
+        compute = lambda: averages.to_table(averages.sweep(store))  # noqa: E731
+        depends_on = {"store": store.key}
+        return cached_table("t", compute, depends_on=depends_on, code="analysis.averages.sweep")
+
+    whole, key = table(), Store.open(folder).key
+    bytes_ = (folder / "shard-00001.safetensors").read_bytes()
+    shutil.rmtree(tmp_path / "cache")
+    flipped(folder)
+    with pytest.raises(StoreError, match="SHA-256"):
+        table()
+    (folder / "shard-00001.safetensors").write_bytes(bytes_)
+    assert table().equals(whole)
+    foreign(folder)
+    digest = hashlib.sha256((folder / "shard-00001.safetensors").read_bytes()).hexdigest()
+    edit(folder / "manifest.json", lambda m: m["shards"][1].update(sha256=digest))
+    assert Store.open(folder).key != key
+    assert not table().equals(whole)
+
+
 def test_an_undamaged_store_has_no_problems(folder):
     assert verify(folder) == []
 
 
 def test_an_unfinished_store_says_so(folder):
-    (folder / "manifest.json").unlink()
+    (folder / "manifest.json").rename(folder / "unfinished.json")
     with pytest.raises(StoreError, match="unfinished, run extraction again"):
         Store.open(folder)
     assert "unfinished" in verify(folder)[0]
@@ -275,6 +348,7 @@ def test_an_unfinished_store_says_so(folder):
         ("corpus.name", "other"),
         ("corpus.fingerprint", "0" * 64),
         ("level", "word"),
+        ("lens", "norm"),
         ("max_tokens", 61),
         ("tokenizer_sha256", "0" * 64),
         ("special_tokens.sep", None),
@@ -282,12 +356,10 @@ def test_an_unfinished_store_says_so(folder):
     ],
 )
 def test_a_store_of_something_else_is_refused_by_name(fact, value, folder):
-    facts = json.loads((folder / "key.json").read_text())
-    del facts["examples"]
+    spec = read_manifest(folder).spec
     name, _, inner = fact.partition(".")
-    facts[name] = facts[name] | {inner: value} if inner else value
-    wanted = StoreKey(**facts)
-    assert wanted.hash != read_manifest(folder)["key"]
+    wanted = replace(spec, **{name: getattr(spec, name) | {inner: value} if inner else value})
+    assert wanted.folder() != spec.folder()
     with pytest.raises(StoreError, match=f"made for {fact} = .*, wanted {value!r}"):
         Store.open(folder, wanted)
     with pytest.raises(StoreError, match=f"made for {fact} = "):
@@ -297,21 +369,17 @@ def test_a_store_of_something_else_is_refused_by_name(fact, value, folder):
 @pytest.mark.parametrize(
     "name", ["../shard-00000.safetensors", "/etc/passwd", "a/../shard-00000.safetensors", ""]
 )
-@pytest.mark.parametrize("entry", ["shard", "examples"])
-def test_names_in_a_manifest_cannot_leave_the_folder(entry, name, folder):
-    def rename(manifest):
-        (manifest["shards"][0] if entry == "shard" else manifest["examples"])["file"] = name
-
-    edit(folder / "manifest.json", rename)
+def test_names_in_a_manifest_cannot_leave_the_folder(name, folder):
+    edit(folder / "manifest.json", lambda m: m["shards"][0].update(file=name))
     with pytest.raises(StoreError, match="called"):
         Store.open(folder)
 
 
 def test_corpus_and_model_names_cannot_leave_the_cache(folder, tmp_path):
-    facts = json.loads((folder / "key.json").read_text())
-    del facts["examples"]
-    facts["corpus"]["name"] = facts["model"]["name"] = "../../x"
-    assert StoreKey(**facts).folder(tmp_path).parent == tmp_path
+    spec = read_manifest(folder).spec
+    hostile = {"name": "../../x"}
+    spec = replace(spec, corpus=spec.corpus | hostile, model=spec.model | hostile)
+    assert spec.folder(tmp_path).parent == tmp_path
 
 
 class Planted:
@@ -335,49 +403,17 @@ def test_a_planted_pickle_is_not_opened(folder, tiny_encoder, tmp_path):
     assert not bomb.target.exists()
 
 
-def test_a_shard_that_does_not_hold_its_examples_is_not_finished(folder):
-    key = read_manifest(folder)["key"]
-    indices = range(4, 8)
-    assert finished_shard(folder, 1, indices, key).first == 4
-    assert finished_shard(folder, 1, range(4, 7), key) is None
-    assert finished_shard(folder, 1, indices, "0" * 64) is None
-    assert finished_shard(folder, 3, range(12, 16), key) is None
-    path = folder / "shard-00001.safetensors"
-    data = path.read_bytes()
-    for position in (3, 40, len(data) // 2, len(data) - 1):
-        flipped = bytearray(data)
-        flipped[position] ^= 4
-        path.write_bytes(bytes(flipped))
-        assert finished_shard(folder, 1, indices, key) is None
-
-
-def test_a_full_disk_is_named_with_its_bytes(tmp_path, monkeypatch):
-    def full(_descriptor):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(format.os, "fsync", full)
-    monkeypatch.setattr(format.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 8, 1234))
-    with pytest.raises(StoreError, match=r"it needs 5,000 bytes and 1,234 are free; make room"):
-        format.write_whole(tmp_path / "file", b"x" * 5000)
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_full_disk_is_known_by_the_message_of_safetensors_too(folder, monkeypatch):
     def full(*_args, **_kwargs):
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr(shards, "save_file", full)
     with pytest.raises(StoreError, match=r"No space left on device\); it needs 5 bytes"):
-        shards.write_shard(folder, 0, {"a": np.zeros(5, np.int8)}, range(4), "key")
+        shards.write_shard(folder, 0, {"a": np.zeros(5, np.int8)}, range(4), lambda _: None)
 
 
 def test_a_shard_is_as_open_as_its_folder(folder):
     for mode in (0o750, 0o775):
         folder.chmod(mode)
-        shards.write_shard(folder, 0, {"a": np.zeros(5, np.int8)}, range(4), "key")
+        shards.write_shard(folder, 0, {"a": np.zeros(5, np.int8)}, range(4), lambda _: None)
         assert (folder / "shard-00000.safetensors").stat().st_mode & 0o777 == mode & 0o666
-
-
-def test_other_errors_of_the_system_are_not_taken_for_a_full_disk(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        format.write_whole(tmp_path / "nowhere" / "file", b"x")

@@ -1,0 +1,128 @@
+"""Files that are there whole or not at all, and what a disk that refuses says in one line."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+
+from helpers.errors import StoreError
+
+ROOM = "make room or set ATTENTION_CACHE to another disk, then run again: what was finished is kept"
+REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that it is there whole or not at all.
+
+    Raises:
+        StoreError: the disk is full (what was finished before stays usable).
+    """
+    with whole_file(path, len(data)) as temporary:
+        temporary.write_bytes(data)
+
+
+@contextmanager
+def whole_file(path: Path, needed: int) -> Iterator[Path]:
+    """Yield a path to write ``needed`` bytes to; the file takes its place once it is on the disk.
+
+    Raises:
+        StoreError: the disk is full (what was finished before stays usable).
+    """
+    # Not the process number alone: workers on two machines may share one, and the folder.
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}.tmp")
+    try:
+        with write_errors(path, needed):
+            yield temporary
+            share(temporary)
+            with temporary.open("r+b") as file:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def remove_temporary(folder: Path) -> None:
+    """Remove what a killed process left half-written (safetensors writes ``.tmp...`` first)."""
+    for pattern in ("*.tmp", ".tmp*"):
+        for leftover in folder.glob(pattern):
+            leftover.unlink(missing_ok=True)
+
+
+def share(path: Path) -> None:
+    """Let those read and write a file who may do so in its folder: safetensors lets its owner."""
+    with suppress(PermissionError):  # some file systems have no such modes
+        path.chmod(path.parent.stat().st_mode & 0o666)
+
+
+@contextmanager
+def write_errors(path: Path, needed: int | None = None) -> Iterator[None]:
+    """Turn the operating system's refusal to write into one line; other errors pass.
+
+    Raises:
+        StoreError: no room (with the bytes needed and free), a disk that is broken or read-only.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        number = _error_number(error)
+        if number not in REFUSED:
+            raise
+        needs = "" if needed is None else f"it needs {needed:,} bytes and "
+        free = shutil.disk_usage(path.parent).free
+        raise StoreError(
+            f"{path}: cannot be written ({os.strerror(number)}); {needs}{free:,} are free; {ROOM}"
+        ) from error
+
+
+def _error_number(error: OSError | SafetensorError) -> int | None:
+    """Return the system's number of an error; safetensors has it in its message alone."""
+    if isinstance(error, OSError):
+        return error.errno
+    found = re.search(r"os error (\d+)", str(error))
+    return int(found[1]) if found else None
+
+
+def check_free(folder: Path, needed: int) -> None:
+    """Refuse to start what the disk cannot hold.
+
+    Raises:
+        StoreError: fewer than ``needed`` bytes are free.
+    """
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise StoreError(
+            f"{folder}: the maps need {needed:,} more bytes and {free:,} are free; {ROOM}, "
+            "or use --stream, which stores no maps"
+        )
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Let one process at a time change a folder; the lock of a dead process is free."""
+    lock = FileLock(folder.with_name(f"{folder.name}.lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"{folder.name}: another process is filling it; waiting", file=sys.stderr)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
