@@ -58,6 +58,10 @@ class Study(Settings):
             random_init=random_init,
         )
 
+    def control(self, seed: int) -> Encoder:
+        """Load a control with random weights, other ones than those of a study of such a model."""
+        return self.load(seed if self.random_init is None else self.random_init + 1 + seed)
+
     def segment_corpus(self) -> Corpus[Segment]:
         """The text of sections 3 and 6."""
         from helpers.data.wikipedia import segments

@@ -64,7 +64,7 @@ EDITS = [
     ("analysis.averages.sweep", "helpers.model.token_types", "def roles(", "X = 1"),
     ("analysis.table3.table3", "helpers.analysis.averages", "def checked_maps(", "X = 1"),
     (
-        "studies.sixteen_heads.consequences.head_syntax_scores",
+        "studies.sixteen_heads.summaries.head_syntax_scores",
         "helpers.analysis.averages",
         "def checked_maps(",
         "X = 1",

@@ -1,79 +1,69 @@
-"""The fine-tuning runs that notebooks 07 and 08 share: the first to ask for one trains it.
-
-``fine_tuned(study)`` and ``fine_tuned_controls(study)`` return runs by the name of their task.
-"""
+"""The fine-tuning runs that notebooks 07 and 08 share: the first to ask for one trains it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 
 from helpers.errors import InputError
 from helpers.model.encoder import Encoder
 from helpers.paths import given_path
-from helpers.studies.fine_tune import FineTuned, Recipe, run_of, train_missing
-from helpers.studies.tasks import Task, read_task, wikipedia_tasks
-from helpers.study import Study
+from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
+from helpers.studies.tasks import Task, read_task
+from helpers.studies.wikipedia_tasks import wikipedia_tasks
 
 # Chosen for 2,000 examples and two CPU cores; a text of a task is cut to these tokens.
 RECIPE = Recipe(epochs=2, max_tokens=32, batch_size=16, learning_rate=1e-4)
 CHECKPOINTS = 10  # of the runs from the model's own weights
 EVERYTHING = 10**9
+PRETRAINED, RANDOM = "pretrained", "random"  # what a run started from
 
 
-def tasks(study: Study) -> dict[str, Task]:
-    """Return the tasks of a study, by name: the user's one, or three made of the text.
+@cache
+def tasks(task: str, text: str, *, examples: int, seed: int) -> tuple[Task, ...]:
+    """Return the user's task (``TRAIN.tsv,TEST.tsv``), or three made of ``text``.
+
+    At most ``examples`` of a task (0: all) are to train on, a quarter as many to test.
 
     Raises:
         InputError: ``task`` does not name two files, or one of them is no task.
     """
-    train = study.task_examples or EVERYTHING
+    train = examples or EVERYTHING
     test = max(2, train // 4)
-    if not study.task:
-        return _wikipedia_tasks(study.text, max(2, train), test, study.seed)
-    paths = [given_path(part.strip()) for part in study.task.split(",")]
+    if not task:
+        path = given_path(text) if text else None
+        found = wikipedia_tasks(path, train=max(2, train), test=test, seed=seed)
+        return tuple(found.values())
+    paths = [given_path(part.strip()) for part in task.split(",")]
     if len(paths) != 2:
-        raise InputError(f"--task {study.task}: expected TRAIN.tsv,TEST.tsv")
-    task = read_task(*paths).sample(train=train, test=test, seed=study.seed)
-    return {task.name: task}
+        raise InputError(f"--task {task}: expected TRAIN.tsv,TEST.tsv")
+    return (read_task(*paths).sample(train=train, test=test, seed=seed),)
 
 
-def fine_tuned(study: Study) -> dict[str, FineTuned]:
-    """Fine-tune the study's model on each task, with checkpoints, or find the runs."""
-    return _by_task(train_missing(_own_runs(study)))
+def fine_tuned(
+    encoder: Encoder, tasks: Iterable[Task], *, seed: int, max_tokens: int
+) -> list[FineTuned]:
+    """Fine-tune an encoder on each task, with checkpoints, or find the runs."""
+    return fine_tune(_planned(encoder, tasks, seed, max_tokens, CHECKPOINTS))
 
 
-def fine_tuned_controls(study: Study) -> dict[str, FineTuned]:
-    """Fine-tune the model with random weights (its embeddings kept) on each task, likewise.
+def from_both_starts(
+    encoder: Encoder, control: Encoder, tasks: Iterable[Task], *, seed: int, max_tokens: int
+) -> dict[str, list[FineTuned]]:
+    """Fine-tune an encoder and its ``control`` (with random weights) on each task, side by side.
 
-    What is missing of the model's own runs is trained as well: side by side, both take less.
+    Returns the runs by what they started from, `PRETRAINED` or `RANDOM`.
     """
-    own = _own_runs(study)
-    encoder = control_encoder(study)
-    controls = [run_of(encoder, run.task, recipe(study)) for run in own]
-    return _by_task(train_missing([*own, *controls])[len(own) :])
+    own = _planned(encoder, tasks, seed, max_tokens, CHECKPOINTS)
+    controls = _planned(control, [run.task for run in own], seed, max_tokens, 0)
+    found = fine_tune([*own, *controls])
+    return {PRETRAINED: found[: len(own)], RANDOM: found[len(own) :]}
 
 
-def control_encoder(study: Study) -> Encoder:
-    """Return the model with all weights but the embeddings drawn anew, with the study's seed."""
-    return study.load(study.seed if study.random_init is None else study.random_init + 1)
-
-
-def recipe(study: Study, *, checkpoints: int = 0) -> Recipe:
-    """Return how a study's models are fine-tuned."""
-    longest = min(RECIPE.max_tokens, study.max_tokens)
-    return replace(RECIPE, seed=study.seed, max_tokens=longest, checkpoints=checkpoints)
-
-
-def _own_runs(study: Study) -> list[FineTuned]:
-    settings = recipe(study, checkpoints=CHECKPOINTS)
-    return [run_of(study.encoder, task, settings) for task in tasks(study).values()]
-
-
-def _by_task(runs: list[FineTuned]) -> dict[str, FineTuned]:
-    return {run.task.name: run for run in runs}
-
-
-@cache
-def _wikipedia_tasks(text: str, train: int, test: int, seed: int) -> dict[str, Task]:
-    return wikipedia_tasks(given_path(text) if text else None, train=train, test=test, seed=seed)
+def _planned(
+    encoder: Encoder, tasks: Iterable[Task], seed: int, max_tokens: int, checkpoints: int
+) -> list[FineTuned]:
+    longest = min(RECIPE.max_tokens, max_tokens)
+    recipe = replace(RECIPE, seed=seed, max_tokens=longest, checkpoints=checkpoints)
+    return [FineTuned(encoder, task, recipe) for task in tasks]

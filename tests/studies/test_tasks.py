@@ -1,136 +1,124 @@
-"""Tasks that label themselves: right labels, balance, and no leak from train to test."""
+"""Tab-separated tasks are read as they stand, or refused with the line that is wrong."""
 
-from collections import Counter
+import gzip
 
 import pytest
 
-from helpers.errors import CorpusError, InputError
-from helpers.studies.tasks import ARTICLE, NEXT, ORDER, sentences, wikipedia_tasks
+from helpers.errors import CorpusError
+from helpers.studies.tasks import Pair, Task, read_task
 
-ARTICLES, PARAGRAPHS = 10, 12
-
-
-def paragraph(article, number):
-    return (
-        f"Topic {article} has a paragraph {number} of several words. "
-        f"Its second sentence, about topic {article}, is number {number} as well."
-    )
+GOOD = "good film\tyes\nbad film\tno\nso so\tno\n"
 
 
-@pytest.fixture
-def text(tmp_path):
-    documents = (
-        "\n".join(paragraph(article, number) for number in range(PARAGRAPHS))
-        for article in range(ARTICLES)
-    )
-    path = tmp_path / "text.txt"
-    path.write_text("\n\n".join(documents), encoding="utf-8")
+def write(folder, name, content):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
 
 
-def where(text):
-    """Return the article and the paragraph that a text of the toy corpus is from."""
-    words = text.replace(",", "").split()
-    article = int(words[words.index("topic" if "topic" in words else "Topic") + 1])
-    number = words[words.index("paragraph" if "paragraph" in words else "number") + 1]
-    return article, int(number)
+def read(folder, train, test=None):
+    return read_task(write(folder, "t.tsv", train), write(folder, "d.tsv", test or train))
 
 
-def make(path, train=40, test=10, seed=0):
-    return wikipedia_tasks(path, train=train, test=test, seed=seed)
+def test_single_texts_and_pairs_without_a_header(tmp_path):
+    task = read(tmp_path, GOOD)
+    assert task.name == "t" and task.labels == ("no", "yes")
+    assert task.train == (Pair("good film", None, 1), Pair("bad film", None, 0), task.test[2])
+    task = read(tmp_path, "a b\tc d\t1\n\ne f\tg h\t0\n")
+    assert task.train == (Pair("a b", "c d", 1), Pair("e f", "g h", 0))
 
 
-def test_next_paragraph(text):
-    task = make(text)[NEXT]
-    for pair in (*task.train, *task.test):
-        (article, number), (other, after) = where(pair.first), where(pair.second)
-        assert after > 0  # a wrong paragraph follows some other one, too
-        if task.labels[pair.label] == "next paragraph":
-            assert (other, after) == (article, number + 1)
-        else:
-            assert other != article
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("sentence\tlabel\nA film .\t1\nB .\t0\n", Pair("A film .", None, 1)),  # SST-2
+        (  # MRPC, with the byte order mark and the bare quote of its files
+            "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
+            '1\t7\t8\tA "film .\tB\r\n0\t7\t8\tC\tD\r\n',
+            Pair('A "film .', "B", 1),
+        ),
+        (  # QQP
+            "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\tA\tB\t1\n1\t2\t3\tC\tD\t0\n",
+            Pair("A", "B", 1),
+        ),
+        (  # QNLI
+            "index\tquestion\tsentence\tlabel\n0\tA\tB\tno\n1\tC\tD\tyes\n",
+            Pair("A", "B", 0),
+        ),
+        (  # MNLI has several labels; the agreed one counts
+            "index\tsentence1\tsentence2\tlabel1\tgold_label\n0\tA\tB\tx\tno\n1\tC\tD\tx\tyes\n",
+            Pair("A", "B", 0),
+        ),
+        ("gj04\t1\t\tA .\ngj04\t0\t*\tB .\n", Pair("A .", None, 1)),  # CoLA
+    ],
+)
+def test_files_of_glue(tmp_path, content, expected):
+    assert read(tmp_path, content).train[0] == expected
 
 
-def test_order(text):
-    task = make(text)[ORDER]
-    for pair in (*task.train, *task.test):
-        (article, number), (other, after) = where(pair.first), where(pair.second)
-        assert other == article
-        assert after - number == (1 if task.labels[pair.label] == "in order" else -1)
+def test_packed_files(tmp_path):
+    path = write(tmp_path, "t.tsv.gz", gzip.compress(GOOD.encode()))
+    assert len(read_task(path, path).train) == 3
 
 
-def test_article(text):
-    task = make(text)[ARTICLE]
-    assert len(task.labels) == ARTICLES
-    for pair in (*task.train, *task.test):
-        assert pair.second is None
-        assert where(pair.first)[0] == pair.label  # articles in the order of the corpus
+def test_whole_numbers_are_ordered_as_numbers(tmp_path):
+    rows = "".join(f"text {n}\t{n % 11}\n" for n in range(44))
+    assert read(tmp_path, rows).labels == tuple(str(n) for n in range(11))
 
 
-@pytest.mark.parametrize("name", [NEXT, ORDER])
-def test_no_article_is_in_train_and_test(text, name):
-    task = make(text)[name]
-    train, test = (
-        {where(side)[0] for pair in part for side in (pair.first, pair.second)}
-        for part in (task.train, task.test)
-    )
-    assert train and test and not train & test
+@pytest.mark.parametrize(
+    ("content", "line", "message"),
+    [
+        ("good\tyes\nbad\n", 2, "1 columns, expected 2"),
+        ("good\tyes\nbad\tno\tmaybe\n", 2, "3 columns, expected 2"),
+        ("good\tyes\n\n\tno\n", 3, "first text is empty"),
+        ("a\tb\tyes\na\t \tno\n", 2, "second text is empty"),
+        ("good\tyes\nbad\t\n", 2, "label is empty"),
+        ("1\t2\t3\t4\t5\n", 1, "5 columns; expected sentence<TAB>label"),
+        ("only words\n", 1, "1 columns; expected sentence<TAB>label"),
+        ("", None, "no examples"),
+        ("sentence\tlabel\n", None, "no examples"),
+        ("good\tyes\nbad\tyes\n", None, "every label is 'yes'"),
+        ("".join(f"t\t{n / 7}\n" for n in range(20)), None, "expected classes, not scores"),
+        (b"good\tyes\n\xff\tno\n", 2, "not UTF-8"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(tmp_path, content, line, message):
+    with pytest.raises(CorpusError) as raised:
+        read(tmp_path, content)
+    place = "t.tsv" if line is None else f"t.tsv:{line}"
+    assert f"{place}: " in str(raised.value) and message in str(raised.value)
 
 
-def test_no_paragraph_is_in_train_and_test_of_the_article_task(text):
-    task = make(text)[ARTICLE]
-    train, test = ({where(pair.first) for pair in part} for part in (task.train, task.test))
-    assert not train & test
+def test_a_test_label_that_train_does_not_have(tmp_path):
+    with pytest.raises(CorpusError, match=r"d\.tsv:2: the label 'maybe' is not in t\.tsv"):
+        read(tmp_path, GOOD, "fine\tyes\nhm\tmaybe\n")
 
 
-@pytest.mark.parametrize("name", [NEXT, ORDER, ARTICLE])
-def test_sizes_and_balance(text, name):
-    task = make(text, train=40, test=10)[name]
-    assert (len(task.train), len(task.test)) == (40, 10)
-    for part in (task.train, task.test):
-        counts = Counter(pair.label for pair in part)
-        assert len(counts) == len(task.labels)
-        assert max(counts.values()) - min(counts.values()) <= 1
-        assert len({(pair.first, pair.second) for pair in part}) == len(part)
+def test_a_missing_file(tmp_path):
+    with pytest.raises(CorpusError, match="does not exist"):
+        read_task(tmp_path / "none.tsv", tmp_path / "none.tsv")
 
 
-def test_fewer_examples_where_the_text_has_fewer(text):
-    tasks = make(text, train=2000, test=500)
-    pairs = ARTICLES * (PARAGRAPHS - 1)
-    assert len(tasks[ORDER].train) + len(tasks[ORDER].test) == pairs
-    assert len(tasks[ORDER].test) == 2 * (PARAGRAPHS - 1)  # two articles: a fifth of the pairs
-    assert len(tasks[ARTICLE].train) + len(tasks[ARTICLE].test) == ARTICLES * PARAGRAPHS * 2
+def make(train="aab", test="abbb"):
+    pairs = ([Pair(f"{i}", None, "ab".index(c)) for i, c in enumerate(p)] for p in (train, test))
+    return Task("toy", ("a", "b"), *map(tuple, pairs))
 
 
-def test_the_seed_decides(text):
-    assert make(text) == make(text)
-    assert make(text)[NEXT].train != make(text, seed=1)[NEXT].train
-    assert make(text)[ARTICLE].train != make(text, seed=1)[ARTICLE].train
+def test_majority_is_that_of_train_scored_on_test():
+    assert make().majority == 0.25
 
 
-def test_a_text_that_is_too_short(tmp_path):
-    path = tmp_path / "short.txt"
-    path.write_text("\n\n".join("One line.\nAnother line." for _ in range(3)))
-    with pytest.raises(CorpusError, match=r"short\.txt: 3 articles with two paragraphs"):
-        make(path)
-    path.write_text("\n\n".join("One line.\nAnother line." for _ in range(4)))
-    with pytest.raises(CorpusError, match="fewer than two articles with sentences"):
-        make(path)
+def test_the_fingerprint_knows_every_part():
+    task = make()
+    assert task.fingerprint == make().fingerprint
+    assert len({task.fingerprint, make("aba").fingerprint, make(test="abba").fingerprint}) == 3
 
 
-def test_counts_too_small(text):
-    with pytest.raises(InputError, match="ask for 2 or more"):
-        make(text, train=1)
-
-
-def test_sentences():
-    long = " ".join(["Word"] * 45)
-    found = sentences(
-        "It was led by J. R. Smith of the north until 1901. Was that too short? "
-        f'"He said that it was over now." The U.S. Army left in the spring after that. {long}.'
-    )
-    assert found == [
-        "It was led by J. R. Smith of the north until 1901.",
-        '"He said that it was over now."',
-        "The U.S. Army left in the spring after that.",
-    ]
+def test_a_sample_is_drawn_with_the_seed_and_keeps_the_order():
+    task = make("ab" * 20, "ab" * 20)
+    some = task.sample(train=10, test=0, seed=1)
+    assert len(some.train) == 10 and some.test == task.test
+    assert some == task.sample(train=10, test=0, seed=1) != task.sample(train=10, test=0, seed=2)
+    assert [int(pair.first) for pair in some.train] == sorted(int(p.first) for p in some.train)
+    assert task.sample(train=99, test=99, seed=0) == task

@@ -18,8 +18,6 @@ so that for ``not`` coverage is 7/10 and productivity 6/7, and whoever picks the
 ``not``, and guesses where that does not decide, is right on 75% without reading the argument.
 In each of these groups half of the labels are 0.  Its warrants have no other negation word
 (``n't``, ``cannot``, ``no``, ``never``).
-
-The tab-separated files of arguments: those of ARCT, and the published adversarial ones.
 """
 
 from __future__ import annotations
@@ -48,6 +46,32 @@ INPUTS = {
     "claim + warrants": ("claim", "warrant"),
     "all": ("reason", "claim", "warrant"),
 }
+SPLITS = ("train", "dev", "test")
+REQUIRED = ("#id", "warrant0", "warrant1", "correctLabelW0orW1", "reason", "claim")
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A claim, its reason, two warrants, and which of them is right (``label`` 0 or 1).
+
+    ``negated_claim`` is empty where the corpus does not give it.  An ``adversarial`` argument
+    has the id of its original with ``-adversarial`` after it.
+    """
+
+    id: str
+    claim: str
+    reason: str
+    warrant0: str
+    warrant1: str
+    label: int
+    split: str
+    negated_claim: str = ""
+    adversarial: bool = False
+
+    @property
+    def warrants(self) -> tuple[str, str]:
+        """Both warrants, in the order that the label counts."""
+        return self.warrant0, self.warrant1
 
 
 @dataclass(frozen=True)
@@ -194,34 +218,6 @@ def _named(files: dict[str, Path], split: str, source: str) -> Path:
     if split not in files:
         raise CorpusError(Path(source) / f"{split}.tsv", "no such file; a corpus needs all splits")
     return files[split]
-
-
-SPLITS = ("train", "dev", "test")
-REQUIRED = ("#id", "warrant0", "warrant1", "correctLabelW0orW1", "reason", "claim")
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """A claim, its reason, two warrants, and which of them is right (``label`` 0 or 1).
-
-    ``negated_claim`` is empty where the corpus does not give it.  An ``adversarial`` argument
-    has the id of its original with ``-adversarial`` after it.
-    """
-
-    id: str
-    claim: str
-    reason: str
-    warrant0: str
-    warrant1: str
-    label: int
-    split: str
-    negated_claim: str = ""
-    adversarial: bool = False
-
-    @property
-    def warrants(self) -> tuple[str, str]:
-        """Both warrants, in the order that the label counts."""
-        return self.warrant0, self.warrant1
 
 
 def read_arguments(path: str | Path, *, split: str = "") -> Iterator[Argument]:

@@ -153,7 +153,6 @@ def train_chooser(
     kind: str,
     inputs: str,
     texts: Mapping[str, Texts],
-    *,
     seeds: Sequence[int],
     epoch_done: Callable[[], None] = lambda: None,
 ) -> Int[np.ndarray, "seed argument"]:

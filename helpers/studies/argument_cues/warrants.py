@@ -6,7 +6,7 @@ linear layer turns the vector of the two texts into a score, the same for both w
 softmax over the two scores gives the probabilities.  The whole encoder is trained; kept is the
 epoch with the best accuracy on dev, of equals that with the lowest loss there.
 
-The vector is that of `classify`: of the first token where the model was trained as a masked
+The vector is that of `classifier`: of the first token where the model was trained as a masked
 language model, as in the paper, the mean over tokens in a sentence encoder.
 """
 
@@ -18,19 +18,21 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from helpers.errors import ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, padded
+from helpers.model.parallel import length_batches
 from helpers.studies.argument_cues.arguments import INPUTS, Argument
 from helpers.studies.classifier import Classifier, new_classifier, task_inputs
 from helpers.studies.tasks import Pair
+from helpers.studies.training_loop import gradient_steps, steps_of, trained
 
-LARGEST_NORM = 1.0  # of a step's gradient
 SCORED_TOGETHER = 32  # pairs
 NO_LABEL = 0  # of a pair, whose label is that of the argument
+
+Batch = tuple[dict[str, Tensor], Int[Tensor, " argument"]]  # inputs of pairs, and labels
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class WarrantRecipe:
 
     def steps(self, arguments: int) -> int:
         """Return the number of steps over so many arguments."""
-        return self.epochs * -(-arguments // self.batch_size)
+        return steps_of(arguments, epochs=self.epochs, batch_size=self.batch_size)
 
 
 def warrant_pairs(argument: Argument, inputs: str) -> tuple[Pair, Pair]:
@@ -64,7 +66,6 @@ def warrant_pairs(argument: Argument, inputs: str) -> tuple[Pair, Pair]:
 def choose_warrants(
     encoder: Encoder,
     splits: Mapping[str, Sequence[Argument]],
-    *,
     inputs: str,
     seed: int,
     recipe: WarrantRecipe,
@@ -79,32 +80,28 @@ def choose_warrants(
         ModelError: texts of ``max_tokens`` are too long for the model, or the loss is no number.
     """
     classifier = new_classifier(encoder, 1, seed=seed)
-    trained = [weights for weights in classifier.parameters() if weights.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=recipe.learning_rate)
+    weights = list(trained(classifier).values())
+    optimizer = torch.optim.AdamW(weights, lr=recipe.learning_rate)
     steps = recipe.steps(len(splits["train"]))
     falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 1 / steps, steps - 1 or 1)
+
+    def loss(batch: Batch) -> Tensor:
+        texts, labels = batch
+        return F.cross_entropy(classifier(**texts).view(-1, 2), labels)
+
     best: tuple[float, float] = (-1.0, 0.0)
-    kept = [weights.detach().clone() for weights in trained]
+    kept: list[Tensor] = []
     for epoch in range(recipe.epochs):
-        for batch, labels in _batches(encoder, splits["train"], inputs, [seed, epoch], recipe):
-            loss = F.cross_entropy(classifier(**batch).view(-1, 2), labels)
-            if not loss.isfinite():
-                raise ModelError(
-                    f"model {encoder.name!r}: the loss on warrants is {loss.item()}; fine-tune "
-                    "with a smaller learning rate"
-                )
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(trained, LARGEST_NORM)
-            optimizer.step()
-            falling.step()
+        batches = _batches(encoder, splits["train"], inputs, [seed, epoch], recipe)
+        what = f"model {encoder.name!r}, warrants, epoch {epoch + 1}"
+        for _ in gradient_steps(classifier, batches, loss, optimizer, falling, what=what):
             step_done()
         quality = _quality(classifier, encoder, splits["dev"], inputs, recipe)
         if quality > best:
-            best, kept = quality, [weights.detach().clone() for weights in trained]
+            best, kept = quality, [own.detach().clone() for own in weights]
     with torch.no_grad():
-        for weights, good in zip(trained, kept, strict=True):
-            weights.copy_(good)
+        for own, good in zip(weights, kept, strict=True):
+            own.copy_(good)
     return score_warrants(classifier, encoder, splits["test"], inputs, recipe).argmax(axis=-1)
 
 
@@ -120,10 +117,9 @@ def score_warrants(
     pairs = [pair for argument in arguments for pair in warrant_pairs(argument, inputs)]
     different = list(dict.fromkeys(pairs))
     texts = task_inputs(encoder, different, recipe.max_tokens)
-    order = sorted(range(len(texts)), key=lambda i: (-len(texts[i]["input_ids"]), i))
+    lengths = [len(text["input_ids"]) for text in texts]
     scores: dict[Pair, float] = {}
-    for start in range(0, len(order), SCORED_TOGETHER):
-        chosen = order[start : start + SCORED_TOGETHER]
+    for chosen in length_batches(lengths, size=SCORED_TOGETHER, longest_first=True):
         batch = padded(encoder, [texts[index] for index in chosen])
         found = classifier(**batch)[:, 0].tolist()
         scores.update((different[index], score) for index, score in zip(chosen, found, strict=True))
@@ -150,7 +146,7 @@ def _batches(
     inputs: str,
     seed: Sequence[int],
     recipe: WarrantRecipe,
-) -> Iterator[tuple[dict[str, Tensor], Int[Tensor, " argument"]]]:
+) -> Iterator[Batch]:
     """Yield an epoch's batches; the two pairs of an argument follow each other."""
     order = np.random.default_rng(seed).permutation(len(arguments))
     for start in range(0, len(order), recipe.batch_size):

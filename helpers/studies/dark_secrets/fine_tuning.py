@@ -1,14 +1,7 @@
 """What fine-tuning changes, and what disabling heads does (Kovaleva et al. 2019, 4.3 and 4.6).
 
-Each function takes a study and returns a table; what took long is kept in the cache.
-
-What fine-tuning does to maps: cosine similarity (Kovaleva et al. 2019, section 4.3).
-
-How much a task loses, or gains, without a head or a layer (Kovaleva et al. 2019, 4.6).
-
-What a classifier says with one head disabled, or one whole layer (Kovaleva et al. 2019, 4.6).
-
-A disabled head attends uniformly over the real tokens.
+How much a head's maps change is their cosine similarity before and after.  A disabled head
+attends uniformly over the real tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,30 +21,31 @@ from helpers.model.activation_cache import Change, outputs_under
 from helpers.model.encoder import Encoder
 from helpers.model.head_mask import uniform_attention
 from helpers.model.parallel import StepDone, run_jobs
-from helpers.studies import classifier
-from helpers.studies import runs as task_runs
-from helpers.studies.classifier import Classifier, batches
-from helpers.studies.dark_secrets import patterns
+from helpers.studies.classifier import Classifier, batches, predict
+from helpers.studies.dark_secrets.maps import text_maps
 from helpers.studies.fine_tune import FineTuned
+from helpers.studies.runs import PRETRAINED, RANDOM
 from helpers.studies.tasks import Pair
-from helpers.study import Study
 
-PRETRAINED, RANDOM = "pretrained", "random"  # what a run started from: column ``start``
 COMPARED_EXAMPLES = 200  # test examples of a task whose maps are compared
 DISABLED_EXAMPLES = 250  # test examples of a task that disabled heads are scored on
+WHOLE_LAYER = 0  # the number that stands in the column ``head`` of a whole layer's row
+
+Maps = Float[np.ndarray, "layer head query key"]
+Starts = Mapping[str, Sequence[FineTuned]]  # runs by what they started from
 
 
-def accuracy_table(study: Study) -> pd.DataFrame:
+def accuracy_table(starts: Starts, *, seed: int) -> pd.DataFrame:
     """Return how well each task is learned, from the model's weights and from random ones.
 
     Columns: task, start, accuracy with its 95% bootstrap interval (ci_low, ci_high) and
     majority (what the most frequent label gets), in percent; labels, train, test (counts).
     """
     rows = []
-    for start, runs in _starts(study).items():
-        for run in runs.values():
-            right = run.predictions == _labels(run)
-            low, high = bootstrap_interval(right, np.ones(len(right)), seed=study.seed)
+    for start, runs in starts.items():
+        for run in runs:
+            right = run.predictions == run.labels
+            low, high = bootstrap_interval(right, np.ones(len(right)), seed=seed)
             rows.append(
                 {
                     "task": run.task.name,
@@ -69,28 +62,28 @@ def accuracy_table(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def similarity_table(study: Study) -> pd.DataFrame:
+def similarity_table(starts: Starts) -> pd.DataFrame:
     """Return the cosine similarity of each head's maps before and after fine-tuning.
 
     Columns: task, layer, head, similarity and similarity_random (the same for the run from
     random weights), means over the first `COMPARED_EXAMPLES` test examples.
     """
-    starts = _starts(study)
+    own, controls = starts[PRETRAINED], starts[RANDOM]
+    runs = [*own, *controls]
 
     def compute() -> pd.DataFrame:
-        runs = [run for some in starts.values() for run in some.values()]
         found = run_jobs(
             [partial(_similarity, run) for run in runs],
-            study.encoder.device,
+            runs[0].encoder.device,
             label="maps before and after",
             unit="example",
-            total=sum(len(_compared(run)) for run in runs),
+            total=sum(len(run.task.test[:COMPARED_EXAMPLES]) for run in runs),
         )
-        own, controls = found[: len(starts[PRETRAINED])], found[len(starts[PRETRAINED]) :]
+        parts = zip(own, found[: len(own)], found[len(own) :], strict=True)
         return pd.concat(
             [
-                _head_rows(task, similarity=similarity, similarity_random=control)
-                for task, similarity, control in zip(starts[PRETRAINED], own, controls, strict=True)
+                _head_rows(run.task.name, similarity=similarity, similarity_random=control)
+                for run, similarity, control in parts
             ],
             ignore_index=True,
         )
@@ -98,39 +91,30 @@ def similarity_table(study: Study) -> pd.DataFrame:
     return cached_table(
         "finetuning-similarity",
         compute,
-        depends_on=_folders(*starts.values()) | {"examples": COMPARED_EXAMPLES},
+        depends_on={"runs": [run.folder.name for run in runs]},
         code="studies.dark_secrets.fine_tuning.similarity_table",
     )
 
 
-def disabled_table(study: Study) -> pd.DataFrame:
+def disabling_table(runs: Sequence[FineTuned]) -> pd.DataFrame:
     """Return what each task's accuracy becomes without each head, and without each layer.
 
     Columns: task, examples (the first of the test, `DISABLED_EXAMPLES` of them), and those of
-    `helpers.studies.dark_secrets.fine_tuning.disabling_table`.
+    `compare_disabled`.
     """
-    runs = task_runs.fine_tuned(study)
     parts = []
-    for run in runs.values():
-        table = _disabled(run)
+    for run in runs:
+        some = run.task.test[:DISABLED_EXAMPLES]
+        table = cached_table(
+            "disabling",
+            partial(_disabled, run, some),
+            depends_on={"run": run.folder.name},
+            code="studies.dark_secrets.fine_tuning.disabling_table",
+        )
         table.insert(0, "task", run.task.name)
-        table.insert(1, "examples", min(DISABLED_EXAMPLES, len(run.task.test)))
+        table.insert(1, "examples", len(some))
         parts.append(table)
     return pd.concat(parts, ignore_index=True)
-
-
-def _starts(study: Study) -> dict[str, dict[str, FineTuned]]:
-    controls = task_runs.fine_tuned_controls(study)  # trains both
-    return {PRETRAINED: task_runs.fine_tuned(study), RANDOM: controls}
-
-
-def _folders(*runs: Mapping[str, FineTuned]) -> dict[str, Any]:
-    """Return what the tables of runs depend on: the names of their folders hold a hash."""
-    return {"runs": [run.folder.name for some in runs for run in some.values()]}
-
-
-def _labels(run: FineTuned) -> np.ndarray:
-    return np.array([pair.label for pair in run.task.test])
 
 
 def _head_rows(task: str, **values: np.ndarray) -> pd.DataFrame:
@@ -140,17 +124,13 @@ def _head_rows(task: str, **values: np.ndarray) -> pd.DataFrame:
     return table
 
 
-def _compared(run: FineTuned) -> Sequence[Pair]:
-    return run.task.test[:COMPARED_EXAMPLES]
-
-
 def _similarity(run: FineTuned, step_done: StepDone) -> np.ndarray:
     before, after = (
-        patterns.task_maps(encoder, _compared(run), max_tokens=run.recipe.max_tokens)
+        text_maps(encoder, run.task.test[:COMPARED_EXAMPLES], max_tokens=run.recipe.max_tokens)
         for encoder in (run.encoder, run.fine_tuned_encoder())
     )
 
-    def pairs() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def pairs() -> Iterator[tuple[Maps, Maps]]:
         for one, other in zip(before, after, strict=True):
             yield one.attention, other.attention
             step_done()
@@ -158,24 +138,11 @@ def _similarity(run: FineTuned, step_done: StepDone) -> np.ndarray:
     return mean_similarity(pairs())
 
 
-def _disabled(run: FineTuned) -> pd.DataFrame:
-    some = run.task.test[:DISABLED_EXAMPLES]
-
-    def compute() -> pd.DataFrame:
-        longest = run.recipe.max_tokens
-        whole = classifier.predict(run.classifier, run.encoder, some, max_tokens=longest)
-        predicted = disabled_predictions(run.classifier, run.encoder, some, max_tokens=longest)
-        return disabling_table(np.array([pair.label for pair in some]), whole, predicted)
-
-    return cached_table(
-        "disabling",
-        compute,
-        depends_on=_folders({"": run}) | {"examples": len(some)},
-        code="studies.dark_secrets.fine_tuning._disabled",
-    )
-
-
-Maps = Float[np.ndarray, "layer head query key"]
+def _disabled(run: FineTuned, pairs: Sequence[Pair]) -> pd.DataFrame:
+    longest = run.recipe.max_tokens
+    whole = predict(run.classifier, run.encoder, pairs, max_tokens=longest)
+    predicted = disabled_predictions(run.classifier, run.encoder, pairs, max_tokens=longest)
+    return compare_disabled(np.array([pair.label for pair in pairs]), whole, predicted)
 
 
 def map_similarity(before: Maps, after: Maps) -> Float[np.ndarray, "layer head"]:
@@ -199,10 +166,7 @@ def mean_similarity(pairs: Iterable[tuple[Maps, Maps]]) -> Float[np.ndarray, "la
     return total / count
 
 
-WHOLE_LAYER = 0  # the number that stands in the column ``head`` of a whole layer's row
-
-
-def disabling_table(
+def compare_disabled(
     labels: Int[np.ndarray, " example"],
     predicted: Int[np.ndarray, " example"],
     disabled: Int[np.ndarray, "layer disabled example"],
@@ -237,12 +201,9 @@ def disabling_table(
     return pd.DataFrame(rows)
 
 
-Predictions = Int[np.ndarray, "layer disabled example"]
-
-
 def disabled_predictions(
     classifier: Classifier, encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int
-) -> Predictions:
+) -> Int[np.ndarray, "layer disabled example"]:
     """Return the label of each of ``pairs`` with each head disabled, and with each layer.
 
     The second axis holds the heads of the layer and, after them, all of its heads together.

@@ -4,8 +4,6 @@ A link joins a predicate and a word of one of its arguments.  A head's weight fo
 the largest that it gives to any of the sentence's links, in either direction.  The same is
 computed for as many pairs of words at the same distances that are no links: a head that looks at
 its neighbours gives those the same weight, a head that sees the link does not.
-
-Which heads of a study's model attend along semantic links (Kovaleva et al. 2019, 4.2).
 """
 
 from __future__ import annotations
@@ -22,26 +20,16 @@ from helpers.analysis.statistics import bootstrap_intervals
 from helpers.cache import cached_table
 from helpers.errors import InputError
 from helpers.model.encoder import Encoder
-from helpers.paths import given_path
 from helpers.progress import progress
 from helpers.store.store import Store
-from helpers.studies.dark_secrets import patterns
-from helpers.studies.dark_secrets.framenet import FrameSentence, framenet_sentences
-from helpers.study import Study
+from helpers.studies.dark_secrets.framenet import FrameSentence
+from helpers.studies.dark_secrets.maps import sentence_maps
 
 # Arguments of a verb in Stanford, CLEAR and universal dependencies; what follows a colon is left
 # out, except that an obl:agent is one.
 ARGUMENTS = {
-    "nsubj",
-    "nsubjpass",
-    "csubj",
-    "csubjpass",
-    "dobj",
-    "obj",
-    "iobj",
-    "dative",
-    "obl:agent",
-}
+    "nsubj", "nsubjpass", "csubj", "csubjpass", "dobj", "obj", "iobj", "dative", "obl:agent",
+}  # fmt: skip
 NEAREST = 2  # words between which a link is not just a neighbour's
 DRAWS = 10  # random sets of pairs a sentence
 STRONG = 0.1  # of a head's attention, beyond what random pairs get
@@ -159,44 +147,47 @@ class LinkCounts:
         return table.assign(sentences=self.sentences)
 
 
-Linked = Iterator[tuple[np.ndarray, Sequence[Link]]]  # maps of words, and links
+Linked = Iterator[tuple[Maps, Sequence[Link]]]  # maps of words, and links
 
 
-def link_table(study: Study) -> pd.DataFrame:
-    """Return how much more each head of the model attends along semantic links.
+def treebank_links(store: Store, *, seed: int) -> pd.DataFrame:
+    """Return how much more each head attends from verbs to their arguments, and back.
 
-    The links are FrameNet's where the study names it, else those of verbs and their arguments in
-    the treebank.  Columns as in `LinkCounts.table`.
+    ``store`` holds word-level maps of a treebank.  Columns as in `LinkCounts.table`.
 
     Raises:
         InputError: no sentence has a link to look at.
     """
-    depends = {"model": study.encoder.identity, "seed": study.seed}
-    if study.framenet:
-        sentences = framenet_sentences(given_path(study.framenet))
-        depends |= {"framenet": [(s.words, s.links) for s in sentences]}
-        linked = _framenet_links(study.encoder, sentences)
-    else:
-        store = study.treebank_store()
-        depends |= {"store": store.key}
-        linked = _treebank_links(store)
     return cached_table(
         "semantic-links",
-        lambda: _count_links(linked, study.seed),
-        depends_on=depends,
-        code="studies.dark_secrets.links.link_table",
+        lambda: _count_links(_treebank(store), seed),
+        depends_on={"store": store.key, "seed": seed},
+        code="studies.dark_secrets.links.treebank_links",
     )
 
 
-def _treebank_links(store: Store) -> Linked:
+def framenet_links(
+    encoder: Encoder, sentences: Sequence[FrameSentence], *, seed: int
+) -> pd.DataFrame:
+    """Return how much more each head attends along FrameNet's links; see `treebank_links`."""
+    facts = {"model": encoder.identity, "seed": seed}
+    return cached_table(
+        "semantic-links",
+        lambda: _count_links(_framenet(encoder, sentences), seed),
+        depends_on=facts | {"framenet": [(s.words, s.links) for s in sentences]},
+        code="studies.dark_secrets.links.framenet_links",
+    )
+
+
+def _treebank(store: Store) -> Linked:
     for example in progress(store, "semantic links", unit="sentence", total=len(store)):
         links = dependency_links(example.record["heads"], example.record["relations"])
         words = example.word_positions
         yield example.attention[..., words, words].astype(np.float32), links
 
 
-def _framenet_links(encoder: Encoder, sentences: Sequence[FrameSentence]) -> Linked:
-    maps = patterns.sentence_maps(encoder, [sentence.words for sentence in sentences])
+def _framenet(encoder: Encoder, sentences: Sequence[FrameSentence]) -> Linked:
+    maps = sentence_maps(encoder, [sentence.words for sentence in sentences])
     both = zip(maps, sentences, strict=True)
     for attention, sentence in progress(both, "semantic links", total=len(sentences)):
         yield attention, sentence.links

@@ -9,44 +9,30 @@
 The paper trains a convolutional network on about 400 maps labelled by hand.  Here a map is
 reduced to eleven numbers (`FEATURES`), and six thresholds on five of them decide, in the order
 that `classify` states.  The thresholds are in ``pattern_thresholds.json``; they were fitted by
-`pattern_labels` on one half of 300 maps labelled by eye, and the other half
-says how far to trust them.
-
-In use: ``pattern_table((attention, special, segment), ...)`` takes examples one by one and counts
-the classes of each head; ``map_features`` and ``classify`` are its two steps.  ``special`` says
-which positions are special tokens, ``segment`` (from `text_segments` if need be) which text each
-position belongs to.
-
-Which patterns the heads of a study show, on text and tasks (Kovaleva et al. 2019, 4.1).
-
-The attention maps of a task's examples, straight from the model: nothing is stored.
+`pattern_labels` on one half of 300 maps labelled by eye, and the other half says how far to trust
+them.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
 from jaxtyping import Bool, Float, Int
 
 from helpers.analysis.heads import head_rows
 from helpers.cache import cached_table
+from helpers.data.records import Corpus, Segment
 from helpers.errors import InputError
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, forward
 from helpers.model.parallel import StepDone, run_jobs
-from helpers.model.word_attention import to_words, word_groups
-from helpers.studies import runs as task_runs
-from helpers.studies.classifier import BATCH_SIZE, task_inputs
+from helpers.studies.dark_secrets.maps import DrawnMap, TextMaps, text_maps
 from helpers.studies.fine_tune import FineTuned
 from helpers.studies.tasks import Pair
-from helpers.study import Study
 
 CLASSES = ("vertical", "diagonal", "vertical + diagonal", "block", "heterogeneous")
 FEATURES = (
@@ -59,8 +45,12 @@ BAND = 8  # a token's neighbourhood reaches to an eighth of the input on either 
 # squares of two whole texts have more, and no map of the labels' fit half has as much.
 SQUARES = 0.4
 
+BEFORE, AFTER = "pretrained", "fine-tuned"  # column ``weights``
+PATTERN_EXAMPLES = 100  # examples of a task, or segments of the text, whose maps are classified
+TYPICAL_EXAMPLES = 10  # segments of the text to choose typical maps from
+TEXT = "none (segments of the text)"  # what stands in column ``task`` for these
+
 Maps = Float[np.ndarray, "layer head query key"]
-Example = tuple[Maps, Bool[np.ndarray, " key"], Int[np.ndarray, " key"]]
 
 
 def map_features(
@@ -154,7 +144,7 @@ def default_thresholds() -> dict[str, float]:
     return json.loads(Path(__file__).with_name("pattern_thresholds.json").read_text())
 
 
-def pattern_counts(examples: Iterable[Example]) -> pd.DataFrame:
+def pattern_counts(examples: Iterable[TextMaps]) -> pd.DataFrame:
     """Return how often each head shows each pattern: one row a head.
 
     Columns: layer, head (from 1), maps (how many), the share of each class (0-1), and pattern,
@@ -186,14 +176,77 @@ def most_typical(features: Float[np.ndarray, "map feature"]) -> dict[str, int]:
     return found
 
 
-def text_segments(special: Bool[np.ndarray, " key"]) -> Int[np.ndarray, " key"]:
-    """Return which text each position belongs to (0, 1, ...), from where special tokens stand.
+def spread_segments(corpus: Corpus[Segment]) -> list[Pair]:
+    """Return `PATTERN_EXAMPLES` segments of a text, spread evenly over it."""
+    found = corpus.records()
+    places = np.linspace(0, len(found) - 1, min(PATTERN_EXAMPLES, len(found))).astype(int)
+    return [Pair(found[place].first, found[place].second, 0) for place in places]
 
-    Special tokens separate texts; one that closes a text belongs to it, and those in front of
-    the first text to the first.
+
+def pattern_table(
+    encoder: Encoder, segments: Sequence[Pair], runs: Sequence[FineTuned], *, max_tokens: int
+) -> pd.DataFrame:
+    """Return how often each head shows each pattern, on each task and on segments of a text.
+
+    Columns: task (`TEXT` for ``segments``), weights (before or after fine-tuning), and those of
+    `pattern_counts`.
     """
-    starts = ~special & np.concatenate([[True], special[:-1]])
-    return np.maximum(np.cumsum(starts) - 1, 0)
+
+    def compute() -> pd.DataFrame:
+        parts = [(encoder, segments, max_tokens, TEXT, BEFORE)]
+        for run in runs:
+            some, longest = run.task.test[:PATTERN_EXAMPLES], run.recipe.max_tokens
+            parts.append((run.encoder, some, longest, run.task.name, BEFORE))
+            parts.append((run.fine_tuned_encoder(), some, longest, run.task.name, AFTER))
+        found = run_jobs(
+            [partial(_patterns, *part) for part in parts],
+            encoder.device,
+            label="patterns of maps",
+            unit="example",
+            total=sum(len(pairs) for _, pairs, *_ in parts),
+        )
+        return pd.concat(found, ignore_index=True)
+
+    facts = {"runs": [run.folder.name for run in runs], "segments": segments}
+    return cached_table(
+        "patterns",
+        compute,
+        depends_on=facts | {"max_tokens": max_tokens},
+        code="studies.dark_secrets.patterns.pattern_table",
+    )
+
+
+def typical_maps(encoder: Encoder, segments: Sequence[Pair], *, max_tokens: int) -> list[DrawnMap]:
+    """Return a map of each pattern class, the most typical of a model on some segments."""
+    some = segments[:: PATTERN_EXAMPLES // TYPICAL_EXAMPLES]
+    examples = list(text_maps(encoder, some, max_tokens=max_tokens))
+    features = np.stack([map_features(*example) for example in examples])
+    found = []  # features are [example, layer, head, feature]
+    for name, index in most_typical(features.reshape(-1, features.shape[-1])).items():
+        number, layer, head = np.unravel_index(index, features.shape[:-1])
+        attention, special, segment = examples[number]
+        title = f"{name} ({layer + 1}-{head + 1})"
+        found.append(DrawnMap(title, attention[layer, head], special, segment))
+    return found
+
+
+def _patterns(
+    encoder: Encoder,
+    pairs: Sequence[Pair],
+    max_tokens: int,
+    task: str,
+    weights: str,
+    step_done: StepDone,
+) -> pd.DataFrame:
+    def examples() -> Iterator[TextMaps]:
+        for example in text_maps(encoder, pairs, max_tokens=max_tokens):
+            yield example
+            step_done()
+
+    table = pattern_counts(examples())
+    table.insert(0, "task", task)
+    table.insert(1, "weights", weights)
+    return table
 
 
 def _above_uniform(
@@ -216,161 +269,3 @@ def _slide(ordinary: Maps) -> Float[np.ndarray, "layer head"]:
     moved = np.minimum(rows[..., :-1, :-1], rows[..., 1:, 1:])
     stayed = np.minimum(rows[..., :-1, :], rows[..., 1:, :])
     return (moved.sum(axis=-1) - stayed.sum(axis=-1)).mean(axis=-1)
-
-
-BEFORE, AFTER = "pretrained", "fine-tuned"  # column ``weights``
-PATTERN_EXAMPLES = 100  # examples of a task, or segments of the text, whose maps are classified
-TYPICAL_EXAMPLES = 10  # segments of the text to choose typical maps from
-TEXT = "none (segments of the text)"  # what stands in column ``task`` for these
-
-
-@dataclass(frozen=True)
-class DrawnMap:
-    """A map to draw: ``weights[query, key]``, its special tokens and the text of each key."""
-
-    name: str
-    weights: Float[np.ndarray, "query key"]
-    special: Bool[np.ndarray, " key"]
-    segment: Int[np.ndarray, " key"]
-
-
-def pattern_table(study: Study) -> pd.DataFrame:
-    """Return how often each head shows each pattern, on each task and on the study's text.
-
-    Columns: task (`TEXT` for segments of the text), weights (before or after fine-tuning), and
-    those of `helpers.studies.dark_secrets.patterns.pattern_table`.
-    """
-    runs = task_runs.fine_tuned(study)
-
-    def compute() -> pd.DataFrame:
-        parts = [(study.encoder, _segments(study), study.max_tokens, TEXT, BEFORE)]
-        for run in runs.values():
-            some, longest = run.task.test[:PATTERN_EXAMPLES], run.recipe.max_tokens
-            for weights, encoder in _before_and_after(run).items():
-                parts.append((encoder, some, longest, run.task.name, weights))
-        found = run_jobs(
-            [partial(_patterns, *part) for part in parts],
-            study.encoder.device,
-            label="patterns of maps",
-            unit="example",
-            total=sum(len(pairs) for _, pairs, *_ in parts),
-        )
-        return pd.concat(found, ignore_index=True)
-
-    text = {"text": study.segment_corpus().fingerprint, "max_tokens": study.max_tokens}
-    thresholds = default_thresholds()
-    return cached_table(
-        "patterns",
-        compute,
-        depends_on={"runs": [run.folder.name for run in runs.values()]}
-        | text
-        | {"examples": PATTERN_EXAMPLES, **thresholds},
-        code="studies.dark_secrets.patterns.pattern_table",
-    )
-
-
-def typical_maps(study: Study) -> list[DrawnMap]:
-    """Return a map of each pattern class, the most typical of the model on some segments."""
-    pairs = _segments(study)[:: PATTERN_EXAMPLES // TYPICAL_EXAMPLES]
-    examples = list(task_maps(study.encoder, pairs, max_tokens=study.max_tokens))
-    texts = [text_segments(example.special) for example in examples]
-    features = np.stack(
-        [
-            map_features(example.attention, example.special, segment)
-            for example, segment in zip(examples, texts, strict=True)
-        ]
-    )  # [example, layer, head, feature]
-    found = []
-    for name, index in most_typical(features.reshape(-1, features.shape[-1])).items():
-        number, layer, head = np.unravel_index(index, features.shape[:-1])
-        example = examples[number]
-        weights = example.attention[layer, head]
-        title = f"{name} ({layer + 1}-{head + 1})"
-        found.append(DrawnMap(title, weights, example.special, texts[number]))
-    return found
-
-
-def _patterns(
-    encoder: Encoder,
-    pairs: Sequence[Pair],
-    max_tokens: int,
-    task: str,
-    weights: str,
-    step_done: StepDone,
-) -> pd.DataFrame:
-    def examples() -> Iterator[Example]:
-        for example in task_maps(encoder, pairs, max_tokens=max_tokens):
-            segment = text_segments(example.special)
-            yield example.attention, example.special, segment
-            step_done()
-
-    table = pattern_counts(examples())
-    table.insert(0, "task", task)
-    table.insert(1, "weights", weights)
-    return table
-
-
-@lru_cache(maxsize=1)
-def _segments(study: Study) -> list[Pair]:
-    """Return segments of the study's text, spread evenly over it."""
-    found = study.segment_corpus().records()
-    places = np.linspace(0, len(found) - 1, min(PATTERN_EXAMPLES, len(found))).astype(int)
-    return [Pair(found[place].first, found[place].second, 0) for place in places]
-
-
-def _before_and_after(run: FineTuned) -> dict[str, Encoder]:
-    return {BEFORE: run.encoder, AFTER: run.fine_tuned_encoder()}
-
-
-@dataclass(frozen=True)
-class TaskMap:
-    """The maps of one example, and which of its positions are special tokens."""
-
-    attention: Float[np.ndarray, "layer head query key"]
-    special: Bool[np.ndarray, " key"]
-
-
-def task_maps(
-    encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int, batch_size: int = BATCH_SIZE
-) -> Iterator[TaskMap]:
-    """Yield the maps of each of ``pairs``, in their order, in float32."""
-    inputs = task_inputs(encoder, pairs, max_tokens)
-    for item, attention in _maps(encoder, inputs, batch_size):
-        special = np.isin(item["input_ids"], list(encoder.special_ids))
-        yield TaskMap(attention, special)
-
-
-def sentence_maps(
-    encoder: Encoder, sentences: Sequence[Sequence[str]], *, batch_size: int = BATCH_SIZE
-) -> Iterator[Float[np.ndarray, "layer head word word"]]:
-    """Yield the word-level maps of sentences, without the special tokens' rows and columns.
-
-    Rows do not sum to 1: what goes to the special tokens is left out.
-    """
-    encodings = [encoder.encode_words(words) for words in sentences]
-    inputs = [
-        {"input_ids": encoding.ids, "token_type_ids": encoding.type_ids, "words": encoding.word_ids}
-        for encoding in encodings
-    ]
-    for item, attention in _maps(encoder, inputs, batch_size):
-        yield _words_only(attention, item["words"])
-
-
-def _maps(
-    encoder: Encoder, inputs: Sequence[Inputs], batch_size: int
-) -> Iterator[tuple[Inputs, Float[np.ndarray, "layer head token token"]]]:
-    for start in range(0, len(inputs), batch_size):
-        batch = inputs[start : start + batch_size]
-        layers, _ = forward(encoder, batch)
-        for row, item in enumerate(batch):
-            n = len(item["input_ids"])
-            yield item, np.stack([layer[row, :, :n, :n].float().cpu().numpy() for layer in layers])
-
-
-def _words_only(
-    attention: Float[np.ndarray, "layer head token token"], word_ids: Sequence[int | None]
-) -> Float[np.ndarray, "layer head word word"]:
-    groups = word_groups(word_ids)
-    maps = to_words(torch.from_numpy(attention), groups).numpy()
-    inside = sorted({g for g, word in zip(groups, word_ids, strict=True) if word is not None})
-    return maps[..., inside, :][..., inside]

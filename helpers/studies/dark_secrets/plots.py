@@ -31,7 +31,8 @@ from helpers.plots.style import (
     joined,
     theme,
 )
-from helpers.studies.dark_secrets.patterns import CLASSES, DrawnMap
+from helpers.studies.dark_secrets.maps import DrawnMap
+from helpers.studies.dark_secrets.patterns import CLASSES
 
 COLUMNS = 4  # of a contact sheet: a map of 128 tokens gets two pixels a token on a screen
 FADE = 0.7  # the exponent of the colour scale: small weights can be seen beside large ones

@@ -1,10 +1,9 @@
-"""Which heads matter: scores, orders of pruning, and what chance would give (Michel et al. 2019).
+"""Which heads matter, and what is left without some of them (Michel et al. 2019).
 
-Heads are counted from 0 here, layer by layer; tables name them from 1.
-
-How much the loss would change if a head were scaled a little: Michel et al. (2019), eq. 5.
-
-How well a classifier does under many head masks.
+The importance of a head is how much the loss would change if the head were scaled a little
+(equation 5); it gives the orders in which heads are pruned.  Pruned heads are zeros of a mask
+``[layer, head]``, and a classifier is scored under many masks at once.  Heads are counted from 0
+here, layer by layer; tables name them from 1.
 """
 
 from __future__ import annotations
@@ -29,6 +28,35 @@ from helpers.studies.classifier import Labelled, batches
 from helpers.studies.tasks import Pair
 
 AT_ONCE = 1000  # permutations in memory
+
+
+def mask_gradients(
+    classifier: nn.Module,
+    encoder: Encoder,
+    pairs: Sequence[Pair],
+    *,
+    max_tokens: int,
+    label: str = "importance of heads",
+) -> Float[np.ndarray, "example layer head"]:
+    """Return ``dL/dxi`` at a mask of ones, for each of ``pairs`` by itself.
+
+    L is the cross-entropy of the example's label, in nats.  ``E|dL/dxi|`` is the mean of the
+    absolute values over examples; an example alone, because over a batch gradients of opposite
+    signs would cancel.
+
+    Raises:
+        InputError: ``classifier`` has other layers or heads than ``encoder``.
+    """
+    work = list(batches(encoder, pairs, max_tokens=max_tokens))
+    gradients = np.zeros((len(pairs), len(sites(classifier)), encoder.heads))
+
+    def job(own: nn.Module, batch: Labelled) -> Float[np.ndarray, "example layer head"]:
+        return _gradients(own, batch, gradients.shape[1:])
+
+    found = side_by_side(classifier, work, job, label)
+    for (_, _, order), part in zip(work, found, strict=True):
+        gradients[order] = part
+    return gradients
 
 
 def importance(
@@ -113,57 +141,11 @@ def rank_correlation(
     return float(found / norm), float((1 + extreme) / (1 + permutations))
 
 
-def mask_gradients(
-    classifier: nn.Module,
-    encoder: Encoder,
-    pairs: Sequence[Pair],
-    *,
-    max_tokens: int,
-    label: str = "importance of heads",
-) -> Float[np.ndarray, "example layer head"]:
-    """Return ``dL/dxi`` at a mask of ones, for each of ``pairs`` by itself.
-
-    L is the cross-entropy of the example's label, in nats.  ``E|dL/dxi|`` is the mean of the
-    absolute values over examples; an example alone, because over a batch gradients of opposite
-    signs would cancel.
-
-    Raises:
-        InputError: ``classifier`` has other layers or heads than ``encoder``.
-    """
-    work = list(batches(encoder, pairs, max_tokens=max_tokens))
-    gradients = np.zeros((len(pairs), len(sites(classifier)), encoder.heads))
-
-    def job(own: nn.Module, batch: Labelled) -> Float[np.ndarray, "example layer head"]:
-        return _gradients(own, batch, gradients.shape[1:])
-
-    found = side_by_side(classifier, work, job, label)
-    for (_, _, order), part in zip(work, found, strict=True):
-        gradients[order] = part
-    return gradients
-
-
-def _gradients(
-    classifier: nn.Module, batch: Labelled, shape: tuple[int, int]
-) -> Float[np.ndarray, "example layer head"]:
-    inputs, labels, _ = batch
-    layers, heads = shape
-    mask = torch.ones(layers, len(labels), heads, device=labels.device, requires_grad=True)
-    with head_mask(classifier, mask):
-        # Summed: an example's gradient must not depend on how many others share its batch.
-        loss = F.cross_entropy(classifier(**inputs).float(), labels, reduction="sum")
-    (gradient,) = torch.autograd.grad(loss, mask)  # [layer, example, head]
-    return gradient.transpose(0, 1).double().cpu().numpy()
-
-
 class Scores(NamedTuple):
     """Row 0 is the unchanged classifier, row i + 1 that under mask i."""
 
     right: Bool[np.ndarray, "row example"]
     loss: Float[np.ndarray, "row example"]  # nats
-
-    def rows(self, indices: Sequence[int]) -> Scores:
-        """Return some of the rows, in the order given."""
-        return Scores(self.right[indices], self.loss[indices])
 
 
 def scores_under(
@@ -188,6 +170,19 @@ def scores_under(
             logits.double().transpose(1, 2), own, reduction="none"
         ).numpy()
     return Scores(right, loss)
+
+
+def _gradients(
+    classifier: nn.Module, batch: Labelled, shape: tuple[int, int]
+) -> Float[np.ndarray, "example layer head"]:
+    inputs, labels, _ = batch
+    layers, heads = shape
+    mask = torch.ones(layers, len(labels), heads, device=labels.device, requires_grad=True)
+    with head_mask(classifier, mask):
+        # Summed: an example's gradient must not depend on how many others share its batch.
+        loss = F.cross_entropy(classifier(**inputs).float(), labels, reduction="sum")
+    (gradient,) = torch.autograd.grad(loss, mask)  # [layer, example, head]
+    return gradient.transpose(0, 1).double().cpu().numpy()
 
 
 def _change(mask: Float[torch.Tensor, "layer head"]) -> Change:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from helpers.errors import CorpusError, InputError
+from helpers.errors import InputError
 
 ONES = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
@@ -76,29 +75,6 @@ def number_pairs(
     chosen = generator.permutation(list(found)[: train + test]).tolist()
     pairs = [translation_of(number) for number in chosen]
     return tuple(pairs[test:]), tuple(pairs[:test])
-
-
-def read_translations(path: Path) -> tuple[Translation, ...]:
-    """Read a file with a sentence, a tab and its translation on each line.
-
-    Raises:
-        CorpusError: the file cannot be read, or a line is something else.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CorpusError(path, f"cannot be read ({error}); give a UTF-8 file") from error
-    pairs = []
-    for number, line in enumerate(lines, 1):
-        fields = [field.strip() for field in line.split("\t")]
-        if not line.strip():
-            continue
-        if len(fields) != 2 or not all(fields):
-            raise CorpusError(path, "expected a sentence, a tab and its translation", line=number)
-        pairs.append(Translation(*fields))
-    if not pairs:
-        raise CorpusError(path, "has no line with a sentence, a tab and its translation")
-    return tuple(pairs)
 
 
 def fingerprint(pairs: Sequence[Translation]) -> str:

@@ -1,13 +1,12 @@
-"""Which heads matter: the experiments of Michel et al. (2019) on a study's fine-tuned tasks.
+"""The experiments of Michel et al. (2019) on fine-tuned classifiers: heads taken out.
 
-Every table is over the runs of `fine_tuned`.  Accuracies and their changes are in
-percent, losses in nats; layers and heads count from 1 in tables.
+Every table is over some fine-tuned runs.  Accuracies and their changes are in percent, losses in
+nats; layers and heads count from 1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,21 +17,31 @@ from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import mcnemar
 from helpers.cache import cached_table
 from helpers.studies.fine_tune import FineTuned
-from helpers.studies.sixteen_heads import importance
-from helpers.studies.sixteen_heads import importance as gradients
-from helpers.studies.sixteen_heads.importance import Scores, by_layer_norm, scores_under
+from helpers.studies.sixteen_heads.importance import (
+    Scores,
+    by_layer_norm,
+    importance,
+    mask_gradients,
+    masks_along,
+    pruning_order,
+    scores_under,
+    with_one_in_layer,
+    without_each,
+)
 from helpers.studies.tasks import Pair
-from helpers.study import Study
 
 SCORED = 160  # test examples that a change is scored on
 CHOOSING = 80  # others, which choose the one head that a layer keeps
 WEIGHED = 200  # training examples behind the importance of heads
 COURSE = 100  # the same, for each checkpoint
-SHARES = tuple(step / 10 for step in range(1, 11))
+SHARES = tuple(step / 10 for step in range(11))
 RANDOM_ORDERS = 2
 
+CODE = "studies.sixteen_heads.pruning"
+Masks = Float[np.ndarray, "mask layer head"]
 
-def head_importance(study: Study, runs: Sequence[FineTuned]) -> pd.DataFrame:
+
+def head_importance(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
     """Return the importance of each head on each task (equation 5; section 4.1).
 
     Columns: task, layer, head, importance (``E|dL/dxi|`` over training examples, in nats) and
@@ -40,16 +49,16 @@ def head_importance(study: Study, runs: Sequence[FineTuned]) -> pd.DataFrame:
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
-        found = gradients.mask_gradients(
-            run.classifier, run.encoder, _weighed(run, study.seed, WEIGHED),
+        found = mask_gradients(
+            run.classifier, run.encoder, _weighed(run, seed, WEIGHED),
             max_tokens=run.recipe.max_tokens,
         )  # fmt: skip
-        return _importance_rows(importance.importance(found))
+        return _importance_rows(importance(found))
 
-    return _each(study, runs, "importance", of_task, {"examples": WEIGHED})
+    return _each(runs, "importance", of_task, seed, code=f"{CODE}.head_importance")
 
 
-def single_ablation(study: Study, runs: Sequence[FineTuned]) -> pd.DataFrame:
+def single_ablation(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
     """Return what removing each head alone does (section 3.2).
 
     Columns: task, layer, head, examples, accuracy (without the head), change (of accuracy, in
@@ -59,123 +68,128 @@ def single_ablation(study: Study, runs: Sequence[FineTuned]) -> pd.DataFrame:
 
     def of_task(run: FineTuned) -> pd.DataFrame:
         layers, heads = run.encoder.layers, run.encoder.heads
-        scores = _scores(study, run, importance.without_each(layers, heads), "single heads")
+        scored, _ = _test_parts(run, seed)
+        scores = _scores(run, without_each(layers, heads), scored, "single heads")
         table = head_rows(layers, heads).join(_changes(scores))
         return table.assign(q_value=false_discovery_control(table["p_value"]))
 
-    return _each(study, runs, "ablation", of_task, {"examples": SCORED})
+    return _each(runs, "ablation", of_task, seed, code=f"{CODE}.single_ablation")
 
 
-def one_head_layers(study: Study, runs: Sequence[FineTuned]) -> pd.DataFrame:
+def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
     """Return what each layer does with the best of its heads alone (section 3.3).
 
-    The head is the one with the least loss on ``CHOOSING`` test examples, and is scored on
-    others, so that it is not favoured by its choice.  Columns: task, layer, head, examples,
-    accuracy, change, loss_change, p_value.
+    The head is the one with the least loss on `CHOOSING` test examples, and is scored on others,
+    so that it is not favoured by its choice.  Columns: task, layer, head, examples, accuracy,
+    change, loss_change, p_value.
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
         layers, heads = run.encoder.layers, run.encoder.heads
-        masks = importance.with_one_in_layer(layers, heads)
-        _, choosing = _test_parts(run, study.seed)
-        tried = _scores(study, run, masks, "one head a layer", pairs=choosing)
+        masks = with_one_in_layer(layers, heads)
+        scored, choosing = _test_parts(run, seed)
+        tried = _scores(run, masks, choosing, "one head a layer")
         best = tried.loss[1:].mean(axis=1).reshape(layers, heads).argmin(axis=1)
         chosen = masks.reshape(layers, heads, layers, heads)[range(layers), best]
-        scores = _scores(study, run, chosen, "best head a layer")
         table = pd.DataFrame({"layer": range(1, layers + 1), "head": best + 1})
-        return table.join(_changes(scores))
+        return table.join(_changes(_scores(run, chosen, scored, "best head a layer")))
 
-    return _each(study, runs, "one-head", of_task, {"examples": [SCORED, CHOOSING]})
+    return _each(runs, "one-head", of_task, seed, code=f"{CODE}.one_head_layers")
 
 
 def pruning(
-    study: Study, runs: Sequence[FineTuned], weights: pd.DataFrame, single: pd.DataFrame
+    runs: Sequence[FineTuned], weights: pd.DataFrame, single: pd.DataFrame, *, seed: int
 ) -> pd.DataFrame:
     """Return accuracy as more and more heads are pruned, a tenth at a time (section 4.2).
 
-    Orders: by ``importance`` (normalised, least first), by ``single ablation`` (those whose
-    removal costs least first; ties by loss), and at ``random`` (``draw`` numbers the draws).
-    Columns: task, order, draw, pruned (percent of heads), heads (left), examples, accuracy,
-    change, loss_change, p_value.
+    Orders: by ``importance`` (normalised, least first; ``weights`` is `head_importance`), by
+    ``single ablation`` (those whose removal costs least first; ties by loss), and at ``random``
+    (``draw`` numbers the draws).  Columns: task, order, draw, pruned (percent of heads), heads
+    (left), examples, accuracy, change, loss_change, p_value.
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
         shape = run.encoder.layers, run.encoder.heads
         mine = weights[weights["task"] == run.task.name]
         own = single[single["task"] == run.task.name]
+        costs = -as_array(own, "change"), as_array(own, "loss_change")
         orders = [
-            ("importance", 0, importance.pruning_order(as_array(mine, "normalised", shape))),
-            (
-                "single ablation",
-                0,
-                importance.pruning_order(
-                    -as_array(own, "change", shape), as_array(own, "loss_change", shape)
-                ),
-            ),
+            ("importance", 0, pruning_order(as_array(mine, "normalised"))),
+            ("single ablation", 0, pruning_order(*costs)),
         ]
         for draw in range(RANDOM_ORDERS):
-            generator = np.random.default_rng([study.seed, draw])
+            generator = np.random.default_rng([seed, draw])
             orders.append(("random", draw, generator.permutation(shape[0] * shape[1])))
-        masks = [importance.masks_along(order, shape, (0, *SHARES)) for _, _, order in orders]
+        masks = [masks_along(order, shape, SHARES) for _, _, order in orders]
         # The orders begin and end with the same masks.
         different, place = np.unique(np.concatenate(masks), axis=0, return_inverse=True)
-        scores = _scores(study, run, different, "pruning").rows([0, *(place.ravel() + 1)])
+        scored, _ = _test_parts(run, seed)
+        scores = _scores(run, different, scored, "pruning")
+        rows = [0, *(place.ravel() + 1)]
         frame = pd.DataFrame(
             [
                 (name, draw, round(100 * share), int(mask.sum()))
                 for (name, draw, _), steps in zip(orders, masks, strict=True)
-                for share, mask in zip((0, *SHARES), steps, strict=True)
+                for share, mask in zip(SHARES, steps, strict=True)
             ],
             columns=["order", "draw", "pruned", "heads"],
         )
-        return frame.join(_changes(scores))
+        return frame.join(_changes(Scores(scores.right[rows], scores.loss[rows])))
 
-    sizes = {"examples": SCORED, "weighed": WEIGHED, "draws": RANDOM_ORDERS}
-    return _each(study, runs, "pruning", of_task, sizes)
+    return _each(runs, "pruning", of_task, seed, weights, single, code=f"{CODE}.pruning")
 
 
-def importance_course(study: Study, run: FineTuned) -> pd.DataFrame:
+def importance_course(run: FineTuned, *, seed: int) -> pd.DataFrame:
     """Return the importance of heads at each checkpoint of a fine-tuning (section 6).
 
     Columns: trained (percent of the steps; 0 is the start), layer, head, importance, normalised.
     """
 
     def compute() -> pd.DataFrame:
-        pairs = _weighed(run, study.seed, COURSE)
+        pairs = _weighed(run, seed, COURSE)
         frames = []
         for number in range(run.recipe.checkpoints + 1):
-            found = gradients.mask_gradients(
+            found = mask_gradients(
                 run.checkpoint(number), run.encoder, pairs, max_tokens=run.recipe.max_tokens,
                 label=f"importance, checkpoint {number}",
             )  # fmt: skip
-            rows = _importance_rows(importance.importance(found))
+            rows = _importance_rows(importance(found))
             rows.insert(0, "trained", 100 * number / run.recipe.checkpoints)
             frames.append(rows)
         return pd.concat(frames, ignore_index=True)
 
-    depends = {"run": run.folder.name, "examples": COURSE, "seed": study.seed}
     return cached_table(
         "importance-course",
         compute,
-        depends_on=depends,
-        code="studies.sixteen_heads.pruning.importance_course",
+        depends_on={"run": run.folder.name, "seed": seed},
+        code=f"{CODE}.importance_course",
     )
 
 
+def as_array(table: pd.DataFrame, column: str) -> Float[np.ndarray, "layer head"]:
+    """Return a column of a table of heads as a map."""
+    return table.pivot(index="layer", columns="head", values=column).to_numpy(float)
+
+
 def _each(
-    study: Study,
     runs: Sequence[FineTuned],
     name: str,
     of_task: Callable[[FineTuned], pd.DataFrame],
-    sizes: dict[str, Any],
+    seed: int,
+    *given: pd.DataFrame,
+    code: str,
 ) -> pd.DataFrame:
-    """Return a table of all runs, the task in its first column; each run's part is kept."""
+    """Return a table of all runs, the task in its first column; each run's part is kept.
+
+    ``given`` are the tables that ``of_task`` goes by.
+    """
+    facts = {"seed": seed, "given": [table.to_csv() for table in given]}
     frames = {
         run.task.name: cached_table(
             f"heads-{name}",
             lambda run=run: of_task(run),
-            depends_on={"run": run.folder.name, "seed": study.seed, **sizes},
-            code=f"studies.sixteen_heads.pruning.{of_task.__qualname__.partition('.')[0]}",
+            depends_on=facts | {"run": run.folder.name},
+            code=code,
         )
         for run in runs
     }
@@ -183,18 +197,10 @@ def _each(
     return table.reset_index(drop=True)
 
 
-def _scores(
-    study: Study,
-    run: FineTuned,
-    masks: Float[np.ndarray, "mask layer head"],
-    what: str,
-    *,
-    pairs: Sequence[Pair] | None = None,
-) -> Scores:
-    scored, _ = _test_parts(run, study.seed)
+def _scores(run: FineTuned, masks: Masks, pairs: Sequence[Pair], what: str) -> Scores:
     return scores_under(
-        run.classifier, run.encoder, scored if pairs is None else pairs, masks,
-        max_tokens=run.recipe.max_tokens, label=f"{what} ({run.task.name})",
+        run.classifier, run.encoder, pairs, masks, max_tokens=run.recipe.max_tokens,
+        label=f"{what} ({run.task.name})",
     )  # fmt: skip
 
 
@@ -228,12 +234,3 @@ def _weighed(run: FineTuned, seed: int, count: int) -> list[Pair]:
 
 def _importance_rows(scores: Float[np.ndarray, "layer head"]) -> pd.DataFrame:
     return head_rows(*scores.shape, importance=scores, normalised=by_layer_norm(scores))
-
-
-def as_array(
-    table: pd.DataFrame, column: str, shape: tuple[int, int] | None = None
-) -> Float[np.ndarray, "layer head"]:
-    """Return a column of a table of heads as a map; ``shape`` is checked if given."""
-    values = table.pivot(index="layer", columns="head", values=column).to_numpy(float)
-    assert shape in (None, values.shape)
-    return values

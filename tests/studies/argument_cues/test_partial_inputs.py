@@ -1,70 +1,89 @@
-"""Accuracies of runs on originals, counterparts and both, by hand."""
+"""Notebook 09's tables from a tiny model: complete, reproducible, and with the plant found."""
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from helpers.studies.argument_cues.arguments import Argument, adversarial
-from helpers.studies.argument_cues.partial_inputs import score_table, seed_table, with_paper
+from helpers.analysis.training import Schedule
+from helpers.data.glove import Embeddings
+from helpers.model.encoder import load
+from helpers.studies.argument_cues import partial_inputs, warrant_models
+from helpers.studies.argument_cues.arguments import argument_corpus
 
-ORIGINALS = [
-    Argument(name, "Go", "It is late.", "w", "x", label, "test", negated_claim="Stay")
-    for name, label in zip("abcd", (0, 0, 1, 1), strict=True)
-]
-# The counterparts of the first three, in another order.
-ARGUMENTS = [*ORIGINALS, *reversed(adversarial(ORIGINALS[:3]))]
-# Labels: a 0, b 0, c 1, d 1; c' 0, b' 1, a' 1.
-CHOICES = np.array([[0, 0, 1, 0, 0, 0, 0], [0, 1, 1, 1, 0, 1, 1]])
+WORDS = ["not", "do", "does", "a", "of"]
 
 
-def half(name):
-    (found,) = score_table(CHOICES, ARGUMENTS).query("test == @name").to_dict("records")
-    return found
+EMBEDDINGS = Embeddings(
+    "few", "few", {word: row for row, word in enumerate(WORDS)}, np.eye(5, dtype=np.float32)
+)
 
 
-def test_accuracies_of_each_half():
-    original, counterparts, both = half("original"), half("adversarial"), half("both")
-    assert [h["arguments"] for h in (original, counterparts, both)] == [4, 3, 6]
-    assert (original["mean"], original["max"]) == (75, 75)  # three of four in either run
-    assert counterparts["mean"] == pytest.approx(100 * (1 / 3 + 3 / 3) / 2)
-    assert counterparts["max"] == 100
-    # Run 1: a, b, c right, of the counterparts c' alone; run 2: a, c, and all counterparts.
-    assert both["mean"] == pytest.approx(100 * (4 / 6 + 5 / 6) / 2)
-    assert both["std"] == pytest.approx(np.std([400 / 6, 500 / 6], ddof=1))
+@pytest.fixture
+def tables_of(tiny_folder, tmp_path, monkeypatch):
+    """Return `choice_tables` of a tiny model and vectors of a few words, in a small profile."""
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
+    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    schedule = Schedule(epochs=6, learning_rate=1e-2, batch_size=16, min_updates=1)
+    monkeypatch.setattr(
+        warrant_models, "SCHEDULES", dict.fromkeys(warrant_models.ENCODERS, schedule)
+    )
+    folder = str(tiny_folder("bert"))
+
+    def tables(corpus, seed=0):
+        return partial_inputs.choice_tables(
+            corpus, load(folder, device="cpu"),
+            lambda seed: load(folder, device="cpu", random_init=seed), EMBEDDINGS,
+            examples=40, max_tokens=64, seeds=1, seed=seed,
+        )  # fmt: skip
+
+    return tables
 
 
-def test_intervals_are_over_arguments_with_their_counterparts():
-    """Choices that ignore the claim are right on one of each pair: there is nothing to resample."""
-    arguments = [*ORIGINALS, *adversarial(ORIGINALS)]
-    same = np.random.default_rng(0).integers(0, 2, (3, 4))
-    both = score_table(np.hstack([same, same]), arguments).set_index("test").loc["both"]
-    assert both[["mean", "ci_low", "ci_high"]].tolist() == [50, 50, 50]
-    original = half("original")
-    assert original["ci_low"] < original["mean"] < original["ci_high"]
+def test_the_tables_of_a_run(tables_of, monkeypatch):
+    tables = tables_of(argument_corpus())
+    table = tables["partial_inputs"]
+    key = ["model", "train", "inputs", "test"]
+    assert not table.duplicated(key).any()
+    runs = table[key[:3]].drop_duplicates().value_counts(["model", "train"], sort=False)
+    assert runs.to_dict() == {
+        ("bag of vectors", "original"): 4,
+        ("bag of vectors", "mirrored"): 1,
+        ("BiLSTM", "original"): 4,
+        ("BiLSTM", "mirrored"): 1,
+        ("encoder", "original"): 4,
+        ("encoder", "mirrored"): 1,
+        ("random-init encoder", "original"): 2,
+    }
+    assert (table["seeds"] == 1).all()
+    warrants = table[table["inputs"] == "warrants"].set_index(["model", "test"])["mean"]
+    for model in table["model"].unique():
+        assert warrants[model, "both"] == 50
+        assert warrants[model, "original"] + warrants[model, "adversarial"] == pytest.approx(100)
+    assert warrants["bag of vectors", "original"] > 65
+    assert len(tables["partial_input_seeds"]) == len(table)
+    # What is kept is found again, and the same.
+    monkeypatch.setattr(partial_inputs, "_tables", None)
+    again = tables_of(argument_corpus())
+    assert again["partial_inputs"].equals(table)
 
 
-def test_one_run_has_no_spread_and_no_counterparts_no_rows():
-    table = score_table(CHOICES[:1, :4], ORIGINALS)
-    assert table["test"].tolist() == ["original"]
-    assert table["std"].isna().all()
-    assert table["seeds"].tolist() == [1]
+def test_other_arguments_are_other_tables(tables_of, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        partial_inputs, "cached_tables",
+        lambda name, compute, *, depends_on, code: seen.append(depends_on),
+    )  # fmt: skip
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    header = "#id\twarrant0\twarrant1\tcorrectLabelW0orW1\treason\tclaim\n"
+    for split in ("train", "dev", "test"):
+        (folder / f"{split}.tsv").write_text(header + "a\tit is\tit is not\t1\tSo.\tGo\n")
+    mine = argument_corpus(folder)
+    for corpus, seed in ((argument_corpus(), 0), (mine, 0), (mine, 1)):
+        tables_of(corpus, seed)
+    assert len({str(facts) for facts in seen}) == 3
 
 
-def test_the_accuracy_of_each_run():
-    table = seed_table(CHOICES, ARGUMENTS).query("test == 'both'")
-    assert table["accuracy"].tolist() == pytest.approx([400 / 6, 500 / 6])
-    assert table["seed"].tolist() == [0, 1]
-
-
-def test_the_papers_figures_stand_where_they_can_be_compared():
-    rows = [
-        ("encoder", "original", "warrants", "original"),
-        ("encoder", "original", "warrants", "adversarial"),
-        ("encoder", "original", "all", "both"),
-        ("encoder", "mirrored", "all", "both"),
-        ("BiLSTM", "original", "claim + warrants", "original"),
-        ("random-init encoder", "original", "all", "original"),
-    ]
-    table = with_paper(pd.DataFrame(rows, columns=["model", "train", "inputs", "test"]))
-    assert table["paper_median"].fillna(-1).tolist() == [67.5, -1, -1, 50.5, 55.0, -1]
-    assert table["paper_max"].fillna(-1).tolist() == [71.2, -1, -1, 53.3, 60.1, -1]
+def test_counterparts_stay_with_their_original_when_training_is_cut():
+    mirrored = partial_inputs.training_sets(argument_corpus(), 40)["mirrored"]["train"]
+    assert len(mirrored) == 80
+    assert [a.id + "-adversarial" for a in mirrored[:40]] == [a.id for a in mirrored[40:]]

@@ -3,15 +3,20 @@
 import numpy as np
 import pytest
 
+from helpers.data.corpora import resolve_treebank
+from helpers.data.wikipedia import segments
 from helpers.errors import InputError
+from helpers.model.encoder import load
+from helpers.store.extract import extract
 from helpers.studies import fine_tune
 from helpers.studies import runs as task_runs
 from helpers.studies.dark_secrets import fine_tuning, links, patterns
+from helpers.studies.dark_secrets.framenet import framenet_sentences
 from helpers.studies.dark_secrets.patterns import CLASSES
-from helpers.study import Study
+from helpers.studies.runs import PRETRAINED, RANDOM
 
 TASKS = ["next paragraph", "order", "article"]
-LAYERS, HEADS = 3, 4
+LAYERS, HEADS, LONGEST = 3, 4, 48
 
 
 @pytest.fixture(scope="module")
@@ -38,43 +43,64 @@ def files(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def study(tiny_folder, files, tmp_path_factory):
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATTENTION_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("ATTENTION_HEADLESS", "1")
-        yield make(tiny_folder, files)
+        yield
 
 
-def make(tiny_folder, files, **settings):
-    defaults = {
-        "model": str(tiny_folder("bert")), "text": str(files / "text.txt"), "segments": 6,
-        "treebank": str(files / "trees.conllu"), "sentences": 12, "task_examples": 12,
-        "max_tokens": 48, "device": "cpu",
-    }  # fmt: skip
-    return Study(**(defaults | settings))
+@pytest.fixture(scope="module")
+def models(tiny_folder):
+    """A model and its control."""
+    folder = str(tiny_folder("bert"))
+    return load(folder, device="cpu"), load(folder, device="cpu", random_init=0)
 
 
-def test_accuracies_are_those_of_the_runs_from_both_starts(study):
-    table = fine_tuning.accuracy_table(study)
+@pytest.fixture(scope="module")
+def starts(models, files):
+    tasks = task_runs.tasks("", str(files / "text.txt"), examples=12, seed=0)
+    return task_runs.from_both_starts(*models, tasks, seed=0, max_tokens=LONGEST)
+
+
+@pytest.fixture(scope="module")
+def texts(files):
+    return patterns.spread_segments(segments(files / "text.txt", count=6, seed=0))
+
+
+def treebank(models, path):
+    return extract(models[0], resolve_treebank(str(path)), level="word", max_tokens=LONGEST)
+
+
+@pytest.fixture(scope="module")
+def store(models, files):
+    return treebank(models, files / "trees.conllu")
+
+
+def pattern_table(models, starts, texts):
+    return patterns.pattern_table(models[0], texts, starts[PRETRAINED], max_tokens=LONGEST)
+
+
+def test_accuracies_are_those_of_the_runs_from_both_starts(starts):
+    table = fine_tuning.accuracy_table(starts, seed=0)
     assert table["task"].tolist() == TASKS * 2
     assert table["start"].tolist() == ["pretrained"] * 3 + ["random"] * 3
-    own, control = task_runs.fine_tuned(study), task_runs.fine_tuned_controls(study)
-    expected = [100 * run.accuracy for runs in (own, control) for run in runs.values()]
+    expected = [100 * run.accuracy for run in starts[PRETRAINED] + starts[RANDOM]]
     assert table["accuracy"].tolist() == expected
     assert ((table["ci_low"] <= table["accuracy"]) & (table["accuracy"] <= table["ci_high"])).all()
     assert table["train"].tolist()[:2] == [12, 12] and table["test"].tolist()[:2] == [3, 3]
 
 
-def test_the_control_keeps_the_embeddings_and_nothing_else(study):
-    own, control = study.encoder.model.base_model, task_runs.control_encoder(study).model.base_model
+def test_the_control_keeps_the_embeddings_and_nothing_else(starts):
+    own, control = (starts[start][0].encoder.model.base_model for start in (PRETRAINED, RANDOM))
     for name, weight in own.state_dict().items():
         same = np.array_equal(weight, control.state_dict()[name])
         assert same == (name.startswith("embeddings") or weight.unique().numel() == 1), name
 
 
-def test_similarity_has_a_row_for_each_head_and_task(study):
-    table = fine_tuning.similarity_table(study)
+def test_similarity_has_a_row_for_each_head_and_task(starts):
+    table = fine_tuning.similarity_table(starts)
     assert len(table) == 3 * LAYERS * HEADS
     assert table["layer"].max() == LAYERS and table["head"].max() == HEADS
     values = table[["similarity", "similarity_random"]]
@@ -82,18 +108,18 @@ def test_similarity_has_a_row_for_each_head_and_task(study):
     assert (values < 1 - 1e-9).any().all()
 
 
-def test_disabling_has_a_row_for_each_head_and_layer(study):
-    table = fine_tuning.disabled_table(study)
+def test_disabling_has_a_row_for_each_head_and_layer(starts):
+    table = fine_tuning.disabling_table(starts[PRETRAINED])
     assert len(table) == 3 * LAYERS * (HEADS + 1)
-    runs = task_runs.fine_tuned(study)
+    runs = {run.task.name: run for run in starts[PRETRAINED]}
     for task, rows in table.groupby("task"):
         whole = 100 * runs[task].accuracy
         assert np.allclose(rows["accuracy"] - whole, rows["change"])
         assert (rows["head"] == 0).sum() == LAYERS
 
 
-def test_patterns_of_text_and_tasks_before_and_after(study):
-    table = patterns.pattern_table(study)
+def test_patterns_of_text_and_tasks_before_and_after(models, starts, texts):
+    table = pattern_table(models, starts, texts)
     groups = table.groupby(["task", "weights"], sort=False).size()
     assert groups.index.tolist() == [(patterns.TEXT, "pretrained")] + [
         (task, weights) for task in TASKS for weights in ("pretrained", "fine-tuned")
@@ -102,8 +128,8 @@ def test_patterns_of_text_and_tasks_before_and_after(study):
     assert np.allclose(table[list(CLASSES)].sum(axis=1), 1)
 
 
-def test_typical_maps_are_maps_of_the_model(study):
-    found = patterns.typical_maps(study)
+def test_typical_maps_are_maps_of_the_model(models, texts):
+    found = patterns.typical_maps(models[0], texts, max_tokens=LONGEST)
     assert 1 <= len(found) <= len(CLASSES)
     for drawn in found:
         assert drawn.name.rpartition(" (")[0] in CLASSES
@@ -111,12 +137,11 @@ def test_typical_maps_are_maps_of_the_model(study):
         assert drawn.weights.shape == (len(drawn.special),) * 2
 
 
-def test_links_of_the_treebank(study):
-    table = links.link_table(study)
+def test_links_of_the_treebank(store):
+    table = links.treebank_links(store, seed=0)
     assert len(table) == LAYERS * HEADS
-    assert (table["sentences"] == len(study.treebank_store())).all()
+    assert (table["sentences"] == len(store)).all()
     # By hand: the links at least two words apart are (likes, cat) and (likes, coffee).
-    store = study.treebank_store()
     expected = []
     for example in store:
         words = example.attention[:, :, 1:8, 1:8].astype(float)
@@ -125,7 +150,7 @@ def test_links_of_the_treebank(study):
     assert np.allclose(table["linked"], np.mean(expected, axis=0).ravel())
 
 
-def test_links_of_framenet(study, tiny_folder, files, tmp_path):
+def test_links_of_framenet(models, tmp_path):
     text = "The cat always likes the coffee here"
     labels = (
         '<layer name="Target"><label name="Target" start="15" end="19"/></layer>'
@@ -135,56 +160,34 @@ def test_links_of_framenet(study, tiny_folder, files, tmp_path):
     sentence = f'<sentence ID="1"><text>{text}</text>{sets}</sentence>'
     path = tmp_path / "doc.xml"
     path.write_text(f"<fullTextAnnotation>{sentence}</fullTextAnnotation>")
-    table = links.link_table(make(tiny_folder, files, framenet=str(path)))
+    table = links.framenet_links(models[0], framenet_sentences(path), seed=0)
     assert (table["sentences"] == 1).all() and len(table) == LAYERS * HEADS
 
 
-def test_no_links_to_look_at(study, tiny_folder, files, tmp_path):
+def test_no_links_to_look_at(models, tmp_path):
     row = "1\tYes\t_\tX\t_\t_\t0\troot\t_\t_\n\n"
     path = tmp_path / "short.conllu"
     path.write_text(row * 12)
     with pytest.raises(InputError, match=r"none of \d+ sentences has a predicate"):
-        links.link_table(make(tiny_folder, files, treebank=str(path)))
+        links.treebank_links(treebank(models, path), seed=0)
 
 
-def test_what_is_computed_once_is_kept(study, monkeypatch):
-    tables = [
-        function(study)
-        for function in (fine_tuning.similarity_table, fine_tuning.disabled_table,
-                         patterns.pattern_table, links.link_table)
-    ]  # fmt: skip
-    for name in ("_similarity", "disabling_table"):
+def test_what_is_computed_once_is_kept(models, starts, texts, store, monkeypatch):
+    def tables():
+        return [
+            fine_tuning.similarity_table(starts),
+            fine_tuning.disabling_table(starts[PRETRAINED]),
+            pattern_table(models, starts, texts),
+            links.treebank_links(store, seed=0),
+        ]
+
+    first = tables()
+    for name in ("_similarity", "_disabled"):
         monkeypatch.setattr(fine_tuning, name, None)
     monkeypatch.setattr(patterns, "_patterns", None)
     monkeypatch.setattr(links, "_count_links", None)
     monkeypatch.setattr(fine_tune, "_train", None)
-    assert tables[0].equals(fine_tuning.similarity_table(study))
-    assert tables[1].equals(fine_tuning.disabled_table(study))
-    assert tables[2].equals(patterns.pattern_table(study))
-    assert tables[3].equals(links.link_table(study))
-
-
-# The user's own task
-
-
-def test_a_task_of_the_users(study, tiny_folder, files):
-    own = make(tiny_folder, files, task=f"{files / 'train.tsv'},{files / 'test.tsv'}")
-    table = fine_tuning.accuracy_table(own)
-    assert table["task"].tolist() == ["train"] * 2
-    assert table["train"].tolist() == [12] * 2 and table["test"].tolist() == [3] * 2
-
-
-@pytest.mark.parametrize("task", ["one.tsv", "a,b,c"])
-def test_a_task_that_is_not_two_files(tiny_folder, files, task):
-    with pytest.raises(InputError, match=r"expected TRAIN\.tsv,TEST\.tsv"):
-        task_runs.tasks(make(tiny_folder, files, task=task))
-
-
-def test_a_tasks_file_that_does_not_exist(tiny_folder, files):
-    with pytest.raises(InputError, match=r"none\.tsv: does not exist"):
-        task_runs.tasks(make(tiny_folder, files, task="none.tsv,none.tsv"))
-
-
-def test_all_examples(tiny_folder, files):
-    tasks = task_runs.tasks(make(tiny_folder, files, task_examples=0))
-    assert len(tasks["order"].train) + len(tasks["order"].test) == 6 * 5
+    assert all(one.equals(other) for one, other in zip(first, tables(), strict=True))
+    tasks = [run.task for run in starts[PRETRAINED]]
+    again = task_runs.fine_tuned(models[0], tasks, seed=0, max_tokens=LONGEST)
+    assert [run.folder for run in again] == [run.folder for run in starts[PRETRAINED]]

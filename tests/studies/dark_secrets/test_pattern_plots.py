@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from helpers.studies.dark_secrets.maps import DrawnMap
 from helpers.studies.dark_secrets.patterns import CLASSES
-from helpers.studies.dark_secrets.plots import DrawnMap, contact_sheet, fig7_patterns
+from helpers.studies.dark_secrets.plots import contact_sheet, fig7_patterns
 
 
 def drawn(name="1", length=12):

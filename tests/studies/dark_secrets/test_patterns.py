@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from helpers.errors import InputError
+from helpers.studies.dark_secrets.maps import text_segments
 from helpers.studies.dark_secrets.patterns import (
     CLASSES,
     FEATURES,
@@ -11,7 +12,6 @@ from helpers.studies.dark_secrets.patterns import (
     classify,
     default_thresholds,
     map_features,
-    text_segments,
 )
 from helpers.studies.dark_secrets.patterns import most_typical as typical_maps
 from helpers.studies.dark_secrets.patterns import pattern_counts as pattern_table

@@ -1,19 +1,27 @@
+"""Scores of heads, orders and masks by hand; slopes of the loss by small steps."""
+
 from itertools import permutations as every_order
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import spearmanr
+from torch.nn import functional as F
 
 from helpers.errors import InputError
+from helpers.model.head_mask import head_mask
+from helpers.studies.classifier import batches, new_classifier
 from helpers.studies.sixteen_heads.importance import (
     by_layer_norm,
     importance,
+    mask_gradients,
     masks_along,
     pruning_order,
     rank_correlation,
     with_one_in_layer,
     without_each,
 )
+from helpers.studies.tasks import Pair
 
 
 def test_importance_is_the_mean_of_absolute_values_not_of_values():
@@ -84,3 +92,50 @@ def test_within_layers_a_difference_between_layers_counts_for_nothing():
 def test_scores_without_differences_have_no_correlation():
     with pytest.raises(InputError, match="different scores"):
         rank_correlation(np.ones((2, 3)), np.arange(6.0).reshape(2, 3))
+
+
+# The slope of the loss in a head's mask
+
+PAIRS = [
+    Pair("the cat sat on the mat", "rainy winters", 0),
+    Pair("coffee", None, 1),
+    Pair("the dog watched it", None, 2),
+    Pair("it is home", "to readers and winters", 1),
+    Pair("Dr. Smith", "the landslide", 0),
+]
+
+
+@pytest.fixture(scope="module", params=["bert", "albert", "distilbert"])
+def classifier_of(request, tiny_encoder):
+    encoder = tiny_encoder(request.param)
+    return new_classifier(encoder, 3, seed=0).requires_grad_(False), encoder
+
+
+def test_gradients_are_the_slopes_of_each_examples_own_loss(classifier_of):
+    classifier, encoder = classifier_of
+    found = mask_gradients(classifier, encoder, PAIRS, max_tokens=16)
+    assert found.shape == (5, encoder.layers, encoder.heads)
+    step = 1e-2
+    for index, pair in enumerate(PAIRS):
+        ((batch, label, _),) = batches(encoder, [pair], max_tokens=16)
+        for layer, head in ((0, 1), (2, 3)):
+            losses = []
+            for sign in (1, -1):
+                mask = torch.ones(encoder.layers, encoder.heads)
+                mask[layer, head] += sign * step
+                with torch.no_grad(), head_mask(classifier, mask):
+                    losses.append(F.cross_entropy(classifier(**batch), label).item())
+            slope = (losses[0] - losses[1]) / (2 * step)
+            assert found[index, layer, head] == pytest.approx(slope, rel=0.05, abs=2e-3)
+
+
+def test_the_batch_and_the_number_of_threads_change_nothing(classifier_of):
+    classifier, encoder = classifier_of
+    many = PAIRS * 8  # three batches
+    alone = mask_gradients(classifier, encoder, many, max_tokens=16)
+    torch.set_num_threads(2)
+    together = mask_gradients(classifier, encoder, many, max_tokens=16)
+    torch.set_num_threads(1)
+    assert np.array_equal(alone, together)
+    np.testing.assert_allclose(alone[:5], alone[5:10], rtol=1e-3, atol=1e-6)
+    assert not any(module._forward_pre_hooks for module in classifier.modules())

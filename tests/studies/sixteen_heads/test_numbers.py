@@ -1,10 +1,8 @@
 """Numbers in words are read back by another grammar, and training never meets a test number."""
 
-import re
-
 import pytest
 
-from helpers.errors import CorpusError, InputError
+from helpers.errors import InputError
 from helpers.studies.sixteen_heads.numbers import (
     DIGITS,
     LIMIT,
@@ -13,7 +11,6 @@ from helpers.studies.sixteen_heads.numbers import (
     WORDS,
     in_words,
     number_pairs,
-    read_translations,
     translation_of,
 )
 
@@ -79,28 +76,3 @@ def test_numbers_out_of_range_are_refused(number):
 def test_more_numbers_than_there_are_are_refused():
     with pytest.raises(InputError, match="expected 1 to"):
         number_pairs(LIMIT, 1, seed=0)
-
-
-def test_file_of_translations(tmp_path):
-    path = tmp_path / "pairs.tsv"
-    path.write_text("Good morning.\tGuten Morgen.\n\nYes. \t Ja.\n", encoding="utf-8")
-    assert read_translations(path) == (("Good morning.", "Guten Morgen."), ("Yes.", "Ja."))
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"one\tun\ntwo\n", r"pairs\.tsv:2: expected a sentence, a tab"),
-        (b"one\t\n", r":1: expected"),
-        (b"a\tb\tc\n", r":1: expected"),
-        (b"\n", "has no line"),
-        (b"\xff\tx\n", "UTF-8"),
-    ],
-)
-def test_bad_files_are_named(tmp_path, content, message):
-    path = tmp_path / "pairs.tsv"
-    path.write_bytes(content)
-    with pytest.raises(CorpusError, match=message):
-        read_translations(path)
-    with pytest.raises(CorpusError, match=re.escape("missing.tsv")):
-        read_translations(tmp_path / "missing.tsv")

@@ -1,4 +1,4 @@
-from types import SimpleNamespace
+"""Tables of pruned heads on a tiny model, against whole passes under masks."""
 
 import numpy as np
 import pandas as pd
@@ -9,11 +9,10 @@ from torch.nn import functional as F
 from helpers.analysis import dependency_heads
 from helpers.model.head_mask import head_mask
 from helpers.studies.classifier import batches
-from helpers.studies.fine_tune import fine_tune
-from helpers.studies.sixteen_heads import consequences, pruning
+from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
+from helpers.studies.sixteen_heads import pruning, removal_speed, summaries
 from helpers.studies.tasks import Pair, Task
 
-STUDY = SimpleNamespace(seed=0)
 LAYERS, HEADS = 3, 4
 
 
@@ -30,10 +29,10 @@ def task_of(name, seed):
 
 @pytest.fixture(scope="module")
 def runs(tiny_encoder, tmp_path_factory):
-    root, how = tmp_path_factory.mktemp("runs"), {"max_tokens": 16, "epochs": 1, "checkpoints": 2}
+    root, recipe = tmp_path_factory.mktemp("runs"), Recipe(max_tokens=16, epochs=1, checkpoints=2)
     torch.set_num_threads(1)
     tasks = [task_of("pets", 1), task_of("more pets", 2)]
-    return [fine_tune(tiny_encoder("bert"), task, root=root, **how) for task in tasks]
+    return fine_tune([FineTuned(tiny_encoder("bert"), task, recipe, root) for task in tasks])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,12 +44,12 @@ def own_cache(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def weights(runs):
-    return pruning.head_importance(STUDY, runs)
+    return pruning.head_importance(runs, seed=0)
 
 
 @pytest.fixture(scope="module")
 def single(runs):
-    return pruning.single_ablation(STUDY, runs)
+    return pruning.single_ablation(runs, seed=0)
 
 
 def by_hand(run, mask, pairs):
@@ -74,7 +73,7 @@ def test_importance_is_complete_and_each_layer_has_length_one(weights):
 
 def test_single_ablation_is_what_masking_each_head_gives(runs, single):
     for run in runs:
-        scored, choosing = pruning._test_parts(run, STUDY.seed)
+        scored, choosing = pruning._test_parts(run, 0)
         assert len(scored) == 20 and len(choosing) == 10
         accuracy, loss = by_hand(run, torch.ones(LAYERS, HEADS), scored)
         for layer, head in ((0, 0), (2, 1)):
@@ -92,8 +91,8 @@ def test_single_ablation_is_what_masking_each_head_gives(runs, single):
 
 
 def test_the_one_head_of_a_layer_is_chosen_on_other_examples(runs):
-    table = pruning.one_head_layers(STUDY, runs[:1])
-    scored, choosing = pruning._test_parts(runs[0], STUDY.seed)
+    table = pruning.one_head_layers(runs[:1], seed=0)
+    scored, choosing = pruning._test_parts(runs[0], 0)
     for row in table.itertuples():
         losses, accuracies = [], []
         for head in range(HEADS):
@@ -106,7 +105,7 @@ def test_the_one_head_of_a_layer_is_chosen_on_other_examples(runs):
 
 
 def test_pruning_starts_whole_and_ends_without_heads(runs, weights, single):
-    table = pruning.pruning(STUDY, runs, weights, single)
+    table = pruning.pruning(runs, weights, single, seed=0)
     start, end = table[table["pruned"] == 0], table[table["pruned"] == 100]
     assert (start["change"] == 0).all() and (start["heads"] == LAYERS * HEADS).all()
     assert (end["heads"] == 0).all()
@@ -118,7 +117,7 @@ def test_pruning_starts_whole_and_ends_without_heads(runs, weights, single):
     mask[least["layer"].to_numpy() - 1, least["head"].to_numpy() - 1] = 0
     half = table.query("task == @run.task.name and order == 'importance' and pruned == 50")
     assert half["heads"].item() == 6
-    scored, _ = pruning._test_parts(run, STUDY.seed)
+    scored, _ = pruning._test_parts(run, 0)
     assert half["accuracy"].item() == pytest.approx(by_hand(run, mask, scored)[0])
     draws = table[table["order"] == "random"].pivot(
         index=["task", "pruned"], columns="draw", values="loss_change"
@@ -129,17 +128,17 @@ def test_pruning_starts_whole_and_ends_without_heads(runs, weights, single):
 
 def test_the_same_seed_gives_the_same_tables(runs, single, monkeypatch, tmp_path):
     monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
-    pd.testing.assert_frame_equal(pruning.single_ablation(STUDY, runs), single)
+    pd.testing.assert_frame_equal(pruning.single_ablation(runs, seed=0), single)
 
 
 def test_the_course_ends_where_importance_is(runs, monkeypatch):
     monkeypatch.setattr(pruning, "COURSE", pruning.WEIGHED)
-    course = pruning.importance_course(STUDY, runs[0])
+    course = pruning.importance_course(runs[0], seed=0)
     assert sorted(course["trained"].unique()) == [0, 50, 100]
-    weights = pruning.head_importance(STUDY, runs[:1])
+    weights = pruning.head_importance(runs[:1], seed=0)
     end = course[course["trained"] == 100]
     np.testing.assert_allclose(end["importance"], weights["importance"])
-    summary = consequences.course_summary(course)
+    summary = summaries.course_summary(course)
     assert summary["correlation"].iloc[-1] == pytest.approx(1)
     assert summary["top_tenth"].between(100 / 12, 100).all()
     ranks = course.pivot(index="trained", columns=["layer", "head"], values="normalised").T.rank()
@@ -151,13 +150,13 @@ def test_a_task_is_related_to_itself(weights, single):
     one = weights[weights["task"] == "pets"]
     both = pd.concat([one, one.assign(task="again")])
     changes = single[single["task"] == "pets"]
-    table = consequences.task_correlations(
+    table = summaries.task_correlations(
         both, pd.concat([changes, changes.assign(task="again")]), seed=0
     )
     assert table["score"].tolist() == ["importance", "loss change"]
     np.testing.assert_allclose(table[["correlation", "within_layers"]], 1)
     assert (table["p_value"] < 0.01).all()
-    assert consequences.task_correlations(one, changes, seed=0).empty
+    assert summaries.task_correlations(one, changes, seed=0).empty
 
 
 def test_the_summary_of_ablation_by_hand():
@@ -171,7 +170,7 @@ def test_the_summary_of_ablation_by_hand():
             "q_value": [0.03, 0.03, 0.003, 1.0],
         }
     )
-    table = consequences.ablation_summary(single)
+    table = summaries.ablation_summary(single)
     assert table.to_numpy().tolist() == [
         ["a", 3, 2, 1, 1, "2-3", -3.0],
         ["b", 1, 0, 0, 0, "1-1", 0.0],
@@ -181,7 +180,7 @@ def test_the_summary_of_ablation_by_hand():
 def test_the_papers_statements_stand_beside_what_is_measured(single):
     lost = {"task": single["task"].unique(), "pruned": 100, "change": -30, "p_value": 0.001}
     tables = {"ablation": single, "pruning": pd.DataFrame(lost)}
-    table = consequences.beside_paper(tables).set_index("section")
+    table = summaries.beside_paper(tables).set_index("section")
     share = (single["p_value"] >= 0.01).mean()
     assert table.loc["Michel et al. 3.2", "here"] == pytest.approx(share)
     assert table.loc["Michel et al. 3.2", "paper"] == pytest.approx(88 / 96)
@@ -193,7 +192,7 @@ def test_syntax_that_is_importance_is_found_and_noise_is_not(weights):
     noise = np.random.default_rng(3).random(len(pets))
     scores = {"best_accuracy": pets["normalised"], "best_margin": noise, "attachment": -noise}
     syntactic = pets[["layer", "head"]].assign(**scores)
-    table = consequences.syntax_and_importance(syntactic, weights, seed=0)
+    table = summaries.syntax_and_importance(syntactic, weights, seed=0)
     assert len(table) == len(dependency_heads.SCORES) * 3
     own = table.set_index(["syntax", "task"])
     assert own.loc[("best_accuracy", "pets"), "correlation"] == pytest.approx(1)
@@ -203,8 +202,8 @@ def test_syntax_that_is_importance_is_found_and_noise_is_not(weights):
 
 
 def test_removed_heads_leave_a_smaller_model_of_the_same_output(runs, weights, monkeypatch):
-    monkeypatch.setattr(consequences, "SECONDS", 0.0)
-    table = consequences.removal_speed(runs[0], weights)
+    monkeypatch.setattr(removal_speed, "SECONDS", 0.0)
+    table = removal_speed.removal_speed(runs[0], weights)
     assert table["batch"].tolist() == [1, 4, 16] * 2  # there are 30 test examples
     assert table["difference"].max() < 1e-4
     assert table["heads"].unique().tolist() == [6, 2]  # 12 heads; 0.8 of them are 10
@@ -218,8 +217,8 @@ def test_removed_heads_leave_a_smaller_model_of_the_same_output(runs, weights, m
 
 
 def test_a_family_that_can_only_be_masked_gives_no_rows(tiny_encoder, tmp_path):
-    run = fine_tune(tiny_encoder("albert"), task_of("pets", 1), root=tmp_path, epochs=1,
-                    max_tokens=16)  # fmt: skip
-    weights = pruning.head_importance(STUDY, [run])
-    table = consequences.removal_speed(run, weights)
+    recipe = Recipe(epochs=1, max_tokens=16)
+    runs = fine_tune([FineTuned(tiny_encoder("albert"), task_of("pets", 1), recipe, tmp_path)])
+    weights = pruning.head_importance(runs, seed=0)
+    table = removal_speed.removal_speed(runs[0], weights)
     assert table.empty and "speed_up" in table

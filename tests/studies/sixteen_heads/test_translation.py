@@ -1,22 +1,25 @@
-"""The pruning curves of a translation model, of which the default run is one case."""
+"""A translator is trained once, learns what it is shown, and loses it as heads are pruned."""
+
+import math
 
 import numpy as np
 import pytest
 import torch
 
-from helpers.errors import InputError
+from helpers.errors import InputError, StoreError
 from helpers.studies.sixteen_heads import translation
-from helpers.studies.sixteen_heads.numbers import translation_of
+from helpers.studies.sixteen_heads.numbers import number_pairs, translation_of
 from helpers.studies.sixteen_heads.translation import (
     TranslationRecipe,
-    importance_table,
     pruning_curves,
     train_translator,
     translation_pruning,
+    translation_scores,
 )
-from helpers.studies.sixteen_heads.translator import KINDS, mask_gradients, masked, translate
-from helpers.study import Study
+from helpers.studies.sixteen_heads.translator import KINDS, masked, translate
 
+TINY = TranslationRecipe(layers=1, heads=2, width=16, epochs=1, batch_size=16)
+SOME = number_pairs(60, 1, seed=0)[0]
 PAIRS = tuple(translation_of(number) for number in range(100))
 
 
@@ -45,27 +48,92 @@ def test_curves_start_whole_and_end_with_no_head(translator):
     assert table.set_index(["kind", "kept"]).loc[("cross", 0.0), "exact"] < 10
 
 
-def test_importance_is_the_mean_of_absolute_gradients(translator):
-    table = importance_table(translator, PAIRS[:20]).set_index(["kind", "layer", "head"])
-    assert len(table) == 3 * 2 * 2
-    expected = np.abs(mask_gradients(translator, PAIRS[:20], "cross")).mean(axis=0)
-    assert table.loc[("cross", 2, 1), "importance"] == pytest.approx(expected[1, 0])
-    norms = (table["normalised"] ** 2).groupby(["kind", "layer"]).sum()
-    np.testing.assert_allclose(norms, 1)
-
-
-def test_default_study_trains_once(tmp_path, monkeypatch):
+def test_what_was_trained_and_computed_is_found_again(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
-    study = Study(task_examples=8)
-    first = translation_pruning(study)
+    first = translation_pruning(examples=8, seed=0)
     assert list(first.columns) == ["kind", "kept", "heads", "pairs", "bleu", "exact"]
     assert (first["pairs"] == 2).all()
     monkeypatch.delattr(translation, "pruning_curves")
-    assert translation_pruning(study).equals(first)
+    assert translation_pruning(examples=8, seed=0).equals(first)
 
 
-def test_published_model_needs_sentences(tmp_path):
-    with pytest.raises(InputError, match="no sentences to translate"):
-        translation_pruning(Study(task_examples=8), model="Helsinki-NLP/opus-mt-en-de")
-    with pytest.raises(InputError, match="not a folder"):
-        translation_pruning(Study(task_examples=8), model="./no-model", sentences="pairs.tsv")
+# Training
+
+
+def weights(translator):
+    return dict(translator.model.named_parameters())
+
+
+def test_second_time_it_is_found(tmp_path, monkeypatch):
+    first = train_translator(SOME, TINY, root=tmp_path)
+    (folder,) = [path for path in (tmp_path / "translators").iterdir() if path.is_dir()]
+    assert sorted(path.name for path in folder.iterdir()) == ["final.safetensors", "run.json"]
+    monkeypatch.delattr(translation, "_train")
+    second = train_translator(SOME, TINY, root=tmp_path)
+    assert first.identity == second.identity
+    for name, tensor in weights(first).items():
+        assert torch.equal(tensor, weights(second)[name])
+
+
+def test_same_seed_same_weights_and_another_seed_others(tmp_path):
+    state = torch.get_rng_state()
+    one = train_translator(SOME, TINY, root=tmp_path / "a")
+    torch.rand(3)
+    two = train_translator(SOME, TINY, root=tmp_path / "b")
+    other = train_translator(SOME, TranslationRecipe(**{**vars(TINY), "seed": 1}), root=tmp_path)
+    torch.set_rng_state(state)
+    assert all(torch.equal(tensor, weights(two)[n]) for n, tensor in weights(one).items())
+    assert one.identity["weights"] == two.identity["weights"] != other.identity["weights"]
+    matrix = "model.encoder.layers.0.fc1.weight"
+    assert not torch.equal(weights(one)[matrix], weights(other)[matrix])
+
+
+def test_failed_training_leaves_nothing(tmp_path, monkeypatch):
+    def failing(*_args):
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(translation, "_train", failing)
+    with pytest.raises(RuntimeError, match="out of luck"):
+        train_translator(SOME, TINY, root=tmp_path)
+    assert [p for p in (tmp_path / "translators").iterdir() if p.is_dir()] == []
+
+
+def test_damaged_weights_are_named(tmp_path):
+    translator = train_translator(SOME, TINY, root=tmp_path)
+    path = tmp_path / "translators" / translator.identity["weights"] / "final.safetensors"
+    path.write_bytes(b"junk")
+    with pytest.raises(StoreError, match="remove the folder numbers--"):
+        train_translator(SOME, TINY, root=tmp_path)
+
+
+def test_it_learns(tmp_path):
+    pairs = tuple(translation_of(number) for number in range(100))
+    recipe = TranslationRecipe(layers=1, heads=2, width=32, epochs=45, batch_size=25)
+    translator = train_translator(pairs, recipe, root=tmp_path)
+    found = translate(translator.model, translator.codec, [pair.source for pair in pairs])
+    assert sum(a == b.target for a, b in zip(found, pairs, strict=True)) > 80
+
+
+# Scores
+
+
+def test_exact_matches_and_a_bleu_by_hand():
+    same = ["3 2 0 5", "1 2 3 4 5 6"]
+    bleu, exact = translation_scores(same, same)
+    assert (round(bleu, 6), exact) == (100, 100)
+    # 9 of 10 words, 6 of 8 pairs, 4 of 6 triples, 2 of 4 quadruples; same length
+    bleu, exact = translation_scores(["3 2 0 5", "1 2 3 4 9 6"], same)
+    expected = 100 * math.prod([9 / 10, 6 / 8, 4 / 6, 2 / 4]) ** 0.25
+    assert bleu == pytest.approx(expected)
+    assert exact == 50
+
+
+def test_nothing_said_scores_nothing():
+    assert translation_scores(["", ""], ["1 2", "3"]) == (0, 0)
+
+
+def test_uneven_lists_are_refused():
+    with pytest.raises(InputError, match="1 translations for 2 references"):
+        translation_scores(["1"], ["1", "2"])
+    with pytest.raises(InputError, match="0 translations"):
+        translation_scores([], [])

@@ -1,25 +1,18 @@
 """Masks and greedy translations of encoder-decoder models, against the plain definitions."""
 
-import json
-
 import numpy as np
 import pytest
-import sentencepiece
 import torch
-import transformers as hf
 from torch.nn import functional as F
 
-from helpers.errors import ModelError
 from helpers.studies.sixteen_heads import translator as translators
 from helpers.studies.sixteen_heads.numbers import DIGITS, WORDS, Translation, number_pairs
 from helpers.studies.sixteen_heads.translator import (
     IGNORED,
     KINDS,
-    MarianCodec,
     Translator,
     WordCodec,
     batch_of,
-    load_marian,
     mask_gradients,
     masked,
     new_marian,
@@ -28,7 +21,6 @@ from helpers.studies.sixteen_heads.translator import (
 
 LAYERS, HEADS = 2, 3
 PAIRS = number_pairs(12, 5, seed=0)[0]
-SENTENCES = ("the cat sat on the mat", "a dog ran to the house", "we read a long book today") * 20
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -42,17 +34,17 @@ def one_thread():
 @pytest.fixture(scope="module")
 def translator():
     torch.manual_seed(0)
-    words = (*WORDS, *DIGITS)
-    model = new_marian(words, layers=LAYERS, heads=HEADS, width=24)
+    codec = WordCodec((*WORDS, *DIGITS))
+    model = new_marian(codec, layers=LAYERS, heads=HEADS, width=24)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "proj" in name or "fc" in name:
                 parameter.mul_(4)  # far from uniform attention
-    return Translator("toy", model.eval().requires_grad_(False), WordCodec(words), {})
+    return Translator(model.eval().requires_grad_(False), codec, {})
 
 
 def logits(translator, kind=None, mask=None):
-    batch = batch_of(translator.codec, PAIRS, translator.model.config.pad_token_id)
+    batch = batch_of(translator.codec, PAIRS)
     if kind is None:
         return translator.model(**batch).logits
     with masked(translator.model, kind, mask):
@@ -68,14 +60,14 @@ def projections(model, kind):
 
 def test_words_become_ids_and_words_again():
     codec = WordCodec(["two", "one"])
-    ids = codec.source_ids("one two three")
+    ids = codec.ids("one two three")
     assert len(ids) == 4
     assert codec.text(ids) == "one two <unk>"
-    assert codec.text([0, *codec.target_ids("two two"), 0]) == "two two"
+    assert codec.text([0, *codec.ids("two two"), 0]) == "two two"
 
 
 def test_padding_is_no_label():
-    batch = batch_of(WordCodec(("a", "b")), [Translation("a", "b b"), Translation("a b a", "b")], 0)
+    batch = batch_of(WordCodec(("a", "b")), [Translation("a", "b b"), Translation("a b a", "b")])
     assert batch["input_ids"].shape == batch["attention_mask"].shape == (2, 4)
     assert batch["attention_mask"].sum(dim=1).tolist() == [2, 4]
     assert (batch["labels"] == IGNORED).sum(dim=1).tolist() == [0, 1]
@@ -83,7 +75,6 @@ def test_padding_is_no_label():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_mask_of_ones_changes_no_bit(translator, kind):
-    assert translator.shape(kind) == (LAYERS, HEADS)
     assert torch.equal(logits(translator, kind, torch.ones(LAYERS, HEADS)), logits(translator))
 
 
@@ -129,17 +120,18 @@ def test_gradients_are_those_of_each_pair_alone_by_small_steps(translator, kind)
 
 
 def loss_alone(translator, pair, kind, mask):
-    batch = batch_of(translator.codec, [pair], 0)
+    batch = batch_of(translator.codec, [pair])
     with masked(translator.model, kind, mask):
         scores = translator.model(**batch).logits[0]
     return F.cross_entropy(scores, batch["labels"][0]).item()
 
 
-def test_greedy_translation_takes_the_likeliest_word_each_time(translator):
-    found = translate(translator.model, translator.codec, [p.source for p in PAIRS], batch_size=5)
+def test_greedy_translation_takes_the_likeliest_word_each_time(translator, monkeypatch):
+    monkeypatch.setattr(translators, "BATCH_SIZE", 5)
+    found = translate(translator.model, translator.codec, [p.source for p in PAIRS])
     assert len(set(found)) > 1
     for pair, text in zip(PAIRS, found, strict=True):
-        source = torch.tensor([translator.codec.source_ids(pair.source)])
+        source = torch.tensor([translator.codec.ids(pair.source)])
         ids = [0]
         while len(ids) <= source.shape[1] + 2:
             scores = translator.model(input_ids=source, decoder_input_ids=torch.tensor([ids]))
@@ -149,61 +141,3 @@ def test_greedy_translation_takes_the_likeliest_word_each_time(translator):
         expected = translator.codec.text(ids[1:])
         assert text.startswith(expected)
         assert text == expected or ids[-1] != 1
-
-
-def saved_marian(folder):
-    """Save a tiny random Marian model with vocabularies trained on a few sentences."""
-    folder.mkdir()
-    for side in ("source", "target"):
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(SENTENCES), model_prefix=str(folder / side), vocab_size=40,
-            hard_vocab_limit=False, minloglevel=2,
-        )  # fmt: skip
-        (folder / f"{side}.model").rename(folder / f"{side}.spm")
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.spm"))
-    names = ["</s>", "<unk>", *(pieces.id_to_piece(i) for i in range(3, len(pieces))), "<pad>"]
-    vocabulary = {name: index for index, name in enumerate(names)}
-    (folder / "vocab.json").write_text(json.dumps(vocabulary))
-    files = [str(folder / name) for name in ("source.spm", "target.spm", "vocab.json")]
-    tokenizer = hf.MarianTokenizer(*files)
-    size = len(vocabulary)
-    config = hf.MarianConfig(
-        vocab_size=size, d_model=16, encoder_layers=2, decoder_layers=2, encoder_ffn_dim=16,
-        decoder_ffn_dim=16, encoder_attention_heads=4, decoder_attention_heads=2,
-        max_position_embeddings=40, pad_token_id=size - 1, eos_token_id=0,
-        decoder_start_token_id=size - 1, forced_eos_token_id=0,
-    )  # fmt: skip
-    hf.MarianMTModel(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-@pytest.mark.filterwarnings("ignore:Recommended")
-def test_published_model_in_a_folder(tmp_path):
-    translator = load_marian(str(saved_marian(tmp_path / "model")))
-    assert isinstance(translator.codec, MarianCodec)
-    assert translator.shape("encoder") == (2, 4)
-    assert translator.shape("cross") == translator.shape("decoder") == (2, 2)
-    assert len(translator.identity["weights_sha256"]) == 64
-    text = SENTENCES[0]
-    assert translator.codec.text(translator.codec.target_ids(text)) == text
-    assert len(translate(translator.model, translator.codec, [text, "a dog"])) == 2
-    pairs = [Translation(text, SENTENCES[1])] * 2
-    assert mask_gradients(translator, pairs, "cross").shape == (2, 2, 2)
-
-
-def test_models_that_are_not_there_are_named(tmp_path, monkeypatch):
-    def unreachable(*_args, **_kwargs):
-        raise OSError("no network")
-
-    monkeypatch.setattr(translators, "snapshot_download", unreachable)
-    with pytest.raises(ModelError, match=r"opus-mt-xx-yy.*network"):
-        load_marian("Helsinki-NLP/opus-mt-xx-yy")
-    with pytest.raises(ModelError, match="not a folder"):
-        load_marian("./nowhere")
-    (tmp_path / "pytorch_model.bin").write_bytes(b"")
-    with pytest.raises(ModelError, match=r"safetensors.*save_pretrained"):
-        load_marian(str(tmp_path))
-    (tmp_path / "model.safetensors").write_bytes(b"junk")
-    with pytest.raises(ModelError, match="cannot be loaded as a Marian model"):
-        load_marian(str(tmp_path))

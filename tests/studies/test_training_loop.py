@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from helpers.errors import StoreError
-from helpers.studies.fine_tune import (
+from helpers.studies.training_loop import (
     BUCKET,
     shuffled_batches,
     steps_of,

@@ -6,15 +6,15 @@ import pytest
 
 from helpers.store.extract import extract
 from helpers.store.stream import Stream
-from helpers.studies.dark_secrets.pattern_labels import (
+from helpers.studies.dark_secrets.contact_sheets import (
     PER_SHEET,
     SHORT,
     draw_sheets,
     label_features,
-    read_labels,
     read_maps,
     sample_maps,
 )
+from helpers.studies.dark_secrets.pattern_labels import read_labels
 from helpers.studies.dark_secrets.patterns import FEATURES
 from helpers.study import Study
 
@@ -63,14 +63,8 @@ def test_short_inputs_are_cut(store, tiny_encoder):
 
 
 def test_sheets_are_drawn_with_a_table_to_fill_in(tmp_path, store, tiny_encoder):
-    class Made:
-        encoder = tiny_encoder("bert")
-
-        def segment_store(self):
-            return store
-
     few = sample_maps(store).iloc[: PER_SHEET + 1]
-    rows = draw_sheets(Made(), tmp_path / "sheets", few)
+    rows = draw_sheets(tiny_encoder("bert"), store, few, tmp_path / "sheets")
     sheets = sorted((tmp_path / "sheets").glob("sheet-*.png"))
     assert len(sheets) == 2
     assert len(rows) == PER_SHEET + 1

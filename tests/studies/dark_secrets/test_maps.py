@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from helpers.model.word_attention import to_words, word_groups
-from helpers.studies.dark_secrets.patterns import sentence_maps, task_maps
+from helpers.studies.dark_secrets import maps as map_reader
+from helpers.studies.dark_secrets.maps import sentence_maps, text_maps
 from helpers.studies.tasks import Pair
 
 PAIRS = [
@@ -16,9 +17,10 @@ PAIRS = [
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
-def test_maps_are_those_of_the_example_alone(tiny_encoder, family):
+def test_maps_are_those_of_the_example_alone(tiny_encoder, family, monkeypatch):
+    monkeypatch.setattr(map_reader, "BATCH_SIZE", 2)
     encoder = tiny_encoder(family)
-    found = list(task_maps(encoder, PAIRS, max_tokens=48, batch_size=2))
+    found = list(text_maps(encoder, PAIRS, max_tokens=48))
     assert len(found) == len(PAIRS)
     for pair, example in zip(PAIRS, found, strict=True):
         texts = [pair.first] if pair.second is None else [pair.first, pair.second]

@@ -1,0 +1,126 @@
+"""What taking heads out for good saves: parameters and time (Michel et al. 2019, section 4.3)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+
+from helpers.cache import cached_table
+from helpers.errors import ModelError
+from helpers.model.head_mask import head_mask
+from helpers.model.prune_heads import remove_heads
+from helpers.progress import progress
+from helpers.studies.classifier import padded_batch, task_inputs
+from helpers.studies.fine_tune import FineTuned
+from helpers.studies.sixteen_heads.importance import masks_along, pruning_order
+from helpers.studies.sixteen_heads.pruning import as_array
+
+PRUNED = (0.5, 0.8)
+BATCH_SIZES = (1, 4, 16, 64)
+SECONDS = 1.0  # at least, for each pair of models and batch size
+COLUMNS = (
+    "pruned", "heads", "parameters", "difference", "batch", "full", "removed", "speed_up",
+)  # fmt: skip
+
+
+def removal_speed(run: FineTuned, weights: pd.DataFrame) -> pd.DataFrame:
+    """Return the time that a classifier takes with heads pruned by importance and removed.
+
+    Columns: pruned (percent of heads), heads (left), parameters (removed, percent of those of
+    all layers), difference (largest, of the logits, from those of the masked classifier), batch
+    (its size), full and removed (examples a second on one thread, the best of runs in turn) and
+    speed_up (percent).  No rows for a family whose heads can only be masked.
+    """
+
+    def compute() -> pd.DataFrame:
+        scores = as_array(weights[weights["task"] == run.task.name], "normalised")
+        keep = masks_along(pruning_order(scores), scores.shape, PRUNED)
+        pairs = zip(PRUNED, keep.astype(bool), strict=True)
+        try:
+            rows = [{"pruned": 100 * share, **row} for share, k in pairs for row in _rows(run, k)]
+        except ModelError:
+            rows = []
+        return pd.DataFrame(rows, columns=COLUMNS)
+
+    return cached_table(
+        "head-removal",
+        compute,
+        depends_on={"run": run.folder.name, "weights": weights.to_csv()},
+        code="studies.sixteen_heads.removal_speed.removal_speed",
+    )
+
+
+def _rows(run: FineTuned, keep: Bool[np.ndarray, "layer head"]) -> list[dict[str, float]]:
+    full, smaller = run.classifier, remove_heads(run.classifier, keep)
+    rows = []
+    sizes = [size for size in BATCH_SIZES if size <= len(run.task.test)]
+    for size in progress(sizes, "removing heads", unit="batch size"):
+        batch = _batch(run, size)
+        before, after = _examples_a_second((full, smaller), batch)
+        rows.append(
+            {
+                "heads": int(keep.sum()),
+                "parameters": 100 * (1 - _layer_parameters(smaller) / _layer_parameters(full)),
+                "difference": _difference(full, smaller, keep, batch),
+                "batch": size,
+                "full": before,
+                "removed": after,
+                "speed_up": 100 * (after / before - 1),
+            }
+        )
+    return rows
+
+
+def _batch(run: FineTuned, size: int) -> dict[str, Tensor]:
+    """Return a batch of the longest test texts, so that padding plays little part."""
+    inputs = task_inputs(run.encoder, run.task.test, run.recipe.max_tokens)
+    longest = sorted(range(len(inputs)), key=lambda i: -len(inputs[i]["input_ids"]))
+    batch, _, _ = padded_batch(run.encoder, inputs, [0] * len(inputs), longest[:size])
+    return batch
+
+
+@torch.inference_mode()
+def _difference(
+    full: nn.Module, smaller: nn.Module, keep: Bool[np.ndarray, "layer head"], batch: dict
+) -> float:
+    with head_mask(full, torch.from_numpy(keep).float()):
+        masked = full(**batch)
+    return float((masked - smaller(**batch)).abs().max())
+
+
+@torch.inference_mode()
+def _examples_a_second(models: Sequence[nn.Module], batch: dict[str, Tensor]) -> list[float]:
+    """Time models in turn, so that what else the machine does falls on all of them.
+
+    One thread, and the best time: several threads wait for each other on a busy machine.
+    """
+    on_gpu = batch["input_ids"].is_cuda
+    width = torch.get_num_threads()
+    torch.set_num_threads(1)
+    times: list[list[float]] = [[] for _ in models]
+    for model in models:
+        model(**batch)
+    started = time.perf_counter()
+    while time.perf_counter() - started < SECONDS or len(times[0]) < 2:
+        for model, own in zip(models, times, strict=True):
+            before = time.perf_counter()
+            model(**batch)
+            if on_gpu:
+                torch.cuda.synchronize()
+            own.append(time.perf_counter() - before)
+    torch.set_num_threads(width)
+    return [len(batch["input_ids"]) / min(own) for own in times]
+
+
+def _layer_parameters(classifier: nn.Module) -> int:
+    """Return how many parameters a classifier has outside the tables of its embeddings."""
+    tables = {
+        id(module.weight) for module in classifier.modules() if isinstance(module, nn.Embedding)
+    }
+    return sum(p.numel() for p in classifier.parameters() if id(p) not in tables)

@@ -1,0 +1,130 @@
+"""What the tables of pruning say: summaries, and what goes with being an important head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from helpers.analysis.claims import check_claim
+from helpers.analysis.dependency_heads import SCORES, count_heads, head_scores
+from helpers.cache import cached_table
+from helpers.store.store import Store
+from helpers.studies.sixteen_heads.claims import LEVEL, pruning_claims
+from helpers.studies.sixteen_heads.importance import rank_correlation
+from helpers.studies.sixteen_heads.pruning import as_array
+
+
+def ablation_summary(single: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each task: how many heads can go alone, and what the costliest one costs.
+
+    Columns: task, heads, significant (changes with p < 0.01), adjusted (the same, adjusted for
+    the number of heads), better (heads without which accuracy is higher), worst (the head whose
+    removal costs most) and its change (in points).
+    """
+    rows = {}
+    for task, own in single.groupby("task", sort=False):
+        worst = own.loc[own["change"].idxmin()]
+        rows[task] = {
+            "heads": len(own),
+            "significant": int((own["p_value"] < LEVEL).sum()),
+            "adjusted": int((own["q_value"] < LEVEL).sum()),
+            "better": int((own["change"] > 0).sum()),
+            "worst": f"{worst['layer']}-{worst['head']}",
+            "its change": worst["change"],
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("task").reset_index()
+
+
+def course_summary(course: pd.DataFrame) -> pd.DataFrame:
+    """Return how soon the importance of heads is what it will be.
+
+    Columns: trained (percent), correlation (Spearman's, of the normalised importance with that
+    at the end) and top_tenth (the share of all importance that the most important tenth of the
+    heads has, in percent).
+    """
+    wide = course.pivot(index="trained", columns=["layer", "head"], values="normalised")
+    raw = course.pivot(index="trained", columns=["layer", "head"], values="importance")
+    most = max(1, round(raw.shape[1] / 10))
+    shares = np.sort(raw.to_numpy(), axis=1)[:, -most:].sum(axis=1) / raw.sum(axis=1)
+    return pd.DataFrame(
+        {
+            "trained": wide.index,
+            "correlation": wide.T.corr("spearman").iloc[-1].to_numpy(),
+            "top_tenth": 100 * shares.to_numpy(),
+        }
+    )
+
+
+def task_correlations(weights: pd.DataFrame, single: pd.DataFrame, *, seed: int) -> pd.DataFrame:
+    """Return whether the heads that matter for one task matter for another (section 3.4).
+
+    Columns: score ("importance", or "loss change" of single ablation), task, other, correlation
+    (Spearman's over all heads), p_value (permutation test), within_layers and p_within (the
+    same, where only heads of one layer are compared).  No rows where there is one task.
+    """
+    rows = []
+    for score, table, column in (
+        ("importance", weights, "normalised"), ("loss change", single, "loss_change"),
+    ):  # fmt: skip
+        arrays = {task: as_array(part, column) for task, part in table.groupby("task", sort=False)}
+        for (task, one), (other, two) in combinations(arrays.items(), 2):
+            rows.append({"score": score, "task": task, "other": other, **_related(one, two, seed)})
+    columns = ["score", "task", "other", "correlation", "p_value", "within_layers", "p_within"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def head_syntax_scores(store: Store, *, minimum: int) -> pd.DataFrame:
+    """Return how well each head does syntax, beside notebook 04: see `head_scores`.
+
+    ``store`` holds word-level maps of a treebank; a relation takes ``minimum`` words to count.
+    """
+    return cached_table(
+        "head-syntax",
+        lambda: head_scores(count_heads(store), minimum=minimum),
+        depends_on={"store": store.key, "minimum": minimum},
+        code="studies.sixteen_heads.summaries.head_syntax_scores",
+    )
+
+
+def syntax_and_importance(
+    syntactic: pd.DataFrame, weights: pd.DataFrame, *, seed: int
+) -> pd.DataFrame:
+    """Return whether the heads that do syntax are the ones that matter.
+
+    Columns: syntax (the score of `head_syntax_scores`), task ("all tasks" is the mean of their
+    normalised importance), correlation, p_value, within_layers, p_within, as in
+    `task_correlations`.
+    """
+    by_task = {
+        task: as_array(rows, "normalised") for task, rows in weights.groupby("task", sort=False)
+    }
+    by_task["all tasks"] = np.mean(list(by_task.values()), axis=0)
+    rows = [
+        {"syntax": score, "task": task, **_related(as_array(syntactic, score), values, seed)}
+        for score in SCORES
+        for task, values in by_task.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def beside_paper(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return the paper's statements: its number, the one here, and whether the statement holds."""
+    rows = []
+    for claim in pruning_claims():
+        here, verdict = check_claim(claim, tables)
+        rows.append((claim.section, claim.statement, claim.paper, here, verdict))
+    return pd.DataFrame(rows, columns=["section", "statement", "paper", "here", "holds here"])
+
+
+def _related(
+    one: Float[np.ndarray, "layer head"], other: Float[np.ndarray, "layer head"], seed: int
+) -> dict[str, float]:
+    over_all, p_value = rank_correlation(one, other, seed=seed)
+    within, p_within = rank_correlation(one, other, within_layers=True, seed=seed)
+    return {
+        "correlation": over_all, "p_value": p_value, "within_layers": within, "p_within": p_within,
+    }  # fmt: skip

@@ -1,0 +1,121 @@
+"""How every model of these notebooks is trained, and how its weights are kept.
+
+Plain PyTorch: AdamW, a step for each batch, gradients clipped to norm 1, a learning rate that
+follows a schedule, no random numbers but the seed's.  The folder of a training run is written
+under another name and renamed when whole: an interrupted run leaves nothing and starts anew.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+
+from helpers.errors import ModelError
+from helpers.files import only_one, share, write_errors
+
+WARMUP = 0.1  # of all steps
+BUCKET = 16  # batches that are sorted by length together
+LARGEST_NORM = 1.0  # of a step's gradient
+
+Batch = TypeVar("Batch")
+
+
+def gradient_steps(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    loss: Callable[[Batch], Tensor],
+    optimizer: Optimizer,
+    rates: LRScheduler,
+    *,
+    what: str,
+) -> Iterator[int]:
+    """Take a step of ``optimizer`` and of ``rates`` for each batch, and yield its number, from 1.
+
+    Raises:
+        ModelError: the loss of ``what`` is not a number.
+    """
+    parameters = list(trained(model).values())
+    for step, batch in enumerate(batches, 1):
+        value = loss(batch)
+        if not value.isfinite():
+            raise ModelError(
+                f"{what}: the loss of step {step} is {value.item()}; train with a smaller "
+                "learning rate"
+            )
+        optimizer.zero_grad()
+        value.backward()
+        nn.utils.clip_grad_norm_(parameters, LARGEST_NORM)
+        optimizer.step()
+        rates.step()
+        yield step
+
+
+def steps_of(examples: int, *, epochs: int, batch_size: int) -> int:
+    """Return the number of batches of all epochs."""
+    return epochs * -(-examples // batch_size)
+
+
+def shuffled_batches(
+    lengths: Sequence[int], *, epochs: int, batch_size: int, seed: int
+) -> Iterator[list[int]]:
+    """Yield the members of each batch, epoch by epoch: random, but of similar length."""
+    lengths = np.asarray(lengths)
+    for epoch in range(epochs):
+        generator = np.random.default_rng([seed, epoch])
+        order = generator.permutation(len(lengths))
+        size = BUCKET * batch_size
+        buckets = np.split(order, range(size, len(order), size))
+        ordered = np.concatenate([b[np.argsort(lengths[b], kind="stable")] for b in buckets])
+        for start in generator.permutation(range(0, len(ordered), batch_size)):
+            yield ordered[start : start + batch_size].tolist()
+
+
+def warmup_and_decay(optimizer: Optimizer, steps: int) -> LambdaLR:
+    """Let the learning rate rise over the first tenth of the steps and fall to zero after it."""
+    rising = max(1, round(WARMUP * steps))
+    return LambdaLR(
+        optimizer, lambda step: min((step + 1) / rising, (steps - step) / max(1, steps - rising))
+    )
+
+
+def trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the weights that are trained, by name."""
+    return {name: weights for name, weights in model.named_parameters() if weights.requires_grad}
+
+
+def save_weights(model: nn.Module, path: Path, dtype: torch.dtype = torch.float32) -> None:
+    """Write the weights that are trained."""
+    found = {k: p.detach().to("cpu", dtype).contiguous() for k, p in trained(model).items()}
+    save_file(found, path)
+
+
+def write_once(folder: Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` fill a folder that is there whole or not at all, unless another process has.
+
+    Raises:
+        StoreError: the disk is full.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = folder.with_name(f"{folder.name}.tmp")
+    with only_one(folder):
+        if folder.is_dir():
+            return
+        shutil.rmtree(temporary, ignore_errors=True)  # of a run that was killed
+        temporary.mkdir()
+        try:
+            with write_errors(temporary):
+                write(temporary)
+                for file in temporary.iterdir():
+                    share(file)
+                temporary.rename(folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
