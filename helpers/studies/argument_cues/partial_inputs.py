@@ -104,7 +104,7 @@ def choice_tables(
         "arguments": corpus.fingerprint,
         "model": encoder.identity,
         "tokenizer": encoder.tokenizer_sha256,
-        "dtype": str(encoder.model.dtype),
+        "dtype": encoder.dtype,
         "vectors": vectors.fingerprint,
         "train": examples,
         "seeds": (seed, seeds, len(small)),
