@@ -107,7 +107,7 @@ def disabling_table(runs: Sequence[FineTuned]) -> pd.DataFrame:
         some = run.task.test[:DISABLED_EXAMPLES]
         table = cached_table(
             "disabling",
-            partial(_disabled, run, some),
+            lambda run=run, some=some: _disabled(run, some),
             depends_on={"run": run.folder.name},
             code="studies.dark_secrets.fine_tuning.disabling_table",
         )
