@@ -1,0 +1,73 @@
+"""What the documentation names is there, and what it shows runs."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+from toy_corpora import SENTENCES
+
+from helpers.run.notebooks import notebooks
+from helpers.study import Study
+
+ROOT = Path(__file__).resolve().parent.parent
+MAP = ROOT / "helpers" / "README.md"
+PAGES = [ROOT / "README.md", ROOT / "figures" / "README.md", *(ROOT / "helpers").rglob("README.md")]
+ROOMS = "data|model|store|analysis|plots|viewer|studies|run|study|cache|settings"
+
+
+@pytest.mark.parametrize(
+    "name", sorted(set(re.findall(rf"`((?:{ROOMS})\.[\w.]+)`", MAP.read_text())))
+)
+def test_every_function_that_the_map_names_is_there(name):
+    module, thing = f"helpers.{name}", None
+    while True:
+        try:
+            found = importlib.import_module(module)
+            break
+        except ModuleNotFoundError:
+            module, _, part = module.rpartition(".")
+            thing = f"{part}.{thing}" if thing else part
+    for part in (thing or "").split("."):
+        found = getattr(found, part) if part else found
+
+
+def test_the_code_of_the_map_runs(tiny_folder, tmp_path, monkeypatch):
+    """A measure that is not there yet, the stores, and a reader of one's own, as documented."""
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
+    paragraphs = [" ".join(words) + " and so it went on and on." for words in SENTENCES] * 3
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(paragraphs))
+    for part in ("train", "dev"):
+        rows = (
+            f"{i}\t{word}\t_\t_\t_\t_\t{i - 1}\t{'dep' if i > 1 else 'root'}\t_\t_\n"
+            for i, word in enumerate(SENTENCES[0], start=1)
+        )
+        (tmp_path / f"{part}.conllu").write_text("".join(rows) + "\n")
+    bank = f"{tmp_path / 'train.conllu'},{tmp_path / 'dev.conllu'}"
+    study = Study(
+        model=str(tiny_folder("bert")), text=str(text), treebank=bank, max_tokens=48, device="cpu"
+    )
+    names = {"study": study}
+    blocks = re.findall(r"```python\n(.*?)```", MAP.read_text(), re.S)
+    assert len(blocks) == 3
+    for block in blocks:
+        exec(compile(block, str(MAP), "exec"), names)
+    table, (layers, heads) = names["table"], study.sums.mean("entropy").shape
+    assert list(table) == ["layer", "head", "first_token"] and len(table) == layers * heads
+    assert table["first_token"].between(0, 1).all()
+    assert len(names["store"]) == 4 and names["store"].manifest["corpus"]["name"] == "cats"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_the_first_page_is_short_and_has_a_row_for_every_notebook():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 220
+    assert text.index("![") < text.index("```")  # a figure first
+    for path in notebooks():
+        assert f"(notebooks/{path.name})" in text
