@@ -358,6 +358,9 @@ def test_a_checkpoint_in_the_names_of_2018_is_whole(tmp_path):
 
 # The randomly initialised control
 
+# A trained part of attention, though transformers keeps them in an nn.Embedding.
+ATTENTION_TABLES = ("relative_attention_bias", "rel_embeddings")
+
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_random_initialisation_keeps_the_embeddings_alone(family, tiny_encoder):
@@ -367,7 +370,7 @@ def test_random_initialisation_keeps_the_embeddings_alone(family, tiny_encoder):
     tables = [
         f"{path}.weight"
         for path, module in trained.named_modules()
-        if isinstance(module, torch.nn.Embedding)
+        if isinstance(module, torch.nn.Embedding) and not path.endswith(ATTENTION_TABLES)
     ]
     assert tables
     tied = trained.get_output_embeddings()
@@ -386,7 +389,28 @@ def test_random_initialisation_keeps_the_embeddings_alone(family, tiny_encoder):
             assert not torch.equal(weight, before), name
             if weight.ndim == 2:
                 assert not torch.equal(weight, other.get_parameter(name)), name
-    assert others
+    assert any(f"{table}." in name for table in ATTENTION_TABLES for name in others) == (
+        family in {"mpnet", "t5", "deberta", "deberta_v2"}
+    )
+
+
+def test_random_initialisation_keeps_a_normalisation_beside_the_tables(tiny_encoder):
+    config = hf.BartConfig(
+        decoder_attention_heads=2,
+        vocab_size=32,
+        d_model=8,
+        encoder_layers=1,
+        encoder_attention_heads=2,
+        encoder_ffn_dim=8,
+    )
+    trained = tiny_models.spread(hf.BartModel(config).get_encoder())
+    control = reinitialised(trained, seed=0)
+    kept = {
+        name for name, weight in control.named_parameters()
+        if torch.equal(weight, trained.get_parameter(name))
+    }  # fmt: skip
+    norm = {"layernorm_embedding.weight", "layernorm_embedding.bias"}
+    assert kept == {"embed_tokens.weight", "embed_positions.weight"} | norm
 
 
 def test_random_initialisation_follows_the_models_own_scheme(tiny_encoder):
