@@ -47,7 +47,8 @@ class Description:
     Attributes:
         name: what it was asked for by: a built-in model, a folder or a hub name.
         identity: what goes into every store made with this model: name, revision or weights
-            SHA-256, layers, heads, and the seed of a random initialisation.
+            SHA-256, SHA-256 of its configuration and tokenizer settings, layers, heads, and the
+            seed of a random initialisation.
         dtype: the precision that it computes in.
         objective: the training objective whose gradient section 3.2 uses.
         tokenizer_sha256: of the tokenizer's full definition (vocabulary, normaliser ...).
@@ -159,8 +160,7 @@ def load(
     identity = {
         "name": slug(name) if Path(name).expanduser().is_dir() else name,
         **weights,
-        "layers": facts.pop("layers"),
-        "heads": facts.pop("heads"),
+        **{key: facts.pop(key) for key in ("configuration_sha256", "layers", "heads")},
         "random_init": random_init,
     }
     facts["special_ids"] = frozenset(facts["special_ids"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ from helpers.errors import ModelError, StoreError
 from helpers.model.checkpoint import VOCABULARIES, WAYS_OUT, Device, DType, Objective
 from helpers.model.parallel import torch_device
 
+# Of config.json, what determines no number: who wrote it, with what, and as what it was saved.
+NAMES = ("_name_or_path", "architectures", "transformers_version", "torch_dtype", "dtype")
 PADDING_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
@@ -69,7 +72,13 @@ def read_encoder(
         layers, heads = geometry(name, model, tokenizer)
     if objective == "masked-lm" and tokenizer.mask_token_id is None:
         objective = "contrastive"
-    facts = {"layers": layers, "heads": heads, "objective": objective, **_inputs(model, tokenizer)}
+    facts = {
+        "configuration_sha256": _configuration_sha256(folder, tokenizer),
+        "layers": layers,
+        "heads": heads,
+        "objective": objective,
+        **_inputs(model, tokenizer),
+    }
     return Loaded(model, tokenizer, facts)
 
 
@@ -235,6 +244,25 @@ def _tokenizer(name: str, folder: Path) -> PreTrainedTokenizerFast:
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
     return tokenizer
+
+
+def _configuration_sha256(folder: Path, tokenizer: PreTrainedTokenizerFast) -> str:
+    """Return the hash of the settings that determine maps and gradients beside the weights."""
+    settings = {
+        "config": _without_names(json.loads((folder / "config.json").read_bytes())),
+        "model_input_names": tokenizer.model_input_names,
+        "special_tokens": tokenizer.special_tokens_map,
+    }
+    text = json.dumps(settings, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _without_names(config: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_names(value) if isinstance(value, dict) else value
+        for key, value in config.items()
+        if key not in NAMES
+    }
 
 
 def _check_vocabulary(

@@ -21,7 +21,7 @@ from helpers.model import checkpoint, weights
 from helpers.model.checkpoint import slug
 from helpers.model.encoder import load
 from helpers.model.weights import reinitialised
-from helpers.store.extract import extract
+from helpers.store.extract import extract, store_key
 
 
 @pytest.fixture
@@ -190,9 +190,11 @@ def test_a_device_that_is_not_there_is_refused(tiny_folder):
 
 def test_a_folder_is_identified_by_the_hash_of_its_weights(bert_copy, tiny_encoder):
     before = load(str(bert_copy), device="cpu").identity
+    assert len(before["configuration_sha256"]) == 64
     assert before == {
         "name": "bert",
         "weights_sha256": checkpoint._sha256(bert_copy / "model.safetensors"),
+        "configuration_sha256": before["configuration_sha256"],
         "layers": 3,
         "heads": 4,
         "random_init": None,
@@ -201,6 +203,39 @@ def test_a_folder_is_identified_by_the_hash_of_its_weights(bert_copy, tiny_encod
     weights["bert.embeddings.LayerNorm.bias"][0] += 1e-3
     safetensors.torch.save_file(weights, bert_copy / "model.safetensors", {"format": "pt"})
     assert load(str(bert_copy), device="cpu").identity != before
+
+
+def edit(path, **changes):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes, indent=3))
+
+
+@pytest.mark.parametrize(
+    ("file", "changes"),
+    [
+        ("config.json", {"layer_norm_eps": 0.5}),
+        ("config.json", {"hidden_act": "relu"}),
+        ("config.json", {"is_decoder": True}),
+        ("config.json", {"tie_word_embeddings": False}),
+        ("tokenizer_config.json", {"model_input_names": ["input_ids", "attention_mask"]}),
+        ("tokenizer_config.json", {"mask_token": "[UNK]"}),
+    ],
+    ids=str,
+)
+def test_what_determines_a_map_is_part_of_the_identity(file, changes, bert_copy, segments):
+    before = load(str(bert_copy), device="cpu")
+    edit(bert_copy / file, **changes)
+    after = load(str(bert_copy), device="cpu")
+    assert after.identity["weights_sha256"] == before.identity["weights_sha256"]
+    assert after.identity["configuration_sha256"] != before.identity["configuration_sha256"]
+    keys = {store_key(e, segments, level="token", max_tokens=60).hash for e in (before, after)}
+    assert len(keys) == 2
+
+
+def test_names_and_versions_are_no_part_of_the_identity(bert_copy):
+    before = load(str(bert_copy), device="cpu").identity
+    edit(bert_copy / "config.json", _name_or_path="elsewhere", transformers_version="6.0")
+    edit(bert_copy / "tokenizer_config.json", name_or_path="elsewhere")
+    assert load(str(bert_copy), device="cpu").identity == before
 
 
 def test_a_hub_model_is_identified_by_its_commit(monkeypatch, bert_copy, tmp_path):
