@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -241,12 +241,14 @@ class Study(Settings):
         from helpers.store.extract import extract
 
         how = {"level": level, "max_tokens": self.max_tokens, "hidden": hidden}
-        if not self._distributed:
-            return extract(encoder, corpus, **how)
+        return extract(encoder, corpus, fill=self._fill if self._distributed else None, **how)
+
+    def _fill(self, *missing: Any) -> None:
+        """Have a store's missing shards computed by the cluster, which is started for them."""
         from helpers.store.cluster import fill_on
 
         with self._client() as client:
-            return extract(encoder, corpus, fill=fill_on(client), **how)
+            fill_on(client)(*missing)
 
     def _sweep(self, store: Store | Stream) -> Sums:
         from helpers.analysis import averages

@@ -7,6 +7,7 @@ client alone writes the manifest.  A shard whose worker is lost is computed agai
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -64,7 +65,7 @@ def dask_client(*, scheduler: str = "", workers: int = 0) -> Iterator[Client]:
             "and --scheduler"
         ) from error
     if scheduler:
-        with _connected(scheduler) as client:
+        with _connected(scheduler) as client, _scheduler_errors(client):
             yield client
         return
     if workers < 1:
@@ -78,8 +79,30 @@ def dask_client(*, scheduler: str = "", workers: int = 0) -> Iterator[Client]:
             dashboard_address="127.0.0.1:0",  # any free port, seen from this machine alone
         ) as cluster,
         Client(cluster) as client,
+        _scheduler_errors(client),
     ):
         yield client
+
+
+@contextmanager
+def _scheduler_errors(client: Client) -> Iterator[None]:
+    """Turn the loss of the scheduler into one line; Dask would log its own errors, too."""
+    from distributed.client import FutureCancelledError
+    from distributed.comm.core import CommClosedError
+
+    address = client.scheduler.address
+    log = logging.getLogger("distributed.client")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    except (CommClosedError, FutureCancelledError) as error:
+        raise ClusterError(
+            f"the scheduler at {address} does not answer any more; start it and its workers again "
+            "and run the same command: finished shards are kept"
+        ) from error
+    finally:
+        log.setLevel(level)
 
 
 def fill_on(client: Client) -> Fill:

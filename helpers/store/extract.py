@@ -183,12 +183,13 @@ def complete(encoder: Encoder, folder: Path, fill: Fill | None = None) -> list[i
 
     def listed(shard: Shard) -> None:
         shards[shard.file] = shard
-        own = tuple(shards[name] for name in sorted(shards))
+        own = tuple(sorted(shards.values(), key=lambda shard: shard.first))
         write_manifest(folder / UNFINISHED, replace(manifest, versions=_versions(), shards=own))
 
     if fill is None:  # whose imports are heavy
         from helpers.store.fill import fill_here as fill
-    fill(encoder, records, missing, listed)
+    if missing:
+        fill(encoder, records, missing, listed)
     if len(shards) < records.n_shards:
         raise Interrupted(
             f"stopped after {len(shards)} of {records.n_shards} shards of {folder.name}; "

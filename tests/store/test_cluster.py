@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from helpers.store import cluster
 from helpers.store import extract as extraction
 from helpers.store.cluster import ClusterError, dask_client, fill_on, map_shards
 from helpers.store.stream import Stream
+from helpers.study import Study
 
 # Workers that are forked from a process that has torch start in milliseconds, not in seconds.
 dask = pytest.importorskip("dask")
@@ -134,3 +137,78 @@ def test_missing_dask_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ClusterError, match="pip install 'dask"), dask_client(workers=1):
         pass
+
+
+SCHEDULER = """
+import time
+from distributed import LocalCluster
+cluster = LocalCluster(
+    n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", host="127.0.0.1",
+    dashboard_address=None,
+)
+print(cluster.scheduler_address, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def mortal():
+    """A process that is a scheduler with a worker, and its address."""
+    command = [sys.executable, "-c", SCHEDULER]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        yield process, process.stdout.readline().strip()
+        process.kill()
+
+
+def test_a_scheduler_that_dies_is_one_line_and_finished_shards_stay(
+    mortal, encoder, alone, tmp_path, capfd
+):
+    process, address = mortal
+
+    def kill():
+        while not list(tmp_path.glob("*/shard-*")):
+            time.sleep(0.005)
+        process.kill()
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    begun = time.monotonic()
+    with (
+        pytest.raises(ClusterError, match=rf"{address} does not answer any more; .* are kept"),
+        dask_client(scheduler=address) as client,
+    ):
+        distributed(encoder, tmp_path, client)
+    assert time.monotonic() - begun < 60
+    assert "Traceback" not in capfd.readouterr().err
+    assert content(extract_small(encoder, tmp_path, COUNT).folder) == content(alone.folder)
+
+
+def test_a_study_has_its_shards_and_its_pass_computed_by_workers(
+    tiny_folder, tmp_path, monkeypatch
+):
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(f"The cat number {i} sat on a mat ." for i in range(40)) + "\n")
+    made = []
+    original = cluster.dask_client
+
+    def spy(**how):
+        made.append(how)
+        return original(**how)
+
+    monkeypatch.setattr(cluster, "dask_client", spy)
+    found = {}
+    for workers in (0, 2):
+        monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / f"cache-{workers}"))
+        study = Study(
+            model=str(tiny_folder("bert")), text=str(text), segments=12, max_tokens=32,
+            device="cpu", workers=workers,
+        )  # fmt: skip
+        found[workers] = content(study.segment_store().folder), study.sums.mean("distance")
+    assert found[0][0] == found[2][0]
+    np.testing.assert_array_equal(found[0][1], found[2][1])
+    assert made == [{"scheduler": "", "workers": 2}] * 2, "for extraction and for the pass"
+    study = Study(**{**asdict(study), "segments": 12})
+    study.segment_store(), study.sums
+    assert len(made) == 2, "what is in the cache needs no cluster"
