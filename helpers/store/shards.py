@@ -40,6 +40,7 @@ from helpers.store.format import (
     tensor_name,
 )
 
+LARGEST = float(np.finfo(STORED).max)
 ROW_SUM_TOLERANCE = 0.02  # what bfloat16 rounding can add up to over a row
 # Padded tokens in a forward pass: what stays in the caches of one core; on a GPU, what fills it.
 BATCH_TOKENS = {"cpu": 512}
@@ -123,6 +124,7 @@ def _batch(
             vectors = torch.stack([layer[row, :length] for layer in states]).float()
             if level == "word":
                 vectors = vectors_to_words(vectors, item["groups"])
+            _check_vectors(encoder, vectors, index)
             tensors[tensor_name("hidden", index)] = vectors.cpu().numpy().astype(STORED)
     return tensors
 
@@ -144,6 +146,25 @@ def _stored(
             f"1 by {error:.3g}; try --dtype float32"
         )
     return maps.cpu().numpy()
+
+
+def _check_vectors(
+    encoder: Encoder, vectors: Float[Tensor, "layer position width"], index: int
+) -> None:
+    """Check that vectors can be stored: large models have some that half precision cannot hold.
+
+    Raises:
+        ModelError: one is not finite, or beyond it.
+    """
+    largest = vectors.abs().amax(dim=(1, 2))  # of each layer; NaN where there is one
+    if not (largest <= LARGEST).all():
+        layer = int((largest <= LARGEST).logical_not().nonzero()[0])
+        finite = "try --dtype float32" if not largest[layer].isfinite() else "it cannot be stored"
+        raise ModelError(
+            f"model {encoder.name!r}: in example {index}, layer {layer} (0: the embeddings), a "
+            f"hidden state reaches {largest[layer]:,.0f}, and {np.dtype(STORED)} holds "
+            f"{LARGEST:,.0f}; {finite}"
+        )
 
 
 @contextmanager

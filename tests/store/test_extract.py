@@ -197,6 +197,33 @@ def test_maps_that_are_no_distributions_are_refused_by_example(
         extract_small(encoder, tmp_path, COUNT)
 
 
+@pytest.mark.parametrize(
+    ("spoil", "amount", "advice"),
+    [
+        (float("nan"), "nan", "try --dtype float32"),
+        (float("-inf"), "(inf|nan)", "try --dtype float32"),
+        (-90_000.0, "90,000", "it cannot be stored"),
+    ],
+)
+def test_vectors_that_half_precision_cannot_hold_are_refused_by_example_and_layer(
+    spoil, amount, advice, encoder, sentences, monkeypatch, tmp_path
+):
+    original = forward.forward
+
+    def spoiled(*args, **kwargs):
+        attentions, states = original(*args, **kwargs)
+        for layer in states[2:3]:
+            layer[0, 0, 5] = spoil
+        return attentions, states
+
+    monkeypatch.setattr(shard_code, "forward", spoiled)
+    message = rf"example \d+, layer 2 .* reaches {amount}, and float16 holds 65,504; {advice}"
+    options = {"level": "word", "max_tokens": 60, "root": tmp_path}
+    with pytest.raises(ModelError, match=message):
+        extraction.extract(encoder, sentences, hidden=True, **options)
+    extraction.extract(encoder, sentences, **options)  # whoever stores no vectors does not mind
+
+
 def test_padding_that_leaks_into_a_map_is_refused(encoder, monkeypatch, tmp_path):
     original = forward.padded
 
