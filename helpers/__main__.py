@@ -106,28 +106,26 @@ def _add_run(commands: argparse._SubParsersAction) -> None:
 def _run(options: argparse.Namespace) -> int:
     from helpers.run import notebooks
     from helpers.run.checks import check
-    from helpers.run.record import describe, save_description
+    from helpers.run.record import recorded
     from helpers.run.report import example_viewers, write_report
     from helpers.studies.claims import later_claims
     from helpers.study import Study
 
     paths = notebooks.notebooks(options.only, extended=options.extended)
-    settings = {
-        setting.name: getattr(options, setting.name) for setting in dataclasses.fields(Settings)
-    }
-    study = Study(**settings)
+    names = [setting.name for setting in dataclasses.fields(Settings)]
+    study = Study(**{name: getattr(options, name) for name in names})
     notebooks.check_settings(paths, study)
     check(study)
     try:
-        folder = notebooks.run(paths, settings, name=study.slug)
+        with recorded(study) as record:
+            folder = notebooks.run(paths, study, record)
+            if "claims" in study.tables():  # notebooks after 06 may have measured more of them
+                study.save_claims(later_claims())
+            results, viewers = study.results, example_viewers(study)
+            report = write_report(record.facts, results, results / "tables", folder, viewers)
     except notebooks.NotebookFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    save_description(study)
-    if "claims" in study.tables():  # notebooks after 06 may have measured more of them
-        study.save_claims(later_claims())
-    results, facts = study.results, describe(study)
-    report = write_report(facts, results, results / "tables", folder, example_viewers(study))
     print(f"figures and tables: {results}\nnotebooks: {folder}\nreport: {report}")
     return 0
 
@@ -140,6 +138,8 @@ def _compare(options: argparse.Namespace) -> int:
     print(compare.claims_text(claims))
     for differing, values in compare.differences(runs).items():
         print(f"note: the runs differ in {differing}: {values}")
+    if gaps := compare.gaps(runs):
+        print(f"note: {gaps}")
     print(f"tables and figure: {folder}")
     return 0
 

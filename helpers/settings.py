@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Self
 
 from helpers.errors import InputError
@@ -15,8 +18,21 @@ SMALL = {
 }  # fmt: skip
 
 
-def _setting(default: Any, meaning: str) -> Any:
-    return field(default=default, metadata={"help": meaning})
+PLACES = (
+    "text",
+    "treebank",
+    "coref",
+    "vectors",
+    "task",
+    "framenet",
+    "arct",
+)  # name a corpus or file
+LONGEST_NAME = 100  # characters of what differs in the name of a run; file systems allow 255
+
+
+def _setting(default: Any, meaning: str, *, material: bool = True) -> Any:
+    """Return a field; what is not ``material`` changes how a run is done, not its numbers."""
+    return field(default=default, metadata={"help": meaning, "material": material})
 
 
 @dataclass(frozen=True)
@@ -51,14 +67,21 @@ class Settings:
     max_tokens: int = _setting(128, "longest example in tokens")
     seeds: int = _setting(3, "training runs of each probe")
     seed: int = _setting(0, "random seed of every sample and training run")
-    device: str = _setting("auto", "cpu, cuda, mps or auto")
+    device: str = _setting("auto", "cpu, cuda, mps or auto", material=False)
     dtype: str = _setting("float32", "float32, float16 or bfloat16 for the forward pass")
-    stream: bool = _setting(False, "sections 3 and 6 straight from the model, storing no maps")
-    workers: int = _setting(0, "local Dask processes to extract with (0: this process alone)")
-    scheduler: str = _setting(
-        "", "address of a Dask cluster that shares the cache folder (tcp://...)"
+    stream: bool = _setting(
+        False, "sections 3 and 6 straight from the model, storing no maps", material=False
     )
-    name: str = _setting("", "folder name of the results (default: the model's name)")
+    workers: int = _setting(
+        0, "local Dask processes to extract with (0: this process alone)", material=False
+    )
+    scheduler: str = _setting(
+        "", "address of a Dask cluster that shares the cache folder (tcp://...)", material=False
+    )
+    name: str = _setting(
+        "", "folder name of the results (default: the model's name and what else differs)",
+        material=False,
+    )  # fmt: skip
     task: str = _setting(
         "", "TRAIN.tsv,TEST.tsv to fine-tune on (07, 08; default: three tasks made of the text)"
     )
@@ -78,12 +101,36 @@ class Settings:
         for setting in counts:
             if getattr(self, setting) < 0:
                 raise InputError(f"{flag(setting)} cannot be negative")
+        if (self.name and not re.fullmatch(r"[^\W_][\w.+-]*", self.name)) or self.name == "compare":
+            raise InputError(
+                f"--name {self.name}: expected the name of one folder: letters, digits, . _ + -"
+            )
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Self:
         """Return the settings that a notebook declares: ``Study.of(globals())``."""
         known = {setting.name for setting in fields(cls)}
         return cls(**{name: value for name, value in parameters.items() if name in known})
+
+    @property
+    def differing(self) -> dict[str, Any]:
+        """The settings that change numbers, the model apart, and are not at their defaults."""
+        defaults = type(self)()
+        return {
+            setting.name: getattr(self, setting.name)
+            for setting in fields(self)
+            if setting.metadata["material"]
+            and setting.name not in ("model", "random_init")
+            and getattr(self, setting.name) != getattr(defaults, setting.name)
+        }
+
+    @property
+    def difference(self) -> str:
+        """What differs from the defaults, the model apart, as a part of a folder's name."""
+        text = "--".join(_short(*setting) for setting in self.differing.items())
+        if len(text) <= LONGEST_NAME:
+            return text
+        return f"{text[:LONGEST_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
     @property
     def small(self) -> bool:
@@ -99,6 +146,15 @@ class Settings:
 def flag(setting: str) -> str:
     """Return the flag of the command line for a setting."""
     return f"--{setting.replace('_', '-')}"
+
+
+def _short(setting: str, value: object) -> str:
+    """Return a setting as a part of a folder's name: a file's own name, or setting and value."""
+    if setting in PLACES:
+        value = Path(str(value).split(",")[0]).name.partition(".")[0] or "folder"
+    else:
+        value = f"{setting.replace('_', '-')}-{value}"
+    return re.sub(r"[^\w.+-]+", "-", value)
 
 
 def _check_type(setting: str, value: object, expected: str) -> None:

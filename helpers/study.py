@@ -7,6 +7,7 @@ whose tables are all in the cache loads neither a model nor the libraries that r
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ import pandas as pd
 
 from helpers.cache import cached_table, cached_tables
 from helpers.errors import InputError
+from helpers.files import write_whole
 from helpers.paths import figures_dir, given_path
 from helpers.settings import Settings
 
@@ -175,10 +177,11 @@ class Study(Settings):
 
     @property
     def slug(self) -> str:
-        """The folder name of the results: ``name``, or the model's."""
+        """The folder name of the results: ``name``, or the model's and what else differs."""
         from helpers.model.checkpoint import slug
 
-        return self.name or slug(self.model, random_seed=self.random_init)
+        model = slug(self.model, random_seed=self.random_init)
+        return self.name or "--".join(filter(None, (model, self.difference)))
 
     @property
     def results(self) -> Path:
@@ -189,7 +192,9 @@ class Study(Settings):
         """Write a table to ``tables/`` and return it, so that a cell can end with it."""
         folder = self.results / "tables"
         folder.mkdir(parents=True, exist_ok=True)
-        table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")
+        text = table.to_csv(index=False, float_format="%.6g")
+        write_whole(folder / f"{name}.csv", text.encode())
+        self._written.add(name)
         return table
 
     def claims(self, section: str = "") -> pd.DataFrame:
@@ -227,9 +232,12 @@ class Study(Settings):
         return pd.read_csv(path)
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """Return every table that this study's notebooks have written so far, by name."""
-        files = sorted((self.results / "tables").glob("*.csv"))
-        return {file.stem: pd.read_csv(file) for file in files}
+        """Return the tables that this run's notebooks have written so far, by name."""
+        return read_tables(self.results, self._written)
+
+    @cached_property
+    def _written(self) -> set[str]:
+        return set()
 
     @property
     def _text(self) -> Path | None:
@@ -270,6 +278,40 @@ class Study(Settings):
 
         with dask_client(scheduler=self.scheduler, workers=self.workers) as client:
             yield client
+
+
+def read_tables(results: Path, written: Iterable[str] = ()) -> dict[str, pd.DataFrame]:
+    """Return the tables of the run that a results folder belongs to, by name.
+
+    They are those that ``run.json`` lists, and ``written``, what was just now; all of the folder
+    where the notebooks were run one by one.
+
+    Raises:
+        InputError: a table cannot be read.
+    """
+    own = listed(results, "tables")
+    files = {path.stem: path for path in sorted((results / "tables").glob("*.csv"))}
+    if own is not None:
+        files = {name: path for name, path in files.items() if name in own.union(written)}
+    return {name: _read(path) for name, path in files.items()}
+
+
+def listed(results: Path, kind: str) -> set[str] | None:
+    """Return the "tables" or "figures" that ``run.json`` lists; None where it lists none."""
+    try:
+        notebooks = json.loads((results / "run.json").read_bytes())["notebooks"]
+        return {name for files in notebooks.values() for name in files[kind]}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _read(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_csv(path)
+    except ValueError as error:
+        raise InputError(
+            f"{path}: not a table ({str(error).splitlines()[0]}); run the notebook again"
+        ) from error
 
 
 def describe_store(store: Store | Stream) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from papermill.exceptions import PapermillExecutionError
 from helpers.__main__ import main, parser
 from helpers.errors import CorpusError, ModelError
 from helpers.run import notebooks
+from helpers.settings import flag
 from helpers.study import Study
 
 
@@ -20,11 +21,13 @@ def ran(monkeypatch, tmp_path):
     """Return what the pipeline is asked to run; nothing runs."""
     calls = []
 
-    def run(paths, parameters, *, name):
-        calls.append(([path.name[:2] for path in paths], dict(parameters), name))
-        return tmp_path / name
+    def run(paths, study, _):
+        calls.append(([path.name[:2] for path in paths], dataclasses.asdict(study), study.slug))
+        return tmp_path / study.slug
 
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
+    for place in ("FIGURES", "BUILD"):
+        monkeypatch.setenv(f"ATTENTION_{place}", str(tmp_path / place))
     monkeypatch.setattr(notebooks, "run", run)
     return calls
 
@@ -151,10 +154,6 @@ def test_what_a_notebook_finds_wrong_with_the_input(kind, monkeypatch, capsys, t
 def test_an_unknown_model(monkeypatch, capsys):
     """What loading says of it, as a notebook does first of all, is the one line."""
 
-    def run(_, parameters, **__):
-        return Study(**parameters).encoder
-
-    monkeypatch.setattr(notebooks, "run", run)
     error = fails(capsys, "run", "--model", "./no-such-model")
     assert error.startswith("error: model './no-such-model': not a folder")
 
@@ -223,3 +222,47 @@ def test_python_m_helpers(monkeypatch, capsys):
         runpy.run_module("helpers", run_name="__main__")
     assert stopped.value.code == 2
     assert capsys.readouterr().err.startswith("error: --only 42")
+
+
+@pytest.fixture
+def given(monkeypatch, tmp_path):
+    """Return the parameters that each notebook is executed with; nothing is executed."""
+    parameters = {}
+
+    def execute(path, output, **how):
+        parameters[path.name[:2]] = how["parameters"]
+
+    monkeypatch.setattr("papermill.execute_notebook", execute)
+    monkeypatch.setattr("helpers.run.html_copy.write_html", lambda *_: None)
+    monkeypatch.setattr("helpers.run.checks.check", lambda *_: None)
+    monkeypatch.setattr("helpers.run.record.describe", lambda study: {"settings": {}})
+    monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
+    for place in ("FIGURES", "BUILD"):
+        monkeypatch.setenv(f"ATTENTION_{place}", str(tmp_path / place))
+    return parameters
+
+
+VALUES = {"str": "x", "str | None": "x", "int": 7, "int | None": 7, "bool": True}
+
+
+@pytest.mark.parametrize("setting", dataclasses.fields(Study), ids=lambda setting: setting.name)
+def test_every_flag_reaches_a_notebook(setting, given):
+    value = VALUES[setting.type]
+    arguments = [flag(setting.name)] if value is True else [flag(setting.name), str(value)]
+    assert main(["run", "--extended", *arguments]) == 0
+    takers = [own for own, parameters in given.items() if parameters.get(setting.name) == value]
+    assert takers, setting.name
+    others = [path for path in notebooks.notebooks() if path.name[:2] not in takers]
+    for path in others:  # those that do not declare it would pass over it
+        assert setting.name not in notebooks.declared(path)
+
+
+def test_results_go_to_one_folder_whatever_a_notebook_declares(given):
+    assert main(["run", "--only", "03,04", "--treebank", "mine.conllu"]) == 0
+    assert {parameters["name"] for parameters in given.values()} == {"minilm--mine"}
+
+
+def test_a_flag_that_no_chosen_notebook_takes_is_refused(given, capsys):
+    error = fails(capsys, "run", "--only", "03", "--treebank", "mine.conllu")
+    assert error.startswith("error: --treebank mine.conllu: no effect on 03; it is for notebook 00")
+    assert not given

@@ -43,3 +43,54 @@ def test_a_study_loads_no_library_before_it_needs_one():
     code = f"import sys, helpers.study; print([m for m in {HEAVY} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({}, "minilm"),
+        ({"device": "cpu", "stream": True, "workers": 2}, "minilm"),
+        ({"text": "some/where/my text.txt"}, "minilm--my-text"),
+        ({"text": "enwiki-latest.xml.bz2", "segments": 0}, "minilm--enwiki-latest--segments-0"),
+        ({"treebank": "train.conllu,dev.conllu", "random_init": 3}, "minilm-random-3--train"),
+        ({"model": "google/electra", "max_tokens": 64}, "google--electra--max-tokens-64"),
+        ({"text": "my.txt", "name": "mine"}, "mine"),
+    ],
+)
+def test_a_run_with_other_settings_has_a_name_of_its_own(settings, name, monkeypatch):
+    """``run --text my.txt`` must not write over the results of the default."""
+    monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
+    assert Study(**settings).slug == name
+
+
+def test_long_names_are_cut_and_still_differ(monkeypatch):
+    monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
+    one, other = (Study(text="x" * 200 + end, segments=7).slug for end in "ab")
+    assert len(one) < 150 and one != other
+
+
+@pytest.mark.parametrize("name", ["../../evil", "a/b", "..", "/etc", "a\\b", "compare", " "])
+def test_a_name_is_one_folder(name):
+    with pytest.raises(InputError, match="expected the name of one folder"):
+        Settings(name=name)
+
+
+def test_workers_and_scheduler_reach_extraction(tiny_folder, tmp_path, monkeypatch):
+    from helpers.store import cluster
+
+    asked = []
+
+    class Asked(Exception):
+        pass
+
+    def client(**how):
+        asked.append(how)
+        raise Asked
+
+    monkeypatch.setattr(cluster, "dask_client", client)
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
+    for how in ({"workers": 2, "scheduler": ""}, {"workers": 0, "scheduler": "tcp://127.0.0.1:1"}):
+        study = Study(model=str(tiny_folder("bert")), device="cpu", max_tokens=48, **how)
+        with pytest.raises(Asked):
+            study.segment_store()
+        assert asked[-1] == how

@@ -84,10 +84,14 @@ def comparison(
 def relative_curve(tables: Mapping[str, pd.DataFrame], quantity: str) -> pd.Series:
     """Return a quantity by relative depth (the last layer: 1), without layers that lack it.
 
+    A run without the table has an empty one.
+
     ``entropy`` is the mean entropy of a layer's heads as a share of that of uniform attention;
     ``sep`` and ``cls`` are the mean attention to that token.
     """
-    table = tables["entropy" if quantity == "entropy" else "token_types"]
+    table = tables.get("entropy" if quantity == "entropy" else "token_types")
+    if table is None:
+        return pd.Series(dtype=float)
     values = table[quantity] / (table["uniform"] if quantity == "entropy" else 1)
     by_layer = values.groupby(table["layer"]).mean()
     by_layer.index = by_layer.index / by_layer.index.max()

@@ -20,11 +20,13 @@ from helpers.analysis.claims_clark import clark_claims
 from helpers.analysis.paper import paper_table1
 from helpers.analysis.relations import paper_names
 from helpers.errors import InputError
+from helpers.files import write_whole
 from helpers.model import checkpoint
 from helpers.paths import figures_dir
 from helpers.plots.compare import comparison
 from helpers.plots.style import save_figure
 from helpers.settings import Settings, flag
+from helpers.study import read_tables
 
 CONTROL = 0  # seed of the random weights that the default is compared with
 # Which notebook writes each table that a claim or the figure needs.
@@ -38,16 +40,17 @@ NOTEBOOKS = {
     "probes": "05",
     "layer_cohesion": "06",
 }
-# Settings that make two runs' numbers differ even for one model.
-MATERIAL = (
-    "text", "treebank", "coref", "vectors", "segments", "sentences", "gradient_segments",
-    "max_tokens", "seeds", "seed",
-)  # fmt: skip
 NEEDED = {
     "token_types": {"layer", "cls", "sep"},
     "entropy": {"layer", "entropy", "uniform"},
     "dependency_heads": {"relation", "head", "accuracy"},
 }
+# Settings that make two runs' numbers differ even for one model.
+MATERIAL = [
+    setting.name
+    for setting in fields(Settings)
+    if setting.metadata["material"] and setting.name not in ("model", "revision", "random_init")
+]
 LONGEST_NAME = 200  # characters: file systems allow 255
 OF_A_HEAD = ("head", "accuracy", "ci_low", "ci_high", "baseline")
 MARKS = {"yes": "yes", "no": "no", "not measured": "-"}
@@ -88,18 +91,15 @@ def open_run(given: str) -> Run:
             f"make it with: {_command(_settings_of(given))}"
         )
     folder = folder.resolve()
-    tables = {file.stem: _read(file) for file in sorted((folder / "tables").glob("*.csv"))}
-    settings = _read_settings(folder)
-    missing = [name for name in NOTEBOOKS if name not in tables]
-    if missing:
-        numbers = ",".join(sorted({NOTEBOOKS[name] for name in missing}))
+    tables, settings = read_tables(folder), _read_settings(folder)
+    if not set(NOTEBOOKS) & set(tables):
         made_by = settings or _settings_of(folder.name)
         raise InputError(
-            f"{folder.name}: the run has no {', '.join(missing)}; "
-            f"make them with: {_command(made_by, only=numbers)}"
+            f"{folder.name}: the run has no table that a claim is about; "
+            f"make them with: {_command(made_by)}"
         )
     for name, columns in NEEDED.items():
-        if lacking := sorted(columns - set(tables[name])):
+        if name in tables and (lacking := sorted(columns - set(tables[name]))):
             raise InputError(
                 f"{folder / 'tables' / name}.csv: no column {', '.join(lacking)}; "
                 f"run notebook {NOTEBOOKS[name]} again"
@@ -120,7 +120,20 @@ def open_runs(given: Sequence[str]) -> list[Run]:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
         raise InputError(f"compare: two runs are called {twice}; run one with another --name")
+    if not set(NOTEBOOKS).intersection(*(run.tables for run in runs)):
+        raise InputError(f"compare: no table is in all of {', '.join(names)}; {gaps(runs)}")
     return runs
+
+
+def gaps(runs: Sequence[Run]) -> str:
+    """Return which tables the runs lack for the claims, with the commands that make them."""
+    lines = []
+    for run in runs:
+        if missing := [name for name in NOTEBOOKS if name not in run.tables]:
+            only = ",".join(sorted({NOTEBOOKS[name] for name in missing}))
+            command = _command(run.settings or _settings_of(run.name), only=only)
+            lines.append(f"{run.name} has no {', '.join(missing)} (make them with: {command})")
+    return "; ".join(lines)
 
 
 def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, Path]:
@@ -133,7 +146,7 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     tables = {"claims": claims_side_by_side(runs), "best_heads": best_heads(runs)}
     for name, table in tables.items():
-        table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")
+        write_whole(folder / f"{name}.csv", table.to_csv(index=False, float_format="%.6g").encode())
     flags = ", ".join(differences(runs))
     figure = comparison(
         {run.name: run.tables for run in runs},
@@ -162,7 +175,11 @@ def best_heads(runs: Sequence[Run]) -> pd.DataFrame:
     relations are in the paper's order; the others follow, most frequent first.
     """
     paper = paper_table1()
-    found = {run.name: _by_paper_name(run.tables["dependency_heads"]) for run in runs}
+    found = {
+        run.name: _by_paper_name(run.tables["dependency_heads"])
+        for run in runs
+        if "dependency_heads" in run.tables
+    }
     others = [name for table in found.values() for name in table.index if name not in paper.index]
     shared = [name for name in dict.fromkeys(others) if others.count(name) > 1]
     ours = {name for table in found.values() for name in table.index}
@@ -241,15 +258,6 @@ def _by_paper_name(table: pd.DataFrame) -> pd.DataFrame:
     known = paper_names(table["relation"])
     names = table["relation"].map(lambda name: known.get(name, name))
     return table.set_index(names)[~names.duplicated().to_numpy()]
-
-
-def _read(path: Path) -> pd.DataFrame:
-    try:
-        return pd.read_csv(path)
-    except ValueError as error:
-        raise InputError(
-            f"{path}: not a table ({str(error).splitlines()[0]}); run the notebook again"
-        ) from error
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:

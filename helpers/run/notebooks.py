@@ -17,12 +17,16 @@ from tqdm import tqdm
 
 from helpers import errors
 from helpers.errors import InputError
+from helpers.files import write_whole
 from helpers.paths import build_dir, project_root
 from helpers.progress import HEADLESS
 from helpers.settings import Settings, flag
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
+
+    from helpers.run.record import Record
+    from helpers.study import Study
 
 CELL_TIMEOUT = 6 * 3600  # seconds: a large model on a small machine is slow, not stuck
 LIVE_WIDGET = "application/vnd.jupyter.widget-view+json"  # its text/html needs no kernel
@@ -84,11 +88,11 @@ def check_settings(paths: Sequence[Path], settings: Settings) -> None:
         )
 
 
-def run(paths: Sequence[Path], parameters: Mapping[str, Any], *, name: str) -> Path:
-    """Execute notebooks into ``build/<name>/``, with an HTML copy of each; return that folder.
+def run(paths: Sequence[Path], study: Study, record: Record) -> Path:
+    """Execute notebooks into ``build/<run>/``, with an HTML copy of each; return that folder.
 
-    ``parameters`` go to the notebooks that have a parameter of that name.  What a failed run
-    has computed stays in the cache for the next one.
+    The study's settings go to the notebooks that declare them.  What each notebook writes is
+    noted in the record; what a failed run has computed stays in the cache for the next one.
 
     Raises:
         InputError: a notebook stopped because of something the user gave.
@@ -96,18 +100,20 @@ def run(paths: Sequence[Path], parameters: Mapping[str, Any], *, name: str) -> P
     """
     from helpers.run.html_copy import write_html
 
-    folder = build_dir(name)
+    folder = build_dir(study.slug)
     folder.mkdir(parents=True, exist_ok=True)
+    settings = asdict(study) | {"name": study.slug}
     os.environ[HEADLESS] = "1"
     seconds = {}
     bar = tqdm(paths, desc="notebooks", unit="notebook")
     for path in bar:
         bar.set_description(path.stem)
         started = time.monotonic()
-        _execute(path, folder / path.name, parameters)
+        with record.of(path.stem):
+            _execute(path, folder / path.name, settings)
         write_html(folder / path.name)
         seconds[path.stem] = round(time.monotonic() - started, 1)
-    _record_times(folder, seconds)
+        _record_times(folder, seconds)
     return folder
 
 
@@ -150,11 +156,18 @@ def _execute(path: Path, output: Path, values: Mapping[str, Any]) -> None:
         ) from error
 
 
+def read_times(folder: Path) -> dict[str, float]:
+    """Return each notebook's latest run time in seconds; a damaged file has none."""
+    try:
+        found = json.loads((folder / "times.json").read_bytes())
+        return {name: float(seconds) for name, seconds in found.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
 def _record_times(folder: Path, seconds: Mapping[str, float]) -> None:
-    """Keep each notebook's latest run time, for the report."""
-    path = folder / "times.json"
-    before = json.loads(path.read_text()) if path.is_file() else {}
-    path.write_text(json.dumps({**before, **seconds}, indent=1) + "\n")
+    text = json.dumps({**read_times(folder), **seconds}, indent=1) + "\n"
+    write_whole(folder / "times.json", text.encode())
 
 
 def _plain(text: str) -> str:

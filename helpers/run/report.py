@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from helpers.study import Study
+from helpers.run.notebooks import read_times
+from helpers.study import Study, listed
 from helpers.viewer import showcase
 from helpers.viewer.page import POLICY
 from helpers.viewer.view import Viewer
@@ -154,8 +155,8 @@ def example_viewers(study: Study) -> list[Viewer]:
 
 def _parts(figures: Path, tables: Path) -> Iterator[tuple[Part, list[Path], list[Path]]]:
     """Yield the parts that have something to show, and a last one of what no part names."""
-    pictures = {path.stem: path for path in sorted(figures.glob("*.png"))}
-    files = {path.stem: path for path in sorted(tables.glob("*.csv"))}
+    pictures = _own(figures.glob("*.png"), listed(figures, "figures"))
+    files = _own(tables.glob("*.csv"), listed(figures, "tables"))
     for part in PARTS:
         own = [pictures.pop(name) for name in part.figures if name in pictures]
         data = [files.pop(name) for name in part.tables if name in files]
@@ -163,6 +164,11 @@ def _parts(figures: Path, tables: Path) -> Iterator[tuple[Part, list[Path], list
             yield part, own, data
     if pictures or files:
         yield Part("More results", ""), list(pictures.values()), list(files.values())
+
+
+def _own(found: Iterable[Path], listed: set[str] | None) -> dict[str, Path]:
+    """Return files by name; where a run has a list of what it wrote, those on it."""
+    return {path.stem: path for path in sorted(found) if listed is None or path.stem in listed}
 
 
 def _page(
@@ -226,7 +232,7 @@ def _anchor(part: Part) -> str:
 def _facts(facts: Mapping[str, Any], build: Path) -> str:
     groups = {name: value for name, value in facts.items() if isinstance(value, Mapping)}
     single = {name: value for name, value in facts.items() if not isinstance(value, Mapping)}
-    seconds = sum(_times(build).values())
+    seconds = sum(read_times(build).values())
     if seconds:
         single["time of the notebooks"] = _duration(seconds)
     lists = {"run": single, **groups} if single else groups
@@ -326,7 +332,7 @@ def _short(cell: str) -> str:
 
 
 def _notebooks(build: Path) -> str:
-    times = _times(build)
+    times = read_times(build)
     items = "".join(
         f'<li><a href="{_text(path.name)}">{_text(path.stem.replace("_", " "))}</a>'
         + (f" <span>{_duration(times[path.stem])}</span>" if path.stem in times else "")
@@ -336,11 +342,6 @@ def _notebooks(build: Path) -> str:
     if not items:
         return ""
     return f'<section id="notebooks"><h2>Notebooks</h2><ul class="files">{items}</ul></section>'
-
-
-def _times(build: Path) -> dict[str, float]:
-    path = build / "times.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def _duration(seconds: float) -> str:

@@ -1,5 +1,6 @@
 """Finished runs side by side, from made-up folders of tables."""
 
+import json
 import re
 
 import numpy as np
@@ -56,26 +57,43 @@ def test_an_unknown_run_is_one_line_with_the_command_that_makes_it(figures, give
     assert message.endswith(f"make it with: {command}")
 
 
-def test_missing_tables_are_named_with_the_command_that_makes_them(figures):
+def test_what_a_run_lacks_is_named_with_the_command_that_makes_it(figures):
     tables = tables_with_heads()
     for name in ("probes", "coreference", "gradients"):
         del tables[name]
     settings = {"model": "roberta-base", "treebank": "a b.conllu", "seeds": 3, "stream": True}
     write_run(figures / "other", tables, settings)
-    with pytest.raises(InputError) as caught:
-        compare.open_run("other")
-    assert str(caught.value) == (
-        "other: the run has no gradients, coreference, probes; make them with: python -m helpers "
-        "run --model roberta-base --treebank 'a b.conllu' --stream --only 02,04,05"
+    write_run(figures / "minilm-random-3", {"probes": run_like_the_paper()["probes"]})
+    other, random = (compare.open_run(name) for name in ("other", "minilm-random-3"))
+    assert compare.gaps([other]) == (
+        "other has no gradients, coreference, probes (make them with: python -m helpers "
+        "run --model roberta-base --treebank 'a b.conllu' --stream --only 02,04,05)"
     )
+    assert "helpers run --random-init 3 --only 01,02,03,04,06)" in compare.gaps([random])
+    with pytest.raises(InputError, match="no table is in all of other, minilm-random-3; other has"):
+        compare.open_runs(["other", "minilm-random-3"])
 
 
-def test_without_a_description_the_command_comes_from_the_name(figures):
-    tables = tables_with_heads()
-    del tables["layer_cohesion"]
-    write_run(figures / "minilm-random-3", tables)
-    with pytest.raises(InputError, match=r"helpers run --random-init 3 --only 06$"):
-        compare.open_run("minilm-random-3")
+def test_partial_runs_are_compared_by_what_both_have(figures):
+    """README's gold column: the default run beside one of notebooks 04 and 05 alone."""
+    write_run(figures / "minilm")
+    part = {k: v for k, v in tables_with_heads().items() if k in ("dependency_heads", "probes")}
+    write_run(figures / "minilm-ewt", part)
+    runs = compare.open_runs(["minilm", "minilm-ewt"])
+    claims, folder = compare.compare(runs)
+    here = claims.set_index("claim")["minilm-ewt"]
+    assert here["Direct objects have a head of their own"] == 86.8
+    assert np.isnan(here["Over half of the attention in middle layers goes to one special token"])
+    heads = pd.read_csv(folder / "best_heads.csv")
+    assert {"minilm head", "minilm-ewt head"} <= set(heads)
+    assert (folder / "compare.png").is_file()
+
+
+def test_what_an_earlier_run_left_in_the_folder_is_not_compared(figures):
+    folder = write_run(figures / "minilm")
+    record = {"settings": {}, "notebooks": {"03": {"tables": ["entropy"], "figures": []}}}
+    (folder / "run.json").write_text(json.dumps(record))
+    assert list(compare.open_run("minilm").tables) == ["entropy"]
 
 
 def test_every_table_of_a_claim_is_asked_for():
