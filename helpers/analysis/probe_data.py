@@ -103,13 +103,15 @@ class Sentences:
 class Batch:
     """Sentences of about one length, padded with zeros to the longest.
 
-    ``heads`` is -1 on padding.  ``lengths`` are in words.
+    ``heads`` is -1 on padding.  ``lengths`` are in words.  ``maps`` are a dependent's features
+    with each candidate word, ``special`` those with the special positions.
     """
 
     indices: list[int]
     lengths: Int[Tensor, " sentence"]
     heads: Int[Tensor, "sentence dependent"]
-    maps: Float[Tensor, "sentence dependent feature place"] | None
+    maps: Float[Tensor, "sentence dependent feature candidate"] | None
+    special: Float[Tensor, "sentence dependent feature place"] | None
     vectors: Float[Tensor, "sentence word width"] | None
 
     def candidates(self) -> Bool[Tensor, "sentence dependent candidate"]:
@@ -167,11 +169,11 @@ class ProbeData(Sentences):
             # ROOT and padding dependents are no pairs of words.
             kept = (batch.candidates()[..., 1:] & (batch.heads >= 0)[..., None]).float()
             counts = kept.sum(-1, keepdim=True)
-            others = batch.maps[..., PLACES:]
+            others = batch.maps
             kept = kept[:, :, None]  # [sentence, dependent, 1, candidate]
             means = (others * kept).sum(-1, keepdim=True) / counts[..., None].clamp(min=1)
             squares += ((others - means).square() * kept).sum((0, 1, 3), dtype=torch.float64)
-            root += batch.maps[..., :PLACES].square().sum((0, 1), dtype=torch.float64)
+            root += batch.special.square().sum((0, 1), dtype=torch.float64)
             pairs, words = pairs + counts.sum().item(), words + batch.lengths.sum().item()
         variances = squares / max(pairs, 1), root / words
         return Scales(*(v.sqrt().clamp(min=SMALLEST_SCALE).float() for v in variances))
@@ -181,7 +183,8 @@ class ProbeData(Sentences):
         lengths = torch.tensor([len(self.parses[index]) for index in indices])
         count, width = len(indices), int(lengths.max())
         heads = torch.full((count, width), -1, dtype=torch.long)
-        padded = torch.zeros(count, width, self.features, width + PLACES) if maps else None
+        padded = torch.zeros(count, width, self.features, width) if maps else None
+        special = torch.zeros(count, width, self.features, PLACES) if maps else None
         vectors = None
         if self.vectors is not None:
             vectors = torch.zeros(count, width, self.vector_width)
@@ -189,10 +192,11 @@ class ProbeData(Sentences):
             n = len(self.parses[index])
             heads[row, :n] = torch.from_numpy(self.parses[index].heads)
             if padded is not None:
-                padded[row, :n, :, : n + PLACES] = torch.from_numpy(self.maps[index])
+                block = torch.from_numpy(self.maps[index])
+                special[row, :n], padded[row, :n, :, :n] = block.split((PLACES, n), dim=2)
             if vectors is not None:
                 vectors[row, :n] = self.vectors[torch.from_numpy(self.rows[index])]
-        return Batch(list(indices), lengths, heads, padded, vectors)
+        return Batch(list(indices), lengths, heads, padded, special, vectors)
 
     def batches(
         self,

@@ -40,13 +40,13 @@ class Counts:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """The scores of one probe on dev, by metric, and the trained models, one a seed."""
+    """The scores of one probe on dev, by metric, and the trained model, a member a seed."""
 
     probe: str
     counts: Mapping[str, Counts]
     n_train: int
     n_dev: int
-    models: Sequence[nn.Module] = field(default=(), repr=False)
+    model: nn.Module | None = field(default=None, repr=False)
 
     def rows(self) -> list[dict[str, object]]:
         """Return the probe's rows of probes.csv: the mean over seeds, in percent.
@@ -74,10 +74,7 @@ class ProbeResult:
 
 
 def pool(results: Sequence[ProbeResult], probe: str) -> ProbeResult:
-    """Join results on the same dev sentences as if they were seeds of one probe.
-
-    For the baseline with random weights, whose every seed is another model with its own maps.
-    """
+    """Join results on the same dev sentences as if they were seeds of one probe."""
     counts = {
         metric: Counts(
             np.concatenate([result.counts[metric].right for result in results]),
@@ -85,8 +82,7 @@ def pool(results: Sequence[ProbeResult], probe: str) -> ProbeResult:
         )
         for metric in results[0].counts
     }
-    models = [model for result in results for model in result.models]
-    return replace(results[0], probe=probe, counts=counts, models=models)
+    return replace(results[0], probe=probe, counts=counts, model=None)
 
 
 def probe_table(results: Iterable[ProbeResult]) -> pd.DataFrame:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from helpers.analysis import probe_data
 from helpers.analysis.probe_data import MapBuffer, Sentences
 from helpers.analysis.probe_scores import STRUCTURAL, UUAS, Counts, ProbeResult
-from helpers.analysis.training import Schedule, one_thread, train, validation_slice
+from helpers.analysis.training import Schedule, side_by_side, train, validation_slice
 from helpers.errors import InputError
 from helpers.progress import progress
 from helpers.store.store import Example
@@ -38,19 +39,20 @@ StatesBatch = tuple[
 
 
 class StructuralProbe(nn.Module):
-    """The map B, ``rank`` x ``width``."""
+    """The map B: ``projection[0]`` is ``rank`` x ``width``."""
 
-    def __init__(self, width: int, rank: int) -> None:
+    def __init__(self, width: int, rank: int, seed: int = 0) -> None:
         super().__init__()
         # Differences of unit-variance vectors have variance 2 in each of the `width` dimensions.
         deviation = (TYPICAL_DISTANCE / (2 * rank * width)) ** 0.5
-        self.projection = nn.Parameter(torch.randn(rank, width) * deviation)
+        drawn = torch.randn(rank, width, generator=torch.Generator().manual_seed(seed))
+        self.projection = nn.Parameter(drawn[None] * deviation)
 
     def forward(
         self, vectors: Float[Tensor, "sentence word width"]
     ) -> Float[Tensor, "sentence word other"]:
         """Return the squared distance of every pair of words under B."""
-        mapped = vectors @ self.projection.T
+        mapped = vectors @ self.projection[0].T
         products = mapped @ mapped.transpose(1, 2)
         norms = products.diagonal(dim1=1, dim2=2)
         return (norms[:, :, None] + norms[:, None, :] - 2 * products).clamp(min=0)
@@ -126,7 +128,6 @@ def prepare_states(examples: Iterable[Example]) -> WordStates:
     return states
 
 
-@one_thread()
 def fit_structural(states: WordStates, *, seeds: int) -> tuple[ProbeResult, pd.DataFrame]:
     """Train a probe on every layer, choose the layer on train, and score it on dev.
 
@@ -135,14 +136,15 @@ def fit_structural(states: WordStates, *, seeds: int) -> tuple[ProbeResult, pd.D
     (percent, on the slice of train that training stops by) and chosen.
     """
     layers = range(len(states.layers))
-    fits = [_fit(states, layer, 0) for layer in progress(layers, STRUCTURAL, unit="layer")]
+    fits = side_by_side([partial(_fit, states, layer, 0) for layer in layers], STRUCTURAL)
     by_layer = [uuas for _, uuas in fits]
     best = int(np.argmax(by_layer))
-    models = [fits[best][0], *(_fit(states, best, seed)[0] for seed in range(1, seeds))]
+    others = [partial(_fit, states, best, seed) for seed in range(1, seeds)]
+    models = [model for model, _ in (fits[best], *side_by_side(others, STRUCTURAL))]
     dev = states.splits["dev"]
     scored = [undirected_attachment(states, model, best, dev) for model in models]
     counts = Counts(np.stack([right for right, _ in scored]), scored[0][1])
-    result = ProbeResult(STRUCTURAL, {UUAS: counts}, len(states.splits["train"]), len(dev), models)
+    result = ProbeResult(STRUCTURAL, {UUAS: counts}, len(states.splits["train"]), len(dev))
     chosen = [layer == best for layer in layers]
     table = {"layer": layers, "validation_uuas": by_layer, "chosen": chosen}
     return result, pd.DataFrame(table)
@@ -208,17 +210,15 @@ def _fit(states: WordStates, layer: int, seed: int) -> tuple[StructuralProbe, fl
     """Train on one layer; returns the probe, and its UUAS on the slice that training stops by."""
     order = np.random.default_rng(seed)
     kept, held = validation_slice(states.splits["train"], SCHEDULE.validation_share, order)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = StructuralProbe(states.width, min(RANK, states.width))
+    model = StructuralProbe(states.width, min(RANK, states.width), seed)
 
     def loss(batch: StatesBatch) -> Tensor:
         _, vectors, distances = batch
-        return distance_loss(model(vectors), distances)
+        return distance_loss(model(vectors), distances)[None]
 
-    def validate() -> float:
+    def validate() -> Tensor:
         batches = states.batches(held, layer)
-        return sum(loss(batch).item() * len(batch[0]) for batch in batches) / len(held)
+        return sum(loss(batch) * len(batch[0]) for batch in batches) / len(held)
 
     train(
         model,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from helpers.analysis.probe_data import PLACES, Batch, ProbeData, WordVectors, prepare
+from helpers.analysis.probe_data import Batch, ProbeData, WordVectors, prepare
 from helpers.analysis.probe_scores import (
     ATTN,
     ATTN_GLOVE,
@@ -29,8 +30,7 @@ from helpers.analysis.probe_scores import (
 )
 from helpers.analysis.probes import AttentionProbe, AttentionWordsProbe, DistancesWordsProbe, Scores
 from helpers.analysis.structural_probe import fit_structural, prepare_states
-from helpers.analysis.training import Schedule, one_thread, train, validation_slice
-from helpers.progress import progress
+from helpers.analysis.training import Schedule, one_thread, side_by_side, train, validation_slice
 from helpers.store.store import Store
 
 PARTS = (0.1, 0.25, 0.5)  # of the train sentences, for the learning curves
@@ -40,26 +40,28 @@ ProbeKind = Literal["attn", "attn_glove", "distances_glove"]
 
 
 class Kind(NamedTuple):
-    """A probe's name in Table 3, how it is built, and how it is trained."""
+    """A probe's name in Table 3, how it is built for some seeds, and how it is trained."""
 
     name: str
-    build: Callable[[ProbeData], nn.Module]
+    build: Callable[[ProbeData, Sequence[int]], nn.Module]
     schedule: Schedule
     reads_maps: bool = True
 
 
 KINDS: dict[ProbeKind, Kind] = {
     "attn": Kind(
-        ATTN, lambda data: AttentionProbe(data.scales), Schedule(epochs=8, learning_rate=0.02)
+        ATTN,
+        lambda data, seeds: AttentionProbe(data.scales, len(seeds)),
+        Schedule(epochs=8, learning_rate=0.02),
     ),
     "attn_glove": Kind(
         ATTN_GLOVE,
-        lambda data: AttentionWordsProbe(data.scales, data.vector_width),
+        lambda data, seeds: AttentionWordsProbe(data.scales, data.vector_width, len(seeds)),
         Schedule(epochs=8, learning_rate=0.0015, batch_size=16),
     ),
     "distances_glove": Kind(
         DISTANCES_GLOVE,
-        lambda data: DistancesWordsProbe(data.vector_width),
+        lambda data, seeds: DistancesWordsProbe(data.vector_width, seeds),
         Schedule(epochs=5, learning_rate=0.006, batch_size=8),
         reads_maps=False,
     ),
@@ -82,53 +84,61 @@ def table3(
         probe_heads (what the attention-only probe makes of each head), learning_curves, and
         structural_layers (how well each layer's vectors do on a slice of train).
     """
-    data = prepare(store, vectors)
-    attention = fit_probe(data, "attn", range(seeds))
-    control = pool(
-        [
-            fit_probe(prepare(random, vectors), "attn_glove", [seed])
-            for seed, random in enumerate(random_stores)
-        ],
-        RANDOM_ATTN_GLOVE,
-    )
     structural, layers = fit_structural(prepare_states(store), seeds=seeds)
-    with_words = fit_probe(data, "attn_glove", range(seeds))
+    data, seeds = prepare(store, vectors), range(seeds)
+    fits = [partial(fit_probe, data, "distances_glove", [seed]) for seed in seeds]
+    fits += [
+        partial(fit_probe, data, kind, seeds, part)
+        for kind in ("attn", "attn_glove")
+        for part in (*PARTS, 1.0)
+    ]
+    fitted = side_by_side(fits, "probes")
+    distances, curves = fitted[: len(seeds)], fitted[len(seeds) :]
+    controls = [
+        fit_probe(prepare(random, vectors), "attn_glove", [seed])
+        for seed, random in enumerate(random_stores)
+    ]
+    attention, with_words = curves[len(PARTS)], curves[-1]
     results = [
         structural,
         right_branching(data),
-        fit_probe(data, "distances_glove", range(seeds)),
-        control,
+        pool(distances, DISTANCES_GLOVE),
+        pool(controls, RANDOM_ATTN_GLOVE),
         attention,
         with_words,
     ]
-    curves = [fit_probe(data, kind, [0], part) for kind in ("attn", "attn_glove") for part in PARTS]
     return {
         "probes": probe_table(results),
         "probe_seeds": seed_table(results),
         "probe_heads": head_weights(attention, data),
-        "learning_curves": probe_table([*curves, attention, with_words]),
+        "learning_curves": probe_table(curves),
         "structural_layers": layers,
     }
 
 
 @one_thread()
 def fit_probe(
-    data: ProbeData, kind: ProbeKind, seeds: Sequence[int], train_fraction: float = 1.0
+    data: ProbeData, kind: ProbeKind, seeds: Sequence[int], part: float = 1.0
 ) -> ProbeResult:
-    """Train a probe on the train sentences, once a seed, and score it on dev.
+    """Train a probe on (a part of) the train sentences, once a seed, and score it on dev.
 
-    A seed decides the initial values, the order of the batches and the slice of train that
-    training stops by.  ``train_fraction`` trains on so much of train (the same sentences for
-    every seed and probe, each fraction within the next larger one).
+    The seeds are members of one model.  Each decides its initial values and the slice of train
+    that its training stops by; the order of the batches is the first one's.  The sentences of a
+    part are the same for every seed and probe, and each part lies within the next larger one.
 
     Raises ``InputError`` where a probe of words finds no word vectors in ``data``.
     """
     recipe = KINDS[kind]
-    sentences = training_sentences(data, train_fraction)
-    models = [_fit(data, recipe, sentences, seed) for seed in progress(seeds, recipe.name)]
-    dev = data.splits["dev"]
-    predicted = [predict(model, data, dev, maps=recipe.reads_maps) for model in models]
-    return ProbeResult(recipe.name, score(data, predicted), len(sentences), len(dev), models)
+    sentences, dev = training_sentences(data, part), data.splits["dev"]
+    model = _fit(data, recipe, sentences, seeds)
+    predicted = predict(model, data, dev, maps=recipe.reads_maps)
+    return ProbeResult(recipe.name, score(data, predicted), len(sentences), len(dev), model)
+
+
+def training_sentences(data: ProbeData, part: float) -> list[int]:
+    """Return the first part of the train sentences in an order fixed once for all parts."""
+    order = np.random.default_rng(0).permutation(data.splits["train"]).tolist()
+    return order[: max(1, round(part * len(order)))]
 
 
 def right_branching(data: ProbeData) -> ProbeResult:
@@ -138,25 +148,17 @@ def right_branching(data: ProbeData) -> ProbeResult:
     return ProbeResult(RIGHT_BRANCHING, score(data, [predicted]), 0, len(dev))
 
 
-def training_sentences(data: ProbeData, fraction: float) -> list[int]:
-    """Return the first part of the train sentences in an order fixed once for all fractions."""
-    if not 0 < fraction <= 1:
-        raise ValueError(f"train_fraction is {fraction}, expected more than 0 and at most 1")
-    order = np.random.default_rng(0).permutation(data.splits["train"]).tolist()
-    return order[: max(1, round(fraction * len(order)))]
-
-
 def predict(
     model: nn.Module, data: ProbeData, indices: Sequence[int], *, maps: bool = True
-) -> list[Int[np.ndarray, " word"]]:
-    """Return the likeliest head of every word of the sentences (1-based, 0 is ROOT)."""
+) -> list[list[Int[np.ndarray, " word"]]]:
+    """Return each member's likeliest head of every word of the sentences (1-based, 0 is ROOT)."""
     heads: dict[int, np.ndarray] = {}
     with torch.no_grad():
         for batch in data.batches(indices, size=EVALUATION_BATCH, maps=maps):
             best = candidate_scores(model, batch).argmax(-1).numpy()
             for row, index in enumerate(batch.indices):
-                heads[index] = best[row, : len(data.parses[index])]
-    return [heads[index] for index in indices]
+                heads[index] = best[:, row, : len(data.parses[index])]
+    return [list(member) for member in zip(*(heads[index] for index in indices), strict=True)]
 
 
 def score(
@@ -183,14 +185,12 @@ def candidate_scores(model: nn.Module, batch: Batch) -> Scores:
     return model(batch).masked_fill(~batch.candidates(), -torch.inf)
 
 
-def loss(model: nn.Module, batch: Batch, *, total: bool = False) -> Tensor:
-    """Return ``-log p(head | word)`` in nats: the mean over the words, or their sum."""
-    return F.cross_entropy(
-        candidate_scores(model, batch).flatten(0, 1),
-        batch.heads.flatten(),
-        ignore_index=-1,
-        reduction="sum" if total else "mean",
-    )
+def loss(model: nn.Module, batch: Batch) -> Float[Tensor, "member sentence"]:
+    """Return ``-log p(head | word)`` in nats, summed over each sentence's words."""
+    scores = candidate_scores(model, batch)
+    heads = batch.heads.expand(scores.shape[:3])
+    lost = F.cross_entropy(scores.flatten(0, 2), heads.flatten(), ignore_index=-1, reduction="none")
+    return lost.view(heads.shape).sum(2)
 
 
 def head_weights(result: ProbeResult, data: ProbeData) -> pd.DataFrame:
@@ -202,7 +202,7 @@ def head_weights(result: ProbeResult, data: ProbeData) -> pd.DataFrame:
     weight times the mean, over dev words with a head, of the attention between word and gold
     head less its mean over the other words.  Sorted by the larger of the two gains.
     """
-    weight = np.mean([model.coefficients.detach().numpy() for model in result.models], axis=0)
+    weight = result.model.coefficients.detach().mean(0).numpy()
     w, u = weight.reshape(2, data.layers, data.heads)
     w_gain, u_gain = (weight * attention_contrast(data)).reshape(2, data.layers, data.heads)
     layer, head = np.indices(w.shape) + 1
@@ -212,6 +212,7 @@ def head_weights(result: ProbeResult, data: ProbeData) -> pd.DataFrame:
     return table.loc[order.index].reset_index(drop=True)
 
 
+@one_thread()
 def attention_contrast(data: ProbeData) -> Float[np.ndarray, " feature"]:
     """Return each feature's mean on gold heads less its mean on the other candidate words.
 
@@ -224,37 +225,37 @@ def attention_contrast(data: ProbeData) -> Float[np.ndarray, " feature"]:
         others = others - gold
         usable = (gold.sum(-1) > 0) & (others.sum(-1) > 0)
         pairs = (gold - others / others.sum(-1, keepdim=True).clamp(min=1)) * usable[..., None]
-        contrast += torch.einsum("sdp,sdfp->f", pairs, batch.maps[..., PLACES:]).double()
+        contrast += torch.einsum("sdp,sdfp->f", pairs, batch.maps).double()
         words += int(usable.sum())
     return (contrast / max(words, 1)).numpy()
 
 
-def _fit(data: ProbeData, recipe: Kind, sentences: list[int], seed: int) -> nn.Module:
-    """Train one model."""
-    schedule, order = recipe.schedule, np.random.default_rng(seed)
-    kept, held = validation_slice(sentences, schedule.validation_share, order)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = recipe.build(data)
+def _fit(data: ProbeData, recipe: Kind, sentences: list[int], seeds: Sequence[int]) -> nn.Module:
+    """Train a model with a member for each seed."""
+    schedule, order = recipe.schedule, np.random.default_rng(seeds[0])
+    # Which sentences each member learns from, and which its training stops by.
+    kept, held = torch.zeros(2, len(seeds), len(data.parses), dtype=torch.bool)
+    for member, seed in enumerate(seeds):
+        slices = validation_slice(sentences, schedule.validation_share, np.random.default_rng(seed))
+        kept[member, slices[0]], held[member, slices[1]] = True, True
+    stopped_by = [index for index in sentences if held[:, index].any()]
+    model, batches = recipe.build(data, seeds), partial(data.batches, maps=recipe.reads_maps)
 
-    def batches(
-        indices: list[int], size: int, order: np.random.Generator | None = None
-    ) -> Iterable[Batch]:
-        return data.batches(indices, size=size, order=order, maps=recipe.reads_maps)
-
-    def validate() -> float:
-        words = sum(len(data.parses[index]) for index in held)
-        return (
-            sum(loss(model, batch, total=True).item() for batch in batches(held, EVALUATION_BATCH))
-            / words
-        )
+    def mean(batches: Iterable[Batch], chosen: Bool[Tensor, "member sentence"]) -> Tensor:
+        """Return each member's mean loss a word over the sentences chosen for it."""
+        total, words = torch.zeros(2, len(seeds))
+        for batch in batches:
+            own = chosen[:, batch.indices]
+            total = total + (loss(model, batch) * own).sum(1)
+            words = words + (own * batch.lengths).sum(1)
+        return total / words.clamp(min=1)
 
     train(
         model,
-        batches=lambda: batches(kept, schedule.batch_size, order),
-        loss=lambda batch: loss(model, batch),
-        validate=validate,
-        epochs=schedule.epochs_for(len(kept)),
+        batches=lambda: batches(sentences, size=schedule.batch_size, order=order),
+        loss=lambda batch: mean([batch], kept),
+        validate=lambda: mean(batches(stopped_by, size=EVALUATION_BATCH), held),
+        epochs=schedule.epochs_for(len(sentences)),
         schedule=schedule,
     )
     return model

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
+from helpers.model.parallel import run_jobs
+
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -67,35 +71,56 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+def side_by_side(jobs: Sequence[Callable[[], Result]], label: str) -> list[Result]:
+    """Return what the jobs return, in order; as many run at a time as torch has threads.
+
+    Each computes on one thread, so that their number changes no result.
+    """
+
+    def with_step(job: Callable[[], Result], step_done: Callable[[], None]) -> Result:
+        result = job()
+        step_done()
+        return result
+
+    counted = [partial(with_step, job) for job in jobs]
+    return run_jobs(counted, torch.device("cpu"), label=label, unit="fit", total=len(jobs))
+
+
 def train(
     model: nn.Module,
     *,
     batches: Callable[[], Iterable[Item]],
-    loss: Callable[[Item], Tensor],
-    validate: Callable[[], float],
+    loss: Callable[[Item], Float[Tensor, " member"]],
+    validate: Callable[[], Float[Tensor, " member"]],
     epochs: int,
     schedule: Schedule,
-) -> list[float]:
+) -> Float[Tensor, " member"]:
     """Minimise ``loss`` over ``batches()``, called once an epoch, and keep the best epoch.
 
-    ``validate`` returns the loss on held-out data.  The model is left with the parameters of
-    the epoch where that was lowest.  Returns the validation losses, one an epoch.
+    A model is one or more *members*, along the first axis of every parameter and loss, that
+    learn nothing from each other.  ``validate`` returns each member's loss on held-out data; it
+    is left with the parameters of the epoch where that was lowest.  Returns these losses.
     """
     optimizer = torch.optim.Adam(model.parameters(), lr=schedule.learning_rate)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
-    losses: list[float] = []
-    best, best_epoch = copy.deepcopy(model.state_dict()), -1
-    for epoch in range(epochs):
+    best = [parameter.detach().clone() for parameter in model.parameters()]
+    lowest = torch.full((len(best[0]),), torch.inf)
+    waited = torch.zeros(len(lowest), dtype=torch.long)
+    for _ in range(epochs):
         for batch in batches():
             optimizer.zero_grad()
-            loss(batch).backward()
+            loss(batch).sum().backward()
             optimizer.step()
         decay.step()
         with torch.no_grad():
-            losses.append(validate())
-        if losses[-1] <= min(losses):
-            best, best_epoch = copy.deepcopy(model.state_dict()), epoch
-        elif epoch - best_epoch >= schedule.patience:
+            losses = validate()
+        better = (losses <= lowest) & (waited < schedule.patience)
+        lowest = torch.where(better, losses, lowest)
+        waited = torch.where(better, 0, waited + 1)
+        for kept, parameter in zip(best, model.parameters(), strict=True):
+            kept[better] = parameter.detach()[better]
+        if (waited >= schedule.patience).all():
             break
-    model.load_state_dict(best)
-    return losses
+    for kept, parameter in zip(best, model.parameters(), strict=True):
+        parameter.data = kept
+    return lowest

@@ -139,7 +139,7 @@ def test_squared_distances_follow_the_definition():
     model = StructuralProbe(WIDTH, 4)
     vectors = torch.randn(2, 5, WIDTH, generator=torch.Generator().manual_seed(0))
     difference = vectors[:, :, None] - vectors[:, None]
-    expected = (difference @ model.projection.T).square().sum(-1)
+    expected = (difference @ model.projection[0].T).square().sum(-1)
     torch.testing.assert_close(model(vectors), expected, rtol=1e-4, atol=1e-4)
 
 
@@ -170,7 +170,7 @@ def test_same_seed_same_result(monkeypatch):
     schedule = Schedule(epochs=2, min_updates=1)
     states = prepare_states(examples(20))
     (one, _), (again, _) = (fit(monkeypatch, states, schedule, seeds=1) for _ in range(2))
-    assert torch.equal(one.models[0].projection, again.models[0].projection)
+    assert one.counts[UUAS].right.tolist() == again.counts[UUAS].right.tolist()
 
 
 def test_punctuation_is_left_out():

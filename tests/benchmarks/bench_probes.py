@@ -1,9 +1,10 @@
-"""Time an epoch of Attn + GloVe against the plain computation over pairs of words.
+"""Time an epoch of Attn + GloVe against plain ways, and three seeds together against one by one.
 
 Run as a script: ``python tests/benchmarks/bench_probes.py``.  The data is synthetic, with the
 sentence lengths of UD English EWT.  The plain reference joins the vectors of every pair of
 words, as the released notebook of the paper does, one sentence a step; both train on the same
-sentences, in turns, and the ratio is of medians.  ``--sentences`` then times a whole epoch.
+sentences, in turns, and the ratio is of medians.  So do three seeds as members of one model and
+three models one after the other.  ``--sentences`` then times a whole epoch.
 """
 
 from __future__ import annotations
@@ -38,10 +39,9 @@ class PlainProbe(nn.Module):
         candidate = vectors[:, None].expand(count, n, n, width)
         dependent = vectors[:, :, None].expand(count, n, n, width)
         weights = self.pairs(torch.cat([candidate, dependent], -1))
-        maps = batch.maps.transpose(2, 3)  # [sentence, dependent, place, feature]
-        words = (weights * maps[:, :, PLACES:]).sum(-1)
-        root = self.root(vectors).unflatten(-1, (-1, PLACES)) * batch.maps[..., :PLACES]
-        return torch.cat([root.sum((-2, -1))[..., None], words], -1)
+        words = (weights * batch.maps.transpose(2, 3)).sum(-1)
+        root = self.root(vectors).unflatten(-1, (-1, PLACES)) * batch.special
+        return torch.cat([root.sum((-2, -1))[..., None], words], -1)[None]
 
 
 def synthetic(sentences, layers, heads, seed=0):
@@ -69,7 +69,7 @@ def epoch_seconds(model, data: ProbeData, indices, size):
     with one_thread():  # as fit_probe does
         for batch in data.batches(indices, size=size, order=order):
             optimizer.zero_grad()
-            loss(model, batch).backward()
+            (loss(model, batch).sum() / batch.lengths.sum()).backward()
             optimizer.step()
     return time.perf_counter() - start
 
@@ -94,11 +94,15 @@ def main():
     prepared = time.perf_counter() - start
     train, size = data.splits["train"], KINDS["attn_glove"].schedule.batch_size
     compared = train[: given.compared]
-    fast, plain = [], []
+    fast, plain, together, apart = [], [], [], []
     for _ in range(given.repeats):
         probe = AttentionWordsProbe(data.scales, given.width)
         fast.append(epoch_seconds(probe, data, compared, size))
         plain.append(epoch_seconds(PlainProbe(data.features, given.width), data, compared, 1))
+        models = [AttentionWordsProbe(data.scales, given.width, count) for count in (3, 1, 1, 1)]
+        first, *others = (epoch_seconds(model, data, compared, size) for model in models)
+        together.append(first)
+        apart.append(sum(others))
     probe = AttentionWordsProbe(data.scales, given.width)
     numbers = {
         "sentences": len(train),
@@ -110,6 +114,9 @@ def main():
         "factorised_s": float(np.median(fast)),
         "plain_s": float(np.median(plain)),
         "ratio": float(np.median(plain) / np.median(fast)),
+        "three_seeds_together_s": float(np.median(together)),
+        "three_seeds_apart_s": float(np.median(apart)),
+        "seeds_ratio": float(np.median(apart) / np.median(together)),
     }
     for name, value in numbers.items():
         print(f"{name:20} {value:.3g}" if isinstance(value, float) else f"{name:20} {value}")
