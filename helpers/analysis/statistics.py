@@ -1,15 +1,29 @@
-"""Intervals and tests: one place for how numbers are compared.
+"""Intervals and tests: the one place for how numbers are compared.
 
-Bootstrap intervals are over clusters (sentences, documents), whose words are not independent.
+Words of an article are not independent, nor are its sentences.  What is drawn anew, or changes
+its sign, is therefore always a whole *cluster*: an article or a document.  Every figure is a ratio
+of sums over clusters: what is right over what there is, or a sum of values over their number.
+
+- how sure is a number? `bootstrap_intervals`
+- is one number larger than another, measured on the same clusters? `paired_interval`; for a
+  p-value `sign_flip_test`, and over several relations `holm`
+- is the best of many heads better than a baseline, when it was chosen with the same data?
+  `sign_flip_test` of all heads at once: its p-values count the choice in
+- are two numbers alike? `equivalence`, against a margin; that a difference is not significant
+  says nothing of the kind
+- do two classifiers differ on the same independent examples? `mcnemar`
 """
 
 from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Bool, Float, Num
-from scipy.stats import binom
+from scipy.stats import binom, norm, t
 
 WEIGHTS_AT_ONCE = 1 << 19  # 8 MiB, as integers and as floats
+LEVEL = 0.95
+
+Clusters = Num[np.ndarray, "cluster *statistic"]
 
 
 def bootstrap_interval(
@@ -18,26 +32,10 @@ def bootstrap_interval(
     *,
     resamples: int = 1000,
     seed: int = 0,
-    level: float = 0.95,
 ) -> tuple[float, float]:
-    """Return the percentile bootstrap interval of ``sum(right) / sum(total)``.
-
-    Args:
-        right: how many are right in each cluster.
-        total: how many there are in each cluster.
-        resamples: how many times to draw as many clusters, with replacement.
-        seed: decides the draws.
-        level: the share of the resamples that lies inside the interval.
-
-    Returns:
-        The bounds, as fractions; NaN where ``total`` is zero throughout.
-    """
+    """Return the bounds of `bootstrap_intervals` of a single ratio."""
     low, high = bootstrap_intervals(
-        np.asarray(right)[:, None],
-        np.asarray(total)[:, None],
-        resamples=resamples,
-        seed=seed,
-        level=level,
+        np.asarray(right)[:, None], np.asarray(total)[:, None], resamples=resamples, seed=seed
     )
     return float(low[0]), float(high[0])
 
@@ -48,43 +46,84 @@ def bootstrap_intervals(
     *,
     resamples: int = 1000,
     seed: int = 0,
-    level: float = 0.95,
 ) -> tuple[Float[np.ndarray, " statistic"], Float[np.ndarray, " statistic"]]:
-    """Return `bootstrap_interval` of each column; the columns share their resamples."""
-    if not 0 < level < 1 or resamples < 1:
-        raise ValueError(f"level is {level}, resamples {resamples}; expected 0-1 and 1 or more")
-    hits, sizes = (
-        resampled_sums(counts, resamples=resamples, seed=seed) for counts in (right, total)
-    )
-    ratios = np.divide(hits, sizes, out=np.full_like(hits, np.nan), where=sizes > 0)
-    bounds = np.full((2, ratios.shape[1]), np.nan)
-    seen = ~np.isnan(ratios).all(axis=0)
-    tail = (1 - level) / 2
-    bounds[:, seen] = np.nanquantile(ratios[:, seen], (tail, 1 - tail), axis=0)
-    return bounds[0], bounds[1]
+    """Return the 95% bootstrap intervals of ``sum(right) / sum(total)``, column by column.
 
+    Clusters are drawn with replacement, the same ones for every column.  The interval is the
+    percentile one, as much wider as Student's t asks for with so few clusters (Hesterberg 2015).
 
-def resampled_sums(
-    counts: Num[np.ndarray, "cluster column"], *, resamples: int = 1000, seed: int = 0
-) -> Float[np.ndarray, "resample column"]:
-    """Return the column sums of each resample of the clusters.
+    Args:
+        right: how many are right in each cluster, or the sum of a value.
+        total: how many there are in each cluster.
+        resamples: how many times to draw as many clusters as there are.
+        seed: decides the draws.
 
-    How often each of n clusters is drawn in n draws is multinomial, so that a resample is a row
-    of weights and its sums are one matrix product.  One seed and number of clusters give the
-    same resamples, whatever the counts.
+    Returns:
+        The lower and the upper bounds; NaN where fewer than two clusters have a ``total``.
     """
-    counts = np.asarray(counts, np.float64)
-    n_clusters = len(counts)
-    sums = np.zeros((resamples, counts.shape[1]))
-    if not n_clusters:
-        return sums
+    ratios = _ratios(right, total, resamples, seed)
+    return _percentiles(ratios, (np.asarray(total) > 0).sum(axis=0), LEVEL)
+
+
+def paired_interval(
+    one: tuple[Clusters, Clusters],
+    other: tuple[Clusters, Clusters],
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> tuple[Float[np.ndarray, " statistic"], Float[np.ndarray, " statistic"]]:
+    """Return the 95% bootstrap intervals of a difference of ratios over the same clusters.
+
+    For a head less a rule, or one layer less another: the two rise and fall together from
+    cluster to cluster, which two intervals side by side do not show.  ``one`` and ``other`` are
+    (right, total) each.
+    """
+    difference, clusters = _paired(one, other, resamples, seed)
+    return _percentiles(difference, clusters, LEVEL)
+
+
+def equivalence(
+    one: tuple[Clusters, Clusters],
+    other: tuple[Clusters, Clusters],
+    *,
+    margin: float,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Bool[np.ndarray, " statistic"]:
+    """Return whether two ratios over the same clusters differ by less than ``margin``.
+
+    Two one-sided tests at 5% each: true where the 90% interval of the difference lies within the
+    margin, which the caller has to justify.
+    """
+    low, high = _percentiles(*_paired(one, other, resamples, seed), 0.90)
+    return (low > -margin) & (high < margin)
+
+
+def sign_flip_test(
+    differences: Num[np.ndarray, cluster * statistic], *, flips: int = 10_000, seed: int = 0
+) -> tuple[Float[np.ndarray, "*statistic"], float]:
+    """Return one-sided p-values that clusters' differences are above zero, and that of the best.
+
+    Were there no difference, the sign of each cluster's could as well be the other: the p-value
+    is the share of such assignments of signs, the true one counted in, whose t-like statistic
+    (sum over the root of the sum of squares) is as large.  The second value compares the largest
+    statistic of all with the largest of each assignment: it counts in that the best of many heads
+    (and of both directions) was looked for.
+    """
+    flat = np.asarray(differences, float).reshape(len(differences), -1)
+    scale = np.sqrt((flat**2).sum(axis=0))
+    unit = np.divide(flat, scale, out=np.zeros_like(flat), where=scale > 0)
+    observed = unit.sum(axis=0)
     generator = np.random.default_rng(seed)
-    step = max(1, WEIGHTS_AT_ONCE // n_clusters)
-    for start in range(0, resamples, step):
-        size = min(step, resamples - start)
-        weights = generator.multinomial(n_clusters, np.full(n_clusters, 1 / n_clusters), size=size)
-        sums[start : start + size] = weights @ counts  # [resample, cluster] @ [cluster, column]
-    return sums
+    as_large, best = np.ones(flat.shape[1]), 1
+    step = max(1, WEIGHTS_AT_ONCE // max(1, len(flat) + flat.shape[1]))
+    for start in range(0, flips, step):
+        signs = generator.choice((-1.0, 1.0), (min(step, flips - start), len(flat)))
+        drawn = signs @ unit  # [flip, statistic]; rounding must not make equals differ
+        as_large += (drawn >= observed - 1e-9).sum(axis=0)
+        best += int((drawn.max(axis=1) >= observed.max() - 1e-9).sum())
+    p_values = (as_large / (flips + 1)).reshape(np.shape(differences)[1:])
+    return p_values, best / (flips + 1)
 
 
 def mcnemar(
@@ -111,3 +150,57 @@ def holm(p_values: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
     order = np.argsort(p_values, kind="stable")
     adjusted = np.maximum.accumulate(p_values[order] * np.arange(len(p_values), 0, -1))
     return adjusted[np.argsort(order, kind="stable")].clip(max=1)
+
+
+def resampled_sums(
+    counts: Num[np.ndarray, "cluster column"], *, resamples: int = 1000, seed: int = 0
+) -> Float[np.ndarray, "resample column"]:
+    """Return the column sums of each resample of the clusters.
+
+    How often each of n clusters is drawn in n draws is multinomial, so that a resample is a row
+    of weights and its sums are one matrix product.  One seed and number of clusters give the
+    same resamples, whatever the counts.
+    """
+    counts = np.asarray(counts, np.float64)
+    n_clusters = len(counts)
+    sums = np.zeros((resamples, counts.shape[1]))
+    if not n_clusters:
+        return sums
+    generator = np.random.default_rng(seed)
+    step = max(1, WEIGHTS_AT_ONCE // n_clusters)
+    for start in range(0, resamples, step):
+        size = min(step, resamples - start)
+        weights = generator.multinomial(n_clusters, np.full(n_clusters, 1 / n_clusters), size=size)
+        sums[start : start + size] = weights @ counts  # [resample, cluster] @ [cluster, column]
+    return sums
+
+
+def _ratios(
+    right: Clusters, total: Clusters, resamples: int, seed: int
+) -> Float[np.ndarray, "resample statistic"]:
+    """Return each resample's ratios, NaN where it has drawn no cluster with a ``total``."""
+    hits, sizes = (resampled_sums(c, resamples=resamples, seed=seed) for c in (right, total))
+    return np.divide(hits, sizes, out=np.full_like(hits, np.nan), where=sizes > 0)
+
+
+def _paired(
+    one: tuple[Clusters, Clusters], other: tuple[Clusters, Clusters], resamples: int, seed: int
+) -> tuple[Float[np.ndarray, "resample statistic"], Num[np.ndarray, " statistic"]]:
+    """Return each resample's differences, and how many clusters there are for each."""
+    sides = [[np.asarray(c).reshape(len(c), -1) for c in side] for side in (one, other)]
+    first, second = (_ratios(*side, resamples, seed) for side in sides)
+    clusters = np.minimum(*((total > 0).sum(axis=0) for _, total in sides))
+    return first - second, clusters
+
+
+def _percentiles(
+    drawn: Float[np.ndarray, "resample statistic"],
+    clusters: Num[np.ndarray, " statistic"],
+    level: float,
+) -> tuple[Float[np.ndarray, " statistic"], Float[np.ndarray, " statistic"]]:
+    bounds = np.full((2, drawn.shape[1]), np.nan)
+    for n in np.unique(clusters[clusters > 1]):
+        mine = clusters == n
+        tail = norm.cdf(np.sqrt(n / (n - 1)) * t.ppf((1 - level) / 2, n - 1))
+        bounds[:, mine] = np.nanquantile(drawn[:, mine], (tail, 1 - tail), axis=0)
+    return bounds[0], bounds[1]

@@ -7,9 +7,12 @@ import pytest
 from helpers.analysis.statistics import (
     bootstrap_interval,
     bootstrap_intervals,
+    equivalence,
     holm,
     mcnemar,
+    paired_interval,
     resampled_sums,
+    sign_flip_test,
 )
 
 
@@ -47,14 +50,10 @@ def test_clusters_widen_the_interval():
     assert np.ptp(clustered) > 2 * np.ptp(independent)
 
 
-def test_seed_decides_and_level_narrows():
+def test_the_seed_decides():
     right, total = np.arange(30) % 4, np.full(30, 4)
     assert bootstrap_interval(right, total, seed=1) == bootstrap_interval(right, total, seed=1)
     assert bootstrap_interval(right, total, seed=1) != bootstrap_interval(right, total, seed=2)
-    narrow = bootstrap_interval(right, total, level=0.5)
-    assert np.ptp(narrow) < np.ptp(bootstrap_interval(right, total))
-    with pytest.raises(ValueError, match="level"):
-        bootstrap_interval(right, total, level=95)
 
 
 def test_columns_share_resamples_and_an_empty_one_is_nan():
@@ -68,8 +67,13 @@ def test_columns_share_resamples_and_an_empty_one_is_nan():
 
 
 def test_a_rare_statistic_ignores_resamples_without_it():
-    right, total = np.array([1, 0, 0]), np.array([1, 0, 0])
+    right, total = np.array([1, 1, 0, 0]), np.array([1, 1, 0, 0])
     assert bootstrap_interval(right, total) == (1.0, 1.0)
+
+
+def test_one_cluster_says_nothing_of_how_much_clusters_differ():
+    assert np.isnan(bootstrap_interval(np.array([3]), np.array([4]))).all()
+    assert np.isnan(bootstrap_interval(np.array([3, 0]), np.array([4, 0]))).all()
 
 
 def test_a_thousand_resamples_of_a_treebank_take_seconds():
@@ -99,3 +103,101 @@ def test_holm_by_hand():
     np.testing.assert_allclose(holm([0.01, 0.9, 0.02, 0.03]), [0.04, 0.9, 0.06, 0.06])
     assert holm([0.7, 0.9]).tolist() == [1, 1]
     assert holm([]).tolist() == []
+
+
+SETS = 2000  # simulated data sets, a column each
+
+
+def clustered(clusters, p, seed):
+    """Data sets whose clusters differ in size and in how easy they are: (right, total)."""
+    rng = np.random.default_rng(seed)
+    total = rng.integers(2, 30, (clusters, SETS))
+    easy = rng.beta(6 * p, 6 * (1 - p), (clusters, SETS))
+    return rng.binomial(total, easy), total
+
+
+def covers(bounds, truth):
+    low, high = bounds
+    return ((low <= truth) & (truth <= high)).mean()
+
+
+@pytest.mark.parametrize("clusters", [12, 25, 100])
+def test_an_interval_covers_the_truth_in_95_percent_of_simulated_data_sets(clusters):
+    for p in (0.5, 0.8):
+        bounds = bootstrap_intervals(*clustered(clusters, p, seed=clusters), seed=1)
+        assert 0.93 <= covers(bounds, p) <= 0.97
+
+
+def test_clusters_of_words_taken_for_independent_would_cover_far_too_little():
+    right, total = clustered(25, 0.5, seed=3)
+    share = right.sum(axis=0) / total.sum(axis=0)
+    half = 1.96 * np.sqrt(share * (1 - share) / total.sum(axis=0))
+    assert covers((share - half, share + half), 0.5) < 0.8
+
+
+def test_a_paired_interval_covers_the_difference_and_is_the_narrower_one():
+    right, total = clustered(30, 0.6, seed=4)
+    lost = np.random.default_rng(5).binomial(right, 0.25)  # the other is right in 3 of 4 of these
+    low, high = paired_interval((right, total), (right - lost, total), seed=2)
+    assert 0.93 <= covers((low, high), 0.15) <= 0.97
+    one, other = (bootstrap_intervals(r, total, seed=2) for r in (right, right - lost))
+    assert (high - low).mean() < 0.7 * (one[1] - one[0] + other[1] - other[0]).mean()
+
+
+def test_a_paired_interval_of_equal_totals_is_that_of_the_differences():
+    rng = np.random.default_rng(0)
+    total, one, other = rng.integers(3, 9, (3, 40, 2))
+    expected = bootstrap_intervals(one - other, total, seed=3)
+    np.testing.assert_allclose(paired_interval((one, total), (other, total), seed=3), expected)
+
+
+def test_equivalence_by_hand():
+    rng = np.random.default_rng(1)
+    total = np.full(50, 20)
+    one = rng.integers(8, 13, 50)
+    assert equivalence((one, total), (one, total), margin=0.001).all()
+    assert equivalence((one, total), (one + 1, total), margin=0.06).all()
+    assert not equivalence((one, total), (one + 1, total), margin=0.04).any()
+    noisy = rng.permutation(one)  # as good on average, but only about 1% is known
+    assert not equivalence((one, total), (noisy, total), margin=0.005).any()
+
+
+def test_what_differs_by_the_margin_is_seldom_called_alike():
+    right, total = clustered(30, 0.6, seed=6)
+    lost = np.random.default_rng(7).binomial(right, 0.25)
+    alike = equivalence((right, total), (right - lost, total), margin=0.15)
+    assert 0.02 <= alike.mean() <= 0.08  # one of the two one-sided tests at 5%
+    assert equivalence((right, total), (right - lost, total), margin=0.3).mean() > 0.99
+
+
+def test_sign_flips_by_hand():
+    """Of the 16 assignments of signs to four equal differences, one is as large."""
+    p_values, best = sign_flip_test(np.ones((4, 1)), flips=20_000)
+    assert p_values[0] == pytest.approx(1 / 16, abs=0.01) and best == p_values[0]
+    nothing, _ = sign_flip_test(np.zeros((4, 2)))
+    assert nothing.tolist() == [1, 1]
+    opposite, _ = sign_flip_test(-np.ones((4, 1)))
+    assert opposite[0] == 1
+
+
+def test_sign_flips_keep_their_level_and_find_what_is_there():
+    rng = np.random.default_rng(8)
+    noise = rng.normal(size=(20, SETS)) * rng.uniform(0.2, 3, (20, 1))
+    p_values, _ = sign_flip_test(noise, flips=1000)
+    assert 0.035 <= (p_values < 0.05).mean() <= 0.065
+    assert (sign_flip_test(noise + 2, flips=1000)[0] < 0.05).mean() > 0.8
+
+
+def test_the_best_of_many_heads_is_held_to_what_the_best_of_noise_reaches():
+    rng = np.random.default_rng(9)
+    alone, chosen = [], []
+    for _ in range(300):
+        noise = rng.normal(size=(25, 2, 4, 6)) + rng.normal(size=(25, 1, 1, 1))  # heads alike
+        p_values, best = sign_flip_test(noise, flips=300, seed=int(rng.integers(1 << 30)))
+        assert p_values.shape == (2, 4, 6)
+        alone.append(p_values.min())
+        chosen.append(best)
+    assert (np.array(alone) < 0.05).mean() > 0.25  # the mistake
+    assert (np.array(chosen) < 0.05).mean() < 0.085  # 0.05 and two standard errors and a half
+    noise[:, 1, 2, 3] += 2
+    assert sign_flip_test(noise)[1] < 0.01
