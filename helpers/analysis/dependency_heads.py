@@ -1,15 +1,10 @@
-"""One pass over a parsed corpus: how often each head picks the syntactic head (section 4.2).
-
-Individual heads as syntactic classifiers: Table 1 of the paper, with intervals (4.2).
-
-How well each single head does syntax, over all relations: one row for each head.
-"""
+"""Individual heads as syntactic classifiers: Table 1 of the paper (section 4.2)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,14 +12,26 @@ from jaxtyping import Bool, Float, Int, Num, Shaped, UInt16
 
 from helpers.analysis.averages import checked_maps
 from helpers.analysis.head_choice import DIRECTIONS, Direction, picked_words, possessive_marks
+from helpers.analysis.heads import head_label
 from helpers.analysis.paper import paper_table1
 from helpers.analysis.relations import ALL, paper_names, relation_table, scheme_of
-from helpers.analysis.statistics import bootstrap_intervals
-from helpers.data.records import Sentence
+from helpers.analysis.statistics import bootstrap_intervals, holm, sign_flip_test
+from helpers.data.records import cluster_of
 from helpers.errors import InputError, MapError
 from helpers.store.store import Example
 
+Accuracies = Float[np.ndarray, "direction layer head"]
+
 OFFSETS = np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
+COLUMNS = (
+    "relation", "count", "head", "direction", "accuracy", "ci_low", "ci_high", "baseline",
+    "baseline_offset", "paper_head", "paper_accuracy", "paper_baseline", "p_best",
+)  # fmt: skip
+HELD_OUT_COLUMNS = (
+    "relation", "head", "direction", "train_accuracy", "dev_accuracy", "ci_low", "ci_high",
+    "train_count", "dev_count", "baseline", "baseline_offset", "margin", "margin_low",
+    "margin_high", "p_holm",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -32,13 +39,14 @@ class HeadCounts:
     """How many words of each relation each head gets right, sentence by sentence.
 
     One row per sentence and relation that occurs in it.  ``relation`` indexes ``names``, whose
-    first entry is `ALL` (every word of the sentence); ``sentence`` indexes ``splits``.
-    ``right`` counts the words whose syntactic head the attention head picks, ``offset_right``
-    those whose head stands at each of `OFFSETS`.
+    first entry is `ALL` (every word of the sentence); ``sentence`` indexes ``splits`` and
+    ``articles``, which has a number for each article.  ``right`` counts the words whose syntactic
+    head the attention head picks, ``offset_right`` those whose head stands at each of `OFFSETS`.
     """
 
     names: tuple[str, ...]
     splits: Shaped[np.ndarray, " sentence"]
+    articles: Int[np.ndarray, " sentence"]
     sentence: Int[np.ndarray, " row"]
     relation: Int[np.ndarray, " row"]
     total: UInt16[np.ndarray, " row"]
@@ -55,70 +63,80 @@ class HeadCounts:
             mine &= self.splits[self.sentence] == split
         return np.flatnonzero(mine)
 
+    def size(self, relation: str, split: str | None = None) -> int:
+        """Return how many words of a relation there are, in one split or in all."""
+        return int(self.total[self.rows(relation, split)].sum(dtype=np.int64))
+
+    def frequent(self, minimum: int, split: str | None = None) -> list[str]:
+        """Return the relations with enough words, the root left out, most frequent first.
+
+        ``"All"`` is the first of them.
+        """
+        sizes = {name: self.size(name, split) for name in self.names}
+        listed = [
+            name
+            for name, size in sizes.items()
+            if size >= max(minimum, 1) and self.rooted[self.rows(name, split)].sum() < size
+        ]
+        # A corpus with a single relation ties with "All", which sorted() then leaves first.
+        return sorted(listed, key=sizes.__getitem__, reverse=True)
+
+    def accuracy(self, relation: str, split: str | None = None) -> Accuracies:
+        """Return every head's accuracy in percent, in both `DIRECTIONS`.
+
+        Raises:
+            InputError: no word of this relation in the split.
+        """
+        return self._percent(self.right, relation, split)
+
+    def offset_accuracy(
+        self, relation: str, split: str | None = None
+    ) -> Float[np.ndarray, " offset"]:
+        """Return the accuracy of each of `OFFSETS` in percent."""
+        return self._percent(self.offset_right, relation, split)
+
+    def _percent(self, right: np.ndarray, relation: str, split: str | None) -> np.ndarray:
+        rows = self.rows(relation, split)
+        if not len(rows):
+            where = f"the {split} split" if split else "the corpus"
+            raise InputError(f"no word of relation {relation!r} in {where}")
+        return 100 * right[rows].sum(axis=0, dtype=np.int64) / self.size(relation, split)
+
+
+class Choice(NamedTuple):
+    """A head, as indices from 0, and the direction it is read in."""
+
+    direction: int
+    layer: int
+    head: int
+
 
 def count_heads(examples: Iterable[Example]) -> HeadCounts:
     """Count what every head of a model gets right, reading each example once.
 
-    Special positions ([CLS], [SEP]) and the word itself are no candidates; the root is right for
-    no pick.  A possessor (``poss``, ``nmod:poss``) counts as right also when its own 's picks
-    the possessor's head, because heads attend from the 's where the annotation has the noun
-    (section 4.2).  `ALL` is the plain attachment score, without that rule.
+    Which word a head picks, and the rule for a possessor's 's, are in `helpers.analysis.
+    head_choice`; the root is right for no pick.  `ALL` is the plain attachment score, without the
+    rule for possessors.
 
-    Memory: four bytes a head for each sentence and relation, whatever the length of the
-    sentences.
+    Memory: four bytes a head for each sentence and relation.
 
     Raises:
-        InputError: the records have no syntactic heads.
+        InputError: the records have no syntactic heads, or there is none.
         MapError: a map is not a distribution over keys, or of another size than its sentence.
     """
-
-    def sentences() -> Iterator[tuple[Mapping[str, Any], np.ndarray]]:
-        for example in examples:
-            record, words = example.record, example.word_positions
-            if "heads" not in record or "relations" not in record:
-                raise InputError(
-                    f"example {example.index} has no syntactic heads; expected the store of a "
-                    "treebank"
-                )
-            maps = checked_maps(example)[:, :, words, words]
-            if maps.shape[-1] != len(record["heads"]):
-                raise MapError(
-                    example.index,
-                    f"expected a map over {len(record['heads'])} words; extract the store again",
-                )
-            yield record, np.stack([picked_words(maps, direction=way) for way in DIRECTIONS])
-
-    return _count(sentences())
-
-
-def count_offsets(sentences: Iterable[Sentence]) -> HeadCounts:
-    """Count what fixed offsets get right, without any attention (``right`` has no heads)."""
-    no_heads = (len(DIRECTIONS), 0, 0)
-    return _count(
-        (
-            {
-                "words": sentence.words,
-                "heads": sentence.heads,
-                "relations": sentence.relations,
-                "split": sentence.split,
-            },
-            np.zeros((*no_heads, len(sentence.words)), int),
-        )
-        for sentence in sentences
-    )
-
-
-def _count(sentences: Iterable[tuple[Mapping[str, Any], np.ndarray]]) -> HeadCounts:
-    ids = {ALL: 0}
+    ids, articles = {ALL: 0}, {}
     splits: list[str] = []
-    owners, relations, totals, rooted, by_offset, by_head = [], [], [], [], [], []
-    for index, (record, picks) in enumerate(sentences):
+    owners, relations, totals, rooted, by_offset, by_head, clusters = [], [], [], [], [], [], []
+    for number, example in enumerate(examples):
+        record, maps = example.record, _word_maps(example)
+        picks = np.stack([picked_words(maps, direction=way) for way in DIRECTIONS])
         gold = np.asarray(record["heads"]) - 1  # the root: -1
         names, member = _membership(record["relations"])
         own_mark = possessive_marks(record)
         shifted = np.arange(len(gold)) + OFFSETS[:, None]  # [offset, word]
         splits.append(record.get("split", ""))
-        owners.append(np.full(len(names), index))
+        clusters.append(articles.setdefault(cluster_of(record, number), len(articles)))
+        owners.append(np.full(len(names), number))
         relations.append([ids.setdefault(name, len(ids)) for name in names])
         totals.append(member.sum(axis=0))
         rooted.append(member[gold < 0].sum(axis=0))
@@ -129,6 +147,7 @@ def _count(sentences: Iterable[tuple[Mapping[str, Any], np.ndarray]]) -> HeadCou
     return HeadCounts(
         tuple(ids),
         np.array(splits),
+        np.array(clusters),
         np.concatenate(owners),
         np.concatenate(relations),
         np.concatenate(totals).astype(np.uint16),
@@ -136,6 +155,21 @@ def _count(sentences: Iterable[tuple[Mapping[str, Any], np.ndarray]]) -> HeadCou
         np.concatenate(by_offset),
         np.concatenate(by_head),
     )
+
+
+def _word_maps(example: Example) -> Float[np.ndarray, "layer head word word"]:
+    record, words = example.record, example.word_positions
+    if "heads" not in record or "relations" not in record:
+        raise InputError(
+            f"example {example.index} has no syntactic heads; expected the store of a treebank"
+        )
+    maps = checked_maps(example)[:, :, words, words]
+    if maps.shape[-1] != len(record["heads"]):
+        raise MapError(
+            example.index,
+            f"expected a map over {len(record['heads'])} words; extract the store again",
+        )
+    return maps
 
 
 def _membership(relations: list[str]) -> tuple[list[str], Bool[np.ndarray, "word relation"]]:
@@ -162,106 +196,103 @@ def _hits(
     return np.moveaxis(counts, -1, 0).astype(np.uint16)
 
 
-COLUMNS = (
-    "relation",
-    "count",
-    "head",
-    "direction",
-    "accuracy",
-    "ci_low",
-    "ci_high",
-    "baseline",
-    "baseline_offset",
-    "paper_head",
-    "paper_accuracy",
-    "paper_baseline",
-)
-
-
-class Choice(NamedTuple):
-    """A head, as indices from 0, and the direction it is read in."""
-
-    direction: int
-    layer: int
-    head: int
-
-    @property
-    def label(self) -> str:
-        """The paper's name of the head: layer and head from 1."""
-        return f"{self.layer + 1}-{self.head + 1}"
-
-
 def head_accuracy(
     counts: HeadCounts, relation: str, direction: Direction, *, split: str | None = None
 ) -> Float[np.ndarray, "layer head"]:
-    """Return every head's accuracy at a relation in one direction, in percent.
-
-    ``relation`` is a name of the corpus, or ``"All"``.
-
-    Raises:
-        InputError: no word of this relation in the split.
-    """
-    return _accuracy(counts.right, counts, relation, split)[DIRECTIONS.index(direction)]
+    """Return every head's accuracy at a relation in one direction: `HeadCounts.accuracy`."""
+    return counts.accuracy(relation, split)[DIRECTIONS.index(direction)]
 
 
-def dependency_heads(
-    counts: HeadCounts,
-    *,
-    split: str | None = None,
-    minimum: int = 100,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> pd.DataFrame:
-    """Return Table 1: the best head of each relation on the data that it is scored on.
+def dependency_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.DataFrame:
+    """Return Table 1 as the paper has it: the best head of each relation, scored where it is best.
 
     One row per relation with at least ``minimum`` words, "All" first, then by count; the root
     relation has no head to find and is left out.  Accuracies and the 95% bootstrap interval over
-    sentences are percentages; the interval is that of the chosen head and does not know that it
-    was chosen, which `held_out_heads` corrects.  ``baseline`` is the best fixed offset, from -5
-    to 5, under the same rules.  The paper's columns are those of the Stanford relation that
-    `relation_table` gives, empty where Table 1 has none.
+    articles are percentages; the interval is that of the chosen head and does not know that it
+    was chosen: `held_out_heads` has the figures to argue with.  ``baseline`` is the best fixed
+    offset, from -5 to 5, under the same rules.  The paper's columns are those of the Stanford
+    relation that `relation_table` gives, empty where Table 1 has none.  ``p_best`` says that the
+    best of all heads and both directions beats that offset, the choice counted in.
     """
-    relations = _frequent(counts, split, minimum)
-    choices = {name: _best_head(counts, name, split) for name in relations}
-    low, high = _intervals(counts, choices, split, resamples, seed)
     paper, names = paper_table1(), paper_names(counts.names)
     rows = []
-    for index, (name, choice) in enumerate(choices.items()):
-        by_offset = _accuracy(counts.offset_right, counts, name, split)
+    for name in counts.frequent(minimum):
+        choice = _best_head(counts, name, None)
+        by_offset = counts.offset_accuracy(name)
         known = paper.loc[names[name]] if names.get(name) in paper.index else {}
         rows.append(
             {
                 "relation": name,
-                "count": int(counts.total[counts.rows(name, split)].sum()),
-                "head": choice.label,
-                "direction": DIRECTIONS[choice.direction],
-                "accuracy": _accuracy(counts.right, counts, name, split)[choice],
-                "ci_low": low[index],
-                "ci_high": high[index],
+                "count": counts.size(name),
+                **_scores(counts, name, choice, None, seed),
                 "baseline": by_offset.max(),
                 "baseline_offset": OFFSETS[by_offset.argmax()],
                 "paper_head": known.get("head"),
                 "paper_accuracy": known.get("accuracy", np.nan),
                 "paper_baseline": known.get("baseline", np.nan),
+                "p_best": sign_flip_test(_leads(counts, name, by_offset.argmax()), seed=seed)[1],
             }
         )
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def held_out_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.DataFrame:
+    """Return what single heads are worth: head, direction and offset chosen on train, for dev.
+
+    One row per relation with at least ``minimum`` words in train and any in dev; none where no
+    relation reaches it.  The columns are `HELD_OUT_COLUMNS`, in percent and points; ``baseline``
+    is on dev.  ``margin`` is the head less the offset on the same words, with a 95% bootstrap
+    interval over articles; ``p_holm`` says that it is above zero, adjusted for the number of
+    relations (`sign_flip_test`, `holm`).
+
+    Raises:
+        InputError: the corpus has no train or no dev split.
+    """
+    for split in ("train", "dev"):
+        if split not in counts.splits:
+            raise InputError(f"no {split} sentences; choosing heads on train takes both splits")
+    rows, p_values = [], []
+    for name in counts.frequent(minimum, "train"):
+        if not counts.size(name, "dev"):
+            continue
+        choice = _best_head(counts, name, "train")
+        offset = int(counts.offset_accuracy(name, "train").argmax())
+        scores = _scores(counts, name, choice, "dev", seed)
+        lead = _leads(counts, name, offset, "dev")[(slice(None), *choice)]
+        total = _by_article(counts, name, "dev", counts.total)
+        low, high = bootstrap_intervals(lead[:, None], total[:, None], seed=seed)
+        p_values.append(sign_flip_test(lead, seed=seed)[1])
+        rows.append(
+            {
+                "relation": name,
+                **scores,
+                "train_accuracy": counts.accuracy(name, "train")[choice],
+                "dev_accuracy": scores["accuracy"],
+                "train_count": counts.size(name, "train"),
+                "dev_count": counts.size(name, "dev"),
+                "baseline": counts.offset_accuracy(name, "dev")[offset],
+                "baseline_offset": OFFSETS[offset],
+                "margin": 100 * lead.sum() / total.sum(),
+                **{"margin_low": 100 * low[0], "margin_high": 100 * high[0]},
+            }
+        )
+    return pd.DataFrame(rows, columns=HELD_OUT_COLUMNS).assign(p_holm=holm(p_values))
 
 
 def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of Table 1 that the paper has too: its head and figures, and those here.
 
     ``fit`` says how well the corpus's relation corresponds to the paper's ("exact", "close",
-    "rough").
+    "rough"); ``note`` where the paper's figure is in doubt.
     """
     known = relation_table()
     fits = known[known["scheme"] == scheme_of(table["relation"])].set_index("relation")["fit"]
     ours = table[table["paper_accuracy"].notna()]
-    names = paper_names(table["relation"])
+    names = ours["relation"].map(paper_names(table["relation"]))
     return pd.DataFrame(
         {
             "relation": ours["relation"],
-            "in the paper": ours["relation"].map(names),
+            "in the paper": names,
             "fit": ours["relation"].map(fits).fillna("exact"),
             "paper: head": ours["paper_head"],
             "accuracy": ours["paper_accuracy"],
@@ -270,145 +301,48 @@ def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
             "accuracy ": ours["accuracy"].round(1),
             "offset ": ours["baseline"].round(1),
             "direction": ours["direction"],
+            "note": names.map(paper_table1()["note"]).fillna(""),
         }
     ).reset_index(drop=True)
 
 
-def held_out_heads(
-    counts: HeadCounts, *, minimum: int = 100, resamples: int = 1000, seed: int = 0
-) -> pd.DataFrame:
-    """Return the honest figure: head and direction chosen on train, scored on dev.
-
-    One row per relation with at least ``minimum`` words in train and any in dev.  The baseline's
-    offset is chosen on train too.  Columns: relation, head, direction, train_accuracy,
-    dev_accuracy, ci_low and ci_high (of dev), train_count, dev_count, baseline (on dev),
-    baseline_offset; accuracies in percent.
-
-    Raises:
-        InputError: the corpus has no train or no dev split.
-    """
-    for split in ("train", "dev"):
-        if split not in counts.splits:
-            raise InputError(f"no {split} sentences; choosing heads on train takes both splits")
-    relations = [
-        name
-        for name in _frequent(counts, "train", minimum)
-        if counts.total[counts.rows(name, "dev")].any()
-    ]
-    choices = {name: _best_head(counts, name, "train") for name in relations}
-    low, high = _intervals(counts, choices, "dev", resamples, seed)
-    rows = []
-    for index, (name, choice) in enumerate(choices.items()):
-        offset = _accuracy(counts.offset_right, counts, name, "train").argmax()
-        rows.append(
-            {
-                "relation": name,
-                "head": choice.label,
-                "direction": DIRECTIONS[choice.direction],
-                "train_accuracy": _accuracy(counts.right, counts, name, "train")[choice],
-                "dev_accuracy": _accuracy(counts.right, counts, name, "dev")[choice],
-                "ci_low": low[index],
-                "ci_high": high[index],
-                "train_count": int(counts.total[counts.rows(name, "train")].sum()),
-                "dev_count": int(counts.total[counts.rows(name, "dev")].sum()),
-                "baseline": _accuracy(counts.offset_right, counts, name, "dev")[offset],
-                "baseline_offset": OFFSETS[offset],
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def fixed_offsets(sentences: Iterable[Sentence], *, minimum: int = 1) -> pd.DataFrame:
-    """Return each relation's best fixed offset from -5 to 5 and its accuracy in percent.
-
-    Takes parsed sentences, no attention.  Columns: relation, count, baseline, baseline_offset.
-    """
-    counts = count_offsets(sentences)
-    rows = []
-    for name in _frequent(counts, None, minimum):
-        by_offset = _accuracy(counts.offset_right, counts, name, None)
-        count = int(counts.total[counts.rows(name)].sum())
-        rows.append((name, count, by_offset.max(), OFFSETS[by_offset.argmax()]))
-    return pd.DataFrame(rows, columns=["relation", "count", "baseline", "baseline_offset"])
-
-
-def _accuracy(
-    right: Num[np.ndarray, "row predictor ..."],
-    counts: HeadCounts,
-    relation: str,
-    split: str | None,
-) -> Float[np.ndarray, "predictor ..."]:
+def _by_article(
+    counts: HeadCounts, relation: str, split: str | None, values: Num[np.ndarray, "row ..."]
+) -> Int[np.ndarray, "article ..."]:
+    """Return the sums over the articles of a split of ``values`` in the rows of a relation."""
     rows = counts.rows(relation, split)
-    if not len(rows):
-        where = f"the {split} split" if split else "the corpus"
-        raise InputError(f"no word of relation {relation!r} in {where}")
-    return 100 * right[rows].sum(axis=0, dtype=np.int64) / counts.total[rows].sum(dtype=np.int64)
+    mine = slice(None) if split is None else counts.splits == split
+    articles = np.unique(counts.articles[mine])
+    sums = np.zeros((len(articles), *values.shape[1:]), np.int64)
+    owner = np.searchsorted(articles, counts.articles[counts.sentence[rows]])
+    np.add.at(sums, owner, values[rows])
+    return sums
+
+
+def _leads(
+    counts: HeadCounts, relation: str, offset: int, split: str | None = None
+) -> Int[np.ndarray, "article direction layer head"]:
+    """Return how many more words of each article every head gets right than a fixed offset."""
+    by_offset = _by_article(counts, relation, split, counts.offset_right[:, offset])
+    return _by_article(counts, relation, split, counts.right) - by_offset[:, None, None, None]
+
+
+def _scores(
+    counts: HeadCounts, relation: str, choice: Choice, split: str | None, seed: int
+) -> dict[str, object]:
+    """Return a head's name, direction, accuracy and interval in percent."""
+    right = _by_article(counts, relation, split, counts.right[(slice(None), *choice)])
+    total = _by_article(counts, relation, split, counts.total)
+    low, high = bootstrap_intervals(right[:, None], total[:, None], seed=seed)
+    return {
+        "head": head_label(choice.layer, choice.head),
+        "direction": DIRECTIONS[choice.direction],
+        "accuracy": 100 * right.sum() / total.sum(),
+        "ci_low": 100 * low[0],
+        "ci_high": 100 * high[0],
+    }
 
 
 def _best_head(counts: HeadCounts, relation: str, split: str | None) -> Choice:
-    accuracy = _accuracy(counts.right, counts, relation, split)  # [direction, layer, head]
+    accuracy = counts.accuracy(relation, split)  # [direction, layer, head]
     return Choice(*map(int, np.unravel_index(accuracy.argmax(), accuracy.shape)))
-
-
-def _frequent(counts: HeadCounts, split: str | None, minimum: int) -> list[str]:
-    """Return the relations with enough words, most frequent first ("All" is), without the root."""
-    sizes = {}
-    for name in counts.names:
-        rows = counts.rows(name, split)
-        total = int(counts.total[rows].sum())
-        if total >= max(minimum, 1) and counts.rooted[rows].sum() < total:
-            sizes[name] = total
-    # A corpus with a single relation ties with "All", which sorted() then leaves first.
-    return sorted(sizes, key=sizes.__getitem__, reverse=True)
-
-
-def _intervals(
-    counts: HeadCounts,
-    choices: dict[str, Choice],
-    split: str | None,
-    resamples: int,
-    seed: int,
-) -> Float[np.ndarray, "bound relation"]:
-    """Return the 95% intervals of the chosen heads in percent, over the sentences of the split."""
-    n_sentences = len(counts.splits)
-    right, total = np.zeros((2, n_sentences, len(choices)))
-    for column, (name, choice) in enumerate(choices.items()):
-        rows = counts.rows(name, split)
-        right[counts.sentence[rows], column] = counts.right[(rows, *choice)]
-        total[counts.sentence[rows], column] = counts.total[rows]
-    mine = np.full(n_sentences, True) if split is None else counts.splits == split
-    bounds = bootstrap_intervals(right[mine], total[mine], resamples=resamples, seed=seed)
-    return 100 * np.stack(bounds)
-
-
-SCORES = ("best_accuracy", "best_margin", "attachment")
-
-
-def head_scores(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
-    """Return three scores of each head as a finder of syntactic heads, in percent.
-
-    Columns: layer, head (both from 1), relation (the one that it finds best), best_accuracy (at
-    that one), best_margin (the largest lead over a relation's best fixed offset, in points; it
-    is not misled by relations that are easy) and attachment (of all words, the better of the two
-    directions).  Relations with fewer than ``minimum`` words are left out.
-    """
-    table = dependency_heads(counts, minimum=minimum, resamples=1)
-    best = {
-        relation: np.max([head_accuracy(counts, relation, way) for way in DIRECTIONS], axis=0)
-        for relation in table["relation"]
-    }
-    attachment = best.pop(ALL)
-    relations = list(best)
-    accuracies = np.stack(list(best.values()))  # [relation, layer, head]
-    baselines = table.set_index("relation").loc[relations, "baseline"].to_numpy()
-    layer, head = np.indices(attachment.shape).reshape(2, -1) + 1
-    return pd.DataFrame(
-        {
-            "layer": layer,
-            "head": head,
-            "relation": np.array(relations)[accuracies.argmax(axis=0)].ravel(),
-            "best_accuracy": accuracies.max(axis=0).ravel(),
-            "best_margin": (accuracies - baselines[:, None, None]).max(axis=0).ravel(),
-            "attachment": attachment.ravel(),
-        }
-    )

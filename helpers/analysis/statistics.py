@@ -100,7 +100,7 @@ def equivalence(
 
 
 def sign_flip_test(
-    differences: Num[np.ndarray, cluster * statistic], *, flips: int = 10_000, seed: int = 0
+    differences: Clusters, *, flips: int = 10_000, seed: int = 0
 ) -> tuple[Float[np.ndarray, "*statistic"], float]:
     """Return one-sided p-values that clusters' differences are above zero, and that of the best.
 

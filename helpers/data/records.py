@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -132,3 +133,17 @@ def file_fingerprint(path: Path) -> str:
     except OSError as error:
         raise CorpusError(path, f"cannot be read ({error.strerror}); check the path") from error
     return f"{size}-{digest.hexdigest()}"
+
+
+def cluster_of(record: Mapping[str, Any], index: int) -> str:
+    """Return the article that the record of a segment or a sentence is from, where it is known.
+
+    A segment has a ``title``; the ``source`` of a sentence is "Anarchism, paragraph 12, sentence
+    1", or "file:sent_id", where the sentences of one document differ in the last number alone.
+    A record that says nothing of the kind stands for itself: ``index`` tells it from others.
+    """
+    if record.get("title"):
+        return record["title"]
+    source = record.get("source", "")
+    article = re.sub(r", paragraph \d+, sentence \d+$|(?<=\w)-\d+$", "", source)
+    return article if article != source else f"{source} {index}"

@@ -6,10 +6,9 @@ import pytest
 from helpers.analysis.dependency_heads import (
     COLUMNS,
     OFFSETS,
+    beside_paper,
     count_heads,
-    count_offsets,
     dependency_heads,
-    fixed_offsets,
     head_accuracy,
     held_out_heads,
 )
@@ -132,36 +131,35 @@ def test_another_words_s_does_not_count():
     assert head_accuracy(count_heads([item]), "poss", DIRECTIONS[0])[0, 0] == 0
 
 
-def sentences(*trees) -> list[Sentence]:
-    return [
-        Sentence(tuple("w" * len(heads)), tuple(heads), tuple(relations), "dev", "")
-        for heads, relations in trees
-    ]
+def trees(*pairs) -> list[Example]:
+    return [example("w" * len(heads), heads, relations) for heads, relations in pairs]
 
 
 def test_fixed_offsets_by_hand():
-    corpus = sentences(
+    corpus = trees(
         ([2, 3, 0], ["det", "nsubj", "root"]),
         ([3, 3, 4, 0, 4], ["det", "amod", "nsubj", "root", "punct"]),
     )
-    table = fixed_offsets(corpus).set_index("relation")
+    table = dependency_heads(count_heads(corpus), minimum=1).set_index("relation")
     assert "root" not in table.index
-    assert table.loc["All"].tolist() == [8, 50.0, 1]  # det, nsubj, amod, nsubj of eight words
-    assert table.loc["det"].tolist() == [2, 50.0, 1]  # offsets 1 and 2; the first best
-    assert table.loc["nsubj"].tolist() == [2, 100.0, 1]
-    assert table.loc["punct"].tolist() == [1, 100.0, -1]
-    assert list(fixed_offsets(corpus, minimum=2)["relation"]) == ["All", "det", "nsubj"]
+    own = table[["count", "baseline", "baseline_offset"]]
+    assert own.loc["All"].tolist() == [8, 50.0, 1]  # det, nsubj, amod, nsubj of eight words
+    assert own.loc["det"].tolist() == [2, 50.0, 1]  # offsets 1 and 2; the first best
+    assert own.loc["nsubj"].tolist() == [2, 100.0, 1]
+    assert own.loc["punct"].tolist() == [1, 100.0, -1]
+    frequent = dependency_heads(count_heads(corpus), minimum=2)
+    assert list(frequent["relation"]) == ["All", "det", "nsubj"]
 
 
 def test_an_offset_beyond_five_is_out_of_reach():
-    table = fixed_offsets(sentences(([7, 7, 7, 7, 7, 7, 0], ["dep"] * 6 + ["root"])))
-    assert table.set_index("relation").loc["dep", "baseline"] == pytest.approx(100 / 6)
+    counts = count_heads(trees(([7, 7, 7, 7, 7, 7, 0], ["dep"] * 6 + ["root"])))
+    assert counts.offset_accuracy("dep").max() == pytest.approx(100 / 6)
 
 
 def test_table_has_the_contracts_columns_and_the_best_head():
     corpus = random_corpus(60)
     counts = count_heads(corpus)
-    table = dependency_heads(counts, minimum=10, resamples=200)
+    table = dependency_heads(counts, minimum=10)
     assert tuple(table.columns) == COLUMNS
     assert table.loc[0, "relation"] == "All" and set(table["relation"]) == {"All", "a", "b"}
     for row in table.itertuples():
@@ -171,7 +169,7 @@ def test_table_has_the_contracts_columns_and_the_best_head():
         assert row.accuracy == head_accuracy(counts, row.relation, row.direction)[layer, head]
         assert row.ci_low <= row.accuracy <= row.ci_high
     assert list(dependency_heads(counts, minimum=10**6)["relation"]) == []
-    again = dependency_heads(count_heads(corpus), minimum=10, resamples=200)
+    again = dependency_heads(count_heads(corpus), minimum=10)
     assert table.equals(again)
 
 
@@ -201,7 +199,8 @@ def test_held_out_scores_the_head_that_train_chose():
     )
     assert table.loc["a", "dev_accuracy"] < 100
     assert table.loc["a", "ci_low"] < table.loc["a", "dev_accuracy"] < table.loc["a", "ci_high"]
-    assert dependency_heads(counts, split="dev", minimum=10)["head"].tolist() == ["2-1"] * 3
+    on_dev = count_heads([item for item in corpus if item.record["split"] == "dev"])
+    assert dependency_heads(on_dev, minimum=10)["head"].tolist() == ["2-1"] * 3
 
 
 def test_held_out_baseline_takes_the_offset_of_train():
@@ -212,6 +211,59 @@ def test_held_out_baseline_takes_the_offset_of_train():
     corpus = [build("train", [2, 3, 0]), build("dev", [0, 1, 2])]
     row = held_out_heads(count_heads(corpus), minimum=1).set_index("relation").loc["a"]
     assert (row["baseline_offset"], row["baseline"]) == (1, 0)
+
+
+def articles(lead: int, n: int = 30) -> list[Example]:
+    """One sentence an article and split; head 1-1 is right ``lead`` times of ten, offsets never."""
+    corpus = []
+    for index in range(n):
+        item = example("abcdefghi", [8, 0, 9, *[2] * 6], ["x", "root", "x", *["y"] * 6], seed=index)
+        split = "train" if index % 3 else "dev"
+        item.record.update(split=split, source=f"Title {index}, paragraph 1, sentence 1")
+        point(item, 0, 0, {1: 8, 3: 9} if index % 10 < lead else {1: 2, 3: 2})
+        corpus.append(item)
+    return corpus
+
+
+def test_margin_is_the_head_less_the_offset_on_the_same_words_of_dev():
+    row = held_out_heads(count_heads(articles(7)), minimum=1).set_index("relation").loc["x"]
+    assert (row["head"], row["baseline"]) == ("1-1", 0)
+    assert row["margin"] == row["dev_accuracy"] - row["baseline"] == pytest.approx(70)
+    assert row["margin_low"] == pytest.approx(row["ci_low"])  # of an offset that is never right
+    assert 20 < row["margin_low"] < 70 < row["margin_high"] <= 100
+    assert row["p_holm"] < 0.05
+    even = held_out_heads(count_heads(random_corpus(60)), minimum=1).set_index("relation")
+    assert even.loc["a", "margin_low"] < even.loc["a", "margin"] < even.loc["a", "margin_high"]
+
+
+def test_the_best_of_all_heads_is_tested_as_the_best_of_all():
+    found = dependency_heads(count_heads(articles(7)), minimum=1).set_index("relation")
+    assert found.loc["x", "p_best"] < 0.05
+    none = trees(*[([2, 3, 4, 5, 0], ["a"] * 4 + ["root"])] * 8)  # the offset is always right
+    chance = dependency_heads(count_heads(none), minimum=1).set_index("relation")
+    assert chance.loc["a", "p_best"] == 1
+
+
+def test_sentences_of_one_article_are_no_independent_evidence():
+    corpus = articles(7)
+    apart = held_out_heads(count_heads(corpus), minimum=1).set_index("relation").loc["x"]
+    for index, item in enumerate(corpus):  # the same sentences, from five articles
+        item.record["source"] = f"Title {index % 5}, paragraph 1, sentence {index}"
+    together = held_out_heads(count_heads(corpus), minimum=1).set_index("relation").loc["x"]
+    assert together["dev_accuracy"] == apart["dev_accuracy"]
+    assert together["p_holm"] > apart["p_holm"]
+
+
+def test_no_relation_reaching_its_minimum_in_train_is_an_empty_table():
+    table = held_out_heads(count_heads(random_corpus(10)), minimum=1000)
+    assert table.empty and "p_holm" in table.columns
+
+
+def test_the_papers_slip_is_noted():
+    corpus = [example("abcd", [2, 0, 2, 3], ["nsubj", "root", "aux:pass", "nmod:poss"])]
+    table = beside_paper(dependency_heads(count_heads(corpus), minimum=1))
+    notes = table.set_index("in the paper")["note"]
+    assert "94.1" in notes["auxpass"] and not notes.drop("auxpass").any()
 
 
 def test_what_is_no_treebank_is_refused():
@@ -295,9 +347,3 @@ def test_agreement_separates_conventions_from_errors():
         attachment_agreement([gold], [Sentence(("x",), (0,), ("root",), "dev", "")])
     with pytest.raises(InputError, match="differ in length"):
         attachment_agreement([gold], [])
-
-
-def test_offsets_alone_need_no_attention():
-    counts = count_offsets(sentences(([2, 0], ["det", "root"])))
-    assert counts.right.shape == (3, 2, 0, 0)  # All, det, root
-    assert counts.total.tolist() == [2, 1, 1]

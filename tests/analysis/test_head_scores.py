@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from helpers.analysis.dependency_heads import HeadCounts, head_scores
+from helpers.analysis.dependency_heads import HeadCounts
+from helpers.analysis.head_scores import head_scores
 
 
 def counts():
@@ -16,7 +17,8 @@ def counts():
     zero, total = np.zeros(3, int), np.array([10, 5, 4], np.uint16)
     rooted = np.array([1, 0, 0], np.uint16)
     names = ("All", "det", "obj")
-    return HeadCounts(names, np.array(["train"]), zero, row, total, rooted, offsets, right)
+    splits, articles = np.array(["train"]), np.zeros(1, int)
+    return HeadCounts(names, splits, articles, zero, row, total, rooted, offsets, right)
 
 
 def test_scores_by_hand():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from helpers.analysis import dependency_heads
+from helpers.analysis.head_scores import SCORES
 from helpers.model.head_mask import head_mask
 from helpers.studies.classifier import batches
 from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
@@ -193,7 +193,7 @@ def test_syntax_that_is_importance_is_found_and_noise_is_not(weights):
     scores = {"best_accuracy": pets["normalised"], "best_margin": noise, "attachment": -noise}
     syntactic = pets[["layer", "head"]].assign(**scores)
     table = summaries.syntax_and_importance(syntactic, weights, seed=0)
-    assert len(table) == len(dependency_heads.SCORES) * 3
+    assert len(table) == len(SCORES) * 3
     own = table.set_index(["syntax", "task"])
     assert own.loc[("best_accuracy", "pets"), "correlation"] == pytest.approx(1)
     assert own.loc[("best_accuracy", "pets"), "p_value"] < 0.001
