@@ -92,9 +92,15 @@ def fig3_gradients(
     for kind in _present(table, tuple(TOKEN_STYLES)):
         style = TOKEN_STYLES[kind]
         label = f"to {style.label.format(**names)}"
-        axes.plot(table["layer"], table[kind], color=style.color, marker=style.marker, label=label)
-    axes.set(ylabel="Mean |∂L/∂A|\n(loss per unit of attention)")
+        axes.plot(
+            table["layer"], table[kind], color=style.color, marker=style.marker, label=label,
+            clip_on=False, zorder=3,
+        )  # fmt: skip
     axes.set_ylim(bottom=0)
+    power = int(np.floor(np.log10(axes.get_ylim()[1])))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value / 10.0**power:.3g}")
+    unit = "loss" if power == 0 else f"$10^{{{power}}}$ of loss"
+    axes.set_ylabel(f"Mean |∂L/∂A|\n({unit} per unit of attention)")
     _legend_above(axes)
     _layer_axis(axes, table)
     return figure

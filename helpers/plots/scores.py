@@ -11,6 +11,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from helpers.analysis.head_choice import DIRECTIONS, Direction
+from helpers.analysis.heads import head_label
 from helpers.plots.style import (
     ACCENT,
     BAR,
@@ -18,6 +20,7 @@ from helpers.plots.style import (
     INK,
     LINES,
     HeadValues,
+    by_head,
     canvas,
     heat_maps,
     joined,
@@ -25,6 +28,7 @@ from helpers.plots.style import (
 )
 
 ROW = 0.3  # inches for one bar
+ARROWS = dict(zip(DIRECTIONS, ("d → h", "h → d"), strict=True))
 
 
 @theme()
@@ -77,13 +81,17 @@ def probe_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
 
 
 @theme()
-def learning_curves(table: pd.DataFrame, *, metric: str = "UAS", model: str = "") -> Figure:
+def learning_curves(table: pd.DataFrame, *, model: str = "") -> Figure:
     """Draw how the probes of section 5 improve with more training sentences.
 
-    ``table`` has probe, n_train and value (percent), and may have ci_low and ci_high, which are
-    drawn as bands.
+    ``table`` has probe, metric (one), n_train and value (percent), and may have ci_low and
+    ci_high, which are drawn as bands.
     """
-    figure = canvas(3.6, "Section 5 · Learning curves of the probes", model)
+    figure = canvas(
+        3.6,
+        "Section 5 · Learning curves of the probes",
+        joined(model, "bands: 95% intervals; the axis does not start at 0"),
+    )
     axes = figure.subplots()
     for index, (probe, rows) in enumerate(table.groupby("probe", sort=False)):
         rows = rows.sort_values("n_train")
@@ -97,27 +105,28 @@ def learning_curves(table: pd.DataFrame, *, metric: str = "UAS", model: str = ""
         axes.set_xscale("log")
     axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axes.minorticks_off()
-    axes.set(xlabel="Training sentences", ylabel=f"{metric} (%)")
+    axes.set(xlabel="Training sentences", ylabel=f"{table['metric'].iloc[0]} (%)")
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
 
 @theme()
-def relation_heatmaps(accuracies: Mapping[str, HeadValues], *, model: str = "") -> Figure:
+def relation_heatmaps(
+    accuracies: Mapping[tuple[str, Direction], HeadValues], *, model: str = ""
+) -> Figure:
     """Draw section 4.2: how well each head finds each relation, the best head framed.
 
-    ``accuracies`` holds a map (percent) for each relation; its name goes above it.
+    ``accuracies`` holds a map (percent) for each relation and the direction that it is read in.
     """
-    best = {name: np.unravel_index(np.nanargmax(v), v.shape) for name, v in accuracies.items()}
+    best = {key: np.unravel_index(np.nanargmax(v), v.shape) for key, v in accuracies.items()}
+    names = {
+        key: f"{key[0]}\n{head_label(*best[key])}: {values[best[key]]:.0f}%, {ARROWS[key[1]]}"
+        for key, values in accuracies.items()
+    }
     figure = heat_maps(
-        {
-            f"{name} · {layer + 1}-{head + 1}: {accuracies[name][layer, head]:.0f}%": accuracies[
-                name
-            ]
-            for name, (layer, head) in best.items()
-        },
+        {names[key]: values for key, values in accuracies.items()},
         "Section 4.2 · Accuracy of single heads by relation",
-        joined(model, "the best head is named and framed"),
+        joined(model, "framed: the best head; d → h: the dependent attends to its head"),
         "Accuracy (%)",
         Normalize(0, 100),
         columns=min((4, 5, 3), key=lambda columns: -len(accuracies) % columns),
@@ -129,17 +138,20 @@ def relation_heatmaps(accuracies: Mapping[str, HeadValues], *, model: str = "") 
 
 
 @theme()
-def probe_head_weights(weights: Mapping[str, HeadValues], *, model: str = "") -> Figure:
-    """Draw section 5: the weight that the attention-only probe gives to each head.
+def probe_head_gains(table: pd.DataFrame, *, model: str = "") -> Figure:
+    """Draw section 5: what each head adds to the score of the right word in the Attn probe.
 
-    ``weights`` holds a map for each direction of attention; its name goes above it.
+    ``table`` is probe_heads.csv: layer, head, w_gain (the head attends to the word) and u_gain
+    (the word attends to the head).  A weight alone says little: it is large too for a head that
+    gives words next to no attention.
     """
-    largest = max(float(np.nanmax(np.abs(values))) for values in weights.values())
+    columns = {"head attends to word": "w_gain", "word attends to head": "u_gain"}
+    largest = float(table[list(columns.values())].abs().max(axis=None))
     return heat_maps(
-        weights,
-        "Section 5 · Weights of the heads in the attention-only probe",
-        model,
-        "Weight (per unit of attention)",
+        {name: by_head(table, column) for name, column in columns.items()},
+        "Section 5 · What each head adds in the attention-only probe",
+        joined(model, "its weight times how much more attention the right word gets than others"),
+        "Gain in score (log-odds)",
         Normalize(-largest, largest),
         columns=2,
         cmap=DIVERGING,

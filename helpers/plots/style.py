@@ -170,7 +170,7 @@ def heat_maps(
     columns: int,
     cmap: str = SEQUENTIAL,
 ) -> Figure:
-    """Draw maps side by side on one colour scale, each under its name."""
+    """Draw maps side by side on one colour scale, each under its name (of a line or two)."""
     from matplotlib.cm import ScalarMappable
 
     layers, heads = next(iter(maps.values())).shape
@@ -178,7 +178,8 @@ def heat_maps(
     rows = -(-len(maps) // columns)
     lowest = 1.0 if rows > 1 else 2.0  # the label of the colour scale needs the height
     panel = np.clip((WIDTH - 1.6) / columns * layers / heads, lowest, 3.2)
-    figure = canvas(rows * (panel + 0.32) + 0.35, title, subtitle)
+    above = 0.32 + 0.16 * max(name.count("\n") for name in maps)
+    figure = canvas(rows * (panel + above) + 0.35, title, subtitle)
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for axes in grid.flat[len(maps) :]:
         axes.set_axis_off()

@@ -11,6 +11,7 @@ from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 from plot_checks import DEFICIENCIES, lab, shown_texts
 
+from helpers.analysis.head_choice import DIRECTIONS
 from helpers.plots import heads as plots
 from helpers.plots import scores as plots_scores
 from helpers.plots.examples import HeadPanel, PatternPanel, fig1_examples, fig5_heads
@@ -88,8 +89,10 @@ def every_figure(layers, heads):
     yield plots.fig4_entropy(table, BERT, model="minilm")
     yield plots.fig6_clusters(positions(layers, heads), BERT, model="minilm")
     yield plots.relative_position(table, model="minilm")
-    yield plots_scores.relation_heatmaps(maps, model="minilm")
-    yield plots_scores.probe_head_weights({"a": maps["det"] - 40, "b": maps["nn"] - 50})
+    accuracies = {(name, DIRECTIONS[0]): values for name, values in maps.items()}
+    yield plots_scores.relation_heatmaps(accuracies, model="minilm")
+    gains = table.assign(w_gain=maps["det"].ravel() - 40, u_gain=maps["nn"].ravel() - 50)
+    yield plots_scores.probe_head_gains(gains)
 
 
 def points(axes):
@@ -114,7 +117,9 @@ def test_titles_labels_and_texts_fit_on_the_page(shape):
         texts = shown_texts(figure)
         joined = " ".join(text.get_text() for text in texts)
         assert "Layer" in joined
-        assert any(unit in joined for unit in ("(nats)", "(fraction)", "(%)", "per unit")), title
+        assert any(
+            unit in joined for unit in ("(nats)", "(fraction)", "(%)", "per unit", "(log-odds)")
+        ), title
         page = figure.bbox
         for text in texts:
             box = mpl.text.Text.get_window_extent(text)
@@ -215,6 +220,21 @@ def test_fig3_draws_the_table_and_names_the_objective():
     assert any("contrastive" in text.get_text() for text in figure.texts)
 
 
+@pytest.mark.parametrize("scale", [1, 1e-3, 1e-8])
+def test_fig3_writes_small_gradients_in_its_label_not_over_the_legend(scale):
+    table = gradients()
+    table[list(TOKEN_STYLES)] *= scale
+    figure = plots.fig3_gradients(table, BERT)
+    (axes,) = figure.axes
+    figure.draw_without_rendering()
+    assert axes.yaxis.get_offset_text().get_text() == ""
+    power = {1: -2, 1e-3: -5, 1e-8: -10}[scale]
+    assert f"10^{{{power}}}" in axes.get_ylabel()
+    label = next(text for text in axes.get_yticklabels() if text.get_text() not in ("0", ""))
+    assert float(label.get_text()) * 10.0**power == pytest.approx(label.get_position()[1])
+    assert not any(line.get_clip_on() for line in axes.lines)
+
+
 def test_fig4_has_points_means_and_uniform_attention():
     table = head_table()
     for axes, column in zip(
@@ -291,15 +311,33 @@ def test_heat_maps_show_the_values_layer_by_head():
 def test_relation_heat_map_names_and_frames_the_best_head():
     values = np.full((3, 4), 10.0)
     values[1, 2] = 76.4
-    axes = plots_scores.relation_heatmaps({"dobj": values}).axes[0]
-    assert axes.get_title("left") == "dobj · 2-3: 76%"
+    axes = plots_scores.relation_heatmaps({("dobj", DIRECTIONS[0]): values}).axes[0]
+    assert axes.get_title("left") == "dobj\n2-3: 76%, d → h"
     (frame,) = axes.patches
     assert frame.get_xy() == (2.5, 1.5)
 
 
-def test_probe_weights_are_centred_on_zero():
-    axes = plots_scores.probe_head_weights({"to head": np.array([[-3.0, 1.0]])}).axes[0]
-    assert axes.images[0].get_clim() == (-3, 3)
+def test_titles_of_relations_do_not_overlap():
+    values = np.full((12, 12), 100.0)
+    values[:-1] = 10
+    names = ["possessive", "pcomp", "partmod", "npadvmod", "quantmod"] * 6
+    maps = {(f"{name}{i}", DIRECTIONS[i % 2]): values for i, name in enumerate(names)}
+    figure = plots_scores.relation_heatmaps(maps, model="mpnet")
+    figure.draw_without_rendering()
+    panels = figure.axes[: len(maps)]
+    titles = [mpl.text.Text.get_window_extent(axes._left_title) for axes in panels]
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(titles, 2))
+    for title, axes in itertools.product(titles, panels):
+        assert not title.shrunk(0.9, 0.9).overlaps(axes.bbox)
+
+
+def test_gains_of_the_probe_are_centred_on_zero_and_not_hidden_by_a_large_weight():
+    table = head_table(2, 2)[["layer", "head"]].assign(
+        w=[-32.0, 1, 1, 1], u=0.0, w_gain=[0.2, -0.3, 0.1, 0], u_gain=0.0
+    )
+    left, right = plots_scores.probe_head_gains(table).axes[:2]
+    assert left.images[0].get_clim() == right.images[0].get_clim() == (-0.3, 0.3)
+    np.testing.assert_array_equal(left.images[0].get_array(), [[0.2, -0.3], [0.1, 0]])
 
 
 # Tables 2 and 3
@@ -331,7 +369,8 @@ def test_probe_bars_tell_metrics_apart_and_bear_missing_intervals():
 
 
 def test_learning_curves_are_sorted_by_size():
-    table = pd.DataFrame({"probe": "Attn", "n_train": [400, 100], "value": [50.0, 40.0]})
+    columns = {"n_train": [400, 100], "value": [50.0, 40.0]}
+    table = pd.DataFrame({"probe": "Attn", "metric": "UAS", **columns})
     (axes,) = plots_scores.learning_curves(table).axes
     (line,) = axes.lines
     np.testing.assert_array_equal(line.get_xdata(), [100, 400])

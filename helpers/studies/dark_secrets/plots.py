@@ -269,9 +269,10 @@ def _by_layer(axes: Axes, similarity: pd.DataFrame, tasks: Sequence[str]) -> Non
     for index, task in enumerate(tasks):
         color, marker = LINES[index % len(LINES)]
         means = similarity[similarity["task"] == task].groupby("layer").mean(numeric_only=True)
-        axes.plot(means.index, means["similarity"], color=color, marker=marker, label=task)
-        axes.plot(means.index, means["similarity_random"], color=color, marker=marker,
-                  linestyle=":", linewidth=1.2, markersize=4)  # fmt: skip
+        layers = means.index + 0.12 * (index - (len(tasks) - 1) / 2)  # curves may coincide
+        axes.plot(layers, means["similarity"], color=color, marker=marker, label=task)
+        axes.plot(layers, means["similarity_random"], color=color, marker=marker, linestyle=":",
+                  linewidth=1.2, markersize=5, markerfacecolor="white")  # fmt: skip
     axes.set(xlabel="Layer", ylabel="Mean cosine of the layer")
     axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
     axes.set_title("solid: pretrained, dotted: from random weights")

@@ -122,7 +122,7 @@ def importance_course(summary: pd.DataFrame, *, task: str = "", model: str = "")
     """
     figure = canvas(
         2.8,
-        "Section 6 · Importance of heads over the course of fine-tuning",
+        "Michel et al., section 6 · Importance of heads over the course of fine-tuning",
         joined(model, task),
     )
     left, right = figure.subplots(1, 2)

@@ -116,3 +116,11 @@ def test_the_same_table_gives_the_same_bytes(tmp_path):
         for n in range(2)
     ]
     assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_curves_of_equal_similarity_can_be_told_apart():
+    figure = plots.fig8_finetuning(similarity(3, 4, 2), accuracy(2))
+    (axes,) = [axes for axes in figure.axes if axes.get_ylabel() == "Mean cosine of the layer"]
+    one, other = [line for line in axes.lines if line.get_linestyle() == ":"]
+    np.testing.assert_array_equal(one.get_ydata(), other.get_ydata())
+    assert (np.abs(one.get_xdata() - other.get_xdata()) > 0.1).all()

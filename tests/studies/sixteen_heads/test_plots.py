@@ -75,6 +75,8 @@ def test_fig11_has_room_for_the_kinds_of_attention():
 def test_the_course_is_drawn_against_the_share_of_steps():
     summary = pd.DataFrame({"trained": [0, 50, 100], "correlation": [-0.2, 0.8, 1],
                             "top_tenth": [12, 30, 40]})  # fmt: skip
-    left, right = plots.importance_course(summary, task="one").axes
+    figure = plots.importance_course(summary, task="one")
+    assert figure.get_suptitle().startswith("Michel et al., section 6")
+    left, right = figure.axes
     np.testing.assert_allclose(left.lines[0].get_xydata()[1], [50, 0.8])
     np.testing.assert_allclose(right.lines[0].get_xydata()[2], [100, 40])
