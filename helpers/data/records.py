@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from helpers.data.text_files import existing_file
 from helpers.errors import CorpusError
 
 HASHED_WHOLE = 1 << 30  # larger files are fingerprinted by size and both ends
@@ -119,9 +120,10 @@ class Corpus(Generic[Item]):
 def file_fingerprint(path: Path) -> str:
     """Return what identifies a file's content: its SHA-256.
 
-    A file over 1 GiB is identified by its size and the SHA-256 of its first and last 64 MiB.
+    A file over 1 GiB is identified by a sample: its size and the SHA-256 of its first and last
+    64 MiB.  Raises CorpusError for anything but a regular file, such as a pipe.
     """
-    digest, end = hashlib.sha256(), 64 << 20
+    path, digest, end = existing_file(path), hashlib.sha256(), 64 << 20
     try:
         size = path.stat().st_size
         with path.open("rb") as file:

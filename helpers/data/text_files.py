@@ -7,7 +7,7 @@ environment variable (a whole number), so that whoever needs more can raise it:
 - ``ATTENTION_MAX_LINE``: bytes of one line of text (default 1,000,000);
 - ``ATTENTION_MAX_PAGE``: bytes of one page or document (default 16,000,000);
 - ``ATTENTION_MAX_EXPANSION``: bytes that one compressed byte may become (default 200), once
-  64 MiB have been unpacked.
+  1 MiB has been unpacked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEFAULT_LIMITS = {
     "ATTENTION_MAX_PAGE": 16_000_000,
     "ATTENTION_MAX_EXPANSION": 200,
 }
-FREE_EXPANSION = 64 << 20  # unpacked bytes that no ratio applies to
+FREE_EXPANSION = 1 << 20  # unpacked bytes that no ratio applies to
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 OTHER_ARCHIVES = {b"PK\x03\x04": "zip", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd", b"7z\xbc": "7z"}
@@ -88,6 +88,7 @@ def open_bounded(path: str | Path) -> BinaryIO:
 def lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """Yield (number from 1, text without its end) for each line of a UTF-8 file.
 
+    Of a run of blank lines, only the first may come: a file of nothing else is read in no time.
     A byte order mark and CRLF are accepted.  CorpusError with the line for anything that is not
     UTF-8, for a NUL, and for a line over ``ATTENTION_MAX_LINE``.
     """
@@ -105,10 +106,16 @@ def lines(path: str | Path) -> Iterator[tuple[int, str]]:
             if b"\0" in raw:
                 raise CorpusError(path, "NUL character; expected UTF-8 text", number)
             try:
-                yield number, raw.decode("utf-8")
+                text = raw.decode("utf-8")
             except UnicodeDecodeError as error:
                 message = f"not UTF-8 (byte {error.start + 1} of the line); convert it to UTF-8"
                 raise CorpusError(path, message, number) from error
+            yield number, text
+            if not raw.strip():
+                ahead = file.peek()
+                blank = ahead[: len(ahead) - len(ahead.lstrip())]
+                number += blank.count(b"\n")
+                file.read(blank.rfind(b"\n") + 1)
 
 
 def one_line(text: str) -> str:

@@ -15,15 +15,15 @@ import random
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from xml.parsers import expat
 
 from helpers.data import text_files
 from helpers.data.records import Corpus, Segment, file_fingerprint
 from helpers.data.wikitext import HIDDEN_PREFIXES, paragraphs
+from helpers.data.xml_reader import Attributes, XmlReader
 from helpers.errors import CorpusError
 from helpers.progress import progress
 
@@ -36,8 +36,7 @@ EXPECTED = (
 )
 NO_SEGMENT = "no segment of two consecutive paragraphs"
 CHECKED = 2_000_000  # characters that `check_text` reads
-CHUNK = 1 << 18  # bytes of a dump that are parsed at a time
-MAX_DEPTH = 32  # dumps nest 5 elements
+MAX_HIDDEN = 1000  # link prefixes that are remembered
 FILES, CATEGORIES, MEDIA = "6", "14", "-2"  # namespaces whose links show no text
 
 
@@ -211,99 +210,48 @@ def _text_documents(path: Path, counts: Counter[str]) -> Iterator[Article]:
 def pages(path: str | Path) -> Iterator[Page]:
     """Yield every page of a dump, redirects and all namespaces included.
 
-    Of a page with several revisions, the last one.  CorpusError, with the line, for XML that is
-    malformed, is not a MediaWiki dump or declares entities, and for a page over
-    ``ATTENTION_MAX_PAGE`` bytes.
+    Of a page with several revisions, the last one.  CorpusError as in `XmlReader`.
     """
-    reader, most = _Reader(path), text_files.limit("ATTENTION_MAX_PAGE")
-    with text_files.open_bounded(path) as file:
-        while True:
-            data = file.read(CHUNK)
-            reader.feed(data)
-            yield from reader.finished()
-            if not data:
-                return
-            if reader.pending_bytes > most:
-                reader.fail(f"page longer than {most:,} bytes; set ATTENTION_MAX_PAGE higher")
+    return _DumpReader(path).read()
 
 
-@dataclass
-class _Reader:
-    """Collects pages from the parser's events."""
+class _DumpReader(XmlReader):
+    """Yields pages."""
 
-    path: str | Path
-    _path_in_xml: list[str] = field(default_factory=list)
-    _page: Page = field(default_factory=Page)
-    _text: list[str] | None = None
-    _done: list[Page] = field(default_factory=list)
-    _hidden: set[str] = field(default_factory=lambda: set(HIDDEN_PREFIXES))
-    _namespace_hidden: bool = False
-    _fed: int = 0
-    _last_page_end: int = 0
+    root, item, expected = "mediawiki", "page", "expected a MediaWiki dump"
 
-    def __post_init__(self) -> None:
-        # Dumps are UTF-8; naming it keeps a declaration from choosing another codec.
-        self._parser = expat.ParserCreate("utf-8")
-        self._parser.buffer_text = True
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self._parser.CharacterDataHandler = self._characters
-        self._parser.StartDoctypeDeclHandler = self._doctype
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path)
+        self._page = Page()
+        self._text: list[str] | None = None
+        self._hidden, self._hides = set(HIDDEN_PREFIXES), False
 
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes read since the last page ended."""
-        return self._fed - self._last_page_end
-
-    def feed(self, data: bytes) -> None:
-        self._fed += len(data)
-        try:
-            self._parser.Parse(data, not data)
-        except expat.ExpatError as error:
-            self.fail(f"malformed XML ({expat.ErrorString(error.code)}); is the file whole?")
-
-    def finished(self) -> list[Page]:
-        done, self._done = self._done, []
-        return done
-
-    def fail(self, message: str) -> None:
-        raise CorpusError(self.path, message, self._parser.CurrentLineNumber)
-
-    def _doctype(self, *_: object) -> None:
-        self.fail("declares a document type, which no MediaWiki dump does; not read")
-
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
-        if not self._path_in_xml and name != "mediawiki":
-            self.fail(f"the XML is <{name[:40]}>; expected a MediaWiki dump, <mediawiki>")
-        self._path_in_xml.append(name)
-        if len(self._path_in_xml) > MAX_DEPTH:
-            self.fail(f"elements nested more than {MAX_DEPTH} deep; expected a MediaWiki dump")
-        if name == "page":
+    def start(self, tag: str, attributes: Attributes) -> None:
+        if tag == "page":
             self._page = Page(hidden=self._hidden)  # one set for all: a copy each would be a bomb
-        elif name == "redirect":
+        elif tag == "redirect":
             self._page.redirect = True
-        elif name in ("title", "ns", "text", "namespace"):
+        elif tag in ("title", "ns", "text", "namespace"):
             self._text = []
-            self._namespace_hidden = attributes.get("key") in (FILES, CATEGORIES, MEDIA)
+            self._hides = attributes.get("key") in (FILES, CATEGORIES, MEDIA)
 
-    def _characters(self, data: str) -> None:
+    def characters(self, data: str) -> None:
         if self._text is not None:
             self._text.append(data)
 
-    def _end(self, name: str) -> None:
-        self._path_in_xml.pop()
+    def end(self, tag: str) -> None:
         content, self._text = "".join(self._text or ()), None
-        if name == "title":
+        if tag == "title":
             self._page.title = " ".join(content.split())
-        elif name == "ns":
+        elif tag == "ns":
             if not re.fullmatch(r"\s*-?[0-9]{1,9}\s*", content):
                 self.fail(f"namespace {content[:40]!r}; expected a number")
             self._page.namespace = int(content)
-        elif name == "text":
+        elif tag == "text":
             self._page.wikitext = content
-        elif name == "namespace" and self._namespace_hidden and content.strip():
-            self._hidden.add(content.strip().lower())
-        elif name == "page":
+        elif tag == "namespace" and self._hides and content.strip():
+            if len(self._hidden) < MAX_HIDDEN:
+                self._hidden.add(content.strip().lower())
+        elif tag == "page":
             self._page.redirect |= self._page.wikitext[:9].upper() == "#REDIRECT"
-            self._done.append(self._page)
-            self._last_page_end = self._fed
+            self.done.append(self._page)

@@ -167,7 +167,10 @@ def test_last_revision_counts(tmp_path):
     ("content", "message"),
     [
         (b"", r"a\.xml:1: malformed XML \(no element found\)"),
-        (b"<html></html>", r":1: the XML is <html>; expected a MediaWiki dump"),
+        (
+            b"<html></html>",
+            r":1: the XML is <html>, expected <mediawiki>; expected a MediaWiki dump",
+        ),
         (b"<mediawiki>\n<page>\n</mediawiki>", r":3: malformed XML \(mismatched tag\)"),
         (b"<mediawiki>\n<page><ns>x</ns></page></mediawiki>", r":2: namespace 'x'"),
         (b"<mediawiki><page><ns>" + b"9" * 5000 + b"</ns></page></mediawiki>", "namespace"),

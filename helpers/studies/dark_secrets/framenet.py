@@ -2,31 +2,25 @@
 
 The data are requested from the FrameNet project and read from a folder: ``fulltext/*.xml``, and
 beside it ``frame/*.xml``, which says of each frame which of its elements are core.  The XML is
-read with the limits of :mod:`helpers.data.text_files`; a document type, and with it every entity
-declaration, is refused.
+read with the limits of :mod:`helpers.data.xml_reader`.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
-from xml.parsers import expat
 
 from helpers.data import text_files
+from helpers.data.xml_reader import Attributes, XmlReader
 from helpers.errors import CorpusError
 
-CHUNK = 1 << 18  # bytes
-MAX_DEPTH = 32  # the files nest 5 elements
 WORD_LAYERS = ("PENN", "BNC")  # the layers whose labels are the words
 EXPECTED = "expected FrameNet's full-text annotation (fulltext/*.xml)"
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 Span = tuple[int, int]  # first character and the one after the last
-Attributes = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +71,9 @@ def framenet_sentences(
         for sentence in _FullTextReader(file).read():
             counts["sentences read"] += 1
             words = sentence.words or [match.span() for match in _WORD.finditer(sentence.text)]
-            links = _links(sentence, words, core)
-            if len(words) > longest:
+            if len(words) > longest:  # before the links, whose number grows with its cube
                 counts[f"sentences dropped: over {longest} words"] += 1
-            elif not links:
+            elif not (links := _links(sentence, words, core)):
                 counts["sentences dropped: no predicate with an argument"] += 1
             else:
                 own = tuple(sentence.text[start:end] for start, end in words)
@@ -134,66 +127,10 @@ def _within(words: list[Span], spans: list[Span]) -> list[int]:
     ]
 
 
-class _Reader:
-    """Reads a file whose root is ``root``; what is complete is in ``done``."""
-
-    root = ""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._depth = path, 0
-        self.done: list[Any] = []
-        self._parser = expat.ParserCreate(namespace_separator=None)
-        self._parser.buffer_text = True
-        self._parser.StartElementHandler = self._open
-        self._parser.EndElementHandler = self._close
-        self._parser.CharacterDataHandler = self.characters
-        self._parser.StartDoctypeDeclHandler = self._doctype
-
-    def read(self) -> Iterator[Any]:
-        """Yield what is in ``done``, as it comes."""
-        with text_files.open_bounded(self._path) as file:
-            data = b" "
-            while data:
-                data = file.read(CHUNK)
-                try:
-                    self._parser.Parse(data, not data)
-                except expat.ExpatError as error:
-                    self.fail(f"malformed XML ({expat.ErrorString(error.code)}); is it whole?")
-                yield from self.done
-                self.done.clear()
-
-    def fail(self, message: str) -> NoReturn:
-        raise CorpusError(self._path, message, self._parser.CurrentLineNumber)
-
-    def start(self, tag: str, attributes: Attributes) -> None:
-        """Take the start of an element."""
-
-    def end(self, tag: str) -> None:
-        """Take the end of an element."""
-
-    def characters(self, data: str) -> None:
-        """Take a piece of text."""
-
-    def _open(self, tag: str, attributes: Attributes) -> None:
-        if not self._depth and tag != self.root:
-            self.fail(f"the XML is <{tag[:40]}>, expected <{self.root}>; {EXPECTED}")
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            self.fail(f"elements nested more than {MAX_DEPTH} deep; {EXPECTED}")
-        self.start(tag, attributes)
-
-    def _close(self, tag: str) -> None:
-        self._depth -= 1
-        self.end(tag)
-
-    def _doctype(self, *_: object) -> None:
-        self.fail("declares a document type, which FrameNet's files do not; not read")
-
-
-class _FrameReader(_Reader):
+class _FrameReader(XmlReader):
     """Yields a frame's name and the names of its core elements."""
 
-    root = "frame"
+    root, item, expected = "frame", "frame", EXPECTED
 
     def start(self, tag: str, attributes: Attributes) -> None:
         if tag == self.root:
@@ -206,10 +143,10 @@ class _FrameReader(_Reader):
             self.done.append(self._frame)
 
 
-class _FullTextReader(_Reader):
+class _FullTextReader(XmlReader):
     """Yields sentences."""
 
-    root = "fullTextAnnotation"
+    root, item, expected = "fullTextAnnotation", "sentence", EXPECTED
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
