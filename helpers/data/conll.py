@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from helpers.data.records import AnnotatedText, Span
-from helpers.data.text_files import lines, quoted, word
+from helpers.data.text_files import limit, lines, quoted, word
 from helpers.errors import CorpusError
 
 TreeFormat = Literal["conllu", "conllx", "plain"]
@@ -50,6 +50,7 @@ _NOT_A_WORD = re.compile(r"\d+-\d+|\d+\.\d+")  # of CoNLL-U: a multi-word range,
 # int() alone would take "1_0", "٣" and " 3", and raise its own error over 4,300 digits.
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _BLANKS = re.compile(r"[ \t]+")  # no other space separates: some words hold a no-break space
+_TELLING = re.compile(r"#+\s*(?:sent_id\s*=|newdoc\b|(?:begin|end) document\b)")
 _PLAIN_LINE = re.compile(r"[^ \t]+[ \t]+\d+-\S+")
 _NAME_2012 = re.compile(r"#begin document \((?P<name>.*)\);(?: part (?P<part>\d+))?\s*")
 # Nine digits at most: no chain has more, int() fails over 4,300, and a search for the bracket
@@ -240,17 +241,23 @@ def _annotated_text(
 def _blocks(path: Path, format: str, counts: Counter[str]) -> Iterator[_Block]:
     """Yield the comments and rows between blank lines; a mark of a document ends a block too."""
     mark = re.compile(_LAYOUTS[format].mark or r"(?!)")
-    block, index = _Block([], []), 0
+    block, index, size, most = _Block([], []), 0, 0, limit("ATTENTION_MAX_PAGE")
     for line, text in lines(path):
         comment = text.startswith("#") and format != "plain"  # there "#" is a word
+        size += len(text)
+        if size > most:
+            message = f"sentence longer than {most:,} characters; set ATTENTION_MAX_PAGE higher"
+            raise CorpusError(path, message, line=line)
         if not text.strip() or (comment and mark.match(text)):
             if block != ([], []):
                 yield block
                 block = _Block([], [])
+            size = 0
             if comment or format != "ontogum":  # its numbers run on through a document
                 index = 0
         if comment:
-            block.comments.append((line, text))
+            if _TELLING.match(text):
+                block.comments.append((line, text))
         elif text.strip() and (row := _row(path, line, text, format, index, counts)):
             block.rows.append(row)
             index += 1

@@ -36,6 +36,7 @@ EXPECTED = (
 )
 NO_SEGMENT = "no segment of two consecutive paragraphs"
 CHECKED = 2_000_000  # characters that `check_text` reads
+MAX_LINES = 200_000  # of one document
 MAX_HIDDEN = 1000  # link prefixes that are remembered
 FILES, CATEGORIES, MEDIA = "6", "14", "-2"  # namespaces whose links show no text
 
@@ -198,6 +199,9 @@ def _text_documents(path: Path, counts: Counter[str]) -> Iterator[Article]:
                     f"document longer than {most:,} characters; put blank lines between "
                     "documents, or set ATTENTION_MAX_PAGE higher"
                 )
+                raise CorpusError(path, message, number)
+            if len(found) > MAX_LINES:
+                message = f"document longer than {MAX_LINES:,} lines; put blank lines between them"
                 raise CorpusError(path, message, number)
         elif found and not line.strip():
             documents += 1
