@@ -35,10 +35,12 @@ from helpers.errors import CorpusError, InputError
 
 FORMAT = 1  # raise it when the reader gives something else for the same files
 SAMPLE = Path(__file__).with_name("arguments_sample.tsv")
+EMBEDDED = "arguments-sample"  # its name
 KIND = "argument pairs"  # in the registry of corpora
 COUNTERPARTS = {"arct": "arct-adversarial"}  # the adversarial set of a corpus, both by name
 ADVERSARIAL_FILES = {"dev": "dev-adv-negated", "test": "test-adv-negated"}
 MARK = "-adversarial"  # ends the id of an adversarial argument
+SWAPPED_MARK = "-swapped"  # ends the id of an argument whose warrants are swapped
 # What a model is shown, and the parts of an argument that this is.
 INPUTS = {
     "warrants": ("warrant",),
@@ -87,6 +89,11 @@ class Arguments:
     adversarial: tuple[Argument, ...] = field(repr=False)
     left_out: int = 0
 
+    @property
+    def planted(self) -> bool:
+        """Whether this is the embedded sample: what the paper found in ARCT is no measure of it."""
+        return self.name == EMBEDDED
+
     def part(self, split: str, *, adversarial: bool = False) -> list[Argument]:
         """Return the arguments of a split, in the order of the corpus."""
         chosen = self.adversarial if adversarial else self.original
@@ -123,6 +130,20 @@ def adversarial(arguments: Iterable[Argument]) -> list[Argument]:
     return counterparts
 
 
+def swapped(arguments: Iterable[Argument]) -> list[Argument]:
+    """Return the same arguments with their warrants, and with them the label, swapped."""
+    return [
+        replace(
+            argument,
+            id=argument.id + SWAPPED_MARK,
+            warrant0=argument.warrant1,
+            warrant1=argument.warrant0,
+            label=1 - argument.label,
+        )
+        for argument in arguments
+    ]
+
+
 def argument_corpus(source: str | Path = "") -> Arguments:
     """Return a corpus of arguments.
 
@@ -139,7 +160,7 @@ def argument_corpus(source: str | Path = "") -> Arguments:
         CorpusError: a file that is missing or damaged, with the line.
     """
     if not source:
-        return _corpus("arguments-sample", [SAMPLE], {})
+        return _corpus(EMBEDDED, [SAMPLE], {})
     first, _, second = (part.strip() for part in str(source).partition(","))
     files = _files(first)
     second = second or COUNTERPARTS.get(first, "")

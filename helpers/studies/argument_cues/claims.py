@@ -1,4 +1,8 @@
-"""The claims of Niven & Kao (2019): arguments have cues, and models follow nothing else."""
+"""The claims of Niven & Kao (2019): arguments have cues, and models follow nothing else.
+
+They are about arguments that people wrote.  The embedded sample has its cue planted, and a model
+that finds it confirms the plant and no claim: there they are not measured.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,9 @@ import pandas as pd
 
 from helpers.analysis.claims import Claim, NotMeasurable, Tables, rows_of
 from helpers.analysis.paper import values_of
+from helpers.studies.argument_cues.arguments import EMBEDDED
 from helpers.studies.argument_cues.cues import ALL, CHANCE, HALVES, NOT
-from helpers.studies.argument_cues.partial_inputs import MIRRORED, ORIGINAL
+from helpers.studies.argument_cues.scores import ORIGINAL, SWAPPED
 
 PAPER = "Niven & Kao"
 ENCODER, BAG, BILSTM = "encoder", "bag of vectors", "BiLSTM"
@@ -39,13 +44,6 @@ def _cues() -> list[Claim]:
             "word; holds above 0",
             _lead_of_not,
             lambda lead, _: lead > 0,
-        ),
-        Claim(
-            f"{PAPER} 6",
-            "On arguments and their counterparts together “not” is no cue",
-            "its productivity in percent; holds if 50 is in the interval",
-            lambda t: _cue(t, BOTH)["productivity"],
-            lambda _, t: _contains_chance(_cue(t, BOTH)),
         ),
     ]
 
@@ -107,11 +105,12 @@ def _adversarial() -> list[Claim]:
         ),
         Claim(
             f"{PAPER} 6",
-            "Trained on arguments and counterparts, the encoder is at chance",
-            "its mean accuracy on both with everything shown; holds if 50 is in the interval",
-            lambda t: _choice(t, ENCODER, EVERYTHING, train=MIRRORED, test=BOTH)["mean"],
+            "Trained on swapped warrants too, the encoder is at chance on both halves",
+            "its mean accuracy on both with everything shown, validated on both; holds if 50 is "
+            "in the interval",
+            lambda t: _choice(t, ENCODER, EVERYTHING, train=SWAPPED, test=BOTH)["mean"],
             lambda _, t: _contains_chance(
-                _choice(t, ENCODER, EVERYTHING, train=MIRRORED, test=BOTH)
+                _choice(t, ENCODER, EVERYTHING, train=SWAPPED, test=BOTH)
             ),
             paper[f"{ENCODER}, {EVERYTHING}, {BOTH}, mean"],
         ),
@@ -121,12 +120,12 @@ def _adversarial() -> list[Claim]:
 def _cue(tables: Tables, half: str) -> pd.Series:
     """Return the row of ``not`` over all splits."""
     columns = ("half", "split", "cue", "productivity", "ci_low", "ci_high")
-    table = rows_of(tables, "cues", *columns)
+    table = _written(tables, "cues", *columns)
     return _one(table, half=half, split=ALL, cue=NOT)
 
 
 def _lead_of_not(tables: Tables) -> float:
-    table = rows_of(tables, "cues", "half", "split", "cue", "kind", "gain")
+    table = _written(tables, "cues", "half", "split", "cue", "kind", "gain")
     own = table[(table["half"] == AS_WRITTEN) & (table["split"] == ALL)]
     others = own[(own["kind"] == "unigram") & (own["cue"] != NOT)]
     if others.empty:
@@ -145,8 +144,16 @@ def _choice(
     tables: Tables, model: str, inputs: str, *, train: str = ORIGINAL, test: str = AS_WRITTEN
 ) -> pd.Series:
     columns = ("model", "inputs", "train", "test", "mean", "median", "ci_low", "ci_high")
-    table = rows_of(tables, "partial_inputs", *columns)
+    table = _written(tables, "partial_inputs", *columns)
     return _one(table, model=model, inputs=inputs, train=train, test=test)
+
+
+def _written(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
+    """Return a table of a run on arguments that people wrote."""
+    rows = rows_of(tables, table, "corpus", *columns)
+    if (rows["corpus"] == EMBEDDED).any():
+        raise NotMeasurable("the cue of the embedded sample is planted")
+    return rows
 
 
 def _one(table: pd.DataFrame, **values: str) -> pd.Series:

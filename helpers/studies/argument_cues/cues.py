@@ -107,10 +107,10 @@ def cue_table(arguments: Sequence[Argument], *, fewest: int = 1) -> pd.DataFrame
 def cues_by_split(corpus: Arguments) -> pd.DataFrame:
     """Return cues.csv: `cue_table` for each split and all of them, and each half of the corpus.
 
-    Columns before those of `cue_table`: half (original, adversarial, or both: the originals that
-    have a counterpart, with it) and split; after them, of ``not`` in the originals, the paper's
-    paper_productivity and paper_coverage (percent).  Cues below `FEWEST` arguments or
-    `SMALLEST_SHARE` of them are left out.
+    Columns before those of `cue_table`: corpus (its name), half (original, adversarial, or both:
+    the originals that have a counterpart, with it) and split; after them, of ``not`` in the
+    originals, the paper's paper_productivity and paper_coverage (percent), unless the cue is
+    planted.  Cues below `FEWEST` arguments or `SMALLEST_SHARE` of them are left out.
     """
     tables = []
     for half in HALVES:
@@ -123,14 +123,17 @@ def cues_by_split(corpus: Arguments) -> pd.DataFrame:
                 table.insert(0, "half", half)
                 tables.append(table)
     whole = pd.concat(tables, ignore_index=True)
+    whole.insert(0, "corpus", corpus.name)
+    if corpus.planted:
+        return whole
     return _with_paper(whole, (whole["cue"] == NOT) & (whole["half"] == HALVES[0]))
 
 
 def rule_table(corpus: Arguments) -> pd.DataFrame:
     """Return what each way of counting ``not`` gives, by split.
 
-    Columns: rule, split, arguments, productivity, coverage, paper_productivity, paper_coverage
-    (percent).
+    Columns: rule, split, arguments, productivity, coverage and, unless the cue is planted,
+    paper_productivity and paper_coverage (percent).
     """
     rows = []
     for rule in RULES:
@@ -143,7 +146,7 @@ def rule_table(corpus: Arguments) -> pd.DataFrame:
             rows.append((rule, split, len(chosen), productivity, coverage))
     columns = ["rule", "split", "arguments", "productivity", "coverage"]
     table = pd.DataFrame(rows, columns=columns)
-    return _with_paper(table, pd.Series(True, index=table.index))
+    return table if corpus.planted else _with_paper(table, pd.Series(True, index=table.index))
 
 
 def wilson_interval(

@@ -21,10 +21,18 @@ from helpers.cache import cached_tables
 from helpers.data.glove import Embeddings
 from helpers.model.encoder import Encoder
 from helpers.model.parallel import StepDone, run_jobs
-from helpers.studies.argument_cues.arguments import INPUTS, Argument, Arguments, adversarial
+from helpers.studies.argument_cues.arguments import (
+    INPUTS,
+    Argument,
+    Arguments,
+    adversarial,
+    swapped,
+)
 from helpers.studies.argument_cues.scores import (
     MIRRORED,
     ORIGINAL,
+    SWAPPED,
+    TRAINING,
     score_table,
     seed_table,
     with_paper,
@@ -44,7 +52,7 @@ Choices = Int[np.ndarray, "*seed argument"]
 
 @dataclass(frozen=True)
 class _Run:
-    """What trains on what: the part of an argument, and originals alone or mirrored."""
+    """What trains on what: a part of the arguments of one of the `TRAINING` sets."""
 
     model: str
     train: str
@@ -80,8 +88,9 @@ def choice_tables(
     """Train every model on every part of the arguments, once; the tables are kept.
 
     The bag of vectors, the BiLSTM and the encoder are trained on the originals, on each of
-    `INPUTS`; on originals and counterparts too where the corpus has these for training, but on
-    whole arguments only (of what does not show the claim, half is right by construction).
+    `INPUTS`, and the encoder on swapped warrants too, as in the paper's Table 4.  All train on
+    originals and counterparts as well where the corpus has these for training, but on whole
+    arguments only (of what does not show the claim, half is right by construction).
 
     Args:
         corpus: the arguments, of which ``examples`` (0: all) are to train on.
@@ -92,8 +101,9 @@ def choice_tables(
         seeds: training runs of the encoder; the small models have `SMALL_MODEL_SEEDS`.
 
     Returns:
-        partial_inputs: model, train, inputs, and the columns of `score_table` and `with_paper`;
-        partial_input_seeds: model, train, inputs, and the columns of `seed_table`.
+        partial_inputs: corpus (its name), model, train, inputs, and the columns of `score_table`
+        and, unless the cue is planted, of `with_paper`; partial_input_seeds: model, train,
+        inputs, and the columns of `seed_table`.
     """
     small_profile = os.environ.get("ATTENTION_PROFILE") == "small"
     epochs = 1 if small_profile else RECIPE.epochs
@@ -117,7 +127,7 @@ def choice_tables(
             *_encoder_jobs(encoder, control, splits, own, recipe),
             *_small_model_jobs(vectors, splits, small),
         ]
-        return _tables(_choices(jobs, encoder), splits[ORIGINAL]["test"], seed)
+        return _tables(_choices(jobs, encoder), corpus, seed)
 
     return cached_tables(
         "argument-cues",
@@ -130,16 +140,25 @@ def choice_tables(
 def training_sets(corpus: Arguments, examples: int = 0) -> dict[str, Splits]:
     """Return what to train and validate on, and all that there is to test on.
 
-    `ORIGINAL` has the arguments as written, at most ``examples`` of them to train on (0: all),
-    `MIRRORED` their counterparts too, where the corpus can give them.
+    `ORIGINAL` has the arguments as written, at most ``examples`` of them to train on (0: all).
+    `SWAPPED` has each a second time with its warrants swapped, and is validated on both halves;
+    to a model that scores each warrant by itself the second is the first again.  `MIRRORED` has
+    the counterparts, their claims negated.  Either is there where the corpus can give it.
     """
     train, dev = corpus.part("train")[: examples or None], corpus.part("dev")
-    test = corpus.part("test") + corpus.part("test", adversarial=True)
+    test = _test(corpus)
     found = {ORIGINAL: {"train": train, "dev": dev, "test": test}}
+    if counterparts := corpus.part("dev", adversarial=True):
+        more = {"train": train + swapped(train), "dev": dev + counterparts}
+        found[SWAPPED] = {**more, "test": test}
     if corpus.can_mirror:
-        mirrored = {"train": train + adversarial(train), "dev": dev + adversarial(dev)}
-        found[MIRRORED] = {**mirrored, "test": test}
+        more = {"train": train + adversarial(train), "dev": dev + adversarial(dev)}
+        found[MIRRORED] = {**more, "test": test}
     return found
+
+
+def _test(corpus: Arguments) -> list[Argument]:
+    return corpus.part("test") + corpus.part("test", adversarial=True)
 
 
 def _encoder_jobs(
@@ -150,8 +169,9 @@ def _encoder_jobs(
     recipe: WarrantRecipe,
 ) -> list[_Job]:
     """Return a job for each run of the encoder and of the control, and each seed."""
-    runs = [_Run(ENCODER, ORIGINAL, inputs) for inputs in INPUTS]
-    runs += [_Run(ENCODER, MIRRORED, EVERYTHING)] if MIRRORED in splits else []
+    runs = [_Run(ENCODER, train, i) for train in (ORIGINAL, SWAPPED) for i in INPUTS]
+    runs += [_Run(ENCODER, MIRRORED, EVERYTHING)]
+    runs = [run for run in runs if run.train in splits]
     runs += [_Run(CONTROL, ORIGINAL, inputs) for inputs in CONTROL_INPUTS]
     jobs = []
     for seed in seeds:
@@ -171,7 +191,10 @@ def _small_model_jobs(
 ) -> list[_Job]:
     """Return a job for each bag of vectors and BiLSTM, all seeds in one."""
     jobs = []
-    for train, own in splits.items():
+    for train in (ORIGINAL, MIRRORED):
+        if train not in splits:
+            continue
+        own = splits[train]
         texts = prepare(own, vectors.vectors)
         for kind in ENCODERS:
             for inputs in INPUTS if train == ORIGINAL else [EVERYTHING]:
@@ -199,22 +222,23 @@ def _choices(jobs: Sequence[_Job], encoder: Encoder) -> dict[_Run, Choices]:
     return {run: np.concatenate(rows) for run, rows in choices.items()}
 
 
-def _tables(
-    choices: dict[_Run, Choices], test: Sequence[Argument], seed: int
-) -> dict[str, pd.DataFrame]:
-    ordered = sorted(choices, key=_place)
+def _tables(choices: dict[_Run, Choices], corpus: Arguments, seed: int) -> dict[str, pd.DataFrame]:
+    test, ordered = _test(corpus), sorted(choices, key=_place)
     scores = [_named(run, score_table(choices[run], test, seed=seed)) for run in ordered]
     seeds = [_named(run, seed_table(choices[run], test)) for run in ordered]
+    table = pd.concat(scores, ignore_index=True)
+    table = table if corpus.planted else with_paper(table)
+    table.insert(0, "corpus", corpus.name)
     return {
-        "partial_inputs": with_paper(pd.concat(scores, ignore_index=True)),
+        "partial_inputs": table,
         "partial_input_seeds": pd.concat(seeds, ignore_index=True),
     }
 
 
-def _place(run: _Run) -> tuple[int, bool, int]:
+def _place(run: _Run) -> tuple[int, int, int]:
     """Return where a run comes in the tables."""
-    models_in_order = (*ENCODERS, ENCODER, CONTROL)
-    return models_in_order.index(run.model), run.train != ORIGINAL, list(INPUTS).index(run.inputs)
+    models = (*ENCODERS, ENCODER, CONTROL)
+    return models.index(run.model), TRAINING.index(run.train), list(INPUTS).index(run.inputs)
 
 
 def _named(run: _Run, table: pd.DataFrame) -> pd.DataFrame:

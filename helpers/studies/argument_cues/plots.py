@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter
 from helpers.plots.labels import label_points
 from helpers.plots.style import ACCENT, INK, MUTED, Style, canvas, joined, theme
 from helpers.studies.argument_cues.cues import ALL, CHANCE, HALVES, NOT
-from helpers.studies.argument_cues.partial_inputs import ORIGINAL
+from helpers.studies.argument_cues.scores import MIRRORED, ORIGINAL, SWAPPED, TRAINING
 
 TOP, ROW = 2.6, 0.4  # inches: the upper panel, and a row of the lower ones
 LABELLED = 7  # cues with a name, those of the largest gain
@@ -20,6 +20,11 @@ GAINS = (1, 5, 15)  # points, of the lines of equal gain
 KINDS = {
     "unigram": Style("one word", "#2F4B7C", "o"),
     "bigram": Style("two words in a row", "#B08900", "s"),
+}
+TRAINED_ON = {
+    ORIGINAL: "",
+    SWAPPED: ", trained with\nwarrants swapped too",
+    MIRRORED: ", trained with\nclaims negated too",
 }
 TESTS = {
     HALVES[0]: Style("as written", "#2F4B7C", "o"),
@@ -37,11 +42,12 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") ->
     panel for each model, a row for each part of the argument that it is shown.
     """
     names = list(choices["model"].unique())
-    rows = list(dict.fromkeys(zip(choices["inputs"], choices["train"], strict=True)))
+    found = dict.fromkeys(zip(choices["inputs"], choices["train"], strict=True))
+    rows = sorted(found, key=lambda row: TRAINING.index(row[1]))
     figure = canvas(
         TOP + ROW * len(rows) + 1.5,
         "Figure 12 · Cues in warrants, and models that follow them",
-        joined(model, "dashed: chance; bars: 95% intervals; crimson diamonds: the paper, on ARCT"),
+        joined(model, "dashed: chance; bars: 95% intervals", _paper_note(choices)),
     )
     grid = figure.add_gridspec(2, len(names), height_ratios=[TOP, ROW * len(rows)])
     panels = [figure.add_subplot(grid[1, column]) for column in range(len(names))]
@@ -105,6 +111,8 @@ def _equal_gains(axes: Axes, coverage: Float[np.ndarray, " step"]) -> None:
 
 def _paper(axes: Axes, own: pd.DataFrame) -> None:
     row = own[own["cue"] == NOT]
+    if "paper_coverage" not in row:  # the cue is planted
+        return
     axes.plot(
         row["paper_coverage"], row["paper_productivity"], "D", color=ACCENT, markersize=7,
         markeredgecolor="white", zorder=4, linestyle="none", label=f"“{NOT}” in the paper",
@@ -139,7 +147,7 @@ def _choices(axes: Axes, table: pd.DataFrame, rows: list[tuple[str, str]]) -> No
             color=style.color, markersize=5, markeredgewidth=1.3 if test == HALVES[2] else 0,
             elinewidth=1.1, label=style.label,
         )  # fmt: skip
-        if test != HALVES[1]:
+        if "paper_median" in own and test != HALVES[1]:
             axes.plot(
                 own["paper_median"], y - 0.18, "D", color=ACCENT, markersize=4.5,
                 markeredgecolor="white", zorder=4,
@@ -149,5 +157,11 @@ def _choices(axes: Axes, table: pd.DataFrame, rows: list[tuple[str, str]]) -> No
     axes.tick_params(axis="y", length=0)
 
 
+def _paper_note(choices: pd.DataFrame) -> str:
+    if "paper_median" in choices:
+        return "crimson diamonds: the paper, on ARCT"
+    return "a planted cue: nothing of the paper's to compare with"
+
+
 def _row_name(inputs: str, train: str) -> str:
-    return inputs if train == ORIGINAL else f"{inputs}, trained\non both halves"
+    return inputs + TRAINED_ON[train]

@@ -1,5 +1,9 @@
 """Notebook 09's tables from a tiny model: complete, reproducible, and with the plant found."""
 
+import dataclasses
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -7,7 +11,7 @@ from helpers.analysis.training import Schedule
 from helpers.data.glove import Embeddings
 from helpers.model.encoder import load
 from helpers.studies.argument_cues import partial_inputs, warrant_models
-from helpers.studies.argument_cues.arguments import argument_corpus
+from helpers.studies.argument_cues.arguments import argument_corpus, read_arguments
 
 WORDS = ["not", "do", "does", "a", "of"]
 
@@ -50,16 +54,21 @@ def test_the_tables_of_a_run(tables_of, monkeypatch):
         ("BiLSTM", "original"): 4,
         ("BiLSTM", "mirrored"): 1,
         ("encoder", "original"): 4,
+        ("encoder", "swapped"): 4,
         ("encoder", "mirrored"): 1,
         ("random-init encoder", "original"): 2,
     }
     assert (table["seeds"] == 1).all()
-    warrants = table[table["inputs"] == "warrants"].set_index(["model", "test"])["mean"]
+    warrants = table.query("inputs == 'warrants' and train == 'original'").set_index(
+        ["model", "test"]
+    )["mean"]
     for model in table["model"].unique():
         assert warrants[model, "both"] == 50
         assert warrants[model, "original"] + warrants[model, "adversarial"] == pytest.approx(100)
     assert warrants["bag of vectors", "original"] > 65
     assert len(tables["partial_input_seeds"]) == len(table)
+    assert (table["corpus"] == "arguments-sample").all()
+    assert not any(column.startswith("paper") for column in table)  # its cue is planted
     # What is kept is found again, and the same.
     monkeypatch.setattr(partial_inputs, "_tables", None)
     again = tables_of(argument_corpus())
@@ -87,3 +96,31 @@ def test_counterparts_stay_with_their_original_when_training_is_cut():
     mirrored = partial_inputs.training_sets(argument_corpus(), 40)["mirrored"]["train"]
     assert len(mirrored) == 80
     assert [a.id + "-adversarial" for a in mirrored[:40]] == [a.id for a in mirrored[40:]]
+
+
+def test_swapped_warrants_are_the_same_choice_again_and_need_no_negated_claim():
+    corpus = argument_corpus()
+    plain = dataclasses.replace(
+        corpus, original=tuple(dataclasses.replace(a, negated_claim="") for a in corpus.original)
+    )
+    sets = partial_inputs.training_sets(plain, 40)
+    assert list(sets) == ["original", "swapped"]
+    train = sets["swapped"]["train"]
+    assert len(train) == 80 and train[:40] == sets["original"]["train"]
+    for one, other in zip(train[:40], train[40:], strict=True):
+        assert other.warrants == one.warrants[::-1] and other.label == 1 - one.label
+        assert (other.claim, other.reason) == (one.claim, one.reason)
+    assert len(sets["swapped"]["dev"]) == 2 * len(corpus.part("dev"))  # validated on both halves
+    assert sets["swapped"]["test"] == sets["original"]["test"]
+
+
+@pytest.mark.skipif("CORPORA_DIR" not in os.environ, reason="set CORPORA_DIR")
+def test_the_published_swapped_file_is_what_is_trained_on_here():
+    folder = Path(os.environ["CORPORA_DIR"]) / "arct"
+    published = list(read_arguments(folder / "adversarial" / "train-swapped.csv"))
+    ours = partial_inputs.training_sets(argument_corpus(folder))["swapped"]["train"]
+
+    def facts(arguments):
+        return sorted((a.warrants, a.label, a.reason, a.claim) for a in arguments)
+
+    assert facts(published) == facts(ours)

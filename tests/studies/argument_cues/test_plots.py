@@ -50,7 +50,7 @@ def test_every_accuracy_is_drawn_in_the_panel_of_its_model(cues):
                 np.sum(np.asarray(line.get_xdata(), float) == mean) == 5 for line in panel.lines
             )
     rows = [label.get_text() for label in panels[0].get_yticklabels()]
-    assert rows == [*INPUTS, "all, trained\non both halves"]
+    assert rows == [*INPUTS, "all, trained with\nclaims negated too"]
 
 
 @pytest.mark.parametrize("models", [("encoder",), ("a", "b", "c", "d")])
