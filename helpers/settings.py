@@ -115,6 +115,12 @@ class Settings:
         return cls(**{name: value for name, value in parameters.items() if name in known})
 
     @property
+    def is_default(self) -> bool:
+        """Whether the numbers are those of the default run, which the notebooks discuss."""
+        own = (self.model, self.random_init) == (Settings().model, None)
+        return own and not self.differing and not self.small
+
+    @property
     def differing(self) -> dict[str, Any]:
         """The settings that change numbers, the model apart, and are not at their defaults."""
         defaults = type(self)()

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import runpy
+import shutil
 import sys
 
 import pytest
@@ -231,6 +232,7 @@ def given(monkeypatch, tmp_path):
 
     def execute(path, output, **how):
         parameters[path.name[:2]] = how["parameters"]
+        shutil.copy(path, output)
 
     monkeypatch.setattr("papermill.execute_notebook", execute)
     monkeypatch.setattr("helpers.run.html_copy.write_html", lambda *_: None)
@@ -266,3 +268,13 @@ def test_a_flag_that_no_chosen_notebook_takes_is_refused(given, capsys):
     error = fails(capsys, "run", "--only", "03", "--treebank", "mine.conllu")
     assert error.startswith("error: --treebank mine.conllu: no effect on 03; it is for notebook 00")
     assert not given
+
+
+@pytest.mark.parametrize(("arguments", "kept"), [([], True), (["--segments", "7"], False)])
+def test_prose_about_the_default_run_is_shown_in_it_alone(arguments, kept, given, tmp_path):
+    assert main(["run", "--only", "01,03", *arguments]) == 0
+    copies = sorted((tmp_path / "BUILD").rglob("*.ipynb"))
+    assert [path.name[:2] for path in copies] == ["01", "03"]
+    for path in copies:
+        assert ("## What was found" in path.read_text()) == kept
+        assert "found(study," in path.read_text()  # what this run's own tables say

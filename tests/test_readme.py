@@ -56,7 +56,7 @@ def test_the_code_of_the_map_runs(tiny_folder, tmp_path, monkeypatch):
     table, (layers, heads) = names["table"], study.sums.mean("entropy").shape
     assert list(table) == ["layer", "head", "first_token"] and len(table) == layers * heads
     assert table["first_token"].between(0, 1).all()
-    assert len(names["store"]) == 4 and names["store"].manifest["corpus"]["name"] == "cats"
+    assert len(names["store"]) == 4 and names["store"].spec.corpus["name"] == "cats"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

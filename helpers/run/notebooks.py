@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 CELL_TIMEOUT = 6 * 3600  # seconds: a large model on a small machine is slow, not stuck
 LIVE_WIDGET = "application/vnd.jupyter.widget-view+json"  # its text/html needs no kernel
+DISCUSSION = "findings"  # the tag of cells that discuss the default run
 CORE = range(7)  # the paper's own notebooks; the others are about what came after it
 USER_ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type)}
 
@@ -111,6 +112,8 @@ def run(paths: Sequence[Path], study: Study, record: Record) -> Path:
         started = time.monotonic()
         with record.of(path.stem):
             _execute(path, folder / path.name, settings)
+        if not study.is_default:
+            remove_discussion(folder / path.name)
         write_html(folder / path.name)
         seconds[path.stem] = round(time.monotonic() - started, 1)
         _record_times(folder, seconds)
@@ -168,6 +171,15 @@ def read_times(folder: Path) -> dict[str, float]:
 def _record_times(folder: Path, seconds: Mapping[str, float]) -> None:
     text = json.dumps({**read_times(folder), **seconds}, indent=1) + "\n"
     write_whole(folder / "times.json", text.encode())
+
+
+def remove_discussion(path: Path) -> None:
+    """Take out of an executed notebook the prose that is about the default run's numbers."""
+    import nbformat
+
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells = [cell for cell in notebook.cells if DISCUSSION not in _tags(cell)]
+    nbformat.write(notebook, path)
 
 
 def _plain(text: str) -> str:

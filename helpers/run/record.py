@@ -32,6 +32,7 @@ def describe(study: Study) -> dict[str, Any]:
     return {
         "settings": asdict(study),
         "model": study.encoder.identity,
+        "special tokens": study.encoder.special_tokens,
         "objective": study.encoder.objective,
         "corpora": {
             "text": study.segment_corpus().name,

@@ -11,11 +11,15 @@ import csv
 import html
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from helpers.errors import InputError
+from helpers.run.contents import CAPTIONS, PARTS, Part
+from helpers.run.findings import findings
 from helpers.run.notebooks import read_times
-from helpers.study import Study, listed
+from helpers.study import Study, listed, read_tables
 from helpers.viewer import showcase
 from helpers.viewer.page import POLICY
 from helpers.viewer.view import Viewer
@@ -24,101 +28,6 @@ HERE = Path(__file__).parent
 LARGEST = 15_000_000  # bytes: what can be sent by mail
 WIDEST = 40  # columns of a table that is shown; a wider one is only offered as a file
 OPEN_ROWS = 16  # a longer table starts folded
-
-
-class Part(NamedTuple):
-    """What belongs together in the report: names of figures, tables and a notebook."""
-
-    title: str
-    text: str
-    figures: tuple[str, ...] = ()
-    tables: tuple[str, ...] = ()
-
-
-PARTS = (
-    Part(
-        "Claims",
-        "What the paper says, and whether it holds here.",
-        (),
-        ("claims",),
-    ),
-    Part(
-        "Patterns (section 3)",
-        "Heads that attend broadly, to the next token, to a special token or to punctuation.",
-        ("fig1_examples",),
-        ("fig1_examples",),
-    ),
-    Part(
-        "Relative position (3.1)",
-        "How much each head attends to the previous, the same and the next token.",
-        ("relative_position",),
-        ("relative_position",),
-    ),
-    Part(
-        "Separator tokens (3.2)",
-        "Where the attention of each head goes by token type, and what it matters to the loss.",
-        ("fig2_token_types", "fig3_gradients"),
-        ("token_types", "gradients"),
-    ),
-    Part(
-        "Focused or broad (3.3)",
-        "The entropy of each head's attention, in nats.",
-        ("fig4_entropy",),
-        ("entropy",),
-    ),
-    Part(
-        "Individual heads (4)",
-        "What single heads know of syntax and coreference, beside the paper's figures.",
-        ("fig5_heads", "relation_heatmaps", "coreference"),
-        (
-            "dependency_heads",
-            "dependency_heads_held_out",
-            "silver_quality",
-            "coreference",
-            "fig5_examples",
-        ),
-    ),
-    Part(
-        "Head combinations (5)",
-        "How much syntax all heads hold together.",
-        ("probes", "probe_heads", "learning_curves"),
-        ("probes", "probe_seeds", "probe_heads", "learning_curves", "structural_layers"),
-    ),
-    Part(
-        "Clustering (6)",
-        "Heads that behave alike lie close to each other.",
-        ("fig6_clusters",),
-        ("head_positions", "layer_cohesion", "head_distances"),
-    ),
-    Part(
-        "Patterns and fine-tuning (Kovaleva et al. 2019)",
-        "What maps look like, what fine-tuning changes, and what a head or layer is worth.",
-        ("fig7_patterns", "fig8_finetuning", "semantic_links", "fig9_disabling"),
-        ("fine_tuning", "patterns", "finetuning_similarity", "semantic_links", "disabling"),
-    ),
-    Part(
-        "Heads that matter (Michel et al. 2019)",
-        "Which heads a task can do without, one at a time and many at once.",
-        ("fig10_importance", "fig11_pruning", "importance_course"),
-        (
-            "ablation",
-            "one_head",
-            "importance",
-            "task_correlations",
-            "importance_course",
-            "syntax_importance",
-            "pruning",
-            "head_removal",
-            "translation_pruning",
-        ),
-    ),
-    Part(
-        "Argument cues (Niven and Kao 2019)",
-        "Whether arguments are understood, or words in them counted.",
-        ("fig12_cues",),
-        ("cues", "cue_rules", "partial_inputs", "partial_input_seeds"),
-    ),
-)
 
 
 def write_report(
@@ -130,13 +39,22 @@ def write_report(
 ) -> Path:
     """Write ``index.html`` into ``build`` and return its path.
 
-    ``study_facts`` are those of `Study.describe`: groups (``settings``, ``model``, ``versions``)
-    and single facts.  Shown are the PNG files of ``figures``, the CSV files of ``tables``, and as
-    many ``viewers`` as fit into 15 MB; a figure or table that a run has not made is left out.
+    ``study_facts`` are those of `run.record.describe`: groups (``settings``, ``model`` ...) and
+    single facts.  Shown are what the run found, the PNG files of ``figures``, the CSV files of
+    ``tables``, and as many ``viewers`` as fit into 15 MB; what the run has not made is left out.
     """
-    name = str(study_facts.get("model", {}).get("name") or build.name)
+    facts = dict(study_facts)
+    name = str(facts.get("model", {}).get("name") or build.name)
     parts = list(_parts(figures, tables))
-    head = [_facts(study_facts, build), *(_section(*part) for part in parts)]
+    sources = _sources(facts.pop("notebooks", {}), build)
+    sentences: dict[str, list[str]] = {}
+    with suppress(InputError):  # a table that cannot be read is shown as it is
+        sentences = findings(read_tables(figures), facts.get("special tokens", {}))
+    head = [
+        _summary(sentences, build),
+        *(_section(*part, sources) for part in parts),
+        _facts(facts, build),
+    ]
     page = _page(name, head, parts, build, [])
     room = LARGEST - len(page.encode())
     path = build / "index.html"
@@ -179,9 +97,11 @@ def _page(
     frames: Sequence[str],
 ) -> str:
     title = f"What does {name} look at?"
-    links = [("run", "The run"), *((_anchor(part), _short_title(part)) for part, _, _ in parts)]
-    links += [("notebooks", "Notebooks")] * any(build.glob("[0-9]*.html"))
+    links = [("summary", "Summary")] * ('id="summary"' in sections[0])
+    links += [(_anchor(part), _short_title(part)) for part, _, _ in parts]
     links += [("viewers", "Look for yourself")] * bool(frames)
+    links += [("notebooks", "Notebooks")] * any(build.glob("[0-9]*.html"))
+    links += [("run", "The run")]
     navigation = "".join(f'<a href="#{anchor}">{_text(label)}</a>' for anchor, label in links)
     viewers = (
         '<section id="viewers"><h2>Look for yourself</h2><p>The examples of Figures 1 and 5, with '
@@ -207,9 +127,10 @@ Khandelwal, Levy, Manning, 2019), run on {_text(name)}. Heads are named layer-he
 </header>
 <nav aria-label="Contents">{navigation}</nav>
 <main>
-{"".join(sections)}
-{_notebooks(build)}
+{"".join(sections[:-1])}
 {viewers}
+{_notebooks(build)}
+{sections[-1]}
 </main>
 <script>{(HERE / "report.js").read_text(encoding="utf-8")}</script>
 </body>
@@ -246,7 +167,10 @@ def _facts(facts: Mapping[str, Any], build: Path) -> str:
         + "</dl></div>"
         for name, group in lists.items()
     )
-    return f'<section id="run"><h2>The run</h2><div class="facts">{boxes}</div></section>'
+    return (
+        '<section id="run"><h2>The run</h2><details><summary>Settings, model, versions</summary>'
+        f'<div class="facts">{boxes}</div></details></section>'
+    )
 
 
 def _fact(value: object, empty: str) -> str:
@@ -259,9 +183,44 @@ def _fact(value: object, empty: str) -> str:
     return _text(f"{value:,}" if isinstance(value, int) else value)
 
 
-def _section(part: Part, figures: Sequence[Path], tables: Sequence[Path]) -> str:
+def _summary(sentences: Mapping[str, Sequence[str]], build: Path) -> str:
+    """Return what the run found, a paragraph a notebook."""
+    titles = {path.stem[:2]: path for path in sorted(build.glob("[0-9]*.html"))}
+    paragraphs = "".join(
+        f"<p>{_text(' '.join(found))}{_link(titles.get(notebook))}</p>"
+        for notebook, found in sentences.items()
+        if found
+    )
+    if not paragraphs:
+        return ""
+    return f'<section id="summary"><h2>Summary</h2><div class="prose">{paragraphs}</div></section>'
+
+
+def _sources(notebooks: Mapping[str, Mapping[str, Sequence[str]]], build: Path) -> dict[str, Path]:
+    """Return the HTML copy of the notebook that wrote each table and figure."""
+    copies = {name: build / f"{name}.html" for name in notebooks}
+    return {
+        own: copy
+        for name, copy in copies.items()
+        if copy.is_file()
+        for own in (*notebooks[name]["figures"], *notebooks[name]["tables"])
+    }
+
+
+def _link(copy: Path | None) -> str:
+    if copy is None:
+        return ""
+    return f' <a href="{_text(copy.name)}">{_text(copy.stem.replace("_", " "))}</a>'
+
+
+def _section(
+    part: Part, figures: Sequence[Path], tables: Sequence[Path], sources: Mapping[str, Path]
+) -> str:
+    written = {sources[path.stem] for path in (*figures, *tables) if path.stem in sources}
+    links = "".join(map(_link, sorted(written)))
     return (
-        f'<section id="{_anchor(part)}"><h2>{_text(part.title)}</h2><p>{_text(part.text)}</p>'
+        f'<section id="{_anchor(part)}"><h2>{_text(part.title)}</h2>'
+        f"<p>{_text(part.text)}{links}</p>"
         + "".join(_figure(path, part) for path in figures)
         + "".join(_table(path) for path in tables)
         + "</section>"
@@ -273,7 +232,9 @@ def _figure(path: Path, part: Part) -> str:
     label = f"Figure {number}" if number.isdecimal() else path.stem.replace("_", " ").capitalize()
     alt = f"{label}. {part.text} The numbers are in the tables of this section."
     data = base64.b64encode(path.read_bytes()).decode("ascii")
-    return f'<figure><img src="data:image/png;base64,{data}" alt="{_text(alt)}"></figure>'
+    caption = CAPTIONS.get(path.stem, "")
+    caption = f"<figcaption>{_text(caption)}</figcaption>" if caption else ""
+    return f'<figure><img src="data:image/png;base64,{data}" alt="{_text(alt)}">{caption}</figure>'
 
 
 def _table(path: Path) -> str:

@@ -6,6 +6,7 @@ import re
 from io import BytesIO
 
 import pytest
+from made_up_runs import run_like_the_paper
 from PIL import Image
 from viewer_stores import HOSTILE, SENTENCE, word_store
 
@@ -52,7 +53,7 @@ def test_figures_and_tables_stand_in_the_part_they_belong_to(run):
     page = path.read_text(encoding="utf-8")
     sections = dict(re.findall(r'<section id="([^"]+)">(.*?)</section>', page, re.S))
     assert list(sections) == [
-        "run", "focused-or-broad", "individual-heads", "clustering", "more-results", "notebooks"
+        "focused-or-broad", "individual-heads", "clustering", "more-results", "notebooks", "run"
     ]  # fmt: skip
     red, blue = (base64.b64encode(picture(color)).decode() for color in ("red", "blue"))
     assert red in sections["focused-or-broad"]
@@ -114,3 +115,29 @@ def test_a_run_without_results_still_has_a_page(tmp_path):
 def test_an_empty_table_does_no_harm(run):
     (run[1] / "probes.csv").write_text("")
     assert "probes" in write_report(FACTS, *run).read_text(encoding="utf-8")
+
+
+def test_what_the_run_found_comes_first_with_links_to_the_notebooks(run, tmp_path):
+    figures, tables, _ = run
+    made = run_like_the_paper()
+    for name in ("token_types", "entropy"):
+        made[name].to_csv(tables / f"{name}.csv", index=False)
+    facts = FACTS | {
+        "special tokens": {"cls": "<s>", "sep": "</s>"},
+        "notebooks": {"03_focused_vs_broad": {"tables": ["entropy"], "figures": ["fig4_entropy"]}},
+    }
+    (figures / "run.json").write_text(json.dumps(facts))
+    page = write_report(facts, *run).read_text(encoding="utf-8")
+    sections = dict(re.findall(r'<section id="([^"]+)">(.*?)</section>', page, re.S))
+    assert list(sections) == ["summary", "focused-or-broad", "notebooks", "run"]
+    assert "Layer 1 is the broadest with 4.60 nats" in sections["summary"]
+    assert "In the last layer &lt;s&gt; has 3.90 nats." in sections["summary"]
+    assert "token_types" not in page  # an earlier run's: not on the list
+    for place in ("summary", "focused-or-broad"):
+        assert 'href="03_focused_vs_broad.html"' in sections[place]
+    assert "<figcaption>" in sections["focused-or-broad"]
+
+
+def test_the_page_has_colours_for_dark_screens(run):
+    page = write_report(FACTS, *run).read_text(encoding="utf-8")
+    assert "@media (prefers-color-scheme: dark)" in page and "flex-wrap: wrap" in page

@@ -1,0 +1,125 @@
+"""What a report has: its parts, and what to look at in each figure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Part(NamedTuple):
+    """What belongs together in the report: names of figures, tables and a notebook."""
+
+    title: str
+    text: str
+    figures: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+
+
+# What to look at in each figure.
+CAPTIONS = {
+    "fig1_examples": "A panel is one head on one sentence; the darker a line, the more attention.",
+    "relative_position": "Look for single heads with nearly all their attention on one neighbour.",
+    "fig2_token_types": "Look for layers in which one special token takes most of the attention.",
+    "fig3_gradients": "Look for layers where the curve of that token is far below the others'.",
+    "fig4_entropy": "Heads near the dashed line attend to everything: which layers are they in?",
+    "fig5_heads": "Each row is one head: two sentences where it is right, one where it is wrong.",
+    "relation_heatmaps": "A relation with a head of its own has one dark cell in a pale map.",
+    "coreference": "Compare the head with the rules, all mentions first, then pronouns and names.",
+    "probes": "The gap between attention and the controls is what pre-training adds.",
+    "probe_heads": "Dark cells are the heads that the probe listens to; compare with Figure 5's.",
+    "learning_curves": "Curves that still rise at the right end would gain from more sentences.",
+    "fig6_clusters": "Left: heads that do the same should lie together; right: heads of one layer.",
+    "fig7_patterns": "How the shares of the pattern classes differ between inputs and models.",
+    "fig8_finetuning": "Layers whose maps fine-tuning changed most have the lowest similarity.",
+    "semantic_links": "Dark cells are heads that attend between linked words more than elsewhere.",
+    "fig9_disabling": "Cells below zero are heads or layers that the task needs.",
+    "fig10_importance": "Points off the diagonal are heads whose importance depends on the task.",
+    "fig11_pruning": "How far a curve stays flat is how many heads a task can do without.",
+    "importance_course": "Whether the important heads are settled early in fine-tuning.",
+    "fig12_cues": "A cue that predicts the label without the argument is no understanding.",
+}
+
+
+PARTS = (
+    Part(
+        "Claims",
+        "What the paper says, and whether it holds here.",
+        (),
+        ("claims",),
+    ),
+    Part(
+        "Patterns (section 3)",
+        "Heads that attend broadly, to the next token, to a special token or to punctuation.",
+        ("fig1_examples",),
+        ("fig1_examples",),
+    ),
+    Part(
+        "Relative position (3.1)",
+        "How much each head attends to the previous, the same and the next token.",
+        ("relative_position",),
+        ("relative_position",),
+    ),
+    Part(
+        "Separator tokens (3.2)",
+        "Where the attention of each head goes by token type, and what it matters to the loss.",
+        ("fig2_token_types", "fig3_gradients"),
+        ("token_types", "gradients"),
+    ),
+    Part(
+        "Focused or broad (3.3)",
+        "The entropy of each head's attention, in nats.",
+        ("fig4_entropy",),
+        ("entropy",),
+    ),
+    Part(
+        "Individual heads (4)",
+        "What single heads know of syntax and coreference, beside the paper's figures.",
+        ("fig5_heads", "relation_heatmaps", "coreference"),
+        (
+            "dependency_heads",
+            "dependency_heads_held_out",
+            "silver_quality",
+            "coreference",
+            "fig5_examples",
+        ),
+    ),
+    Part(
+        "Head combinations (5)",
+        "How much syntax all heads hold together.",
+        ("probes", "probe_heads", "learning_curves"),
+        ("probes", "probe_seeds", "probe_heads", "learning_curves", "structural_layers"),
+    ),
+    Part(
+        "Clustering (6)",
+        "Heads that behave alike lie close to each other.",
+        ("fig6_clusters",),
+        ("head_positions", "layer_cohesion", "head_distances"),
+    ),
+    Part(
+        "Patterns and fine-tuning (Kovaleva et al. 2019)",
+        "What maps look like, what fine-tuning changes, and what a head or layer is worth.",
+        ("fig7_patterns", "fig8_finetuning", "semantic_links", "fig9_disabling"),
+        ("fine_tuning", "patterns", "finetuning_similarity", "semantic_links", "disabling"),
+    ),
+    Part(
+        "Heads that matter (Michel et al. 2019)",
+        "Which heads a task can do without, one at a time and many at once.",
+        ("fig10_importance", "fig11_pruning", "importance_course"),
+        (
+            "ablation",
+            "one_head",
+            "importance",
+            "task_correlations",
+            "importance_course",
+            "syntax_importance",
+            "pruning",
+            "head_removal",
+            "translation_pruning",
+        ),
+    ),
+    Part(
+        "Argument cues (Niven and Kao 2019)",
+        "Whether arguments are understood, or words in them counted.",
+        ("fig12_cues",),
+        ("cues", "cue_rules", "partial_inputs", "partial_input_seeds"),
+    ),
+)

@@ -1,0 +1,54 @@
+"""Sentences about a run are made of its tables, and of nothing that it does not have."""
+
+import numpy as np
+import pandas as pd
+from made_up_runs import run_like_the_paper
+
+from helpers.run.findings import findings, verdicts
+
+SPECIAL = {"cls": "<s>", "sep": "</s>"}
+
+
+def written():
+    tables = run_like_the_paper()
+    table = tables["dependency_heads"]
+    table["head"], table["ci_high"] = "3-1", table["accuracy"] + 2
+    return tables
+
+
+def test_the_numbers_are_those_of_the_tables():
+    found = findings(written(), SPECIAL)
+    assert found["01"][0].startswith("Head 2-1 gives 60% of its attention to the previous token")
+    assert "</s> gets the most attention in layer 4, 70% on average" in found["02"][0]
+    assert "<s> gets the most attention in layer 1, 30%" in found["02"][1]
+    assert "Layer 1 is the broadest with 4.60 nats" in found["03"][0]
+    assert "In the last layer <s> has 3.90 nats." in found["03"]
+    assert "gets 34.5% (32.5 to 36.5) of the words right" in found["04"][0]
+    assert "dobj: 3-1, 86.8% (84.8 to 88.8) (offset 40)" in found["04"][1]
+
+
+def test_what_a_run_does_not_have_is_not_spoken_of():
+    assert findings({}, SPECIAL) == {}
+    tables = {name: written()[name] for name in ("token_types", "entropy")}
+    tables["token_types"]["cls"] = np.nan
+    tables["entropy"]["entropy_from_cls"] = np.nan
+    found = findings(tables, {"cls": None, "sep": "</s>"})
+    assert list(found) == ["02", "03"]
+    assert not any(
+        "<s>" in sentence or "nan" in sentence for own in found.values() for sentence in own
+    )
+
+
+def test_claims_by_their_verdict():
+    claims = pd.DataFrame(
+        {
+            "claim": ["A is.", "B is", "C is", "D is"],
+            "holds": ["yes", "cannot be told", "yes", "not measured"],
+        }
+    )
+    assert verdicts(claims) == [
+        "Of the paper's claims here, 3 could be measured.",
+        "*Holds here (2):* A is; C is.",
+        "*Cannot be told (1):* B is.",
+    ]
+    assert verdicts(claims.tail(1)) == []
