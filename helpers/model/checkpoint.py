@@ -17,6 +17,7 @@ from helpers.model import mpnet
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 DType = Literal["float32", "float16", "bfloat16"]
+Lens = Literal["attention", "norm"]
 Objective = Literal["masked-lm", "contrastive", "next-token"]
 
 DEFAULT = "minilm"

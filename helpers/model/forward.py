@@ -14,6 +14,8 @@ from helpers.model.encoder import Encoder
 from helpers.model.word_attention import word_groups
 
 Inputs = dict[str, Any]
+Maps = list[Float[Tensor, "batch head query key"]]  # a layer each
+States = list[Float[Tensor, "batch token width"]]  # of the embeddings and of each layer
 
 
 def model_inputs(encoder: Encoder, record: Record) -> Inputs:
@@ -31,9 +33,7 @@ def model_inputs(encoder: Encoder, record: Record) -> Inputs:
 
 
 @torch.inference_mode()
-def forward(
-    encoder: Encoder, inputs: list[Inputs], *, hidden: bool = False
-) -> tuple[list[Float[Tensor, "batch head token token"]], list[Float[Tensor, "batch token width"]]]:
+def forward(encoder: Encoder, inputs: list[Inputs], *, hidden: bool = False) -> tuple[Maps, States]:
     """Run one padded batch; return each layer's maps (and vectors), padding not yet cropped."""
     output = encoder.model.base_model(
         **padded(encoder, inputs), output_attentions=True, output_hidden_states=hidden

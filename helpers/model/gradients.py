@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from helpers.data.records import Record
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, model_inputs, padded
+from helpers.model.forward import Inputs, Maps, model_inputs, padded
 from helpers.model.token_types import roles
 from helpers.progress import progress
 
@@ -29,8 +29,6 @@ KEY_TYPES = ("sep", "cls", "punctuation", "other")
 MASKED_SHARE = 0.15
 SCALE = 20.0  # of the cosine, as in the training of the sentence-transformers models
 IGNORED = -100
-
-Maps = list[Float[Tensor, "batch head query key"]]
 
 
 def gradient_table(encoder: Encoder, source: Any, count: int, *, seed: int) -> pd.DataFrame:

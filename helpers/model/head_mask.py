@@ -61,13 +61,23 @@ class Site:
         """The width of one head's output."""
         return input_width(self.output) // self.heads
 
+    @property
+    def output_weight(self) -> Float[Tensor, "head width features"]:
+        """The part of the output projection that belongs to each head."""
+        weight = self.output.weight if isinstance(self.output, Conv1D) else self.output.weight.T
+        return weight.unflatten(0, (self.heads, self.width))
+
     def value_vectors(
         self, projected: Float[Tensor, "batch token features"]
     ) -> Float[Tensor, "batch token head width"]:
-        """Return the value vectors in the output of ``values``."""
+        """Return the value vectors in the output of ``values``.
+
+        Where several heads share them (grouped queries), each of the heads has them.
+        """
         axis = FUSED.get(self.values_name)
         if axis is None:
-            return projected.unflatten(-1, (self.heads, self.width))
+            vectors = projected.unflatten(-1, (-1, self.width))
+            return vectors.repeat_interleave(self.heads // vectors.shape[-2], dim=-2)
         shape = [self.heads, self.width]
         shape.insert(axis - 2, 3)
         vectors = projected.unflatten(-1, shape).select(axis, 2)  # queries, keys, values

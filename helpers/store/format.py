@@ -27,6 +27,7 @@ import numpy as np
 
 from helpers.errors import StoreError
 from helpers.files import sha256, write_whole
+from helpers.model.checkpoint import Lens
 from helpers.paths import cache_root
 
 FORMAT = 2
@@ -37,7 +38,6 @@ STORED = np.float16  # of maps and vectors; computed on in float32 or wider
 Tensors = dict[str, np.ndarray]
 
 Level = Literal["token", "word"]
-Lens = Literal["attention", "norm"]
 
 
 class MapOptions(TypedDict, total=False):

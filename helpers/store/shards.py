@@ -25,12 +25,12 @@ from helpers.data.records import Record
 from helpers.errors import ModelError
 from helpers.files import sha256, whole_file
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, forward, model_inputs
+from helpers.model.forward import Inputs, model_inputs
+from helpers.model.lens import Pass, lens_pass
 from helpers.model.parallel import compute_alone, length_batches, trim
 from helpers.model.word_attention import to_words, vectors_to_words
 from helpers.store.format import (
     STORED,
-    Lens,
     Level,
     Listed,
     MapOptions,
@@ -70,12 +70,13 @@ def shards_tensors(
     Raises:
         ModelError: rows of a map do not sum to 1.
     """
-    with _one_thread_each(encoder) as (pool, threads):
+    lens = options.pop("lens", "attention")
+    with lens_pass(encoder, lens) as run, _one_thread_each(encoder) as (pool, threads):
         pending: deque[tuple[range, list[Future[Tensors]]]] = deque()
         try:
             for indices, records in work:
                 batches = _batches(encoder, records, indices.start)
-                jobs = [pool.submit(_batch, encoder, b, **options) for b in batches]
+                jobs = [pool.submit(_batch, encoder, b, run, **options) for b in batches]
                 pending.append((indices, jobs))
                 while len(pending) > 1 and _unfinished(pending) >= 2 * threads:
                     yield _collected(pending)
@@ -104,13 +105,13 @@ def _batches(
 def _batch(
     encoder: Encoder,
     batch: list[tuple[int, Inputs]],
+    run: Pass,
     *,
     level: Level,
-    lens: Lens = "attention",
     hidden: bool = False,
 ) -> Tensors:
     """Return the tensors of one batch's examples, as they are stored."""
-    attentions, states = forward(encoder, [item for _, item in batch], hidden=hidden)
+    attentions, states = run([item for _, item in batch], hidden=hidden)
     tensors: Tensors = {}
     for row, (index, item) in enumerate(batch):
         length = len(item["input_ids"])

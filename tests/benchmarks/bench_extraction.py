@@ -1,4 +1,4 @@
-"""Extraction against a bare forward pass, word conversion against a loop over heads.
+"""Extraction against a bare forward pass, the norm lens against it, words against a loop.
 
     python tests/benchmarks/bench_extraction.py [--json PATH] [--repeats N] [--segments N]
 
@@ -9,7 +9,9 @@ The variants run in turn, repeat after repeat; the table shows medians.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -64,16 +66,20 @@ def extraction_row(name: str, segments: int, repeats: int) -> dict[str, object]:
             for batch in batches:
                 encoder.model(**batch, output_attentions=True)
 
-        def whole() -> None:
-            extraction.extract(encoder, corpus, root=Path(scratch) / str(next(runs)))
+        def whole(lens: str) -> None:
+            root = Path(scratch) / str(next(runs))
+            extraction.extract(encoder, corpus, root=root, lens=lens)
+            shutil.rmtree(root)
 
-        seconds = interleaved({"bare": bare, "extract": whole}, repeats)
+        lenses = {lens: partial(whole, lens) for lens in ("attention", "norm")}
+        seconds = interleaved({"bare": bare, **lenses}, repeats)
     return {
         "geometry": name,
         "segments": segments,
         "bare_per_s": segments / seconds["bare"],
-        "extract_per_s": segments / seconds["extract"],
-        "ratio": seconds["bare"] / seconds["extract"],
+        "extract_per_s": segments / seconds["attention"],
+        "ratio": seconds["bare"] / seconds["attention"],
+        "norm_cost": seconds["norm"] / seconds["attention"],
     }
 
 
@@ -112,7 +118,8 @@ def main() -> None:
         results["extraction"].append(row)
         print(
             f"{name}: {row['extract_per_s']:.1f} segments/s extracted, "
-            f"{row['bare_per_s']:.1f} by bare forward passes: ratio {row['ratio']:.2f}"
+            f"{row['bare_per_s']:.1f} by bare forward passes: ratio {row['ratio']:.2f}; "
+            f"through the norm lens {row['norm_cost']:.2f} times the time"
         )
         for n_words, n_tokens in ((30, 40), (100, 128)):
             row = words_row(name, n_words, n_tokens, given.repeats)

@@ -1,0 +1,143 @@
+"""What a map shows: where a head looks (attention), or what it brings from there (norm).
+
+Attention block ``h`` adds ``sum_j alpha[i, j] f(x_j)`` to position ``i``, with
+``f(x) = (x W_V + b_V) W_O`` of the head.  Kobayashi et al. (2020, *Attention is Not Only a
+Weight*) look at the size of each term: ``|alpha[i, j] f(x_j)|``, here normalised over ``j``, so
+that all that takes attention maps takes these.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from helpers.errors import ModelError
+from helpers.model.checkpoint import Lens
+from helpers.model.encoder import Encoder
+from helpers.model.forward import Inputs, Maps, States, forward
+from helpers.model.head_mask import Site, sites
+
+TOLERANCE = 1e-2  # of half precision, relative to the largest output
+Pass = Callable[..., tuple[Maps, States]]
+
+
+@contextmanager
+def lens_pass(encoder: Encoder, lens: Lens) -> Iterator[Pass]:
+    """Yield what runs a batch and returns maps as `forward` does, seen through a lens.
+
+    Several threads may call it at a time.
+
+    Raises:
+        ModelError: the model's attention is not a sum of value vectors that can be found.
+    """
+    if lens == "attention":
+        yield partial(forward, encoder)
+        return
+    layers = _layers(encoder)
+    with _Watch([site.values for site in layers]) as values:
+        _check(encoder, layers, values)
+
+        def run(inputs: list[Inputs], *, hidden: bool = False) -> tuple[Maps, States]:
+            with values.recorded() as projected:
+                maps, states = forward(encoder, inputs, hidden=hidden)
+            norms = map(transformed_norms, layers, projected)
+            return [norm_map(*layer) for layer in zip(maps, norms, strict=True)], states
+
+        yield run
+
+
+def transformed_norms(
+    site: Site, projected: Float[Tensor, "batch token features"]
+) -> Float[Tensor, "batch head token"]:
+    """Return ``|f(x)|`` of every token and head, from the output of a layer's value projection.
+
+    ``|v W_O|`` is the root of ``v (W_O W_O^T) v^T``: products of the width of a head alone.
+    """
+    values = site.value_vectors(projected).transpose(1, 2).double()  # [batch, head, token, width]
+    weight = site.output_weight.double()  # [head, width, model width]
+    squared = (values @ (weight @ weight.mT) * values).sum(dim=-1)
+    return squared.clamp(min=0).sqrt().float()
+
+
+def norm_map(
+    attention: Float[Tensor, "batch head query key"], norms: Float[Tensor, "batch head key"]
+) -> Float[Tensor, "batch head query key"]:
+    """Return ``alpha[i, j] |f(x_j)|``, normalised over j."""
+    sizes = attention.float() * norms[:, :, None, :]
+    total = sizes.sum(dim=-1, keepdim=True)
+    if (total == 0).any():
+        raise ModelError("a head moves nothing at all, so the lens 'norm' has no map of it")
+    return sizes.div_(total)
+
+
+def _layers(encoder: Encoder) -> list[Site]:
+    try:
+        return sites(encoder.model)
+    except ModelError as error:
+        raise ModelError(
+            f"model {encoder.name!r}: --lens norm needs value vectors: {error}"
+        ) from error
+
+
+def _check(encoder: Encoder, layers: list[Site], values: _Watch) -> None:
+    """Check on a short text that each layer's heads put out attention times values."""
+    encoding = encoder.encode_words(["a", "b", "c"])
+    inputs = [{"input_ids": encoding.ids, "token_type_ids": encoding.type_ids}]
+    with (
+        _Watch([site.output for site in layers], before=True) as outputs,
+        values.recorded() as projected,
+        outputs.recorded() as found,
+    ):
+        maps, _ = forward(encoder, inputs)
+    fits = len(projected) == len(found) == len(layers) == len(maps)
+    for site, attention, value, output in zip(layers, maps, projected, found, strict=False):
+        vectors = site.value_vectors(value).to(attention)
+        expected = torch.einsum("bhqk,bkhw->bqhw", attention, vectors).flatten(-2)
+        error = (expected - output).abs().max()
+        fits = fits and bool(error <= TOLERANCE * output.abs().max())
+    if not fits:
+        raise ModelError(
+            f"model {encoder.name!r}: its heads do more than to weigh value vectors, so --lens "
+            "norm is not defined for it; use --lens attention"
+        )
+
+
+class _Watch:
+    """Records what modules are given (``before``) or give, in the thread that asks for it."""
+
+    def __init__(self, modules: list[nn.Module], *, before: bool = False) -> None:
+        self._modules = {id(module): module for module in modules}.values()
+        self._before = before
+        self._here = threading.local()
+
+    def __enter__(self) -> _Watch:
+        self._hooks = ExitStack()
+        for module in self._modules:
+            register = module.register_forward_hook
+            if self._before:
+                register = module.register_forward_pre_hook
+            self._hooks.callback(register(self._keep).remove)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hooks.close()
+
+    @contextmanager
+    def recorded(self) -> Iterator[list[Tensor]]:
+        """Yield a list that gets a tensor at each call inside the context."""
+        self._here.calls = []
+        try:
+            yield self._here.calls
+        finally:
+            del self._here.calls
+
+    def _keep(self, _module: nn.Module, args: tuple, output: Tensor | None = None) -> None:
+        calls = getattr(self._here, "calls", None)
+        if calls is not None:
+            calls.append(args[0] if self._before else output)

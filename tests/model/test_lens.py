@@ -1,0 +1,238 @@
+"""The norm lens: against slow loops over heads, and against the attention block's own output."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+import transformers as hf
+from tiny_models import FAMILIES
+
+from helpers.errors import InputError, ModelError
+from helpers.model.encoder import load
+from helpers.model.forward import forward, model_inputs
+from helpers.model.head_mask import sites
+from helpers.model.lens import lens_pass
+from helpers.store.extract import extract, store_key
+from helpers.store.stream import Stream
+
+HALF = {"rtol": 2**-10, "atol": 2**-22}  # float16 precision, and float32 noise before rounding
+
+
+def grouped():
+    """Four heads of queries over two of keys and values, as in Llama."""
+    _, tokenizer = tiny_models.gpt2()
+    config = hf.LlamaConfig(
+        vocab_size=len(tokenizer), num_key_value_heads=2, attention_bias=True, **tiny_models.SIZES
+    )
+    return hf.LlamaForCausalLM(config), tokenizer
+
+
+@pytest.fixture(scope="module")
+def grouped_encoder(tmp_path_factory):
+    torch.manual_seed(0)
+    model, tokenizer = grouped()
+    folder = tmp_path_factory.mktemp("llama")
+    return load(str(tiny_models.save(folder, tiny_models.spread(model), tokenizer)), device="cpu")
+
+
+@pytest.fixture(params=[*FAMILIES, "grouped"])
+def encoder(request, tiny_encoder):
+    if request.param == "grouped":
+        return request.getfixturevalue("grouped_encoder")
+    return tiny_encoder(request.param)
+
+
+def projections(attention, model_type):
+    """The weights and biases of a layer's values [width of the model, all heads] and of its output
+    [all heads, width of the model], read off the modules' own names, not off the lens."""
+    part = {name.rpartition(".")[2]: part for name, part in attention.named_modules()}
+    own = lambda *names: next(part[name] for name in names if name in part)  # noqa: E731
+    output = own("out_lin", "o", "Wo", "c_proj", "o_proj", "dense")
+    if model_type == "mpnet":
+        output = part["o"]
+    out = output.weight if model_type == "gpt2" else output.weight.T
+    if model_type == "gpt2":
+        weight, bias = part["c_attn"].weight.chunk(3, -1)[2], part["c_attn"].bias.chunk(3)[2]
+    elif model_type == "modernbert":
+        weight, bias = part["Wqkv"].weight.chunk(3)[2].T, None
+    elif model_type == "deberta":  # each head has its queries, keys and values side by side
+        width = part["in_proj"].weight.shape[1]
+        by_head = part["in_proj"].weight.view(4, 3, -1, width)[:, 2]
+        weight = by_head.reshape(-1, width).T
+        bias = own("self").v_bias
+    else:
+        value = own("value", "value_proj", "v_lin", "v", "v_proj")
+        weight, bias = value.weight.T, value.bias
+    if model_type == "llama":  # two heads share each of the values
+        weight = weight.unflatten(1, (2, -1)).repeat_interleave(2, dim=1).flatten(1)
+        bias = bias.unflatten(0, (2, -1)).repeat_interleave(2, dim=0).flatten()
+    bias = torch.zeros(weight.shape[1]) if bias is None else bias
+    return weight, bias, out, output.bias
+
+
+def spied(encoder, record):
+    """For each layer: what goes into its values, its map, and what its output projection gives."""
+    layers, into, outof, hooks = sites(encoder.model), [], [], []
+    for site in {id(s.values): s for s in layers}.values():
+        hooks.append(site.values.register_forward_hook(lambda _m, args, _o: into.append(args[0])))
+        hooks.append(site.output.register_forward_hook(lambda _m, _a, out: outof.append(out)))
+    maps, _ = forward(encoder, [model_inputs(encoder, record)])
+    for hook in hooks:
+        hook.remove()
+    return [
+        (site.attention, x[0].double(), layer[0].double(), out[0].double())
+        for site, x, layer, out in zip(layers, into, maps, outof, strict=True)
+    ]
+
+
+RECORD = {"words": ["the", "cat", "doesn't", "sit", "on", "rainy", "re-election", "."]}
+
+
+@torch.no_grad()
+def slow(encoder, record):
+    """Norm maps by a loop over heads, queries and keys; each block's output is checked too."""
+    maps = []
+    for attention, x, weights, output in spied(encoder, record):
+        kind = encoder.model.config.model_type
+        w_v, b_v, w_o, b_o = (
+            None if part is None else part.double() for part in projections(attention, kind)
+        )
+        heads, n, _ = weights.shape
+        width = w_o.shape[0] // heads
+        total = torch.zeros(n, w_o.shape[1], dtype=torch.double)
+        sizes = torch.zeros(heads, n, n, dtype=torch.double)
+        for h in range(heads):
+            own = slice(h * width, (h + 1) * width)
+            for j in range(n):
+                f = (x[j] @ w_v[:, own] + b_v[own]) @ w_o[own]
+                for i in range(n):
+                    total[i] += weights[h, i, j] * f
+                    sizes[h, i, j] = (weights[h, i, j] * f).norm()
+        total += 0 if b_o is None else b_o
+        torch.testing.assert_close(total, output, rtol=1e-3, atol=1e-4 * output.abs().max().item())
+        maps.append(sizes / sizes.sum(-1, keepdim=True))
+    return torch.stack(maps)
+
+
+def test_norm_maps_are_those_of_a_loop_and_add_up_to_the_blocks_output(encoder):
+    inputs = [model_inputs(encoder, RECORD)]
+    with lens_pass(encoder, "norm") as run:
+        maps, states = run(inputs, hidden=True)
+    expected = slow(encoder, RECORD)
+    torch.testing.assert_close(torch.stack(maps)[:, 0].double(), expected, rtol=1e-4, atol=1e-6)
+    assert len(states) == encoder.layers + 1
+    attention, _ = forward(encoder, inputs)
+    assert (torch.stack(maps) - torch.stack(attention)).abs().max() > 0.02, "another lens"
+
+
+def test_word_maps_are_made_of_token_maps(encoder, sentences, tmp_path):
+    store = extract(encoder, sentences, level="word", lens="norm", max_tokens=60, root=tmp_path)
+    assert store.spec.lens == "norm" and "-norm-" in store.folder.name
+    for example in store:
+        groups = np.array(model_inputs(encoder, example.record)["groups"])
+        to = (groups[:, None] == np.arange(groups[-1] + 1)).astype(float)  # [token, word]
+        words = (to / to.sum(0)).T @ slow(encoder, example.record).numpy() @ to
+        np.testing.assert_allclose(example.attention, words, **HALF)
+        break
+
+
+def test_neither_padding_nor_threads_change_a_norm_map(encoder, segments, tmp_path, monkeypatch):
+    options = {"lens": "norm", "max_tokens": 60}
+    whole = extract(encoder, segments, root=tmp_path, **options)
+    monkeypatch.setattr("helpers.store.shards.BATCH_TOKENS", {"cpu": 1})
+    alone = Stream.open(encoder, segments, root=tmp_path / "alone", **options)
+    for one, other in zip(whole, alone, strict=True):
+        np.testing.assert_allclose(one.attention, other.attention, **HALF)
+
+
+def test_threads_do_not_see_each_others_values(tiny_encoder):
+    encoder = tiny_encoder("bert")
+    texts = [["a"] * n for n in range(1, 9)]
+    inputs = [[model_inputs(encoder, {"words": words})] for words in texts]
+    ready = threading.Barrier(4, timeout=10)
+
+    def maps(number):
+        if number < 4:
+            ready.wait()
+        return torch.stack(run(inputs[number])[0])
+
+    with lens_pass(encoder, "norm") as run:
+        expected = [torch.stack(run(item)[0]) for item in inputs]
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(maps, range(8)))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
+
+
+def test_the_model_is_left_as_it_was(tiny_encoder):
+    def hooks():
+        parts = encoder.model.modules()
+        return [len(part._forward_hooks) + len(part._forward_pre_hooks) for part in parts]
+
+    encoder = tiny_encoder("bert")
+    before = hooks()
+    with pytest.raises(KeyboardInterrupt), lens_pass(encoder, "norm"):
+        assert hooks() != before
+        raise KeyboardInterrupt
+    assert hooks() == before
+
+
+def test_half_precision_is_close(tiny_folder, tiny_encoder):
+    half = load(str(tiny_folder("bert")), device="cpu", dtype="bfloat16")
+    maps = []
+    for encoder in (tiny_encoder("bert"), half):
+        with lens_pass(encoder, "norm") as run:
+            maps.append(run([model_inputs(encoder, RECORD)])[0][0])
+    assert maps[1].dtype == torch.float32
+    torch.testing.assert_close(maps[1], maps[0], rtol=0, atol=0.02)
+
+
+def test_a_model_without_value_projections_gets_one_line(tmp_path):
+    _, tokenizer = tiny_models.bert()
+    config = hf.XLNetConfig(vocab_size=len(tokenizer), d_model=24, n_layer=2, n_head=4, d_inner=32)
+    folder = tiny_models.save(tmp_path, hf.XLNetModel(config), tokenizer)
+    encoder = load(str(folder), device="cpu")
+    with pytest.raises(ModelError, match=r"^model .*--lens norm needs value vectors: ") as caught:
+        lens_pass(encoder, "norm").__enter__()
+    assert "\n" not in str(caught.value)
+
+
+def test_heads_that_do_more_than_weigh_values_are_refused(tiny_encoder, monkeypatch):
+    encoder = tiny_encoder("bert")
+    site = sites(encoder.model)[1]
+    handle = site.output.register_forward_pre_hook(lambda _m, args: (args[0] * 1.1,), prepend=True)
+    try:
+        with pytest.raises(ModelError, match="do more than to weigh value vectors"):
+            lens_pass(encoder, "norm").__enter__()
+    finally:
+        handle.remove()
+
+
+def test_a_head_that_moves_nothing_is_named(bert_without_a_head):
+    with (
+        lens_pass(bert_without_a_head, "norm") as run,
+        pytest.raises(ModelError, match="a head moves nothing"),
+    ):
+        run([model_inputs(bert_without_a_head, RECORD)])
+
+
+@pytest.fixture
+def bert_without_a_head(tiny_folder):
+    encoder = load(str(tiny_folder("bert")), device="cpu")
+    output = sites(encoder.model)[0].output
+    output.weight.data[:, :6] = 0
+    return encoder
+
+
+def test_the_lens_is_part_of_what_determines_a_store(tiny_encoder, segments):
+    options = {"level": "token", "max_tokens": 60}
+    keys = [
+        store_key(tiny_encoder("bert"), segments, lens=lens, **options).hash
+        for lens in ("attention", "norm")
+    ]
+    assert keys[0] != keys[1]
+    with pytest.raises(InputError, match="--lens values: there is attention and norm"):
+        store_key(tiny_encoder("bert"), segments, lens="values", **options)
