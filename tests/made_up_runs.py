@@ -42,12 +42,11 @@ def run_like_the_paper():
     ]
     probes = [
         ("Structural probe", "UUAS", 80),
-        ("Right-branching", "UAS", 26),
-        ("Distances + GloVe", "UAS", 58),
-        ("Random-init Attn + GloVe", "UAS", 30),
-        ("Attn", "UAS", 61),
-        ("Attn + GloVe", "UAS", 77),
-        ("Attn + GloVe", "UAS without punctuation", 76),
+        ("Right-branching", "UAS without punctuation", 26),
+        ("Distances + GloVe", "UAS without punctuation", 58),
+        ("Random-init Attn + GloVe", "UAS without punctuation", 30),
+        ("Attn", "UAS without punctuation", 61),
+        ("Attn + GloVe", "UAS without punctuation", 77),
     ]
     return {
         "relative_position": heads(

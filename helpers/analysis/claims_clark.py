@@ -22,6 +22,7 @@ from helpers.analysis.claims import (
 )
 from helpers.analysis.head_choice import DIRECTIONS
 from helpers.analysis.paper import paper_table1, paper_table2, paper_table3, paper_values
+from helpers.analysis.probe_scores import UAS_WITHOUT_PUNCTUATION
 from helpers.analysis.relations import ALL, paper_names
 
 MOSTLY = 0.5  # "more than half of their attention"
@@ -429,7 +430,8 @@ def _probes() -> list[Claim]:
         return Claim(
             "5",
             statement,
-            f"UAS of {probe}, %; holds from {abs(points)} points {side} {other} on",
+            f"UAS of {probe} without punctuation, %; holds from {abs(points)} points {side} "
+            f"{other} on",
             lambda t: _score(t, probe),
             holds,
             paper[probe],
@@ -449,8 +451,7 @@ def _probes() -> list[Claim]:
             "UUAS of the structural probe less UAS of Attn + GloVe, both without punctuation, "
             f"points; holds below {FAR}",
             lambda t: (
-                _score(t, "Structural probe", "UUAS")
-                - _score(t, "Attn + GloVe", "UAS without punctuation")
+                _score(t, "Structural probe", "UUAS") - _score(t, "Attn + GloVe")
             ),
             lambda gain, _: gain < FAR,
             paper["Structural probe"] - paper["Attn + GloVe"],
@@ -527,7 +528,7 @@ def _coreference_gain(tables: Tables, system: str, kind: str) -> float:
     return head - _coreference_accuracy(tables, system, kind)
 
 
-def _score(tables: Tables, probe: str, metric: str = "UAS") -> float:
+def _score(tables: Tables, probe: str, metric: str = UAS_WITHOUT_PUNCTUATION) -> float:
     table = rows_of(tables, "probes", "probe", "metric", "value")
     rows = table[(table["probe"] == probe) & (table["metric"] == metric)]
     if rows.empty:

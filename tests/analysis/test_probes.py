@@ -496,9 +496,11 @@ def test_right_branching_by_hand():
     assert result.counts[UAS].right.tolist() == [[1, 3]]
     assert result.counts[UAS].total.tolist() == [4, 3]
     assert result.counts[UAS_WITHOUT_PUNCTUATION].total.tolist() == [3, 3]
-    row = result.rows()[0]
+    row, compared = result.rows()
     assert row["value"] == pytest.approx(100 * 4 / 7)
-    assert (row["probe"], row["paper_value"]) == ("Right-branching", 26)
+    assert compared["value"] == pytest.approx(100 * 4 / 6)
+    assert (compared["probe"], compared["paper_value"]) == ("Right-branching", 26)
+    assert np.isnan(row["paper_value"])  # the paper leaves punctuation out
     assert (row["n_train"], row["n_dev"]) == (0, 2)
 
 
@@ -528,7 +530,7 @@ def test_contrast_by_hand():
 
 
 def test_tables_of_seeds():
-    counts = {UAS: Counts(np.array([[1, 2], [2, 2], [3, 2]]), np.array([4, 4]))}
+    counts = {UAS_WITHOUT_PUNCTUATION: Counts(np.array([[1, 2], [2, 2], [3, 2]]), np.array([4, 4]))}
     result = ProbeResult("Attn", counts, 10, 2)
     table = probe_table([result])
     assert table.columns.tolist() == [
@@ -538,9 +540,11 @@ def test_tables_of_seeds():
     assert table["ci_low"][0] <= 50 <= table["ci_high"][0]
     spread = seed_table([result]).iloc[0]
     assert (spread["mean"], spread["sd"], spread["min"], spread["max"]) == (50, 12.5, 37.5, 62.5)
-    single = replace(result, counts={UAS: Counts(np.array([[0, 0]]), np.array([4, 4]))})
+    single = replace(
+        result, counts={UAS_WITHOUT_PUNCTUATION: Counts(np.array([[0, 0]]), np.array([4, 4]))}
+    )
     pooled = pool([result, single], "Random-init Attn + GloVe")
-    assert pooled.counts[UAS].by_seed.tolist() == [37.5, 50, 62.5, 0]
+    assert pooled.counts[UAS_WITHOUT_PUNCTUATION].by_seed.tolist() == [37.5, 50, 62.5, 0]
     assert pooled.rows()[0]["paper_value"] == 30
 
 
