@@ -65,9 +65,15 @@ def parser() -> argparse.ArgumentParser:
     compare.set_defaults(command=_compare)
     corpora = commands.add_parser("corpora", help="list the corpora that have a name")
     corpora.set_defaults(command=_corpora)
-    verify = commands.add_parser("verify", help="check every byte of the stores")
+    verify = commands.add_parser(
+        "verify", help="check every byte of the cache: stores, tables, trained models"
+    )
     verify.add_argument("stores", nargs="*", metavar="STORE", help="folder names (default: all)")
-    verify.add_argument("--repair", action="store_true", help="extract damaged shards again")
+    verify.add_argument(
+        "--repair",
+        action="store_true",
+        help="extract damaged shards again, remove what else is damaged",
+    )
     verify.add_argument("--model", help="where the model is now, if it was a local folder")
     verify.set_defaults(command=_verify)
     cache = commands.add_parser("cache", help="list the stores, or remove some")
@@ -155,9 +161,9 @@ def _corpora(_: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from helpers.run.housekeeping import check_stores
+    from helpers.run.housekeeping import check_cache
 
-    return check_stores(options.stores, repair=options.repair, model=options.model)
+    return check_cache(options.stores, repair=options.repair, model=options.model)
 
 
 def _cache(options: argparse.Namespace) -> int:

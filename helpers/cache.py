@@ -14,6 +14,7 @@ import hashlib
 import json
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -21,11 +22,12 @@ from typing import Any
 
 import pandas as pd
 
+from helpers.files import broken_seals, seal, write_errors
 from helpers.paths import cache_root
 
 PACKAGE = Path(__file__).resolve().parent
-CHECKSUMS = "checksums.json"
 DATA = (".csv", ".json", ".tsv", ".txt")  # files beside a module that its code names
+LONGEST_WRITE = 3600  # seconds
 # Settings, of which those that matter are in ``depends_on``, and what only calls from above.
 NOT_FOLLOWED = ("helpers.study", "helpers.settings", "helpers.progress", "helpers.run")
 # Read once: a file that is edited later is not what this process has imported.
@@ -57,7 +59,7 @@ def cached_tables(
     digest = hashlib.sha256(json.dumps(depends_on, sort_keys=True, default=str).encode())
     digest.update(code_digest(code).encode())
     folder = cache_root() / "derived" / f"{name}-{digest.hexdigest()[:16]}"
-    if not _whole(folder):
+    if broken_seals(folder):
         _write(folder, compute())
     # Read back even what was just written, so that a first and a second run see the same bits.
     return {path.stem: read_exact(path) for path in sorted(folder.glob("*.csv"))}
@@ -198,32 +200,25 @@ def _targets(node: ast.ImportFrom | ast.Import) -> dict[str, Found]:
     return found
 
 
-def _whole(folder: Path) -> bool:
-    """Return whether a folder of tables is there as it was written."""
-    try:
-        expected = json.loads((folder / CHECKSUMS).read_bytes())
-        return expected == _checksums(folder)
-    except (OSError, ValueError):
-        return False
-
-
-def _checksums(folder: Path) -> dict[str, str]:
-    return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.glob("*.csv"))
-    }
-
-
 def _write(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
-    """Write a folder of tables that is there whole or not at all."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-        whole = Path(temporary) / "tables"
-        whole.mkdir()
-        for name, table in tables.items():
-            table.to_csv(whole / f"{name}.csv", index=False)
-        (whole / CHECKSUMS).write_text(json.dumps(_checksums(whole), indent=1))
-        if folder.is_dir() and not _whole(folder):
-            shutil.rmtree(folder)
-        with contextlib.suppress(OSError):  # another process was quicker, with the same tables
-            whole.rename(folder)
+    """Write a folder of tables that is there whole or not at all.
+
+    Raises:
+        StoreError: the disk is full, or the cache cannot be written to.
+    """
+    derived = folder.parent
+    with write_errors(folder):
+        derived.mkdir(parents=True, exist_ok=True)
+        for left in derived.glob("tmp*"):  # by a process that was killed; writing takes seconds
+            if time.time() - left.stat().st_mtime > LONGEST_WRITE:
+                shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=derived) as temporary:
+            whole = Path(temporary) / "tables"
+            whole.mkdir()
+            for name, table in tables.items():
+                table.to_csv(whole / f"{name}.csv", index=False)
+            seal(whole)
+            if folder.is_dir() and broken_seals(folder):
+                shutil.rmtree(folder)
+            with contextlib.suppress(OSError):
+                whole.rename(folder)  # or another process was quicker, with the same tables

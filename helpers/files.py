@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -18,8 +19,12 @@ from safetensors import SafetensorError
 
 from helpers.errors import StoreError
 
-ROOM = "make room or set ATTENTION_CACHE to another disk, then run again: what was finished is kept"
-REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+CHECKSUMS = "checksums.json"
+PLACES = "ATTENTION_CACHE (of results ATTENTION_FIGURES, ATTENTION_BUILD)"
+ROOM = f"make room or set {PLACES} to another disk, then run again: what was finished is kept"
+ELSEWHERE = f"set {PLACES} to a folder that can be written to"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+NO_LEAVE = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -49,7 +54,8 @@ def whole_file(path: Path, needed: int) -> Iterator[Path]:
                 os.fsync(file.fileno())
         temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary.exists():
+            temporary.unlink()
 
 
 def remove_temporary(folder: Path) -> None:
@@ -70,19 +76,20 @@ def write_errors(path: Path, needed: int | None = None) -> Iterator[None]:
     """Turn the operating system's refusal to write into one line; other errors pass.
 
     Raises:
-        StoreError: no room (with the bytes needed and free), a disk that is broken or read-only.
+        StoreError: no room (with the bytes needed and free), a broken disk, or no leave to write.
     """
     try:
         yield
     except (OSError, SafetensorError) as error:
         number = _error_number(error)
-        if number not in REFUSED:
+        problem = f"{path}: cannot be written ({os.strerror(number or 0)})"
+        if number in NO_LEAVE:
+            raise StoreError(f"{problem}; {ELSEWHERE}") from error
+        if number not in NO_ROOM:
             raise
         needs = "" if needed is None else f"it needs {needed:,} bytes and "
-        free = shutil.disk_usage(path.parent).free
-        raise StoreError(
-            f"{path}: cannot be written ({os.strerror(number)}); {needs}{free:,} are free; {ROOM}"
-        ) from error
+        free = shutil.disk_usage(next(p for p in path.parents if p.is_dir())).free
+        raise StoreError(f"{problem}; {needs}{free:,} are free; {ROOM}") from error
 
 
 def _error_number(error: OSError | SafetensorError) -> int | None:
@@ -109,10 +116,16 @@ def check_free(folder: Path, needed: int) -> None:
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Let one process at a time change a folder; the lock of a dead process is free."""
-    lock = FileLock(folder.with_name(f"{folder.name}.lock"))
+    """Let one process at a time change a folder; the lock of a dead process is free.
+
+    Raises:
+        StoreError: the folder that it is in cannot be written to.
+    """
+    path = folder.with_name(f"{folder.name}.lock")
+    lock = FileLock(path)
     try:
-        lock.acquire(timeout=0)
+        with write_errors(path):
+            lock.acquire(timeout=0)
     except Timeout:
         print(f"{folder.name}: another process is filling it; waiting", file=sys.stderr)
         lock.acquire()
@@ -126,3 +139,36 @@ def sha256(path: Path) -> str:
     """Return the SHA-256 of a file's content, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def seal(folder: Path) -> None:
+    """Write the SHA-256 of each file of a folder beside them, which makes the folder whole."""
+    (folder / CHECKSUMS).write_text(json.dumps(_digests(folder), indent=1), encoding="utf-8")
+
+
+def broken_seals(folder: Path) -> list[str]:
+    """Return what is wrong with the files of a sealed folder, a line each."""
+    try:
+        sealed = json.loads((folder / CHECKSUMS).read_bytes())
+        found = _digests(folder)
+        names = sorted(sealed.keys() | found.keys())
+    except (OSError, ValueError, AttributeError) as error:
+        return [f"{folder / CHECKSUMS}: missing or not whole ({type(error).__name__})"]
+    return [
+        f"{folder / name}: " + ("changed" if name in found else "missing")
+        for name in names
+        if sealed.get(name) != found.get(name)
+    ]
+
+
+def seal_broken(file: Path) -> bool:
+    """Return whether a file has changed since its folder was sealed, if it was."""
+    try:
+        expected = json.loads((file.parent / CHECKSUMS).read_bytes())[file.name]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return expected != sha256(file)
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    return {file.name: sha256(file) for file in sorted(folder.iterdir()) if file.name != CHECKSUMS}

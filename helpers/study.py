@@ -247,9 +247,12 @@ class Study(Settings):
         self, encoder: Encoder, corpus: Corpus, *, level: Level, hidden: bool = False
     ) -> Store:
         from helpers.store.extract import extract
+        from helpers.store.inventory import note_use
 
         how = {"level": level, "max_tokens": self.max_tokens, "hidden": hidden}
-        return extract(encoder, corpus, fill=self._fill if self._distributed else None, **how)
+        store = extract(encoder, corpus, fill=self._fill if self._distributed else None, **how)
+        note_use(store.folder, self.slug)
+        return store
 
     def _fill(self, *missing: Any) -> None:
         """Have a store's missing shards computed by the cluster, which is started for them."""

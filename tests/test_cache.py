@@ -1,10 +1,13 @@
 import json
+import os
+import time
 
 import pandas as pd
 import pytest
 
 from helpers import cache
 from helpers.cache import cached_table, cached_tables, code_digest, reached
+from helpers.errors import StoreError
 
 CODE = "cache.read_exact"
 
@@ -147,3 +150,23 @@ def test_a_failure_leaves_nothing_behind(tmp_path):
     assert list(whole) == ["a"]
     (folder,) = (tmp_path / "cache" / "derived").iterdir()
     assert json.loads((folder / "checksums.json").read_text()).keys() == {"a.csv"}
+
+
+def test_what_a_killed_process_left_is_removed_and_a_living_ones_is_not(tmp_path):
+    derived = tmp_path / "cache" / "derived"
+    for name, age in (("tmpdead", 2 * cache.LONGEST_WRITE), ("tmpalive", 0)):
+        (derived / name / "tables").mkdir(parents=True)
+        then = time.time() - age
+        os.utime(derived / name, (then, then))
+    cached_table("t", lambda: pd.DataFrame({"x": [1]}), depends_on={}, code=CODE)
+    assert not (derived / "tmpdead").exists()
+    assert (derived / "tmpalive").is_dir()
+
+
+def test_a_disk_that_refuses_a_table_is_one_line(monkeypatch):
+    def full(*_args, **_kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pd.DataFrame, "to_csv", full)
+    with pytest.raises(StoreError, match=r"derived/t-\w+: cannot be written .*make room"):
+        cached_table("t", lambda: pd.DataFrame({"x": [1]}), depends_on={}, code=CODE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import subprocess
 
 import pytest
 
@@ -26,3 +27,46 @@ def test_a_full_disk_is_named_with_its_bytes(tmp_path, monkeypatch):
 def test_other_errors_of_the_system_are_not_taken_for_a_full_disk(tmp_path):
     with pytest.raises(FileNotFoundError):
         files.write_whole(tmp_path / "nowhere" / "file", b"x")
+
+
+@pytest.fixture
+def read_only(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", disk]
+    if os.name != "posix" or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a disk takes root")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+def test_a_disk_that_is_read_only_is_one_line_with_the_way_out(read_only):
+    way_out = r"cannot be written \(Read-only file system\); set ATTENTION_CACHE .* written to"
+    with pytest.raises(StoreError, match=f"{read_only}/file: {way_out}"):
+        files.write_whole(read_only / "file", b"x")
+    with (
+        pytest.raises(StoreError, match=rf"{read_only}/store.lock: {way_out}"),
+        files.only_one(read_only / "store"),
+    ):
+        pass
+    with (
+        pytest.raises(StoreError, match=rf"{read_only}/a/b: {way_out}"),
+        files.write_errors(read_only / "a" / "b"),
+    ):
+        (read_only / "a").mkdir()
+
+
+def test_a_seal_tells_what_changed(tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(name)
+    assert "checksums.json: missing" in files.broken_seals(tmp_path)[0]
+    assert not files.seal_broken(tmp_path / "a"), "not sealed yet"
+    files.seal(tmp_path)
+    assert files.broken_seals(tmp_path) == []
+    (tmp_path / "a").write_text("x")
+    (tmp_path / "b").unlink()
+    (tmp_path / "d").touch()
+    found = [line.rsplit("/", 1)[1] for line in files.broken_seals(tmp_path)]
+    assert found == ["a: changed", "b: missing", "d: changed"]
+    assert files.seal_broken(tmp_path / "a")
+    assert not files.seal_broken(tmp_path / "c")

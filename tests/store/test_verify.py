@@ -10,7 +10,8 @@ from store_tools import content, extract_small
 from helpers.errors import StoreError
 from helpers.model.encoder import load
 from helpers.store import fill as filling
-from helpers.store.verify import load_encoder, repair, stores, verify
+from helpers.store.inventory import stores
+from helpers.store.verify import load_encoder, repair, verify
 
 COUNT = 22  # 6 shards
 

@@ -65,7 +65,7 @@ def test_a_folder_is_written_whole_or_not_at_all(tmp_path):
         write_once(folder, broken)
     assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == []
     write_once(folder, lambda temporary: (temporary / "whole").write_text("y") and None)
-    assert [path.name for path in folder.iterdir()] == ["whole"]
+    assert sorted(path.name for path in folder.iterdir()) == ["checksums.json", "whole"]
 
 
 def test_a_folder_is_written_once_and_what_a_killed_run_left_is_swept(tmp_path):
@@ -74,7 +74,7 @@ def test_a_folder_is_written_once_and_what_a_killed_run_left_is_swept(tmp_path):
     (tmp_path / "one.tmp" / "left").touch()
     write_once(folder, lambda temporary: (temporary / "mine").touch())
     write_once(folder, lambda temporary: pytest.fail("written twice"))
-    assert [path.name for path in folder.iterdir()] == ["mine"]
+    assert sorted(path.name for path in folder.iterdir()) == ["checksums.json", "mine"]
 
 
 def test_a_full_disk_is_named(tmp_path):

@@ -1,0 +1,136 @@
+"""What ``verify`` and ``cache`` say and do."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from store_tools import content, extract_small
+
+from helpers.__main__ import main
+from helpers.cache import cached_table
+from helpers.errors import StoreError
+from helpers.files import CHECKSUMS, seal
+from helpers.store import inventory
+from helpers.store.store import Store
+from helpers.study import Study
+
+pytestmark = pytest.mark.usefixtures("small_shards")
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    root = tmp_path / "cache"
+    monkeypatch.setenv("ATTENTION_CACHE", str(root))
+    return root
+
+
+@pytest.fixture
+def stores(cache, encoder, tiny_encoder):
+    return [
+        extract_small(one, cache, count).folder
+        for one, count in ((encoder, 8), (tiny_encoder("electra"), 4), (encoder, 4))
+    ]
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[-9] ^= 2
+    path.write_bytes(bytes(data))
+
+
+def test_repair_needs_the_place_of_a_local_model_and_goes_on(
+    stores, tiny_folder, capsys, monkeypatch
+):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    before = [content(folder) for folder in stores]
+    for folder in stores:
+        flip(folder / "shard-00000.safetensors")
+    assert main(["verify", "--repair"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    for name in ("bert", "electra", "bert"):
+        hint = f"  not repaired: made with {name!r}, a local folder; say where it is with --model"
+        assert any(line.startswith(hint) for line in lines)
+    assert main(["verify", "--repair", "--model", str(tiny_folder("bert"))]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("shard-00000.safetensors: extracted again" in line for line in lines) == 2
+    (other,) = [line for line in lines if "not repaired" in line]
+    assert "made for model.name = 'electra', wanted 'bert'" in other
+    assert main(["verify", "--repair", "--model", str(tiny_folder("electra"))]) == 0
+    assert [content(folder) for folder in stores] == before
+    assert main(["verify"]) == 0
+
+
+def test_kept_tables_and_trained_models_are_verified(cache, capsys):
+    def table():
+        frame = pd.DataFrame({"x": [1]})
+        return cached_table("t", lambda: frame, depends_on={}, code="cache.read_exact")
+
+    table()
+    (derived,) = (cache / "derived").iterdir()
+    trained = cache / "fine-tuned" / "m--task--1"
+    trained.mkdir(parents=True)
+    for name in ("run.json", "final.safetensors"):
+        (trained / name).write_text("of this run")
+    seal(trained)
+    assert main(["verify"]) == 0
+    (derived / "t.csv").write_text("x\n2\n")
+    flip(trained / "final.safetensors")
+    (trained / "run.json").unlink()
+    capsys.readouterr()
+    assert main(["verify"]) == 1
+    out = capsys.readouterr().out
+    assert f"derived/{derived.name}: damaged\n  {derived / 't.csv'}: changed\n" in out
+    problems = f"  {trained / 'final.safetensors'}: changed\n  {trained / 'run.json'}: missing\n"
+    assert f"fine-tuned/m--task--1: damaged\n{problems}" in out
+    assert main(["verify", "--repair", f"derived/{derived.name}"]) == 0
+    assert "removed: it is computed again when it is needed" in capsys.readouterr().out
+    assert not derived.exists()
+    assert table()["x"][0] == 1
+    (trained / CHECKSUMS).unlink()
+    assert main(["verify", "--repair"]) == 0
+    assert not trained.exists()
+
+
+def test_the_cache_tells_stores_apart(cache, stores, capsys):
+    inventory.note_use(stores[0], "minilm--my-text")
+    (stores[2] / "manifest.json").write_text('{"format": 1}')
+    (stores[1] / "manifest.json").rename(stores[1] / "unfinished.json")
+    assert main(["cache"]) == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.split() == [
+        "store",
+        "corpus",
+        "examples",
+        "megabytes",
+        "written",
+        "finished",
+        "last",
+        "run",
+    ]
+    today = inventory.date(stores[0])
+    (first,) = [row for row in rows if stores[0].name in row]
+    assert first.split()[1:5] == ["toy-many", "8", "0", today]
+    assert f"minilm--my-text ({today})" in first
+    assert " yes " in first
+    assert " no " in next(row for row in rows if stores[1].name in row)
+    assert "see verify" in next(row for row in rows if stores[2].name in row)
+    assert main(["cache", "--remove", stores[0].name, stores[2].name]) == 0
+    assert inventory.stores() == [stores[1]]
+    assert not list((cache / "used").iterdir())
+
+
+def test_a_store_that_a_study_opens_is_noted(tiny_folder, cache, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(f"The cat number {i} sat on a mat ." for i in range(6)) + "\n")
+    study = Study(model=str(tiny_folder("bert")), text=str(text), segments=2, max_tokens=32,
+                  device="cpu", name="mine")  # fmt: skip
+    store = study.segment_store()
+    assert inventory.last_run(store.folder) == f"mine ({inventory.date(store.folder)})"
+
+
+def test_repair_says_what_it_cannot_do_without_the_corpus(stores, tiny_folder, capsys):
+    (stores[0] / "examples.jsonl").write_text("{}\n")
+    assert main(["verify", "--repair", "--model", str(tiny_folder("bert")), stores[0].name]) == 1
+    assert "not repaired: " in capsys.readouterr().out
+    with pytest.raises(StoreError, match=r"examples.jsonl: .*run extraction again"):
+        Store.open(stores[0])
