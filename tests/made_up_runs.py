@@ -88,7 +88,10 @@ def run_like_the_paper():
             coreference, columns=["system", "candidates", "type", "accuracy"]
         ),
         "probes": pd.DataFrame(probes, columns=["probe", "metric", "value"]),
-        "layer_cohesion": pd.DataFrame({"within": [6.0], "between": [8.0], "p_value": [0.001]}),
+        "head_cohesion": pd.DataFrame(
+            [("layer", 6.0, 8.0, 0.001), ("index", 8.0, 8.0, 0.5)],
+            columns=["by", "within", "between", "p_value"],
+        ),
     }
 
 

@@ -2,21 +2,25 @@
 
 Each shard gives sums over its examples; the sums of all shards, added in corpus order in
 float64, give the averages.  Shards can therefore be computed anywhere, and a corpus of any size
-needs the memory of one shard.
+needs the memory of one shard.  Beside the averages, the sums of section 3 are kept by article, as
+intervals need them: paragraphs of one article are not independent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from zlib import crc32
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from helpers.analysis.head_distance import DistanceKernel
+from helpers.analysis.head_distance import CLOSENESS, DistanceKernel, closeness
 from helpers.analysis.heads import head_rows
+from helpers.analysis.statistics import bootstrap_intervals
 from helpers.analysis.surface import entropy, relative_position, token_types
+from helpers.data.records import cluster_of
 from helpers.errors import MapError
 from helpers.model.token_types import roles
 from helpers.progress import progress
@@ -24,16 +28,25 @@ from helpers.store.store import Example, Source, read_ahead
 
 RELATIVE_POSITION = ("previous", "current", "next")
 TOKEN_TYPES = ("cls", "sep", "punctuation", "sep_to_sep", "other_to_sep")
-ENTROPY = ("entropy", "entropy_from_cls", "uniform")
+ENTROPY = ("entropy", "entropy_from_cls", "uniform", "largest")
+SECTION_3 = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY)
 ROW_SUM_TOLERANCE = 0.02
+# Articles are put into so many groups, by a checksum of their title, and a group is drawn as one:
+# the memory for intervals does not grow with the corpus.
+GROUPS = 1024
+WHOLE = -1  # what a table of sums calls the sums over all articles
 
 
 @dataclass
 class Sums:
-    """Sums over examples: one array a metric, and how many examples had a value."""
+    """Sums over examples: one array a metric, and how many examples had a value.
+
+    ``groups`` holds the same for each group of articles.
+    """
 
     totals: dict[str, np.ndarray] = field(default_factory=dict)
     counts: dict[str, np.ndarray] = field(default_factory=dict)
+    groups: dict[int, Sums] = field(default_factory=dict)
 
     def add(self, values: Mapping[str, np.ndarray]) -> None:
         """Add one example's values; NaN means that the example has none."""
@@ -50,17 +63,31 @@ class Sums:
         total, count = self.totals[name], self.counts[name]
         return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
 
+    def include(self, other: Sums) -> None:
+        """Add other sums, those of its groups to one's own."""
+        for name, total in other.totals.items():
+            if name in self.totals:
+                self.totals[name] += total
+                self.counts[name] += other.counts[name]
+            else:
+                self.totals[name], self.counts[name] = total.copy(), other.counts[name].copy()
+        for group, part in other.groups.items():
+            self.groups.setdefault(group, Sums()).include(part)
+
+    def by_group(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return a metric's totals and counts in each group, ordered by group."""
+        shape = self.totals[name].shape
+        parts = [self.groups[group] for group in sorted(self.groups)]
+        totals = [part.totals.get(name, np.zeros(shape)) for part in parts]
+        counts = [part.counts.get(name, np.zeros(shape)) for part in parts]
+        return np.reshape(totals, (-1, *shape)), np.reshape(counts, (-1, *shape))
+
 
 def combine(parts: Iterable[Sums]) -> Sums:
     """Add up the sums of shards, in the order given."""
     whole = Sums()
     for part in parts:
-        for name, total in part.totals.items():
-            if name in whole.totals:
-                whole.totals[name] += total
-                whole.counts[name] += part.counts[name]
-            else:
-                whole.totals[name], whole.counts[name] = total.copy(), part.counts[name].copy()
+        whole.include(part)
     return whole
 
 
@@ -78,11 +105,16 @@ def example_sums(
     for example in examples:
         attention = checked_maps(example)
         own = roles(example.record["tokens"], special_tokens)
-        sums.add(relative_position(attention))
-        sums.add(token_types(attention, own))
-        sums.add(entropy(attention, own))
+        values = relative_position(attention) | token_types(attention, own)
+        values |= entropy(attention, own)
+        between_heads = {}
         if distances is not None:
-            sums.add({"distance": distances(attention)})
+            between_heads["distance"] = distances(attention)
+            layers, heads = attention.shape[:2]
+            values["closeness"] = closeness(between_heads["distance"], layers, heads)
+        sums.add(values | between_heads)
+        article = cluster_of(example.record, example.index)
+        sums.groups.setdefault(crc32(article.encode()) % GROUPS, Sums()).add(values)
     return sums
 
 
@@ -111,33 +143,61 @@ def sweep(source: Source) -> Sums:
     return combine(example_sums(shard, source.special_tokens, kernel) for shard in shards)
 
 
-def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
-    """Return one row a head: layer and head (from 1) and the mean of each metric."""
+def head_table(sums: Sums, columns: Iterable[str], *, seed: int = 0) -> pd.DataFrame:
+    """Return one row a head: layer and head (from 1), and the mean of each metric.
+
+    The 95% bootstrap intervals over articles come after the means, as ``<column>_low`` and
+    ``<column>_high``; they are empty where the text has but one article.
+    """
+    columns = list(columns)
     means = {name: sums.mean(name) for name in columns}
-    return head_rows(*next(iter(means.values())).shape, **means)
+    for name in columns:
+        if name != "uniform":  # no property of the model
+            totals, counts = (part.reshape(len(part), -1) for part in sums.by_group(name))
+            means[f"{name}_low"], means[f"{name}_high"] = bootstrap_intervals(
+                totals, counts, seed=seed
+            )
+    return head_rows(*means[columns[0]].shape, **means)
+
+
+def article_table(sums: Sums) -> pd.DataFrame:
+    """Return each article's averages by layer: what intervals over articles are made from.
+
+    Columns: article (a number), layer (from 1), examples, the metrics of section 3 (means over
+    the heads of the layer), and those of `closeness` (of the whole model, in every row).
+    """
+    frames = []
+    layers = next(iter(sums.totals.values())).shape[0]
+    for group, part in sorted(sums.groups.items()):
+        columns = {name: part.mean(name).mean(axis=1) for name in SECTION_3}
+        if "closeness" in part.totals:
+            columns |= dict(zip(CLOSENESS, part.mean("closeness")[0], strict=True))
+        examples = int(part.counts["current"].max())
+        layer = np.arange(layers) + 1
+        frames.append(
+            pd.DataFrame({"article": group, "layer": layer, "examples": examples} | columns)
+        )
+    return pd.concat(frames, ignore_index=True)
 
 
 def to_table(sums: Sums) -> pd.DataFrame:
-    """Return sums as rows (metric, row, column, total, count), to be kept in a file."""
-    return pd.concat(
-        pd.DataFrame(
-            {
-                "metric": name,
-                "row": np.indices(total.shape)[0].ravel(),
-                "column": np.indices(total.shape)[1].ravel(),
-                "total": total.ravel(),
-                "count": sums.counts[name].ravel(),
-            }
-        )
-        for name, total in sums.totals.items()
-    )
+    """Return sums as rows (group, metric, row, column, total, count), to be kept in a file."""
+    frames = []
+    for group, part in ((WHOLE, sums), *sorted(sums.groups.items())):
+        for name, total in part.totals.items():
+            row, column = np.indices(total.shape).reshape(2, -1)
+            values = {"row": row, "column": column, "total": total.ravel()}
+            values["count"] = part.counts[name].ravel()
+            frames.append(pd.DataFrame({"group": group, "metric": name} | values))
+    return pd.concat(frames, ignore_index=True)
 
 
 def from_table(table: pd.DataFrame) -> Sums:
     """Return the sums that :func:`to_table` made rows of."""
     sums = Sums()
-    for name, rows in table.groupby("metric"):
+    for (group, name), rows in table.groupby(["group", "metric"], sort=False):
+        part = sums if group == WHOLE else sums.groups.setdefault(int(group), Sums())
         shape = (rows["row"].max() + 1, rows["column"].max() + 1)
-        sums.totals[name] = rows["total"].to_numpy().reshape(shape)
-        sums.counts[name] = rows["count"].to_numpy().reshape(shape)
+        part.totals[name] = rows["total"].to_numpy().reshape(shape)
+        part.counts[name] = rows["count"].to_numpy().reshape(shape)
     return sums

@@ -54,14 +54,14 @@ def cluster_claims() -> list[Claim]:
             "6",
             "Heads of one layer are closer to each other than to other layers'",
             "mean distance within layers as a share of that between layers; holds below 1",
-            lambda t: _only(t, "layer_cohesion", "within") / _only(t, "layer_cohesion", "between"),
+            lambda t: _only(t, "head_cohesion", "within") / _only(t, "head_cohesion", "between"),
             lambda ratio, _: ratio < 1,
         ),
         Claim(
             "6",
             "The closeness of a layer's heads is no accident",
             f"p of a permutation test that shuffles heads over layers; holds below {ALPHA}",
-            lambda t: _only(t, "layer_cohesion", "p_value"),
+            lambda t: _only(t, "head_cohesion", "p_value"),
             lambda p, _: p < ALPHA,
         ),
     ]

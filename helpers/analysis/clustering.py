@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 from sklearn.manifold import MDS
 
+from helpers.analysis.head_distance import CLOSENESS, closeness
 from helpers.analysis.heads import head_labels, parse_head
 from helpers.errors import InputError
 
-# What Figure 6 colours heads by; the shares are those of the released analysis.
+# What Figure 6 colours heads by, with the values of the released analysis.
 POSITION_SHARE = 0.5  # of a head's attention, to one relative position
-TOKEN_SHARE = 0.5  # of a head's attention, to one type of token
+TOKEN_SHARE = 0.6  # of a head's attention, to one type of token
 BROAD_SHARE = 0.78  # of the entropy of uniform attention: 3.8 nats at 128 tokens
 
 BEHAVIOURS = (
@@ -54,8 +54,8 @@ def head_behaviours(
     """Name what each head mostly does, from the tables of section 3.
 
     A head gets the first of `BEHAVIOURS` that holds: its share of attention to a relative
-    position is over `POSITION_SHARE`, to a type of token over `TOKEN_SHARE`, or its entropy is
-    over `BROAD_SHARE` of that of uniform attention; else "other".
+    position is `POSITION_SHARE` or more, to a type of token `TOKEN_SHARE` or more, or its entropy
+    is `BROAD_SHARE` or more of that of uniform attention; else "other".
 
     Returns:
         Columns layer, head (from 1) and behaviour.
@@ -64,9 +64,9 @@ def head_behaviours(
     table = relative_position.merge(token_types, on=keys, validate="1:1")
     table = table.merge(entropy, on=keys, validate="1:1")
     holds = [
-        *(table[name] > POSITION_SHARE for name in ("previous", "current", "next")),
-        *(table[name] > TOKEN_SHARE for name in ("cls", "sep", "punctuation")),
-        table["entropy"] > BROAD_SHARE * table["uniform"],
+        *(table[name] >= POSITION_SHARE for name in ("previous", "current", "next")),
+        *(table[name] >= TOKEN_SHARE for name in ("cls", "sep", "punctuation")),
+        table["entropy"] >= BROAD_SHARE * table["uniform"],
     ]
     behaviour = np.select(holds, BEHAVIOURS[:-1], default=BEHAVIOURS[-1])
     return table[keys].assign(behaviour=behaviour)
@@ -98,13 +98,18 @@ def head_positions(
         normalized_stress=False,
         random_state=seed,
     )
-    points = scaling.fit_transform(distances.to_numpy())
+    values = distances.to_numpy()
+    if len(values) > 2:
+        points = scaling.fit_transform(values)
+    else:  # one head, or two: there is nothing to choose
+        points = np.column_stack([values[0] - values[0].mean(), np.zeros(len(values))])
     layer, head = (_indices(distances) + 1).T
     positions = pd.DataFrame({"layer": layer, "head": head, "x": points[:, 0], "y": points[:, 1]})
     positions = positions.merge(behaviours, on=["layer", "head"], how="left", validate="1:1")
     # Each unordered pair counts once in scikit-learn's raw stress.
-    squares = np.square(distances.to_numpy()).sum() / 2
-    positions.attrs["stress"] = float(np.sqrt(scaling.stress_ / squares)) if squares else 0.0
+    squares = np.square(values).sum() / 2
+    stress = scaling.stress_ if len(values) > 2 else 0.0
+    positions.attrs["stress"] = float(np.sqrt(stress / squares)) if squares else 0.0
     return positions
 
 
@@ -122,59 +127,62 @@ def mark_findings(positions: pd.DataFrame, findings: Mapping[str, str]) -> pd.Da
     return positions.assign(behaviour=behaviour)
 
 
-@dataclass(frozen=True)
-class Cohesion:
-    """Whether heads of one layer are closer to each other than to the heads of other layers.
-
-    ``within`` and ``between`` are mean distances (nats) over pairs of different heads.
-    ``p_value`` is that of a one-sided permutation test: the share of random assignments of
-    heads to layers, the true one counted in, whose ``between - within`` is as large.
-    """
-
-    within: float
-    between: float
-    p_value: float
-
-
-def layer_cohesion(
+def cohesion_table(
     distances: pd.DataFrame, *, permutations: int = 10_000, seed: int = 0
-) -> Cohesion:
-    """Compare distances within and between layers (section 6: same-layer heads are close).
+) -> pd.DataFrame:
+    """Return whether heads of one layer, and heads of one index, are close to each other.
 
-    Raises:
-        InputError: fewer than two layers, or no layer with two heads: nothing to compare.
+    One row for "layer" (section 6: heads of a layer are close), one for "index" (heads of the
+    same number in different layers, which share a bias in some models).  Columns: ``by``;
+    ``within`` and ``between``, the mean distances (nats) over pairs of different heads that have
+    the layer or index in common and over pairs that do not, for "index" of pairs of different
+    layers alone; ``p_value``, one-sided, of a permutation test: the share of random assignments,
+    the true one counted in, that make the mean within as small.  Heads are shuffled over all
+    layers, and for "index" within their layers, so that what layers have in common stays.
+    ``within``, ``between`` and ``p_value`` are empty where there is nothing to compare: it takes
+    two layers, and two heads in a layer.
     """
     values = distances.to_numpy()
-    layer = np.unique(_indices(distances)[:, 0], return_inverse=True)[1]
-    same = layer[:, None] == layer
-    n_within = same.sum() - len(layer)
-    n_between = same.size - same.sum()
-    if not (n_within and n_between):
-        raise InputError("comparing layers takes two layers, and two heads in one of them")
+    heads = _indices(distances)
+    layers, per_layer = heads.max(axis=0) + 1
+    ratio = dict(zip(CLOSENESS, closeness(values, layers, per_layer)[0], strict=True))
+    layer, index = heads.T.reshape(2, layers, per_layer)
+    groups = {"layer": layer.reshape(1, -1), "index": index}
+    rows = []
+    for (by, group), (within, between) in zip(
+        groups.items(), (CLOSENESS[:2], CLOSENESS[2:]), strict=True
+    ):
+        comparable = not np.isnan([ratio[within], ratio[between]]).any()
+        p_value = _as_close(values, group, permutations, seed) if comparable else np.nan
+        rows.append((by, ratio[within], ratio[between], p_value))
+    return pd.DataFrame(rows, columns=["by", "within", "between", "p_value"])
 
-    total = values.sum()
-    observed = _within_sums(values, layer[None])[0]
+
+def _as_close(
+    values: Float[np.ndarray, "heads heads"],
+    groups: Int[np.ndarray, "block head"],
+    permutations: int,
+    seed: int,
+) -> float:
+    """Return the share of assignments, shuffled within blocks, that bring groups as close."""
+    observed = _within_sums(values, groups.reshape(1, -1))[0]
     rng = np.random.default_rng(seed)
-    as_close = 0
+    as_close = 1
     for start in range(0, permutations, PERMUTATIONS_AT_ONCE):
         count = min(PERMUTATIONS_AT_ONCE, permutations - start)
-        shuffled = rng.permuted(np.tile(layer, (count, 1)), axis=1)
-        # The numbers of pairs and the total never change: a smaller sum within layers is a
+        shuffled = rng.permuted(np.tile(groups, (count, 1, 1)), axis=2).reshape(count, -1)
+        # The numbers of pairs and the total never change: a smaller sum within groups is a
         # larger difference.  Rounding must not make the true assignment beat its equals.
-        as_close += np.sum(_within_sums(values, shuffled) <= observed + 1e-9 * total)
-    return Cohesion(
-        within=float(observed / n_within),
-        between=float((total - observed) / n_between),
-        p_value=float((as_close + 1) / (permutations + 1)),
-    )
+        as_close += np.sum(_within_sums(values, shuffled) <= observed + 1e-9 * values.sum())
+    return float(as_close / (permutations + 1))
 
 
 def _within_sums(
-    distances: Float[np.ndarray, "heads heads"], layers: Int[np.ndarray, "assignment heads"]
+    distances: Float[np.ndarray, "heads heads"], groups: Int[np.ndarray, "assignment heads"]
 ) -> Float[np.ndarray, " assignment"]:
-    """Return each assignment's sum of distances within layers: trace(Z' D Z), Z one-hot."""
-    one_hot: Bool[np.ndarray, "assignment heads layer"] = layers[..., None] == np.arange(
-        layers.max() + 1
+    """Return each assignment's sum of distances within groups: trace(Z' D Z), Z one-hot."""
+    one_hot: Bool[np.ndarray, "assignment heads group"] = groups[..., None] == np.arange(
+        groups.max() + 1
     )
     return np.einsum("phl,phl->p", distances @ one_hot, one_hot)
 

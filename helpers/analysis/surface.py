@@ -57,16 +57,22 @@ def entropy(attention: Maps, roles: Roles) -> dict[str, PerHead]:
     """Return the entropy of each head's distributions in nats (section 3.3, Figure 4).
 
     ``entropy`` averages over all queries, ``entropy_from_cls`` is that of [CLS] alone (NaN where
-    the model has none), and ``uniform`` is that of uniform attention, ``ln n``.
+    the model has none), and ``uniform`` is that of uniform attention: ``ln n``, or the mean of
+    ``ln(i + 1)`` where position i, from 0, attends to itself and what comes before alone (a
+    decoder).  ``largest`` is the mean over queries of the attention to any single token.
     """
     n = attention.shape[-1]
+    causal = not np.triu(attention, 1).any()
     smoothed = (1 - ENTROPY_SMOOTHING) * attention + ENTROPY_SMOOTHING / n
     each = -np.einsum("lhij,lhij->lhi", smoothed, np.log(smoothed))
     missing = np.full(attention.shape[:2], np.nan)
     return {
         "entropy": each.mean(axis=-1),
         "entropy_from_cls": missing if roles.cls is None else _mean_at(each, roles.cls),
-        "uniform": np.full(attention.shape[:2], np.log(n)),
+        "uniform": np.full(
+            attention.shape[:2], np.log(np.arange(n) + 1).mean() if causal else np.log(n)
+        ),
+        "largest": attention.max(axis=-1).mean(axis=-1),
     }
 
 

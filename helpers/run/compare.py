@@ -38,7 +38,7 @@ NOTEBOOKS = {
     "dependency_heads": "04",
     "coreference": "04",
     "probes": "05",
-    "layer_cohesion": "06",
+    "head_cohesion": "06",
 }
 NEEDED = {
     "token_types": {"layer", "cls", "sep"},

@@ -92,7 +92,7 @@ PARTS = (
         "Clustering (6)",
         "Heads that behave alike lie close to each other.",
         ("fig6_clusters",),
-        ("head_positions", "layer_cohesion", "head_distances"),
+        ("head_positions", "head_cohesion", "head_distances"),
     ),
     Part(
         "Patterns and fine-tuning (Kovaleva et al. 2019)",

@@ -45,7 +45,7 @@ def findings(tables: Tables, special_tokens: SpecialTokens) -> dict[str, list[st
         ("04", lambda: _relations(tables["dependency_heads"])),
         ("04", lambda: _coreference(tables["coreference"].query("type == 'all'"))),
         ("05", lambda: _probes(tables["probes"])),
-        ("06", lambda: _clusters(tables["layer_cohesion"], tables["head_positions"])),
+        ("06", lambda: _clusters(tables["head_cohesion"], tables["head_positions"])),
     ]
     sentences: dict[str, list[str]] = {}
     for notebook, write in writers:

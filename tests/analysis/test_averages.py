@@ -2,7 +2,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from helpers.analysis.averages import Sums, combine, example_sums, from_table, head_table, to_table
+from helpers.analysis.averages import (
+    Sums,
+    article_table,
+    combine,
+    example_sums,
+    from_table,
+    head_table,
+    to_table,
+)
 from helpers.analysis.head_distance import DistanceKernel
 from helpers.errors import MapError
 from helpers.store.store import Example
@@ -45,6 +53,7 @@ def test_a_table_of_sums_comes_back_whole(tmp_path):
     back = from_table(pd.read_csv(path))
     for name in sums.totals:
         np.testing.assert_array_equal(back.mean(name), sums.mean(name))
+    assert article_table(back).equals(article_table(sums))
 
 
 def test_a_missing_token_is_nan_and_an_absent_one_in_an_example_is_left_out():
@@ -74,3 +83,54 @@ def test_one_token_and_empty_sums():
     table = head_table(example_sums([single], SPECIAL, None), ["previous", "current", "entropy"])
     assert table[["previous", "current", "entropy"]].to_numpy().tolist() == [[0.0, 1.0, 0.0]]
     assert Sums().totals == {}
+
+
+def articles(n, seed=0):
+    """Segments of articles with one to three each, some given to the previous token."""
+    rng = np.random.default_rng(seed)
+    examples = []
+    for article in range(n):
+        share = rng.uniform(0.1, 0.6)
+        for _ in range(rng.integers(1, 4)):
+            maps = np.full((2, 3, 4, 4), (1 - share) / 4) + share * np.eye(4, k=-1)
+            maps[..., 0, 0] += share
+            record = {"tokens": ["[CLS]", "a", "b", "[SEP]"], "title": f"Article {article}"}
+            examples.append(Example(len(examples), maps, record))
+    return examples
+
+
+def test_intervals_are_over_articles_and_points_are_not_touched_by_them():
+    examples = articles(30)
+    table = head_table(example_sums(examples, SPECIAL, None), ["previous", "uniform"])
+    assert list(table.columns) == [
+        *("layer", "head", "previous", "uniform", "previous_low", "previous_high"),
+    ]
+    values = [e.attention[0, 0, [1, 2, 3], [0, 1, 2]].sum() / 4 for e in examples]
+    row = table.iloc[0]
+    assert row["previous"] == pytest.approx(np.mean(values), rel=1e-6)
+    titles = [e.record["title"] for e in examples]
+    rng = np.random.default_rng(1)
+    by_article = pd.Series(values).groupby(titles).agg(["sum", "size"]).to_numpy()
+    drawn = [by_article[rng.integers(0, 30, 30)].sum(axis=0) for _ in range(4000)]
+    expected = np.quantile([total / count for total, count in drawn], [0.025, 0.975])
+    assert row[["previous_low", "previous_high"]].tolist() == pytest.approx(expected, abs=0.01)
+
+
+def test_one_article_has_no_interval():
+    table = head_table(example_sums(articles(1), SPECIAL, None), ["previous"])
+    assert table["previous"].notna().all() and table["previous_low"].isna().all()
+
+
+def test_averages_of_articles_add_up_to_the_average():
+    sums = combine(
+        example_sums(part, SPECIAL, DistanceKernel(compiled=False))
+        for part in (articles(9)[:7], articles(9)[7:])
+    )
+    table = article_table(sums)
+    assert len(table) == 2 * 9 and table["examples"].sum() == 2 * len(articles(9))
+    first = table[table["layer"] == 1]
+    mean = np.average(first["previous"], weights=first["examples"])
+    assert mean == pytest.approx(sums.mean("previous")[0].mean())
+    within = np.average(first["within_layers"], weights=first["examples"])
+    d = sums.mean("distance")
+    assert within == pytest.approx((d[:3, :3].sum() + d[3:, 3:].sum()) / 12, abs=1e-9)

@@ -161,18 +161,18 @@ COUNTEREXAMPLES = {
         10,
     ),
     "Heads of one layer are closer to each other than to other layers'": (
-        put("layer_cohesion", "within", 8.0),
+        put("head_cohesion", "within", 8.0),
         1,
     ),
     "The closeness of a layer's heads is no accident": (
-        put("layer_cohesion", "p_value", 0.05),
+        put("head_cohesion", "p_value", 0.05),
         0.05,
     ),
 }
 CLAIMS = {claim.statement: claim for claim in clark_claims()}
 # Which table each claim is out of reach without.
 TABLES = {"3.1": "relative_position", "4.2": "dependency_heads", "4.3": "coreference",
-          "5": "probes", "6": "layer_cohesion"}  # fmt: skip
+          "5": "probes", "6": "head_cohesion"}  # fmt: skip
 
 
 def checked(tables):

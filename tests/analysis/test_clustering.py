@@ -5,16 +5,21 @@ import pandas as pd
 import pytest
 
 from helpers.analysis.clustering import (
+    cohesion_table,
     distance_table,
     head_behaviours,
     head_positions,
-    layer_cohesion,
 )
 from helpers.errors import InputError
 
 
 def euclidean(points):
     return np.linalg.norm(points[:, None] - points, axis=-1)
+
+
+def cohesion(distances, layers, heads, by="layer", **how):
+    table = cohesion_table(distance_table(distances, layers, heads), **how)
+    return table.set_index("by").loc[by]
 
 
 def others(layers, heads):
@@ -36,14 +41,15 @@ def test_behaviours_follow_the_thresholds_in_order():
         (0.6, 0.1, 0.1, 0.7, 0.0, 0.0, 1.0),
         (0.1, 0.6, 0.1, 0.0, 0.0, 0.0, 1.0),
         (0.1, 0.1, 0.6, 0.0, 0.0, 0.0, 1.0),
-        (0.5, 0.1, 0.1, 0.7, 0.0, 0.0, 1.0),
+        (0.49, 0.1, 0.1, 0.6, 0.0, 0.0, 1.0),
         (0.0, 0.1, 0.1, 0.0, 0.7, 0.0, 1.0),
         (0.0, 0.1, 0.1, 0.0, 0.0, 0.7, 1.0),
         (0.0, 0.1, 0.1, np.nan, 0.3, 0.1, 3.2),
-        (0.0, 0.1, 0.1, np.nan, 0.3, 0.1, 3.0),
+        (0.0, 0.1, 0.1, np.nan, 0.59, 0.1, 3.1),
+        (0.5, 0.1, 0.1, 0.7, 0.0, 0.0, 1.0),
     ]
     columns = ["previous", "current", "next", "cls", "sep", "punctuation", "entropy"]
-    table = others(2, 4)[["layer", "head"]].join(pd.DataFrame(rows, columns=columns))
+    table = others(3, 3)[["layer", "head"]].join(pd.DataFrame(rows, columns=columns))
     table["uniform"] = 4.0
     keys = ["layer", "head"]
     behaviours = head_behaviours(
@@ -61,6 +67,7 @@ def test_behaviours_follow_the_thresholds_in_order():
         "punctuation",
         "broad",
         "other",
+        "previous",
     ]
 
 
@@ -91,50 +98,65 @@ def test_planted_layers_are_found():
     layers, heads = 4, 5
     points = rng.normal(size=(layers * heads, 3)) + np.repeat(rng.normal(size=(4, 3)) * 2, 5, 0)
     distances = euclidean(points)
-    cohesion = layer_cohesion(distance_table(distances, layers, heads), permutations=999)
-    assert cohesion.p_value == 1 / 1000
+    found = cohesion(distances, layers, heads, permutations=999)
+    assert found.p_value == 1 / 1000
 
     layer = np.repeat(np.arange(layers), heads)
     pairs = list(itertools.combinations(range(layers * heads), 2))
     within = [distances[a, b] for a, b in pairs if layer[a] == layer[b]]
     between = [distances[a, b] for a, b in pairs if layer[a] != layer[b]]
-    assert cohesion.within == pytest.approx(np.mean(within))
-    assert cohesion.between == pytest.approx(np.mean(between))
+    assert found.within == pytest.approx(np.mean(within))
+    assert found["between"] == pytest.approx(np.mean(between))
 
 
 def test_p_value_is_the_share_of_all_assignments_as_close():
     # Four heads in two layers of two: of the three ways to pair them up, the true one is second.
     distances = np.array([[0, 2, 1, 9], [2, 0, 9, 9], [1, 9, 0, 2], [9, 9, 2, 0]], dtype=float)
     # Sums within layers: {12, 34}: 4, {13, 24}: 10, {14, 23}: 18.
-    table = distance_table(distances, 2, 2)
-    assert layer_cohesion(table, permutations=3000).p_value == pytest.approx(1 / 3, abs=0.04)
+    assert cohesion(distances, 2, 2, permutations=3000).p_value == pytest.approx(1 / 3, abs=0.04)
     swapped = distances[np.ix_([0, 2, 1, 3], [0, 2, 1, 3])]
-    second = layer_cohesion(distance_table(swapped, 2, 2), permutations=3000)
+    second = cohesion(swapped, 2, 2, permutations=3000)
     assert second.p_value == pytest.approx(2 / 3, abs=0.04)
 
 
 def test_heads_without_layers_are_not_called_cohesive():
-    equal = distance_table(1.0 - np.eye(6), 3, 2)
-    assert layer_cohesion(equal, permutations=500).p_value == 1
+    for by in ("layer", "index"):
+        assert cohesion(1.0 - np.eye(6), 3, 2, by, permutations=500).p_value == 1
     rng = np.random.default_rng(0)
     p_values = [
-        layer_cohesion(
-            distance_table(euclidean(rng.normal(size=(20, 3))), 4, 5), permutations=200, seed=seed
-        ).p_value
+        cohesion(euclidean(rng.normal(size=(20, 3))), 4, 5, by, permutations=200, seed=seed).p_value
+        for by in ("layer", "index")
         for seed in range(40)
     ]
     assert 0.3 < np.mean(p_values) < 0.7  # uniform under the null hypothesis
 
 
 def test_cohesion_is_seeded():
-    table = distance_table(euclidean(np.random.default_rng(3).normal(size=(12, 3))), 3, 4)
+    distances = euclidean(np.random.default_rng(3).normal(size=(12, 3)))
     first, second, third = (
-        layer_cohesion(table, permutations=400, seed=seed).p_value for seed in (0, 0, 1)
+        cohesion(distances, 3, 4, permutations=400, seed=seed).p_value for seed in (0, 0, 1)
     )
     assert first == second != third
 
 
-@pytest.mark.parametrize(("layers", "heads"), [(1, 4), (4, 1)])
-def test_cohesion_needs_something_to_compare(layers, heads):
-    with pytest.raises(InputError, match="two layers"):
-        layer_cohesion(distance_table(1.0 - np.eye(4), layers, heads))
+def test_heads_of_one_index_are_found_beside_layers():
+    """A model whose heads share a bias by index, on top of what its layers have in common."""
+    rng = np.random.default_rng(1)
+    layers, heads = 6, 5
+    of_layer, of_index = rng.normal(size=(layers, 1, 4)) * 3, rng.normal(size=(1, heads, 4))
+    points = (of_layer + of_index + 0.3 * rng.normal(size=(layers, heads, 4))).reshape(-1, 4)
+    found = cohesion(euclidean(points), layers, heads, "index", permutations=999)
+    assert found.p_value == 1 / 1000 and found["within"] < found["between"]
+    only_layers = (of_layer + rng.normal(size=(layers, heads, 4))).reshape(-1, 4)
+    assert cohesion(euclidean(only_layers), layers, heads, "index", permutations=999).p_value > 0.05
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(1, 4), (4, 1), (1, 1), (1, 2)])
+def test_what_there_is_nothing_to_compare_with_stays_empty(layers, heads):
+    distances = 1.0 - np.eye(layers * heads)
+    table = cohesion_table(distance_table(distances, layers, heads), permutations=10)
+    assert table["by"].tolist() == ["layer", "index"] and table["p_value"].isna().all()
+    positions = head_positions(distance_table(distances, layers, heads), others(layers, heads))
+    assert np.isfinite(positions[["x", "y"]].to_numpy()).all()
+    if layers * heads == 2:
+        assert abs(positions["x"].diff().iloc[-1]) == pytest.approx(1)

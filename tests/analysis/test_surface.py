@@ -101,3 +101,18 @@ def test_single_precision_is_enough():
         exact, single = function(maps), function(maps.astype(np.float32))
         for name, values in exact.items():
             np.testing.assert_allclose(single[name], values, rtol=1e-5)
+
+
+def test_uniform_attention_of_a_decoder_is_that_over_what_it_can_see():
+    n = 12
+    maps = np.tril(np.ones((1, 2, n, n))) / (np.arange(n) + 1)[:, None]
+    values = entropy(maps, roles(["a"] * n, {"cls": None, "sep": None}))
+    expected = np.log(np.arange(n) + 1).mean()
+    np.testing.assert_allclose(values["uniform"], expected)
+    np.testing.assert_allclose(values["entropy"], expected, atol=0.02)
+
+
+def test_largest_weight_by_hand():
+    maps = np.array([[[[0.9, 0.1], [0.4, 0.6]]]])
+    values = entropy(maps, roles(["a", "b"], {"cls": None, "sep": None}))
+    assert values["largest"].item() == pytest.approx(0.75)
