@@ -151,8 +151,12 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _corpora(_: argparse.Namespace) -> int:
-    from helpers.data.corpora import corpora_table
+    from helpers.data.corpora import corpora_table, embedded_table
 
+    print("Embedded, with the licence of each part itself:")
+    for row in embedded_table().itertuples():
+        print(f"  {row.part}: {row.licence}\n    {row.package}; {row.source}")
+    print("\nOpen, by name:")
     table = corpora_table()
     print(table.drop(columns=["homepage", "citation"]).to_string(index=False))
     for row in table.itertuples():

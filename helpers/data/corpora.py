@@ -1,7 +1,8 @@
 """Open corpora by name: pinned addresses and hashes, downloaded once or read from a folder.
 
 The registry is data: ``corpora.json`` says what each corpus is and its terms,
-``corpora_files.csv`` where each file is and what it must be.
+``corpora_files.csv`` where each file is and what it must be, ``embedded.csv`` the terms of what
+is here without a download.
 """
 
 from __future__ import annotations
@@ -96,6 +97,16 @@ def corpora_table() -> pd.DataFrame:
         }
         for corpus in registry().values()
     )
+
+
+def embedded_table() -> pd.DataFrame:
+    """Return one row a part of the embedded default: its package, and its own licence.
+
+    The licence is that of the weights, text or vectors, not of the package around them.
+    """
+    import pandas as pd
+
+    return pd.read_csv(HERE / "embedded.csv")
 
 
 def fetch(name: str) -> dict[str, Path]:

