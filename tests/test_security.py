@@ -6,8 +6,10 @@ What a store may not do is in ``attention/test_store.py``, what a page may not d
 
 import bz2
 import gzip
+import os
 import re
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -15,10 +17,12 @@ import pytest
 from helpers.data import text_files
 from helpers.data.coreference import coreference_corpus
 from helpers.data.glove import read_glove
+from helpers.data.records import file_fingerprint
 from helpers.data.treebank import treebank
 from helpers.data.wikipedia import articles, pages
 from helpers.errors import CorpusError, InputError, ModelError
 from helpers.model import checkpoint, encoder
+from helpers.studies.dark_secrets.framenet import framenet_sentences
 
 TREE = "1\tx\t_\tX\t_\t_\t0\troot\t_\tEntity=(1)\n\n"
 # Of each format that has lines: a file name, a reader, and a part that may be repeated.
@@ -66,6 +70,106 @@ def test_a_bomb_is_refused_by_every_reader_of_lines(reader, pack, tmp_path, monk
     path.write_bytes(pack((part + (filler * (1 << 20))[: 1 << 20]).encode()))
     with pytest.raises(CorpusError, match="set ATTENTION_MAX_EXPANSION higher"):
         read(path)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress])
+@pytest.mark.parametrize("reader", READERS)
+def test_a_few_bytes_of_blank_lines_are_refused_at_once(reader, pack, tmp_path, soon):
+    name, read, part = READERS[reader]
+    path = tmp_path / name
+    path.write_bytes(pack(part.encode() + b"\n" * (40 << 20)))
+    with pytest.raises(CorpusError, match=r"set ATTENTION_MAX_EXPANSION higher|values where the"):
+        read(path)
+
+
+@pytest.mark.parametrize("reader", set(READERS) - {"GloVe"})
+def test_blank_lines_are_read_fast(reader, tmp_path, soon):
+    name, read, part = READERS[reader]
+    path = tmp_path / name
+    path.write_bytes(part.encode() + b"\n" * (100 << 20) + b"\0")
+    with pytest.raises(CorpusError, match=rf":{part.count(chr(10)) + (100 << 20) + 1}: NUL"):
+        read(path)
+
+
+@pytest.mark.parametrize("reader", [*READERS, "dump", "FrameNet", "fingerprint"])
+def test_only_regular_files_are_read(reader, tmp_path, soon):
+    others = {
+        "dump": ("a.xml", pages),
+        "FrameNet": ("a.xml", framenet_sentences),
+        "fingerprint": ("a", file_fingerprint),
+    }
+    name, read = (others.get(reader) or READERS[reader])[:2]
+    os.mkfifo(tmp_path / name)
+    (tmp_path / "zero").mkdir()
+    (tmp_path / "zero" / name).symlink_to("/dev/zero")
+    for path in (tmp_path / name, tmp_path / "zero" / name):
+        with pytest.raises(CorpusError, match=r"not a regular file|no such file|does not exist"):
+            list(read(path))
+
+
+HOSTILE = {  # what is repeated in small files that unpack to 60 MB and more
+    "a.txt.gz": "a\n",
+    "b.conllu.gz": "# sent_id=1\n",
+    "c.conllu.gz": TREE.replace("\n\n", "\n"),
+    "d.xml.gz": "<mediawiki><a b='" + "x" * (60 << 20),
+}
+MEASURED = """
+import resource, sys, time
+from pathlib import Path
+from helpers.data.treebank import treebank
+from helpers.data.wikipedia import segments
+from helpers.errors import CorpusError
+path, before = Path(sys.argv[1]), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+start = time.process_time()
+try:
+    (treebank if "conllu" in path.name else segments)(path).records()
+    print("read 0 0")
+except CorpusError as error:
+    print("refused", time.process_time() - start,
+          (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+
+
+@pytest.mark.parametrize("expansion", ["", "100000"])  # the default; the other limits alone
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_is_refused_takes_neither_time_nor_memory(name, expansion, tmp_path):
+    part, path = HOSTILE[name].encode(), tmp_path / name
+    path.write_bytes(gzip.compress(part * max(1, (60 << 20) // len(part)), 1))
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, str(path)],
+        capture_output=True, text=True, timeout=60,
+        env={**os.environ, "ATTENTION_MAX_EXPANSION": expansion},
+    )  # fmt: skip
+    verdict, seconds, megabytes = done.stdout.split()
+    assert verdict == "refused"
+    assert float(megabytes) < 500
+    assert float(seconds) < (20 if expansion else 5)
+
+
+def test_long_sentences_of_framenet_are_dropped_in_linear_time(tmp_path, soon):
+    words = 3000
+    label = '<label name="{}" start="{}" end="{}"/>'
+    every = "".join(label.format("X", 2 * i, 2 * i) for i in range(words))
+    whole = label.format("Target", 0, 2 * words - 2)
+    path = tmp_path / "a.xml"
+    path.write_text(
+        f"<fullTextAnnotation><sentence ID='1'><text>{'x ' * words}</text>"
+        f"<annotationSet><layer name='PENN'>{every}</layer></annotationSet>"
+        f"<annotationSet frameName='f'><layer name='Target'>{whole}</layer>"
+        f"<layer name='FE'>{whole}{every}</layer></annotationSet></sentence></fullTextAnnotation>"
+    )
+    with pytest.raises(CorpusError, match="1 sentences dropped: over 12 words"):
+        framenet_sentences(path)
+
+
+@pytest.mark.parametrize("read", [pages, framenet_sentences])
+def test_an_attribute_without_end_is_refused(read, tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTENTION_MAX_PAGE", "1000000")
+    root = "mediawiki" if read is pages else "fullTextAnnotation"
+    path = tmp_path / "a.xml"
+    path.write_text(f"<{root}><a b='{'x' * 10_000_000}'/></{root}>")
+    with pytest.raises(CorpusError, match="longer than 1,000,000 bytes; set ATTENTION_MAX_PAGE"):
+        list(read(path))
 
 
 @pytest.mark.parametrize("reader", READERS)

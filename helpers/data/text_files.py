@@ -6,7 +6,7 @@ environment variable (a whole number), so that whoever needs more can raise it:
 
 - ``ATTENTION_MAX_LINE``: bytes of one line of text (default 1,000,000);
 - ``ATTENTION_MAX_PAGE``: bytes of one page or document (default 16,000,000);
-- ``ATTENTION_MAX_EXPANSION``: bytes that one compressed byte may become (default 200), once
+- ``ATTENTION_MAX_EXPANSION``: bytes that one compressed byte may become (default 50), once
   1 MiB has been unpacked.
 """
 
@@ -29,7 +29,7 @@ from helpers.errors import CorpusError, InputError
 DEFAULT_LIMITS = {
     "ATTENTION_MAX_LINE": 1_000_000,
     "ATTENTION_MAX_PAGE": 16_000_000,
-    "ATTENTION_MAX_EXPANSION": 200,
+    "ATTENTION_MAX_EXPANSION": 50,
 }
 FREE_EXPANSION = 1 << 20  # unpacked bytes that no ratio applies to
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
