@@ -189,7 +189,14 @@ class Study(Settings):
         return figures_dir(self.slug)
 
     def save_table(self, table: pd.DataFrame, name: str) -> pd.DataFrame:
-        """Write a table to ``tables/`` and return it, so that a cell can end with it."""
+        """Write a table to ``tables/`` and return it, so that a cell can end with it.
+
+        Raises:
+            InputError: a column that this model should have is empty or not finite.
+        """
+        from helpers.analysis.tables import check_table
+
+        check_table(table, name, special_tokens=lambda: self.encoder.special_tokens)
         folder = self.results / "tables"
         folder.mkdir(parents=True, exist_ok=True)
         text = table.to_csv(index=False, float_format="%.6g")

@@ -9,7 +9,6 @@ from contextlib import suppress
 
 import numpy as np
 import pandas as pd
-from scipy.stats import spearmanr
 
 from helpers.analysis.claims import (
     Claim,
@@ -272,6 +271,8 @@ def _uniform_share_of_two(tables: Tables) -> float:
 
 
 def _attention_against_gradient(tables: Tables) -> float:
+    from scipy.stats import spearmanr
+
     attention = _special(tables)
     gradient = by_layer(tables, "gradients", _dominant(tables))
     if min(attention.nunique(), gradient.nunique()) < 2:

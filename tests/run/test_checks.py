@@ -1,43 +1,51 @@
-"""What the user named is read through before any work starts."""
+"""What is wrong with what the user gave is said before any notebook starts."""
 
 import pytest
 
-from helpers.errors import CorpusError
+from helpers.errors import InputError
 from helpers.run.checks import check
 from helpers.study import Study
 
-TREE = "1\tGo\tgo\tVERB\t_\t_\t0\troot\t_\tEntity=(1)\n\n"
-BROKEN = TREE * 500 + "1\tGo\tgo\tVERB\t_\t_\t1\tdep\t_\tEntity=(1)\n"
-CASES = {
-    "treebank": ("a.conllu", TREE * 500, BROKEN, 1001),
-    "coref": ("a.conllu", TREE * 500, BROKEN, 1001),
-    "text": ("a.txt", "One.\nTwo.\n\n" * 90, "One.\nTwo.\n\n" * 90 + "a\0", 271),
-    "vectors": ("a.txt", "the 1 2\n" * 90, "the 1 2\n" * 90 + "a 1\n", 91),
-}
+
+def refused(tiny_folder, **settings):
+    with pytest.raises(InputError) as error:
+        check(
+            Study(
+                **{"model": str(tiny_folder("bert")), "device": "cpu", "max_tokens": 48} | settings
+            )
+        )
+    assert "\n" not in str(error.value)
+    return str(error.value)
 
 
-@pytest.mark.parametrize("setting", CASES)
-def test_damage_far_into_a_corpus_is_found_before_the_work(setting, tmp_path):
-    name, whole, broken, line = CASES[setting]
-    path = tmp_path / name
-    path.write_text(whole, encoding="utf-8")
-    check(Study(**{setting: str(path)}))
-    path.write_text(broken, encoding="utf-8")
-    with pytest.raises(CorpusError) as caught:
-        check(Study(**{setting: str(path)}))
-    assert caught.value.line == line
+def test_a_good_run_passes(tiny_folder):
+    check(Study(model=str(tiny_folder("bert")), device="cpu", max_tokens=48))
 
 
-def test_a_corpus_that_cannot_be_split_or_has_no_mention_is_found_before_the_work(tmp_path):
-    one, unmarked, short = tmp_path / "a.conllu", tmp_path / "b.txt", tmp_path / "c.txt"
-    one.write_text(TREE)
-    unmarked.write_text("# a b\nNobody is marked here.\n")
-    short.write_text("One paragraph.\n")
-    for study, message in (
-        (Study(treebank=str(one)), "holds one sentence"),
-        (Study(coref=str(unmarked)), "no mention in any document"),
-        (Study(text=str(short)), "no segment of two consecutive paragraphs"),
-        (Study(vectors=str(tmp_path / "none")), "does not exist"),
-    ):
-        with pytest.raises(CorpusError, match=message):
-            check(study)
+def test_models(tiny_folder, tmp_path):
+    assert "no-such-model" in refused(tiny_folder, model="./no-such-model")
+    (tmp_path / "empty").mkdir()
+    assert "empty" in refused(tiny_folder, model=str(tmp_path / "empty"))
+    assert "float64" in refused(tiny_folder, dtype="float64")
+    assert "--device cpu" in refused(tiny_folder, device="tpu")
+    assert "--max-tokens 100000" in refused(tiny_folder, max_tokens=100_000)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("one column\n", "column"), ("a\tx\nb\tx\n", "every label"), ("", "no example")],
+)
+def test_tasks_are_read(tiny_folder, tmp_path, content, message):
+    (tmp_path / "train.tsv").write_text(content)
+    (tmp_path / "test.tsv").write_text("a\tx\nb\ty\n")
+    error = refused(tiny_folder, task=f"{tmp_path / 'train.tsv'},{tmp_path / 'test.tsv'}")
+    assert message in error and "train.tsv" in error
+    assert "expected TRAIN.tsv,TEST.tsv" in refused(tiny_folder, task=str(tmp_path / "test.tsv"))
+
+
+def test_annotations_are_read(tiny_folder, tmp_path):
+    path = tmp_path / "documents.txt"
+    path.write_text("[Marie Curie]1 said [she]1 was tired.\n")
+    assert "text before the first header" in refused(tiny_folder, coref=str(path))
+    path.write_text("# curie biography\n[Marie Curie]1 said [she]1 was tired .\n")
+    check(Study(model=str(tiny_folder("bert")), device="cpu", max_tokens=48, coref=str(path)))
