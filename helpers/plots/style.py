@@ -38,11 +38,11 @@ class Style(NamedTuple):
     marker: str
 
 
-# Told apart with every kind of colour blindness, which a test checks.
+# Told apart with every kind of colour blindness, and 3:1 or more against white (tested).
 TOKEN_STYLES = {
     "cls": Style("{cls}", "#0173B2", "o"),
     "sep": Style("{sep}", "#D55E00", "s"),
-    "punctuation": Style("periods and commas", "#1FB58A", "^"),
+    "punctuation": Style("periods and commas", "#00A457", "^"),
     "other": Style("other tokens", "#555555", "D"),
 }
 TOKEN_COLORS = {kind: style.color for kind, style in TOKEN_STYLES.items()}

@@ -34,6 +34,7 @@ from helpers.store.format import (
     tensor_name,
     way_out,
 )
+from helpers.store.part import Part
 
 
 @dataclass(frozen=True)
@@ -167,8 +168,8 @@ class Source(Records, ABC):
         """Yield the examples of one shard."""
 
     @abstractmethod
-    def __getitem__(self, index: int) -> Example:
-        """Return one example."""
+    def __getitem__(self, index: int | slice) -> Example | Part:
+        """Return one example, or a part of them as a source of its own: ``source[100:120]``."""
 
     def by_shard(self, numbers: Iterable[int] | None = None) -> Generator[list[Example]]:
         """Yield the examples of each shard (all shards: None) together."""
@@ -256,7 +257,9 @@ class Store(Source):
             check_size(folder / shard.file, shard.bytes)
         return cls(folder, *_listed(folder, manifest, key))
 
-    def __getitem__(self, index: int) -> Example:
+    def __getitem__(self, index: int | slice) -> Example | Part:
+        if isinstance(index, slice):
+            return Part(self, range(len(self))[index])
         if not 0 <= index < len(self):
             raise IndexError(f"example {index} of {len(self)}")
         number = index // self.spec.examples_per_shard

@@ -12,6 +12,7 @@ from helpers.data.records import Corpus
 from helpers.model.encoder import Encoder
 from helpers.store.extract import StoreOptions, check_model, prepare, store_key
 from helpers.store.format import Tensors, tensor_name
+from helpers.store.part import Part
 from helpers.store.store import Example, Records, Source, make_example
 
 
@@ -61,8 +62,10 @@ class Stream(Source):
         manifest = replace(records.manifest, versions={}, shards=())
         return cls(records.folder, manifest, records.offsets, encoder)
 
-    def __getitem__(self, index: int) -> Example:
+    def __getitem__(self, index: int | slice) -> Example | Part:
         """Return one example; its whole shard is computed, for the same bits."""
+        if isinstance(index, slice):
+            return Part(self, range(len(self))[index])
         if not 0 <= index < len(self):
             raise IndexError(f"example {index} of {len(self)}")
         number, position = divmod(index, self.spec.examples_per_shard)

@@ -21,6 +21,9 @@ from helpers.plots.style import INK, MUTED, RIGHT, TOKEN_STYLES, WRONG
 from helpers.store.store import Example, Source, tokens_of
 
 HERE = Path(__file__).parent
+SCRIPT = "\n".join(
+    (HERE / name).read_text(encoding="utf-8") for name in ("sources.js", "viewer.js")
+)
 LARGEST_THUMBNAIL = 32  # cells a side; a small map is about 40 pixels wide
 FULL = 65535  # the weight 1; the rounding error, 8e-6, is below that of float16 at most weights
 # Nothing is loaded from anywhere, and the browser enforces it.
@@ -31,9 +34,15 @@ RAMP = [
     *("#ffffff", "#b7e6c5", "#82d8b0", "#50c6ad", "#3cb2ad", "#359baa", "#3485a5"),
     *("#3670a0", "#3b589a", "#414184", "#3c3162", "#312140", "#1f1220"),
 ]
+# Of coreference chains, seen on light and on dark.
 CHAINS = [
-    *("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494"),
+    *("#0173b2", "#b56a00", "#02805e", "#d55e00", "#b05aa0", "#9a6a3f", "#c0508f", "#767676"),
 ]
+# What the colours of the figures are on a dark page.
+DARK = {
+    "cls": "#5ab4f0", "sep": "#f0883e", "punctuation": "#2fcb8a", "other": "#c8c8c8",
+    "ink": "#e8e8e8", "muted": "#a8b0b8", "right": "#b39dff", "wrong": "#ff6fa5",
+}  # fmt: skip
 MARK_OF_A_CONTINUATION = "##"
 MARKS_OF_A_START = ("Ġ", "▁")
 
@@ -196,16 +205,21 @@ def _packed(data: bytes) -> str:
 def look(special_tokens: Mapping[str, str | None]) -> dict[str, Any]:
     """Return the colours and names that the viewer shares with the figures."""
     return {
-        "colors": {kind: style.color for kind, style in TOKEN_STYLES.items()},
+        "colors": {kind: _themed(kind, style.color) for kind, style in TOKEN_STYLES.items()},
         "labels": _kind_labels(special_tokens),
-        "ink": INK,
-        "muted": MUTED,
-        "right": RIGHT,
-        "wrong": WRONG,
+        "ink": _themed("ink", INK),
+        "muted": _themed("muted", MUTED),
+        "right": _themed("right", RIGHT),
+        "wrong": _themed("wrong", WRONG),
         "ramp": RAMP,
         "chains": CHAINS,
         "directions": list(DIRECTIONS),
     }
+
+
+def _themed(name: str, color: str) -> str:
+    """Return a colour in CSS that follows the page: light as in the figures, or dark."""
+    return f"light-dark({color}, {DARK[name]})"
 
 
 def _kind_labels(special_tokens: Mapping[str, str | None]) -> dict[str, str]:
@@ -223,7 +237,6 @@ def json_in_html(value: object) -> str:
 def document(title: str, data: Mapping[str, Any]) -> str:
     """Return a page that shows ``data`` and needs nothing else: no network, no kernel."""
     style = (HERE / "viewer.css").read_text(encoding="utf-8")
-    script = (HERE / "viewer.js").read_text(encoding="utf-8")
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -238,7 +251,7 @@ def document(title: str, data: Mapping[str, Any]) -> str:
 <main id="viewer"></main>
 <script type="application/json" id="data">{json_in_html(data)}</script>
 <script type="module">
-{script}
+{SCRIPT}
 start(document.getElementById("viewer"), JSON.parse(document.getElementById("data").textContent));
 </script>
 </body>

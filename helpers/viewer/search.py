@@ -12,6 +12,7 @@ from helpers.analysis.heads import head_label
 from helpers.errors import InputError
 from helpers.store.store import Example, Source
 
+MOST_FOUND = 50  # places shown at a time
 RELATIONS_FROM = 300  # records looked at for the names of relations to suggest
 COLUMNS = ("example", "asked", "word", "relation", "picked", "gold", "right")
 
@@ -22,6 +23,21 @@ def relations_in(store: Source) -> list[str]:
     return sorted({question.relation for record in records for question in questions(record)})
 
 
+def check_relation(store: Source, relation: str) -> None:
+    """Check that a store has a relation.
+
+    Raises:
+        InputError: no example has it; the message has those that there are.
+    """
+    known: set[str] = set()
+    for record in store.records():
+        known.update(question.relation for question in questions(record))
+        if relation in known:
+            return
+    there = f"there are {', '.join(sorted(known))}" if known else "the corpus has no annotation"
+    raise InputError(f"no relation {relation!r} here; {there}")
+
+
 def search(
     store: Source,
     head: tuple[int, int],
@@ -30,7 +46,7 @@ def search(
     relation: str = "",
     right: bool | None = None,
     direction: Direction = DIRECTIONS[0],
-    limit: int = 50,
+    limit: int = MOST_FOUND,
 ) -> pd.DataFrame:
     """Find the first ``limit`` places with a word, or where a head answers a relation.
 
@@ -49,14 +65,11 @@ def search(
     if direction not in DIRECTIONS:
         raise InputError(f"no direction {direction!r}; there are {', '.join(DIRECTIONS)}")
     rows: list[tuple[Any, ...]] = []
-    known: set[str] = set()
     for index, record in enumerate(store.records()):
         words = record.get("words") or record["tokens"]
         places = [i for i, other in enumerate(words) if word.lower() in ("", other.lower())]
         if relation:
-            every = questions(record)
-            known.update(question.relation for question in every)
-            asked = [q for q in every if q.relation == relation and q.asked in places]
+            asked = [q for q in questions(record) if q.relation == relation and q.asked in places]
             found = _answers(store[index], asked, head, direction) if asked else ()
             rows += [row for row in found if right in (None, row[-1])]
         else:
@@ -64,8 +77,8 @@ def search(
             rows += [(index, i + offset, words[i], "", "", "", None) for i in places]
         if len(rows) >= limit:
             break
-    if relation and relation not in known:
-        raise InputError(f"no relation {relation!r} here; there are {', '.join(sorted(known))}")
+    if relation and not rows:
+        check_relation(store, relation)
     return pd.DataFrame(rows[:limit], columns=COLUMNS).assign(head=head_label(*head))
 
 

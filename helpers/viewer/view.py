@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +21,11 @@ import traitlets
 from helpers.analysis.head_choice import DIRECTIONS, Direction
 from helpers.analysis.heads import head_label
 from helpers.errors import InputError
-from helpers.store.store import Source, tokens_of
+from helpers.store.store import Example, Source, tokens_of
+from helpers.viewer.masking import check_masks, masked_example
 from helpers.viewer.page import (
     HERE,
+    SCRIPT,
     buffers,
     document,
     embedded_page,
@@ -32,11 +34,14 @@ from helpers.viewer.page import (
     page_facts,
     quantize,
 )
-from helpers.viewer.search import relations_in, search
+from helpers.viewer.search import MOST_FOUND, check_relation, relations_in, search
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from helpers.model.encoder import Encoder
+
+EVERY = "(all)"  # relations
 NOTEBOOK_LIMIT = 1_000_000  # bytes of weights that a notebook's output may hold without a kernel
 FRAME = 620, 17  # pixels of a frame: the controls and small maps, and each token
 
@@ -55,6 +60,12 @@ class Viewer:
     relation: str = ""
     direction: Direction = DIRECTIONS[0]
     title: str = ""
+    encoder: Encoder | None = field(default=None, repr=False)
+    second: Viewer | None = None
+
+    def beside(self, other: Viewer) -> Viewer:
+        """Return this view and another (example, head or model) side by side."""
+        return replace(self, second=other)
 
     def save(self, path: str | Path, examples: Sequence[int] | None = None) -> Path:
         """Write the view as one HTML file that works offline, with every head's weights.
@@ -68,14 +79,13 @@ class Viewer:
 
     def html(self, examples: Sequence[int] | None = None) -> str:
         """Return the page that `save` writes."""
-        every = range(self.store.layers * self.store.heads)
-        return self._document(every, examples or [self.example])
+        return self._document([pane._pages(examples) for pane in self.panes])
 
     def frame(self, page: str | None = None) -> str:
         """Return a page (default: `html`) as an inline frame."""
-        record = self.store.record(self.example)
-        tokens = len(record.get("words") or record["tokens"]) + 2
-        return frame(page or self.html(), self.heading, FRAME[0] + FRAME[1] * tokens)
+        records = [pane.store.record(pane.example) for pane in self.panes]
+        tokens = max(len(record.get("words") or record["tokens"]) for record in records) + 2
+        return frame(page or self.html(), "Attention viewer", FRAME[0] + FRAME[1] * tokens)
 
     def search(
         self, *, word: str = "", relation: str = "", right: bool | None = None, limit: int = 50
@@ -97,26 +107,50 @@ class Viewer:
         )
 
     @property
+    def panes(self) -> list[Viewer]:
+        """The views that are shown: one, or two side by side."""
+        return [self] if self.second is None else [replace(self, second=None), self.second]
+
+    @property
     def heading(self) -> str:
-        """What the view is of, in a line."""
-        own = f"head {head_label(*self.head)}, example {self.example}"
-        return f"{self.title} · {own}" if self.title else f"Attention of {own}"
+        """What the view is of at first, in a line."""
+        own = [f"head {head_label(*pane.head)}, example {pane.example}" for pane in self.panes]
+        named = f"{self.title} · {own[0]}" if self.title else f"Attention of {own[0]}"
+        return " | ".join([named, *own[1:]])
+
+    @property
+    def index(self) -> int:
+        """The number of the head, counted through the layers from 0."""
+        return self.head[0] * self.store.heads + self.head[1]
 
     def settings(self) -> dict[str, Any]:
         """Return what the view starts with, ready for JSON."""
-        layer, head = self.head
         return {
-            "title": self.title,
-            "head": layer * self.store.heads + head,
-            "example": self.example,
-            "relation": self.relation,
-            "direction": self.direction,
             "look": look(self.store.special_tokens),
+            "panes": [
+                {
+                    "title": pane.title,
+                    "head": pane.index,
+                    "example": pane.example,
+                    "relation": pane.relation,
+                    "direction": pane.direction,
+                }
+                for pane in self.panes
+            ],
         }
 
-    def _document(self, heads: Sequence[int], examples: Sequence[int]) -> str:
-        pages = [embedded_page(self.store, self.store[index], heads) for index in examples]
-        return document(self.heading, self.settings() | {"pages": pages})
+    def _pages(
+        self, examples: Sequence[int] | None = None, *, all_heads: bool = True
+    ) -> list[dict[str, Any]]:
+        heads = range(self.store.layers * self.store.heads) if all_heads else [self.index]
+        wanted = examples or [self.example]
+        return [embedded_page(self.store, self.store[index], heads) for index in wanted]
+
+    def _document(self, pages: Sequence[list[dict[str, Any]]]) -> str:
+        data = self.settings()
+        for pane, own in zip(data["panes"], pages, strict=True):
+            pane["pages"] = own
+        return document(self.heading, data)
 
     def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, Any], dict[str, Any]]:
         bundle, metadata = ViewerWidget(self)._repr_mimebundle_()
@@ -126,11 +160,9 @@ class Viewer:
 
     def _page_for_notebook(self) -> str:
         """Return the page of where there is no kernel, with one head's weights if all are large."""
-        maps = self.store[self.example].attention
-        layer, head = self.head
-        own = range(layer * self.store.heads + head, layer * self.store.heads + head + 1)
-        heads = range(self.store.layers * self.store.heads) if maps.size <= NOTEBOOK_LIMIT else own
-        return self._document(heads, [self.example])
+        sizes = [pane.store[pane.example].attention.size for pane in self.panes]
+        small = sum(sizes) <= NOTEBOOK_LIMIT
+        return self._document([pane._pages(all_heads=small) for pane in self.panes])
 
 
 def view(
@@ -142,14 +174,17 @@ def view(
     relation: str = "",
     direction: Direction = DIRECTIONS[0],
     title: str = "",
+    encoder: Encoder | None = None,
 ) -> Viewer:
-    """Show the attention of an example of a store.
+    """Show the attention of an example of a store (or of a part of it: ``store[100:120]``).
 
     ``layer`` and ``head`` count from 1, as in the paper; ``example`` from 0, as in the store.
-    ``relation`` starts with one relation of the example marked, read in ``direction``.
+    ``relation`` starts with one relation marked, read in ``direction``.  With the model of the
+    store as ``encoder``, words can be masked in a notebook, to see how its maps change.
 
     Raises:
-        InputError: there is no such example, head or direction.
+        InputError: there is no such example, head, direction or relation, or the encoder is
+            another model or has no mask token.
     """
     if not 0 <= example < len(store):
         raise InputError(f"no example {example}: the store has 0 to {len(store) - 1}")
@@ -158,7 +193,11 @@ def view(
         raise InputError(f"no head {layer}-{head}: the model has 1-1 to {last}")
     if direction not in DIRECTIONS:
         raise InputError(f"no direction {direction!r}; there are {', '.join(DIRECTIONS)}")
-    return Viewer(store, example, (layer - 1, head - 1), relation, direction, title)
+    if relation not in ("", EVERY):
+        check_relation(store, relation)
+    if encoder is not None:
+        check_masks(store, encoder)
+    return Viewer(store, example, (layer - 1, head - 1), relation, direction, title, encoder)
 
 
 def to_bertviz(store: Source, example: int) -> tuple[tuple[Tensor, ...], list[str]]:
@@ -181,13 +220,17 @@ def to_bertviz(store: Source, example: int) -> tuple[tuple[Tensor, ...], list[st
 class ViewerWidget(anywidget.AnyWidget):
     """A view whose examples and maps come from the kernel, one at a time."""
 
-    _esm = HERE / "viewer.js"
-    _css = HERE / "viewer.css"
+    _esm = SCRIPT
+    _css = (HERE / "viewer.css").read_text(encoding="utf-8")
     settings = traitlets.Dict().tag(sync=True)
 
     def __init__(self, viewer: Viewer) -> None:
-        super().__init__(settings=viewer.settings() | {"relations": relations_in(viewer.store)})
-        self._viewer = viewer
+        settings = viewer.settings()
+        for pane, own in zip(viewer.panes, settings["panes"], strict=True):
+            own |= {"relations": relations_in(pane.store), "masks": pane.encoder is not None}
+        super().__init__(settings=settings)
+        self._panes = viewer.panes
+        self._masked: tuple[object, Example | None] = (None, None)  # the last one that was asked
         self.on_msg(self._answer)
 
     def _answer(self, _: object, message: dict[str, Any], __: object) -> None:
@@ -200,7 +243,8 @@ class ViewerWidget(anywidget.AnyWidget):
 
     def reply(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
         """Return what a request asks for: JSON and bytes."""
-        store = self._viewer.store
+        pane = self._panes[message.get("pane", 0)]
+        store = pane.store
         if message["kind"] == "search":
             found = search(
                 store,
@@ -209,14 +253,24 @@ class ViewerWidget(anywidget.AnyWidget):
                 relation=message["relation"],
                 right=message["right"],
                 direction=message["direction"],
+                limit=MOST_FOUND + 1,
             )
-            return {"found": json.loads(found.to_json(orient="records"))}, []
+            rows = json.loads(found.head(MOST_FOUND).to_json(orient="records"))
+            return {"found": rows, "more": len(found) > MOST_FOUND}, []
         index = int(message["example"])
         if not 0 <= index < len(store):
             raise InputError(f"no example {index}: the store has 0 to {len(store) - 1}")
-        example = store[index]
+        example = self._example(pane, index, sorted(message.get("masked") or []))
         if message["kind"] == "map":
             head = divmod(int(message["head"]), store.heads)
             return {}, [quantize(example.attention[head]).tobytes()]
         facts = page_facts(store, example)
         return {"page": facts}, buffers(example, facts["special"])
+
+    def _example(self, pane: Viewer, index: int, positions: list[int]) -> Example:
+        if not positions or pane.encoder is None:
+            return pane.store[index]
+        wanted = (self._panes.index(pane), index, positions)
+        if self._masked[0] != wanted:
+            self._masked = wanted, masked_example(pane.store, index, positions, pane.encoder)
+        return self._masked[1]

@@ -1,5 +1,6 @@
 /* The head viewer. It has two hosts: a page that holds all it shows (`start`), and a notebook
-   whose kernel is asked for the rest (`default.render`). Text is only ever set as text. */
+   whose kernel is asked for the rest (`default.render`). Where examples and maps come from is in
+   sources.js, which is put before this file. Text is only ever set as text. */
 
 const FAINTEST = 0.004; // a lighter line cannot be seen on white
 const MOST_LINES = 4000; // more lines than this are slow, and only grey
@@ -29,155 +30,6 @@ function fill(node, attributes, children) {
 const percent = (weight) => (weight >= 0.0995 ? `${Math.round(100 * weight)}%`
   : `${(100 * weight).toFixed(1)}%`);
 
-// ---- Where examples and maps come from -------------------------------------------------------
-
-async function unpack(text) {
-  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-  const inflated = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Uint8Array(await new Response(inflated).arrayBuffer());
-}
-
-/* The small maps with and without special tokens, and the answers of the heads. */
-function unpacked([all, words, answers]) {
-  return { small: [all, words], answers: new Uint16Array(answers.buffer) };
-}
-
-/* A page without a kernel: everything is in `data.pages`. */
-function embedded(data) {
-  const pages = new Map(data.pages.map((page) => [page.example, page]));
-  const source = {
-    examples: [...pages.keys()],
-    relations: [...new Set(data.pages.flatMap((page) => page.questions.map((q) => q.relation)))],
-    async page(index) {
-      const page = pages.get(index);
-      if (!page) throw new Error(`Example ${index} is not in this page.`);
-      if (!page.small) Object.assign(page, unpacked(await Promise.all(page.buffers.map(unpack))));
-      return page;
-    },
-    async map(page, head) {
-      if (!(head in page.maps)) {
-        const held = Object.keys(page.maps).map((own) => page.labels[own]).join(", ");
-        throw new Error(`This page has the weights of head ${held} only. Open the notebook, or `
-          + "write a page with all heads: view(…).save(\"heads.html\").");
-      }
-      const bytes = await unpack(page.maps[head]);
-      const size = page.tokens.length ** 2;
-      return Float32Array.from({ length: size }, (_, i) => (256 * bytes[i] + bytes[size + i]) / 65535);
-    },
-    async search(query) {
-      const found = [];
-      for (const page of pages.values()) {
-        await source.page(page.example);
-        if (query.relation) found.push(...answers(page, query));
-        else {
-          page.tokens.forEach((word, asked) => {
-            if (word.toLowerCase() === query.word.toLowerCase()) {
-              found.push({ example: page.example, asked, word, relation: "" });
-            }
-          });
-        }
-      }
-      return found;
-    },
-  };
-  return source;
-}
-
-function answers(page, query) {
-  const word = query.word.toLowerCase();
-  return answered(page, query.head, query.reverse)
-    .filter((q) => q.relation === query.relation)
-    .filter((q) => !word || page.tokens[q.asked].toLowerCase() === word)
-    .filter((q) => query.right === null || q.right === query.right)
-    .map((q) => ({
-      ...q,
-      example: page.example,
-      word: page.tokens[q.asked],
-      picked: page.tokens[q.picked],
-      gold: q.gold.map((place) => page.tokens[place]).join(" / "),
-    }));
-}
-
-/* A notebook: the kernel is asked, and answers with JSON and bytes. */
-function kernel(model, settings) {
-  const waiting = new Map();
-  let asked = 0;
-  const receive = (content, buffers) => {
-    const pending = waiting.get(content.answer);
-    waiting.delete(content.answer);
-    if (!pending) return;
-    if (content.error) pending.reject(new Error(content.error));
-    else pending.resolve([content, buffers]);
-  };
-  model.on("msg:custom", receive);
-  const ask = (request) => new Promise((resolve, reject) => {
-    asked += 1;
-    waiting.set(asked, { resolve, reject });
-    model.send({ ...request, ask: asked });
-  });
-  const copy = (view) => view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength);
-  return {
-    examples: null, // every example of the store
-    relations: settings.relations,
-    close: () => model.off("msg:custom", receive),
-    async page(index) {
-      const [content, buffers] = await ask({ kind: "page", example: index });
-      return { ...content.page, ...unpacked(buffers.map((view) => new Uint8Array(copy(view)))) };
-    },
-    async map(page, head) {
-      const [, buffers] = await ask({ kind: "map", example: page.example, head });
-      return Float32Array.from(new Uint16Array(copy(buffers[0])), (value) => value / 65535);
-    },
-    async search(query) {
-      const direction = settings.look.directions[Number(query.reverse)];
-      return (await ask({ kind: "search", ...query, direction }))[0].found;
-    },
-  };
-}
-
-// ---- Whole words (section 4.1) ---------------------------------------------------------------
-
-/* A page of tokens as one of words; `groups` has the word of each token. */
-function wordPage(page) {
-  const { groups, tokens, special } = page;
-  const first = tokens.map((_, i) => i).filter((i) => i === 0 || groups[i] !== groups[i - 1]);
-  const words = first.map((start) => tokens
-    .filter((_, i) => groups[i] === groups[start])
-    .map((token) => (special.includes(start) ? token : token.replace(/^(##|Ġ|▁)/, "")))
-    .join(""));
-  return {
-    ...page,
-    level: "word",
-    tokens: words,
-    kinds: first.map((i) => page.kinds[i]),
-    special: special.map((i) => groups[i]),
-  };
-}
-
-/* Attention to a word is the sum over its tokens, attention from it their mean. */
-function wordMap(map, groups) {
-  const n = groups.length;
-  const words = groups[n - 1] + 1;
-  const sizes = new Array(words).fill(0);
-  groups.forEach((word) => { sizes[word] += 1; });
-  const out = new Float32Array(words * words);
-  for (let i = 0; i < n; i += 1) {
-    for (let j = 0; j < n; j += 1) {
-      out[groups[i] * words + groups[j]] += map[i * n + j] / sizes[groups[i]];
-    }
-  }
-  return out;
-}
-
-// ---- The head as a classifier (sections 4.2 and 4.3) -----------------------------------------
-
-/* The questions of a page with what a head picks and whether that is right; Python has decided. */
-function answered(page, head, reverse) {
-  const first = (Number(reverse) * page.labels.length + head) * page.questions.length;
-  return page.questions.map((question, i) => (
-    { ...question, picked: page.answers[first + i] >> 1, right: page.answers[first + i] % 2 === 1 }));
-}
-
 // ---- The view --------------------------------------------------------------------------------
 
 class View {
@@ -190,6 +42,7 @@ class View {
     this.byWord = false;
     this.showLabels = true;
     this.page = this.map = this.pinned = this.hovered = null;
+    this.masked = new Set(); // positions of the example that the model is given masked
     this.latest = 0; // a late answer to an earlier request is not shown
     this.build();
     this.open(settings.example);
@@ -234,12 +87,13 @@ class View {
 
   // -- What is shown
 
-  async open(index, { pinned = null, relation = this.relation } = {}) {
+  async open(index, { pinned = null, relation = this.relation, masked = [] } = {}) {
     await this.attempt(async () => {
-      const page = await this.source.page(index);
+      const page = await this.source.page(index, masked);
       const map = await this.source.map(page, this.head);
       return () => {
         Object.assign(this, { pinned, relation, hovered: null, raw: { page, map } });
+        this.masked = new Set(masked);
         this.setLevel();
         if (pinned !== null && this.page !== page) this.pinned = page.groups[pinned];
         this.drawControls();
@@ -285,6 +139,7 @@ class View {
   }
 
   fail(message) {
+    if (this.page) this.drawName();
     this.drawing.replaceChildren(element("p", { class: "av-error", role: "alert" }, message));
     this.status.replaceChildren();
     this.verdicts.replaceChildren();
@@ -337,6 +192,7 @@ class View {
         step(1, "Next example", "›")) : null,
       page.special.length ? this.checkbox("special tokens", "showSpecial") : null,
       this.raw.page.groups ? this.checkbox("whole words", "byWord") : null,
+      this.settings.masks ? this.maskButton() : null,
       ...this.labelControls(),
     ].filter(Boolean));
     if (focused) {
@@ -344,6 +200,19 @@ class View {
         .find((node) => node.getAttribute("aria-label") === focused)?.focus();
     }
     this.finder.hidden = total < 2;
+  }
+
+  /* Masks the chosen token, or gives it back, and shows the maps that the model then has. */
+  maskButton() {
+    const { pinned, page } = this;
+    const able = pinned !== null && !page.special.includes(pinned) && page === this.raw.page;
+    return element("button", { type: "button", disabled: !able && !this.masked.size,
+      "aria-label": "Mask the chosen word", onclick: () => {
+        const masked = new Set(able ? this.masked : []);
+        if (able && !masked.delete(pinned)) masked.add(pinned);
+        this.open(page.example, { pinned, masked: [...masked] });
+      } }, !able && this.masked.size ? "unmask all"
+      : able && this.masked.has(pinned) ? "unmask" : "mask the chosen word");
   }
 
   checkbox(label, setting) {
@@ -417,12 +286,13 @@ class View {
     return element("div", { class: "av-finder", hidden: true }, form, results);
   }
 
-  drawResults(results, found, query) {
+  drawResults(results, { found, more }, query) {
     const label = this.page.labels[query.head];
     const note = query.relation ? ` (head ${label})` : "";
     results.replaceChildren(
       element("li", { class: "av-count", role: "status" },
-        found.length ? `${found.length} found${note}` : `Nothing found${note}.`),
+        more ? `The first ${found.length} found; there are more${note}`
+          : found.length ? `${found.length} found${note}` : `Nothing found${note}.`),
       ...found.map((hit) => element("li", {}, element("button", {
         type: "button",
         onclick: () => this.open(hit.example,
@@ -487,12 +357,20 @@ class View {
       button.setAttribute("aria-checked", String(head === this.head));
       button.tabIndex = head === this.head ? 0 : -1;
     });
-    if (!this.page) return;
+  }
+
+  /* Names what is shown now; the given title is that of what was shown first. */
+  drawName() {
     const { labels, summaries, model, corpus, level, source, example, examples } = this.page;
+    const { title, head, example: first } = this.settings;
+    const own = head === this.head && first === example && !this.masked.size ? title : "";
     this.name.replaceChildren(`Head ${labels[this.head]}`,
       element("small", {}, summaries[this.head]));
-    this.facts.textContent = [this.settings.title, model, corpus, `${level} level`,
+    this.facts.textContent = [own, model, corpus, `${level} level`,
       `example ${example} of ${examples}`, source].filter(Boolean).join(" · ");
+    if (this.root.id === "viewer") {
+      document.title = `${own || model} · head ${labels[this.head]}, example ${example}`;
+    }
   }
 
   // -- One head
@@ -500,6 +378,7 @@ class View {
   drawHead() {
     this.table.hidden = false;
     this.markHead();
+    this.drawName();
     this.drawLegend();
     this.layOut();
     this.drawing.replaceChildren(this.drawMap());
@@ -634,6 +513,7 @@ class View {
   pin(position) {
     if (!this.map) return;
     this.pinned = this.pinned === position ? null : position;
+    this.drawControls();
     this.drawFocus();
     this.drawTable();
   }
@@ -656,6 +536,7 @@ class View {
           : side === "left" ? this.weight(position, focus) : this.weight(focus, position);
         back.style.fillOpacity = (0.55 * weight).toFixed(3);
         number.textContent = weight >= 0.0005 ? percent(weight) : "";
+        group.classList.toggle("av-attended", weight >= 0.0005);
         group.classList.toggle("av-chosen", position === focus);
         group.classList.toggle("av-pinned", position === this.pinned);
       }
@@ -826,23 +707,32 @@ function colorRamp(stops) {
 
 // ---- The two hosts ---------------------------------------------------------------------------
 
+/* One view, or two side by side: `source` gives each pane its own. */
+function views(root, data, source) {
+  const { panes, look } = data;
+  root.replaceChildren();
+  root.classList.toggle("av-pair", panes.length > 1);
+  const places = panes.length > 1 ? panes.map(() => element("div")) : [root];
+  if (panes.length > 1) root.append(...places);
+  return panes.map((pane, i) => new View(places[i], source(pane, i), { ...pane, look }));
+}
+
 function start(root, data) {
-  const view = new View(root, embedded(data), data);
+  const shown = views(root, data, embedded);
   let width = root.clientWidth;
   new ResizeObserver(() => {
     if (window.frameElement) window.frameElement.style.height = `${root.offsetHeight + 8}px`;
-    if (Math.abs(root.clientWidth - width) < 20 || !view.map) return;
+    if (Math.abs(root.clientWidth - width) < 20) return;
     width = root.clientWidth;
-    view.drawHead();
+    shown.filter((view) => view.map).forEach((view) => view.drawHead());
   }).observe(root);
-  return view;
 }
 
 export default {
   render({ model, el }) {
-    const settings = model.get("settings");
-    const source = kernel(model, settings);
-    new View(el, source, settings);
-    return () => source.close();
+    const data = model.get("settings");
+    const sources = data.panes.map((pane, i) => kernel(model, { ...pane, look: data.look }, i));
+    views(el, data, (_, i) => sources[i]);
+    return () => sources.forEach((source) => source.close());
   },
 };

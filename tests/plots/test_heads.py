@@ -159,6 +159,14 @@ def test_colors_of_token_types_differ_with_color_blindness(matrix):
     assert np.linalg.norm(lab(RIGHT, matrix) - lab(WRONG, matrix)) > 15
 
 
+def test_token_types_can_be_seen_on_white():
+    for color in TOKEN_COLORS.values():
+        linear = [
+            c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)
+        ]
+        assert 1.05 / (np.dot(linear, [0.2126, 0.7152, 0.0722]) + 0.05) >= 3, color
+
+
 def test_kinds_that_share_a_plot_differ_in_marker_too():
     for styles in (TOKEN_STYLES, {k: v for k, v in BEHAVIOUR_STYLES.items() if k != "other"}):
         assert len({style.marker for style in styles.values()}) == len(styles)

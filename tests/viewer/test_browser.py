@@ -1,5 +1,6 @@
 """The viewer, the report and a notebook, in a real browser with the network off."""
 
+import base64
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import nbformat
 import numpy as np
 import pytest
 import torch
+from toy_corpora import corpus_of, sentence_of
 from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, token_store, word_store
 
 from helpers.analysis.head_choice import DIRECTIONS, answer, questions
@@ -22,7 +24,10 @@ from helpers.model.word_attention import to_words
 from helpers.paths import project_root
 from helpers.run.html_copy import write_html
 from helpers.run.report import write_report
-from helpers.viewer.view import view
+from helpers.store.extract import extract
+from helpers.viewer.masking import masked_example
+from helpers.viewer.page import SCRIPT, json_in_html
+from helpers.viewer.view import ViewerWidget, view
 
 CHROMIUM = Path("/usr/bin/chromium")
 SLOW = 120_000  # milliseconds: a kernel on a busy machine
@@ -199,6 +204,173 @@ def test_examples_and_search_in_an_exported_file(offline, tmp_path):
     offline.get_by_label("Word", exact=True).fill("DOG")
     offline.get_by_role("button", name="Find", exact=True).click()
     expect(offline.locator(".av-results button")).to_have_count(2)
+
+
+def test_the_title_names_what_is_shown_now(offline, tmp_path):
+    shown = view(word_store(SENTENCE, OTHER), layer=2, head=3, title="dobj · head 2-3 · 77%")
+    offline.goto(shown.save(tmp_path / "view.html", [0, 1]).as_uri())
+    expect(offline.locator(".av-facts")).to_contain_text("dobj · head 2-3 · 77%")
+    expect(offline).to_have_title("dobj · head 2-3 · 77% · head 2-3, example 0")
+    offline.get_by_role("radio", name="Head 1-1:").click()
+    expect(offline).to_have_title("toy · head 1-1, example 0")
+    expect(offline.locator(".av-facts")).not_to_contain_text("2-3")
+    offline.get_by_role("button", name="Next example").click()
+    expect(offline).to_have_title("toy · head 1-1, example 1")
+
+
+def test_an_unknown_relation_is_an_error_in_an_exported_file(offline, tmp_path):
+    offline.goto(view(word_store(SENTENCE, OTHER)).save(tmp_path / "two.html", [0, 1]).as_uri())
+    offline.get_by_label("Relation to find").fill("dojb")
+    offline.get_by_role("button", name="Find", exact=True).click()
+    expect(offline.locator(".av-results [role=alert]")).to_contain_text("No relation dojb here")
+
+
+def test_two_views_side_by_side_are_apart(offline, tmp_path):
+    store, other = word_store(SENTENCE), word_store(OTHER, layers=2, heads=2)
+    pair = view(store, layer=1, head=2).beside(view(other, layer=2, head=1))
+    offline.goto(pair.save(tmp_path / "pair.html").as_uri())
+    left, right = offline.locator(".av").nth(0), offline.locator(".av").nth(1)
+    assert_drawn(drawn(left), store[0].attention[0, 1])
+    assert_drawn(drawn(right), other[0].attention[1, 0])
+    right.get_by_role("radio", name="Head 1-2:").click()
+    expect(right.locator(".av-name")).to_contain_text("Head 1-2")
+    assert_drawn(drawn(right), other[0].attention[0, 1])
+    assert_drawn(drawn(left), store[0].attention[0, 1])
+    boxes = left.bounding_box(), right.bounding_box()
+    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"] + 1
+
+
+CONTRASTS = """() => {
+  const paint = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const light = (color) => {
+    paint.fillStyle = color;
+    paint.fillRect(0, 0, 1, 1);
+    const [r, g, b] = [...paint.getImageData(0, 0, 1, 1).data].slice(0, 3).map((value) => (
+      value <= 10 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const paper = light(getComputedStyle(document.querySelector(".av")).backgroundColor);
+  const marks = { ".av-token text": "fill", ".av-arcs text": "fill", ".av-arcs path": "stroke",
+    ".av-lines line": "stroke", ".av-chain line": "stroke", ".av-marked line": "stroke",
+    ".av-legend line": "stroke", ".av-legend span": "color", ".av-verdicts li": "color",
+    ".av-facts": "color", ".av button:not([aria-checked=true])": "borderTopColor",
+    ".av input": "borderTopColor" };
+  const found = {};
+  for (const [selector, property] of Object.entries(marks)) {
+    for (const node of document.querySelectorAll(selector)) {
+      const own = light(getComputedStyle(node)[property]);
+      const contrast = (Math.max(own, paper) + 0.05) / (Math.min(own, paper) + 0.05);
+      if (!(found[selector] < contrast)) found[selector] = contrast;
+    }
+  }
+  return [paper, found];
+}"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_mark_can_be_seen_in_both_themes(browser, tmp_path, theme):
+    context = browser.new_context(color_scheme=theme, offline=True)
+    page, seen = context.new_page(), {}
+    for record, relation in ((SENTENCE, "(all)"), (DOCUMENT, "coreference")):
+        shown = view(word_store(record, record), relation=relation)
+        page.goto(shown.save(tmp_path / f"{relation}.html", [0, 1]).as_uri())
+        page.locator(".av-verdicts li").first.wait_for(state="attached")
+        paper, found = page.evaluate(CONTRASTS)
+        assert (paper > 0.5) == (theme == "light")
+        seen |= {selector: min(found[selector], seen.get(selector, 99)) for selector in found}
+    context.close()
+    assert len(seen) == 12
+    assert min(seen.values()) >= 3, seen
+
+
+def test_a_view_follows_jupyterlabs_theme_not_the_browsers(browser, tmp_path):
+    context = browser.new_context(color_scheme="light", offline=True)
+    page = context.new_page()
+    page.goto(view(word_store(SENTENCE)).save(tmp_path / "view.html").as_uri())
+    background = "getComputedStyle(document.querySelector('.av')).backgroundColor"
+    page.locator(".av-lines line").first.wait_for()
+    light = page.evaluate(background)
+    page.evaluate("document.body.dataset.jpThemeLight = 'false'")
+    assert page.evaluate(background) != light
+    page.evaluate("document.body.dataset.jpThemeLight = 'true'")
+    assert page.evaluate(background) == light
+    context.close()
+
+
+HOST = """
+const receivers = [];
+const data = { get: () => JSON.parse(document.getElementById("settings").textContent),
+  on: (_, receive) => receivers.push(receive), off() {},
+  async send(message) {
+    const [content, buffers] = await ask(message);
+    const views = buffers.map((text) => new DataView(
+      Uint8Array.from(atob(text), (character) => character.charCodeAt(0)).buffer));
+    receivers.forEach((receive) => receive(content, views));
+  } };
+const module = await import(URL.createObjectURL(new Blob(
+  [document.getElementById("module").textContent], { type: "text/javascript" })));
+module.default.render({ model: data, el: document.getElementById("here") });
+"""
+
+
+def with_kernel(page, shown, tmp_path):
+    """Show a view on a page whose kernel is this process."""
+    widget = ViewerWidget(shown)
+
+    def ask(message):
+        content, data = {}, []
+        widget.send = lambda *sent: (content.update(sent[0]), data.extend(sent[1]))
+        widget._answer(None, message, [])
+        return content, [base64.b64encode(part).decode() for part in data]
+
+    page.expose_function("ask", ask)
+    path = tmp_path / "kernel.html"
+    path.write_text(
+        f"<!doctype html><meta charset='utf-8'><style>{widget._css}</style><div id='here'></div>"
+        f"<script type='text/plain' id='module'>{SCRIPT}</script>"
+        f"<script type='application/json' id='settings'>{json_in_html(widget.settings)}</script>"
+        f"<script type='module'>{HOST}</script>",
+        encoding="utf-8",
+    )
+    page.goto(path.as_uri())
+
+
+def test_a_word_is_masked_and_the_maps_change(browser, encoder, tmp_path):
+    words = ["the", "dog", "saw", "Ann", "."]
+    corpus = corpus_of([sentence_of(words), sentence_of(words[::-1])])
+    store = extract(encoder, corpus, level="word", max_tokens=32, root=tmp_path)
+    page = browser.new_page()
+    with_kernel(page, view(store, encoder=encoder).beside(view(store, 1)), tmp_path)
+    left, right = page.locator(".av").nth(0), page.locator(".av").nth(1)
+    expect(left.locator(".av-lines line").first).to_be_attached()
+    assert_drawn(drawn(left), store[0].attention[0, 0])
+    button = left.get_by_role("button", name="Mask the chosen word")
+    expect(button).to_be_disabled()
+    left.locator("[data-left='2']").click()
+    expect(button).to_have_text("mask the chosen word")
+    button.click()
+    expect(left.locator("[data-left='2']")).to_contain_text(encoder.tokenizer.mask_token)
+    masked = masked_example(store, 0, [2], encoder)
+    assert_drawn(drawn(left), masked.attention[0, 0])
+    left.get_by_role("radio", name="Head 2-1:").click()
+    expect(left.locator(".av-name")).to_contain_text("Head 2-1")
+    assert_drawn(drawn(left), masked.attention[1, 0])
+    button.click()
+    expect(left.locator("[data-left='2']")).to_contain_text("dog")
+    assert_drawn(drawn(left), store[0].attention[1, 0])
+    assert_drawn(drawn(right), store[1].attention[0, 0])
+    expect(right.get_by_role("button", name="Mask the chosen word")).to_have_count(0)
+    page.close()
+
+
+def test_more_places_than_are_shown_are_said_to_be_there(browser, tmp_path):
+    page = browser.new_page()
+    with_kernel(page, view(word_store(*[OTHER] * 60)), tmp_path)
+    page.get_by_label("Word", exact=True).fill("dog")
+    page.get_by_role("button", name="Find", exact=True).click()
+    expect(page.locator(".av-count")).to_have_text("The first 50 found; there are more")
+    expect(page.locator(".av-results button")).to_have_count(50)
+    page.close()
 
 
 def test_a_large_model_is_painted_quickly(offline, tmp_path):

@@ -31,7 +31,8 @@ from helpers.viewer.view import ViewerWidget, to_bertviz, view
 
 def data_of(page):
     text = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
-    return json.loads(text[1])
+    data = json.loads(text[1])
+    return data | data["panes"][0]
 
 
 def unpack(text):
@@ -194,7 +195,7 @@ def test_search_reads_no_map_where_the_relation_is_missing():
 
 def test_corpus_text_stays_text():
     store = word_store(SENTENCE)
-    page = view(store, relation=HOSTILE, title=HOSTILE).html()
+    page = view(store, title=HOSTILE).html()
     assert page.count("<script") == page.count("</script>") == 2
     assert "<img" not in page
     assert data_of(page)["pages"][0]["tokens"][6] == HOSTILE
@@ -213,7 +214,7 @@ def test_save_writes_the_examples_asked_for(tmp_path):
     path = view(store, 1, layer=2, head=3).save(tmp_path / "new" / "two.html", [1, 0])
     data = data_of(path.read_text(encoding="utf-8"))
     assert [page["example"] for page in data["pages"]] == [1, 0]
-    assert data["head"] == 6
+    assert data["panes"][0]["head"] == 6
     assert list(data["pages"][0]["maps"]) == [str(head) for head in range(12)]
 
 
@@ -242,7 +243,43 @@ def test_the_kernel_answers_a_search_and_reports_a_mistake(monkeypatch):
     assert [hit["word"] for hit in sent[0][0]["found"]] == ["dog"]
     widget._answer(None, {"kind": "page", "example": 2, "ask": 8}, [])
     assert sent[1] == ({"answer": 8, "error": "no example 2: the store has 0 to 1"}, [])
-    assert widget.settings["relations"] == ["case", "det", "dobj", "nsubj", "poss", "punct"]
+    assert not sent[0][0]["more"]
+    assert widget.settings["panes"][0]["relations"] == [
+        "case",
+        "det",
+        "dobj",
+        "nsubj",
+        "poss",
+        "punct",
+    ]
+
+
+def test_the_kernel_says_that_there_are_more_places_than_it_shows():
+    store = word_store(*[OTHER] * 51)
+    widget = ViewerWidget(view(store))
+    query = {"kind": "search", "head": 0, "relation": "", "right": None, "direction": DIRECTIONS[0]}
+    content, _ = widget.reply({**query, "word": "dog"})
+    assert (len(content["found"]), content["more"]) == (50, True)
+    content, _ = ViewerWidget(view(word_store(*[OTHER] * 50))).reply({**query, "word": "dog"})
+    assert (len(content["found"]), content["more"]) == (50, False)
+
+
+def test_two_views_side_by_side():
+    store, other = word_store(SENTENCE), word_store(OTHER, layers=2, heads=2)
+    pair = view(store, layer=1, head=2).beside(view(other, layer=2, head=1))
+    data = data_of(pair.html())
+    assert [pane["head"] for pane in data["panes"]] == [1, 2]
+    assert [len(pane["pages"][0]["maps"]) for pane in data["panes"]] == [12, 4]
+    widget = ViewerWidget(pair)
+    _, sent = widget.reply({"kind": "map", "pane": 1, "example": 0, "head": 2})
+    weights = np.frombuffer(sent[0], "<u2").reshape(7, 7) / 65535
+    np.testing.assert_allclose(weights, other[0].attention[1, 0], atol=1e-5)
+    assert pair.heading == "Attention of head 1-2, example 0 | head 2-1, example 0"
+
+
+def test_the_title_of_an_exported_page_is_that_of_what_it_opens_with():
+    page = view(word_store(SENTENCE), layer=2, head=3, title="dobj").html()
+    assert "<title>dobj · head 2-3, example 0</title>" in page
 
 
 def test_a_notebook_output_has_a_form_for_pages_without_a_kernel(monkeypatch):
@@ -272,6 +309,7 @@ def test_coreference_pages_have_chains_and_questions():
         ({"example": -1}, "no example -1"),
         ({"layer": 4}, "no head 4-1: the model has 1-1 to 3-4"),
         ({"head": 0}, "no head 1-0"),
+        ({"relation": "dojb"}, "no relation 'dojb' here; there are case, det, dobj"),
         ({"direction": "up"}, "no direction 'up'; there are dependent attends to head"),
     ],
 )

@@ -1,0 +1,152 @@
+/* Where examples and maps come from: a page that holds them, or a notebook's kernel. */
+
+async function unpack(text) {
+  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const inflated = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(inflated).arrayBuffer());
+}
+
+/* The small maps with and without special tokens, and the answers of the heads. */
+function unpacked([all, words, answers]) {
+  return { small: [all, words], answers: new Uint16Array(answers.buffer) };
+}
+
+/* A page without a kernel: everything is in `data.pages`. */
+function embedded(data) {
+  const pages = new Map(data.pages.map((page) => [page.example, page]));
+  const source = {
+    examples: [...pages.keys()],
+    relations: [...new Set(data.pages.flatMap((page) => page.questions.map((q) => q.relation)))],
+    async page(index) {
+      const page = pages.get(index);
+      if (!page) throw new Error(`Example ${index} is not in this page.`);
+      if (!page.small) Object.assign(page, unpacked(await Promise.all(page.buffers.map(unpack))));
+      return page;
+    },
+    async map(page, head) {
+      if (!(head in page.maps)) {
+        const held = Object.keys(page.maps).map((own) => page.labels[own]).join(", ");
+        throw new Error(`This page has the weights of head ${held} only. Open the notebook, or `
+          + "write a page with all heads: view(…).save(\"heads.html\").");
+      }
+      const bytes = await unpack(page.maps[head]);
+      const size = page.tokens.length ** 2;
+      return Float32Array.from({ length: size }, (_, i) => (256 * bytes[i] + bytes[size + i]) / 65535);
+    },
+    async search(query) {
+      if (query.relation && !source.relations.includes(query.relation)) {
+        throw new Error(`No relation ${query.relation} here; there are ${source.relations.join(", ")}.`);
+      }
+      const found = [];
+      for (const page of pages.values()) {
+        await source.page(page.example);
+        if (query.relation) found.push(...answers(page, query));
+        else {
+          page.tokens.forEach((word, asked) => {
+            if (word.toLowerCase() === query.word.toLowerCase()) {
+              found.push({ example: page.example, asked, word, relation: "" });
+            }
+          });
+        }
+      }
+      return { found, more: false };
+    },
+  };
+  return source;
+}
+
+function answers(page, query) {
+  const word = query.word.toLowerCase();
+  return answered(page, query.head, query.reverse)
+    .filter((q) => q.relation === query.relation)
+    .filter((q) => !word || page.tokens[q.asked].toLowerCase() === word)
+    .filter((q) => query.right === null || q.right === query.right)
+    .map((q) => ({
+      ...q,
+      example: page.example,
+      word: page.tokens[q.asked],
+      picked: page.tokens[q.picked],
+      gold: q.gold.map((place) => page.tokens[place]).join(" / "),
+    }));
+}
+
+/* A notebook: the kernel is asked, and answers with JSON and bytes. */
+function kernel(model, settings, pane) {
+  const waiting = new Map();
+  let asked = pane; // the panes of a pair share the channel: even and odd numbers
+  const receive = (content, buffers) => {
+    const pending = waiting.get(content.answer);
+    waiting.delete(content.answer);
+    if (!pending) return;
+    if (content.error) pending.reject(new Error(content.error));
+    else pending.resolve([content, buffers]);
+  };
+  model.on("msg:custom", receive);
+  const ask = (request) => new Promise((resolve, reject) => {
+    asked += 2;
+    waiting.set(asked, { resolve, reject });
+    model.send({ ...request, pane, ask: asked });
+  });
+  const copy = (view) => view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength);
+  return {
+    examples: null, // every example of the store
+    relations: settings.relations,
+    close: () => model.off("msg:custom", receive),
+    async page(index, masked) {
+      const [content, buffers] = await ask({ kind: "page", example: index, masked });
+      return { masked, ...content.page, ...unpacked(buffers.map((view) => new Uint8Array(copy(view)))) };
+    },
+    async map(page, head) {
+      const [, buffers] = await ask({
+        kind: "map", example: page.example, masked: page.masked, head });
+      return Float32Array.from(new Uint16Array(copy(buffers[0])), (value) => value / 65535);
+    },
+    async search(query) {
+      const direction = settings.look.directions[Number(query.reverse)];
+      return (await ask({ kind: "search", ...query, direction }))[0];
+    },
+  };
+}
+
+// ---- Whole words (section 4.1) ---------------------------------------------------------------
+
+/* A page of tokens as one of words; `groups` has the word of each token. */
+function wordPage(page) {
+  const { groups, tokens, special } = page;
+  const first = tokens.map((_, i) => i).filter((i) => i === 0 || groups[i] !== groups[i - 1]);
+  const words = first.map((start) => tokens
+    .filter((_, i) => groups[i] === groups[start])
+    .map((token) => (special.includes(start) ? token : token.replace(/^(##|Ġ|▁)/, "")))
+    .join(""));
+  return {
+    ...page,
+    level: "word",
+    tokens: words,
+    kinds: first.map((i) => page.kinds[i]),
+    special: special.map((i) => groups[i]),
+  };
+}
+
+/* Attention to a word is the sum over its tokens, attention from it their mean. */
+function wordMap(map, groups) {
+  const n = groups.length;
+  const words = groups[n - 1] + 1;
+  const sizes = new Array(words).fill(0);
+  groups.forEach((word) => { sizes[word] += 1; });
+  const out = new Float32Array(words * words);
+  for (let i = 0; i < n; i += 1) {
+    for (let j = 0; j < n; j += 1) {
+      out[groups[i] * words + groups[j]] += map[i * n + j] / sizes[groups[i]];
+    }
+  }
+  return out;
+}
+
+// ---- The head as a classifier (sections 4.2 and 4.3) -----------------------------------------
+
+/* The questions of a page with what a head picks and whether that is right; Python has decided. */
+function answered(page, head, reverse) {
+  const first = (Number(reverse) * page.labels.length + head) * page.questions.length;
+  return page.questions.map((question, i) => (
+    { ...question, picked: page.answers[first + i] >> 1, right: page.answers[first + i] % 2 === 1 }));
+}
