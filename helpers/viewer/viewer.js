@@ -74,7 +74,7 @@ class View {
         element("section", { class: "av-heads", "aria-label": "All heads" },
           this.grid,
           element("p", { class: "av-hint" },
-            "A small map is one head: rows attend to columns, darker is more. ",
+            "A small map is one head: rows attend to columns, a stronger colour is more. ",
             "Arrow keys go from head to head."),
           this.finder),
         element("section", { class: "av-main", "aria-label": "One head" },

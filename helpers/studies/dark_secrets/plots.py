@@ -44,6 +44,7 @@ CLASS_COLORS = dict(
     zip(CLASSES, ("#0B3C6F", "#B5432A", "#7D6BB5", "#E6A03C", "#D9D9D9"), strict=True)
 )
 PER_ROW = 3  # tasks side by side
+LAYER = 0.17  # inches: the change without a layer is written into its row
 LEGIBLE = 0.12  # the smallest share that is written into its bar
 
 
@@ -194,7 +195,7 @@ def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
     """
     tasks = list(table["task"].unique())
     figure = canvas(
-        2.0 * len(tasks),
+        (0.5 + max(1.5, LAYER * table["layer"].max())) * len(tasks),
         "Figure 9 · Accuracy without a head, and without a layer",
         joined(model, f"uniform attention instead; a dot: p < {SURE}, each test for itself"),
     )
