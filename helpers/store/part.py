@@ -4,31 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from helpers.store.format import Level, StoreKey
-    from helpers.store.store import Example, Source
+from helpers.store.format import Level, StoreKey
 
 
 @dataclass(frozen=True)
 class Part:
     """Some examples of a source, numbered from 0 here; it reads as the source does."""
 
-    source: Source = field(repr=False)
+    source: Any = field(repr=False)  # a Source; that module imports this one
     indices: range
 
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, index: int | slice) -> Example | Part:
+    def __getitem__(self, index: int | slice) -> Any:
+        """Return one example, or a part of this part."""
         if isinstance(index, slice):
             return Part(self.source, self.indices[index])
         if not 0 <= index < len(self):
             raise IndexError(f"example {index} of {len(self)}")
         return replace(self.source[self.indices[index]], index=index)
 
-    def __iter__(self) -> Iterator[Example]:
+    def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(len(self)))
 
     def record(self, index: int) -> dict[str, Any]:
