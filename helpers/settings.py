@@ -27,6 +27,7 @@ PLACES = (
     "framenet",
     "arct",
 )  # name a corpus or file
+LENSES = ("attention", "norm")
 LONGEST_NAME = 100  # characters of what differs in the name of a run; file systems allow 255
 
 
@@ -71,6 +72,10 @@ class Settings:
     seed: int = _setting(0, "random seed of every sample and training run")
     device: str = _setting("auto", "cpu, cuda, mps or auto", material=False)
     dtype: str = _setting("float32", "float32, float16 or bfloat16 for the forward pass")
+    lens: str = _setting(
+        "attention", "what a map shows: attention, or norm, the size of what each weight moves "
+        "(Kobayashi et al. 2020)",
+    )  # fmt: skip
     stream: bool = _setting(
         False, "sections 3 and 6 straight from the model, storing no maps", material=False
     )
@@ -103,6 +108,8 @@ class Settings:
         for setting in counts:
             if getattr(self, setting) < 0:
                 raise InputError(f"{flag(setting)} cannot be negative")
+        if self.lens not in LENSES:
+            raise InputError(f"--lens {self.lens}: there is {' and '.join(LENSES)}")
         if (self.name and not re.fullmatch(r"[^\W_][\w.+-]*", self.name)) or self.name == "compare":
             raise InputError(
                 f"--name {self.name}: expected the name of one folder: letters, digits, . _ + -"
@@ -134,8 +141,8 @@ class Settings:
 
     @property
     def difference(self) -> str:
-        """What differs from the defaults, the model apart, as a part of a folder's name."""
-        text = "--".join(_short(*setting) for setting in self.differing.items())
+        """What differs from the defaults, model and lens apart, as a part of a folder's name."""
+        text = "--".join(_short(*item) for item in self.differing.items() if item[0] != "lens")
         if len(text) <= LONGEST_NAME:
             return text
         return f"{text[:LONGEST_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -96,7 +96,9 @@ class Study(Settings):
         if self.stream:
             from helpers.store.stream import Stream
 
-            return Stream.open(self.encoder, self.segment_corpus(), max_tokens=self.max_tokens)
+            return Stream.open(
+                self.encoder, self.segment_corpus(), lens=self.lens, max_tokens=self.max_tokens
+            )
         return self._extract(self.encoder, self.segment_corpus(), level="token")
 
     def treebank_store(self) -> Store:
@@ -181,6 +183,8 @@ class Study(Settings):
         from helpers.model.checkpoint import slug
 
         model = slug(self.model, random_seed=self.random_init)
+        if self.lens != "attention":
+            model = f"{model}-{self.lens}"
         return self.name or "--".join(filter(None, (model, self.difference)))
 
     @property
@@ -256,7 +260,9 @@ class Study(Settings):
         from helpers.store.extract import extract
         from helpers.store.inventory import note_use
 
-        how = {"level": level, "max_tokens": self.max_tokens, "hidden": hidden}
+        how = {
+            "level": level, "lens": self.lens, "max_tokens": self.max_tokens, "hidden": hidden,
+        }  # fmt: skip
         store = extract(encoder, corpus, fill=self._fill if self._distributed else None, **how)
         note_use(store.folder, self.slug)
         return store

@@ -54,6 +54,8 @@ def test_a_study_loads_no_library_before_it_needs_one():
         ({"text": "enwiki-latest.xml.bz2", "segments": 0}, "minilm--enwiki-latest--segments-0"),
         ({"treebank": "train.conllu,dev.conllu", "random_init": 3}, "minilm-random-3--train"),
         ({"model": "google/electra", "max_tokens": 64}, "google--electra--max-tokens-64"),
+        ({"lens": "norm"}, "minilm-norm"),
+        ({"lens": "norm", "random_init": 0, "seed": 7}, "minilm-random-0-norm--seed-7"),
         ({"text": "my.txt", "name": "mine"}, "mine"),
     ],
 )
@@ -94,3 +96,27 @@ def test_workers_and_scheduler_reach_extraction(tiny_folder, tmp_path, monkeypat
         with pytest.raises(Asked):
             study.segment_store()
         assert asked[-1] == how
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_lens_is_that_of_every_store(
+    stream, tiny_folder, segments, sentences, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
+    for corpus in ("segment", "treebank", "coreference"):
+        toy = segments if corpus == "segment" else sentences
+        monkeypatch.setattr(Study, f"{corpus}_corpus", lambda _, toy=toy: toy)
+    study = Study(model=str(tiny_folder("bert")), device="cpu", max_tokens=60, seeds=1,
+                  lens="norm", stream=stream)  # fmt: skip
+    stores = [
+        study.segment_store(),
+        study.treebank_store(),
+        study.coreference_store(),
+        next(study.random_treebank_stores()),
+    ]
+    assert [store.spec.lens for store in stores] == ["norm"] * 4
+
+
+def test_a_lens_that_there_is_not_is_refused_at_once():
+    with pytest.raises(InputError, match="--lens values: there is attention and norm"):
+        Study(lens="values")
