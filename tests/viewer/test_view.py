@@ -334,6 +334,17 @@ def test_to_bertviz_gives_a_tensor_for_each_layer(monkeypatch):
     assert tokens == ["[CLS]", *OTHER["words"], "[SEP]"]
 
 
+def test_bertviz_draws_what_it_is_given():
+    bertviz = pytest.importorskip("bertviz", reason="needs pip install bertviz")
+    store = word_store(OTHER)
+    for draw in (bertviz.head_view, bertviz.model_view):
+        page = draw(*to_bertviz(store, 0), html_action="return").data
+        start = page.index("{", page.index("const params = "))
+        (shown,) = json.JSONDecoder().raw_decode(page, start)[0]["attention"]
+        assert shown["left_text"] == ["[CLS]", *OTHER["words"], "[SEP]"]
+        np.testing.assert_allclose(shown["attn"], store[0].attention, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("tokens", "groups"),
     [
