@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from helpers.store.stream import Stream
 
 EVERYTHING = 10**9
+CONTROL_SEGMENTS = 100  # for the control of sections 3 and 6
 
 
 class Study(Settings):
@@ -125,9 +126,21 @@ class Study(Settings):
     @cached_property
     def sums(self) -> Sums:
         """The sums of sections 3 and 6 over the text, computed in one pass and kept."""
+        return self._sums(self.segment_store())
+
+    @cached_property
+    def control_sums(self) -> Sums:
+        """The same of the model with random weights, over a part of the text: claims' control."""
+        from helpers.store.stream import Stream
+
+        count = min(self.segments or CONTROL_SEGMENTS, CONTROL_SEGMENTS)
+        corpus = replace(self, segments=count).segment_corpus()
+        control = self.control(self.seed)
+        return self._sums(Stream.open(control, corpus, max_tokens=self.max_tokens))
+
+    def _sums(self, store: Store | Stream) -> Sums:
         from helpers.analysis import averages
 
-        store = self.segment_store()
         flat = cached_table(
             "sections-3-and-6",
             lambda: averages.to_table(self._sweep(store)),
@@ -136,12 +149,12 @@ class Study(Settings):
         )
         return averages.from_table(flat)
 
-    def distances(self) -> pd.DataFrame:
+    def distances(self, *, control: bool = False) -> pd.DataFrame:
         """The square table of the distances between heads (section 6), in nats."""
         from helpers.analysis.clustering import distance_table
 
-        layers, heads = self.sums.mean("entropy").shape
-        return distance_table(self.sums.mean("distance"), layers, heads)
+        sums = self.control_sums if control else self.sums
+        return distance_table(sums.mean("distance"), *sums.mean("entropy").shape)
 
     def gradient_table(self) -> pd.DataFrame:
         """The table of Figure 3."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from helpers.analysis.head_distance import CLOSENESS, DistanceKernel, closeness
+from helpers.analysis.clustering import CLOSENESS, closeness
 from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import bootstrap_intervals
 from helpers.analysis.surface import entropy, relative_position, token_types
@@ -25,6 +26,9 @@ from helpers.errors import MapError
 from helpers.model.token_types import roles
 from helpers.progress import progress
 from helpers.store.store import Example, Source, read_ahead
+
+if TYPE_CHECKING:
+    from helpers.analysis.head_distance import DistanceKernel
 
 RELATIVE_POSITION = ("previous", "current", "next")
 TOKEN_TYPES = ("cls", "sep", "punctuation", "sep_to_sep", "other_to_sep")
@@ -133,11 +137,15 @@ def checked_maps(example: Example) -> Float[np.ndarray, "layer head query key"]:
 
 def shard_sums(source: Source, number: int) -> Sums:
     """Return the sums over one shard: the unit of work that can run anywhere."""
+    from helpers.analysis.head_distance import DistanceKernel
+
     return example_sums(source.shard(number), source.special_tokens, DistanceKernel())
 
 
 def sweep(source: Source) -> Sums:
     """Return the sums over a whole corpus in one pass, reading one shard ahead."""
+    from helpers.analysis.head_distance import DistanceKernel
+
     kernel = DistanceKernel()
     shards = progress(read_ahead(source), "sections 3 and 6", unit="shard", total=source.n_shards)
     return combine(example_sums(shard, source.special_tokens, kernel) for shard in shards)

@@ -7,9 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
-from sklearn.manifold import MDS
 
-from helpers.analysis.head_distance import CLOSENESS, closeness
 from helpers.analysis.heads import head_labels, parse_head
 from helpers.errors import InputError
 
@@ -29,7 +27,23 @@ BEHAVIOURS = (
     "other",
 )
 
+CLOSENESS = ("within_layers", "between_layers", "within_indices", "between_indices")
 PERMUTATIONS_AT_ONCE = 256  # bounds the memory of the permutation test
+
+
+def closeness(
+    distances: Float[np.ndarray, "heads heads"], layers: int, heads: int
+) -> Float[np.ndarray, "1 4"]:
+    """Return mean distances over pairs of different heads: `CLOSENESS`, NaN where there is none."""
+    layer, index = np.indices((layers, heads)).reshape(2, -1)
+    one_layer, one_index = layer[:, None] == layer, index[:, None] == index
+    kinds = (
+        one_layer & ~one_index,
+        ~one_layer,
+        ~one_layer & one_index,
+        ~one_layer & ~one_index,
+    )
+    return np.array([[distances[kind].mean() if kind.any() else np.nan for kind in kinds]])
 
 
 def distance_table(
@@ -88,6 +102,8 @@ def head_positions(
         Columns layer, head (from 1), x, y (nats) and behaviour.  ``attrs["stress"]`` is the
         normalised stress (Kruskal's stress-1): 0 where the plane keeps every distance.
     """
+    from sklearn.manifold import MDS
+
     scaling = MDS(
         n_components=2,
         metric="precomputed",

@@ -25,7 +25,6 @@ from torch import Tensor
 SMOOTHING = 1e-3  # p = 0.999 A + 0.001 / n: no weight is zero, so every logarithm is finite
 TILE = 512  # weights that are summed in float32 before float64 takes over
 # Pairs of heads of one layer, of different layers; of these, with the same index, with others.
-CLOSENESS = ("within_layers", "between_layers", "within_indices", "between_indices")
 COMPILE_AFTER = 3e9  # (pair, weight)s: where eager work has cost about what compiling costs
 
 # log2(1 + t) / t on [sqrt(1/2) - 1, sqrt(2) - 1], lowest power first: a least-squares fit on
@@ -85,21 +84,6 @@ def head_distances(
 ) -> Float[np.ndarray, "heads heads"]:
     """Return the distances between all heads on one example, without compiling anything."""
     return DistanceKernel(compiled=False)(attention)
-
-
-def closeness(
-    distances: Float[np.ndarray, "heads heads"], layers: int, heads: int
-) -> Float[np.ndarray, "1 4"]:
-    """Return mean distances over pairs of different heads: `CLOSENESS`, NaN where there is none."""
-    layer, index = np.indices((layers, heads)).reshape(2, -1)
-    one_layer, one_index = layer[:, None] == layer, index[:, None] == index
-    kinds = (
-        one_layer & ~one_index,
-        ~one_layer,
-        ~one_layer & one_index,
-        ~one_layer & ~one_index,
-    )
-    return np.array([[distances[kind].mean() if kind.any() else np.nan for kind in kinds]])
 
 
 def _tiles(

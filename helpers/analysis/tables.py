@@ -12,12 +12,12 @@ from helpers.errors import InputError
 # Tables in which every number is there, but for columns about a token that a model does not have.
 WHOLE = (
     "relative_position", "token_types", "entropy", "gradients", "head_distances", "head_positions",
-    "layer_cohesion", "structural_layers",
+    "structural_layers",
 )  # fmt: skip
 ABOUT = {"cls": ("cls", "entropy_from_cls"), "sep": ("sep", "sep_to_sep", "other_to_sep")}
 # Columns that may be empty from top to bottom: what the paper does not say, what a figure's
 # example has no use for, what claims could not measure.
-MAY_BE_EMPTY = ("here", "threshold", "control", "relation", "direction")
+MAY_BE_EMPTY = ("here", "threshold", "control", "relation", "direction", "within", "between")
 CAUSE = (
     "weights or hidden states that are not finite, or a damaged store: try --dtype float32, and "
     "'python -m helpers verify'"
@@ -40,7 +40,8 @@ def check_table(
         if numbers and np.isinf(values).any():
             raise InputError(f"{name}.csv: column {column} has infinite numbers; {CAUSE}")
         empty = values.isna()
-        if not (empty.any() if name in WHOLE else empty.all()) or may_be_empty(str(column)):
+        whole = name.removeprefix("control_") in WHOLE
+        if not (empty.any() if whole else empty.all()) or may_be_empty(str(column)):
             continue
         roles = [role for role, columns in ABOUT.items() if column in columns]
         if not any(special_tokens().get(role) is None for role in roles):

@@ -172,11 +172,11 @@ def _probes(table: pd.DataFrame) -> list[str]:
 
 
 def _clusters(cohesion: pd.DataFrame, positions: pd.DataFrame) -> list[str]:
-    row = cohesion.iloc[0]
     kinds = positions["behaviour"].value_counts()
     counts = ", ".join(f"{count} {name}" for name, count in kinds.items())
     return [
-        f"Heads of one layer are {row['within'] / row['between']:.0%} as far from each other as "
-        f"heads of different layers (permutation test: p = {row['p_value']:.2g}).",
-        f"Heads by what they mostly do: {counts}.",
-    ]
+        f"Heads of one {row.by} are {row.within / row.between:.0%} as far from each other as heads "
+        f"of different ones (permutation test: p = {row.p_value:.2g})."
+        for row in cohesion.itertuples()
+        if pd.notna(row.p_value)
+    ] + [f"Heads by what they mostly do: {counts}."]

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from helpers import errors
 from helpers.errors import InputError
 from helpers.files import write_whole
-from helpers.paths import build_dir, project_root
+from helpers.paths import build_dir, in_checkout, project_root
 from helpers.progress import HEADLESS
 from helpers.settings import Settings, flag
 
@@ -45,8 +45,13 @@ def notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
     Unless ``extended``, the whole series ends with the paper's last section.
 
     Raises:
-        InputError: a number that no notebook has.
+        InputError: a number that no notebook has; or this is an installed copy, without notebooks.
     """
+    if not in_checkout():
+        raise InputError(
+            f"{project_root()}: an installed copy has no notebooks; run them from a checkout of "
+            "the project ('make run' there)"
+        )
     everything = {
         path.name[:2]: path for path in sorted((project_root() / "notebooks").glob("[0-9]*.ipynb"))
     }

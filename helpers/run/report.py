@@ -77,7 +77,8 @@ def _parts(figures: Path, tables: Path) -> Iterator[tuple[Part, list[Path], list
     files = _own(tables.glob("*.csv"), listed(figures, "tables"))
     for part in PARTS:
         own = [pictures.pop(name) for name in part.figures if name in pictures]
-        data = [files.pop(name) for name in part.tables if name in files]
+        names = [name for table in part.tables for name in (table, f"control_{table}")]
+        data = [files.pop(name) for name in names if name in files]
         if own or data:
             yield part, own, data
     if pictures or files:
