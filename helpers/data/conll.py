@@ -1,22 +1,20 @@
 """Column formats, a word a line: dependency trees and coreference.
 
-CoNLL-U (with ``Entity=`` in MISC: OntoGUM), CoNLL-X, the plain format of the paper's repository
-(``word head-relation``), CoNLL-2012 and OntoGUM's three columns.  One parser reads a line of any
-of them, and `text_files.word` says what a word is.
-
-Mentions are brackets on the first and last word: ``(7`` opens a mention of chain 7, ``7)`` closes
-it, ``(7)`` is a mention of one word.  Mentions of different chains may cross.
+CoNLL-U (with ``Entity=`` in MISC: OntoGUM), CoNLL-X, the plain format of the paper's
+repository (``word head-relation``), CoNLL-2012 and OntoGUM's three columns.  One parser reads a
+line of any of them, and `text_files.word` says what a word is.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from helpers.data.records import AnnotatedText, Span
+from helpers.data.mention_column import column_spans
+from helpers.data.records import AnnotatedText
 from helpers.data.text_files import limit, lines, quoted, word
 from helpers.errors import CorpusError
 
@@ -33,31 +31,29 @@ class _Layout(NamedTuple):
     index: int | None = None  # what the numbers of words start with; they are in column 0
     tag: int | None = None
     tree: bool = False  # head and relation are columns 6 and 7
-    mark: str | None = None  # the comment that starts or ends a document
+    marks: tuple[str, ...] = ()  # comments that start or end a document
 
 
-_EDGE = r"#\s*(?:begin|end) document\b"
 _LAYOUTS = {
-    "conllu": _Layout(range(10, 11), "10 columns", 1, 1, 3, True, r"#+\s*newdoc\b"),
+    "conllu": _Layout(range(10, 11), "10 columns", 1, 1, 3, True, ("newdoc",)),
     "conllx": _Layout(range(8, 11, 2), "8 or 10 columns", 1, 1, 3, True),
     "plain": _Layout(range(2, 3), "'word head-relation'", 0),
     # Predicate arguments add columns before the last one.
-    "conll2012": _Layout(range(12, 1 << 20), "at least 12 columns", 3, tag=4, mark=_EDGE),
-    "ontogum": _Layout(range(3, 4), "'index<TAB>word<TAB>coreference'", 1, 0, mark=_EDGE),
+    "conll2012": _Layout(
+        range(12, 1 << 20), "at least 12 columns", 3, None, 4, marks=("begin", "end")
+    ),
+    "ontogum": _Layout(
+        range(3, 4), "'index<TAB>word<TAB>coreference'", 1, 0, marks=("begin", "end")
+    ),
 }
 EXPECTED = "expected CoNLL-U, CoNLL-X (8 or 10 columns) or lines of 'word head-relation'"
 _NOT_A_WORD = re.compile(r"\d+-\d+|\d+\.\d+")  # of CoNLL-U: a multi-word range, an empty node
 # int() alone would take "1_0", "٣" and " 3", and raise its own error over 4,300 digits.
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _BLANKS = re.compile(r"[ \t]+")  # no other space separates: some words hold a no-break space
-_TELLING = re.compile(r"#+\s*(?:sent_id\s*=|newdoc\b|(?:begin|end) document\b)")
+_COMMENT = re.compile(r"#+\s*(sent_id(?=\s*=)|newdoc\b|(?:begin|end)(?= document\b))")
 _PLAIN_LINE = re.compile(r"[^ \t]+[ \t]+\d+-\S+")
 _NAME_2012 = re.compile(r"#begin document \((?P<name>.*)\);(?: part (?P<part>\d+))?\s*")
-# Nine digits at most: no chain has more, int() fails over 4,300, and a search for the bracket
-# after a million digits would start again at each of them.
-_BRACKET = re.compile(
-    r"\((?P<single>[0-9]{1,9})\)|\((?P<open>[0-9]{1,9})(?![0-9])|(?P<close>[0-9]{1,9})\)"
-)
 
 # Penn Treebank tags (Marcus et al. 1993) as universal tags; the rest is left to the tagger.
 PENN_TO_UNIVERSAL = {
@@ -97,10 +93,20 @@ class _Row(NamedTuple):
     last: str  # the last column as it is
 
 
+class _Comment(NamedTuple):
+    line: int
+    kind: str  # sent_id, newdoc, begin or end; others are not kept
+    text: str
+
+    @property
+    def value(self) -> str:
+        return self.text.partition("=")[2].strip()
+
+
 class _Block(NamedTuple):
     """The lines up to a blank one, or to the mark of a document."""
 
-    comments: list[tuple[int, str]]
+    comments: list[_Comment]
     rows: list[_Row]
 
 
@@ -140,13 +146,12 @@ def read_trees(
     format = format or detect_format(path)
     document, ordinal = -1, 0
     for comments, rows in _blocks(path, format, Counter() if counts is None else counts):
-        keys = [comment.lstrip("#").strip() for _, comment in comments]
-        document += any(re.match(r"newdoc\b", key) is not None for key in keys)
+        document += any(comment.kind == "newdoc" for comment in comments)
         if not rows:
             continue
         ordinal += 1
         _check_tree(path, rows, single_root=format == "conllu")
-        names = [key.partition("=")[2].strip() for key in keys if re.match(r"sent_id\s*=", key)]
+        names = [comment.value for comment in comments if comment.kind == "sent_id"]
         yield Tree(
             tuple(row.word for row in rows),
             tuple(row.head for row in rows),
@@ -174,21 +179,21 @@ def read_documents(
     begun, ended = None, 0  # line of the beginning, documents that have ended
     sentences: list[list[_Row]] = []
     for comments, rows in _blocks(path, format, Counter() if counts is None else counts):
-        for line, comment in comments:
-            if format == "conllu":
-                if re.match(_LAYOUTS[format].mark, comment):
-                    if sentences:
-                        yield _annotated_text(path, format, name, source, sentences)
-                    name = source = comment.partition("=")[2].strip() or path.stem
-                    sentences = []
-            elif re.match(r"#\s*begin document\b", comment):
+        for mark in (comment for comment in comments if comment.kind in _LAYOUTS[format].marks):
+            if mark.kind == "newdoc":
+                if sentences:
+                    yield _annotated_text(path, format, name, source, sentences)
+                name, sentences = mark.value or path.stem, []
+                source = name
+            elif mark.kind == "begin":
                 if begun:
-                    raise CorpusError(path, f"no '#end document' since line {begun}", line=line)
-                name, source = _document_name(path, line, comment, format, ended)
-                begun = line
-            elif re.match(r"#\s*end document\b", comment):
+                    message = f"no '#end document' since line {begun}"
+                    raise CorpusError(path, message, line=mark.line)
+                name, source = _document_name(path, mark, format, ended)
+                begun = mark.line
+            else:
                 if not begun:
-                    raise CorpusError(path, "'#end document' without a beginning", line=line)
+                    raise CorpusError(path, "'#end document' without a beginning", line=mark.line)
                 yield _annotated_text(path, format, name, source, sentences)
                 begun, ended, sentences = None, ended + 1, []
         if rows and format != "conllu" and not begun:
@@ -201,16 +206,14 @@ def read_documents(
         yield _annotated_text(path, format, name, source, sentences)
 
 
-def _document_name(
-    path: Path, line: int, comment: str, format: DocumentFormat, ended: int
-) -> tuple[str, str]:
+def _document_name(path: Path, mark: _Comment, format: str, ended: int) -> tuple[str, str]:
     """Return a document's name, and the name with its part."""
     if format == "ontogum":
         name = f"{path.stem} {ended + 1}" if ended else path.stem
         return name, name
-    begin = _NAME_2012.fullmatch(comment)
+    begin = _NAME_2012.fullmatch(mark.text)
     if not begin:
-        raise CorpusError(path, "expected '#begin document (name); part 000'", line=line)
+        raise CorpusError(path, "expected '#begin document (name); part 000'", line=mark.line)
     return begin["name"], begin["name"] + (f" part {begin['part']}" if begin["part"] else "")
 
 
@@ -219,11 +222,8 @@ def _annotated_text(
 ) -> AnnotatedText:
     rows = [row for sentence in sentences for row in sentence]
     cells = [row.last for row in rows]
-    tags = heads = starts = None
-    if format == "conll2012":
-        tags = tuple(PENN_TO_UNIVERSAL.get(row.tag) for row in rows)
+    heads = starts = None
     if format == "conllu":
-        tags = tuple(row.tag for row in rows)
         cells = [dict(item.partition("=")[::2] for item in c.split("|")) for c in cells]
         cells = [misc.get("Entity", "_") for misc in cells]
         heads = []
@@ -234,31 +234,34 @@ def _annotated_text(
         heads = tuple(heads)
     if format != "ontogum":
         starts = tuple(row is sentence[0] for sentence in sentences for row in sentence)
-    words = tuple(row.word for row in rows)
-    return AnnotatedText(name, source, words, _spans(path, rows, cells), tags, heads, starts)
+    words, tags = tuple(row.word for row in rows), tuple(row.tag for row in rows)
+    tags = None if format == "ontogum" else tags
+    spans = column_spans(path, [row.line for row in rows], cells)
+    return AnnotatedText(name, source, words, spans, tags, heads, starts)
 
 
 def _blocks(path: Path, format: str, counts: Counter[str]) -> Iterator[_Block]:
     """Yield the comments and rows between blank lines; a mark of a document ends a block too."""
-    mark = re.compile(_LAYOUTS[format].mark or r"(?!)")
     block, index, size, most = _Block([], []), 0, 0, limit("ATTENTION_MAX_PAGE")
     for line, text in lines(path):
         comment = text.startswith("#") and format != "plain"  # there "#" is a word
+        kind = match[1] if comment and (match := _COMMENT.match(text)) else ""
         size += len(text)
         if size > most:
             message = f"sentence longer than {most:,} characters; set ATTENTION_MAX_PAGE higher"
             raise CorpusError(path, message, line=line)
-        if not text.strip() or (comment and mark.match(text)):
+        if not text.strip() or kind in _LAYOUTS[format].marks:
             if block != ([], []):
                 yield block
                 block = _Block([], [])
             size = 0
             if comment or format != "ontogum":  # its numbers run on through a document
                 index = 0
-        if comment:
-            if _TELLING.match(text):
-                block.comments.append((line, text))
-        elif text.strip() and (row := _row(path, line, text, format, index, counts)):
+        if kind:
+            block.comments.append(_Comment(line, kind, text))
+        elif (
+            not comment and text.strip() and (row := _row(path, line, text, format, index, counts))
+        ):
             block.rows.append(row)
             index += 1
     yield block
@@ -297,6 +300,7 @@ def _row(
         advice = "a skeleton without words; run the shared task's skeleton2conll on it first"
         raise CorpusError(path, advice, line=line)
     tag = None if layout.tag is None else cells[layout.tag]
+    tag = PENN_TO_UNIVERSAL.get(tag) if format == "conll2012" else tag
     return _Row(line, word(cells[layout.word], counts), tag, int(head), relation, cells[-1])
 
 
@@ -329,29 +333,3 @@ def _find_cycle(heads: Sequence[int]) -> int | None:
         if place >= 0 and walks[place] == walk:
             return place
     return None
-
-
-def _spans(path: Path, rows: Sequence[_Row], cells: Sequence[str]) -> tuple[Span, ...]:
-    """Return the mentions of one document's bracket column, in order."""
-    spans: list[Span] = []
-    opened: dict[int, list[int]] = defaultdict(list)  # chain: first words, innermost last
-    for place, (row, cell) in enumerate(zip(rows, cells, strict=True)):
-        if cell in ("-", "_"):
-            continue
-        if _BRACKET.sub("", cell).replace("|", ""):
-            advice = "expected brackets with chain numbers such as (3|(4) or 3)"
-            raise CorpusError(path, f"coreference {quoted(cell)}; {advice}", line=row.line)
-        for bracket in _BRACKET.finditer(cell):
-            if bracket["single"]:
-                spans.append(Span(place, place + 1, int(bracket["single"])))
-            elif bracket["open"]:
-                opened[int(bracket["open"])].append(place)
-            else:
-                chain = int(bracket["close"])
-                if not opened[chain]:
-                    raise CorpusError(path, f"{chain}) closes no mention", line=row.line)
-                spans.append(Span(opened[chain].pop(), place + 1, chain))
-    for chain, starts in opened.items():
-        if starts:
-            raise CorpusError(path, f"({chain} is never closed", line=rows[starts[0]].line)
-    return tuple(sorted(spans, key=lambda span: (span.start, span.end)))
