@@ -2,6 +2,10 @@
 
 Every table is over some fine-tuned runs.  Accuracies and their changes are in percent, losses in
 nats; layers and heads count from 1.
+
+What can be removed is what an equivalence test says: two one-sided tests at 5%, over the test
+examples, that the accuracy changes by less than `MARGIN`.  A change that is not significant says
+no such thing: with few examples none is.
 """
 
 from __future__ import annotations
@@ -10,11 +14,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.stats import false_discovery_control
 
 from helpers.analysis.heads import head_rows
-from helpers.analysis.statistics import mcnemar
+from helpers.analysis.statistics import equivalence, mcnemar, paired_interval
 from helpers.cache import cached_table
 from helpers.studies.fine_tune import FineTuned
 from helpers.studies.sixteen_heads.importance import (
@@ -30,12 +34,13 @@ from helpers.studies.sixteen_heads.importance import (
 )
 from helpers.studies.tasks import Pair
 
-SCORED = 160  # test examples that a change is scored on
-CHOOSING = 80  # others, which choose the one head that a layer keeps
+MARGIN = 2.0  # points of accuracy: less is no change
+CHOOSING = 80  # test examples that choose the one head that a layer keeps; others score it
 WEIGHED = 200  # training examples behind the importance of heads
 COURSE = 100  # the same, for each checkpoint
 SHARES = tuple(step / 10 for step in range(11))
-RANDOM_ORDERS = 2
+RANDOM_SHARES = SHARES[::2]  # of random orders, which are many
+RANDOM_ORDERS = 20
 
 CODE = "studies.sixteen_heads.pruning"
 Masks = Float[np.ndarray, "mask layer head"]
@@ -62,8 +67,8 @@ def single_ablation(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
     """Return what removing each head alone does (section 3.2).
 
     Columns: task, layer, head, examples, accuracy (without the head), change (of accuracy, in
-    points), loss_change, p_value (sign test, paired by example) and q_value (adjusted for the
-    number of heads of the task).
+    points) with its 95% interval (ci_low, ci_high), removable (by the equivalence test),
+    loss_change, p_value (`mcnemar`) and q_value (adjusted for the number of heads of the task).
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
@@ -80,8 +85,8 @@ def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
     """Return what each layer does with the best of its heads alone (section 3.3).
 
     The head is the one with the least loss on `CHOOSING` test examples, and is scored on others,
-    so that it is not favoured by its choice.  Columns: task, layer, head, examples, accuracy,
-    change, loss_change, p_value.
+    so that it is not favoured by its choice.  Columns: task, layer, head, and those of
+    `single_ablation` from examples to p_value.
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
@@ -104,8 +109,8 @@ def pruning(
 
     Orders: by ``importance`` (normalised, least first; ``weights`` is `head_importance`), by
     ``single ablation`` (those whose removal costs least first; ties by loss), and at ``random``
-    (``draw`` numbers the draws).  Columns: task, order, draw, pruned (percent of heads), heads
-    (left), examples, accuracy, change, loss_change, p_value.
+    (``draw`` numbers the draws; two tenths at a time).  Columns: task, order, draw, pruned
+    (percent of heads), heads (left), and those of `single_ablation` from examples to p_value.
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
@@ -114,13 +119,14 @@ def pruning(
         own = single[single["task"] == run.task.name]
         costs = -as_array(own, "change"), as_array(own, "loss_change")
         orders = [
-            ("importance", 0, pruning_order(as_array(mine, "normalised"))),
-            ("single ablation", 0, pruning_order(*costs)),
+            ("importance", 0, pruning_order(as_array(mine, "normalised")), SHARES),
+            ("single ablation", 0, pruning_order(*costs), SHARES),
         ]
         for draw in range(RANDOM_ORDERS):
             generator = np.random.default_rng([seed, draw])
-            orders.append(("random", draw, generator.permutation(shape[0] * shape[1])))
-        masks = [masks_along(order, shape, SHARES) for _, _, order in orders]
+            order = generator.permutation(shape[0] * shape[1])
+            orders.append(("random", draw, order, RANDOM_SHARES))
+        masks = [masks_along(order, shape, shares) for _, _, order, shares in orders]
         # The orders begin and end with the same masks.
         different, place = np.unique(np.concatenate(masks), axis=0, return_inverse=True)
         scored, _ = _test_parts(run, seed)
@@ -129,8 +135,8 @@ def pruning(
         frame = pd.DataFrame(
             [
                 (name, draw, round(100 * share), int(mask.sum()))
-                for (name, draw, _), steps in zip(orders, masks, strict=True)
-                for share, mask in zip(SHARES, steps, strict=True)
+                for (name, draw, _, shares), steps in zip(orders, masks, strict=True)
+                for share, mask in zip(shares, steps, strict=True)
             ],
             columns=["order", "draw", "pruned", "heads"],
         )
@@ -164,6 +170,20 @@ def importance_course(run: FineTuned, *, seed: int) -> pd.DataFrame:
         depends_on={"run": run.folder.name, "seed": seed},
         code=f"{CODE}.importance_course",
     )
+
+
+def compare_accuracies(
+    before: Bool[np.ndarray, " example"], after: Bool[np.ndarray, "change example"]
+) -> tuple[Float[np.ndarray, " change"], Float[np.ndarray, " change"], Bool[np.ndarray, " change"]]:
+    """Return by how much accuracy changes: a 95% interval (points), and whether by no more than
+    `MARGIN` (see the module).
+    """
+    changed = after.T.astype(float)  # [example, change]
+    whole = np.repeat(before[:, None], len(after), axis=1).astype(float)
+    each = np.ones_like(changed)
+    pair = (changed, each), (whole, each)
+    low, high = paired_interval(*pair)
+    return 100 * low, 100 * high, equivalence(*pair, margin=MARGIN / 100)
 
 
 def as_array(table: pd.DataFrame, column: str) -> Float[np.ndarray, "layer head"]:
@@ -207,11 +227,15 @@ def _scores(run: FineTuned, masks: Masks, pairs: Sequence[Pair], what: str) -> S
 def _changes(scores: Scores) -> pd.DataFrame:
     """Return the columns that describe each row but the first, the unchanged classifier."""
     accuracy, loss = 100 * scores.right.mean(axis=1), scores.loss.mean(axis=1)
+    low, high, removable = compare_accuracies(scores.right[0], scores.right[1:])
     return pd.DataFrame(
         {
             "examples": scores.right.shape[1],
             "accuracy": accuracy[1:],
             "change": accuracy[1:] - accuracy[0],
+            "ci_low": low,
+            "ci_high": high,
+            "removable": removable,
             "loss_change": loss[1:] - loss[0],
             "p_value": mcnemar(scores.right[0], scores.right[1:]),
         }
@@ -219,11 +243,11 @@ def _changes(scores: Scores) -> pd.DataFrame:
 
 
 def _test_parts(run: FineTuned, seed: int) -> tuple[list[Pair], list[Pair]]:
-    """Return test examples to score on, and others to choose with."""
+    """Return test examples to score on, and others, a third at most, to choose with."""
     test = run.task.test
     order = np.random.default_rng(seed).permutation(len(test))
-    cut = min(SCORED, -(-2 * len(test) // 3))
-    return [test[i] for i in order[:cut]], [test[i] for i in order[cut : cut + CHOOSING]]
+    choosing = min(CHOOSING, len(test) // 3)
+    return [test[i] for i in order[choosing:]], [test[i] for i in order[:choosing]]
 
 
 def _weighed(run: FineTuned, seed: int, count: int) -> list[Pair]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -22,15 +22,16 @@ from helpers.studies.sixteen_heads.pruning import as_array
 def ablation_summary(single: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each task: how many heads can go alone, and what the costliest one costs.
 
-    Columns: task, heads, significant (changes with p < 0.01), adjusted (the same, adjusted for
-    the number of heads), better (heads without which accuracy is higher), worst (the head whose
-    removal costs most) and its change (in points).
+    Columns: task, heads, removable (by the equivalence test), significant (changes with p <
+    0.01), adjusted (the same, adjusted for the number of heads), better (heads without which
+    accuracy is higher), worst (the head whose removal costs most) and its change (in points).
     """
     rows = {}
     for task, own in single.groupby("task", sort=False):
         worst = own.loc[own["change"].idxmin()]
         rows[task] = {
             "heads": len(own),
+            "removable": int(own["removable"].sum()),
             "significant": int((own["p_value"] < LEVEL).sum()),
             "adjusted": int((own["q_value"] < LEVEL).sum()),
             "better": int((own["change"] > 0).sum()),
@@ -38,6 +39,17 @@ def ablation_summary(single: pd.DataFrame) -> pd.DataFrame:
             "its change": worst["change"],
         }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("task").reset_index()
+
+
+def change_table(rows: pd.DataFrame, index: Sequence[str], columns: str) -> pd.DataFrame:
+    """Return changes as the paper's Tables 1 to 4 have them: layers down, heads across.
+
+    ``rows`` has ``change``, removable, and what ``index`` and ``columns`` name.  A star marks
+    what is not shown to be removable.
+    """
+    stars = rows["removable"].map({True: "", False: " *"})
+    shown = rows.assign(shown=rows["change"].map("{:+.1f}".format) + stars)
+    return shown.pivot(index=list(index), columns=columns, values="shown")
 
 
 def course_summary(course: pd.DataFrame) -> pd.DataFrame:

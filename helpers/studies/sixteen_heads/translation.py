@@ -15,15 +15,16 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
-from numpy import ndarray
 from sacrebleu.metrics import BLEU
 from torch import Tensor
 from transformers import MarianMTModel
 
-from helpers.cache import cached_table
+from helpers.analysis.heads import head_rows
+from helpers.cache import cached_tables
 from helpers.errors import InputError
 from helpers.model.parallel import StepDone, run_jobs, side_by_side
 from helpers.model.weights import read_weights
@@ -33,8 +34,11 @@ from helpers.studies.sixteen_heads.importance import (
     importance,
     masks_along,
     pruning_order,
+    with_one_in_layer,
+    without_each,
 )
 from helpers.studies.sixteen_heads.numbers import Translation, fingerprint, number_pairs
+from helpers.studies.sixteen_heads.pruning import CHOOSING, compare_accuracies
 from helpers.studies.sixteen_heads.translator import (
     KINDS,
     Kind,
@@ -61,7 +65,7 @@ WEIGHTS, FACTS = "final.safetensors", "run.json"
 TRAIN_TIMES = 10  # numbers to train on, for each training example of the other tasks
 WEIGHED = 300  # training pairs behind the importance of heads
 SHARES = tuple(step / 10 for step in range(11))
-Masked = tuple[Kind, Float[ndarray, "layer head"]]
+Masked = tuple[Kind, Float[np.ndarray, "layer head"]]
 
 
 @dataclass(frozen=True)
@@ -77,46 +81,110 @@ class TranslationRecipe:
     learning_rate: float = 3e-3
 
 
-def translation_pruning(*, examples: int, seed: int) -> pd.DataFrame:
-    """Return how well a model translates as the heads of one kind are pruned, a tenth at a time.
+def translation_tables(*, examples: int, seed: int) -> dict[str, pd.DataFrame]:
+    """Return how well a model translates without heads of each kind of attention.
 
     The model is trained on `TRAIN_TIMES` as many numbers as there are ``examples``.
 
     Returns:
-        kind (encoder, cross, decoder), kept (share of the heads of that kind, 0-1), heads (how
-        many), pairs, bleu (0-100) and exact (percent).  The heads of a kind are pruned in the
-        order of their importance ``E|dL/dxi|``, divided by the l2 norm of the layer.
+        Three tables with kind (encoder, cross, decoder), pairs (translated), bleu (0-100) and
+        exact (percent of translations that are right to the last word):
+
+        - translation_pruning: more and more heads of a kind pruned, by their importance
+          ``E|dL/dxi|`` divided by the l2 norm of the layer; kept (share of the heads of that
+          kind, 0-1), heads (how many);
+        - translation_ablation: each head removed alone; layer, head, and the change of bleu and
+          exact; removable is whether exact changes by less than
+          two points (see `pruning`);
+        - translation_one_head: all heads of a layer but one, the one that does best on the first
+          `CHOOSING` pairs, scored on the others; columns as for each head.
     """
     train, test = number_pairs(TRAIN_TIMES * examples, max(examples // 4, 1), seed=seed)
     translator = train_translator(train, TranslationRecipe(seed=seed))
     weighed = train[:WEIGHED]
-    return cached_table(
-        "translation-pruning",
-        lambda: pruning_curves(translator, weighed, test),
-        depends_on={
-            "translator": translator.identity,
-            "pairs": [fingerprint(weighed), fingerprint(test)],
-        },
-        code="studies.sixteen_heads.translation.pruning_curves",
+    pairs = [fingerprint(weighed), fingerprint(test)]
+    return cached_tables(
+        "translation",
+        lambda: without_heads(translator, weighed, test),
+        depends_on={"translator": translator.identity, "pairs": pairs},
+        code="studies.sixteen_heads.translation.without_heads",
     )
+
+
+def without_heads(
+    translator: Translator, weighed: Sequence[Translation], test: Sequence[Translation]
+) -> dict[str, pd.DataFrame]:
+    """Return the tables of `translation_tables`, computed anew."""
+    return {
+        "translation_pruning": pruning_curves(translator, weighed, test),
+        "translation_ablation": _each_head(translator, test),
+        "translation_one_head": _one_head(translator, test),
+    }
 
 
 def pruning_curves(
     translator: Translator, weighed: Sequence[Translation], test: Sequence[Translation]
 ) -> pd.DataFrame:
-    """Return the table of `translation_pruning`, computed anew."""
+    """Return the table ``translation_pruning`` of `translation_tables`."""
     work: list[Masked] = []
     for kind in KINDS:
         scores = importance(mask_gradients(translator, weighed, kind))
         order = pruning_order(by_layer_norm(scores))
         work += [(kind, mask) for mask in masks_along(order, scores.shape, SHARES)]
-    job = partial(_scores_under, codec=translator.codec, test=test)
-    found = side_by_side(translator.model, work, job, "pruning the translation model")
+    found = _translations(translator, work, test, "pruning the translation model")
     rows = [
-        (kind, round(1 - share, 1), int(mask.sum()), len(test), *scores)
-        for (kind, mask), share, scores in zip(work, SHARES * len(KINDS), found, strict=True)
+        (kind, round(1 - share, 1), int(mask.sum()), len(test), *_scores(texts, test))
+        for (kind, mask), share, texts in zip(work, SHARES * len(KINDS), found, strict=True)
     ]
     return pd.DataFrame(rows, columns=["kind", "kept", "heads", "pairs", "bleu", "exact"])
+
+
+def _each_head(translator: Translator, test: Sequence[Translation]) -> pd.DataFrame:
+    shape = translator.shape
+    work = [(kind, mask) for kind in KINDS for mask in without_each(*shape)]
+    places = pd.concat([head_rows(*shape).assign(kind=kind) for kind in KINDS])
+    return _changes(translator, work, places, test, "heads of the translation model")
+
+
+def _one_head(translator: Translator, test: Sequence[Translation]) -> pd.DataFrame:
+    layers, heads = translator.shape
+    choosing = min(CHOOSING, len(test) // 3)
+    masks = with_one_in_layer(layers, heads)
+    work = [(kind, mask) for kind in KINDS for mask in masks]
+    tried = _translations(translator, work, test[:choosing], "one head a layer")
+    bleu = [_scores(texts, test[:choosing])[0] if choosing else 0.0 for texts in tried]
+    best = np.reshape(bleu, (len(KINDS), layers, heads)).argmax(axis=-1)
+    places = pd.DataFrame(
+        [(kind, layer + 1, best[k, layer] + 1) for k, kind in enumerate(KINDS)
+         for layer in range(layers)], columns=["kind", "layer", "head"],
+    )  # fmt: skip
+    by_place = masks.reshape(layers, heads, layers, heads)
+    work = [(row.kind, by_place[row.layer - 1, row.head - 1]) for row in places.itertuples()]
+    return _changes(translator, work, places, test[choosing:], "best head a layer")
+
+
+def _changes(
+    translator: Translator,
+    work: Sequence[Masked],
+    places: pd.DataFrame,
+    test: Sequence[Translation],
+    what: str,
+) -> pd.DataFrame:
+    """Return what each mask changes, a row for each of ``places`` (kind, layer, head)."""
+    whole = KINDS[0], np.ones(translator.shape)
+    unchanged, *found = _translations(translator, [whole, *work], test, what)
+    right = np.array(
+        [[own == pair.target for own, pair in zip(texts, test, strict=True)]
+         for texts in (unchanged, *found)]
+    )  # fmt: skip
+    scores = np.array([_scores(texts, test) for texts in (unchanged, *found)])
+    _, _, removable = compare_accuracies(right[0], right[1:])
+    bleu, exact = scores[1:].T
+    change, exact_change = (scores[1:] - scores[0]).T
+    return places[["kind", "layer", "head"]].assign(
+        pairs=len(test), bleu=bleu, change=change, exact=exact, exact_change=exact_change,
+        removable=removable,
+    )  # fmt: skip
 
 
 def train_translator(
@@ -199,10 +267,19 @@ def _steps(pairs: Sequence[Translation], recipe: TranslationRecipe) -> int:
     return steps_of(len(pairs), epochs=recipe.epochs, batch_size=recipe.batch_size)
 
 
-def _scores_under(
-    model: MarianMTModel, work: Masked, *, codec: WordCodec, test: Sequence[Translation]
-) -> tuple[float, float]:
-    kind, mask = work
-    with masked(model, kind, torch.from_numpy(mask).float()):
-        found = translate(model, codec, [pair.source for pair in test])
+def _translations(
+    translator: Translator, work: Sequence[Masked], test: Sequence[Translation], what: str
+) -> list[list[str]]:
+    """Return the translations of ``test`` under each mask."""
+    sources = [pair.source for pair in test]
+
+    def job(model: MarianMTModel, one: Masked) -> list[str]:
+        kind, mask = one
+        with masked(model, kind, torch.from_numpy(mask).float()):
+            return translate(model, translator.codec, sources)
+
+    return side_by_side(translator.model, work, job, what)
+
+
+def _scores(found: Sequence[str], test: Sequence[Translation]) -> tuple[float, float]:
     return translation_scores(found, [pair.target for pair in test])

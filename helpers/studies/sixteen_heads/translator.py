@@ -57,6 +57,11 @@ class Translator:
     codec: WordCodec = field(repr=False)
     identity: dict[str, object]
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Layers and heads of the encoder and of the decoder, which are alike."""
+        return self.model.config.encoder_layers, self.model.config.encoder_attention_heads
+
 
 def new_marian(codec: WordCodec, *, layers: int, heads: int, width: int) -> MarianMTModel:
     """Return a Marian model with random weights (torch's seed) for a vocabulary."""
@@ -139,10 +144,7 @@ def sentence_losses(
 def _gradients(
     model: MarianMTModel, batch: dict[str, Tensor], kind: Kind
 ) -> Float[np.ndarray, "example layer head"]:
-    side = "encoder" if kind == "encoder" else "decoder"
-    layers, heads = (
-        getattr(model.config, f"{side}_{name}") for name in ("layers", "attention_heads")
-    )
+    layers, heads = model.config.encoder_layers, model.config.encoder_attention_heads
     mask = torch.ones(layers, len(batch["labels"]), heads, requires_grad=True)
     with masked(model, kind, mask):
         # Summed: an example's gradient must not depend on how many others share its batch.

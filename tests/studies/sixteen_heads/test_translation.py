@@ -13,8 +13,8 @@ from helpers.studies.sixteen_heads.translation import (
     TranslationRecipe,
     pruning_curves,
     train_translator,
-    translation_pruning,
     translation_scores,
+    translation_tables,
 )
 from helpers.studies.sixteen_heads.translator import KINDS, masked, translate
 
@@ -50,11 +50,35 @@ def test_curves_start_whole_and_end_with_no_head(translator):
 
 def test_what_was_trained_and_computed_is_found_again(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
-    first = translation_pruning(examples=8, seed=0)
-    assert list(first.columns) == ["kind", "kept", "heads", "pairs", "bleu", "exact"]
-    assert (first["pairs"] == 2).all()
-    monkeypatch.delattr(translation, "pruning_curves")
-    assert translation_pruning(examples=8, seed=0).equals(first)
+    first = translation_tables(examples=8, seed=0)
+    curves = first["translation_pruning"]
+    assert list(curves.columns) == ["kind", "kept", "heads", "pairs", "bleu", "exact"]
+    assert (curves["pairs"] == 2).all()
+    monkeypatch.delattr(translation, "without_heads")
+    again = translation_tables(examples=8, seed=0)
+    assert all(again[name].equals(table) for name, table in first.items())
+
+
+def test_each_head_alone_and_all_of_a_layer_but_one(translator):
+    test = PAIRS[::3]
+    tables = translation.without_heads(translator, PAIRS[:40], test)
+    single, one = tables["translation_ablation"], tables["translation_one_head"]
+    assert len(single) == 3 * 2 * 2 and len(one) == 3 * 2
+    sources = [pair.source for pair in test]
+    whole = translate(translator.model, translator.codec, sources)
+    for kind in KINDS:
+        mask = torch.ones(2, 2)
+        mask[1, 0] = 0
+        with masked(translator.model, kind, mask):
+            found = translate(translator.model, translator.codec, sources)
+        own = single.query("kind == @kind and layer == 2 and head == 1").iloc[0]
+        bleu, exact = translation_scores(found, [pair.target for pair in test])
+        before = translation_scores(whole, [pair.target for pair in test])
+        assert (own["bleu"], own["exact"]) == (bleu, exact)
+        assert own["change"] == pytest.approx(bleu - before[0])
+        assert own["exact_change"] == pytest.approx(exact - before[1])
+    assert (one["pairs"] == len(test) - len(test) // 3).all()  # a third has chosen the heads
+    assert not single.loc[single["exact_change"] < -5, "removable"].any()
 
 
 # Training
