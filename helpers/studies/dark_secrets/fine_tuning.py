@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import bootstrap_interval, mcnemar
@@ -21,14 +22,15 @@ from helpers.model.activation_cache import Change, outputs_under
 from helpers.model.encoder import Encoder
 from helpers.model.head_mask import uniform_attention
 from helpers.model.parallel import StepDone, run_jobs
-from helpers.studies.classifier import Classifier, batches, predict
+from helpers.studies.baselines import bag_of_words, classifier_alone
+from helpers.studies.classifier import Classifier, batches
 from helpers.studies.dark_secrets.maps import text_maps
 from helpers.studies.fine_tune import FineTuned
 from helpers.studies.runs import PRETRAINED, RANDOM
-from helpers.studies.tasks import Pair
+from helpers.studies.tasks import Pair, Task
 
+ALONE = "classifier alone"  # column ``start``, beside what fine-tuning starts from
 COMPARED_EXAMPLES = 200  # test examples of a task whose maps are compared
-DISABLED_EXAMPLES = 250  # test examples of a task that disabled heads are scored on
 WHOLE_LAYER = 0  # the number that stands in the column ``head`` of a whole layer's row
 
 Maps = Float[np.ndarray, "layer head query key"]
@@ -36,30 +38,37 @@ Starts = Mapping[str, Sequence[FineTuned]]  # runs by what they started from
 
 
 def accuracy_table(starts: Starts, *, seed: int) -> pd.DataFrame:
-    """Return how well each task is learned, from the model's weights and from random ones.
+    """Return how well each task is learned, under the three conditions of section 4.3.
 
-    Columns: task, start, accuracy with its 95% bootstrap interval (ci_low, ci_high) and
-    majority (what the most frequent label gets), in percent; labels, train, test (counts).
+    Columns: task, start (what was fine-tuned: `PRETRAINED` or `RANDOM` weights, or the classifier
+    `ALONE`, over the model's own weights), accuracy with its 95% bootstrap interval (ci_low,
+    ci_high), majority (what the most frequent label gets) and bag_of_words (what a classifier
+    that sees no order of words gets), in percent; learned (whether the interval is above both);
+    labels, train, test (counts).
     """
-    rows = []
-    for start, runs in starts.items():
-        for run in runs:
-            right = run.predictions == run.labels
-            low, high = bootstrap_interval(right, np.ones(len(right)), seed=seed)
-            rows.append(
-                {
-                    "task": run.task.name,
-                    "start": start,
-                    "accuracy": 100 * run.accuracy,
-                    "ci_low": 100 * low,
-                    "ci_high": 100 * high,
-                    "majority": 100 * run.task.majority,
-                    "labels": len(run.task.labels),
-                    "train": len(run.task.train),
-                    "test": len(run.task.test),
-                }
-            )
-    return pd.DataFrame(rows)
+
+    def compute() -> pd.DataFrame:
+        predictions = [(run, start, run.predictions) for start in starts for run in starts[start]]
+        bags = {}
+        for run in starts[PRETRAINED]:
+            how = {"max_tokens": run.recipe.max_tokens}
+            predictions.append((run, ALONE, classifier_alone(run.encoder, run.task, **how)))
+            bag = bag_of_words(run.encoder, run.task, **how)
+            bags[run.task.name] = float((bag == run.labels).mean())
+        return pd.DataFrame(
+            [
+                _accuracy(run.task, start, found == run.labels, bags[run.task.name], seed)
+                for run, start, found in predictions
+            ]
+        )
+
+    runs = [run.folder.name for some in starts.values() for run in some]
+    return cached_table(
+        "task-accuracy",
+        compute,
+        depends_on={"runs": runs, "seed": seed},
+        code="studies.dark_secrets.fine_tuning.accuracy_table",
+    )
 
 
 def similarity_table(starts: Starts) -> pd.DataFrame:
@@ -99,22 +108,39 @@ def similarity_table(starts: Starts) -> pd.DataFrame:
 def disabling_table(runs: Sequence[FineTuned]) -> pd.DataFrame:
     """Return what each task's accuracy becomes without each head, and without each layer.
 
-    Columns: task, examples (the first of the test, `DISABLED_EXAMPLES` of them), and those of
-    `compare_disabled`.
+    Columns: task, examples (all of the test), and those of `compare_disabled`.
     """
     parts = []
     for run in runs:
-        some = run.task.test[:DISABLED_EXAMPLES]
         table = cached_table(
             "disabling",
-            lambda run=run, some=some: _disabled(run, some),
+            lambda run=run: _disabled(run),
             depends_on={"run": run.folder.name},
             code="studies.dark_secrets.fine_tuning.disabling_table",
         )
         table.insert(0, "task", run.task.name)
-        table.insert(1, "examples", len(some))
+        table.insert(1, "examples", len(run.task.test))
         parts.append(table)
     return pd.concat(parts, ignore_index=True)
+
+
+def _accuracy(
+    task: Task, start: str, right: Bool[np.ndarray, " example"], bag: float, seed: int
+) -> dict[str, Any]:
+    low, high = bootstrap_interval(right, np.ones(len(right)), seed=seed)
+    return {
+        "task": task.name,
+        "start": start,
+        "accuracy": 100 * right.mean(),
+        "ci_low": 100 * low,
+        "ci_high": 100 * high,
+        "majority": 100 * task.majority,
+        "bag_of_words": 100 * bag,
+        "learned": low > max(task.majority, bag),
+        "labels": len(task.labels),
+        "train": len(task.train),
+        "test": len(task.test),
+    }
 
 
 def _head_rows(task: str, **values: np.ndarray) -> pd.DataFrame:
@@ -138,11 +164,11 @@ def _similarity(run: FineTuned, step_done: StepDone) -> np.ndarray:
     return mean_similarity(pairs())
 
 
-def _disabled(run: FineTuned, pairs: Sequence[Pair]) -> pd.DataFrame:
-    longest = run.recipe.max_tokens
-    whole = predict(run.classifier, run.encoder, pairs, max_tokens=longest)
-    predicted = disabled_predictions(run.classifier, run.encoder, pairs, max_tokens=longest)
-    return compare_disabled(np.array([pair.label for pair in pairs]), whole, predicted)
+def _disabled(run: FineTuned) -> pd.DataFrame:
+    predicted = disabled_predictions(
+        run.classifier, run.encoder, run.task.test, max_tokens=run.recipe.max_tokens
+    )
+    return compare_disabled(run.labels, run.predictions, predicted)
 
 
 def map_similarity(before: Maps, after: Maps) -> Float[np.ndarray, "layer head"]:

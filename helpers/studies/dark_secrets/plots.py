@@ -22,9 +22,9 @@ from helpers.plots.style import (
     DIVERGING,
     INK,
     LINES,
-    MUTED,
     SEQUENTIAL,
     WIDTH,
+    Style,
     by_head,
     canvas,
     heat_map,
@@ -149,7 +149,12 @@ def _shares_by_layer(axes: Axes, rows: pd.DataFrame) -> None:
     axes.set(xlabel="Layer", ylim=(0, 1), xticks=shares.index[::step])
 
 
-PRETRAINED, RANDOM = "#2F4B7C", "#C9C9C9"
+CONDITIONS = {
+    "pretrained": Style("fine-tuned", "#2F4B7C", ""),
+    "classifier alone": Style("classifier alone", "#8FB0D0", ""),
+    "random": Style("random weights", "#C9C9C9", ""),
+}
+BASELINES = {"majority": ("most frequent label", (3, 2)), "bag_of_words": ("bag of words", (1, 1))}
 SURE = 0.05  # p-value
 WHOLE_LAYER = 0  # what stands in the column ``head`` of a whole layer
 
@@ -160,7 +165,7 @@ def fig8_finetuning(similarity: pd.DataFrame, accuracy: pd.DataFrame, *, model: 
 
     ``similarity`` is finetuning_similarity.csv: task, layer, head, similarity,
     similarity_random (cosines).  ``accuracy`` is fine_tuning.csv: task, start, accuracy,
-    ci_low, ci_high, majority (percent).
+    ci_low, ci_high, majority, bag_of_words (percent).
     """
     tasks = list(similarity["task"].unique())
     figure = canvas(
@@ -281,24 +286,25 @@ def _by_layer(axes: Axes, similarity: pd.DataFrame, tasks: Sequence[str]) -> Non
 
 
 def _accuracies(axes: Axes, accuracy: pd.DataFrame, tasks: Sequence[str]) -> None:
-    """Draw two bars a task, their intervals, and what the most frequent label gets."""
-    for shift, (start, color) in enumerate({"pretrained": PRETRAINED, "random": RANDOM}.items()):
+    """Draw three bars a task, their intervals, and the two baselines."""
+    for shift, (start, style) in enumerate(CONDITIONS.items()):
         rows = accuracy[accuracy["start"] == start].set_index("task").loc[tasks]
-        x = np.arange(len(tasks)) + 0.38 * (shift - 0.5)
+        x = np.arange(len(tasks)) + 0.28 * (shift - 1)
         errors = np.stack([rows["accuracy"] - rows["ci_low"], rows["ci_high"] - rows["accuracy"]])
-        axes.bar(x, rows["accuracy"], width=0.36, color=color, label=f"{start} weights")
+        axes.bar(x, rows["accuracy"], width=0.26, color=style.color, label=style.label)
         axes.errorbar(
             x, rows["accuracy"], yerr=np.clip(errors, 0, None), fmt="none", ecolor=INK,
             elinewidth=1.2, capsize=2.5,
         )  # fmt: skip
         for place, value, top in zip(x, rows["accuracy"], rows["ci_high"], strict=True):
             axes.annotate(f"{value:.0f}", (place, top + 2), ha="center", fontsize=8.5)
-    for place, value in enumerate(rows["majority"]):
-        label = "most frequent label" if not place else None
-        axes.plot(
-            [place - 0.42, place + 0.42], [value] * 2, color=MUTED, dashes=(3, 2), label=label
-        )
+    for column, (label, dashes) in BASELINES.items():
+        for place, value in enumerate(rows[column]):
+            axes.plot(
+                [place - 0.42, place + 0.42], [value] * 2, color=INK, dashes=dashes, linewidth=1.1,
+                label=None if place else label,
+            )  # fmt: skip
     axes.set_xticks(range(len(tasks)), tasks)
     axes.set(ylabel="Test accuracy (%)", ylim=(0, 108), yticks=range(0, 101, 20))
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderpad=0, columnspacing=1.0,
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderpad=0, columnspacing=1.0,
                 handlelength=1.4, handletextpad=0.4)  # fmt: skip

@@ -114,10 +114,14 @@ def _translation_and_training() -> list[Claim]:
 
 
 def _learned(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
-    """Return the rows of the tasks of which a model without any head is worse."""
+    """Return the rows of the tasks that are learned, and of which no head at all is worse."""
     pruning = rows_of(tables, "pruning", "task", "pruned", "change", "p_value")
     bare = pruning[pruning["pruned"] == 100]
     tasks = set(bare.loc[_lost(bare, NOTICEABLE), "task"])
+    if "fine_tuning" in tables:  # of notebook 07, which says what is learned
+        accuracy = rows_of(tables, "fine_tuning", "task", "start", "learned")
+        own = accuracy[(accuracy["start"] == "pretrained") & accuracy["learned"].astype(bool)]
+        tasks &= set(own["task"])
     rows = rows_of(tables, table, "task", *columns)
     rows = rows[rows["task"].isin(tasks)]
     if "other" in rows:

@@ -53,7 +53,7 @@ def run_like_the_paper():
         "patterns": pd.concat(patterns, ignore_index=True),
         "finetuning_similarity": pd.concat(similarity, ignore_index=True),
         "semantic_links": links,
-        "fine_tuning": pd.DataFrame(accuracy, columns=columns),
+        "fine_tuning": pd.DataFrame(accuracy, columns=columns).assign(learned=True),
         "disabling": disabled,
     }
 
@@ -149,10 +149,31 @@ def test_the_last_sixth_of_the_layers(layers, last):
     similarity = np.ones(layers)
     similarity[layers - (last or 1) :] = 0.5
     table = pd.DataFrame({"task": "a", "layer": range(1, layers + 1), "similarity": similarity})
+    learned = pd.DataFrame({"task": ["a"], "start": ["pretrained"], "learned": [True]})
+    tables = {"finetuning_similarity": table, "fine_tuning": learned}
     if last is None:
         with pytest.raises(NotMeasurable):
-            claim.measure({"finetuning_similarity": table})
+            claim.measure(tables)
         return
-    assert claim.measure({"finetuning_similarity": table}) == 1
+    assert claim.measure(tables) == 1
     table.loc[layers - last - 1, "similarity"] = 0.4  # the layer before them
-    assert claim.measure({"finetuning_similarity": table}) == 0
+    assert claim.measure(tables) == 0
+
+
+def test_a_task_that_is_not_learned_counts_for_nothing():
+    """What is shown of it may say anything: no claim may change."""
+    expected = {c.statement: c.measure(run_like_the_paper()) for c in finetuning_claims()}
+    tables = run_like_the_paper()
+    for name in ("patterns", "finetuning_similarity", "fine_tuning", "disabling"):
+        other = tables[name][tables[name]["task"] == "a"].assign(task="noise")
+        tables[name] = pd.concat([tables[name], other], ignore_index=True)
+    noise = where("fine_tuning", lambda t: t["task"] == "noise", learned=False, accuracy=50.0)
+    noise(tables)
+    where("patterns", lambda t: t["task"] == "noise", heterogeneous=1.0, vertical=0.0)(tables)
+    where("finetuning_similarity", lambda t: t["task"] == "noise", similarity=1.0)(tables)
+    where("disabling", lambda t: t["task"] == "noise", change=-9.0, p_value=1e-9)(tables)
+    found = {claim.statement: claim.measure(tables) for claim in finetuning_claims()}
+    assert found == pytest.approx(expected)
+    tables["fine_tuning"]["learned"] = False
+    with pytest.raises(NotMeasurable, match="no task is learned"):
+        finetuning_claims()[0].measure(tables)

@@ -84,10 +84,14 @@ def pattern_table(models, starts, texts):
 
 def test_accuracies_are_those_of_the_runs_from_both_starts(starts):
     table = fine_tuning.accuracy_table(starts, seed=0)
-    assert table["task"].tolist() == TASKS * 2
-    assert table["start"].tolist() == ["pretrained"] * 3 + ["random"] * 3
+    assert table["task"].tolist() == TASKS * 3
+    conditions = ["pretrained", "random", "classifier alone"]
+    assert table["start"].tolist() == np.repeat(conditions, 3).tolist()
     expected = [100 * run.accuracy for run in starts[PRETRAINED] + starts[RANDOM]]
-    assert table["accuracy"].tolist() == expected
+    assert table["accuracy"].tolist()[:6] == pytest.approx(expected)
+    best = table[["majority", "bag_of_words"]].max(axis=1)
+    assert (table["learned"] == (table["ci_low"] > best)).all()
+    assert (table.groupby("task")["bag_of_words"].nunique() == 1).all()
     assert ((table["ci_low"] <= table["accuracy"]) & (table["accuracy"] <= table["ci_high"])).all()
     assert table["train"].tolist()[:2] == [12, 12] and table["test"].tolist()[:2] == [3, 3]
 

@@ -29,11 +29,11 @@ def similarity(layers, heads, count, seed=0):
 
 def accuracy(count):
     rows = [
-        (task, start, value, value - 3, value + 3, 50.0)
+        (task, start, value, value - 3, value + 3, 50.0, 58.0)
         for task in tasks(count)
-        for start, value in (("pretrained", 80.0), ("random", 55.0))
+        for start, value in (("pretrained", 80.0), ("random", 55.0), ("classifier alone", 62.0))
     ]
-    columns = ["task", "start", "accuracy", "ci_low", "ci_high", "majority"]
+    columns = ["task", "start", "accuracy", "ci_low", "ci_high", "majority", "bag_of_words"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -69,7 +69,7 @@ def test_figures_of_every_size_can_be_saved(tmp_path, layers, heads, count):
         assert path.stat().st_size > 5000 and path.with_suffix(".svg").is_file()
 
 
-def test_figure_8_shows_every_head_and_both_starts():
+def test_figure_8_shows_every_head_and_all_conditions():
     table = similarity(6, 12, 3)
     figure = plots.fig8_finetuning(table, accuracy(3))
     assert "Figure 8" in figure.get_suptitle()
@@ -80,8 +80,9 @@ def test_figure_8_shows_every_head_and_both_starts():
     means = table.groupby(["task", "layer"])[["similarity", "similarity_random"]].mean()
     expected = [means.loc[task, name] for task in tasks(3) for name in means]
     assert all(np.allclose(drawn, own) for drawn, own in zip(lines, expected, strict=True))
-    assert [bar.get_height() for bar in bars.patches] == [80] * 3 + [55] * 3
-    assert {text.get_text() for text in bars.texts} == {"80", "55"}
+    assert [bar.get_height() for bar in bars.patches] == [80] * 3 + [62] * 3 + [55] * 3
+    assert {text.get_text() for text in bars.texts} == {"80", "62", "55"}
+    assert {tuple(line.get_ydata()) for line in bars.lines} >= {(50, 50), (58, 58)}
 
 
 def test_figure_9_shows_heads_and_layers_and_marks_what_is_significant():
