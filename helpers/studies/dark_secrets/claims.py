@@ -11,7 +11,7 @@ import pandas as pd
 from helpers.analysis.claims import Claim, NotMeasurable, Tables, rows_of
 from helpers.analysis.paper import values_of
 from helpers.studies.dark_secrets.fine_tuning import WHOLE_LAYER
-from helpers.studies.dark_secrets.links import STRONG, strong_heads
+from helpers.studies.dark_secrets.links import linked_heads
 from helpers.studies.runs import PRETRAINED
 
 PAPER = "Kovaleva et al."
@@ -54,8 +54,8 @@ def _links() -> list[Claim]:
         Claim(
             f"{PAPER} 4.2",
             "A few heads attend along semantic links more than their distance explains",
-            f"heads with at least {STRONG:.0%} of attention more on links than on random pairs at "
-            "the same distance, 95% interval above zero; holds from one on",
+            "heads with more attention on links than on random pairs at the same distance, 95% "
+            "interval of all heads together above zero; holds from one on",
             _heads_with_links,
             lambda count, _: count >= 1,
             paper["heads with frame-semantic links"],
@@ -165,7 +165,7 @@ def _class_shares(tables: Tables) -> pd.DataFrame:
 
 
 def _heads_with_links(tables: Tables) -> int:
-    return len(strong_heads(rows_of(tables, "semantic_links", "difference", "ci_low")))
+    return len(linked_heads(rows_of(tables, "semantic_links", "difference", "ci_low")))
 
 
 def _last_layers_change_most(tables: Tables) -> float:

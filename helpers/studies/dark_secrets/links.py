@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from scipy.stats import t
 
 from helpers.analysis.heads import head_rows
-from helpers.analysis.statistics import bootstrap_intervals
 from helpers.cache import cached_table
+from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.model.encoder import Encoder
 from helpers.progress import progress
@@ -32,7 +33,7 @@ ARGUMENTS = {
 }  # fmt: skip
 NEAREST = 2  # words between which a link is not just a neighbour's
 DRAWS = 10  # random sets of pairs a sentence
-STRONG = 0.1  # of a head's attention, beyond what random pairs get
+LEVEL = 0.95  # of the intervals, all heads together
 
 Link = tuple[int, int]
 Maps = Float[np.ndarray, "layer head position position"]
@@ -85,12 +86,32 @@ def random_links(
     return drawn
 
 
-def strong_heads(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the heads that attend along links: by `STRONG` or more, beyond chance.
+def linked_heads(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the heads that attend along links beyond chance; ``table`` is that of `LinkCounts`.
 
-    ``table`` is that of `LinkCounts`.
+    Beyond chance is not yet much: see how ``difference`` is distributed.
     """
-    return table[(table["difference"] >= STRONG) & (table["ci_low"] > 0)]
+    return table[table["ci_low"] > 0]
+
+
+def corrected_interval(
+    values: Float[np.ndarray, "sentence head"], clusters: Sequence[str]
+) -> tuple[Float[np.ndarray, " head"], Float[np.ndarray, " head"]]:
+    """Return intervals of the heads' means that hold for all heads at once, in 95% of cases.
+
+    Sentences of an article are not independent: the standard errors are those of its clusters.
+    Bonferroni's correction for the number of heads, Student's t; NaN for a single cluster.
+    """
+    names, place = np.unique(np.asarray(clusters), return_inverse=True)
+    mean = values.mean(axis=0)
+    sums = np.zeros((len(names), values.shape[1]))
+    np.add.at(sums, place, values - mean)
+    count = len(names)
+    if count < 2:
+        return np.full_like(mean, np.nan), np.full_like(mean, np.nan)
+    error = np.sqrt((sums**2).sum(axis=0) * count / (count - 1)) / len(values)
+    half = t.ppf(1 - (1 - LEVEL) / 2 / len(mean), count - 1) * error
+    return mean - half, mean + half
 
 
 @dataclass
@@ -100,11 +121,14 @@ class LinkCounts:
     seed: int = 0
     sentences: int = 0
     unusable: int = 0
+    _clusters: list[str] = field(default_factory=list)
     _linked: list[Weights] = field(default_factory=list)
     _random: list[Weights] = field(default_factory=list)
 
-    def add(self, attention: Maps, links: Sequence[Link]) -> None:
+    def add(self, attention: Maps, links: Sequence[Link], cluster: str) -> None:
         """Count a sentence: its word-level maps, without the special tokens, and its links.
+
+        ``cluster`` names the article or document that it is from.
 
         A sentence without a link of `far_enough`, or without random pairs to compare with, is
         counted as unusable.
@@ -117,6 +141,7 @@ class LinkCounts:
             self.unusable += 1
             return
         self.sentences += 1
+        self._clusters.append(cluster)
         self._linked.append(link_weights(attention, links))
         self._random.append(np.mean([link_weights(attention, draw) for draw in draws], axis=0))
 
@@ -124,7 +149,7 @@ class LinkCounts:
         """Return a row for each head: layer, head (from 1), weights, and their difference.
 
         ``linked`` and ``random`` are means over sentences (fractions of attention);
-        ``difference`` has a 95% bootstrap interval over sentences.
+        ``difference`` has the interval (ci_low, ci_high) of `corrected_interval`.
 
         Raises:
             ValueError: no usable sentence.
@@ -134,7 +159,7 @@ class LinkCounts:
         linked, random = np.array(self._linked), np.array(self._random)
         _, layers, heads = linked.shape
         difference = (linked - random).reshape(len(linked), -1)
-        low, high = bootstrap_intervals(difference, np.ones_like(difference), seed=self.seed)
+        low, high = corrected_interval(difference, self._clusters)
         table = head_rows(
             layers,
             heads,
@@ -147,7 +172,7 @@ class LinkCounts:
         return table.assign(sentences=self.sentences)
 
 
-Linked = Iterator[tuple[Maps, Sequence[Link]]]  # maps of words, and links
+Linked = Iterator[tuple[Maps, Sequence[Link], str]]  # maps of words, links, and the article
 
 
 def treebank_links(store: Store, *, seed: int) -> pd.DataFrame:
@@ -180,23 +205,25 @@ def framenet_links(
 
 
 def _treebank(store: Store) -> Linked:
-    for example in progress(store, "semantic links", unit="sentence", total=len(store)):
+    examples = progress(store, "semantic links", unit="sentence", total=len(store))
+    for index, example in enumerate(examples):
         links = dependency_links(example.record["heads"], example.record["relations"])
         words = example.word_positions
-        yield example.attention[..., words, words].astype(np.float32), links
+        attention = example.attention[..., words, words].astype(np.float32)
+        yield attention, links, cluster_of(example.record, index)
 
 
 def _framenet(encoder: Encoder, sentences: Sequence[FrameSentence]) -> Linked:
     maps = sentence_maps(encoder, [sentence.words for sentence in sentences])
     both = zip(maps, sentences, strict=True)
     for attention, sentence in progress(both, "semantic links", total=len(sentences)):
-        yield attention, sentence.links
+        yield attention, sentence.links, sentence.source.rpartition(":")[0]
 
 
 def _count_links(linked: Linked, seed: int) -> pd.DataFrame:
     counts = LinkCounts(seed)
-    for attention, links in linked:
-        counts.add(attention, links)
+    for attention, links, cluster in linked:
+        counts.add(attention, links, cluster)
     if not counts.sentences:
         raise InputError(
             f"semantic links: none of {counts.unusable} sentences has a predicate with an argument "

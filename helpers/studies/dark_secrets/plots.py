@@ -22,6 +22,7 @@ from helpers.plots.style import (
     DIVERGING,
     INK,
     LINES,
+    MUTED,
     SEQUENTIAL,
     WIDTH,
     Style,
@@ -228,15 +229,16 @@ def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
 def semantic_links(table: pd.DataFrame, *, links: str, model: str = "") -> Figure:
     """Draw section 4.2: how much more each head attends along semantic links.
 
-    ``table`` is semantic_links.csv: layer, head, linked, random, difference, ci_low (fractions
-    of attention).  ``links`` says which; a dot marks a head whose interval is above zero.
+    ``table`` is semantic_links.csv: layer, head, linked, random, difference, ci_low, ci_high
+    (fractions of attention).  ``links`` says which; a dot marks a head whose interval is above
+    zero.  To the right, the differences of all heads in order, with their intervals.
     """
     figure = canvas(
         2.6,
         "Kovaleva et al., section 4.2 · Attention along semantic links",
-        joined(model, links, "a dot: above chance, 95% interval"),
+        joined(model, links, "a dot: above chance, 95% interval of all heads together"),
     )
-    axes = figure.subplots(1, 2, sharey=True)
+    *axes, ordered = figure.subplots(1, 3, width_ratios=(1, 1, 0.9))
     largest = table["difference"].abs().max()
     panels = (
         ("linked", "largest weight on a link", Normalize(0, table["linked"].max()), SEQUENTIAL),
@@ -249,6 +251,14 @@ def semantic_links(table: pd.DataFrame, *, links: str, model: str = "") -> Figur
         figure.colorbar(ScalarMappable(norm, cmap), ax=panel, label="Attention (fraction)")
     _mark(axes[1], table[table["ci_low"] > 0])
     axes[0].set_ylabel("Layer")
+    rows = table.sort_values("difference")
+    errors = [rows["difference"] - rows["ci_low"], rows["ci_high"] - rows["difference"]]
+    ordered.errorbar(
+        np.arange(1, len(rows) + 1), rows["difference"], yerr=np.nan_to_num(errors), fmt=".",
+        color=INK, ecolor=MUTED, elinewidth=0.9, markersize=3,
+    )  # fmt: skip
+    ordered.axhline(0, color=INK, linewidth=0.8)
+    ordered.set(xlabel="Heads, in order", title="all heads")
     return figure
 
 

@@ -27,7 +27,7 @@ def run_like_the_paper():
         heads.assign(task=task, similarity=1 - heads["layer"] / 20, similarity_random=1.0)
         for task in TASKS
     ]
-    links = heads.assign(difference=0.01, ci_low=0.005)
+    links = heads.assign(difference=0.01, ci_low=-0.005)
     links.loc[3, ["difference", "ci_low"]] = 0.3, 0.2
     accuracy = [
         (task, start, value, value - 2, value + 2)
@@ -89,7 +89,7 @@ COUNTEREXAMPLES = {
     ),
     "A few heads attend along": (where("semantic_links", all_rows, ci_low=-0.1), 0),
     "Such heads are few": (
-        where("semantic_links", lambda t: t["layer"] == 1, difference=0.2, ci_low=0.1), 4 / 24,
+        where("semantic_links", lambda t: t["layer"] == 1, ci_low=0.001), 4 / 24,
     ),
     "Fine-tuning changes": (
         where("finetuning_similarity",

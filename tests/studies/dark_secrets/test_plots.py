@@ -49,8 +49,9 @@ def links(layers, heads, seed=0):
     table = head_rows(layers, heads)
     difference = rng.normal(0, 0.1, len(table))
     return table.assign(
-        linked=0.2, random=0.2 - difference, difference=difference, ci_low=difference - 0.01
-    )
+        linked=0.2, random=0.2 - difference, difference=difference,
+        ci_low=difference - 0.01, ci_high=difference + 0.02,
+    )  # fmt: skip
 
 
 def images(figure):
@@ -109,6 +110,10 @@ def test_links_mark_the_heads_above_chance():
     above = table.loc[table["ci_low"] > 0, ["head", "layer"]].to_numpy()
     assert np.array_equal(figure.axes[1].collections[0].get_offsets(), above)
     assert "FrameNet" in figure.texts[-2].get_text()
+    ((points, _, (bars,)),) = figure.axes[2].containers
+    assert points.get_ydata().tolist() == sorted(table["difference"])
+    ends = np.array([segment[:, 1] for segment in bars.get_segments()])
+    assert np.allclose(ends, table.sort_values("difference")[["ci_low", "ci_high"]])
 
 
 def test_the_same_table_gives_the_same_bytes(tmp_path):
