@@ -17,7 +17,7 @@ WHOLE = (
 ABOUT = {"cls": ("cls", "entropy_from_cls"), "sep": ("sep", "sep_to_sep", "other_to_sep")}
 # Columns that may be empty from top to bottom: what the paper does not say, what a figure's
 # example has no use for, what claims could not measure.
-MAY_BE_EMPTY = ("here", "threshold", "control", "relation", "direction", "within", "between")
+MAY_BE_EMPTY = ("here", "threshold", "control", "relation", "direction", "within", "between", "std")
 CAUSE = (
     "weights or hidden states that are not finite, or a damaged store: try --dtype float32, and "
     "'python -m helpers verify'"

@@ -35,6 +35,7 @@ from helpers.studies.sixteen_heads.importance import (
 from helpers.studies.tasks import Pair
 
 MARGIN = 2.0  # points of accuracy: less is no change
+UNSEEN = 3  # of n examples none has changed: up to 3 in n still may (the rule of three, 95%)
 CHOOSING = 80  # test examples that choose the one head that a layer keeps; others score it
 WEIGHED = 200  # training examples behind the importance of heads
 COURSE = 100  # the same, for each checkpoint
@@ -176,14 +177,15 @@ def compare_accuracies(
     before: Bool[np.ndarray, " example"], after: Bool[np.ndarray, "change example"]
 ) -> tuple[Float[np.ndarray, " change"], Float[np.ndarray, " change"], Bool[np.ndarray, " change"]]:
     """Return by how much accuracy changes: a 95% interval (points), and whether by no more than
-    `MARGIN` (see the module).
+    `MARGIN` (see the module).  Fewer than 150 examples never show that, not even unchanged.
     """
     changed = after.T.astype(float)  # [example, change]
     whole = np.repeat(before[:, None], len(after), axis=1).astype(float)
     each = np.ones_like(changed)
     pair = (changed, each), (whole, each)
     low, high = paired_interval(*pair)
-    return 100 * low, 100 * high, equivalence(*pair, margin=MARGIN / 100)
+    enough = 100 * UNSEEN / len(changed) <= MARGIN
+    return 100 * low, 100 * high, enough & equivalence(*pair, margin=MARGIN / 100)
 
 
 def as_array(table: pd.DataFrame, column: str) -> Float[np.ndarray, "layer head"]:

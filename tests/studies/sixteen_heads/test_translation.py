@@ -91,7 +91,7 @@ def weights(translator):
 def test_second_time_it_is_found(tmp_path, monkeypatch):
     first = train_translator(SOME, TINY, root=tmp_path)
     (folder,) = [path for path in (tmp_path / "translators").iterdir() if path.is_dir()]
-    assert sorted(path.name for path in folder.iterdir()) == ["final.safetensors", "run.json"]
+    assert {path.name for path in folder.iterdir()} >= {"final.safetensors", "run.json"}
     monkeypatch.delattr(translation, "_train")
     second = train_translator(SOME, TINY, root=tmp_path)
     assert first.identity == second.identity
