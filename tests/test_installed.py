@@ -41,7 +41,8 @@ def test_an_installed_copy_says_where_the_notebooks_are(site, tmp_path):
 
 
 def test_its_cache_and_results_are_the_users(site, tmp_path):
-    code = "from helpers.paths import *; print(cache_root(), figures_dir('a'), build_dir('a'), sep='|')"
+    folders = "cache_root(), figures_dir('a'), build_dir('a')"
+    code = f"from helpers.paths import *; print({folders}, sep='|')"
     done = python(site, tmp_path, "-c", code)
     cache, figures, build = done.stdout.split()
     assert cache == str(tmp_path / ".cache" / "attention-notebooks")
