@@ -18,6 +18,7 @@ from helpers.model import forward, lens
 from helpers.store import examples as listing
 from helpers.store import extract as extraction
 from helpers.store import fill as filling
+from helpers.store import inventory
 from helpers.store import shards as shard_code
 from helpers.store.examples import examples
 from helpers.store.format import StoreKey
@@ -287,6 +288,29 @@ def test_a_disk_that_fills_up_keeps_what_is_finished(encoder, monkeypatch, small
     assert not list(folder.glob("*.tmp"))
     subprocess.run(["mount", "-o", "remount,size=8m", small_disk], check=True)
     assert content(extract_small(encoder, small_disk, COUNT).folder) == expected
+
+
+def test_a_read_only_cache_opens_what_is_finished_and_names_what_it_cannot_write(
+    encoder, small_disk
+):
+    folder = extract_small(encoder, small_disk, 4).folder
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    try:
+        assert len(list(extract_small(encoder, small_disk, 4))) == 4
+        with pytest.raises(StoreError, match=r"cannot be written \(Read-only .*; set ATTENTION_CA"):
+            extract_small(encoder, small_disk, 5)
+        inventory.note_use(folder, "mine")
+        assert inventory.last_run(folder) == ""
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    (folder / "manifest.json").rename(folder / "unfinished.json")
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    with pytest.raises(StoreError, match=rf"{folder.name}.lock: cannot be written"):
+        extract_small(encoder, small_disk, 4)
+
+
+def test_one_segment_is_a_store(encoder, tmp_path):
+    assert len(list(extract_small(encoder, tmp_path, 1))) == 1
 
 
 def test_a_key_changes_with_everything_that_determines_the_maps(encoder):
