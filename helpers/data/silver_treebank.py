@@ -129,14 +129,14 @@ def parsed_text(written: str) -> Corpus[Sentence]:
     Raises:
         InputError: there is no word in it.
     """
-    text = " ".join(written.split())
+    text = text_files.one_line(written)
     if not text:
         raise InputError("the text is empty; give a sentence")
     versions = {package: version(package) for package in ("spacy", PIPELINE)}
 
-    def read(_: Counter[str]) -> Iterator[Sentence]:
+    def read(counts: Counter[str]) -> Iterator[Sentence]:
         for number, sentence in enumerate(pipeline()(text).sents, 1):
-            words = tuple(word.text for word in sentence)
+            words = tuple(text_files.word(word.text, counts) for word in sentence)
             yield Sentence(
                 words, _heads(sentence), _relations(sentence), "dev", f"sentence {number}"
             )

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.data import silver_treebank as silver
-from helpers.data.silver_treebank import parse_words, silver_treebank
+from helpers.data.silver_treebank import parse_words, parsed_text, silver_treebank
 from helpers.errors import CorpusError, InputError
 
 
@@ -110,6 +110,15 @@ def test_parse_words_keeps_words_and_gives_one_root():
     assert two.heads.count(0) == 1 and len(two.heads) == 4
     assert york.heads == (2, 0, 2)
     assert empty == ((), ())
+
+
+def test_a_text_of_the_users_has_no_invisible_word():
+    counts = Counter()
+    (sentence,) = parsed_text("He \u200b saw \x07 a \u200d dog\u200b.").read(counts)
+    assert sentence.words == ("He", "saw", "a", "_", "dog", ".")
+    assert counts == {"words that are empty or invisible, read as _": 1}
+    with pytest.raises(InputError, match="the text is empty"):
+        parsed_text(" \u200b\n")
 
 
 def test_dev_articles_fill_their_share():
