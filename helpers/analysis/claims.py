@@ -1,49 +1,28 @@
-"""The papers' statements as checks: what they say, what is measured here, and whether it holds.
+"""The papers' statements as checks: what they say, what is measured here, and what that proves.
 
 Every claim is computed from the tables of a run; none is typed in.  A claim whose tables a run
-does not have, or whose quantity this model does not have, is reported as not measured; claims of
-the papers that came later are reported by the runs that measured them.
-
-What claims are made of: a statement, its measure, and ways to read a run's tables.
+does not have, or whose quantity this model does not have, is not measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-NOT_MEASURED = "not measured"
+Verdict = Literal["yes", "no", "cannot be told", "no evidence", "not measured"]
 
-
-def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
-    """Return claims.csv: section, claim, paper_value, here, holds, how_measured.
-
-    ``tables`` maps the names of a run's tables ("token_types", ...) to the tables.
-    ``holds`` is "yes", "no" or "not measured".
-    """
-    columns = ["section", "claim", "paper_value", "here", "holds", "how_measured"]
-    return pd.DataFrame([_row(claim, tables) for claim in claims], columns=columns)
-
-
-def _row(claim: Claim, tables: Tables) -> tuple[str, str, float | None, float, str, str]:
-    here, verdict = check_claim(claim, tables)
-    return claim.section, claim.statement, claim.paper, here, verdict, claim.how
-
-
-def check_claim(claim: Claim, tables: Tables) -> tuple[float, str]:
-    """Return what a claim measures here (NaN if it cannot), and "yes", "no" or "not measured"."""
-    try:
-        here = float(claim.measure(tables))
-        holds = claim.holds(here, tables)
-    except NotMeasurable:
-        here = np.nan
-    if np.isnan(here):
-        return np.nan, NOT_MEASURED
-    return here, "yes" if holds else "no"
-
+YES, NO, CANNOT_BE_TOLD, NO_EVIDENCE, NOT_MEASURED = (
+    "yes", "no", "cannot be told", "no evidence", "not measured",
+)  # fmt: skip
+CONTROL = "control_"  # before the name of a table: the same of the model with random weights
+COLUMNS = (
+    "section", "claim", "paper_value", "here", "ci_low", "ci_high", "threshold", "control",
+    "holds", "how_measured",
+)  # fmt: skip
 
 Tables = Mapping[str, pd.DataFrame]
 
@@ -52,21 +31,110 @@ class NotMeasurable(LookupError):
     """The run has no table, row or column that a claim needs."""
 
 
+class Estimate(NamedTuple):
+    """A number with its 95% interval; NaN bounds where the data are too few for one."""
+
+    value: float
+    low: float
+    high: float
+
+
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, how it is measured, and when it holds.
+    """A statement of a paper, how it is measured, and when it holds.
 
-    ``measure`` takes the tables of a run and returns a number; ``holds`` takes that number and
-    the tables, and says whether the statement is true of the model.  Either may raise
-    `NotMeasurable`.  ``paper`` is the paper's own number, where it gives one.
+    ``measure`` takes the tables of a run and returns a number, or an `Estimate` where the text
+    is a sample.  The claim holds where the number is above ``threshold`` (``below``: where it is
+    below), a number or a function of the tables; ``how`` says where the threshold comes from.
+    Where an interval contains the threshold, it cannot be told.  ``holds`` instead of a threshold
+    is for what is no comparison of two numbers.  Any of them may raise `NotMeasurable`.
+    ``paper`` is the paper's own number, where it gives one.
     """
 
     section: str
     statement: str
     how: str
-    measure: Callable[[Tables], float]
-    holds: Callable[[float, Tables], bool]
+    measure: Callable[[Tables], float | Estimate]
+    holds: Callable[[float, Tables], bool] | None = None
     paper: float | None = None
+    threshold: float | Callable[[Tables], float] | None = None
+    below: bool = False
+
+
+class Judgement(NamedTuple):
+    """What a claim measures in a run, and what that says."""
+
+    here: float
+    low: float
+    high: float
+    threshold: float
+    verdict: Verdict
+
+
+def check_claims(
+    tables: Tables, claims: Iterable[Claim], *, control: Tables | None = None
+) -> pd.DataFrame:
+    """Return claims.csv: a row a claim, with the columns `COLUMNS`.
+
+    ``tables`` maps the names of a run's tables ("token_types", ...) to the tables.  ``control``
+    has those of the same model with random weights; left out, they are the ones of ``tables``
+    whose name begins with `CONTROL`.  A claim that holds of the control too is "no evidence" of
+    what the model has learned.
+    """
+    if control is None:
+        control = {
+            name.removeprefix(CONTROL): table
+            for name, table in tables.items()
+            if name.startswith(CONTROL)
+        }
+    return pd.DataFrame([_row(claim, tables, control) for claim in claims], columns=COLUMNS)
+
+
+def _row(claim: Claim, tables: Tables, control: Tables) -> tuple[object, ...]:
+    found, random = judge(claim, tables), judge(claim, control)
+    verdict = found.verdict
+    if verdict == YES and random.verdict == YES:
+        verdict = NO_EVIDENCE
+    numbers = (claim.paper, found.here, found.low, found.high, found.threshold, random.here)
+    return claim.section, claim.statement, *numbers, verdict, claim.how
+
+
+def check_claim(claim: Claim, tables: Tables) -> tuple[float, Verdict]:
+    """Return what a claim measures here (NaN if it cannot), and its verdict without a control."""
+    found = judge(claim, tables)
+    return found.here, found.verdict
+
+
+def judge(claim: Claim, tables: Tables) -> Judgement:
+    """Return what a claim measures in a run, and whether it holds, no control looked at."""
+    try:
+        found = claim.measure(tables)
+        value, low, high = found if isinstance(found, Estimate) else (found, None, None)
+        threshold, holds = np.nan, False
+        if claim.threshold is not None:
+            threshold = claim.threshold(tables) if callable(claim.threshold) else claim.threshold
+        elif not np.isnan(value):
+            holds = claim.holds(value, tables)
+    except NotMeasurable:
+        value = threshold = np.nan
+    if np.isnan(value) or (claim.threshold is not None and np.isnan(threshold)):
+        return Judgement(np.nan, np.nan, np.nan, np.nan, NOT_MEASURED)
+    bounds = (np.nan if low is None else low, np.nan if high is None else high)
+    if claim.threshold is None:
+        verdict = YES if holds else NO
+    else:
+        exact = low is None
+        verdict = _verdict(*((value, value) if exact else bounds), threshold, below=claim.below)
+    return Judgement(float(value), *map(float, bounds), float(threshold), verdict)
+
+
+def _verdict(low: float, high: float, threshold: float, *, below: bool) -> Verdict:
+    """Judge an interval; one without bounds contains every threshold."""
+    if below:
+        low, high, threshold = -high, -low, -threshold
+    if low > threshold:
+        return YES
+    return NO if high <= threshold else CANNOT_BE_TOLD
 
 
 def rows_of(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
@@ -97,7 +165,7 @@ def by_layer(tables: Tables, table: str, name: str) -> pd.Series:
     return column(tables, table, name).groupby(column(tables, table, "layer")).mean()
 
 
-def at_depth(values: pd.Series, low: float, high: float) -> float:
+def at_depth(values: pd.Series | pd.DataFrame, low: float, high: float) -> float | pd.Series:
     """Return the mean over the layers between two shares of the depth (the last layer: 1).
 
     ``values`` is indexed by layer; the mean of no layer is NaN.

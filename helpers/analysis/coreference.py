@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Num, Shaped
 
 from helpers.analysis.averages import checked_maps
 from helpers.analysis.coreference_rules import (
@@ -209,6 +209,26 @@ def coreference_table(
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
+def coreference_held_out(judgements: Judgements, *, seed: int = 0) -> pd.DataFrame:
+    """Return by how much the head that is best on train outdoes each rule, on the dev documents.
+
+    Columns: candidates, head, type, against (a rule), n, margin (points), ci_low and ci_high (of
+    the margin: head and rule on the same resamples of the documents).  Empty without both splits.
+    """
+    columns = ["candidates", "head", "type", "against", "n", "margin", "ci_low", "ci_high"]
+    rows = []
+    if all(judgements.select(split=split).any() for split in ("train", "dev")):
+        for candidates, right in judgements.heads.items():
+            head = best_head(judgements, candidates=candidates, split="train")
+            for kind in TYPES:
+                mine = judgements.select(kind, "dev")
+                for rule, of_rule in judgements.rules.items():
+                    lead = right[head].astype(int) - of_rule
+                    found = _accuracy(judgements, lead, mine, "dev", 1000, seed)
+                    rows.append((candidates, head_label(*head), kind, rule, mine.sum(), *found))
+    return pd.DataFrame(rows, columns=columns)
+
+
 def best_head(
     judgements: Judgements, *, candidates: Candidates = "mentions", split: str | None = None
 ) -> tuple[int, int]:
@@ -220,13 +240,13 @@ def best_head(
 
 def _accuracy(
     judgements: Judgements,
-    right: Bool[np.ndarray, " mention"],
+    right: Num[np.ndarray, " mention"],
     mine: Bool[np.ndarray, " mention"],
     split: str | None,
     resamples: int,
     seed: int,
 ) -> tuple[float, float, float]:
-    """Return accuracy and interval; resampled are all documents of the split."""
+    """Return accuracy and interval in percent; resampled are all documents of the split."""
     if not mine.any():
         return np.nan, np.nan, np.nan
     n_documents = len(judgements.splits)

@@ -62,7 +62,7 @@ def bootstrap_intervals(
         The lower and the upper bounds; NaN where fewer than two clusters have a ``total``.
     """
     ratios = _ratios(right, total, resamples, seed)
-    return _percentiles(ratios, (np.asarray(total) > 0).sum(axis=0), LEVEL)
+    return percentiles(ratios, (np.asarray(total) > 0).sum(axis=0), LEVEL)
 
 
 def paired_interval(
@@ -79,7 +79,7 @@ def paired_interval(
     (right, total) each.
     """
     difference, clusters = _paired(one, other, resamples, seed)
-    return _percentiles(difference, clusters, LEVEL)
+    return percentiles(difference, clusters, LEVEL)
 
 
 def equivalence(
@@ -95,7 +95,7 @@ def equivalence(
     Two one-sided tests at 5% each: true where the 90% interval of the difference lies within the
     margin, which the caller has to justify.
     """
-    low, high = _percentiles(*_paired(one, other, resamples, seed), 0.90)
+    low, high = percentiles(*_paired(one, other, resamples, seed), 0.90)
     return (low > -margin) & (high < margin)
 
 
@@ -193,12 +193,14 @@ def _paired(
     return first - second, clusters
 
 
-def _percentiles(
+def percentiles(
     drawn: Float[np.ndarray, "resample statistic"],
-    clusters: Num[np.ndarray, " statistic"],
-    level: float,
+    clusters: Num[np.ndarray, " statistic"] | int,
+    level: float = LEVEL,
 ) -> tuple[Float[np.ndarray, " statistic"], Float[np.ndarray, " statistic"]]:
+    """Return the bounds of what was drawn from so many clusters: see `bootstrap_intervals`."""
     bounds = np.full((2, drawn.shape[1]), np.nan)
+    clusters = np.broadcast_to(clusters, drawn.shape[1])
     for n in np.unique(clusters[clusters > 1]):
         mine = clusters == n
         tail = norm.cdf(np.sqrt(n / (n - 1)) * t.ppf((1 - level) / 2, n - 1))

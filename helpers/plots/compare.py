@@ -163,7 +163,8 @@ def _verdicts(axes: Axes, claims: pd.DataFrame, styles: Mapping[str, Style]) -> 
     groups = [claims["section"] == section for section in sections[:-1]]
     groups.append(pd.Series(True, index=claims.index))
     yes = np.array([(holds[group] == "yes").sum() for group in groups])  # [section, run]
-    measured = np.array([(holds[group] != "not measured").sum() for group in groups])
+    out = ["not measured", "no evidence"]  # what random weights meet too is not counted
+    measured = np.array([(~holds[group].isin(out)).sum() for group in groups])
     share = np.divide(yes, measured, out=np.full(yes.shape, np.nan), where=measured > 0)
     axes.pcolormesh(
         share, cmap=LinearSegmentedColormap.from_list("share", ["white", BAR]), vmin=0, vmax=1,

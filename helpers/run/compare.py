@@ -36,9 +36,12 @@ NOTEBOOKS = {
     "gradients": "02",
     "entropy": "03",
     "dependency_heads": "04",
+    "dependency_heads_held_out": "04",
     "coreference": "04",
+    "coreference_held_out": "04",
     "probes": "05",
     "head_cohesion": "06",
+    "averages_by_article": "06",
 }
 NEEDED = {
     "token_types": {"layer", "cls", "sep"},
@@ -53,7 +56,9 @@ MATERIAL = [
 ]
 LONGEST_NAME = 200  # characters: file systems allow 255
 OF_A_HEAD = ("head", "accuracy", "ci_low", "ci_high", "baseline")
-MARKS = {"yes": "yes", "no": "no", "not measured": "-"}
+MARKS = {
+    "yes": "yes", "no": "no", "cannot be told": "?", "no evidence": "(yes)", "not measured": "-",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

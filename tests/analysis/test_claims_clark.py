@@ -3,9 +3,26 @@
 import numpy as np
 import pandas as pd
 import pytest
-from made_up_runs import LAYERS, TO_DEPENDENT, TO_HEAD, run_like_the_paper
+from made_up_runs import (
+    LAYERS,
+    TO_DEPENDENT,
+    TO_HEAD,
+    held_out,
+    run_like_the_paper,
+    with_intervals,
+)
 
-from helpers.analysis.claims import NotMeasurable, at_depth, check_claim, check_claims, column
+from helpers.analysis.claims import (
+    COLUMNS,
+    Claim,
+    Estimate,
+    NotMeasurable,
+    at_depth,
+    check_claim,
+    check_claims,
+    column,
+    judge,
+)
 from helpers.analysis.claims_clark import clark_claims
 from helpers.analysis.paper import paper_table1, paper_table2, paper_table3, paper_values
 
@@ -35,30 +52,56 @@ def score(table, key, value, column):
 
 
 def lower(name, accuracy):
-    """Return a change that gives a relation's best head another accuracy."""
+    """Return a change that gives a relation's head another accuracy on dev."""
 
     def change(tables):
-        score("dependency_heads", {"relation": name}, accuracy, "accuracy")(tables)
-        score("dependency_heads", {"relation": name}, accuracy - 2, "ci_low")(tables)
+        frame = tables["dependency_heads_held_out"]
+        (row,) = frame.index[frame["relation"] == name]
+        given = held_out(name, accuracy, frame.loc[row, "baseline"], frame.loc[row, "direction"])
+        frame.loc[row, list(given)] = list(given.values())
 
     return change
 
 
-def coreference(kind, accuracy):
-    key = {"system": "head 5-4", "candidates": "mentions", "type": kind}
-    return score("coreference", key, accuracy, "accuracy")
+def coreference(kind, against, margin):
+    """Return a change that gives the head chosen on train another margin over a rule."""
+    key = {"type": kind, "against": against, "candidates": "mentions"}
+
+    def change(tables):
+        for name, value in (("margin", margin), ("ci_low", margin - 1), ("ci_high", margin + 1)):
+            score("coreference_held_out", key, value, name)(tables)
+
+    return change
 
 
 def spearman(ranks, other_ranks):
     return np.corrcoef(ranks, other_ranks)[0, 1]
 
 
-def probe(name, value, metric="UAS without punctuation"):
-    return score("probes", {"probe": name, "metric": metric}, value, "value")
+def probe(name, value):
+    metric = "UUAS" if name == "Structural probe" else "UAS without punctuation"
+
+    def change(tables):
+        for own, given in (("value", value), ("ci_low", value - 1), ("ci_high", value + 1)):
+            score("probes", {"probe": name, "metric": metric}, given, own)(tables)
+
+    return change
 
 
 RISING = np.arange(1, LAYERS + 1) / 10
 FALLING = RISING[::-1].copy()
+
+
+def _later_heads(tables):
+    for name in ("previous", "next"):
+        put("relative_position", name, [0, 0, 0, 0, 0.6, 0.6])(tables)
+
+
+def _never_by_far(tables):
+    for name in ("margin", "margin_low", "margin_high"):
+        put("dependency_heads_held_out", name, 19)(tables)
+
+
 # What makes each claim false, by its statement, and the number that is then measured.
 COUNTEREXAMPLES = {
     "Most heads put little attention on the current token": (
@@ -74,12 +117,12 @@ COUNTEREXAMPLES = {
         0,
     ),
     "Such positional heads are found especially in earlier layers": (
-        put("relative_position", "previous", [0, 0, 0, 0.6, 0.6, 0.6]),
-        (1 + 4 + 5 + 6) / 4 / 6,
+        _later_heads,
+        (5 + 6) / 2 / 6,
     ),
     "Over half of the attention in middle layers goes to one special token": (
-        put("token_types", "sep", [0.9, 0.9, 0.5, 0.5, 0.5, 0.9]),
-        0.5,
+        put("token_types", "sep", [0.9, 0.9, 0.49, 0.49, 0.49, 0.9]),
+        0.49,
     ),
     "That is many times what uniform attention would give it": (
         put("entropy", "uniform", np.log(20)),
@@ -96,12 +139,12 @@ COUNTEREXAMPLES = {
         0.01,
     ),
     "Heads processing [SEP] attend almost entirely to [SEP]": (
-        put("token_types", "sep_to_sep", [1, 1, 0.89, 0.9, 0.91, 1]),
-        0.9,
+        put("token_types", "sep_to_sep", [1, 1, 0.88, 0.89, 0.9, 1]),
+        0.89,
     ),
     "Gradients for the special token fall where attention to it rises": (
-        put("gradients", "sep", [0.1, 0.9, 0.8, 0.7, 0.7, 0.6]),
-        spearman([1, 2, 4, 5.5, 5.5, 3], [1, 6, 5, 3.5, 3.5, 2]),
+        put("gradients", "sep", [0.1, 0.2, 0.4, 0.6, 0.6, 0.3]),
+        1,
     ),
     "Some heads in lower layers attend very broadly": (
         put("entropy", "entropy", [4.0, 4.0, 4.8, 4.8, 4.8, 4.8]),
@@ -123,46 +166,50 @@ COUNTEREXAMPLES = {
         put("entropy", "entropy_from_cls", [4.6, 3.5, 0.5, 0.5, 0.5, 3.9]),
         1.5,
     ),
+    "These broad heads spend at most 10% of their attention on any single word": (
+        put("entropy", "largest", 0.11),
+        0.11,
+    ),
     "No single head is good at syntax overall": (lower("All", 60.0), 60 - 26.3),
     "Single heads outdo a fixed offset on single relations": (
-        put("dependency_heads", "ci_low", [0, 0, 0, 0, 50, 50, 50]),
-        0.5,
-    ),
-    "Sometimes they outdo it by far": (
-        put("dependency_heads", "baseline", [26.3, 60, 80, 70, 70, 70, 70]),
+        put("dependency_heads_held_out", "p_holm", 0.06),
         0,
     ),
-    "Direct objects have a head of their own": (lower("dobj", 41.0), 41),
-    "Determiners have a head of their own": (lower("det", 53.0), 53),
-    "Objects of prepositions have a head of their own": (lower("pobj", 30.0), 30),
-    "Possessives have a head of their own": (lower("poss", 49.7), 49.7),
-    "Passive auxiliaries have a head of their own": (lower("auxpass", 10.0), 10),
+    "Sometimes they outdo it by far": (_never_by_far, 0),
+    "Direct objects have a head of their own": (lower("dobj", 41.0), 1),
+    "Determiners have a head of their own": (lower("det", 53.0), 53 - 51.7),
+    "Objects of prepositions have a head of their own": (lower("pobj", 30.0), 30 - 34.6),
+    "Possessives have a head of their own": (lower("poss", 49.7), 2),
+    "Passive auxiliaries have a head of their own": (lower("auxpass", 10.0), -30.5),
     "Objects, determiners and possessives are found with more than 75% accuracy": (
-        lower("poss", 75.0),
-        75,
+        lower("poss", 74.0),
+        74,
     ),
     "Dependents attend to heads rather than the reverse": (
-        put("dependency_heads", "direction", [TO_DEPENDENT] * 4 + [TO_HEAD] * 3),
-        0.6,
-    ),
-    "Objects of prepositions are the exception: prepositions attend to them": (
-        put("dependency_heads", "direction", TO_HEAD),
+        put("dependency_heads_held_out", "direction", TO_DEPENDENT),
         0,
     ),
-    "A head beats string match at coreference by over ten points": (coreference("all", 62.0), 10),
-    "That head comes close to a rule-based system": (coreference("all", 63.0), -6),
-    "It is particularly good at nominal mentions": (coreference("nominal", 53.0), 13),
-    "Attention alone is far better than right-branching": (probe("Attn", 35.0), 35),
-    "Word vectors add to attention": (probe("Attn + GloVe", 65.0), 65),
-    "Distances and word vectors alone do worse": (probe("Distances + GloVe", 73.0), 73),
-    "Attention of random weights does far worse": (probe("Random-init Attn + GloVe", 68.0), 68),
+    "Objects of prepositions are the exception: prepositions attend to them": (
+        put("dependency_heads_held_out", "direction", TO_HEAD),
+        0,
+    ),
+    "A head beats string match at coreference by over ten points": (
+        coreference("all", "head match", 8.0),
+        8,
+    ),
+    "That head comes close to a rule-based system": (coreference("all", "rule-based", -7.0), -7),
+    "It is particularly good at nominal mentions": (coreference("nominal", "head match", 11), 11),
+    "Attention alone is far better than right-branching": (probe("Attn", 34.0), 8),
+    "Word vectors add to attention": (probe("Attn + GloVe", 64.0), 3),
+    "Distances and word vectors alone do worse": (probe("Distances + GloVe", 74.0), 3),
+    "Attention of random weights does far worse": (probe("Random-init Attn + GloVe", 70.0), 7),
     "Hidden states hold not much more syntax than attention maps": (
-        probe("Structural probe", 88.0, "UUAS"),
-        10,
+        probe("Structural probe", 90.0),
+        13,
     ),
     "Heads of one layer are closer to each other than to other layers'": (
-        put("head_cohesion", "within", 8.0),
-        1,
+        put("head_cohesion", "within", 8.8),
+        1.1,
     ),
     "The closeness of a layer's heads is no accident": (
         put("head_cohesion", "p_value", 0.05),
@@ -171,13 +218,13 @@ COUNTEREXAMPLES = {
 }
 CLAIMS = {claim.statement: claim for claim in clark_claims()}
 # Which table each claim is out of reach without.
-TABLES = {"3.1": "relative_position", "4.2": "dependency_heads", "4.3": "coreference",
-          "5": "probes", "6": "head_cohesion"}  # fmt: skip
+TABLES = {"3.1": "relative_position", "4.2": "dependency_heads_held_out",
+          "4.3": "coreference_held_out", "5": "probes", "6": "head_cohesion"}  # fmt: skip
 
 
 def checked(tables):
-    table = check_claims(tables, clark_claims())
-    assert list(table) == ["section", "claim", "paper_value", "here", "holds", "how_measured"]
+    table = check_claims(with_intervals(tables), clark_claims())
+    assert tuple(table) == COLUMNS
     return table.set_index("claim")
 
 
@@ -204,7 +251,7 @@ def test_a_claim_can_fail(statement):
     change, measured = COUNTEREXAMPLES[statement]
     tables = run_like_the_paper()
     change(tables)
-    here, verdict = check_claim(CLAIMS[statement], tables)
+    here, verdict = check_claim(CLAIMS[statement], with_intervals(tables))
     assert verdict == "no"
     assert here == pytest.approx(measured)
 
@@ -215,14 +262,20 @@ def test_nothing_is_measured_without_tables():
     assert table["here"].isna().all()
 
 
+NOT_IN_CLAIMS = ("coreference", "dependency_heads")  # chosen on the data that they are scored on
+
+
 @pytest.mark.parametrize("missing", sorted(run_like_the_paper()))
 def test_a_missing_table_takes_its_claims_with_it_and_no_others(missing):
     tables = run_like_the_paper()
     del tables[missing]
-    table = checked(tables)
+    table = check_claims(tables, clark_claims()).set_index("claim")
     lost = set(table.index[table["holds"] == "not measured"])
-    assert lost
-    assert set(table["holds"]) == {"yes", "not measured"}
+    if missing == "averages_by_article":  # numbers without intervals prove nothing
+        assert not lost and (table["holds"] == "cannot be told").sum() > 10
+        return
+    assert bool(lost) == (missing not in NOT_IN_CLAIMS)
+    assert set(table["holds"]) <= {"yes", "not measured"}
     for section, owner in TABLES.items():
         of_section = set(table.index[table["section"] == section])
         assert of_section <= lost if owner == missing else not of_section & lost
@@ -231,12 +284,12 @@ def test_a_missing_table_takes_its_claims_with_it_and_no_others(missing):
 @pytest.mark.parametrize(
     ("table", "name"),
     [(table, name) for table, frame in run_like_the_paper().items() for name in frame
-     if name not in ("head", "cls") or (table == "token_types" and name == "cls")],
+     if table not in (*NOT_IN_CLAIMS, "averages_by_article")],
 )  # fmt: skip
 def test_a_missing_column_is_no_crash(table, name):
     tables = run_like_the_paper()
     tables[table] = tables[table].drop(columns=name)
-    assert "not measured" in set(checked(tables)["holds"])
+    check_claims(tables, clark_claims())
 
 
 def test_a_model_without_separator():
@@ -256,6 +309,17 @@ def test_a_model_without_separator():
     assert (middle["here"], middle["holds"]) == (pytest.approx(0.7), "yes")
     gradient = table.loc["Gradients for the special token fall where attention to it rises"]
     assert gradient["here"] == pytest.approx(-1)
+
+
+def test_the_special_token_is_picked_in_the_layers_where_it_is_measured():
+    """[CLS] gets most over all layers, [SEP] most in the middle ones."""
+    tables = run_like_the_paper()
+    put("token_types", "cls", [0.9, 0.9, 0.2, 0.2, 0.2, 0.9])(tables)
+    put("token_types", "sep", [0.0, 0.0, 0.3, 0.4, 0.5, 0.0])(tables)
+    middle = checked(tables).loc[
+        "Over half of the attention in middle layers goes to one special token"
+    ]
+    assert middle["here"] == pytest.approx(0.4)
 
 
 def test_a_model_without_special_tokens():
@@ -320,15 +384,74 @@ def test_a_universal_dependencies_treebank_is_read_in_the_papers_terms():
     tables = run_like_the_paper()
     names = {"pobj": "case", "compound": "nsubj:pass", "dobj": "obj", "poss": "nmod:poss",
              "auxpass": "aux:pass"}  # fmt: skip
-    frame = tables["dependency_heads"]
+    frame = tables["dependency_heads_held_out"]
     frame["relation"] = frame["relation"].replace(names)
     table = checked(tables).query("section == '4.2'")
-    assert table.loc["Direct objects have a head of their own", "here"] == 86.8
-    assert table.loc["Possessives have a head of their own", "here"] == 80.5
+    assert table.loc["Direct objects have a head of their own", "here"] == pytest.approx(46.8)
+    assert table.loc["Possessives have a head of their own", "here"] == pytest.approx(32.8)
     assert list(table.index[table["holds"] == "not measured"]) == [
         "Objects of prepositions have a head of their own",  # UD has no such relation
         "Objects of prepositions are the exception: prepositions attend to them",
     ]
+
+
+def test_relations_that_the_paper_does_not_have_do_not_count():
+    tables = run_like_the_paper()
+    statement = "Single heads outdo a fixed offset on single relations"
+    before = checked(tables).loc[statement, "here"]
+    extra = pd.DataFrame([held_out(name, 10, 40) for name in ("punct", "case", "conj")])
+    rows = [tables["dependency_heads_held_out"], extra]
+    tables["dependency_heads_held_out"] = pd.concat(rows, ignore_index=True)
+    assert checked(tables).loc[statement, "here"] == before
+
+
+def test_an_interval_across_the_threshold_cannot_be_told():
+    tables = run_like_the_paper()
+    put("dependency_heads_held_out", "margin_low", 9)(tables)
+    row = checked(tables).loc["Direct objects have a head of their own"]
+    assert (row["holds"], row["ci_low"], row["threshold"]) == ("cannot be told", 9, 10)
+
+
+def claim(measure, **how):
+    return Claim("1", "A statement", "how", lambda tables: measure, **how)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "above", "below"),
+    [(2, 4, "yes", "no"), (0, 1, "no", "yes"), (0, 2, "cannot be told", "cannot be told"),
+     (np.nan, np.nan, "cannot be told", "cannot be told"), (1, 1, "no", "no")],
+)  # fmt: skip
+def test_verdicts_by_hand(low, high, above, below):
+    estimate = Estimate(1.0, low, high)
+    assert judge(claim(estimate, threshold=1), {}).verdict == above
+    assert judge(claim(estimate, threshold=1, below=True), {}).verdict in (below, "cannot be told")
+
+
+def test_a_number_without_error_is_compared_as_it_is():
+    assert judge(claim(0.01, threshold=0.05, below=True), {}).verdict == "yes"
+    assert judge(claim(0.05, threshold=0.05, below=True), {}).verdict == "no"
+    assert judge(claim(3.0, holds=lambda value, _: value == 3), {}).verdict == "yes"
+    assert judge(claim(np.nan, threshold=0), {}).verdict == "not measured"
+
+
+def test_what_the_control_passes_too_is_no_evidence():
+    tables = run_like_the_paper()
+    table = check_claims(tables, clark_claims(), control=tables).set_index("claim")
+    assert set(table["holds"]) == {"no evidence"}
+    assert (table["control"] == table["here"]).all()
+    fails = run_like_the_paper()
+    lower("dobj", 41.0)(fails)
+    table = check_claims(tables, clark_claims(), control=fails).set_index("claim")
+    row = table.loc["Direct objects have a head of their own"]
+    assert (row["control"], row["holds"]) == (pytest.approx(1), "yes")
+
+
+def test_control_tables_of_a_run_are_found_by_their_names():
+    tables = run_like_the_paper()
+    named = tables | {"control_head_cohesion": tables["head_cohesion"]}
+    table = check_claims(named, clark_claims()).set_index("section")
+    assert set(table.loc["6", "holds"]) == {"yes", "no evidence"}  # one is about articles too
+    assert set(table.drop(index="6")["holds"]) == {"yes"}
 
 
 def test_measures_by_hand():
@@ -374,7 +497,7 @@ def test_paper_values_are_those_of_the_data_file():
     given = check_claims({}, clark_claims()).set_index("claim")["paper_value"].dropna()
     assert given["No single head is good at syntax overall"] == pytest.approx(34.5 - 26.3)
     assert given["Sometimes they outdo it by far"] == 7
-    accuracy = one["accuracy"]
+    gains = one["accuracy"] - one["baseline"]
     expected = {
         "Some heads put more than half of their attention on the previous token": 4,
         "Some heads put more than half of their attention on the next token": 5,
@@ -388,11 +511,11 @@ def test_paper_values_are_those_of_the_data_file():
             - one.loc["All", "baseline"],
         "Single heads outdo a fixed offset on single relations": 1,
         "Sometimes they outdo it by far": 7,
-        "Direct objects have a head of their own": accuracy["dobj"],
-        "Determiners have a head of their own": accuracy["det"],
-        "Objects of prepositions have a head of their own": accuracy["pobj"],
-        "Possessives have a head of their own": accuracy["poss"],
-        "Passive auxiliaries have a head of their own": accuracy["auxpass"],
+        "Direct objects have a head of their own": gains["dobj"],
+        "Determiners have a head of their own": gains["det"],
+        "Objects of prepositions have a head of their own": gains["pobj"],
+        "Possessives have a head of their own": gains["poss"],
+        "Passive auxiliaries have a head of their own": gains["auxpass"],
         "Objects, determiners and possessives are found with more than 75% accuracy": 76.3,
         "Dependents attend to heads rather than the reverse": 1,
         "Objects of prepositions are the exception: prepositions attend to them": 1,
@@ -400,23 +523,23 @@ def test_paper_values_are_those_of_the_data_file():
         "That head comes close to a rule-based system": 65 - 69,
         "It is particularly good at nominal mentions":
             two.loc["head", "nominal"] - two.loc["head match", "nominal"],
-        "Attention alone is far better than right-branching": three["Attn"],
-        "Word vectors add to attention": three["Attn + GloVe"],
-        "Distances and word vectors alone do worse": three["Distances + GloVe"],
-        "Attention of random weights does far worse": three["Random-init Attn + GloVe"],
+        "Attention alone is far better than right-branching": 61 - 26,
+        "Word vectors add to attention": 77 - 61,
+        "Distances and word vectors alone do worse": 77 - 58,
+        "Attention of random weights does far worse":
+            three["Attn + GloVe"] - three["Random-init Attn + GloVe"],
         "Hidden states hold not much more syntax than attention maps": 80 - 77,
     }  # fmt: skip
     assert given.to_dict() == pytest.approx(expected)
 
 
 def test_the_paper_meets_its_own_claims():
-    """Where the paper gives a number, and the verdict needs no other, the verdict is yes."""
+    """Where the paper gives a number, it is on the right side of the threshold."""
     for claim in clark_claims():
         if claim.paper is not None:
-            try:
-                holds = claim.holds(claim.paper, run_like_the_paper())
-            except NotMeasurable:  # pragma: no cover
-                pytest.fail(claim.statement)
+            given = claim.threshold
+            threshold = given(run_like_the_paper()) if callable(given) else given
+            holds = claim.paper < threshold if claim.below else claim.paper > threshold
             # "Over half" and "more than 90%" are bounds, not measurements.
             bound = claim.statement.startswith(("Over half", "Heads processing"))
             assert holds or bound, claim.statement

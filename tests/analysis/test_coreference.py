@@ -6,6 +6,7 @@ from helpers.analysis.coreference import (
     TYPES,
     Judgements,
     best_head,
+    coreference_held_out,
     coreference_table,
     head_accuracy,
     judge,
@@ -312,3 +313,16 @@ def test_bad_input_is_refused():
         head_accuracy(judgements, mention_type="nominal")
     with pytest.raises(InputError, match="no mention type"):
         judgements.select("verbal")
+
+
+def test_margins_over_rules_are_of_the_head_that_train_chose_on_dev():
+    records = [record(TEXT, *MENTIONS, split=split) for split in ("train", "dev") * 6]
+    judgements = judge(planted(records, first_mention))  # head 2-3 is always right
+    table = coreference_held_out(judgements).set_index(["candidates", "type", "against"])
+    for rule, right in judgements.rules.items():
+        row = table.loc[("mentions", "all", rule)]
+        mine = judgements.select(split="dev")
+        assert (row["head"], row["n"]) == ("2-3", mine.sum())
+        assert row["margin"] == pytest.approx(100 - 100 * right[mine].mean())
+        assert row["ci_low"] <= row["margin"] <= row["ci_high"]
+    assert coreference_held_out(judge(planted(records[::2], first_mention))).empty
