@@ -233,6 +233,11 @@ def save(folder: Path, model: hf.PreTrainedModel, tokenizer: hf.PreTrainedTokeni
     return folder
 
 
+def edit(path, **changes):
+    """Change entries of a JSON file."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes, indent=3))
+
+
 def spread(model: torch.nn.Module, *, factor: float = 12.0) -> torch.nn.Module:
     """Scale the random weights up, so that maps are far from uniform, and jitter all others."""
     if model.config.model_type == "t5":  # T5 starts with larger weights than the others

@@ -6,7 +6,6 @@ count, a head count or the name of a special token: they are read off the model.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -19,14 +18,13 @@ import torch
 import transformers
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
-    AutoTokenizer,
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
@@ -38,11 +36,16 @@ from transformers.models.auto.modeling_auto import (
 
 from helpers.errors import ModelError, StoreError
 from helpers.files import seal_broken
-from helpers.model.checkpoint import VOCABULARIES, WAYS_OUT, Device, DType, Objective, weight_files
+from helpers.model.checkpoint import WAYS_OUT, Device, DType, Objective, weight_files
 from helpers.model.parallel import torch_device
+from helpers.model.random_weights import reinitialised
+from helpers.model.tokenizer import (
+    check_vocabulary,
+    configuration_sha256,
+    input_facts,
+    read_tokenizer,
+)
 
-# Of config.json, what determines no number: who wrote it, with what, and as what it was saved.
-NAMES = ("_name_or_path", "architectures", "transformers_version", "torch_dtype", "dtype")
 PADDING_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
@@ -64,9 +67,9 @@ def read_encoder(
         ModelError: they cannot be read, do not fit each other, or give no attention maps.
     """
     with _quiet(), _explained(name):
-        tokenizer = _tokenizer(name, folder)
+        tokenizer = read_tokenizer(name, folder)
         model, objective = _model(name, folder, dtype)
-        _check_vocabulary(name, model, tokenizer)
+        check_vocabulary(name, model, tokenizer)
         if random_init is not None:
             model = reinitialised(model, seed=random_init)
         model = model.to(torch_device(device)).eval().requires_grad_(False)
@@ -74,45 +77,13 @@ def read_encoder(
     if objective == "masked-lm" and tokenizer.mask_token_id is None:
         objective = "contrastive"
     facts = {
-        "configuration_sha256": _configuration_sha256(folder, tokenizer),
+        "configuration_sha256": configuration_sha256(folder, tokenizer),
         "layers": layers,
         "heads": heads,
         "objective": objective,
-        **_inputs(model, tokenizer),
+        **input_facts(model, tokenizer),
     }
     return Loaded(model, tokenizer, facts)
-
-
-def reinitialised(model: PreTrainedModel, *, seed: int) -> PreTrainedModel:
-    """Return a copy with the input embeddings kept and all other weights drawn anew (section 5).
-
-    Input embeddings are the tables of words, positions and segments, and their normalisation.
-    Tables of relative positions (MPNet, T5, DeBERTa) are a trained part of attention.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        fresh = type(model)(model.config)
-    for own, trained in zip(_input_embeddings(fresh), _input_embeddings(model), strict=True):
-        own.load_state_dict(trained.state_dict())
-    fresh.tie_weights()
-    return fresh.to(model.dtype).train(model.training)
-
-
-def _input_embeddings(model: PreTrainedModel) -> list[nn.Module]:
-    """Return the table of words and what stands beside it: one module, or the parts of one."""
-    words = model.get_input_embeddings()
-    path, holder = next(
-        (path, module)
-        for path, module in model.named_modules()
-        if any(part is words for part in module.children())
-    )
-    if path.endswith("embeddings"):
-        return [holder]
-    return [
-        part
-        for name, part in holder.named_children()
-        if isinstance(part, nn.Embedding) or ("norm" in name and "emb" in name)
-    ]
 
 
 def geometry(
@@ -250,92 +221,6 @@ def _check_finite(name: str, model: PreTrainedModel) -> None:
                 f"model {name!r}: {key} has weights that are NaN or infinite in {weight.dtype}; "
                 "take a whole copy of the model, or --dtype float32"
             )
-
-
-def _tokenizer(name: str, folder: Path) -> PreTrainedTokenizerFast:
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    if not tokenizer.is_fast:
-        raise ModelError(
-            f"model {name!r}: its tokenizer has no fast version, which aligns tokens to words; "
-            "save one beside the weights as tokenizer.json"
-        )
-    if not any(file for pattern in VOCABULARIES for file in folder.glob(pattern)):
-        # transformers makes up a tokenizer without words then.
-        raise ModelError(
-            f"model {name!r}: there is no tokenizer (none of {', '.join(VOCABULARIES)}); save the "
-            "model's own with tokenizer.save_pretrained(folder)"
-        )
-    # A paragraph about BERT can contain the letters "[SEP]"; they are text there.
-    tokenizer.split_special_tokens = True
-    tokenizer.backend_tokenizer.encode_special_tokens = True
-    # Some files bring truncation and padding along; examples are cut and padded elsewhere.
-    tokenizer.backend_tokenizer.no_truncation()
-    tokenizer.backend_tokenizer.no_padding()
-    return tokenizer
-
-
-def _configuration_sha256(folder: Path, tokenizer: PreTrainedTokenizerFast) -> str:
-    """Return the hash of the settings that determine maps and gradients beside the weights."""
-    settings = {
-        "config": _without_names(json.loads((folder / "config.json").read_bytes())),
-        "model_input_names": tokenizer.model_input_names,
-        "special_tokens": tokenizer.special_tokens_map,
-    }
-    text = json.dumps(settings, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _without_names(config: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: _without_names(value) if isinstance(value, dict) else value
-        for key, value in config.items()
-        if key not in NAMES
-    }
-
-
-def _check_vocabulary(
-    name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
-) -> None:
-    rows = model.get_input_embeddings().num_embeddings
-    entries = max(tokenizer.get_vocab().values()) + 1
-    if entries > rows:
-        raise ModelError(
-            f"model {name!r}: the tokenizer has {entries} entries but the weights have {rows} "
-            "embeddings; take tokenizer and weights of the same model"
-        )
-
-
-def _inputs(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
-    """Return what a description says of the inputs."""
-    backend = tokenizer.backend_tokenizer
-    pair = backend.encode("a", "b")
-    special = {i for i, mask in zip(pair.ids, pair.special_tokens_mask, strict=True) if mask}
-    used = {tokenizer.convert_ids_to_tokens(token_id) for token_id in special}
-    parts = {"cls": tokenizer.cls_token, "sep": tokenizer.sep_token}
-    return {
-        "tokenizer_sha256": hashlib.sha256(backend.to_str().encode()).hexdigest(),
-        "special_tokens": {part: token if token in used else None for part, token in parts.items()},
-        "special_ids": sorted(special),
-        # The tokenizer has the say, as it has in transformers; the model must know two types.
-        "takes_token_types": "token_type_ids" in tokenizer.model_input_names
-        and (getattr(model.config, "type_vocab_size", 0) or 0) > 1
-        and any(pair.type_ids),
-        "max_length": _max_length(model, tokenizer),
-    }
-
-
-def _max_length(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> int:
-    """Return the least of what the tokenizer says, what the configuration says, and the positions.
-
-    RoBERTa and its kin leave the first rows of the table of positions to padding.
-    """
-    limits = [tokenizer.model_max_length]
-    limits.append(getattr(model.config, "max_position_embeddings", None))
-    for path, module in model.named_modules():
-        if path.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-            reserved = 0 if module.padding_idx is None else module.padding_idx + 1
-            limits.append(module.num_embeddings - reserved)
-    return min(limit for limit in limits if limit)
 
 
 @torch.inference_mode()
