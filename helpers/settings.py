@@ -157,6 +157,11 @@ class Settings:
         """How many words a relation needs to be in Table 1."""
         return 10 if self.small else 100
 
+    @property
+    def initialisations(self) -> int:
+        """How many models with random weights the control of section 5 has."""
+        return 2 if self.small else 5
+
 
 def flag(setting: str) -> str:
     """Return the flag of the command line for a setting."""

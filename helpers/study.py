@@ -107,9 +107,9 @@ class Study(Settings):
         return self._extract(self.encoder, self.treebank_corpus(), level="word", hidden=True)
 
     def random_treebank_stores(self) -> Iterator[Store]:
-        """Word-level maps of the model with random weights, one store for each of the seeds."""
+        """Word-level maps of the model with random weights, a store for each initialisation."""
         corpus = _already_read(self.treebank_corpus(), self.treebank_store())
-        for seed in range(self.seeds):
+        for seed in range(self.initialisations):
             yield self._extract(self.load(seed), corpus, level="word")
 
     def coreference_store(self) -> Store:
@@ -186,7 +186,12 @@ class Study(Settings):
         return cached_tables(
             "table3",
             compute,
-            depends_on={"store": store.key, "seeds": self.seeds, **vectors},
+            depends_on={
+                "store": store.key,
+                "seeds": self.seeds,
+                "initialisations": self.initialisations,
+                **vectors,
+            },
             code="analysis.table3.table3",
         )
 

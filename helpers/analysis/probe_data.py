@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import Literal, NamedTuple
@@ -30,11 +30,12 @@ from helpers.progress import progress
 from helpers.store.store import Example
 
 Split = Literal["train", "dev"]
+Task = Literal["tree", "control"]
 WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
 
 PLACES = 2  # the special positions stand before the words in a block
 PUNCTUATION = "punct"  # the relation, in Stanford, CLEAR and Universal Dependencies alike
-SCALED_BY = 500  # train sentences that the features' scales are taken from
+SCALED_BY = 200  # train sentences that the features' scales are taken from
 SMALLEST_SCALE = 1e-3  # under it a feature is rounding of float16, not to be blown up
 PAIRS_PER_BATCH = 1 << 15  # bounds a batch of long sentences: 131 KB a feature
 MEMORY_BUDGET = 1 << 30  # bytes of a corpus that stay in memory
@@ -42,14 +43,22 @@ MEMORY_BUDGET = 1 << 30  # bytes of a corpus that stay in memory
 
 @dataclass(frozen=True)
 class Parse:
-    """What a probe knows of a sentence besides its maps; ``heads`` are 1-based, 0 is ROOT."""
+    """What a probe knows of a sentence besides its maps; heads are 1-based, 0 is ROOT.
+
+    ``control`` are those of the control task (see ``control_heads``), where there is one.
+    """
 
     heads: Int[np.ndarray, " word"]
     punctuation: Bool[np.ndarray, " word"]
+    control: Int[np.ndarray, " word"] | None = None
 
     def __len__(self) -> int:
         """Return the number of words."""
         return len(self.heads)
+
+    def targets(self, task: Task) -> Int[np.ndarray, " word"]:
+        """Return the heads that a task asks for."""
+        return self.heads if task == "tree" else self.control
 
 
 @dataclass
@@ -178,7 +187,7 @@ class ProbeData(Sentences):
         variances = squares / max(pairs, 1), root / words
         return Scales(*(v.sqrt().clamp(min=SMALLEST_SCALE).float() for v in variances))
 
-    def batch(self, indices: Sequence[int], *, maps: bool = True) -> Batch:
+    def batch(self, indices: Sequence[int], *, maps: bool = True, task: Task = "tree") -> Batch:
         """Pad the sentences ``indices`` into float32 tensors; ``maps=False`` leaves maps out."""
         lengths = torch.tensor([len(self.parses[index]) for index in indices])
         count, width = len(indices), int(lengths.max())
@@ -190,7 +199,7 @@ class ProbeData(Sentences):
             vectors = torch.zeros(count, width, self.vector_width)
         for row, index in enumerate(indices):
             n = len(self.parses[index])
-            heads[row, :n] = torch.from_numpy(self.parses[index].heads)
+            heads[row, :n] = torch.from_numpy(self.parses[index].targets(task))
             if padded is not None:
                 block = torch.from_numpy(self.maps[index])
                 special[row, :n], padded[row, :n, :, :n] = block.split((PLACES, n), dim=2)
@@ -205,10 +214,11 @@ class ProbeData(Sentences):
         size: int = 32,
         order: np.random.Generator | None = None,
         maps: bool = True,
+        task: Task = "tree",
     ) -> Iterator[Batch]:
         """Yield the sentences ``indices`` in batches (see `length_batches`)."""
         for group in self.groups(indices, size, order):
-            yield self.batch(group, maps=maps)
+            yield self.batch(group, maps=maps, task=task)
 
 
 def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> ProbeData:
@@ -228,16 +238,33 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
         data.add(example)
         data.layers, data.heads = example.attention.shape[:2]
         data.maps.append(attention_block(example))
-        if vectors is not None:
-            own = [rows.setdefault(word, len(rows)) for word in example.record["words"]]
-            data.rows.append(np.array(own))
+        own = [rows.setdefault(word, len(rows)) for word in example.record["words"]]
+        data.rows.append(np.array(own))
     data.check_splits()
+    behaviours = np.random.default_rng(0).integers(3, size=len(rows))
+    data.parses = [
+        replace(parse, control=control_heads(behaviours[own]))
+        for parse, own in zip(data.parses, data.rows, strict=True)
+    ]
     if vectors is not None:
         found = np.asarray(vectors(list(rows)), np.float32)
         if found.ndim != 2 or len(found) != len(rows):
             raise InputError(f"word vectors of shape {found.shape} for {len(rows)} words")
         data.vectors = torch.from_numpy(found)
     return data
+
+
+def control_heads(behaviours: Int[np.ndarray, " word"]) -> Int[np.ndarray, " word"]:
+    """Return a sentence's heads in the control task of Hewitt and Liang (2019, section 2).
+
+    A word's head is random, but the same wherever the word occurs: its ``behaviour`` attaches
+    it to ROOT (0), to the first word (1) or to the last (2).  A word that would be its own head
+    goes to ROOT; so does the behaviour "to itself" of the paper, since no probe here can give
+    it.  Only a probe that remembers words can learn this.
+    """
+    n = len(behaviours)
+    heads = np.array([0, 1, n])[behaviours]
+    return np.where(heads == np.arange(1, n + 1), 0, heads)
 
 
 def attention_block(example: Example) -> Float16[np.ndarray, "dependent feature place"]:

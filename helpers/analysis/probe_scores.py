@@ -26,6 +26,8 @@ STRUCTURAL = "Structural probe"
 UAS = "UAS"
 UAS_WITHOUT_PUNCTUATION = "UAS without punctuation"
 UUAS = "UUAS"
+CONTROL_TASK = "control task"
+SELECTIVITY = "selectivity"
 COMPARED = (UAS_WITHOUT_PUNCTUATION, UUAS)  # what the paper's Table 3 is in
 
 
@@ -88,6 +90,16 @@ def pool(results: Sequence[ProbeResult], probe: str) -> ProbeResult:
         for metric in results[0].counts
     }
     return replace(results[0], probe=probe, counts=counts, model=None)
+
+
+def with_selectivity(result: ProbeResult, control: ProbeResult) -> ProbeResult:
+    """Add a probe's accuracy on the control task, and how far its UAS is above that.
+
+    Both leave punctuation out (Hewitt and Liang 2019, section 2.2).
+    """
+    own, random = (one.counts[UAS_WITHOUT_PUNCTUATION] for one in (result, control))
+    above = Counts(own.right - random.right, own.total)
+    return replace(result, counts={**result.counts, CONTROL_TASK: random, SELECTIVITY: above})
 
 
 def probe_table(results: Iterable[ProbeResult]) -> pd.DataFrame:

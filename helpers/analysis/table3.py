@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from helpers.analysis.probe_data import Batch, ProbeData, WordVectors, prepare
+from helpers.analysis.probe_data import Batch, ProbeData, Task, WordVectors, prepare
 from helpers.analysis.probe_scores import (
     ATTN,
     ATTN_GLOVE,
@@ -27,16 +27,27 @@ from helpers.analysis.probe_scores import (
     pool,
     probe_table,
     seed_table,
+    with_selectivity,
 )
 from helpers.analysis.probes import AttentionProbe, AttentionWordsProbe, DistancesWordsProbe, Scores
 from helpers.analysis.structural_probe import fit_structural, prepare_states
-from helpers.analysis.training import Schedule, one_thread, side_by_side, train, validation_slice
+from helpers.analysis.training import (
+    Schedule,
+    Setting,
+    one_thread,
+    side_by_side,
+    train,
+    validation_slice,
+)
 from helpers.store.store import Store
 
-PARTS = (0.1, 0.25, 0.5)  # of the train sentences, for the learning curves
+PARTS = (0.1, 0.25, 0.5, 1.0)  # of the train sentences, for the learning curves
 EVALUATION_BATCH = 64
+# What the control of random weights is tried with.
+SETTINGS = tuple(Setting(rate, decay) for rate in (0.25, 1.0, 4.0) for decay in (0.0, 3.0, 30.0))
 
 ProbeKind = Literal["attn", "attn_glove", "distances_glove"]
+READERS: tuple[ProbeKind, ...] = ("attn", "attn_glove")  # of attention
 
 
 class Kind(NamedTuple):
@@ -87,52 +98,91 @@ def table3(
     structural, layers = fit_structural(prepare_states(store), seeds=seeds)
     data, seeds = prepare(store, vectors), range(seeds)
     fits = [partial(fit_probe, data, "distances_glove", [seed]) for seed in seeds]
-    fits += [
-        partial(fit_probe, data, kind, seeds, part)
-        for kind in ("attn", "attn_glove")
-        for part in (*PARTS, 1.0)
-    ]
+    fits += [partial(fit_probe, data, kind, [0], task="control") for kind in KINDS]
+    fits += [partial(fit_probe, data, kind, seeds, part) for kind in READERS for part in PARTS]
     fitted = side_by_side(fits, "probes")
-    distances, curves = fitted[: len(seeds)], fitted[len(seeds) :]
-    controls = [
-        fit_probe(prepare(random, vectors), "attn_glove", [seed])
-        for seed, random in enumerate(random_stores)
-    ]
-    attention, with_words = curves[len(PARTS)], curves[-1]
+    distances, fitted = pool(fitted[: len(seeds)], DISTANCES_GLOVE), fitted[len(seeds) :]
+    on_control_task, curves = dict(zip(KINDS, fitted, strict=False)), fitted[len(KINDS) :]
+    attention, with_words = curves[len(PARTS) - 1 :: len(PARTS)]
+    heads, baseline = head_weights(attention, data), right_branching(data)
+    del data, fits  # its maps, before those of the controls are read
+    random_weights = fit_controls(random_stores, vectors)
     results = [
         structural,
-        right_branching(data),
-        pool(distances, DISTANCES_GLOVE),
-        pool(controls, RANDOM_ATTN_GLOVE),
-        attention,
-        with_words,
+        baseline,
+        with_selectivity(distances, on_control_task["distances_glove"]),
+        random_weights[-1],
+        with_selectivity(attention, on_control_task["attn"]),
+        with_selectivity(with_words, on_control_task["attn_glove"]),
     ]
     return {
         "probes": probe_table(results),
         "probe_seeds": seed_table(results),
-        "probe_heads": head_weights(attention, data),
-        "learning_curves": probe_table(curves),
+        "probe_heads": heads,
+        "learning_curves": probe_table([*curves, *random_weights]),
         "structural_layers": layers,
     }
 
 
+def fit_controls(stores: Iterable[Store], vectors: WordVectors) -> list[ProbeResult]:
+    """Train Attn + GloVe on the maps of random weights: a result for each part of train.
+
+    Each store has an initialisation of its own.  The first decides how the probes are trained,
+    and does the control task.
+    """
+    by_store, setting, on_control_task = [], None, None
+    for seed, store in enumerate(stores):
+        data = prepare(store, vectors)
+        setting = setting or choose_setting(data, "attn_glove")
+        fit = partial(fit_probe, data, "attn_glove", [seed], setting=setting)
+        by_store.append(side_by_side([partial(fit, part) for part in PARTS], RANDOM_ATTN_GLOVE))
+        on_control_task = on_control_task or fit(task="control")
+        del data, fit  # before the next is read
+    *parts, whole = [pool(fits, RANDOM_ATTN_GLOVE) for fits in zip(*by_store, strict=True)]
+    return [*parts, with_selectivity(whole, on_control_task)]
+
+
 @one_thread()
 def fit_probe(
-    data: ProbeData, kind: ProbeKind, seeds: Sequence[int], part: float = 1.0
+    data: ProbeData,
+    kind: ProbeKind,
+    seeds: Sequence[int],
+    part: float = 1.0,
+    *,
+    task: Task = "tree",
+    setting: Setting | None = None,
 ) -> ProbeResult:
     """Train a probe on (a part of) the train sentences, once a seed, and score it on dev.
 
     The seeds are members of one model.  Each decides its initial values and the slice of train
     that its training stops by; the order of the batches is the first one's.  The sentences of a
     part are the same for every seed and probe, and each part lies within the next larger one.
+    ``setting`` changes the probe's own schedule.
 
     Raises ``InputError`` where a probe of words finds no word vectors in ``data``.
     """
     recipe = KINDS[kind]
     sentences, dev = training_sentences(data, part), data.splits["dev"]
-    model = _fit(data, recipe, sentences, seeds)
+    settings = [setting] * len(seeds) if setting else []
+    model = _fit(data, recipe, sentences, seeds, task, settings)
     predicted = predict(model, data, dev, maps=recipe.reads_maps)
-    return ProbeResult(recipe.name, score(data, predicted), len(sentences), len(dev), model)
+    counts = score(data, predicted, dev, task)
+    return ProbeResult(recipe.name, counts, len(sentences), len(dev), model)
+
+
+@one_thread()
+def choose_setting(data: ProbeData, kind: ProbeKind) -> Setting:
+    """Return the setting whose probe does best on the slice of train that training stops by.
+
+    All are tried at once, as members of one model.
+    """
+    recipe, sentences = KINDS[kind], training_sentences(data, 1.0)
+    model = _fit(data, recipe, sentences, [0] * len(SETTINGS), "tree", SETTINGS)
+    order = np.random.default_rng(0)
+    _, held = validation_slice(sentences, recipe.schedule.validation_share, order)
+    predicted = predict(model, data, held, maps=recipe.reads_maps)
+    right = score(data, predicted, held)[UAS_WITHOUT_PUNCTUATION].right
+    return SETTINGS[int(right.sum(1).argmax())]
 
 
 def training_sentences(data: ProbeData, part: float) -> list[int]:
@@ -145,7 +195,7 @@ def right_branching(data: ProbeData) -> ProbeResult:
     """Score the baseline whose head is always the next word; the last word's is ROOT."""
     dev = data.splits["dev"]
     predicted = [np.append(np.arange(2, len(data.parses[i]) + 1), 0) for i in dev]
-    return ProbeResult(RIGHT_BRANCHING, score(data, [predicted]), 0, len(dev))
+    return ProbeResult(RIGHT_BRANCHING, score(data, [predicted], dev), 0, len(dev))
 
 
 def predict(
@@ -162,19 +212,23 @@ def predict(
 
 
 def score(
-    data: ProbeData, predicted: Sequence[Sequence[Int[np.ndarray, " word"]]]
+    data: ProbeData,
+    predicted: Sequence[Sequence[Int[np.ndarray, " word"]]],
+    indices: Sequence[int],
+    task: Task = "tree",
 ) -> dict[str, Counts]:
-    """Count right heads on dev, with and without punctuation.
+    """Count right heads in the sentences ``indices``, with and without punctuation.
 
-    ``predicted[seed][sentence]`` are the heads of the dev sentences, in their order.
+    ``predicted[seed][sentence]`` are the heads of these sentences, in their order.
     """
-    dev = [data.parses[i] for i in data.splits["dev"]]
+    parses = [data.parses[index] for index in indices]
     right = [
-        [heads == parse.heads for heads, parse in zip(run, dev, strict=True)] for run in predicted
+        [heads == parse.targets(task) for heads, parse in zip(run, parses, strict=True)]
+        for run in predicted
     ]
     counts = {}
     for metric, left_out in ((UAS, False), (UAS_WITHOUT_PUNCTUATION, True)):
-        kept = [~(parse.punctuation & left_out) for parse in dev]
+        kept = [~(parse.punctuation & left_out) for parse in parses]
         hits = [[hit[k].sum() for hit, k in zip(run, kept, strict=True)] for run in right]
         counts[metric] = Counts(np.array(hits), np.array([k.sum() for k in kept]))
     return counts
@@ -230,8 +284,15 @@ def attention_contrast(data: ProbeData) -> Float[np.ndarray, " feature"]:
     return (contrast / max(words, 1)).numpy()
 
 
-def _fit(data: ProbeData, recipe: Kind, sentences: list[int], seeds: Sequence[int]) -> nn.Module:
-    """Train a model with a member for each seed."""
+def _fit(
+    data: ProbeData,
+    recipe: Kind,
+    sentences: list[int],
+    seeds: Sequence[int],
+    task: Task,
+    settings: Sequence[Setting],
+) -> nn.Module:
+    """Train a model with a member for each seed, and setting, if there are any."""
     schedule, order = recipe.schedule, np.random.default_rng(seeds[0])
     # Which sentences each member learns from, and which its training stops by.
     kept, held = torch.zeros(2, len(seeds), len(data.parses), dtype=torch.bool)
@@ -239,7 +300,8 @@ def _fit(data: ProbeData, recipe: Kind, sentences: list[int], seeds: Sequence[in
         slices = validation_slice(sentences, schedule.validation_share, np.random.default_rng(seed))
         kept[member, slices[0]], held[member, slices[1]] = True, True
     stopped_by = [index for index in sentences if held[:, index].any()]
-    model, batches = recipe.build(data, seeds), partial(data.batches, maps=recipe.reads_maps)
+    model = recipe.build(data, seeds)
+    batches = partial(data.batches, maps=recipe.reads_maps, task=task)
 
     def mean(batches: Iterable[Batch], chosen: Bool[Tensor, "member sentence"]) -> Tensor:
         """Return each member's mean loss a word over the sentences chosen for it."""
@@ -257,5 +319,6 @@ def _fit(data: ProbeData, recipe: Kind, sentences: list[int], seeds: Sequence[in
         validate=lambda: mean(batches(stopped_by, size=EVALUATION_BATCH), held),
         epochs=schedule.epochs_for(len(sentences)),
         schedule=schedule,
+        settings=settings,
     )
     return model

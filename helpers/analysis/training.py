@@ -42,6 +42,18 @@ class Schedule:
         return max(self.epochs, math.ceil(self.min_updates / updates))
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What a member of a model changes about a schedule, to be chosen on a slice of train.
+
+    ``rate`` multiplies the learning rate.  ``decay`` is the decoupled weight decay of AdamW: a
+    step takes away so much of each parameter, times the learning rate.
+    """
+
+    rate: float = 1.0
+    decay: float = 0.0
+
+
 def validation_slice(
     indices: Sequence[int], share: float, order: np.random.Generator
 ) -> tuple[list[int], list[int]]:
@@ -94,12 +106,14 @@ def train(
     validate: Callable[[], Float[Tensor, " member"]],
     epochs: int,
     schedule: Schedule,
+    settings: Sequence[Setting] = (),
 ) -> Float[Tensor, " member"]:
     """Minimise ``loss`` over ``batches()``, called once an epoch, and keep the best epoch.
 
     A model is one or more *members*, along the first axis of every parameter and loss, that
     learn nothing from each other.  ``validate`` returns each member's loss on held-out data; it
     is left with the parameters of the epoch where that was lowest.  Returns these losses.
+    ``settings``, if any, has one for each member.
     """
     optimizer = torch.optim.Adam(model.parameters(), lr=schedule.learning_rate)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
@@ -110,7 +124,7 @@ def train(
         for batch in batches():
             optimizer.zero_grad()
             loss(batch).sum().backward()
-            optimizer.step()
+            _step(optimizer, settings)
         decay.step()
         with torch.no_grad():
             losses = validate()
@@ -124,3 +138,17 @@ def train(
     for kept, parameter in zip(best, model.parameters(), strict=True):
         parameter.data = kept
     return lowest
+
+
+@torch.no_grad()
+def _step(optimizer: torch.optim.Adam, settings: Sequence[Setting]) -> None:
+    """Take a step, at each member's own rate and with its own weight decay."""
+    (group,) = optimizer.param_groups
+    before = [parameter.clone() for parameter in group["params"]] if settings else []
+    optimizer.step()
+    rates = torch.tensor([setting.rate for setting in settings])
+    decays = torch.tensor([setting.decay for setting in settings]) * group["lr"]
+    for parameter, old in zip(group["params"], before, strict=bool(settings)):
+        by_member = (-1, *[1] * (parameter.dim() - 1))
+        change = parameter - old - decays.view(by_member) * old
+        parameter.copy_(old + rates.view(by_member) * change)

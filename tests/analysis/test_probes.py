@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.analysis import probe_data
-from helpers.analysis.probe_data import PLACES, MapBuffer, attention_block, prepare
+from helpers.analysis import probe_data, table3
+from helpers.analysis.probe_data import (
+    PLACES,
+    MapBuffer,
+    attention_block,
+    control_heads,
+    prepare,
+)
 from helpers.analysis.probe_scores import (
     UAS,
     UAS_WITHOUT_PUNCTUATION,
@@ -17,6 +23,7 @@ from helpers.analysis.probe_scores import (
     pool,
     probe_table,
     seed_table,
+    with_selectivity,
 )
 from helpers.analysis.probes import (
     AttentionProbe,
@@ -29,6 +36,8 @@ from helpers.analysis.table3 import (
     KINDS,
     attention_contrast,
     candidate_scores,
+    choose_setting,
+    fit_controls,
     fit_probe,
     head_weights,
     loss,
@@ -36,7 +45,7 @@ from helpers.analysis.table3 import (
     right_branching,
     training_sentences,
 )
-from helpers.analysis.training import Schedule, one_thread, side_by_side, train
+from helpers.analysis.training import Schedule, Setting, one_thread, side_by_side, train
 from helpers.errors import InputError, MapError
 from helpers.store.store import Example
 
@@ -83,21 +92,15 @@ def vectors(words):
     return np.array(drawn, np.float32).reshape(-1, WIDTH)
 
 
-def corpus(count=60, *, planted=None, seed=0, vectors=vectors):
+def examples(count, *, planted=None, seed=0):
     rng = np.random.default_rng(seed)
-    return prepare(
-        (
-            example(
-                i,
-                int(rng.integers(3, 12)),
-                rng,
-                split="dev" if i % 4 == 0 else "train",
-                planted=planted,
-            )
-            for i in range(count)
-        ),
-        vectors,
-    )
+    for i in range(count):
+        split = "dev" if i % 4 == 0 else "train"
+        yield example(i, int(rng.integers(3, 12)), rng, split=split, planted=planted)
+
+
+def corpus(count=60, *, planted=None, seed=0, vectors=vectors):
+    return prepare(examples(count, planted=planted, seed=seed), vectors)
 
 
 def randomised(model, seed=0):
@@ -469,6 +472,81 @@ def test_part_of_train_is_counted():
     table = probe_table([fit_probe(corpus(24), "attn", [0], part) for part in (0.5, 1.0)])
     assert table["n_train"].tolist() == [9, 9, 18, 18]
     assert set(table["metric"]) == {UAS, UAS_WITHOUT_PUNCTUATION}
+
+
+def test_a_member_takes_its_own_rate_and_decay():
+    """Adam's first step is the learning rate, whatever the gradient."""
+    model = torch.nn.Linear(1, 3, bias=False)
+    start = model.weight.detach().clone()
+    train(
+        model,
+        batches=lambda: [torch.ones(1, 1)],
+        loss=lambda x: model(x)[0],
+        validate=lambda: torch.zeros(3),
+        epochs=1,
+        schedule=Schedule(learning_rate=0.1),
+        settings=[Setting(), Setting(rate=4), Setting(rate=2, decay=3)],
+    )
+    expected = start - torch.tensor([[0.1], [0.4], [0.2]])
+    expected[2] -= 2 * 0.1 * 3 * start[2]
+    torch.testing.assert_close(model.weight.detach(), expected)
+
+
+def test_setting_is_chosen_by_what_it_reaches_on_the_slice(monkeypatch, trained_for):
+    trained_for(epochs=4, learning_rate=0.02, min_updates=1)
+    hopeless, good = Setting(rate=1e-9), Setting()
+    for settings in ((hopeless, good), (good, hopeless)):
+        monkeypatch.setattr(table3, "SETTINGS", settings)
+        assert choose_setting(corpus(80, planted=(0, 1)), "attn") == good
+
+
+def test_heads_of_the_control_task_by_hand():
+    # ROOT, the first word, the last; a word that would be its own head goes to ROOT
+    assert control_heads(np.array([0, 1, 2, 1, 2])).tolist() == [0, 1, 5, 1, 0]
+    assert control_heads(np.array([1, 2])).tolist() == [0, 0]
+
+
+def test_a_word_has_one_behaviour_everywhere():
+    data = corpus(40)
+    behaviours = {}
+    for parse, rows in zip(data.parses, data.rows, strict=True):
+        for place, (row, head) in enumerate(zip(rows, parse.control, strict=True), 1):
+            if 1 < place < len(parse):  # neither the first word nor the last
+                behaviours.setdefault(row, set()).add({1: "first", 0: "ROOT"}.get(head, "last"))
+    assert all(len(found) == 1 for found in behaviours.values())
+    assert set.union(*behaviours.values()) == {"first", "ROOT", "last"}
+
+
+def test_words_learn_the_control_task_and_attention_does_not():
+    data = corpus(120)
+    chance, learned = (
+        fit_probe(data, kind, [0], task="control").counts[UAS].by_seed[0]
+        for kind in ("attn", "distances_glove")
+    )
+    assert learned > chance + 20
+
+
+def test_selectivity_is_what_the_tree_has_above_the_control_task():
+    def result(right):
+        counts = {UAS_WITHOUT_PUNCTUATION: Counts(np.array(right), np.array([4]))}
+        return ProbeResult("Attn", counts, 9, 1)
+
+    table = probe_table([with_selectivity(result([[3], [1]]), result([[1]]))])
+    assert table["metric"].tolist() == [UAS_WITHOUT_PUNCTUATION, "control task", "selectivity"]
+    assert table["value"].tolist() == [50, 25, 25]
+    assert table["paper_value"].notna().tolist() == [True, False, False]
+
+
+def test_controls_have_a_result_for_each_part_and_initialisation(monkeypatch, trained_for):
+    trained_for(epochs=1, min_updates=1)
+    asked = []
+    monkeypatch.setattr(table3, "choose_setting", lambda *given: asked.append(given) or Setting(2))
+    stores = [list(examples(24, seed=seed)) for seed in range(3)]
+    parts = fit_controls(stores, vectors)
+    assert len(asked) == 1
+    assert [part.n_train for part in parts] == [2, 4, 9, 18]
+    assert {len(part.counts[UAS].right) for part in parts} == {3}
+    assert set(parts[-1].counts) == {UAS, UAS_WITHOUT_PUNCTUATION, "control task", "selectivity"}
 
 
 # scores and tables
