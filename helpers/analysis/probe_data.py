@@ -37,6 +37,7 @@ PLACES = 2  # the special positions stand before the words in a block
 PUNCTUATION = "punct"  # the relation, in Stanford, CLEAR and Universal Dependencies alike
 SCALED_BY = 200  # train sentences that the features' scales are taken from
 SMALLEST_SCALE = 1e-3  # under it a feature is rounding of float16, not to be blown up
+SMALLEST_SIZE = 0.01  # the same for a mean square, in units of the scales
 PAIRS_PER_BATCH = 1 << 15  # bounds a batch of long sentences: 131 KB a feature
 MEMORY_BUDGET = 1 << 30  # bytes of a corpus that stay in memory
 
@@ -136,11 +137,13 @@ class Scales(NamedTuple):
     """How much each feature varies: the units that the probes' parameters are kept in.
 
     ``words`` is the standard deviation over a word's candidate words; ``root`` the root mean
-    square at the special places.
+    square at the special places.  ``whitening`` turns features in units of ``words`` into as
+    many that are uncorrelated and vary alike.
     """
 
     words: Float[Tensor, " feature"]
     root: Float[Tensor, "feature place"]
+    whitening: Float[Tensor, "feature feature"]
 
 
 @dataclass
@@ -173,6 +176,7 @@ class ProbeData(Sentences):
         """The features' scales on (the first sentences of) train."""
         squares = torch.zeros(self.features, dtype=torch.float64)
         root = torch.zeros(self.features, PLACES, dtype=torch.float64)
+        products = torch.zeros(self.features, self.features, dtype=torch.float64)
         pairs = words = 0
         for batch in self.batches(self.splits["train"][:SCALED_BY]):
             # ROOT and padding dependents are no pairs of words.
@@ -180,12 +184,18 @@ class ProbeData(Sentences):
             counts = kept.sum(-1, keepdim=True)
             others = batch.maps
             kept = kept[:, :, None]  # [sentence, dependent, 1, candidate]
-            means = (others * kept).sum(-1, keepdim=True) / counts[..., None].clamp(min=1)
+            own = others * kept
+            products += torch.einsum("sdfc,sdgc->fg", own, own)
+            means = own.sum(-1, keepdim=True) / counts[..., None].clamp(min=1)
             squares += ((others - means).square() * kept).sum((0, 1, 3), dtype=torch.float64)
             root += batch.special.square().sum((0, 1), dtype=torch.float64)
             pairs, words = pairs + counts.sum().item(), words + batch.lengths.sum().item()
         variances = squares / max(pairs, 1), root / words
-        return Scales(*(v.sqrt().clamp(min=SMALLEST_SCALE).float() for v in variances))
+        deviations, special = (v.sqrt().clamp(min=SMALLEST_SCALE) for v in variances)
+        products /= max(pairs, 1) * deviations[:, None] * deviations
+        sizes, axes = torch.linalg.eigh(products)
+        whitening = axes * (sizes.clamp(min=0) + SMALLEST_SIZE) ** -0.5 @ axes.T
+        return Scales(deviations.float(), special.float(), whitening.float())
 
     def batch(self, indices: Sequence[int], *, maps: bool = True, task: Task = "tree") -> Batch:
         """Pad the sentences ``indices`` into float32 tensors; ``maps=False`` leaves maps out."""

@@ -71,10 +71,17 @@ class AttentionWordsProbe(nn.Module):
     array has pairs of words x features.  A word's row of maps holds the pairs in which it is
     the dependent.  The same row, read with the two directions exchanged, holds those in which
     it is the candidate; one batched product therefore gives both halves of the score.
+
+    Heads of random weights all but repeat each other (one axis has 10,000 times the mean square
+    of the next), so that no learning rate suits them: ``whitened`` keeps the parameters in units
+    of uncorrelated features.
     """
 
-    def __init__(self, scales: Scales, width: int, members: int = 1) -> None:
+    def __init__(
+        self, scales: Scales, width: int, members: int = 1, *, whitened: bool = False
+    ) -> None:
         super().__init__()
+        self.register_buffer("whitening", scales.whitening if whitened else None)
         features = len(scales.words)
         self.register_buffer("word_scales", scales.words)
         self.register_buffer("root_scales", scales.root)
@@ -87,7 +94,10 @@ class AttentionWordsProbe(nn.Module):
         self,
     ) -> tuple[Float[Tensor, "member feature both_words"], Float[Tensor, "member feature"]]:
         """W above U, and the biases, for attention as it is."""
-        return self.weight / self.word_scales[:, None], self.bias / self.word_scales
+        weight, bias = self.weight, self.bias
+        if self.whitening is not None:
+            weight, bias = self.whitening @ weight, bias @ self.whitening
+        return weight / self.word_scales[:, None], bias / self.word_scales
 
     def forward(self, batch: Batch) -> Scores:
         """Return the score of every candidate head of every word."""

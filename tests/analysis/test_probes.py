@@ -250,6 +250,19 @@ def test_factorised_scores_equal_the_joined_computation():
     np.testing.assert_allclose(scores[:, 0], root, rtol=1e-4, atol=1e-3)
 
 
+def test_whitening_changes_the_units_of_the_parameters_only():
+    data = corpus(4)
+    batch = data.batch([1])
+    plain = randomised(AttentionWordsProbe(data.scales, WIDTH))
+    white = AttentionWordsProbe(data.scales, WIDTH, whitened=True)
+    back = torch.linalg.inv(data.scales.whitening)
+    with torch.no_grad():
+        white.weight.copy_(back @ plain.weight)
+        white.bias.copy_(plain.bias @ back)
+        white.root.copy_(plain.root)
+    torch.testing.assert_close(white(batch), plain(batch), rtol=1e-3, atol=1e-2)
+
+
 def attention_block_by_pairs(batch):
     """[dependent, candidate, feature] of a batch of one sentence."""
     return batch.maps[0].permute(0, 2, 1).numpy()
@@ -325,6 +338,19 @@ def test_candidates_are_root_and_the_other_words():
     for word in range(n):
         inside = set(torch.nonzero(candidates[0, word]).flatten().tolist())
         assert inside == set(range(n + 1)) - {word + 1}
+
+
+def test_whitened_features_are_uncorrelated():
+    data = corpus(12)
+    blocks = [data.batch([index]) for index in data.splits["train"]]
+    pairs = []
+    for block in blocks:
+        maps, inside = block.maps[0], block.candidates()[0, :, 1:]
+        pairs.append(maps.transpose(1, 2)[inside] / data.scales.words)
+    white = torch.cat(pairs) @ data.scales.whitening
+    products = white.T @ white / len(white)
+    assert (products - torch.eye(data.features)).abs().max() < 0.35  # shrunk where small
+    assert (products - products.diag().diag()).abs().max() < 0.02
 
 
 def test_scales_by_hand():
