@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.analysis import probe_data, table3
+from helpers.analysis import probe_data, structural_probe, table3
 from helpers.analysis.probe_data import (
     PLACES,
     MapBuffer,
@@ -705,3 +705,29 @@ def test_word_vectors_missing_or_misshapen():
         fit_probe(corpus(8, vectors=None), "attn_glove", [0])
     with pytest.raises(InputError, match="word vectors of shape"):
         corpus(8, vectors=lambda words: np.zeros((1, WIDTH)))
+
+
+# the whole table
+
+
+def test_table3_has_every_row(monkeypatch, trained_for):
+    trained_for(epochs=1, min_updates=1)
+    monkeypatch.setattr(structural_probe, "SCHEDULE", Schedule(epochs=1, min_updates=1))
+
+    def store(seed):
+        for one in examples(24, seed=seed):
+            hidden = np.random.default_rng(one.index).standard_normal((2, len(one), WIDTH))
+            yield replace(one, hidden=hidden.astype(np.float16))
+
+    tables = table3.table3(list(store(0)), [list(store(1)), list(store(2))], vectors, seeds=2)
+    probes = tables["probes"].pivot(index="probe", columns="metric", values="value")
+    with_control = {"Distances + GloVe", "Random-init Attn + GloVe", "Attn", "Attn + GloVe"}
+    assert set(probes.index) == with_control | {"Structural probe", "Right-branching"}
+    assert set(probes.index[probes["selectivity"].notna()]) == with_control
+    difference = probes[UAS_WITHOUT_PUNCTUATION] - probes["control task"]
+    np.testing.assert_allclose(difference.dropna(), probes["selectivity"].dropna())
+    curves = tables["learning_curves"].query("metric == @UAS")
+    assert set(curves["probe"]) == {"Attn", "Attn + GloVe", "Random-init Attn + GloVe"}
+    assert set(curves.groupby("probe")["n_train"].agg(tuple)) == {(2, 4, 9, 18)}
+    assert len(tables["probe_heads"]) == LAYERS * HEADS
+    assert tables["structural_layers"]["chosen"].sum() == 1
