@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from helpers.errors import InputError
 from helpers.settings import Settings, flag
 
+if typing.TYPE_CHECKING:
+    from helpers.study import Study
+
 DESCRIPTION = """\
 What Does BERT Look At? (Clark et al., 2019) on any encoder and any corpus.
 
@@ -55,7 +58,8 @@ def parser() -> argparse.ArgumentParser:
     compare = commands.add_parser(
         "compare",
         help="finished runs side by side: claims, best heads, one figure",
-        description="Results: figures/compare/<names>/claims.csv, best_heads.csv, compare.png.",
+        description="Results in figures/compare/<names>/: claims.csv, best_heads.csv, atlas.csv (a "
+        "row a head a model), spread.csv (mean and spread of each claim's number), compare.png.",
     )
     compare.add_argument(
         "runs", nargs="*", metavar="RUN",
@@ -110,16 +114,30 @@ def _add_run(commands: argparse._SubParsersAction) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from helpers.study import Study
+
+    names = [setting.name for setting in dataclasses.fields(Settings)]
+    settings = {name: getattr(options, name) for name in names}
+    models = [model.strip() for model in options.model.split(",") if model.strip()]
+    if len(models) > 1 and options.name:
+        raise InputError(f"--name {options.name}: several models have a name each")
+    studies = [Study(**settings | {"model": model}) for model in models]
+    for study in studies:
+        if status := _run_one(study, options):
+            return status
+    if len(studies) > 1:
+        return _compare(argparse.Namespace(runs=[study.slug for study in studies]))
+    return 0
+
+
+def _run_one(study: Study, options: argparse.Namespace) -> int:
     from helpers.run import notebooks
     from helpers.run.checks import check
     from helpers.run.record import recorded
     from helpers.run.report import example_viewers, write_report
     from helpers.studies.claims import later_claims
-    from helpers.study import Study
 
     paths = notebooks.notebooks(options.only, extended=options.extended)
-    names = [setting.name for setting in dataclasses.fields(Settings)]
-    study = Study(**{name: getattr(options, name) for name in names})
     notebooks.check_settings(paths, study)
     check(study)
     try:

@@ -278,3 +278,20 @@ def test_prose_about_the_default_run_is_shown_in_it_alone(arguments, kept, given
     for path in copies:
         assert ("## What was found" in path.read_text()) == kept
         assert "found(study," in path.read_text()  # what this run's own tables say
+
+
+def test_several_models_are_run_one_by_one_and_compared(given, monkeypatch, capsys):
+    compared, models = [], []
+
+    def describe(study):
+        models.append(study.model)
+        return {"settings": {}}
+
+    monkeypatch.setattr("helpers.__main__._compare", lambda options: compared.append(options.runs))
+    monkeypatch.setattr("helpers.run.record.describe", describe)
+    main(["run", "--only", "03", "--model", "a,b,./c", "--segments", "7"])
+    assert models == ["a", "b", "./c"]
+    assert compared == [[f"{name}--segments-7" for name in "abc"]]
+    capsys.readouterr()
+    error = fails(capsys, "run", "--model", "a,b", "--name", "one")
+    assert "several models have a name each" in error

@@ -41,8 +41,7 @@ def test_an_installed_copy_says_where_the_notebooks_are(site, tmp_path):
 
 
 def test_its_cache_and_results_are_the_users(site, tmp_path):
-    folders = "cache_root(), figures_dir('a'), build_dir('a')"
-    code = f"from helpers.paths import *; print({folders}, sep='|')"
+    code = "from helpers.paths import *; print(cache_root(), figures_dir('a'), build_dir('a'))"
     done = python(site, tmp_path, "-c", code)
     cache, figures, build = done.stdout.split()
     assert cache == str(tmp_path / ".cache" / "attention-notebooks")

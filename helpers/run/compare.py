@@ -25,6 +25,7 @@ from helpers.model import checkpoint
 from helpers.paths import figures_dir
 from helpers.plots.compare import comparison
 from helpers.plots.style import save_figure
+from helpers.run.atlas import atlas, spread
 from helpers.settings import Settings, flag
 from helpers.study import read_tables
 
@@ -142,7 +143,7 @@ def gaps(runs: Sequence[Run]) -> str:
 
 
 def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, Path]:
-    """Write claims.csv, best_heads.csv and the figure of some runs.
+    """Write claims.csv, best_heads.csv, atlas.csv, spread.csv and the figure of some runs.
 
     Returns:
         `claims_side_by_side`, and the folder that all is in.
@@ -150,7 +151,9 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, Path]:
     folder = figures_dir("compare") / "-vs-".join(run.name for run in runs)[:LONGEST_NAME]
     folder.mkdir(parents=True, exist_ok=True)
     tables = {"claims": claims_side_by_side(runs), "best_heads": best_heads(runs)}
-    for name, table in tables.items():
+    rows = atlas({run.name: run.tables for run in runs})
+    written = tables | {"atlas": rows, "spread": spread(tables["claims"])}
+    for name, table in written.items():
         write_whole(folder / f"{name}.csv", table.to_csv(index=False, float_format="%.6g").encode())
     flags = ", ".join(differences(runs))
     figure = comparison(
