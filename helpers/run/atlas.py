@@ -72,7 +72,7 @@ def _heads(tables: Tables) -> pd.DataFrame:
 
 def _relations(tables: Tables) -> pd.DataFrame | None:
     table = tables.get("dependency_heads_held_out")
-    if table is None or "margin" not in table:
+    if table is None or not {"margin", "head"} <= set(table):
         return None
     rows = table[table["relation"] != "All"].sort_values("margin", ascending=False)
     rows = _placed(rows).drop_duplicates(HEAD)
