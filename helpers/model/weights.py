@@ -35,7 +35,6 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from helpers.errors import ModelError, StoreError
-from helpers.files import seal_broken
 from helpers.model.checkpoint import WAYS_OUT, Device, DType, Objective, weight_files
 from helpers.model.parallel import torch_device
 from helpers.model.random_weights import reinitialised
@@ -45,6 +44,7 @@ from helpers.model.tokenizer import (
     input_facts,
     read_tokenizer,
 )
+from helpers.paths import seal_broken
 
 PADDING_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 

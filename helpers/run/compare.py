@@ -19,15 +19,14 @@ from helpers.analysis.claims import check_claims
 from helpers.analysis.claims_clark import clark_claims
 from helpers.analysis.paper import paper_table1
 from helpers.analysis.relations import paper_names
+from helpers.analysis.tables import read_tables
 from helpers.errors import InputError
-from helpers.files import write_whole
 from helpers.model import checkpoint
-from helpers.paths import figures_dir
+from helpers.paths import figures_dir, write_whole
 from helpers.plots.compare import comparison
 from helpers.plots.style import save_figure
 from helpers.run.atlas import atlas, spread
 from helpers.settings import Settings, flag
-from helpers.study import read_tables
 
 CONTROL = 0  # seed of the random weights that the default is compared with
 # Which notebook writes each table that a claim or the figure needs.

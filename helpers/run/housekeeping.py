@@ -15,9 +15,8 @@ import pandas as pd
 
 from helpers.data.corpora import corpora_table
 from helpers.errors import InputError, ModelError
-from helpers.files import broken_seals
 from helpers.model.checkpoint import DEFAULT, model_folder, weights_identity
-from helpers.paths import cache_root
+from helpers.paths import broken_seals, cache_root
 from helpers.store import inventory
 from helpers.store import verify as mending
 

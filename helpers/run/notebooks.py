@@ -17,8 +17,7 @@ from tqdm import tqdm
 
 from helpers import errors
 from helpers.errors import InputError
-from helpers.files import write_whole
-from helpers.paths import build_dir, in_checkout, project_root
+from helpers.paths import build_dir, in_checkout, project_root, write_whole
 from helpers.progress import HEADLESS
 from helpers.settings import Settings, flag
 

@@ -16,8 +16,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from helpers.errors import InputError
-from helpers.files import write_whole
-from helpers.paths import build_dir, project_root
+from helpers.paths import build_dir, project_root, write_whole
 from helpers.progress import HEADLESS
 from helpers.settings import Settings
 from helpers.study import Study

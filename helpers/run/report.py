@@ -15,11 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from helpers.analysis.tables import listed, read_tables
 from helpers.errors import InputError
 from helpers.run.contents import CAPTIONS, PARTS, Part
 from helpers.run.findings import findings
 from helpers.run.notebooks import read_times
-from helpers.study import Study, listed, read_tables
+from helpers.study import Study
 from helpers.viewer import showcase
 from helpers.viewer.page import POLICY
 from helpers.viewer.view import Viewer

@@ -16,8 +16,8 @@ import numpy as np
 
 from helpers.data.records import Corpus
 from helpers.errors import InputError, Interrupted, ModelError
-from helpers.files import check_free, only_one, remove_temporary, sha256, write_errors
 from helpers.model.encoder import Encoder
+from helpers.paths import check_free, only_one, remove_temporary, sha256, write_errors
 from helpers.progress import progress
 from helpers.store.format import (
     EXAMPLES,

@@ -26,9 +26,8 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 
 from helpers.errors import StoreError
-from helpers.files import sha256, write_whole
 from helpers.model.checkpoint import Lens
-from helpers.paths import cache_root
+from helpers.paths import cache_root, sha256, write_whole
 
 FORMAT = 2
 MANIFEST, UNFINISHED, EXAMPLES = "manifest.json", "unfinished.json", "examples.jsonl"

@@ -23,12 +23,12 @@ from torch import Tensor
 
 from helpers.data.records import Record
 from helpers.errors import ModelError
-from helpers.files import sha256, whole_file
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, model_inputs
 from helpers.model.lens import Pass, lens_pass
 from helpers.model.parallel import compute_alone, length_batches, trim
 from helpers.model.word_attention import to_words, vectors_to_words
+from helpers.paths import sha256, whole_file
 from helpers.store.format import (
     STORED,
     Level,

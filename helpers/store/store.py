@@ -17,8 +17,8 @@ from jaxtyping import Float, Int
 from safetensors import SafetensorError, safe_open
 
 from helpers.errors import StoreError
-from helpers.files import sha256
 from helpers.model.parallel import trim
+from helpers.paths import sha256
 from helpers.store.format import (
     EXAMPLES,
     Level,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from helpers.errors import ModelError, StoreError
-from helpers.files import only_one
 from helpers.model.checkpoint import Device
 from helpers.model.encoder import Encoder, load
+from helpers.paths import only_one
 from helpers.progress import progress
 from helpers.store.extract import check_model, complete
 from helpers.store.format import (

@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from helpers.errors import ModelError
-from helpers.files import only_one, seal, share, write_errors
+from helpers.paths import only_one, seal, share, write_errors
 
 WARMUP = 0.1  # of all steps
 BUCKET = 16  # batches that are sorted by length together

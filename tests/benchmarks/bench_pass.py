@@ -19,7 +19,7 @@ from common import interleaved, options, random_encoder, random_segments, report
 
 from helpers.analysis.averages import sweep
 from helpers.analysis.head_distance import DistanceKernel
-from helpers.files import sha256
+from helpers.paths import sha256
 from helpers.store.extract import extract
 from helpers.store.store import Store
 

@@ -9,7 +9,7 @@ from store_tools import content, extract_small
 from helpers.__main__ import main
 from helpers.cache import cached_table
 from helpers.errors import StoreError
-from helpers.files import CHECKSUMS, seal
+from helpers.paths import CHECKSUMS, seal
 from helpers.store import inventory
 from helpers.store.store import Store
 from helpers.study import Study

@@ -12,7 +12,6 @@ import pytest
 import torch
 from store_tools import MAX_TOKENS, content, extract_small, many_segments
 
-from helpers import files
 from helpers.errors import InputError, Interrupted, ModelError, StoreError
 from helpers.model import forward, lens
 from helpers.store import examples as listing
@@ -256,8 +255,8 @@ def test_the_bytes_needed_are_known_before_starting(encoder, sentences, tmp_path
 
 
 def test_a_disk_that_is_too_small_is_refused_before_starting(encoder, monkeypatch, tmp_path):
-    usage = files.shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: usage)
+    usage = paths.shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(paths.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(StoreError, match=r"the maps need [\d,]+ more bytes and 1,000 are free"):
         extract_small(encoder, tmp_path, COUNT)
     assert not list(tmp_path.glob("*/shard-*"))

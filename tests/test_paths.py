@@ -9,7 +9,6 @@ import subprocess
 
 import pytest
 
-from helpers import files
 from helpers.errors import StoreError
 
 
@@ -17,16 +16,16 @@ def test_a_full_disk_is_named_with_its_bytes(tmp_path, monkeypatch):
     def full(_descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(files.os, "fsync", full)
-    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 8, 1234))
+    monkeypatch.setattr(paths.os, "fsync", full)
+    monkeypatch.setattr(paths.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 8, 1234))
     with pytest.raises(StoreError, match=r"it needs 5,000 bytes and 1,234 are free; make room"):
-        files.write_whole(tmp_path / "file", b"x" * 5000)
+        paths.write_whole(tmp_path / "file", b"x" * 5000)
     assert not list(tmp_path.iterdir())
 
 
 def test_other_errors_of_the_system_are_not_taken_for_a_full_disk(tmp_path):
     with pytest.raises(FileNotFoundError):
-        files.write_whole(tmp_path / "nowhere" / "file", b"x")
+        paths.write_whole(tmp_path / "nowhere" / "file", b"x")
 
 
 @pytest.fixture
@@ -43,15 +42,15 @@ def read_only(tmp_path):
 def test_a_disk_that_is_read_only_is_one_line_with_the_way_out(read_only):
     way_out = r"cannot be written \(Read-only file system\); set ATTENTION_CACHE .* written to"
     with pytest.raises(StoreError, match=f"{read_only}/file: {way_out}"):
-        files.write_whole(read_only / "file", b"x")
+        paths.write_whole(read_only / "file", b"x")
     with (
         pytest.raises(StoreError, match=rf"{read_only}/store.lock: {way_out}"),
-        files.only_one(read_only / "store"),
+        paths.only_one(read_only / "store"),
     ):
         pass
     with (
         pytest.raises(StoreError, match=rf"{read_only}/a/b: {way_out}"),
-        files.write_errors(read_only / "a" / "b"),
+        paths.write_errors(read_only / "a" / "b"),
     ):
         (read_only / "a").mkdir()
 
@@ -59,14 +58,14 @@ def test_a_disk_that_is_read_only_is_one_line_with_the_way_out(read_only):
 def test_a_seal_tells_what_changed(tmp_path):
     for name in ("a", "b", "c"):
         (tmp_path / name).write_text(name)
-    assert "checksums.json: missing" in files.broken_seals(tmp_path)[0]
-    assert not files.seal_broken(tmp_path / "a"), "not sealed yet"
-    files.seal(tmp_path)
-    assert files.broken_seals(tmp_path) == []
+    assert "checksums.json: missing" in paths.broken_seals(tmp_path)[0]
+    assert not paths.seal_broken(tmp_path / "a"), "not sealed yet"
+    paths.seal(tmp_path)
+    assert paths.broken_seals(tmp_path) == []
     (tmp_path / "a").write_text("x")
     (tmp_path / "b").unlink()
     (tmp_path / "d").touch()
-    found = [line.rsplit("/", 1)[1] for line in files.broken_seals(tmp_path)]
+    found = [line.rsplit("/", 1)[1] for line in paths.broken_seals(tmp_path)]
     assert found == ["a: changed", "b: missing", "d: changed"]
-    assert files.seal_broken(tmp_path / "a")
-    assert not files.seal_broken(tmp_path / "c")
+    assert paths.seal_broken(tmp_path / "a")
+    assert not paths.seal_broken(tmp_path / "c")
