@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from helpers import paths
 from helpers.errors import StoreError
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from store_tools import MAX_TOKENS, content, extract_small, many_segments
 
+from helpers import paths
 from helpers.errors import InputError, Interrupted, ModelError, StoreError
 from helpers.model import forward, lens
 from helpers.store import examples as listing
