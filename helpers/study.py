@@ -109,6 +109,10 @@ class Study(Settings):
         for seed in range(self.initialisations):
             yield self._extract(self.load(seed), corpus, level="word")
 
+    def random_coreference_store(self) -> Store:
+        """Word-level maps of the documents, of the first model with random weights."""
+        return self._extract(self.load(0), self.coreference_corpus(), level="word")
+
     def coreference_store(self) -> Store:
         """Word-level maps over the coreference documents."""
         return self._extract(self.encoder, self.coreference_corpus(), level="word")

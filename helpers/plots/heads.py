@@ -15,6 +15,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, Normalize
 from matplotlib.figure import Figure
 
+from helpers.analysis.layers import layer_intervals
 from helpers.plots.labels import label_points
 from helpers.plots.style import (
     BEHAVIOUR_STYLES,
@@ -34,28 +35,35 @@ from helpers.plots.style import (
 
 @theme()
 def fig2_token_types(
-    table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = ""
+    table: pd.DataFrame,
+    special_tokens: SpecialTokens,
+    articles: pd.DataFrame | None = None,
+    *,
+    model: str = "",
 ) -> Figure:
     """Draw Figure 2 (section 3.2): attention to special tokens and punctuation, by layer.
 
     ``table`` is token_types.csv: layer, head, cls, sep, punctuation, sep_to_sep, other_to_sep
-    (fractions).  Every head is a point, the mean of a layer's heads a line.  A column without
-    values (a model without that token) is left out, and a footnote says so.
+    (fractions).  Every head is a point, the mean of a layer's heads a line, its 95% interval
+    over ``articles`` (averages_by_article.csv) a band.  A column without values (a model without
+    that token) is left out, and a footnote says so.
     """
+    bands = _bands(articles, ("cls", "sep", "punctuation", "sep_to_sep", "other_to_sep"))
     names = _token_names(special_tokens)
     kinds = _present(table, ("cls", "sep", "punctuation"))
     below = _present(table, ("sep_to_sep", "other_to_sep"))
     figure = canvas(
         6.2 if below else 3.4,
         "Figure 2 · Attention to special tokens and punctuation",
-        joined(model, "a point is a head, a line the mean of the layer"),
+        joined(model, "a point is a head, a line the mean of the layer", _band_note(bands)),
         _left_out(table, {"cls": "cls", "sep": "sep"}),
     )
     rows = figure.subplots(2 if below else 1, squeeze=False, sharex=True)[:, 0]
     for kind in kinds:
         style = TOKEN_STYLES[kind]
         label = f"to {style.label.format(**names)}"
-        _heads_by_layer(rows[0], table, kind, style, label, slot=(kinds.index(kind), len(kinds)))
+        slot = (kinds.index(kind), len(kinds))
+        _heads_by_layer(rows[0], table, kind, style, label, slot=slot, bands=bands)
     pairs = {
         "sep_to_sep": (TOKEN_STYLES["sep"], "from {sep} to {sep}"),
         "other_to_sep": (TOKEN_STYLES["other"], "from other tokens to {sep}"),
@@ -63,7 +71,9 @@ def fig2_token_types(
     for column in below:
         style, label = pairs[column]
         slot = (below.index(column), len(below))
-        _heads_by_layer(rows[1], table, column, style, label.format(**names), slot=slot)
+        _heads_by_layer(
+            rows[1], table, column, style, label.format(**names), slot=slot, bands=bands
+        )
     for axes in rows:
         axes.set(ylabel="Average attention (fraction)", ylim=(-0.02, 1.02))
         _legend_above(axes)
@@ -107,12 +117,20 @@ def fig3_gradients(
 
 
 @theme()
-def fig4_entropy(table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = "") -> Figure:
+def fig4_entropy(
+    table: pd.DataFrame,
+    special_tokens: SpecialTokens,
+    articles: pd.DataFrame | None = None,
+    *,
+    model: str = "",
+) -> Figure:
     """Draw Figure 4 (section 3.3): entropy of each head's attention, by layer.
 
     ``table`` is entropy.csv: layer, head, entropy, entropy_from_cls, uniform (nats).  The
-    lower panel has the attention of the [CLS] position alone, where the model has one.
+    lower panel has the attention of the [CLS] position alone, where the model has one.  Bands
+    are as in Figure 2.
     """
+    bands = _bands(articles, ("entropy", "entropy_from_cls"))
     names = _token_names(special_tokens)
     panels = _present(table, ("entropy", "entropy_from_cls"))
     styles = {
@@ -122,13 +140,13 @@ def fig4_entropy(table: pd.DataFrame, special_tokens: SpecialTokens, *, model: s
     figure = canvas(
         2.9 * len(panels),
         "Figure 4 · Entropy of attention distributions",
-        joined(model, "a point is a head, a line the mean of the layer"),
+        joined(model, "a point is a head, a line the mean of the layer", _band_note(bands)),
         _left_out(table, {"cls": "entropy_from_cls"}),
     )
     rows = figure.subplots(len(panels), squeeze=False, sharex=True, sharey=True)[:, 0]
     for axes, column in zip(rows, panels, strict=True):
         style, label = styles[column]
-        _heads_by_layer(axes, table, column, style, label.format(**names))
+        _heads_by_layer(axes, table, column, style, label.format(**names), bands=bands)
         uniform = table["uniform"].mean()
         axes.axhline(uniform, color=INK, dashes=(4, 3), linewidth=1.2, label="uniform attention")
         axes.set(
@@ -147,8 +165,9 @@ def _heads_by_layer(
     label: str,
     *,
     slot: tuple[int, int] = (0, 1),
+    bands: pd.DataFrame | None = None,
 ) -> None:
-    """Draw each head as a point and each layer's mean as a line.
+    """Draw each head as a point, each layer's mean as a line, and its interval as a band.
 
     Points of one layer are spread over the part ``slot`` = (index, count) of the space around
     it, in the order of the heads, so that they neither hide each other nor move between runs.
@@ -165,6 +184,20 @@ def _heads_by_layer(
         mean.index, mean, color=style.color, marker=style.marker, markersize=6, label=label,
         markeredgecolor="white", markeredgewidth=0.8,
     )  # fmt: skip
+    if bands is not None and f"{column}_low" in bands:
+        low, high = bands[f"{column}_low"], bands[f"{column}_high"]
+        axes.fill_between(bands["layer"], low, high, color=style.color, alpha=0.3, linewidth=0)
+
+
+def _bands(articles: pd.DataFrame | None, columns: Sequence[str]) -> pd.DataFrame | None:
+    """Return the intervals of the layers' means; None without articles."""
+    if articles is None:
+        return None
+    return layer_intervals(articles, [name for name in columns if name in articles])
+
+
+def _band_note(bands: pd.DataFrame | None) -> str:
+    return "" if bands is None else "a band its 95% interval over articles"
 
 
 def _layer_axis(axes: Axes, table: pd.DataFrame) -> None:

@@ -507,3 +507,36 @@ def test_saved_files_are_wide_enough_small_and_keep_colors(tmp_path):
         assert np.abs(seen - 255 * np.array(to_rgb(color))).max(axis=1).min() <= 8
     assert path.stat().st_size < 300_000
     assert path.with_suffix(".svg").stat().st_size < 500_000
+
+
+# Bands
+
+
+def by_article(articles=12, layers=3, seed=0):
+    rng = np.random.default_rng(seed)
+    index = pd.MultiIndex.from_product(
+        [[f"article {i}" for i in range(articles)], np.arange(layers) + 1],
+        names=["article", "layer"],
+    )
+    table = index.to_frame(index=False).assign(examples=2)
+    for column in HEAD_COLUMNS:
+        table[column] = rng.uniform(0.4, 0.6, len(table))
+    return table
+
+
+@pytest.mark.parametrize(
+    ("draw", "bands"), [(plots.fig2_token_types, 5), (plots.fig4_entropy, 2)], ids=["2", "4"]
+)
+def test_the_interval_of_a_layers_mean_over_articles_is_a_band(draw, bands):
+    def drawn(figure):
+        return [
+            artist
+            for artist in figure.findobj(mpl.collections.PolyCollection)
+            if isinstance(artist, mpl.collections.FillBetweenPolyCollection)
+        ]
+
+    assert not drawn(draw(head_table(), BERT))
+    found = drawn(draw(head_table(), BERT, by_article()))
+    assert len(found) == bands
+    low, high = np.quantile(found[0].get_paths()[0].vertices[:, 1], [0, 1])
+    assert 0.4 < low < 0.5 < high < 0.6
