@@ -8,7 +8,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,7 +109,6 @@ def run(paths: Sequence[Path], study: Study, record: Record) -> Path:
     folder = build_dir(study.slug)
     folder.mkdir(parents=True, exist_ok=True)
     settings = asdict(study) | {"name": study.slug}
-    os.environ[HEADLESS] = "1"
     seconds = {}
     bar = tqdm(paths, desc="notebooks", unit="notebook")
     for path in bar:
@@ -142,17 +142,18 @@ def _execute(path: Path, output: Path, values: Mapping[str, Any]) -> None:
 
     known = declared(path)
     try:
-        papermill.execute_notebook(
-            path,
-            output,
-            parameters={name: value for name, value in values.items() if name in known},
-            kernel_name="python3",
-            progress_bar=False,
-            execution_timeout=CELL_TIMEOUT,
-            cwd=Path.cwd(),
-            stderr_file=_Relay(),
-            extra_arguments=["--IPKernelApp.log_level=CRITICAL"],
-        )
+        with _headless():
+            papermill.execute_notebook(
+                path,
+                output,
+                parameters={name: value for name, value in values.items() if name in known},
+                kernel_name="python3",
+                progress_bar=False,
+                execution_timeout=CELL_TIMEOUT,
+                cwd=Path.cwd(),
+                stderr_file=_Relay(),
+                extra_arguments=["--IPKernelApp.log_level=CRITICAL"],
+            )
     except PapermillExecutionError as error:
         if error.ename in USER_ERRORS:
             raise InputError(f"{path.stem}: {error.evalue}") from error
@@ -161,6 +162,20 @@ def _execute(path: Path, output: Path, values: Mapping[str, Any]) -> None:
             f"{_plain(error.traceback[-1]) if error.traceback else ''}\n"
             f"The executed notebook is {output}; what was computed is kept for the next run."
         ) from error
+
+
+@contextmanager
+def _headless() -> Iterator[None]:
+    """Tell kernels that nobody watches, and that ``run.json`` is not theirs to write."""
+    before = os.environ.get(HEADLESS)
+    os.environ[HEADLESS] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[HEADLESS]
+        else:
+            os.environ[HEADLESS] = before
 
 
 def read_times(folder: Path) -> dict[str, float]:
