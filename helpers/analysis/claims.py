@@ -87,7 +87,8 @@ def check_claims(
             for name, table in tables.items()
             if name.startswith(CONTROL)
         }
-    return pd.DataFrame([_row(claim, tables, control) for claim in claims], columns=COLUMNS)
+    rows = [_row(claim, tables, control) for claim in claims]
+    return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(COLUMNS[2:8], float))
 
 
 def _row(claim: Claim, tables: Tables, control: Tables) -> tuple[object, ...]:

@@ -557,3 +557,10 @@ def test_what_a_claim_lacks_is_named():
         column(tables, "token_types", "cls")
     with pytest.raises(NotMeasurable, match=r"entropy\.entropy_from_cls is empty"):
         column(tables, "entropy", "entropy_from_cls")
+
+
+def test_no_claims_are_a_table_of_numbers_too():
+    """Beside those of later papers that a run has not measured, numbers stay numbers."""
+    both = pd.concat([check_claims({}, clark_claims()), check_claims({}, [])])
+    for name in ("paper_value", "here", "ci_low", "ci_high", "threshold", "control"):
+        assert both[name].dtype == float, name
