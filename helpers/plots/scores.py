@@ -30,7 +30,7 @@ from helpers.plots.style import (
 
 ROW = 0.3  # inches for one bar
 # Where the paper's probes differ from those here, whatever the model and the treebank.
-PAPER_PROBES = "the paper: GloVe of 100 dimensions, ROOT scored by the words' weights"
+PAPER_PROBES = "paper: GloVe of 100 dimensions, no weights of ROOT's own"
 ARROWS = dict(zip(DIRECTIONS, ("d → h", "h → d"), strict=True))
 
 
