@@ -14,7 +14,7 @@ import re
 import shutil
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -181,6 +181,32 @@ def only_one(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def write_once(folder: Path, write: Callable[[Path], None], needed: int | None = None) -> None:
+    """Let ``write`` fill a folder that is there whole or not at all, unless another process has.
+
+    It fills another folder of ``needed`` bytes, which is sealed and then renamed.
+
+    Raises:
+        StoreError: the disk is full.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = folder.with_name(f"{folder.name}.tmp")
+    with only_one(folder):
+        if folder.is_dir():
+            return
+        shutil.rmtree(temporary, ignore_errors=True)  # of a run that was killed
+        temporary.mkdir()
+        try:
+            with write_errors(temporary, needed):
+                write(temporary)
+                seal(temporary)
+                for file in temporary.iterdir():
+                    share(file)
+                temporary.rename(folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def sha256(path: Path) -> str:

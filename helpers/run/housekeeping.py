@@ -16,13 +16,12 @@ import pandas as pd
 from helpers.data.corpora import corpora_table
 from helpers.errors import InputError, ModelError
 from helpers.model.checkpoint import DEFAULT, model_folder, weights_identity
-from helpers.paths import broken_seals, cache_root
+from helpers.paths import CHECKSUMS, broken_seals, cache_root
 from helpers.store import inventory
 from helpers.store import verify as mending
 
 DEFAULT_RUN_BYTES = 5 << 30  # what an extended run of the default puts on disk, rounded up
-TRAINED_KINDS = ("fine-tuned", "translators")
-TRAINED = "run.json"  # what is written last into such a folder
+MODELS = ("fine-tuned", "translators", "models")  # trained in 07 to 09, and unpacked
 
 
 class Finding(NamedTuple):
@@ -34,10 +33,10 @@ class Finding(NamedTuple):
 
 
 def check_cache(names: Sequence[str], *, repair: bool = False, model: str | None = None) -> int:
-    """Verify stores, kept tables and trained models; print what is wrong with each.
+    """Verify stores, kept tables and models; print what is wrong with each.
 
     With ``repair`` the damaged shards of a store are extracted again, and damaged tables and
-    models removed: they are computed again when they are needed.
+    models removed: they are made again when they are needed.
 
     Returns:
         The exit status: 0 if all are whole in the end, 1 if not.
@@ -50,7 +49,7 @@ def check_cache(names: Sequence[str], *, repair: bool = False, model: str | None
         _print_indented(problems)
         if problems and repair and folder not in stores:
             shutil.rmtree(folder)
-            problems = _print_indented(["removed: it is computed again when it is needed"])
+            problems = _print_indented(["removed: it is made again when it is needed"])
         elif problems and repair:
             try:
                 encoder = mending.load_encoder(folder, model=model)
@@ -69,23 +68,23 @@ def _print_indented(lines: Sequence[str]) -> list[str]:
 
 
 def cache_table() -> pd.DataFrame:
-    """Return a row a store or trained model: what it holds, its megabytes, who used it last."""
+    """Return a row a store or model: what it holds, its megabytes, who used it last."""
     rows = [inventory.describe(folder) for folder in inventory.stores()] + [
-        {"finished": "yes" if (folder / TRAINED).is_file() else "no",
+        {"finished": "yes" if (folder / CHECKSUMS).is_file() else "no",
          "written": inventory.date(folder)}
-        for folder in _trained()
+        for folder in _models()
     ]  # fmt: skip
-    folders = [*inventory.stores(), *_trained()]
+    folders = [*inventory.stores(), *_models()]
     columns = ["store", "corpus", "examples", "megabytes", "written", "finished", "last run"]
     rows = [
-        {"store": _name(folder), "megabytes": _megabytes(folder), **row}
+        dict.fromkeys(columns, "") | {"store": _name(folder), "megabytes": _megabytes(folder)} | row
         for folder, row in zip(folders, rows, strict=True)
     ]
-    return pd.DataFrame(rows, columns=columns).fillna("")
+    return pd.DataFrame(rows, columns=columns)
 
 
 def remove_stores(names: Sequence[str]) -> None:
-    """Remove stores, kept tables and trained models by name.
+    """Remove stores, kept tables and models by name.
 
     Raises:
         InputError: there is none of that name (nothing is removed then).
@@ -111,6 +110,11 @@ def diagnosis() -> Iterator[Finding]:
         yield Finding("model", "minilm, SHA-256 verified")
     except ModelError as error:
         yield Finding("model", "missing or changed", str(error))
+    for folder in _inside("models"):
+        yield Finding(
+            "model", f"{folder.name}, unpacked in {folder}: {_megabytes(folder)} MB",
+            f"to make room: python -m helpers cache --remove {_name(folder)}",
+        )  # fmt: skip
     known = corpora_table()
     here = known[known["here"] != "no"]["name"].tolist()
     yield Finding("corpora", f"{len(here)} of {len(known)} open corpora here: {', '.join(here)}"
@@ -124,14 +128,14 @@ def diagnosis() -> Iterator[Finding]:
     )
 
 
-def _trained() -> list[Path]:
-    """Return the folders of models that notebooks 07 and 08 have trained."""
-    return [folder for kind in TRAINED_KINDS for folder in _inside(kind)]
+def _models() -> list[Path]:
+    """Return the folders of models that notebooks have trained, and of `mpnet`."""
+    return [folder for kind in MODELS for folder in _inside(kind)]
 
 
 def _kept() -> list[Path]:
-    """Return the folders of tables that took long, and of trained models."""
-    return [*_inside("derived"), *_trained()]
+    """Return the folders of tables that took long, and of models."""
+    return [*_inside("derived"), *_models()]
 
 
 def _inside(kind: str) -> list[Path]:

@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from helpers.model.encoder import Encoder
 from helpers.model.parallel import StepDone, run_jobs
 from helpers.model.weights import read_weights
-from helpers.paths import cache_root
+from helpers.paths import cache_root, write_once
 from helpers.store.extract import model_facts
 from helpers.studies.classifier import (
     BATCH_SIZE,
@@ -47,7 +47,6 @@ from helpers.studies.training_loop import (
     steps_of,
     trained,
     warmup_and_decay,
-    write_once,
 )
 
 FORMAT = 1  # raise it whenever the same settings would give other weights

@@ -1,13 +1,11 @@
 """How every model of these notebooks is trained, and how its weights are kept.
 
 Plain PyTorch: AdamW, a step for each batch, gradients clipped to norm 1, a learning rate that
-follows a schedule, no random numbers but the seed's.  The folder of a training run is written
-under another name and renamed when whole: an interrupted run leaves nothing and starts anew.
+follows a schedule, no random numbers but the seed's.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -20,7 +18,6 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from helpers.errors import ModelError
-from helpers.paths import only_one, seal, share, write_errors
 
 WARMUP = 0.1  # of all steps
 BUCKET = 16  # batches that are sorted by length together
@@ -96,27 +93,3 @@ def save_weights(model: nn.Module, path: Path, dtype: torch.dtype = torch.float3
     """Write the weights that are trained."""
     found = {k: p.detach().to("cpu", dtype).contiguous() for k, p in trained(model).items()}
     save_file(found, path)
-
-
-def write_once(folder: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` fill a folder that is there whole or not at all, unless another process has.
-
-    Raises:
-        StoreError: the disk is full.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = folder.with_name(f"{folder.name}.tmp")
-    with only_one(folder):
-        if folder.is_dir():
-            return
-        shutil.rmtree(temporary, ignore_errors=True)  # of a run that was killed
-        temporary.mkdir()
-        try:
-            with write_errors(temporary):
-                write(temporary)
-                seal(temporary)
-                for file in temporary.iterdir():
-                    share(file)
-                temporary.rename(folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)

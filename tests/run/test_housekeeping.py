@@ -9,7 +9,7 @@ from store_tools import content, extract_small
 from helpers.__main__ import main
 from helpers.cache import cached_table
 from helpers.errors import StoreError
-from helpers.paths import CHECKSUMS, seal
+from helpers.paths import CHECKSUMS, seal, write_once
 from helpers.store import inventory
 from helpers.store.store import Store
 from helpers.study import Study
@@ -83,7 +83,7 @@ def test_kept_tables_and_trained_models_are_verified(cache, capsys):
     problems = f"  {trained / 'final.safetensors'}: changed\n  {trained / 'run.json'}: missing\n"
     assert f"fine-tuned/m--task--1: damaged\n{problems}" in out
     assert main(["verify", "--repair", f"derived/{derived.name}"]) == 0
-    assert "removed: it is computed again when it is needed" in capsys.readouterr().out
+    assert "removed: it is made again when it is needed" in capsys.readouterr().out
     assert not derived.exists()
     assert table()["x"][0] == 1
     (trained / CHECKSUMS).unlink()
@@ -134,3 +134,23 @@ def test_repair_says_what_it_cannot_do_without_the_corpus(stores, tiny_folder, c
     assert "not repaired: " in capsys.readouterr().out
     with pytest.raises(StoreError, match=r"examples.jsonl: .*run extraction again"):
         Store.open(stores[0])
+
+
+def test_an_unpacked_model_is_listed_verified_and_removed(cache, capsys):
+    folder = cache / "models" / "mpnet-0.0.1"
+    write_once(
+        folder, lambda own: (own / "model.safetensors").write_bytes(bytes(7_000_000)) and None
+    )
+    assert main(["cache"]) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "models/mpnet" in line]
+    assert row.split() == ["models/mpnet-0.0.1", "7", inventory.date(folder), "yes"]
+    assert main(["doctor"]) == 0
+    said = capsys.readouterr().out
+    assert f"mpnet-0.0.1, unpacked in {folder}: 7 MB" in said
+    assert "python -m helpers cache --remove models/mpnet-0.0.1" in said
+    flip(folder / "model.safetensors")
+    assert main(["verify"]) == 1
+    assert "models/mpnet-0.0.1: damaged" in capsys.readouterr().out
+    assert main(["cache", "--remove", "models/mpnet-0.0.1"]) == 0
+    assert not list((cache / "models").iterdir())
+    assert "models/mpnet" not in capsys.readouterr().out

@@ -1,17 +1,15 @@
-"""The order of batches, the learning rate and the folder of a training run."""
+"""The order of batches, and the learning rate."""
 
 from itertools import chain
 
 import pytest
 import torch
 
-from helpers.errors import StoreError
 from helpers.studies.training_loop import (
     BUCKET,
     shuffled_batches,
     steps_of,
     warmup_and_decay,
-    write_once,
 )
 
 
@@ -52,35 +50,3 @@ def test_a_batch_holds_texts_of_similar_length():
         for batch in shuffled_batches(lengths, epochs=1, batch_size=4, seed=0)
     ]
     assert sum(spreads) / len(spreads) < 8  # 38 where the order is random alone
-
-
-def test_a_folder_is_written_whole_or_not_at_all(tmp_path):
-    folder = tmp_path / "runs" / "one"
-
-    def broken(temporary):
-        (temporary / "half").write_text("x")
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        write_once(folder, broken)
-    assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == []
-    write_once(folder, lambda temporary: (temporary / "whole").write_text("y") and None)
-    assert sorted(path.name for path in folder.iterdir()) == ["checksums.json", "whole"]
-
-
-def test_a_folder_is_written_once_and_what_a_killed_run_left_is_swept(tmp_path):
-    folder = tmp_path / "one"
-    (tmp_path / "one.tmp").mkdir()
-    (tmp_path / "one.tmp" / "left").touch()
-    write_once(folder, lambda temporary: (temporary / "mine").touch())
-    write_once(folder, lambda temporary: pytest.fail("written twice"))
-    assert sorted(path.name for path in folder.iterdir()) == ["checksums.json", "mine"]
-
-
-def test_a_full_disk_is_named(tmp_path):
-    def full(temporary):
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(StoreError, match="No space left on device"):
-        write_once(tmp_path / "one", full)
-    assert not (tmp_path / "one").exists()

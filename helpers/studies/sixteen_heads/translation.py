@@ -28,7 +28,7 @@ from helpers.cache import cached_tables
 from helpers.errors import InputError
 from helpers.model.parallel import StepDone, run_jobs, side_by_side
 from helpers.model.weights import read_weights
-from helpers.paths import cache_root
+from helpers.paths import cache_root, write_once
 from helpers.studies.sixteen_heads.importance import (
     by_layer_norm,
     importance,
@@ -57,7 +57,6 @@ from helpers.studies.training_loop import (
     steps_of,
     trained,
     warmup_and_decay,
-    write_once,
 )
 
 FORMAT = 2  # raise it whenever the same settings would give other weights, or another file
