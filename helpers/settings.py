@@ -89,6 +89,11 @@ class Settings:
         "", "folder name of the results (default: the model's name and what else differs)",
         material=False,
     )  # fmt: skip
+    figures: str = _setting(
+        "", "pdf: figures as PDF for papers, too (no title, 6.3 inches wide, fonts embedded)",
+        material=False,
+    )  # fmt: skip
+    latex: bool = _setting(False, "tables as LaTeX for papers, too (booktabs)", material=False)
     task: str = _setting(
         "", "TRAIN.tsv,TEST.tsv to fine-tune on (07, 08; default: three tasks made of the text)"
     )
@@ -110,6 +115,8 @@ class Settings:
                 raise InputError(f"{flag(setting)} cannot be negative")
         if self.lens not in LENSES:
             raise InputError(f"--lens {self.lens}: there is {' and '.join(LENSES)}")
+        if self.figures not in ("", "pdf"):
+            raise InputError(f"--figures {self.figures}: pdf is what there is beside PNG and SVG")
         if (self.name and not re.fullmatch(r"[^\W_][\w.+-]*", self.name)) or self.name == "compare":
             raise InputError(
                 f"--name {self.name}: expected the name of one folder: letters, digits, . _ + -"

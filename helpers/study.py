@@ -212,18 +212,20 @@ class Study(Settings):
         return figures_dir(self.slug)
 
     def save_table(self, table: pd.DataFrame, name: str) -> pd.DataFrame:
-        """Write a table to ``tables/`` and return it, so that a cell can end with it.
+        """Write a table to ``tables/`` (with ``latex`` in both forms) and return it for display.
 
         Raises:
             InputError: a column that this model should have is empty or not finite.
         """
-        from helpers.analysis.tables import check_table
+        from helpers.analysis.tables import check_table, latex
 
         check_table(table, name, special_tokens=lambda: self.encoder.special_tokens)
         folder = self.results / "tables"
         folder.mkdir(parents=True, exist_ok=True)
         text = table.to_csv(index=False, float_format="%.6g")
         write_whole(folder / f"{name}.csv", text.encode())
+        if self.latex:
+            write_whole(folder / f"{name}.tex", latex(table).encode())
         self._written.add(name)
         return table
 
@@ -244,10 +246,10 @@ class Study(Settings):
         self.save_table(pd.concat([self.claims(), measured]), "claims")
 
     def save_figure(self, figure: Figure, name: str) -> Figure:
-        """Write a figure as PNG and SVG and return it, so that a cell can end with it."""
+        """Write a figure in the formats that are asked for and return it for display."""
         from helpers.plots.style import save_figure
 
-        save_figure(figure, self.results, name)
+        save_figure(figure, self.results, name, paper=self.figures == "pdf")
         return figure
 
     def tables(self) -> dict[str, pd.DataFrame]:

@@ -5,10 +5,12 @@ import re
 import runpy
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 from made_up_runs import write_run
 from papermill.exceptions import PapermillExecutionError
+from toy_corpora import SENTENCES
 
 from helpers.__main__ import main, parser
 from helpers.errors import CorpusError, ModelError
@@ -71,6 +73,31 @@ def test_the_extended_run_has_the_notebooks_beyond_the_paper(ran):
     assert main(["run", "--extended"]) == 0
     assert main(["run", "--only", "9"]) == 0
     assert [numbers for numbers, _, _ in ran] == [[f"{n:02}" for n in range(10)], ["09"]]
+
+
+def test_a_run_for_papers_writes_pdf_and_latex_too_and_the_same_numbers(
+    tiny_folder, tmp_path, monkeypatch
+):
+    text = tmp_path / "mine.txt"
+    text.write_text("\n".join(" ".join(words) + " and so it went on." for words in SENTENCES))
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
+    model = ["--model", str(tiny_folder("bert")), "--max-tokens", "48"]
+    run = ["run", "--only", "03", *model, "--text", str(text)]
+    found = []
+    for place, flags in (("plain", []), ("paper", ["--figures", "pdf", "--latex"])):
+        for kind in ("FIGURES", "BUILD"):
+            monkeypatch.setenv(f"ATTENTION_{kind}", str(tmp_path / place / kind))
+        assert main([*run, *flags]) == 0
+        root = tmp_path / place / "FIGURES"
+        files = {str(path.relative_to(root)): path for path in root.rglob("*.*") if path.is_file()}
+        found.append({name: path.read_bytes() for name, path in files.items()})
+    plain, paper = found
+    new = {Path(name).name for name in paper.keys() - plain.keys()}
+    assert new == {"fig4_entropy.pdf", "entropy.tex"} | {
+        f"{Path(name).stem}.tex" for name in plain if name.endswith(".csv")
+    }
+    same = [name for name in plain if not name.endswith("run.json")]
+    assert same and all(paper[name] == plain[name] for name in same)
 
 
 def test_types_of_options():
@@ -249,7 +276,7 @@ VALUES = {"str": "x", "str | None": "x", "int": 7, "int | None": 7, "bool": True
 
 @pytest.mark.parametrize("setting", dataclasses.fields(Study), ids=lambda setting: setting.name)
 def test_every_flag_reaches_a_notebook(setting, given):
-    value = "norm" if setting.name == "lens" else VALUES[setting.type]
+    value = {"lens": "norm", "figures": "pdf"}.get(setting.name, VALUES[setting.type])
     arguments = [flag(setting.name)] if value is True else [flag(setting.name), str(value)]
     assert main(["run", "--extended", *arguments]) == 0
     takers = [own for own, parameters in given.items() if parameters.get(setting.name) == value]

@@ -23,6 +23,9 @@ HEAVY = ("torch", "transformers", "spacy", "gensim", "matplotlib", "seaborn", "d
         ("stream", "yes", "--stream yes: expected True or False"),
         ("text", None, "--text None: expected text"),
         ("sentences", -1, "--sentences cannot be negative"),
+        ("figures", "eps", "--figures eps: pdf is what there is beside PNG and SVG"),
+        ("figures", True, "--figures True: expected text"),
+        ("latex", "yes", "--latex yes: expected True or False"),
     ],
 )
 def test_a_wrong_type_is_one_line_that_names_the_flag(setting, value, message):
@@ -50,6 +53,7 @@ def test_a_study_loads_no_library_before_it_needs_one():
     [
         ({}, "minilm"),
         ({"device": "cpu", "stream": True, "workers": 2}, "minilm"),
+        ({"figures": "pdf", "latex": True}, "minilm"),
         ({"text": "some/where/my text.txt"}, "minilm--my-text"),
         ({"text": "enwiki-latest.xml.bz2", "segments": 0}, "minilm--enwiki-latest--segments-0"),
         ({"treebank": "train.conllu,dev.conllu", "random_init": 3}, "minilm-random-3--train"),

@@ -17,6 +17,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from helpers.paths import write_whole
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Normalize
@@ -28,6 +30,8 @@ SpecialTokens = Mapping[str, str | None]  # what [CLS] ("cls") and [SEP] ("sep")
 WIDTH = 9.0  # inches: shown 900 pixels wide, 10-point type is 14 pixels high
 DPI = 160
 TALL, DPI_TALL = 12.0, 110  # inches: keeps the file of a long figure small
+PAPER_WIDTH = 6.3  # inches: a page's one column, or both of two; type is then 6 to 7 points
+HEADING = "heading"  # the label of what a caption says in a paper
 
 
 class Style(NamedTuple):
@@ -98,6 +102,7 @@ LOOK = {
     "legend.frameon": False,
     "lines.linewidth": 1.8,
     "svg.hashsalt": "attention",  # identifiers in the file are random without it
+    "pdf.fonttype": 42,  # whole letters: publishers refuse matplotlib's default, Type 3
 }
 
 
@@ -129,7 +134,7 @@ def canvas(
     if constrained:
         rect = (0.04 / WIDTH, bottom / total, 1 - 0.08 / WIDTH, height / total)
         figure.set_layout_engine("constrained", rect=rect)
-    left = {"x": 0.1 / WIDTH, "ha": "left", "parse_math": False}
+    left = {"x": 0.1 / WIDTH, "ha": "left", "parse_math": False, "label": HEADING}
     heading = figure.suptitle(title, y=1 - 0.1 / total, fontsize=12.5, fontweight="bold", **left)
     heading.set_in_layout(False)
     figure.text(y=1 - 0.36 / total, s=subtitle, va="top", color=MUTED, **left)
@@ -206,24 +211,56 @@ def counting_ticks(count: int, most: int = 24) -> list[int]:
 
 
 @theme()
-def save_figure(figure: Figure, folder: Path, name: str) -> Path:
+def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False) -> Path:
     """Write ``folder/name.png`` and ``folder/name.svg`` and return the path of the PNG.
 
-    The same figure gives the same bytes: neither file holds a date or a random identifier.
+    For a ``paper`` there is ``folder/name.pdf`` too.  The same figure gives the same bytes: no
+    file holds a date or a random identifier.
+
+    Raises:
+        StoreError: the folder cannot be written to; a file is there whole or not at all.
     """
     from PIL import Image
 
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.png"
-    drawn = BytesIO()
+    drawn, small, lines = BytesIO(), BytesIO(), BytesIO()
     figure.savefig(drawn, dpi=DPI if figure.get_figheight() < TALL else DPI_TALL)
     # A third of the size; of the methods, this one keeps rare colours as they are.
     palette = Image.open(drawn).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
-    palette.save(path, optimize=True)
-    drawn = BytesIO()
-    figure.savefig(drawn, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
-    path.with_suffix(".svg").write_text(_numbered_clips(drawn.getvalue().decode()), "utf-8")
+    palette.save(small, "png", optimize=True)
+    figure.savefig(lines, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
+    path = folder / f"{name}.png"
+    write_whole(path, small.getvalue())
+    write_whole(path.with_suffix(".svg"), _numbered_clips(lines.getvalue().decode()).encode())
+    if paper:
+        write_whole(path.with_suffix(".pdf"), _for_paper(figure))
     return path
+
+
+def _for_paper(figure: Figure) -> bytes:
+    """Return a figure as a PDF page of a paper's width, without what its caption will say."""
+    from matplotlib.backends.backend_pdf import Op, PdfFile, RendererPdf
+
+    page, dpi = BytesIO(), figure.dpi
+    headings = [text for text in figure.texts if text.get_label() == HEADING]
+    for text in headings:
+        text.set_visible(False)
+    figure.dpi = points = 72  # of PDF, to the inch
+    box = figure.get_tightbbox().padded(0.03)
+    scale = PAPER_WIDTH / figure.get_figwidth()
+    file = PdfFile(page, {"CreationDate": None, "Creator": None})
+    file.newPage(PAPER_WIDTH, scale * box.height)
+    file.output(scale, 0, 0, scale, 0, -scale * box.y0 * points, Op.concat_matrix)
+    file.width, file.height = figure.get_size_inches()  # beyond them, lines are left out
+    renderer = RendererPdf(file, DPI, file.height, file.width)
+    figure.draw(renderer)
+    renderer.finalize()
+    file.finalize()
+    file.close()
+    figure.dpi = dpi
+    for text in headings:
+        text.set_visible(True)
+    return page.getvalue()
 
 
 def _numbered_clips(svg: str) -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import nbformat
 
+from helpers.paths import write_whole
+
 if TYPE_CHECKING:
     from nbconvert import HTMLExporter
 
@@ -19,7 +21,7 @@ def write_html(path: Path) -> Path:
     notebook.metadata.pop("widgets", None)  # a live widget is blank without its kernel
     body, _ = _exporter().from_notebook_node(notebook)
     copy = path.with_suffix(".html")
-    copy.write_text(re.sub(r'<script src=""[^>]*></script>', "", body), encoding="utf-8")
+    write_whole(copy, re.sub(r'<script src=""[^>]*></script>', "", body).encode())
     return copy
 
 

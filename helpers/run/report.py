@@ -17,6 +17,7 @@ from typing import Any
 
 from helpers.analysis.tables import listed, read_tables
 from helpers.errors import InputError
+from helpers.paths import write_whole
 from helpers.run.contents import CAPTIONS, PARTS, Part
 from helpers.run.findings import findings
 from helpers.run.notebooks import read_times
@@ -60,7 +61,7 @@ def write_report(
     room = LARGEST - len(page.encode())
     path = build / "index.html"
     build.mkdir(parents=True, exist_ok=True)
-    path.write_text(_page(name, head, parts, build, list(_frames(viewers, room))), encoding="utf-8")
+    write_whole(path, _page(name, head, parts, build, list(_frames(viewers, room))).encode())
     return path
 
 

@@ -21,6 +21,7 @@ import traitlets
 from helpers.analysis.head_choice import DIRECTIONS, Direction
 from helpers.analysis.heads import head_label
 from helpers.errors import InputError
+from helpers.paths import write_whole
 from helpers.store.store import Example, Source, tokens_of
 from helpers.viewer.masking import check_masks, masked_example
 from helpers.viewer.page import (
@@ -74,7 +75,7 @@ class Viewer:
         """
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(self.html(examples), encoding="utf-8")
+        write_whole(target, self.html(examples).encode())
         return target
 
     def html(self, examples: Sequence[int] | None = None) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from helpers.analysis.tables import check_table
+from helpers.analysis.tables import check_table, latex
 from helpers.errors import InputError
 from helpers.study import Study
 
@@ -58,9 +58,32 @@ def test_a_study_asks_its_own_model(figures, tiny_folder):
     assert not (bert.results / "tables" / "token_types.csv").exists()
 
 
+def test_latex_is_escaped_and_rounded_by_column():
+    text = latex(
+        pd.DataFrame(
+            {
+                "head_of": ["1-3 · 5%", "a_b & $c", "d"],
+                "count": [45474, 7, 8],
+                "accuracy": [33.54321, 5.0, 100.0],
+                "share": [0.123456, 0.00012, 0.5],
+                "mixed": [22.345, 0.016423, 0.5],
+                "paper": [12.0, np.nan, 3.0],
+            }
+        )
+    )
+    lines = text.splitlines()
+    assert lines[:2] == [r"\begin{tabular}{lrrrrr}", r"\toprule"]
+    assert lines[2] == r"head of & count & accuracy & share & mixed & paper \\"
+    assert lines[4] == r"1-3 \textperiodcentered{} 5\% & 45474 & 33.5 & 0.123 & 22.3 & 12 \\"
+    assert lines[5] == r"a\_b \& \$c & 7 & 5.0 & 0.0001 & 0.0164 &  \\"
+    assert lines[6] == r"d & 8 & 100.0 & 0.500 & 0.5 & 3 \\"
+    assert lines[-2:] == [r"\bottomrule", r"\end{tabular}"]
+
+
 @pytest.mark.parametrize(
     "path", sorted(FIGURES.glob("*/tables/*.csv")), ids=lambda p: f"{p.parts[-3]}-{p.stem}"
 )
 def test_every_committed_table_passes(path):
     table = pd.read_csv(path)
     check_table(table, path.stem, special_tokens=lambda: BOTH)
+    assert latex(table).count(r"\\") == len(table) + 1

@@ -1,6 +1,11 @@
 """What is drawn is what the tables say, in the colours of the token types."""
 
+import errno
 import itertools
+import os
+import re
+import zlib
+from pathlib import Path
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -12,6 +17,7 @@ from PIL import Image
 from plot_checks import DEFICIENCIES, lab, shown_texts
 
 from helpers.analysis.head_choice import DIRECTIONS
+from helpers.errors import StoreError
 from helpers.plots import heads as plots
 from helpers.plots import scores as plots_scores
 from helpers.plots.examples import HeadPanel, PatternPanel, fig1_examples, fig5_heads
@@ -507,6 +513,49 @@ def test_saved_files_are_wide_enough_small_and_keep_colors(tmp_path):
         assert np.abs(seen - 255 * np.array(to_rgb(color))).max(axis=1).min() <= 8
     assert path.stat().st_size < 300_000
     assert path.with_suffix(".svg").stat().st_size < 500_000
+
+
+@pytest.mark.parametrize(
+    ("draw", "label"),
+    [
+        (lambda: fig5_heads(head_panels()), "Head 2-3"),
+        (lambda: plots.fig2_token_types(head_table(), BERT), "Average attention (fraction)"),
+    ],
+)
+def test_a_figure_for_a_paper_has_its_width_and_fonts_and_no_title(tmp_path, draw, label):
+    figure = draw()
+    title = figure.get_suptitle()
+    before = save_figure(figure, tmp_path / "screen", "figure").read_bytes()
+    for folder in ("one", "two"):
+        save_figure(figure, tmp_path / folder, "figure", paper=True)
+        assert (tmp_path / folder / "figure.png").read_bytes() == before  # nothing is left changed
+    page = (tmp_path / "one/figure.pdf").read_bytes()
+    assert page == (tmp_path / "two/figure.pdf").read_bytes()
+    left, bottom, right, top = map(float, re.search(rb"/MediaBox \[ ([\d. ]+) \]", page)[1].split())
+    width, height = figure.get_size_inches()
+    assert (left, bottom, right) == (0, 0, pytest.approx(6.3 * 72))
+    assert 0.5 * height < top / 72 * width / 6.3 < height - 0.35  # the title's room is gone
+    assert b"/FontFile2" in page and b"/Type3" not in page
+    streams = re.findall(rb"stream\r?\n(x.*?)\r?\nendstream", page, re.S)
+    letters = re.findall(rb"\(\x00?\\?(.)\)", b"".join(map(zlib.decompress, streams)))
+    written = b"".join(letters).decode("latin-1")
+    assert label in written and title not in written
+    assert not (tmp_path / "screen/figure.pdf").exists()
+
+
+def test_a_full_disk_leaves_the_figure_that_was_there(tmp_path, monkeypatch):
+    path = save_figure(fig5_heads(head_panels()), tmp_path, "fig5")
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+
+    def refuse(self, data):
+        with self.open("wb") as file:
+            file.write(data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    with pytest.raises(StoreError, match=r"fig5\.png: cannot be written .*make room"):
+        save_figure(plots.fig2_token_types(head_table(), BERT), tmp_path, path.stem)
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
 
 
 # Bands
