@@ -44,7 +44,7 @@ PARTS = (
         "Claims",
         "What the paper says, and whether it holds here.",
         (),
-        ("claims",),
+        ("claims", "averages_by_article"),
     ),
     Part(
         "Patterns (section 3)",
@@ -79,6 +79,7 @@ PARTS = (
             "dependency_heads_held_out",
             "silver_quality",
             "coreference",
+            "coreference_held_out",
             "fig5_examples",
         ),
     ),

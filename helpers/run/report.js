@@ -17,3 +17,16 @@ for (const table of document.querySelectorAll("table")) {
     heading.setAttribute("aria-sort", descending ? "descending" : "ascending");
   }));
 }
+
+/* A viewer is made when it is unfolded: all share one page, whose data each has. */
+const page = document.getElementById("viewer-page");
+for (const viewer of document.querySelectorAll("details.viewer")) {
+  viewer.addEventListener("toggle", () => {
+    if (viewer.querySelector("iframe")) return;
+    const frame = document.createElement("iframe");
+    frame.title = viewer.querySelector("summary").textContent;
+    frame.srcdoc = JSON.parse(page.textContent)
+      .replace('"DATA"', () => viewer.querySelector("script").textContent);
+    viewer.append(frame);
+  });
+}

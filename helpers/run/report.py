@@ -23,13 +23,14 @@ from helpers.run.findings import findings
 from helpers.run.notebooks import read_times
 from helpers.study import Study
 from helpers.viewer import showcase
-from helpers.viewer.page import POLICY
+from helpers.viewer.page import POLICY, document, json_in_html
 from helpers.viewer.view import Viewer
 
 HERE = Path(__file__).parent
 LARGEST = 15_000_000  # bytes: what can be sent by mail
 WIDEST = 40  # columns of a table that is shown; a wider one is only offered as a file
 OPEN_ROWS = 16  # a longer table starts folded
+VIEWER = document("Attention viewer", "DATA")  # the page of every viewer, but for its data
 
 
 def write_report(
@@ -109,6 +110,7 @@ def _page(
     viewers = (
         '<section id="viewers"><h2>Look for yourself</h2><p>The examples of Figures 1 and 5, with '
         "every head: choose a head, point at a token.</p>" + "".join(frames) + "</section>"
+        f'<script type="application/json" id="viewer-page">{json_in_html(VIEWER)}</script>'
         if frames
         else ""
     )
@@ -314,12 +316,12 @@ def _duration(seconds: float) -> str:
 
 
 def _frames(viewers: Iterable[Viewer], room: int) -> Iterator[str]:
-    """Yield viewers, folded, while there is room for them."""
-    left = 0
+    """Yield viewers, folded, while there is room for them; unfolding one makes its frame."""
+    left, room = 0, room - len(json_in_html(VIEWER))
     for viewer in viewers:
         block = (
             f'<details class="viewer"><summary>{_text(viewer.heading)}</summary>'
-            f"{viewer.frame()}</details>"
+            f'<script type="application/json">{json_in_html(viewer.data())}</script></details>'
         )
         room -= len(block.encode())
         if room < 1000:

@@ -25,7 +25,7 @@ SCRIPT = "\n".join(
     (HERE / name).read_text(encoding="utf-8") for name in ("sources.js", "viewer.js")
 )
 LARGEST_THUMBNAIL = 32  # cells a side; a small map is about 40 pixels wide
-FULL = 65535  # the weight 1; the rounding error, 8e-6, is below that of float16 at most weights
+FULL = 10_000  # the weight 1, as in sources.js: four decimals are what a view shows
 # Nothing is loaded from anywhere, and the browser enforces it.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 # Of a small map: white, then the colours of the figures' heat maps (seaborn's, which would have to
@@ -151,7 +151,7 @@ def thumbnails(attention: Maps, kept: Sequence[int]) -> UInt8[np.ndarray, "head 
 
 
 def quantize(weights: Float[np.ndarray, ...]) -> UInt16[np.ndarray, ...]:
-    """Return weights as 16-bit fractions of 1: what the browser divides by 65,535."""
+    """Return weights in steps of 0.0001."""
     return np.rint(weights.astype(np.float64).clip(0, 1) * FULL).astype("<u2")
 
 
@@ -234,7 +234,7 @@ def json_in_html(value: object) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def document(title: str, data: Mapping[str, Any]) -> str:
+def document(title: str, data: object) -> str:
     """Return a page that shows ``data`` and needs nothing else: no network, no kernel."""
     style = (HERE / "viewer.css").read_text(encoding="utf-8")
     return f"""<!doctype html>

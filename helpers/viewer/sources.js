@@ -1,5 +1,7 @@
 /* Where examples and maps come from: a page that holds them, or a notebook's kernel. */
 
+const FULL = 10000; // the weight 1
+
 async function unpack(text) {
   const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
   const inflated = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
@@ -31,7 +33,7 @@ function embedded(data) {
       }
       const bytes = await unpack(page.maps[head]);
       const size = page.tokens.length ** 2;
-      return Float32Array.from({ length: size }, (_, i) => (256 * bytes[i] + bytes[size + i]) / 65535);
+      return Float32Array.from({ length: size }, (_, i) => (256 * bytes[i] + bytes[size + i]) / FULL);
     },
     async search(query) {
       if (query.relation && !source.relations.includes(query.relation)) {
@@ -99,7 +101,7 @@ function kernel(model, settings, pane) {
     async map(page, head) {
       const [, buffers] = await ask({
         kind: "map", example: page.example, masked: page.masked, head });
-      return Float32Array.from(new Uint16Array(copy(buffers[0])), (value) => value / 65535);
+      return Float32Array.from(new Uint16Array(copy(buffers[0])), (value) => value / FULL);
     },
     async search(query) {
       const direction = settings.look.directions[Number(query.reverse)];

@@ -80,13 +80,26 @@ class Viewer:
 
     def html(self, examples: Sequence[int] | None = None) -> str:
         """Return the page that `save` writes."""
-        return self._document([pane._pages(examples) for pane in self.panes])
+        return document(self.heading, self.data(examples))
 
-    def frame(self, page: str | None = None) -> str:
-        """Return a page (default: `html`) as an inline frame."""
+    def data(
+        self, examples: Sequence[int] | None = None, *, all_heads: bool = True
+    ) -> dict[str, Any]:
+        """Return what a page shows, ready for JSON; else than ``all_heads``, one head's weights."""
+        data = self.settings()
+        for pane, own in zip(self.panes, data["panes"], strict=True):
+            heads = range(pane.store.layers * pane.store.heads) if all_heads else [pane.index]
+            wanted = examples or [pane.example]
+            own["pages"] = [embedded_page(pane.store, pane.store[i], heads) for i in wanted]
+        return data
+
+    def _frame(self) -> str:
+        """Return a page for where there is no kernel as an inline frame: small, or of one head."""
+        sizes = [pane.store[pane.example].attention.size for pane in self.panes]
+        page = document(self.heading, self.data(all_heads=sum(sizes) <= NOTEBOOK_LIMIT))
         records = [pane.store.record(pane.example) for pane in self.panes]
         tokens = max(len(record.get("words") or record["tokens"]) for record in records) + 2
-        return frame(page or self.html(), "Attention viewer", FRAME[0] + FRAME[1] * tokens)
+        return frame(page, "Attention viewer", FRAME[0] + FRAME[1] * tokens)
 
     def search(
         self, *, word: str = "", relation: str = "", right: bool | None = None, limit: int = 50
@@ -140,30 +153,11 @@ class Viewer:
             ],
         }
 
-    def _pages(
-        self, examples: Sequence[int] | None = None, *, all_heads: bool = True
-    ) -> list[dict[str, Any]]:
-        heads = range(self.store.layers * self.store.heads) if all_heads else [self.index]
-        wanted = examples or [self.example]
-        return [embedded_page(self.store, self.store[index], heads) for index in wanted]
-
-    def _document(self, pages: Sequence[list[dict[str, Any]]]) -> str:
-        data = self.settings()
-        for pane, own in zip(data["panes"], pages, strict=True):
-            pane["pages"] = own
-        return document(self.heading, data)
-
     def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, Any], dict[str, Any]]:
         bundle, metadata = ViewerWidget(self)._repr_mimebundle_()
-        bundle["text/html"] = self.frame(self._page_for_notebook())
+        bundle["text/html"] = self._frame()
         bundle["text/plain"] = repr(self)
         return bundle, metadata
-
-    def _page_for_notebook(self) -> str:
-        """Return the page of where there is no kernel, with one head's weights if all are large."""
-        sizes = [pane.store[pane.example].attention.size for pane in self.panes]
-        small = sum(sizes) <= NOTEBOOK_LIMIT
-        return self._document([pane._pages(all_heads=small) for pane in self.panes])
 
 
 def view(

@@ -79,7 +79,7 @@ def drawn(place, layer="av-lines"):
     return {(int(query), int(key)): float(weight) for query, key, weight in lines}
 
 
-def assert_drawn(found, weights, faintest=0.004):
+def assert_drawn(found, weights, faintest=0.004, within=0.51e-4):
     """Compare all drawn lines with a map: none is missing, none is made up."""
     weights = weights.astype(np.float64)
     expected = {
@@ -88,7 +88,7 @@ def assert_drawn(found, weights, faintest=0.004):
     clear = {pair for pair, weight in expected.items() if weight > faintest + 1e-4}
     assert clear <= set(found)
     for pair, weight in found.items():
-        assert weight == pytest.approx(weights[pair], abs=1e-5)
+        assert weight == pytest.approx(weights[pair], abs=within)
 
 
 def test_heads_and_tokens(offline, tmp_path):
@@ -107,7 +107,7 @@ def test_heads_and_tokens(offline, tmp_path):
     for other in range(9):
         for pair in ((2, other), (other, 2)):
             if weights[pair] >= 0.0011:
-                assert focus[pair] == pytest.approx(float(weights[pair]), abs=1e-5)
+                assert focus[pair] == pytest.approx(float(weights[pair]), abs=0.51e-4)
     percentage = offline.locator(f"[data-right='{weights[2].argmax()}'] .av-number")
     assert float(percentage.text_content()[:-1]) == pytest.approx(100 * weights[2].max(), abs=0.5)
     expect(offline.locator(".av-status")).to_contain_text("dog attends to")
@@ -132,14 +132,14 @@ def test_tokens_can_be_joined_to_words(offline, tmp_path):
     offline.get_by_label("whole words").check()
     maps = torch.from_numpy(store[0].attention.astype(np.float32))
     words = to_words(maps, [0, 1, 1, 1, 2, 3, 4]).numpy()
-    assert_drawn(drawn(offline), words[0, 0])
+    assert_drawn(drawn(offline), words[0, 0], within=2e-4)
     expect(offline.locator("[data-left='1']")).to_contain_text("unbelievable")
     offline.get_by_role("radio", name="Head 2-1:").click()
     expect(offline.locator(".av-name")).to_contain_text("Head 2-1")
-    assert_drawn(drawn(offline), words[1, 0])
+    assert_drawn(drawn(offline), words[1, 0], within=2e-4)
     offline.get_by_label("special tokens").uncheck()
     assert_drawn({(q - 1, k - 1): weight for (q, k), weight in drawn(offline).items()},
-                 words[1, 0, 1:-1, 1:-1])  # fmt: skip
+                 words[1, 0, 1:-1, 1:-1], within=2e-4)  # fmt: skip
     offline.get_by_label("whole words").uncheck()
     expect(offline.locator("[data-left='2']")).to_contain_text("##believ")
 
@@ -159,6 +159,7 @@ def test_the_keyboard_reaches_everything(offline, tmp_path):
     expect(offline.locator(".av-status")).to_contain_text("The attends to")
     offline.keyboard.press("Enter")
     offline.get_by_text("The weights as a table").click()
+    expect(offline.locator(".av-table tbody tr")).to_have_count(9)
     cells = offline.locator(".av-table tbody tr").nth(4).locator("td").all_text_contents()
     weights = store[0].attention[0, 1].astype(float)
     assert [float(cell) for cell in cells] == pytest.approx(
@@ -385,7 +386,7 @@ def test_a_large_model_is_painted_quickly(offline, tmp_path):
     assert milliseconds < 5000  # a second where nothing else runs; a loaded machine is slower
     strongest = store[0].attention[0, 0].astype(float)
     for pair, weight in drawn(offline).items():
-        assert weight == pytest.approx(strongest[pair], abs=1e-5)
+        assert weight == pytest.approx(strongest[pair], abs=0.51e-4)
 
 
 def test_the_html_copy_of_a_notebook(offline, tmp_path):
@@ -423,6 +424,35 @@ def test_the_report(offline, tmp_path):
     frame = offline.frame_locator("iframe")
     expect(frame.locator(".av-name")).to_contain_text("Head 1-1")
     assert_drawn(drawn(frame), store[0].attention[0, 0])
+
+
+@pytest.mark.parametrize("width", [1300, 390])
+def test_the_report_on_a_dark_or_small_screen(browser, tmp_path, width):
+    parts = ("entropy", "relative_position", "token_types", "dependency_heads", "probes", "cues")
+    tables = tmp_path / "figures" / "tables"
+    tables.mkdir(parents=True)
+    for name in (*parts, "patterns", "pruning", "head_positions", "claims", "fig1_examples"):
+        (tables / f"{name}.csv").write_text("layer,head,some_value\n1,1,0.5\n")
+    shown = [view(word_store(SENTENCE), relation="nsubj")]
+    path = write_report({}, tables.parent, tables, tmp_path, shown)
+    context = browser.new_context(
+        viewport={"width": width, "height": 844}, color_scheme="dark", offline=True
+    )
+    page = context.new_page()
+    page.goto(path.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    boxes = [link.bounding_box() for link in page.locator("nav a").all()]
+    assert len(boxes) == 13
+    for box in boxes:
+        assert box["x"] >= 0 and box["x"] + box["width"] <= width and box["height"] < 40
+    bar = page.locator("nav").bounding_box()
+    assert bar["height"] < 0.3 * 844
+    page.locator("#viewers summary").click()
+    frame = page.frame_locator("iframe")
+    frame.locator(".av-lines line").first.wait_for()
+    paper, found = page.frames[1].evaluate(CONTRASTS)
+    assert paper < 0.1 and min(found.values()) >= 3
+    context.close()
 
 
 # ---- JupyterLab ------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def test_the_kernel_masks_where_it_is_asked_to(encoder, store):
     assert content["page"]["tokens"][2] == encoder.tokenizer.mask_token
     _, sent = widget.reply({"kind": "map", "example": 0, "masked": [2], "head": 0})
     n = len(store[0])
-    weights = np.frombuffer(sent[0], "<u2").reshape(n, n) / 65535
+    weights = np.frombuffer(sent[0], "<u2").reshape(n, n) / 10_000
     expected = masked_example(store, 0, [2], encoder).attention[0, 0]
     np.testing.assert_allclose(weights, expected, atol=1e-4)
     assert not ViewerWidget(view(store)).settings["panes"][0]["masks"]
