@@ -79,6 +79,12 @@ def encoder(tiny_encoder: Callable[[str], Encoder]) -> Encoder:
 
 
 @pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
 def figures(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTENTION_FIGURES", str(tmp_path / "figures"))
     return tmp_path / "figures"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from pathlib import Path
+from unittest import mock
 
 import torch
 from toy_corpora import PARAGRAPHS, corpus_of
@@ -28,11 +30,16 @@ def many_segments(count: int) -> Corpus[Segment]:
     return corpus_of(segments, "toy-many")
 
 
+def cache_at(root: Path):
+    """Return a context in which ``root`` is the folder of the stores."""
+    return mock.patch.dict(os.environ, ATTENTION_CACHE=str(root))
+
+
 def extract_small(encoder, root: Path, count: int, **options):
     """Extract ``count`` segments in shards of four."""
     extraction.EXAMPLES_PER_SHARD["token"] = EXAMPLES_PER_SHARD
-    corpus = many_segments(count)
-    return extraction.extract(encoder, corpus, max_tokens=MAX_TOKENS, root=root, **options)
+    with cache_at(root):
+        return extraction.extract(encoder, many_segments(count), max_tokens=MAX_TOKENS, **options)
 
 
 def content(folder: Path) -> dict[str, str]:

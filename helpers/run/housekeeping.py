@@ -18,7 +18,6 @@ from helpers.errors import InputError, ModelError
 from helpers.model.checkpoint import DEFAULT, model_folder, weights_identity
 from helpers.paths import CHECKSUMS, broken_seals, cache_root
 from helpers.store import inventory
-from helpers.store import verify as mending
 
 DEFAULT_RUN_BYTES = 5 << 30  # what an extended run of the default puts on disk, rounded up
 MODELS = ("fine-tuned", "translators", "models")  # trained in 07 to 09, and unpacked
@@ -43,7 +42,7 @@ def check_cache(names: Sequence[str], *, repair: bool = False, model: str | None
     """
     stores, damaged = inventory.stores(), 0
     for folder in _folders(names, [*stores, *_kept()]):
-        check = mending.verify if folder in stores else broken_seals
+        check = inventory.verify if folder in stores else broken_seals
         problems = check(folder)
         print(f"{_name(folder)}: {'whole' if not problems else 'damaged'}")
         _print_indented(problems)
@@ -52,8 +51,8 @@ def check_cache(names: Sequence[str], *, repair: bool = False, model: str | None
             problems = _print_indented(["removed: it is made again when it is needed"])
         elif problems and repair:
             try:
-                encoder = mending.load_encoder(folder, model=model)
-                _print_indented(mending.repair(encoder, folder))
+                encoder = inventory.load_encoder(folder, model=model)
+                _print_indented(inventory.repair(encoder, folder))
                 problems = check(folder)
             except InputError as error:
                 _print_indented([f"not repaired: {error}"])

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 
 from helpers.errors import InputError
-from helpers.model.checkpoint import Device, DType
-from helpers.model.encoder import Encoder, load
+from helpers.model.checkpoint import Device
+from helpers.model.encoder import Encoder
 from helpers.model.parallel import compute_alone, reuse
 from helpers.progress import progress
 from helpers.store.extract import Fill
-from helpers.store.fill import stop_signals
 from helpers.store.format import Listed, Shard
-from helpers.store.shards import shard_tensors, write_shard
+from helpers.store.inventory import load_encoder
+from helpers.store.shards import shard_tensors, stop_signals, write_shard
 from helpers.store.store import Records, Source, Store
 from helpers.store.stream import Stream
 
@@ -64,23 +64,27 @@ def dask_client(*, scheduler: str = "", workers: int = 0) -> Iterator[Client]:
             "distribution needs Dask: pip install 'dask[distributed]', or leave out --workers "
             "and --scheduler"
         ) from error
-    if scheduler:
-        with _connected(scheduler) as client, _scheduler_errors(client):
-            yield client
-        return
-    if workers < 1:
-        raise ClusterError(f"--workers {workers}: give at least 1")
-    threads = max(1, torch.get_num_threads() // workers)
-    with (
-        LocalCluster(
-            n_workers=workers,
-            threads_per_worker=threads,
-            processes=True,
-            dashboard_address="127.0.0.1:0",  # any free port, seen from this machine alone
-        ) as cluster,
-        Client(cluster) as client,
-        _scheduler_errors(client),
-    ):
+    with ExitStack() as entered:
+        if scheduler:
+            try:
+                client = Client(scheduler, timeout=CONNECT)
+            except (OSError, ValueError, TimeoutError) as error:
+                raise ClusterError(
+                    f"--scheduler {scheduler}: does not answer; start it with 'dask scheduler' "
+                    "and give its address, tcp://HOST:8786"
+                ) from error
+        elif workers < 1:
+            raise ClusterError(f"--workers {workers}: give at least 1")
+        else:
+            cluster = LocalCluster(
+                n_workers=workers,
+                threads_per_worker=max(1, torch.get_num_threads() // workers),
+                processes=True,
+                dashboard_address="127.0.0.1:0",  # any free port, seen from this machine alone
+            )
+            client = Client(entered.enter_context(cluster))
+        entered.enter_context(client)
+        entered.enter_context(_scheduler_errors(client))
         yield client
 
 
@@ -114,8 +118,7 @@ def fill_on(client: Client) -> Fill:
 
     def fill(encoder: Encoder, records: Records, missing: Sequence[int], listed: Listed) -> None:
         """Raise a ClusterError where a shard's workers died again and again."""
-        folder, key = records.folder.resolve(), Stream.over(encoder, records).key
-        task = partial(_make_shard, folder, _EncoderSpec.of(encoder), key)
+        task = partial(_on_shard, _make_shard, _Place.of(Stream.over(encoder, records)))
         label = f"{records.folder.name} on {len(client.nthreads())} workers"
         with stop_signals() as stop, closing(_in_order(client, task, missing, stop)) as shards:
             for shard in progress(shards, label, unit="shard", total=len(missing)):
@@ -134,31 +137,27 @@ def map_shards(
     Raises:
         ClusterError: a shard's workers died again and again.
     """
-    encoder = _EncoderSpec.of(source.encoder) if isinstance(source, Stream) else None
-    task = partial(_on_shard, function, source.folder.resolve(), encoder, source.key)
+    task = partial(_on_shard, function, _Place.of(source))
     yield from _in_order(client, task, range(source.n_shards))
 
 
 @dataclass(frozen=True)
-class _EncoderSpec:
-    """How a worker gets the client's encoder."""
+class _Place:
+    """Where a worker finds a source: its folder and key; for a stream, model and device too."""
 
-    name: str
-    revision: str | None
-    device: Device
-    dtype: DType
-    random_init: int | None
+    folder: Path
+    key: str
+    model: str | None = None
+    device: Device = "auto"
 
     @classmethod
-    def of(cls, encoder: Encoder) -> _EncoderSpec:
-        folder, facts = Path(encoder.name).expanduser(), encoder.identity
-        return cls(
-            name=str(folder.resolve()) if folder.is_dir() else encoder.name,
-            revision=facts.get("revision"),
-            device=encoder.device.type,
-            dtype=encoder.dtype,
-            random_init=facts["random_init"],
-        )
+    def of(cls, source: Source) -> _Place:
+        folder = source.folder.resolve()
+        if not isinstance(source, Stream):
+            return cls(folder, source.key)
+        encoder, local = source.encoder, Path(source.encoder.name).expanduser()
+        model = str(local.resolve()) if local.is_dir() else encoder.name
+        return cls(folder, source.key, model, encoder.device.type)
 
 
 def _in_order(
@@ -196,71 +195,33 @@ def _in_order(
         client.cancel([future for _, future in pending])
 
 
-def _make_shard(folder: Path, encoder: _EncoderSpec, key: str, number: int) -> Shard:
-    """Make one shard in a worker."""
-    _begin()
-    stream = _opened(folder, encoder, key)
+def _on_shard(function: Callable[[Source, int], Result], place: _Place, number: int) -> Result:
+    """Apply a function to one shard in a worker, whose threads compute a shard each."""
+    compute_alone()
+    reuse()
+    if not place.folder.is_dir():
+        raise ClusterError(f"{place.folder}: not there on a worker; the cluster has to share it")
+    with _OPENING:
+        source = _opened(place)
+    return function(source, number)
+
+
+def _make_shard(stream: Stream, number: int) -> Shard:
     indices = stream.shard_examples(number)
     records = list(stream.records(indices))
     tensors = shard_tensors(stream.encoder, records, indices.start, **stream.spec.maps)
-    return write_shard(folder, number, tensors, indices, listed=lambda _: None)
-
-
-def _on_shard(
-    function: Callable[[Source, int], Result],
-    folder: Path,
-    encoder: _EncoderSpec | None,
-    key: str,
-    number: int,
-) -> Result:
-    """Apply a function to one shard in a worker."""
-    _begin()
-    return function(_opened(folder, encoder, key), number)
-
-
-def _begin() -> None:
-    """Prepare a worker's thread: each computes a shard alone."""
-    compute_alone()
-    reuse()
-
-
-def _opened(folder: Path, encoder: _EncoderSpec | None, key: str) -> Source:
-    """Return a store, or with an encoder a stream; a process opens each of them once."""
-    if not folder.is_dir():
-        raise ClusterError(f"{folder}: not there on a worker; the cluster has to share it")
-    with _OPENING:
-        return _open_once(folder, encoder, key)
+    return write_shard(stream.folder, number, tensors, indices, listed=lambda _: None)
 
 
 @lru_cache(maxsize=2)
-def _open_once(folder: Path, encoder: _EncoderSpec | None, key: str) -> Source:
-    source = Store.open(folder) if encoder is None else Stream.reopen(_load_once(encoder), folder)
-    if source.key != key:
+def _opened(place: _Place) -> Source:
+    """Return a store, or with a model a stream; a process opens each of them once."""
+    folder = place.folder
+    if place.model is None:
+        source = Store.open(folder)
+    else:
+        encoder = load_encoder(folder, model=place.model, device=place.device)
+        source = Stream.over(encoder, Records.read(folder))
+    if source.key != place.key:
         raise ClusterError(f"{folder}: on a worker, another store than here; share one folder")
     return source
-
-
-@lru_cache(maxsize=2)
-def _load_once(encoder: _EncoderSpec) -> Encoder:
-    return load(
-        encoder.name,
-        revision=encoder.revision,
-        device=encoder.device,
-        dtype=encoder.dtype,
-        random_init=encoder.random_init,
-    )
-
-
-@contextmanager
-def _connected(scheduler: str) -> Iterator[Client]:
-    from distributed import Client
-
-    try:
-        client = Client(scheduler, timeout=CONNECT)
-    except (OSError, ValueError, TimeoutError) as error:
-        raise ClusterError(
-            f"--scheduler {scheduler}: does not answer; start it with 'dask scheduler' and give "
-            "its address, tcp://HOST:8786"
-        ) from error
-    with client:
-        yield client

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Unpack, get_args
+from typing import Any, TypedDict, Unpack, get_args
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from helpers.store.format import (
     Level,
     Listed,
     Manifest,
-    MapOptions,
     Shard,
     StoreKey,
     check_key,
@@ -45,10 +44,13 @@ PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "safetensors")
 Fill = Callable[[Encoder, Records, Sequence[int], Listed], None]
 
 
-class StoreOptions(MapOptions, total=False):
+class StoreOptions(TypedDict, total=False):
     """What a store is made of, beside model and corpus; `store_key` has the defaults."""
 
+    level: Level
+    lens: Lens
     max_tokens: int
+    hidden: bool
 
 
 def store_key(
@@ -115,7 +117,6 @@ def extract(
     encoder: Encoder,
     corpus: Corpus,
     *,
-    root: Path | None = None,
     fill: Fill | None = None,
     **options: Unpack[StoreOptions],
 ) -> Store:
@@ -131,39 +132,43 @@ def extract(
         Interrupted: on Ctrl-C or SIGTERM, once the shard in work is finished.
     """
     key = store_key(encoder, corpus, **options)
-    folder = key.folder(root)
+    folder = key.folder()
     if not (folder / MANIFEST).is_file():
-        prepare(encoder, corpus, key, root)
+        prepare(encoder, corpus, key)
         with only_one(folder):
             if not (folder / MANIFEST).is_file():
                 complete(encoder, folder, fill)
     return Store.open(folder, key)
 
 
-def prepare(encoder: Encoder, corpus: Corpus, key: StoreKey, root: Path | None) -> Records:
+def prepare(encoder: Encoder, corpus: Corpus, key: StoreKey) -> Records:
     """Write the list of work, unless it is there, and return it.
 
     Raises:
         InputError: the corpus yields no example.
         StoreError: the list is damaged, or the disk is full.
     """
-    folder = key.folder(root)
+    folder = key.folder()
+    with write_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
     if not _begun(folder):
-        with write_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
         with only_one(folder):
             if not _begun(folder):
-                _mention_old(folder, key)
-                from helpers.store.examples import write_examples
-
-                path = folder / EXAMPLES
-                with write_errors(path):
-                    count, report = write_examples(encoder, corpus, path, key.max_tokens)
-                facts = {"bytes": path.stat().st_size, "sha256": sha256(path)}
-                report = dict(sorted(report.items()))
-                manifest = Manifest(key, count, facts, report, _versions())
-                write_manifest(folder / UNFINISHED, manifest)
+                _list_work(encoder, corpus, folder, key)
     return Records.read(folder, key)
+
+
+def _list_work(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey) -> None:
+    from helpers.store.examples import write_examples
+
+    _mention_old(folder, key)
+    path = folder / EXAMPLES
+    with write_errors(path):
+        folder.mkdir(exist_ok=True)
+        count, report = write_examples(encoder, corpus, path, key.max_tokens)
+    facts = {"bytes": path.stat().st_size, "sha256": sha256(path)}
+    manifest = Manifest(key, count, facts, dict(sorted(report.items())), _versions())
+    write_manifest(folder / UNFINISHED, manifest)
 
 
 def complete(encoder: Encoder, folder: Path, fill: Fill | None = None) -> list[int]:
@@ -188,7 +193,7 @@ def complete(encoder: Encoder, folder: Path, fill: Fill | None = None) -> list[i
         write_manifest(folder / UNFINISHED, replace(manifest, versions=_versions(), shards=own))
 
     if fill is None:  # whose imports are heavy
-        from helpers.store.fill import fill_here as fill
+        from helpers.store.shards import fill_here as fill
     if missing:
         fill(encoder, records, missing, listed)
     if len(shards) < records.n_shards:

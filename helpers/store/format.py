@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 import numpy as np
 
@@ -37,14 +37,6 @@ STORED = np.float16  # of maps and vectors; computed on in float32 or wider
 Tensors = dict[str, np.ndarray]
 
 Level = Literal["token", "word"]
-
-
-class MapOptions(TypedDict, total=False):
-    """What is computed of an example: its ``level``, the ``lens``, and ``hidden`` vectors too."""
-
-    level: Level
-    lens: Lens
-    hidden: bool
 
 
 @dataclass(frozen=True)
@@ -77,12 +69,12 @@ class StoreKey:
         readable = f"{self.model['name']}{control}--{self.corpus['name']}--{self.level}{lens}"
         return re.sub(r"[^A-Za-z0-9._-]+", "-", readable)
 
-    def folder(self, root: Path | None = None) -> Path:
-        """Return the store's folder: a readable slug and a short hash."""
-        return (root or cache_root()) / f"{self.slug}-{self.hash[:10]}"
+    def folder(self) -> Path:
+        """Return the store's folder in the cache: a readable slug and a short hash."""
+        return cache_root() / f"{self.slug}-{self.hash[:10]}"
 
     @property
-    def maps(self) -> MapOptions:
+    def maps(self) -> dict[str, Any]:
         """What is computed of each example."""
         return {"level": self.level, "lens": self.lens, "hidden": self.hidden}
 
@@ -171,8 +163,7 @@ def read_record(folder: Path) -> Manifest:
     """Read the manifest of a store, finished or not; names in it cannot leave the folder.
 
     Raises:
-        StoreError: it is missing, cut short, changed or inconsistent.
-        FormatError: it is of another format.
+        StoreError: it is missing, cut short, changed, inconsistent, or of another format.
     """
     try:
         return _read(folder / UNFINISHED)
@@ -180,35 +171,27 @@ def read_record(folder: Path) -> Manifest:
         return read_manifest(folder)
 
 
-class FormatError(StoreError):
-    """A store was written in a format that this version does not read."""
-
-
 def _read(path: Path) -> Manifest:
+    problem, advice = "not a whole manifest", AGAIN
     try:
         facts = json.loads(path.read_bytes())
-        found = facts["format"]
-        manifest = _checked(facts) if found == FORMAT else None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        problem = str(error) if isinstance(error, _Inconsistent) else "not a whole manifest"
-        raise StoreError(f"{path}: {problem}; {AGAIN}") from error
-    if manifest is None:
-        raise FormatError(
-            f"{path}: store format {found!r}, this version reads format {FORMAT}; remove it with "
-            f"'python -m helpers cache --remove {path.parent.name}': a run extracts it again"
-        )
-    if path.name == MANIFEST and len(manifest.shards) < manifest.n_shards:
-        raise StoreError(
-            f"{path}: lists {len(manifest.shards)} of {manifest.n_shards} shards; {AGAIN}"
-        )
-    return manifest
+        if facts["format"] == FORMAT:
+            return _checked(facts, finished=path.name == MANIFEST)
+        problem = f"store format {facts['format']!r}, this version reads format {FORMAT}"
+        remove = f"python -m helpers cache --remove {path.parent.name}"
+        advice = f"remove it with '{remove}': a run extracts it again"
+    except _Inconsistent as error:
+        problem = str(error)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        pass
+    raise StoreError(f"{path}: {problem}; {advice}")
 
 
 class _Inconsistent(ValueError):
     """A manifest contradicts itself."""
 
 
-def _checked(facts: dict[str, Any]) -> Manifest:
+def _checked(facts: dict[str, Any], *, finished: bool) -> Manifest:
     """Return the manifest that a file holds."""
     if facts.pop("checksum") != _digest(facts):
         raise _Inconsistent("its facts do not fit its checksum")
@@ -231,6 +214,8 @@ def _checked(facts: dict[str, Any]) -> Manifest:
             raise _Inconsistent(f"{shard.file} does not hold examples {own.start} to {own.stop}")
     if len({shard.first for shard in shards}) < len(shards):
         raise _Inconsistent("a shard is listed twice")
+    if finished and len(shards) < manifest.n_shards:
+        raise _Inconsistent(f"lists {len(shards)} of {manifest.n_shards} shards")
     return manifest
 
 
@@ -252,10 +237,10 @@ def damage(path: Path, size: int, digest: str) -> str | None:
     """Return what is wrong with a file, every byte of it read, or None."""
     try:
         check_size(path, size)
+        check_digest(path, sha256(path), digest)
     except StoreError as error:
         return str(error)
-    found = sha256(path)
-    return None if found == digest else changed(path, found, digest)
+    return None
 
 
 def check_size(path: Path, expected: int) -> None:
@@ -271,9 +256,12 @@ def check_size(path: Path, expected: int) -> None:
         raise StoreError(f"{path}: {size:,} bytes, expected {expected:,}; {way_out(path)}")
 
 
-def changed(path: Path, found: str, expected: str) -> str:
-    """Return the message about a file with another digest than it was written with."""
-    return f"{path}: SHA-256 is {found[:16]}..., expected {expected[:16]}...; {way_out(path)}"
+def check_digest(path: Path, found: str, expected: str) -> None:
+    """Raise StoreError where the SHA-256 of a file is another one than it was written with."""
+    if found != expected:
+        raise StoreError(
+            f"{path}: SHA-256 is {found[:16]}..., expected {expected[:16]}...; {way_out(path)}"
+        )
 
 
 def way_out(path: Path) -> str:

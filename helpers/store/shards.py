@@ -8,12 +8,14 @@ with their number (and, at this size, be slower).
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,22 +25,16 @@ from torch import Tensor
 
 from helpers.data.records import Record
 from helpers.errors import ModelError
+from helpers.model.checkpoint import Lens
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, model_inputs
 from helpers.model.lens import Pass, lens_pass
 from helpers.model.parallel import compute_alone, length_batches, trim
 from helpers.model.word_attention import to_words, vectors_to_words
 from helpers.paths import sha256, whole_file
-from helpers.store.format import (
-    STORED,
-    Level,
-    Listed,
-    MapOptions,
-    Shard,
-    Tensors,
-    shard_name,
-    tensor_name,
-)
+from helpers.progress import progress
+from helpers.store.format import STORED, Level, Listed, Shard, Tensors, shard_name, tensor_name
+from helpers.store.store import Records
 
 LARGEST = float(np.finfo(STORED).max)
 ROW_SUM_TOLERANCE = 0.02  # what bfloat16 rounding can add up to over a row
@@ -49,9 +45,63 @@ BATCH_TOKENS_ACCELERATED = 4096
 Work = tuple[range, list[Record]]
 
 
-def shard_tensors(
-    encoder: Encoder, records: list[Record], first: int, **options: Unpack[MapOptions]
-) -> Tensors:
+def fill_here(encoder: Encoder, records: Records, missing: Sequence[int], listed: Listed) -> None:
+    """Compute shards in this process; writing one overlaps with computing the next.
+
+    On Ctrl-C or SIGTERM it ends early, once the shard in work is finished.
+    """
+    spec, folder = records.spec, records.folder
+    label = f"{spec.model['name']} over {spec.corpus['name']}"
+    maps = shards_tensors(encoder, records.work(missing), **spec.maps)
+
+    def write(number: int, indices: range, tensors: Tensors) -> None:
+        write_shard(folder, number, tensors, indices, listed)
+        tensors.clear()  # the loop and its bar still hold them
+
+    writing: Future[None] | None = None
+    with stop_signals() as stop, ThreadPoolExecutor(1) as writer, closing(maps):
+        bar = progress(zip(missing, maps, strict=True), label, unit="shard", total=len(missing))
+        for number, (indices, tensors) in bar:
+            if writing is not None:
+                writing.result()  # at most one shard waits to be written
+            writing = writer.submit(write, number, indices, tensors)
+            if stop.is_set():
+                break
+        if writing is not None:
+            writing.result()
+
+
+@contextmanager
+def stop_signals() -> Iterator[threading.Event]:
+    """Turn a first Ctrl-C or SIGTERM into a flag to look at between shards.
+
+    A second one does what it did before.  Only a main thread gets signals; elsewhere the flag
+    stays down.
+    """
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before: dict[int, Any] = {}
+
+    def restore() -> None:
+        while before:
+            signal.signal(*before.popitem())
+
+    def on_signal(_number: int, _frame: object) -> None:
+        stop.set()
+        restore()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        handler = signal.signal(number, on_signal)
+        before[number] = signal.SIG_DFL if handler is None else handler
+    try:
+        yield stop
+    finally:
+        restore()
+
+
+def shard_tensors(encoder: Encoder, records: list[Record], first: int, **options: Any) -> Tensors:
     """Compute one shard: the tensors of examples ``first`` to ``first + len(records)``."""
     work = [(range(first, first + len(records)), records)]
     ((_, tensors),) = shards_tensors(encoder, work, **options)
@@ -59,7 +109,12 @@ def shard_tensors(
 
 
 def shards_tensors(
-    encoder: Encoder, work: Iterable[Work], **options: Unpack[MapOptions]
+    encoder: Encoder,
+    work: Iterable[Work],
+    *,
+    level: Level,
+    lens: Lens = "attention",
+    hidden: bool = False,
 ) -> Iterator[tuple[range, Tensors]]:
     """Compute shards, in order, on all threads; the next shard is begun before one is done.
 
@@ -70,13 +125,12 @@ def shards_tensors(
     Raises:
         ModelError: rows of a map do not sum to 1.
     """
-    lens = options.pop("lens", "attention")
     with lens_pass(encoder, lens) as run, _one_thread_each(encoder) as (pool, threads):
         pending: deque[tuple[range, list[Future[Tensors]]]] = deque()
         try:
             for indices, records in work:
                 batches = _batches(encoder, records, indices.start)
-                jobs = [pool.submit(_batch, encoder, b, run, **options) for b in batches]
+                jobs = [pool.submit(_batch, encoder, b, run, level, hidden) for b in batches]
                 pending.append((indices, jobs))
                 while len(pending) > 1 and _unfinished(pending) >= 2 * threads:
                     yield _collected(pending)
@@ -106,9 +160,8 @@ def _batch(
     encoder: Encoder,
     batch: list[tuple[int, Inputs]],
     run: Pass,
-    *,
     level: Level,
-    hidden: bool = False,
+    hidden: bool,
 ) -> Tensors:
     """Return the tensors of one batch's examples, as they are stored."""
     attentions, states = run([item for _, item in batch], hidden=hidden)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Container, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -23,10 +23,8 @@ from helpers.store.format import (
     EXAMPLES,
     Level,
     Manifest,
-    Shard,
     StoreKey,
-    Tensors,
-    changed,
+    check_digest,
     check_key,
     check_size,
     read_manifest,
@@ -34,7 +32,6 @@ from helpers.store.format import (
     tensor_name,
     way_out,
 )
-from helpers.store.part import Part
 
 
 @dataclass(frozen=True)
@@ -64,22 +61,64 @@ class Example:
         return slice(self.offset, self.offset + len(self.record["words"]))
 
 
+class _OfKey:
+    """What a store's key says of its maps, within reach."""
+
+    spec: StoreKey
+
+    @property
+    def level(self) -> Level:
+        """``token`` or ``word``."""
+        return self.spec.level
+
+    @property
+    def layers(self) -> int:
+        """Number of layers of the model."""
+        return self.spec.model["layers"]
+
+    @property
+    def heads(self) -> int:
+        """Number of heads in each layer of the model."""
+        return self.spec.model["heads"]
+
+    @property
+    def special_tokens(self) -> dict[str, str | None]:
+        """The tokens in the parts of [CLS] and [SEP]; None where the model has none."""
+        return dict(self.spec.special_tokens)
+
+
 @dataclass(frozen=True)
-class Records:
+class Records(_OfKey):
     """The records of ``examples.jsonl``, in shards: the list of work of an extraction."""
 
     folder: Path
     manifest: Manifest = field(repr=False)
     offsets: Int[np.ndarray, " line"] = field(repr=False, compare=False)
 
-    @staticmethod
-    def read(folder: Path, wanted: StoreKey | None = None) -> Records:
+    @classmethod
+    def read(
+        cls, folder: Path, wanted: StoreKey | None = None, manifest: Manifest | None = None
+    ) -> Self:
         """Find and check the records in the folder of a store, finished or not.
 
         Raises:
             StoreError: they are missing or changed, or not for ``wanted``.
         """
-        return Records(folder, *_listed(folder, read_record(folder), wanted))
+        manifest = manifest or read_record(folder)
+        if wanted is not None:
+            check_key(folder, manifest.spec, wanted)
+        path, digest, lengths = folder / EXAMPLES, hashlib.sha256(), []
+        check_size(path, manifest.examples["bytes"])
+        with path.open("rb") as file:
+            for line in file:
+                digest.update(line)
+                lengths.append(len(line))
+        check_digest(path, digest.hexdigest(), manifest.examples["sha256"])
+        if len(lengths) != manifest.n_examples:
+            raise StoreError(
+                f"{path}: {len(lengths)} records, expected {manifest.n_examples}; {way_out(path)}"
+            )
+        return cls(folder, manifest, np.cumsum([0, *lengths]))
 
     def __len__(self) -> int:
         return self.manifest.n_examples
@@ -130,50 +169,34 @@ class Records:
                 yield record
 
 
-def _listed(
-    folder: Path, manifest: Manifest, wanted: StoreKey | None
-) -> tuple[Manifest, Int[np.ndarray, " line"]]:
-    """Return a manifest and the byte at which each line of ``examples.jsonl`` starts.
-
-    Raises:
-        StoreError: the manifest is not for ``wanted``, or the file is not as it was written.
-    """
-    if wanted is not None:
-        check_key(folder, manifest.spec, wanted)
-    path, digest, lengths = folder / EXAMPLES, hashlib.sha256(), []
-    check_size(path, manifest.examples["bytes"])
-    with path.open("rb") as file:
-        for line in file:
-            digest.update(line)
-            lengths.append(len(line))
-    if digest.hexdigest() != manifest.examples["sha256"]:
-        raise StoreError(changed(path, digest.hexdigest(), manifest.examples["sha256"]))
-    if len(lengths) != manifest.n_examples:
-        raise StoreError(
-            f"{path}: {len(lengths)} records, expected {manifest.n_examples}; {way_out(path)}"
-        )
-    return manifest, np.cumsum([0, *lengths])
-
-
 @dataclass(frozen=True)
 class Source(Records, ABC):
     """Examples with their maps, in shards.
 
-    ``len(source)`` is the number of examples, ``source[i]`` one of them; iterating gives all,
-    one at a time, with the memory of one shard.
+    ``len(source)`` is the number of examples, ``source[i]`` one of them, ``source[100:120]`` a
+    part; iterating gives all, one at a time, with the memory of one shard.
     """
 
     @abstractmethod
+    def read_shard(self, number: int, indices: range) -> Iterator[Example]:
+        """Yield those examples of one shard."""
+
+    def __getitem__(self, index: int | slice) -> Example | Part:
+        if isinstance(index, slice):
+            return Part(self, range(len(self))[index])
+        if not 0 <= index < len(self):
+            raise IndexError(f"example {index} of {len(self)}")
+        number = index // self.spec.examples_per_shard
+        (example,) = self.read_shard(number, range(index, index + 1))
+        return example
+
     def shard(self, number: int) -> Iterator[Example]:
         """Yield the examples of one shard."""
+        yield from self.read_shard(number, self.shard_examples(number))
 
-    @abstractmethod
-    def __getitem__(self, index: int | slice) -> Example | Part:
-        """Return one example, or a part of them as a source of its own: ``source[100:120]``."""
-
-    def by_shard(self, numbers: Iterable[int] | None = None) -> Generator[list[Example]]:
-        """Yield the examples of each shard (all shards: None) together."""
-        for number in range(self.n_shards) if numbers is None else numbers:
+    def by_shard(self) -> Generator[list[Example]]:
+        """Yield the examples of each shard together."""
+        for number in range(self.n_shards):
             yield list(self.shard(number))
 
     def __iter__(self) -> Iterator[Example]:
@@ -194,25 +217,39 @@ class Source(Records, ABC):
         """What of the corpus was dropped or cut, by reason."""
         return dict(self.manifest.report)
 
-    @property
-    def level(self) -> Level:
-        """``token`` or ``word``."""
-        return self.spec.level
+
+@dataclass(frozen=True)
+class Part(_OfKey):
+    """Some examples of a source, numbered from 0 here."""
+
+    source: Source = field(repr=False)
+    indices: range
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: int | slice) -> Example | Part:
+        if isinstance(index, slice):
+            return Part(self.source, self.indices[index])
+        if not 0 <= index < len(self):
+            raise IndexError(f"example {index} of {len(self)}")
+        return replace(self.source[self.indices[index]], index=index)
+
+    def __iter__(self) -> Iterator[Example]:
+        return (self[index] for index in range(len(self)))
+
+    def record(self, index: int) -> dict[str, Any]:
+        """Return one example's line of ``examples.jsonl``."""
+        return self.source.record(self.indices[index])
+
+    def records(self, indices: range | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the records of examples (all of them: None), in order."""
+        return map(self.record, range(len(self)) if indices is None else indices)
 
     @property
-    def layers(self) -> int:
-        """Number of layers of the model."""
-        return self.spec.model["layers"]
-
-    @property
-    def heads(self) -> int:
-        """Number of heads in each layer of the model."""
-        return self.spec.model["heads"]
-
-    @property
-    def special_tokens(self) -> dict[str, str | None]:
-        """The tokens in the parts of [CLS] and [SEP]; None where the model has none."""
-        return dict(self.spec.special_tokens)
+    def spec(self) -> StoreKey:
+        """What determines the maps."""
+        return self.source.spec
 
 
 def tokens_of(source: Source, example: Example) -> list[str]:
@@ -255,62 +292,41 @@ class Store(Source):
         manifest = read_manifest(folder)
         for shard in manifest.shards:
             check_size(folder / shard.file, shard.bytes)
-        return cls(folder, *_listed(folder, manifest, key))
+        return cls.read(folder, key, manifest)
 
-    def __getitem__(self, index: int | slice) -> Example | Part:
-        if isinstance(index, slice):
-            return Part(self, range(len(self))[index])
-        if not 0 <= index < len(self):
-            raise IndexError(f"example {index} of {len(self)}")
-        number = index // self.spec.examples_per_shard
-        return next(self._read(number, range(index, index + 1)))
+    def read_shard(self, number: int, indices: range) -> Iterator[Example]:
+        """Yield examples of a shard, which has the digest that it was written with.
 
-    def shard(self, number: int) -> Iterator[Example]:
-        """Yield the examples of one shard."""
-        yield from self._read(number, self.shard_examples(number))
-
-    def _read(self, number: int, indices: range) -> Iterator[Example]:
+        Raises:
+            StoreError: the file is damaged.
+        """
         shard = self.manifest.shards[number]
         path = self.folder / shard.file
         try:
-            check_once(path, shard)
+            state = path.stat()
+            digest = _digest_of(path, state.st_ino, state.st_size, state.st_mtime_ns)
+            check_digest(path, digest, shard.sha256)
             with safe_open(path, framework="numpy") as file:
                 names = set(file.keys())
                 for index, record in zip(indices, self.records(indices), strict=True):
-                    tensors = {
-                        name: file.get_tensor(tensor_name(name, index))
-                        for name in ("attention", "token_ids", "hidden")
-                        if tensor_name(name, index) in names
-                    }
-                    yield make_example(index, tensors, record)
+                    yield make_example(index, record, names, file.get_tensor)
         except (SafetensorError, OSError) as error:
             raise StoreError(f"{path}: {error}; {way_out(path)}") from error
 
 
-def check_once(path: Path, shard: Shard) -> None:
-    """Check a shard's digest, unless this process has already read the file as it is now.
-
-    Raises:
-        StoreError: a byte of it has changed.
-    """
-    state = path.stat()
-    found = _digest_of(path, state.st_ino, state.st_size, state.st_mtime_ns)
-    if found != shard.sha256:
-        raise StoreError(changed(path, found, shard.sha256))
-
-
 @cache
 def _digest_of(path: Path, _inode: int, _size: int, _time: int) -> str:
+    """Return the SHA-256 of a file that this process has not read as it is now."""
     return sha256(path)
 
 
-def make_example(index: int, tensors: Tensors, record: dict[str, Any]) -> Example:
-    """Return an example from its tensors, by short name, and its record."""
-    return Example(
-        index,
-        tensors["attention"],
-        record,
-        token_ids=tensors.get("token_ids"),
-        offset=record.get("offset", 0),
-        hidden=tensors.get("hidden"),
-    )
+def make_example(
+    index: int,
+    record: dict[str, Any],
+    names: Container[str],
+    tensor: Callable[[str], np.ndarray],
+) -> Example:
+    """Return an example from its record and those of its tensors that are there."""
+    own = {name: tensor_name(name, index) for name in ("attention", "token_ids", "hidden")}
+    tensors = {short: tensor(name) for short, name in own.items() if name in names}
+    return Example(index=index, record=record, offset=record.get("offset", 0), **tensors)

@@ -36,6 +36,6 @@ def _make_room(store: Store) -> None:
     root = store.folder.parent
     if os.access(root, os.W_OK):
         os.utime(store.folder)
-        own = [folder for folder in inventory.stores(root) if f"--{OWN_TEXT}--" in folder.name]
+        own = [folder for folder in inventory.stores() if f"--{OWN_TEXT}--" in folder.name]
         for folder in sorted(own, key=lambda folder: folder.stat().st_mtime)[:-KEPT]:
             inventory.remove(folder)

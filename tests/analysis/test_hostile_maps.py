@@ -128,11 +128,11 @@ def test_a_sentence_of_one_word():
 # Nothing but [UNK]
 
 
-def test_a_sentence_of_unknown_words_counts_like_any_other(tiny_encoder, tmp_path):
+def test_a_sentence_of_unknown_words_counts_like_any_other(tiny_encoder, own_cache):
     bert = tiny_encoder("bert")
     snow = ("☃", "☃", "☃", "☃")
     segment = Segment("☃ ☃ ☃", "☃ ☃", title="snow")
-    store = extract(bert, corpus_of([segment], "snow"), max_tokens=32, root=tmp_path)
+    store = extract(bert, corpus_of([segment], "snow"), max_tokens=32)
     assert store[0].record["tokens"] == [
         "[CLS]", *["[UNK]"] * 3, "[SEP]", *["[UNK]"] * 2, "[SEP]",
     ]  # fmt: skip
@@ -142,7 +142,7 @@ def test_a_sentence_of_unknown_words_counts_like_any_other(tiny_encoder, tmp_pat
     assert not table["punctuation"].any()
 
     sentence = Sentence(snow, (2, 0, 2, 3), ("a", "root", "b", "c"), "train", "snow")
-    words = extract(bert, corpus_of([sentence], "tree"), level="word", max_tokens=32, root=tmp_path)
+    words = extract(bert, corpus_of([sentence], "tree"), level="word", max_tokens=32)
     assert len(words[0].record["words"]) == 4
     counts = count_heads(words)
     assert counts.total[counts.rows("All")].tolist() == [4]

@@ -9,6 +9,7 @@ The variants run in turn, repeat after repeat; the table shows medians.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from functools import partial
@@ -16,7 +17,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from common import GEOMETRIES, interleaved, options, random_encoder, random_segments, report
+from common import (
+    GEOMETRIES,
+    extract_into,
+    interleaved,
+    options,
+    random_encoder,
+    random_segments,
+    report,
+)
 
 from helpers.model.encoder import Encoder
 from helpers.model.forward import model_inputs, padded
@@ -56,10 +65,10 @@ def extraction_row(name: str, segments: int, repeats: int) -> dict[str, object]:
     """Return the throughput of extraction and of its limit, in segments per second."""
     encoder, corpus = random_encoder(name), random_segments(segments)
     with tempfile.TemporaryDirectory() as scratch:
-        prepared = Path(scratch) / "bare"
+        os.environ["ATTENTION_CACHE"] = str(Path(scratch) / "bare")
         key = extraction.store_key(encoder, corpus, level="token", max_tokens=128)
-        extraction.prepare(encoder, corpus, key, prepared)
-        batches, runs = bare_batches(encoder, key.folder(prepared)), iter(range(10**6))
+        extraction.prepare(encoder, corpus, key)
+        batches, runs = bare_batches(encoder, key.folder()), iter(range(10**6))
 
         @torch.inference_mode()
         def bare() -> None:
@@ -68,7 +77,7 @@ def extraction_row(name: str, segments: int, repeats: int) -> dict[str, object]:
 
         def whole(lens: str) -> None:
             root = Path(scratch) / str(next(runs))
-            extraction.extract(encoder, corpus, root=root, lens=lens)
+            extract_into(root, encoder, corpus, lens=lens)
             shutil.rmtree(root)
 
         lenses = {lens: partial(whole, lens) for lens in ("attention", "norm")}

@@ -9,6 +9,7 @@ beyond it.
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -24,18 +25,17 @@ BUDGET = 16 << 20  # bytes
 WIDTH = 96
 
 
-def tokens(count: int, folder: Path):
+def tokens(count: int):
     from helpers.store.extract import extract
 
-    return extract(random_encoder("minilm", width=WIDTH), random_segments(count, longest=30),
-                   root=folder)  # fmt: skip
+    return extract(random_encoder("minilm", width=WIDTH), random_segments(count, longest=30))
 
 
-def words(count: int, folder: Path):
+def words(count: int):
     from helpers.store.extract import extract
 
-    return extract(random_encoder("minilm", width=WIDTH), random_sentences(count), level="word",
-                   hidden=True, root=folder)  # fmt: skip
+    encoder = random_encoder("minilm", width=WIDTH)
+    return extract(encoder, random_sentences(count), level="word", hidden=True)
 
 
 def compiled() -> None:
@@ -45,31 +45,31 @@ def compiled() -> None:
     DistanceKernel(compiled=True)(np.full((6, 12, 64, 64), 1 / 64, np.float32))
 
 
-def passed(count: int, folder: Path):
+def passed(count: int):
     from helpers.analysis.averages import sweep
 
     compiled()
-    sweep(tokens(count, folder))
+    sweep(tokens(count))
 
 
-def streamed(count: int, folder: Path):
+def streamed(count: int):
     from helpers.analysis.averages import sweep
     from helpers.store.stream import Stream
 
     compiled()
     encoder = random_encoder("minilm", width=WIDTH)
-    sweep(Stream.open(encoder, random_segments(count, longest=30), root=folder))
+    sweep(Stream.open(encoder, random_segments(count, longest=30)))
 
 
-def dependency_heads(count: int, folder: Path):
+def dependency_heads(count: int):
     from helpers.analysis.dependency_heads import count_heads, dependency_heads, held_out_heads
 
-    counts = count_heads(words(count, folder))
+    counts = count_heads(words(count))
     dependency_heads(counts)
     held_out_heads(counts)
 
 
-def probe(count: int, folder: Path):
+def probe(count: int):
     from helpers.analysis import probe_data
     from helpers.analysis.table3 import KINDS, fit_probe
     from helpers.analysis.training import Schedule
@@ -78,7 +78,7 @@ def probe(count: int, folder: Path):
         return np.ones((len(own), 50), np.float32)
 
     probe_data.MEMORY_BUDGET = BUDGET
-    data = probe_data.prepare(words(count, folder), vectors)
+    data = probe_data.prepare(words(count), vectors)
     KINDS["attn_glove"] = KINDS["attn_glove"]._replace(schedule=Schedule(epochs=1, min_updates=1))
     fit_probe(data, "attn_glove", [0])
 
@@ -107,7 +107,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.step:
         with tempfile.TemporaryDirectory() as folder:
-            STEPS[given.step](given.count, Path(folder))
+            os.environ["ATTENTION_CACHE"] = folder
+            STEPS[given.step](given.count)
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
         return
     print(f"{'peak memory (MiB), examples:':28}" + "".join(f"{size:>8}" for size in SIZES))

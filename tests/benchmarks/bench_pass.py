@@ -15,12 +15,11 @@ from pathlib import Path
 
 import numpy as np
 from bench_distances import released_algorithm
-from common import interleaved, options, random_encoder, random_segments, report
+from common import extract_into, interleaved, options, random_encoder, random_segments, report
 
 from helpers.analysis.averages import sweep
 from helpers.analysis.head_distance import DistanceKernel
 from helpers.paths import sha256
-from helpers.store.extract import extract
 from helpers.store.store import Store
 
 
@@ -79,7 +78,7 @@ def main() -> None:
     encoder = random_encoder("minilm", width=96)
     DistanceKernel(compiled=True)(np.full((6, 12, 8, 8), 1 / 8, np.float32))  # once a process
     with tempfile.TemporaryDirectory() as folder:
-        store = extract(encoder, random_segments(given.segments), root=Path(folder))
+        store = extract_into(Path(folder), encoder, random_segments(given.segments))
         seconds = interleaved(
             {
                 "separate passes": lambda: (surface_by_head(store), distances_by_head(store)),

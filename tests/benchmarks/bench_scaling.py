@@ -14,12 +14,11 @@ from itertools import count
 from pathlib import Path
 
 import torch
-from common import interleaved, options, random_segments, report
+from common import extract_into, interleaved, options, random_segments, report
 
 from helpers.analysis.averages import combine, shard_sums, sweep
 from helpers.model.encoder import load
 from helpers.store.cluster import dask_client, fill_on, map_shards
-from helpers.store.extract import extract
 
 
 def main() -> None:
@@ -29,7 +28,7 @@ def main() -> None:
     encoder, corpus, fresh = load(device="cpu"), random_segments(given.segments), count()
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        store = extract(encoder, corpus, root=root / "whole")
+        store = extract_into(root / "whole", encoder, corpus)
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # what each worker gets: the threads here by the workers
         clients = {}
@@ -40,11 +39,11 @@ def main() -> None:
         def into() -> Path:
             return root / str(next(fresh))
 
-        extraction = {"process": lambda: extract(encoder, corpus, root=into())}
+        extraction = {"process": lambda: extract_into(into(), encoder, corpus)}
         passes = {"process": lambda: sweep(store)}
         for workers, client in clients.items():
-            extraction[f"workers {workers}"] = lambda client=client: extract(
-                encoder, corpus, root=into(), fill=fill_on(client)
+            extraction[f"workers {workers}"] = lambda client=client: extract_into(
+                into(), encoder, corpus, fill=fill_on(client)
             )
             passes[f"workers {workers}"] = lambda client=client: combine(
                 map_shards(shard_sums, store, client)

@@ -21,9 +21,17 @@ from transformers import BertConfig, BertModel
 
 from helpers.data.records import Corpus, Segment, Sentence
 from helpers.model.encoder import Encoder, load
+from helpers.store.extract import extract
+from helpers.store.store import Store
 
 GEOMETRIES = {"minilm": (6, 12, 384), "bert-base": (12, 12, 768)}  # layers, heads, width
 WORDS = ("the", "of", "and", "in", "to", "was", "is", "for", "on", "as", "by", "with")
+
+
+def extract_into(root: Path, encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
+    """Extract a store into a folder other than the cache."""
+    os.environ["ATTENTION_CACHE"] = str(root)
+    return extract(encoder, corpus, **options)
 
 
 def machine() -> dict[str, Any]:

@@ -59,10 +59,10 @@ def reference_maps(folder, inputs):
 
 
 def test_stored_token_maps_are_those_of_the_model(
-    family, tiny_folder, tiny_encoder, segments, tmp_path
+    family, tiny_folder, tiny_encoder, segments, own_cache
 ):
     encoder, folder = tiny_encoder(family), tiny_folder(family)
-    store = extract(encoder, segments, level="token", max_tokens=60, root=tmp_path)
+    store = extract(encoder, segments, level="token", max_tokens=60)
     assert not store.report, "the example texts fit"
     tokenizer = AutoTokenizer.from_pretrained(folder)
     spreads = []
@@ -78,10 +78,10 @@ def test_stored_token_maps_are_those_of_the_model(
 
 
 def test_stored_word_maps_are_sums_and_means_of_token_maps(
-    family, tiny_folder, tiny_encoder, sentences, tmp_path
+    family, tiny_folder, tiny_encoder, sentences, own_cache
 ):
     encoder, folder = tiny_encoder(family), tiny_folder(family)
-    store = extract(encoder, sentences, level="word", max_tokens=60, root=tmp_path)
+    store = extract(encoder, sentences, level="word", max_tokens=60)
     for example in store:
         encoding = encoder.encode_words(example.record["words"])
         tokens = reference_maps(folder, {"input_ids": torch.tensor([encoding.ids])})

@@ -8,6 +8,7 @@ import pytest
 import tiny_models
 import torch
 import transformers as hf
+from store_tools import cache_at
 from tiny_models import FAMILIES
 
 from helpers.errors import InputError, ModelError
@@ -128,8 +129,8 @@ def test_norm_maps_are_those_of_a_loop_and_add_up_to_the_blocks_output(encoder):
     assert (torch.stack(maps) - torch.stack(attention)).abs().max() > 0.02, "another lens"
 
 
-def test_word_maps_are_made_of_token_maps(encoder, sentences, tmp_path):
-    store = extract(encoder, sentences, level="word", lens="norm", max_tokens=60, root=tmp_path)
+def test_word_maps_are_made_of_token_maps(encoder, sentences, own_cache):
+    store = extract(encoder, sentences, level="word", lens="norm", max_tokens=60)
     assert store.spec.lens == "norm" and "-norm-" in store.folder.name
     for example in store:
         groups = np.array(model_inputs(encoder, example.record)["groups"])
@@ -141,9 +142,11 @@ def test_word_maps_are_made_of_token_maps(encoder, sentences, tmp_path):
 
 def test_neither_padding_nor_threads_change_a_norm_map(encoder, segments, tmp_path, monkeypatch):
     options = {"lens": "norm", "max_tokens": 60}
-    whole = extract(encoder, segments, root=tmp_path, **options)
+    with cache_at(tmp_path):
+        whole = extract(encoder, segments, **options)
     monkeypatch.setattr("helpers.store.shards.BATCH_TOKENS", {"cpu": 1})
-    alone = Stream.open(encoder, segments, root=tmp_path / "alone", **options)
+    with cache_at(tmp_path / "alone"):
+        alone = Stream.open(encoder, segments, **options)
     for one, other in zip(whole, alone, strict=True):
         np.testing.assert_allclose(one.attention, other.attention, **HALF)
 

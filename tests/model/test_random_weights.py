@@ -83,10 +83,10 @@ def test_random_initialisation_leaves_the_global_generator_alone(tiny_encoder):
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_the_seed_is_part_of_the_identity(tiny_folder, segments, tmp_path):
+def test_the_seed_is_part_of_the_identity(tiny_folder, segments, own_cache):
     control = load(str(tiny_folder("bert")), device="cpu", random_init=3)
     assert control.identity["random_init"] == 3
     assert control.slug == "bert-random-3"
-    store = extract(control, segments, max_tokens=60, root=tmp_path)
+    store = extract(control, segments, max_tokens=60)
     assert store.spec.model["random_init"] == 3
     assert "random-3" in store.folder.name

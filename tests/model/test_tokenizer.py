@@ -37,10 +37,10 @@ def test_the_tokenizer_can_set_a_lower_limit(bert_copy):
 
 @pytest.mark.parametrize("max_tokens", [7, POSITIONS + 1])
 def test_extraction_refuses_lengths_that_the_model_cannot_take(
-    max_tokens, tiny_encoder, segments, tmp_path
+    max_tokens, tiny_encoder, segments, own_cache
 ):
     with pytest.raises(ModelError, match=f"not between 8 and {POSITIONS}"):
-        extract(tiny_encoder("bert"), segments, max_tokens=max_tokens, root=tmp_path)
+        extract(tiny_encoder("bert"), segments, max_tokens=max_tokens)
 
 
 def test_truncation_and_padding_in_a_tokenizer_file_are_ignored(bert_copy):

@@ -14,6 +14,7 @@ import safetensors.torch
 import tiny_models
 import torch
 import transformers as hf
+from store_tools import cache_at
 from tiny_models import edit
 
 from helpers.errors import ModelError
@@ -302,14 +303,11 @@ def test_a_checkpoint_in_the_names_of_2018_is_whole(tmp_path):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_maps_are_close_to_single_precision(
-    dtype, tiny_folder, tiny_encoder, segments, tmp_path
+    dtype, tiny_folder, tiny_encoder, segments, own_cache
 ):
     half = load(str(tiny_folder("bert")), device="cpu", dtype=dtype)
     assert half.model.dtype == getattr(torch, dtype)
-    stores = [
-        extract(encoder, segments, max_tokens=60, root=tmp_path)
-        for encoder in (tiny_encoder("bert"), half)
-    ]
+    stores = [extract(encoder, segments, max_tokens=60) for encoder in (tiny_encoder("bert"), half)]
     assert stores[0].folder != stores[1].folder
     for exact, close in zip(*stores, strict=True):
         np.testing.assert_allclose(close.attention[0], exact.attention[0], atol=0.02)
@@ -320,8 +318,10 @@ def test_half_precision_maps_are_close_to_single_precision(
 def test_maps_on_cuda_are_those_on_the_cpu(dtype, tiny_folder, tiny_encoder, segments, tmp_path):
     assert load(str(tiny_folder("bert"))).device.type == "cuda"
     encoder = load(str(tiny_folder("bert")), device="cuda", dtype=dtype)
-    there = extract(encoder, segments, max_tokens=60, root=tmp_path / "cuda")
-    here = extract(tiny_encoder("bert"), segments, max_tokens=60, root=tmp_path / "cpu")
+    with cache_at(tmp_path / "cuda"):
+        there = extract(encoder, segments, max_tokens=60)
+    with cache_at(tmp_path / "cpu"):
+        here = extract(tiny_encoder("bert"), segments, max_tokens=60)
     for one, other in zip(there, here, strict=True):
         tolerance = 1e-3 if dtype == "float32" else 0.02
         np.testing.assert_allclose(one.attention[0], other.attention[0], atol=tolerance)

@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from store_tools import MAX_TOKENS, content, extract_small, many_segments
+from store_tools import MAX_TOKENS, cache_at, content, extract_small, many_segments
 
 from helpers.errors import StoreError
 from helpers.store import cluster
@@ -88,10 +88,9 @@ def test_sums_over_shards_come_in_order(kind, client, tiny_encoder, alone):
     client.wait_for_workers(2, timeout=60)
     source = alone
     if kind == "stream":
-        root = alone.folder.parent
-        source = Stream.open(
-            tiny_encoder("bert"), many_segments(COUNT), max_tokens=MAX_TOKENS, root=root
-        )
+        corpus = many_segments(COUNT)
+        with cache_at(alone.folder.parent):
+            source = Stream.open(tiny_encoder("bert"), corpus, max_tokens=MAX_TOKENS)
     results = list(map_shards(shard_sum, source, client))
     for number, (_, count, total) in enumerate(results):
         _, expected_count, expected = shard_sum(alone, number)

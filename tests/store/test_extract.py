@@ -17,7 +17,6 @@ from helpers.errors import InputError, Interrupted, ModelError, StoreError
 from helpers.model import forward, lens
 from helpers.store import examples as listing
 from helpers.store import extract as extraction
-from helpers.store import fill as filling
 from helpers.store import inventory
 from helpers.store import shards as shard_code
 from helpers.store.examples import examples
@@ -113,7 +112,7 @@ def test_an_interrupted_extraction_goes_on_with_what_is_missing(encoder, monkeyp
     data[-5] ^= 1
     damaged.write_bytes(bytes(data))
     (folder / "shard-00002.safetensors.abc.tmp").write_bytes(b"half")
-    written = spied(monkeypatch, filling, "write_shard")
+    written = spied(monkeypatch, shard_code, "write_shard")
     prepared = spied(monkeypatch, listing, "write_examples")
     extract_small(encoder, tmp_path / "parts", COUNT)
     assert [call[1] for call in written] == [1, 3]
@@ -134,15 +133,15 @@ def test_a_list_of_work_that_was_not_finished_is_written_anew(encoder, tmp_path)
 
 
 def test_a_stop_between_shards_keeps_them(encoder, monkeypatch, tmp_path):
-    original = filling.write_shard
+    original = shard_code.write_shard
 
     def stopping(folder, number, *rest):
         if number == 1:
-            os.kill(os.getpid(), filling.signal.SIGTERM)
+            os.kill(os.getpid(), shard_code.signal.SIGTERM)
         return original(folder, number, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(filling, "write_shard", stopping)
+        patch.setattr(shard_code, "write_shard", stopping)
         with pytest.raises(Interrupted, match=r"stopped after [23] of 6 shards"):
             extract_small(encoder, tmp_path, COUNT)
     assert len(list(tmp_path.glob("*/shard-*"))) in (2, 3)
@@ -159,23 +158,21 @@ def test_extraction_works_in_a_thread_that_gets_no_signals(encoder, tmp_path):
 
 def test_handlers_that_python_did_not_set_are_put_back(monkeypatch):
     set_to = []
-    monkeypatch.setattr(filling.signal, "signal", lambda _, handler: set_to.append(handler))
-    with filling.stop_signals():
+    monkeypatch.setattr(shard_code.signal, "signal", lambda _, handler: set_to.append(handler))
+    with shard_code.stop_signals():
         pass
-    assert set_to[2:] == [filling.signal.SIG_DFL] * 2
+    assert set_to[2:] == [shard_code.signal.SIG_DFL] * 2
 
 
-def test_vectors_are_stored_beside_word_maps(encoder, sentences, tmp_path):
-    store = extraction.extract(
-        encoder, sentences, level="word", max_tokens=60, hidden=True, root=tmp_path
-    )
+def test_vectors_are_stored_beside_word_maps(encoder, sentences, own_cache):
+    store = extraction.extract(encoder, sentences, level="word", max_tokens=60, hidden=True)
     for example in store:
         words = len(example.record["words"])
         assert example.attention.shape == (3, 4, words + 2, words + 2)
         assert example.hidden.shape == (4, words + 2, 24)
         assert example.token_ids is None
         assert np.isfinite(example.hidden).all()
-    with_none = extraction.extract(encoder, sentences, level="word", max_tokens=60, root=tmp_path)
+    with_none = extraction.extract(encoder, sentences, level="word", max_tokens=60)
     assert with_none.folder != store.folder
     assert all(example.hidden is None for example in with_none)
 
@@ -207,7 +204,7 @@ def test_maps_that_are_no_distributions_are_refused_by_example(
     ],
 )
 def test_vectors_that_half_precision_cannot_hold_are_refused_by_example_and_layer(
-    spoil, amount, advice, encoder, sentences, monkeypatch, tmp_path
+    spoil, amount, advice, encoder, sentences, monkeypatch, own_cache
 ):
     original = forward.forward
 
@@ -219,7 +216,7 @@ def test_vectors_that_half_precision_cannot_hold_are_refused_by_example_and_laye
 
     monkeypatch.setattr(lens, "forward", spoiled)
     message = rf"example \d+, layer 2 .* reaches {amount}, and float16 holds 65,504; {advice}"
-    options = {"level": "word", "max_tokens": 60, "root": tmp_path}
+    options = {"level": "word", "max_tokens": 60}
     with pytest.raises(ModelError, match=message):
         extraction.extract(encoder, sentences, hidden=True, **options)
     extraction.extract(encoder, sentences, **options)  # whoever stores no vectors does not mind
@@ -237,17 +234,17 @@ def test_padding_that_leaks_into_a_map_is_refused(encoder, monkeypatch, tmp_path
         extract_small(encoder, tmp_path, COUNT)
 
 
-def test_the_bytes_needed_are_known_before_starting(encoder, sentences, tmp_path):
+def test_the_bytes_needed_are_known_before_starting(encoder, sentences, own_cache):
     for options in ({}, {"level": "word"}, {"level": "word", "hidden": True}):
         corpus = sentences if options else many_segments(COUNT)
         key = extraction.store_key(
             encoder, corpus, **({"level": "token"} | options), max_tokens=MAX_TOKENS
         )
-        records = extraction.prepare(encoder, corpus, key, tmp_path)
+        records = extraction.prepare(encoder, corpus, key)
         every = range(records.n_shards)
         expected = extraction.needed_bytes(encoder, records, every)
         assert extraction.needed_bytes(encoder, records, []) == 0
-        store = extraction.extract(encoder, corpus, **options, max_tokens=MAX_TOKENS, root=tmp_path)
+        store = extraction.extract(encoder, corpus, **options, max_tokens=MAX_TOKENS)
         held = sum(
             example.attention.nbytes + (0 if example.hidden is None else example.hidden.nbytes)
             for example in store

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from store_tools import content, extract_in_child, extract_small
 
-from helpers.store import fill as filling
+from helpers.store.shards import stop_signals
 
 KILLS = 30
 COUNT = 96  # 24 shards
@@ -156,7 +156,7 @@ def interruptible():
 
 
 def test_a_second_signal_does_what_it_did_before(interruptible):
-    with filling.stop_signals() as stop:
+    with stop_signals() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.is_set()
         with pytest.raises(KeyboardInterrupt):

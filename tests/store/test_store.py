@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
-from store_tools import MAX_TOKENS, content, extract_small, many_segments
+from store_tools import cache_at, content, extract_small
 
 from helpers.analysis import averages
 from helpers.cache import cached_table
@@ -22,8 +22,8 @@ from helpers.store import extract as extraction
 from helpers.store import shards
 from helpers.store import store as reading
 from helpers.store.format import read_manifest
+from helpers.store.inventory import verify
 from helpers.store.store import Records, Store
-from helpers.store.verify import verify
 
 COUNT = 10  # shards of 4, 4 and 2
 
@@ -54,9 +54,7 @@ def edit(path, change):
 
 
 def reopened(encoder, folder):
-    return extraction.extract(
-        encoder, many_segments(COUNT), max_tokens=MAX_TOKENS, root=folder.parent
-    )
+    return extract_small(encoder, folder.parent, COUNT)
 
 
 def test_a_store_has_the_files_and_facts_of_its_format(folder):
@@ -379,7 +377,8 @@ def test_corpus_and_model_names_cannot_leave_the_cache(folder, tmp_path):
     spec = read_manifest(folder).spec
     hostile = {"name": "../../x"}
     spec = replace(spec, corpus=spec.corpus | hostile, model=spec.model | hostile)
-    assert spec.folder(tmp_path).parent == tmp_path
+    with cache_at(tmp_path):
+        assert spec.folder().parent == tmp_path
 
 
 class Planted:

@@ -336,10 +336,10 @@ def with_kernel(page, shown, tmp_path):
     page.goto(path.as_uri())
 
 
-def test_a_word_is_masked_and_the_maps_change(browser, encoder, tmp_path):
+def test_a_word_is_masked_and_the_maps_change(browser, encoder, tmp_path, own_cache):
     words = ["the", "dog", "saw", "Ann", "."]
     corpus = corpus_of([sentence_of(words), sentence_of(words[::-1])])
-    store = extract(encoder, corpus, level="word", max_tokens=32, root=tmp_path)
+    store = extract(encoder, corpus, level="word", max_tokens=32)
     page = browser.new_page()
     with_kernel(page, view(store, encoder=encoder).beside(view(store, 1)), tmp_path)
     left, right = page.locator(".av").nth(0), page.locator(".av").nth(1)

@@ -13,9 +13,9 @@ WORDS = ["the", "dog", "saw", "Ann", "."]
 
 
 @pytest.fixture
-def store(encoder, tmp_path):
+def store(encoder, own_cache):
     corpus = corpus_of([sentence_of(WORDS), sentence_of(WORDS[::-1])])
-    return extract(encoder, corpus, level="word", max_tokens=32, root=tmp_path)
+    return extract(encoder, corpus, level="word", max_tokens=32)
 
 
 def test_nothing_masked_gives_the_maps_of_the_store(encoder, store):
@@ -29,7 +29,7 @@ def test_a_masked_word_changes_the_maps_as_the_mask_token_in_the_text_does(
     masked = masked_example(store, 0, [2], encoder)
     assert masked.record["words"] == ["the", encoder.tokenizer.mask_token, "saw", "Ann", "."]
     corpus = corpus_of([sentence_of(masked.record["words"])], name="masked")
-    options = {"level": "word", "max_tokens": 32, "root": tmp_path}
+    options = {"level": "word", "max_tokens": 32}
     expected = extract(encoder, corpus, **options)[0].attention
     np.testing.assert_allclose(masked.attention, expected, atol=1e-3)
     assert np.abs(masked.attention - store[0].attention).max() > 0.01

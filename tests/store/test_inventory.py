@@ -9,9 +9,8 @@ from store_tools import content, extract_small
 
 from helpers.errors import StoreError
 from helpers.model.encoder import load
-from helpers.store import fill as filling
-from helpers.store.inventory import stores
-from helpers.store.verify import load_encoder, repair, verify
+from helpers.store import shards
+from helpers.store.inventory import load_encoder, repair, stores, verify
 
 COUNT = 22  # 6 shards
 
@@ -27,13 +26,13 @@ def folder(encoder, tmp_path):
 @pytest.fixture
 def written(monkeypatch):
     """The numbers of the shards that a repair writes."""
-    numbers, original = [], filling.write_shard
+    numbers, original = [], shards.write_shard
 
     def spy(folder, number, *rest):
         numbers.append(number)
         return original(folder, number, *rest)
 
-    monkeypatch.setattr(filling, "write_shard", spy)
+    monkeypatch.setattr(shards, "write_shard", spy)
     return numbers
 
 
@@ -88,7 +87,7 @@ def test_a_repair_that_is_killed_goes_on(folder, encoder, monkeypatch):
     flip(shard(folder, 1))
     shard(folder, 4).unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(filling, "shards_tensors", lambda *_, **__: 1 / 0)
+        patch.setattr(shards, "shards_tensors", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             repair(encoder, folder)
     assert "unfinished" in verify(folder)[0]
@@ -147,11 +146,14 @@ def test_another_format_is_not_touched(folder, encoder, written):
     assert not written
 
 
-def test_stores_are_found_and_their_encoder_is_loaded(folder, encoder, tiny_folder, tmp_path):
+def test_stores_are_found_and_their_encoder_is_loaded(
+    folder, encoder, tiny_folder, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
     (tmp_path / "derived").mkdir()
-    assert stores(tmp_path) == [folder]
+    assert stores() == [folder]
     (folder / "manifest.json").rename(folder / "unfinished.json")
-    assert stores(tmp_path) == [folder]
+    assert stores() == [folder]
     (folder / "unfinished.json").rename(folder / "manifest.json")
     again = load_encoder(folder, model=str(tiny_folder("bert")), device="cpu")
     assert again.identity == encoder.identity
