@@ -59,7 +59,9 @@ def parser() -> argparse.ArgumentParser:
         "compare",
         help="finished runs side by side: claims, best heads, one figure",
         description="Results in figures/compare/<names>/: claims.csv, best_heads.csv, atlas.csv (a "
-        "row a head a model), spread.csv (mean and spread of each claim's number), compare.png.",
+        "row a head a model), nearest_heads.csv (the most similar head of every other model), "
+        "spread.csv (mean and spread of each claim's number), compare.png; a report of them, with "
+        "tables to sort and search, in build/compare/<names>/.",
     )
     compare.add_argument(
         "runs", nargs="*", metavar="RUN",
@@ -158,13 +160,11 @@ def _compare(options: argparse.Namespace) -> int:
     from helpers.run import compare
 
     runs = compare.open_runs(options.runs)
-    claims, folder = compare.compare(runs)
+    claims, notes, places = compare.compare(runs)
     print(compare.claims_text(claims))
-    for differing, values in compare.differences(runs).items():
-        print(f"note: the runs differ in {differing}: {values}")
-    if gaps := compare.gaps(runs):
-        print(f"note: {gaps}")
-    print(f"tables and figure: {folder}")
+    for note in notes:
+        print(f"note: {note}")
+    print(f"tables and figure: {places[0]}\nreport: {places[1]}")
     return 0
 
 

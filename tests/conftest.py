@@ -86,5 +86,6 @@ def own_cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def figures(tmp_path, monkeypatch):
-    monkeypatch.setenv("ATTENTION_FIGURES", str(tmp_path / "figures"))
+    for place in ("figures", "build", "cache"):
+        monkeypatch.setenv(f"ATTENTION_{place.upper()}", str(tmp_path / place))
     return tmp_path / "figures"

@@ -233,7 +233,8 @@ def test_compare_prints_claims_and_differences(figures, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["claim", "paper", "minilm", "minilm-random-0"]
     assert "note: the runs differ in --seeds: 3 in minilm, 1 in minilm-random-0" in lines
-    assert lines[-1] == f"tables and figure: {figures / 'compare' / 'minilm-vs-minilm-random-0'}"
+    assert lines[-2] == f"tables and figure: {figures / 'compare' / 'minilm-vs-minilm-random-0'}"
+    assert lines[-1].startswith("report: ") and lines[-1].endswith("index.html")
 
 
 def test_compare_without_the_control_says_how_to_make_it(figures, capsys):

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from helpers.analysis.heads import parse_head
+from helpers.cache import cached_table
+
+if TYPE_CHECKING:
+    from helpers.store.store import Store
 
 Tables = Mapping[str, pd.DataFrame]
 HEAD = ["layer", "head"]
@@ -15,6 +21,9 @@ COLUMNS = (
     "model", "layer", "head", "behaviour", *SHARES, "entropy", "relation", "accuracy", "margin",
     "ci_low", "ci_high", "coreference", "importance",
 )  # fmt: skip
+NEAREST = [
+    "model", "layer", "head", "other", "nearest", "distance", "mean", "mutual", "sentences",
+]  # fmt: skip
 
 
 def atlas(runs: Mapping[str, Tables]) -> pd.DataFrame:
@@ -28,6 +37,47 @@ def atlas(runs: Mapping[str, Tables]) -> pd.DataFrame:
     """
     parts = [_heads(tables).assign(model=name) for name, tables in runs.items()]
     return pd.concat(parts).reindex(columns=COLUMNS).reset_index(drop=True)
+
+
+def lacking(table: pd.DataFrame) -> list[str]:
+    """Return what of the atlas no head of a run has, a sentence a run."""
+    empty = table.isna().groupby(table["model"], sort=False).all()
+    names = {model: ", ".join(empty.columns[row]) for model, row in empty.iterrows()}
+    return [f"the atlas has no {own} for {model}" for model, own in names.items() if own]
+
+
+def nearest_heads(stores: Mapping[str, Store]) -> pd.DataFrame:
+    """Return nearest_heads.csv: for each head of each model the nearest one of every other.
+
+    ``stores`` are the word-level ones of the runs' treebanks.  Columns: model, layer, head; other
+    (a model) and nearest (its head); ``distance`` between the two in nats a word, from 0 to ln 2,
+    and ``mean``, that to all heads of the other (`shared_distances`); ``mutual``: the nearest
+    one's nearest is this one; ``sentences`` that both have read, with the same words.
+    """
+    parts = [pd.DataFrame(columns=NEAREST)]
+    for one, other in combinations(stores, 2):
+        table = _distances(stores[one], stores[other])
+        square = table.pivot(index="head", columns="other", values="distance")
+        for model, against, own in ((one, other, square), (other, one, square.T)):
+            near, back = own.idxmin(axis=1), own.idxmin()
+            columns = {"model": model, "other": against, "nearest": near}
+            columns |= {"distance": own.min(axis=1), "mean": own.mean(axis=1)}
+            columns["mutual"] = near.map(back) == own.index
+            rows = pd.DataFrame(columns).assign(sentences=table["sentences"].max())
+            rows = rows.rename_axis("head").reset_index()
+            parts.append(_placed(rows).sort_values(HEAD))
+    return pd.concat(parts[1:] or parts)[NEAREST]
+
+
+def _distances(first: Store, second: Store) -> pd.DataFrame:
+    from helpers.analysis.head_distance import shared_distances
+
+    return cached_table(
+        "shared-distances",
+        lambda: shared_distances(first, second),
+        depends_on={"stores": [first.key, second.key]},
+        code="analysis.head_distance.shared_distances",
+    )
 
 
 def spread(claims: pd.DataFrame) -> pd.DataFrame:

@@ -22,11 +22,15 @@ from helpers.analysis.relations import paper_names
 from helpers.analysis.tables import read_tables
 from helpers.errors import InputError
 from helpers.model import checkpoint
-from helpers.paths import figures_dir, write_whole
+from helpers.paths import build_dir, figures_dir, write_whole
 from helpers.plots.compare import comparison
 from helpers.plots.style import save_figure
-from helpers.run.atlas import atlas, spread
+from helpers.run.atlas import atlas, lacking, nearest_heads, spread
+from helpers.run.report import write_report
 from helpers.settings import Settings, flag
+from helpers.store.extract import store_key
+from helpers.store.store import Store
+from helpers.study import Study
 
 CONTROL = 0  # seed of the random weights that the default is compared with
 # Which notebook writes each table that a claim or the figure needs.
@@ -126,42 +130,77 @@ def open_runs(given: Sequence[str]) -> list[Run]:
     if twice:
         raise InputError(f"compare: two runs are called {twice}; run one with another --name")
     if not set(NOTEBOOKS).intersection(*(run.tables for run in runs)):
-        raise InputError(f"compare: no table is in all of {', '.join(names)}; {gaps(runs)}")
+        raise InputError(
+            f"compare: no table is in all of {', '.join(names)}; {'; '.join(gaps(runs))}"
+        )
     return runs
 
 
-def gaps(runs: Sequence[Run]) -> str:
-    """Return which tables the runs lack for the claims, with the commands that make them."""
+def gaps(runs: Sequence[Run]) -> list[str]:
+    """Return which tables each run lacks for the claims, with the command that makes them."""
     lines = []
     for run in runs:
         if missing := [name for name in NOTEBOOKS if name not in run.tables]:
             only = ",".join(sorted({NOTEBOOKS[name] for name in missing}))
             command = _command(run.settings or _settings_of(run.name), only=only)
             lines.append(f"{run.name} has no {', '.join(missing)} (make them with: {command})")
-    return "; ".join(lines)
+    return lines
 
 
-def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, Path]:
-    """Write claims.csv, best_heads.csv, atlas.csv, spread.csv and the figure of some runs.
+def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
+    """Write the tables, the figure and the report of some runs.
 
     Returns:
-        `claims_side_by_side`, and the folder that all is in.
+        `claims_side_by_side`; what is to be known: in which settings runs differ, what they lack;
+        the folder of tables and figure, and the report.
     """
-    folder = figures_dir("compare") / "-vs-".join(run.name for run in runs)[:LONGEST_NAME]
+    name = "-vs-".join(run.name for run in runs)[:LONGEST_NAME]
+    folder = figures_dir("compare") / name
     folder.mkdir(parents=True, exist_ok=True)
-    tables = {"claims": claims_side_by_side(runs), "best_heads": best_heads(runs)}
-    rows = atlas({run.name: run.tables for run in runs})
-    written = tables | {"atlas": rows, "spread": spread(tables["claims"])}
-    for name, table in written.items():
-        write_whole(folder / f"{name}.csv", table.to_csv(index=False, float_format="%.6g").encode())
-    flags = ", ".join(differences(runs))
+    claims, best = claims_side_by_side(runs), best_heads(runs)
+    heads = atlas({run.name: run.tables for run in runs})
+    stores, absent = _stores(runs)
+    for table, rows in {
+        "claims": claims,
+        "best_heads": best,
+        "atlas": heads,
+        "nearest_heads": nearest_heads(stores),
+        "spread": spread(claims),
+    }.items():
+        write_whole(folder / f"{table}.csv", rows.to_csv(index=False, float_format="%.6g").encode())
+    different = differences(runs)
+    flags = ", ".join(different)
     figure = comparison(
         {run.name: run.tables for run in runs},
-        **tables,
+        claims=claims,
+        best_heads=best,
         note=f"These runs also differ in {flags}." if flags else "",
     )
     save_figure(figure, folder, "compare")
-    return tables["claims"], folder
+    notes = [f"the runs differ in {own}: {values}" for own, values in different.items()]
+    notes += [*gaps(runs), *lacking(heads), *absent]
+    names = " and ".join(run.name for run in runs)
+    facts = {"model": {"name": names}, "notes": [*_counts(claims), *notes]}
+    return claims, notes, [folder, write_report(facts, folder, folder, build_dir("compare") / name)]
+
+
+def _stores(runs: Sequence[Run]) -> tuple[dict[str, Store], list[str]]:
+    """Return the finished word-level stores of the runs' treebanks, and why others are not here."""
+    known, found, absent = {setting.name for setting in fields(Settings)}, {}, []
+    for run in runs:
+        own = {name: value for name, value in run.settings.items() if name in known}
+        try:
+            if "model" not in own:
+                raise InputError("its run.json names no model")
+            study = Study(**own)
+            key = store_key(
+                study.encoder, study.treebank_corpus(), level="word", lens=study.lens,
+                max_tokens=study.max_tokens, hidden=True,
+            )  # fmt: skip
+            found[run.name] = Store.open(key.folder(), key)
+        except InputError as error:
+            absent.append(f"no nearest heads for {run.name}, whose maps are not here: {error}")
+    return found, absent
 
 
 def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:
@@ -242,16 +281,18 @@ def claims_text(table: pd.DataFrame, *, width: int | None = None) -> str:
         lines.append(line(row.section if row.section != before else "", first, values))
         lines += [f"{'':5}  {more}" for more in rest]
         before = row.section
-    counts = [_count(table[f"{name} holds"]) for name in names]
-    lines += ["", *(f"{name}: {count}" for name, count in zip(names, counts, strict=True))]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *_counts(table)])
 
 
-def _count(verdicts: pd.Series) -> str:
-    measured = verdicts != "not measured"
-    return f"{(verdicts == 'yes').sum()} of {measured.sum()} claims hold" + (
-        "" if measured.all() else f", {(~measured).sum()} not measured"
-    )
+def _counts(claims: pd.DataFrame) -> list[str]:
+    """Return how many claims hold, a line a run."""
+    lines = []
+    for name, verdicts in claims.filter(like=" holds").items():
+        measured = verdicts != "not measured"
+        line = f"{name.removesuffix(' holds')}: {(verdicts == 'yes').sum()} of {measured.sum()}"
+        rest = "" if measured.all() else f", {(~measured).sum()} not measured"
+        lines.append(f"{line} claims hold{rest}")
+    return lines
 
 
 def _number(value: float) -> str:

@@ -41,6 +41,21 @@ CAPTIONS = {
 
 PARTS = (
     Part(
+        "Runs side by side",
+        "Curves by relative depth, the best head of each relation, claims that hold; how far "
+        "models agree on each claim's number.",
+        ("compare",),
+        ("best_heads", "spread"),
+    ),
+    Part(
+        "Atlas of heads",
+        "What each head of each model does, in numbers, and the head of every other model that is "
+        "nearest to it: Jensen-Shannon distance on the words of the sentences that both have read, "
+        "in nats a word (0: alike; 0.69: nothing in common).",
+        (),
+        ("atlas", "nearest_heads"),
+    ),
+    Part(
         "Claims",
         "What the paper says, and whether it holds here.",
         (),

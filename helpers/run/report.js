@@ -30,3 +30,21 @@ for (const viewer of document.querySelectorAll("details.viewer")) {
     viewer.append(frame);
   });
 }
+
+/* Long tables can be searched: rows stay in which every word typed begins a word or a number. */
+for (const table of document.querySelectorAll("table")) {
+  const rows = [...table.tBodies[0].rows];
+  if (rows.length <= 16) continue;
+  const box = document.createElement("input"), count = document.createElement("output");
+  Object.assign(box, { type: "search", placeholder: "Find rows", className: "find" });
+  box.setAttribute("aria-label", `Find rows: ${table.parentElement.getAttribute("aria-label")}`);
+  let texts;
+  box.addEventListener("input", () => {
+    texts ??= rows.map((row) => [...row.cells].map((cell) => ` ${cell.textContent}`).join("").toLowerCase());
+    const words = box.value.toLowerCase().split(/\s+/).filter(Boolean);
+    rows.forEach((row, i) => { row.hidden = !words.every((word) => texts[i].includes(` ${word}`)); });
+    const shown = rows.filter((row) => !row.hidden).length;
+    count.value = words.length ? `${shown} of ${rows.length} rows` : "";
+  });
+  table.parentElement.before(box, count);
+}

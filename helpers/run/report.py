@@ -29,7 +29,8 @@ from helpers.viewer.view import Viewer
 HERE = Path(__file__).parent
 LARGEST = 15_000_000  # bytes: what can be sent by mail
 WIDEST = 40  # columns of a table that is shown; a wider one is only offered as a file
-OPEN_ROWS = 16  # a longer table starts folded
+OPEN_ROWS = 16  # a longer table starts folded (and can be searched)
+UNFOLDED = ("atlas",)
 VIEWER = document("Attention viewer", "DATA")  # the page of every viewer, but for its data
 
 
@@ -54,7 +55,7 @@ def write_report(
     with suppress(InputError):  # a table that cannot be read is shown as it is
         sentences = findings(read_tables(figures), facts.get("special tokens", {}))
     head = [
-        _summary(sentences, build),
+        _summary(sentences or {note: [note] for note in facts.pop("notes", [])}, build),
         *(_section(*part, sources) for part in parts),
         _facts(facts, build),
     ]
@@ -269,7 +270,7 @@ def _table(path: Path) -> str:
         + "</tr>"
         for row in rows
     )
-    opened = " open" if len(rows) <= OPEN_ROWS else ""
+    opened = " open" if len(rows) <= OPEN_ROWS or path.stem in UNFOLDED else ""
     return (
         f"<details{opened}><summary><b>{name}</b> ({count}) {file}</summary>"
         f'<div class="scroll" tabindex="0" role="region" aria-label="{name}"><table><thead>'

@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from made_up_runs import run_like_the_paper
+from viewer_stores import OTHER, SENTENCE, word_store
 
 from helpers.run import compare
-from helpers.run.atlas import COLUMNS, atlas, spread
+from helpers.run.atlas import COLUMNS, atlas, lacking, nearest_heads, spread
 
 
 @pytest.fixture
@@ -48,6 +49,42 @@ def test_the_head_of_coreference(tables):
     assert own.loc[(5, 2)] == 65 and own.notna().sum() == 1
 
 
+def test_what_no_head_of_a_run_has_is_said(tables):
+    part = {name: tables[name] for name in ("token_types", "entropy")}
+    table = atlas({"whole": tables, "part": part})
+    table.loc[table["model"] == "whole", "importance"] = 1.0
+    assert lacking(table)[0] == "the atlas has no behaviour for whole"
+    own = "behaviour, relation, accuracy, margin, ci_low, ci_high, coreference, importance"
+    assert lacking(table)[1:] == [f"the atlas has no {own} for part"]
+
+
+def test_the_nearest_head_of_every_other_model(figures):
+    """A model whose heads are another's in another order finds each of them."""
+    one, same, other = (word_store(SENTENCE, OTHER) for _ in range(3))
+    strange = word_store({**OTHER, "words": ["No", "such", "words", "here", "."]})
+    for example in same.examples:
+        example.attention[:] = example.attention[::-1, ::-1].copy()
+    for example in other.examples:
+        example.attention[:, 1:] = 1 / len(example.record["words"])
+    for key, store in enumerate((one, same, other, strange)):
+        store.key = str(key)
+    stores = {"one": one, "same": same, "other": other}
+    table = nearest_heads(stores)
+    assert list(table) == ["model", "layer", "head", "other", "nearest", "distance", "mean",
+                           "mutual", "sentences"]  # fmt: skip
+    assert len(table) == 3 * 2 * 12 and set(table["sentences"]) == {2}
+    found = table.set_index(["model", "other", "layer", "head"]).sort_index()
+    pair = found.loc["one", "same"]
+    assert pair.loc[(1, 2), "nearest"] == "3-3" and pair.loc[(3, 4), "nearest"] == "1-1"
+    assert pair["mutual"].all() and (pair["distance"].abs() < 1e-6).all()
+    assert (pair["mean"] > 0.05).all()
+    back = found.loc["other", "one"]
+    assert back.loc[(2, 1), "nearest"] == "2-1" and back.loc[(2, 1), "mutual"]
+    assert back["mutual"].sum() < 12  # many uniform heads, one of another's is the nearest to all
+    assert nearest_heads({"one": one, "strange": strange}).empty
+    assert nearest_heads({"one": one}).empty
+
+
 def test_the_spread_of_claims():
     claims = pd.DataFrame(
         {
@@ -68,6 +105,6 @@ def test_compare_writes_both(figures, tables):
     runs = [compare.Run(name, tables, {}) for name in ("one", "two")]
     for table in (tables["dependency_heads"],):
         table["head"], table["ci_high"] = "3-1", table["accuracy"] + 2
-    _, folder = compare.compare(runs)
+    _, _, (folder, _) = compare.compare(runs)
     assert len(pd.read_csv(folder / "atlas.csv")) == 24
     assert set(pd.read_csv(folder / "spread.csv")["runs"]) <= {0, 2}

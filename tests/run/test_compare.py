@@ -1,5 +1,6 @@
 """Finished runs side by side, from made-up folders of tables."""
 
+import html
 import json
 import re
 
@@ -65,11 +66,11 @@ def test_what_a_run_lacks_is_named_with_the_command_that_makes_it(figures):
     write_run(figures / "other", tables, settings)
     write_run(figures / "minilm-random-3", {"probes": run_like_the_paper()["probes"]})
     other, random = (compare.open_run(name) for name in ("other", "minilm-random-3"))
-    assert compare.gaps([other]) == (
+    assert compare.gaps([other])[0] == (
         "other has no gradients, coreference, probes (make them with: python -m helpers "
         "run --model roberta-base --treebank 'a b.conllu' --stream --only 02,04,05)"
     )
-    assert "helpers run --random-init 3 --only 01,02,03,04,06)" in compare.gaps([random])
+    assert "helpers run --random-init 3 --only 01,02,03,04,06)" in compare.gaps([random])[0]
     with pytest.raises(InputError, match="no table is in all of other, minilm-random-3; other has"):
         compare.open_runs(["other", "minilm-random-3"])
 
@@ -81,7 +82,7 @@ def test_partial_runs_are_compared_by_what_both_have(figures):
     part = {name: table for name, table in tables_with_heads().items() if name in own}
     write_run(figures / "minilm-ewt", part)
     runs = compare.open_runs(["minilm", "minilm-ewt"])
-    claims, folder = compare.compare(runs)
+    claims, _, (folder, _) = compare.compare(runs)
     here = claims.set_index("claim")["minilm-ewt"]
     assert here["Direct objects have a head of their own"] == pytest.approx(46.8)
     assert np.isnan(here["Over half of the attention in middle layers goes to one special token"])
@@ -212,7 +213,7 @@ def test_differences_of_settings_other_than_the_models():
 def test_compare_writes_two_tables_and_a_figure(figures):
     write_run(figures / "minilm", settings={"seeds": 3})
     write_run(figures / "minilm-random-0", settings={"seeds": 1})
-    claims, folder = compare.compare(compare.open_runs([]))
+    claims, notes, (folder, report) = compare.compare(compare.open_runs([]))
     assert folder == figures / "compare" / "minilm-vs-minilm-random-0"
     written = pd.read_csv(folder / "claims.csv", dtype={"section": str})
     pd.testing.assert_frame_equal(written, claims, rtol=1e-5)
@@ -220,13 +221,18 @@ def test_compare_writes_two_tables_and_a_figure(figures):
     assert heads.loc[0, ["relation", "minilm-random-0 head"]].to_list() == ["All", "3-1"]
     assert Image.open(folder / "compare.png").width > 1000
     assert "These runs also differ in" in (folder / "compare.svg").read_text()
+    assert notes[0] == "the runs differ in --seeds: 3 in minilm, 1 in minilm-random-0"
+    assert "the atlas has no behaviour, relation" in "".join(notes)
+    page = report.read_text(encoding="utf-8")
+    for said in (*notes, "minilm: ", "Atlas of heads", "atlas.csv", "nearest_heads.csv"):
+        assert html.escape(said) in page
 
 
 def test_the_folder_name_stays_within_what_file_systems_allow(figures):
     names = [letter * 150 for letter in "ab"]
     for name in names:
         write_run(figures / name)
-    _, folder = compare.compare(compare.open_runs(names))
+    _, _, (folder, _) = compare.compare(compare.open_runs(names))
     assert (folder / "compare.png").is_file()
 
 

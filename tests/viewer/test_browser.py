@@ -402,6 +402,34 @@ def test_the_html_copy_of_a_notebook(offline, tmp_path):
     assert_drawn(drawn(frame), store[0].attention[2, 3])
 
 
+def test_a_long_table_can_be_searched(offline, tmp_path):
+    rows = [f"{model},{layer},{kind}" for model in ("minilm", HOSTILE) for layer in range(1, 13)
+            for kind in ("next", "broad")]  # fmt: skip
+    (tmp_path / "atlas.csv").write_text("\n".join(["model,layer,behaviour", *rows]))
+    (tmp_path / "spread.csv").write_text("claim\nshort")
+    path = write_report({"notes": [HOSTILE]}, tmp_path, tmp_path, tmp_path / "build")
+    offline.goto(path.as_uri())
+    box = offline.get_by_role("searchbox", name="Find rows: atlas")
+    expect(offline.get_by_role("searchbox")).to_have_count(1)
+    box.focus()
+    offline.keyboard.type("mini BROAD")
+    shown = offline.locator("#atlas-of-heads tbody tr:visible")
+    expect(shown).to_have_count(12)
+    expect(offline.locator("output")).to_have_text("12 of 48 rows")
+    offline.keyboard.type(" 12")
+    assert shown.all_text_contents() == ["minilm12broad"]
+    box.fill(HOSTILE)
+    expect(shown).to_have_count(24)
+    offline.keyboard.press("Tab")  # to the scrolled table, then to its first heading
+    offline.keyboard.press("Tab")
+    offline.keyboard.press("Tab")
+    offline.keyboard.press("Enter")
+    assert shown.first.locator("td").nth(1).text_content() == "1"
+    box.fill("")
+    expect(shown).to_have_count(48)
+    expect(offline.locator("#summary")).to_contain_text(HOSTILE)
+
+
 def test_the_report(offline, tmp_path):
     figures = tmp_path / "figures"
     (figures / "tables").mkdir(parents=True)
