@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from screens import readme_viewer
 from toy_corpora import SENTENCES
 
+from helpers.analysis.heads import head_label
 from helpers.run.notebooks import notebooks
 from helpers.study import Study
 
@@ -58,6 +60,17 @@ def test_the_code_of_the_map_runs(tiny_folder, tmp_path, monkeypatch):
     assert list(table) == ["layer", "head", "first_token"] and len(table) == layers * heads
     assert table["first_token"].between(0, 1).all()
     assert len(names["store"]) == 4 and names["store"].spec.corpus["name"] == "cats"
+
+
+@pytest.mark.default_model
+def test_the_head_of_the_first_viewer_is_the_best_held_out_and_right(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
+    shown = readme_viewer()
+    table = pd.read_csv(ROOT / "figures/minilm/tables/dependency_heads_held_out.csv")
+    best = table.loc[table["margin"].idxmax()]
+    assert (best["relation"], best["head"]) == (shown.relation, head_label(*shown.head))
+    found = shown.search(relation=shown.relation)
+    assert len(found) == 2 and found["right"].all()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

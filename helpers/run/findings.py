@@ -162,17 +162,22 @@ def _coreference(table: pd.DataFrame) -> list[str]:
 
 
 def _probes(table: pd.DataFrame) -> list[str]:
-    rows = table[table["metric"] != "UAS"].set_index("probe")
-    said = "; ".join(
-        f"{probe} {row['value']:.1f} ({row['ci_low']:.1f} to {row['ci_high']:.1f})"
-        for probe, row in rows.iterrows()
-        if pd.notna(row["value"])
-    )
-    return [f"Attachment without punctuation, in percent: {said}."]
+    measured = table[table["value"].notna()]
+    said = []
+    for metrics, start in (
+        (["UUAS", "UAS without punctuation"], "Attachment without punctuation, in percent"),
+        (["selectivity"], "Attachment above that of random heads (selectivity), in points"),
+    ):
+        numbers = "; ".join(
+            f"{row.probe} {row.value:.1f} ({row.ci_low:.1f} to {row.ci_high:.1f})"
+            for row in measured[measured["metric"].isin(metrics)].itertuples()
+        )
+        said += [f"{start}: {numbers}."] if numbers else []
+    return said
 
 
 def _clusters(cohesion: pd.DataFrame, positions: pd.DataFrame) -> list[str]:
-    kinds = positions["behaviour"].value_counts()
+    kinds = positions["behaviour"].replace("other", "without one pattern").value_counts()
     counts = ", ".join(f"{count} {name}" for name, count in kinds.items())
     return [
         f"Heads of one {row.by} are {row.within / row.between:.0%} as far from each other as heads "

@@ -27,6 +27,27 @@ def test_the_numbers_are_those_of_the_tables():
     assert "dobj: 3-1, 86.8% (84.8 to 88.8) (offset 40)" in found["04"][1]
 
 
+def test_selectivity_is_not_attachment():
+    tables = {
+        "probes": pd.DataFrame(
+            [
+                ("Attn", "UAS", 51.0, 50.0, 52.0),
+                ("Attn", "UAS without punctuation", 53.3, 52.1, 54.4),
+                ("Attn", "control task", 41.6, 40.6, 42.6),
+                ("Attn", "selectivity", 11.7, 10.1, 13.1),
+                ("Attn + GloVe", "UAS without punctuation", np.nan, np.nan, np.nan),
+            ],
+            columns=["probe", "metric", "value", "ci_low", "ci_high"],
+        )
+    }
+    assert findings(tables, SPECIAL)["05"] == [
+        "Attachment without punctuation, in percent: Attn 53.3 (52.1 to 54.4).",
+        "Attachment above that of random heads (selectivity), in points: Attn 11.7 (10.1 to 13.1).",
+    ]
+    del tables["probes"]
+    assert findings(tables, SPECIAL) == {}
+
+
 def test_what_a_run_does_not_have_is_not_spoken_of():
     assert findings({}, SPECIAL) == {}
     tables = {name: written()[name] for name in ("token_types", "entropy")}
