@@ -194,7 +194,7 @@ def _parsed_sentences(
         for doc, paragraph in docs:
             counts["paragraphs parsed"] += 1
             for number, sentence in enumerate(doc.sents, 1):
-                if reason := _why_unusable(sentence):
+                if reason := why_unusable(sentence):
                     counts[f"sentences dropped: {reason}"] += 1
                     continue
                 words = tuple(word.text for word in sentence)
@@ -210,7 +210,7 @@ def _parsed_sentences(
     return found
 
 
-def _why_unusable(sentence: Span) -> str | None:
+def why_unusable(sentence: Span) -> str | None:
     """Return why a sentence does not belong in a treebank, or None where it does."""
     string = sentence.text
     if len(sentence) not in WORDS:

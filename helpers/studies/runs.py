@@ -14,7 +14,7 @@ from helpers.studies.tasks import Task, read_task
 from helpers.studies.wikipedia_tasks import wikipedia_tasks
 
 # Chosen for 2,000 examples and two CPU cores; a text of a task is cut to these tokens.
-RECIPE = Recipe(epochs=2, max_tokens=32, batch_size=16, learning_rate=1e-4)
+RECIPE = Recipe(epochs=2, max_tokens=64, batch_size=16, learning_rate=1e-4)
 CHECKPOINTS = 10  # of the runs from the model's own weights
 EVERYTHING = 10**9
 PRETRAINED, RANDOM = "pretrained", "random"  # what a run started from
@@ -22,18 +22,18 @@ PRETRAINED, RANDOM = "pretrained", "random"  # what a run started from
 
 @cache
 def tasks(task: str, text: str, *, examples: int, seed: int) -> tuple[Task, ...]:
-    """Return the user's task (``TRAIN.tsv,TEST.tsv``), or three made of ``text``.
+    """Return the user's task (``TRAIN.tsv,TEST.tsv``), or those made of ``text``.
 
-    At most ``examples`` of a task (0: all) are to train on, a quarter as many to test.
+    At most ``examples`` of a task (0: all) are to train on, and as many to test: with 2,000 the
+    95% interval of an accuracy from 71% on is at most two points to either side.
 
     Raises:
         InputError: ``task`` does not name two files, or one of them is no task.
     """
-    train = examples or EVERYTHING
-    test = max(2, train // 4)
+    train = test = max(2, examples or EVERYTHING)
     if not task:
         path = given_path(text) if text else None
-        found = wikipedia_tasks(path, train=max(2, train), test=test, seed=seed)
+        found = wikipedia_tasks(path, train=train, test=test, seed=seed)
         return tuple(found.values())
     paths = [given_path(part.strip()) for part in task.split(",")]
     if len(paths) != 2:

@@ -29,11 +29,12 @@ EXPECTED = "expected sentence<TAB>label or sentence<TAB>sentence<TAB>label"
 
 @dataclass(frozen=True)
 class Pair:
-    """One example: a text, or two (``second``), and the number of its label."""
+    """One example: a text, or two (``second``), the number of its label, and what it is from."""
 
     first: str
     second: str | None
     label: int
+    source: str = ""  # the article; unknown in a task of the user's
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,21 @@
-"""Three classification tasks that label themselves, from articles split into paragraphs.
+"""Two classification tasks that label themselves, from articles split into paragraphs.
 
 They stand in for GLUE, which Kovaleva et al. (2019) fine-tune on, where no labelled data is at
 hand:
 
 - *next paragraph*: is the second text the paragraph after the first, or one of another article?
-- *order*: do two neighbouring paragraphs come in their order, or swapped?
 - *article*: which of up to 20 articles is a sentence from?
 
-In the first two no article is in both train and test; in the third every article must be, and
-no paragraph is.
+In the first no article is in both train and test; in the second every article must be, and no
+paragraph is.  With them come the tasks of `grammar_tasks`.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -23,9 +23,10 @@ from typing import NamedTuple
 from helpers.data.wikipedia import Article, articles, sample_path
 from helpers.errors import CorpusError, InputError
 from helpers.progress import progress
+from helpers.studies.grammar_tasks import grammar_tasks, tagged_sentences
 from helpers.studies.tasks import Pair, Task
 
-NEXT, ORDER, ARTICLE = "next paragraph", "order", "article"
+NEXT, ARTICLE = "next paragraph", "article"
 ARTICLES = 20  # to tell apart
 WORDS = range(6, 41)  # words of a sentence
 # An end of sentence; not one after an initial.
@@ -38,54 +39,57 @@ class _Place(NamedTuple):
 
 
 def wikipedia_tasks(path: Path | None, *, train: int, test: int, seed: int) -> dict[str, Task]:
-    """Return the three tasks of a dump or text file (None: gensim's sample), by name.
+    """Return the tasks of a dump or text file (None: gensim's sample), by name.
 
     ``train`` and ``test`` are numbers of examples (fewer where the text has fewer); labels are
-    balanced, and with the same seed the examples are the same.  Raises CorpusError for a file
-    that cannot be read or has too few articles, InputError for counts below 2.
+    balanced, and with the same seed the examples are the same.  A task of grammar of which the
+    text does not have both labels is left out.  Raises CorpusError for a file that cannot be
+    read or has too few articles, InputError for counts below 2.
     """
     if min(train, test) < 2:
         raise InputError(f"tasks of {train} train and {test} test examples; ask for 2 or more")
     path = sample_path() if path is None else path
     read = progress(articles(path), f"Reading {path.name}", unit=" articles")
     found = [article for article in read if len(article.paragraphs) > 1]
-    splits = _split(path, found, test / (train + test), random.Random(seed))
-    sizes = (train, test)
-    return {
-        NEXT: Task(
-            NEXT,
-            ("another article", "next paragraph"),
-            *(_next(found, places, size, seed) for places, size in zip(splits, sizes, strict=True)),
-        ),
-        ORDER: Task(
-            ORDER,
-            ("swapped", "in order"),
-            *(_order(found, places, n, seed) for places, n in zip(splits, sizes, strict=True)),
-        ),
-        ARTICLE: _article(path, found, train, test, random.Random(seed)),
-    }
-
-
-def _split(
-    path: Path, found: Sequence[Article], test_share: float, generator: random.Random
-) -> tuple[list[_Place], list[_Place]]:
-    """Return the places where a next paragraph follows: those of train articles, and of test."""
     if len(found) < 4:
         raise CorpusError(
             path,
             f"{len(found)} articles with two paragraphs; tasks take 4 (two to train on and two to "
             "test); give a longer text, with blank lines between its documents",
         )
-    order = generator.sample(range(len(found)), len(found))
-    pairs = [len(found[index].paragraphs) - 1 for index in order]
-    cut = next(n for n in range(2, len(order)) if sum(pairs[:n]) >= test_share * sum(pairs))
-    cut = min(cut, len(order) - 2)
-    in_test = set(order[:cut])
-    places: tuple[list[_Place], list[_Place]] = ([], [])
-    for index, article in enumerate(found):
-        part = places[index in in_test]
-        part.extend(_Place(index, place) for place in range(len(article.paragraphs) - 1))
-    return places
+    split = partial(_to_test, share=test / (train + test), seed=seed)
+    tasks = {
+        NEXT: _next_paragraph(found, split, train, test, seed),
+        ARTICLE: _article(path, found, train, test, random.Random(seed)),
+    }
+    parsed = tagged_sentences(path, found, count=train + test, seed=seed)
+    return tasks | grammar_tasks(parsed, split, train=train, test=test, seed=seed)
+
+
+def _to_test(sizes: Mapping[int, int], *, share: float, seed: int) -> set[int]:
+    """Return the articles to test on: two or more, with ``share`` of all that ``sizes`` counts."""
+    order = random.Random(seed).sample(sorted(sizes), len(sizes))
+    total = sum(sizes.values())
+    cut = 2
+    while cut < len(order) - 2 and sum(sizes[a] for a in order[:cut]) < share * total:
+        cut += 1
+    return set(order[:cut])
+
+
+def _next_paragraph(
+    found: Sequence[Article],
+    split: Callable[[Mapping[int, int]], set[int]],
+    train: int,
+    test: int,
+    seed: int,
+) -> Task:
+    held_out = split({number: len(own.paragraphs) - 1 for number, own in enumerate(found)})
+    places = [_Place(n, p) for n, own in enumerate(found) for p in range(len(own.paragraphs) - 1)]
+    parts = [
+        _next(found, [place for place in places if (place.article in held_out) == to_test], n, seed)
+        for to_test, n in ((False, train), (True, test))
+    ]
+    return Task(NEXT, ("another article", "next paragraph"), *parts)
 
 
 def _next(
@@ -97,35 +101,14 @@ def _next(
     """
     generator = random.Random(f"{NEXT} {seed}")
     pairs = []
-    for label, place in _labelled(places, size, generator):
-        after = place
+    for number, place in enumerate(generator.sample(places, min(size, len(places)))):
+        label, after = number % 2, place
         while label == 0 and after.article == place.article:
             after = generator.choice(places)
         first, _ = _neighbours(found, place)
         _, second = _neighbours(found, after)
-        pairs.append(Pair(first, second, label))
+        pairs.append(Pair(first, second, label, found[place.article].title))
     return tuple(pairs)
-
-
-def _order(
-    found: Sequence[Article], places: Sequence[_Place], size: int, seed: int
-) -> tuple[Pair, ...]:
-    """Return neighbouring paragraphs, every other pair of them swapped."""
-    generator = random.Random(f"{ORDER} {seed}")
-    pairs = []
-    for label, place in _labelled(places, size, generator):
-        first, second = _neighbours(found, place)
-        pairs.append(Pair(first, second, 1) if label else Pair(second, first, 0))
-    return tuple(pairs)
-
-
-def _labelled(
-    places: Sequence[_Place], size: int, generator: random.Random
-) -> Iterator[tuple[int, _Place]]:
-    """Yield places in random order, with the labels 0 and 1 in turn."""
-    chosen = generator.sample(places, min(size, len(places)))
-    for number, place in enumerate(chosen):
-        yield number % 2, place
 
 
 def _neighbours(found: Sequence[Article], place: _Place) -> tuple[str, str]:
@@ -147,7 +130,7 @@ def _article(
     for label, index in enumerate(largest):
         share = [size // len(largest) + (label < size % len(largest)) for size in (train, test)]
         for part, chosen in zip(parts, _parted(by_article[index], *share, generator), strict=True):
-            part.extend(Pair(sentence, None, label) for sentence in chosen)
+            part.extend(Pair(sentence, None, label, found[index].title) for sentence in chosen)
     for part in parts:
         generator.shuffle(part)
     labels = tuple(found[index].title for index in largest)

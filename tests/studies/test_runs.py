@@ -38,6 +38,7 @@ def test_a_tasks_file_that_does_not_exist():
         tasks("none.tsv,none.tsv", "", examples=12, seed=0)
 
 
-def test_all_examples(files):
+def test_all_examples(files, monkeypatch):
+    monkeypatch.setenv("ATTENTION_CACHE", str(files / "cache"))
     found = {task.name: task for task in tasks("", str(files / "text.txt"), examples=0, seed=0)}
-    assert len(found["order"].train) + len(found["order"].test) == 6 * 5
+    assert len(found["next paragraph"].train) + len(found["next paragraph"].test) == 6 * 5

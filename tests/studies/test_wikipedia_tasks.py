@@ -5,7 +5,8 @@ from collections import Counter
 import pytest
 
 from helpers.errors import CorpusError, InputError
-from helpers.studies.wikipedia_tasks import ARTICLE, NEXT, ORDER, sentences, wikipedia_tasks
+from helpers.studies.grammar_tasks import SHIFT
+from helpers.studies.wikipedia_tasks import ARTICLE, NEXT, sentences, wikipedia_tasks
 
 ARTICLES, PARAGRAPHS = 10, 12
 
@@ -15,6 +16,12 @@ def paragraph(article, number):
         f"Topic {article} has a paragraph {number} of several words. "
         f"Its second sentence, about topic {article}, is number {number} as well."
     )
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("ATTENTION_HEADLESS", "1")
 
 
 @pytest.fixture
@@ -51,14 +58,6 @@ def test_next_paragraph(text):
             assert other != article
 
 
-def test_order(text):
-    task = make(text)[ORDER]
-    for pair in (*task.train, *task.test):
-        (article, number), (other, after) = where(pair.first), where(pair.second)
-        assert other == article
-        assert after - number == (1 if task.labels[pair.label] == "in order" else -1)
-
-
 def test_article(text):
     task = make(text)[ARTICLE]
     assert len(task.labels) == ARTICLES
@@ -67,9 +66,8 @@ def test_article(text):
         assert where(pair.first)[0] == pair.label  # articles in the order of the corpus
 
 
-@pytest.mark.parametrize("name", [NEXT, ORDER])
-def test_no_article_is_in_train_and_test(text, name):
-    task = make(text)[name]
+def test_no_article_is_in_train_and_test(text):
+    task = make(text)[NEXT]
     train, test = (
         {where(side)[0] for pair in part for side in (pair.first, pair.second)}
         for part in (task.train, task.test)
@@ -83,7 +81,7 @@ def test_no_paragraph_is_in_train_and_test_of_the_article_task(text):
     assert not train & test
 
 
-@pytest.mark.parametrize("name", [NEXT, ORDER, ARTICLE])
+@pytest.mark.parametrize("name", [NEXT, ARTICLE])
 def test_sizes_and_balance(text, name):
     task = make(text, train=40, test=10)[name]
     assert (len(task.train), len(task.test)) == (40, 10)
@@ -97,8 +95,8 @@ def test_sizes_and_balance(text, name):
 def test_fewer_examples_where_the_text_has_fewer(text):
     tasks = make(text, train=2000, test=500)
     pairs = ARTICLES * (PARAGRAPHS - 1)
-    assert len(tasks[ORDER].train) + len(tasks[ORDER].test) == pairs
-    assert len(tasks[ORDER].test) == 2 * (PARAGRAPHS - 1)  # two articles: a fifth of the pairs
+    assert len(tasks[NEXT].train) + len(tasks[NEXT].test) == pairs
+    assert len(tasks[NEXT].test) == 2 * (PARAGRAPHS - 1)  # two articles: a fifth of the pairs
     assert len(tasks[ARTICLE].train) + len(tasks[ARTICLE].test) == ARTICLES * PARAGRAPHS * 2
 
 
@@ -116,6 +114,10 @@ def test_a_text_that_is_too_short(tmp_path):
     path.write_text("\n\n".join("One line.\nAnother line." for _ in range(4)))
     with pytest.raises(CorpusError, match="fewer than two articles with sentences"):
         make(path)
+
+
+def test_tasks_of_grammar_are_made_where_the_text_has_both_labels(text):
+    assert set(make(text)) == {NEXT, ARTICLE, SHIFT}  # one subject, one tense
 
 
 def test_counts_too_small(text):
