@@ -144,9 +144,7 @@ def label_of(name: str, sentence: Tagged) -> int | None:
 def _subject(sentence: Tagged, root: int) -> int | None:
     of_root = [
         i
-        for i, (head, relation) in enumerate(
-            zip(sentence.heads, sentence.relations, strict=True)
-        )
+        for i, (head, relation) in enumerate(zip(sentence.heads, sentence.relations, strict=True))
         if head == root + 1 and relation in SUBJECTS
     ]
     if len(of_root) != 1:

@@ -16,7 +16,6 @@ from helpers.studies.grammar_tasks import (
     tag_words,
 )
 
-
 NUMBERS = [chr(97 + n) * 3 for n in range(26)]  # words of letters alone
 
 

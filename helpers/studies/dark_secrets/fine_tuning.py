@@ -31,6 +31,7 @@ from helpers.studies.tasks import Pair, Task
 
 ALONE = "classifier alone"  # column ``start``, beside what fine-tuning starts from
 COMPARED_EXAMPLES = 200  # test examples of a task whose maps are compared
+DISABLED_EXAMPLES = 600  # test examples that are scored without each head, and each layer
 WHOLE_LAYER = 0  # the number that stands in the column ``head`` of a whole layer's row
 
 Maps = Float[np.ndarray, "layer head query key"]
@@ -108,7 +109,8 @@ def similarity_table(starts: Starts) -> pd.DataFrame:
 def disabling_table(runs: Sequence[FineTuned]) -> pd.DataFrame:
     """Return what each task's accuracy becomes without each head, and without each layer.
 
-    Columns: task, examples (all of the test), and those of `compare_disabled`.
+    Columns: task, examples (of the test, `DISABLED_EXAMPLES` at most, drawn with the run's seed),
+    and those of `compare_disabled`.
     """
     parts = []
     for run in runs:
@@ -119,7 +121,7 @@ def disabling_table(runs: Sequence[FineTuned]) -> pd.DataFrame:
             code="studies.dark_secrets.fine_tuning.disabling_table",
         )
         table.insert(0, "task", run.task.name)
-        table.insert(1, "examples", len(run.task.test))
+        table.insert(1, "examples", len(_drawn(run)))
         parts.append(table)
     return pd.concat(parts, ignore_index=True)
 
@@ -165,10 +167,18 @@ def _similarity(run: FineTuned, step_done: StepDone) -> np.ndarray:
 
 
 def _disabled(run: FineTuned) -> pd.DataFrame:
+    drawn = _drawn(run)
     predicted = disabled_predictions(
-        run.classifier, run.encoder, run.task.test, max_tokens=run.recipe.max_tokens
-    )
-    return compare_disabled(run.labels, run.predictions, predicted)
+        run.classifier, run.encoder, [run.task.test[i] for i in drawn],
+        max_tokens=run.recipe.max_tokens,
+    )  # fmt: skip
+    return compare_disabled(run.labels[drawn], run.predictions[drawn], predicted)
+
+
+def _drawn(run: FineTuned) -> Int[np.ndarray, " example"]:
+    """Return the test examples that are scored without heads."""
+    order = np.random.default_rng(run.recipe.seed).permutation(len(run.task.test))
+    return np.sort(order[:DISABLED_EXAMPLES])
 
 
 def map_similarity(before: Maps, after: Maps) -> Float[np.ndarray, "layer head"]:

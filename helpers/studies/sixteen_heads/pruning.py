@@ -10,11 +10,12 @@ no such thing: with few examples none is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from scipy.stats import false_discovery_control
 
 from helpers.analysis.heads import head_rows
@@ -36,6 +37,7 @@ from helpers.studies.tasks import Pair
 
 MARGIN = 2.0  # points of accuracy: less is no change
 UNSEEN = 3  # of n examples none has changed: up to 3 in n still may (the rule of three, 95%)
+SCORED = 600  # test examples that score what is taken out: a share of 2% changes by +-1.1 points
 CHOOSING = 80  # test examples that choose the one head that a layer keeps; others score it
 WEIGHED = 200  # training examples behind the importance of heads
 COURSE = 100  # the same, for each checkpoint
@@ -64,22 +66,34 @@ def head_importance(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
     return _each(runs, "importance", of_task, seed, code=f"{CODE}.head_importance")
 
 
-def single_ablation(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
+def single_ablation(
+    runs: Sequence[FineTuned], *, seed: int, tests: Mapping[str, Sequence[Pair]] | None = None
+) -> pd.DataFrame:
     """Return what removing each head alone does (section 3.2).
+
+    ``tests`` are examples to score on by the name of the task; left out, `scored_pairs`.
 
     Columns: task, layer, head, examples, accuracy (without the head), change (of accuracy, in
     points) with its 95% interval (ci_low, ci_high), removable (by the equivalence test),
-    loss_change, p_value (`mcnemar`) and q_value (adjusted for the number of heads of the task).
+    loss_change, p_value (`mcnemar`), change_one and change_other (on the one half of the
+    articles and on the other) and q_value (adjusted for the number of heads of the task).
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
         layers, heads = run.encoder.layers, run.encoder.heads
-        scored, _ = _test_parts(run, seed)
-        scores = _scores(run, without_each(layers, heads), scored, "single heads")
+        pairs = tests[run.task.name] if tests else scored_pairs(run, seed)
+        scores = _scores(run, without_each(layers, heads), pairs, "single heads")
+        first = _half(pairs, seed)
+        own = scores.right[1:].astype(float) - scores.right[0]
         table = head_rows(layers, heads).join(_changes(scores))
-        return table.assign(q_value=false_discovery_control(table["p_value"]))
+        return table.assign(
+            change_one=100 * own[:, first].mean(axis=1),
+            change_other=100 * own[:, ~first].mean(axis=1),
+            q_value=false_discovery_control(table["p_value"]),
+        )
 
-    return _each(runs, "ablation", of_task, seed, code=f"{CODE}.single_ablation")
+    digest = hashlib.sha256(repr(tests).encode()).hexdigest() if tests else ""
+    return _each(runs, "ablation", of_task, seed, digest, code=f"{CODE}.single_ablation")
 
 
 def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
@@ -93,7 +107,7 @@ def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
     def of_task(run: FineTuned) -> pd.DataFrame:
         layers, heads = run.encoder.layers, run.encoder.heads
         masks = with_one_in_layer(layers, heads)
-        scored, choosing = _test_parts(run, seed)
+        scored, choosing = scored_pairs(run, seed), _choosing_pairs(run, seed)
         tried = _scores(run, masks, choosing, "one head a layer")
         best = tried.loss[1:].mean(axis=1).reshape(layers, heads).argmin(axis=1)
         chosen = masks.reshape(layers, heads, layers, heads)[range(layers), best]
@@ -130,8 +144,7 @@ def pruning(
         masks = [masks_along(order, shape, shares) for _, _, order, shares in orders]
         # The orders begin and end with the same masks.
         different, place = np.unique(np.concatenate(masks), axis=0, return_inverse=True)
-        scored, _ = _test_parts(run, seed)
-        scores = _scores(run, different, scored, "pruning")
+        scores = _scores(run, different, scored_pairs(run, seed), "pruning")
         rows = [0, *(place.ravel() + 1)]
         frame = pd.DataFrame(
             [
@@ -143,7 +156,9 @@ def pruning(
         )
         return frame.join(_changes(Scores(scores.right[rows], scores.loss[rows])))
 
-    return _each(runs, "pruning", of_task, seed, weights, single, code=f"{CODE}.pruning")
+    return _each(
+        runs, "pruning", of_task, seed, weights.to_csv(), single.to_csv(), code=f"{CODE}.pruning"
+    )
 
 
 def importance_course(run: FineTuned, *, seed: int) -> pd.DataFrame:
@@ -198,14 +213,14 @@ def _each(
     name: str,
     of_task: Callable[[FineTuned], pd.DataFrame],
     seed: int,
-    *given: pd.DataFrame,
+    *given: str,
     code: str,
 ) -> pd.DataFrame:
     """Return a table of all runs, the task in its first column; each run's part is kept.
 
-    ``given`` are the tables that ``of_task`` goes by.
+    ``given`` is what else ``of_task`` goes by.
     """
-    facts = {"seed": seed, "given": [table.to_csv() for table in given]}
+    facts = {"seed": seed, "given": given}
     frames = {
         run.task.name: cached_table(
             f"heads-{name}",
@@ -244,12 +259,30 @@ def _changes(scores: Scores) -> pd.DataFrame:
     )
 
 
-def _test_parts(run: FineTuned, seed: int) -> tuple[list[Pair], list[Pair]]:
-    """Return test examples to score on, and others, a third at most, to choose with."""
-    test = run.task.test
-    order = np.random.default_rng(seed).permutation(len(test))
-    choosing = min(CHOOSING, len(test) // 3)
-    return [test[i] for i in order[choosing:]], [test[i] for i in order[:choosing]]
+def scored_pairs(run: FineTuned, seed: int) -> list[Pair]:
+    """Return the test examples, `SCORED` at most, that score a run with heads taken out."""
+    choosing = len(_choosing_pairs(run, seed))
+    return [run.task.test[i] for i in _shuffled(run, seed)[choosing:][:SCORED]]
+
+
+def _choosing_pairs(run: FineTuned, seed: int) -> list[Pair]:
+    """Return other test examples, a third at most, to choose with."""
+    choosing = min(CHOOSING, len(run.task.test) // 3)
+    return [run.task.test[i] for i in _shuffled(run, seed)[:choosing]]
+
+
+def _shuffled(run: FineTuned, seed: int) -> Int[np.ndarray, " example"]:
+    return np.random.default_rng(seed).permutation(len(run.task.test))
+
+
+def _half(pairs: Sequence[Pair], seed: int) -> Bool[np.ndarray, " example"]:
+    """Return which examples are of one half of the articles, or one half of them all."""
+    sources = [pair.source or str(number) for number, pair in enumerate(pairs)]
+    _, article = np.unique(sources, return_inverse=True)
+    sizes = np.bincount(article)
+    order = np.random.default_rng(seed).permutation(len(sizes))
+    chosen = order[np.cumsum(sizes[order]) <= max(len(pairs) / 2, sizes[order[0]])]
+    return np.isin(article, chosen)
 
 
 def _weighed(run: FineTuned, seed: int, count: int) -> list[Pair]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from helpers.cache import cached_table
@@ -23,9 +23,11 @@ from helpers.studies.sixteen_heads.pruning import as_array
 
 PRUNED = (0.5, 0.8)
 BATCH_SIZES = (1, 4, 16, 64)
-SECONDS = 1.0  # at least, for each pair of models and batch size
+SECONDS, TURNS = 1.0, 7  # at least, for each pair of models and batch size
+QUARTILES = (25, 50, 75)
 COLUMNS = (
     "pruned", "heads", "parameters", "difference", "batch", "full", "removed", "speed_up",
+    "speed_up_low", "speed_up_high", "turns",
 )  # fmt: skip
 
 
@@ -34,8 +36,9 @@ def removal_speed(run: FineTuned, weights: pd.DataFrame) -> pd.DataFrame:
 
     Columns: pruned (percent of heads), heads (left), parameters (removed, percent of those of
     all layers), difference (largest, of the logits, from those of the masked classifier), batch
-    (its size), full and removed (examples a second on one thread, the best of runs in turn) and
-    speed_up (percent).  No rows for a family whose heads can only be masked.
+    (its size), full and removed (examples a second on one thread, the median of ``turns``, in
+    each of which both run once) and speed_up (percent, the median over turns) with its quartiles
+    speed_up_low and speed_up_high.  No rows for a family whose heads can only be masked.
     """
 
     def compute() -> pd.DataFrame:
@@ -62,7 +65,9 @@ def _rows(run: FineTuned, keep: Bool[np.ndarray, "layer head"]) -> list[dict[str
     sizes = [size for size in BATCH_SIZES if size <= len(run.task.test)]
     for size in progress(sizes, "removing heads", unit="batch size"):
         batch = _batch(run, size)
-        before, after = _examples_a_second((full, smaller), batch)
+        seconds = _seconds((full, smaller), batch)
+        before, after = size / np.median(seconds, axis=1)
+        low, middle, high = np.percentile(100 * (seconds[0] / seconds[1] - 1), QUARTILES)
         rows.append(
             {
                 "heads": int(keep.sum()),
@@ -71,7 +76,10 @@ def _rows(run: FineTuned, keep: Bool[np.ndarray, "layer head"]) -> list[dict[str
                 "batch": size,
                 "full": before,
                 "removed": after,
-                "speed_up": 100 * (after / before - 1),
+                "speed_up": middle,
+                "speed_up_low": low,
+                "speed_up_high": high,
+                "turns": seconds.shape[1],
             }
         )
     return rows
@@ -95,27 +103,30 @@ def _difference(
 
 
 @torch.inference_mode()
-def _examples_a_second(models: Sequence[nn.Module], batch: dict[str, Tensor]) -> list[float]:
+def _seconds(
+    models: Sequence[nn.Module], batch: dict[str, Tensor]
+) -> Float[np.ndarray, "model turn"]:
     """Time models in turn, so that what else the machine does falls on all of them.
 
-    One thread, and the best time: several threads wait for each other on a busy machine.
+    One thread: several wait for each other on a busy machine.
     """
     on_gpu = batch["input_ids"].is_cuda
     width = torch.get_num_threads()
     torch.set_num_threads(1)
-    times: list[list[float]] = [[] for _ in models]
+    turns: list[list[float]] = []
     for model in models:
         model(**batch)
     started = time.perf_counter()
-    while time.perf_counter() - started < SECONDS or len(times[0]) < 2:
-        for model, own in zip(models, times, strict=True):
+    while time.perf_counter() - started < SECONDS or len(turns) < TURNS:
+        turns.append([])
+        for model in models:
             before = time.perf_counter()
             model(**batch)
             if on_gpu:
                 torch.cuda.synchronize()
-            own.append(time.perf_counter() - before)
+            turns[-1].append(time.perf_counter() - before)
     torch.set_num_threads(width)
-    return [len(batch["input_ids"]) / min(own) for own in times]
+    return np.array(turns).T
 
 
 def _layer_parameters(classifier: nn.Module) -> int:

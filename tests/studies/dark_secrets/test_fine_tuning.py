@@ -15,7 +15,7 @@ from helpers.studies.dark_secrets.framenet import framenet_sentences
 from helpers.studies.dark_secrets.patterns import CLASSES
 from helpers.studies.runs import PRETRAINED, RANDOM
 
-TASKS = ["next paragraph", "order", "article"]
+TASKS = ["next paragraph", "article", "bigram shift"]
 LAYERS, HEADS, LONGEST = 3, 4, 48
 
 
@@ -93,7 +93,7 @@ def test_accuracies_are_those_of_the_runs_from_both_starts(starts):
     assert (table["learned"] == (table["ci_low"] > best)).all()
     assert (table.groupby("task")["bag_of_words"].nunique() == 1).all()
     assert ((table["ci_low"] <= table["accuracy"]) & (table["accuracy"] <= table["ci_high"])).all()
-    assert table["train"].tolist()[:2] == [12, 12] and table["test"].tolist()[:2] == [3, 3]
+    assert table["train"].tolist()[:2] == [12, 12] and table["test"].tolist()[:2] == [12, 12]
 
 
 def test_the_control_keeps_the_embeddings_and_nothing_else(starts):
@@ -120,6 +120,16 @@ def test_disabling_has_a_row_for_each_head_and_layer(starts):
         whole = 100 * runs[task].accuracy
         assert np.allclose(rows["accuracy"] - whole, rows["change"])
         assert (rows["head"] == 0).sum() == LAYERS
+
+
+def test_no_more_examples_than_needed_are_scored_without_heads(starts, monkeypatch):
+    monkeypatch.setattr(fine_tuning, "DISABLED_EXAMPLES", 5)
+    run = starts[PRETRAINED][0]
+    drawn = fine_tuning._drawn(run)
+    assert len(set(drawn)) == 5
+    table = fine_tuning._disabled(run)
+    whole = 100 * (run.predictions[drawn] == run.labels[drawn]).mean()
+    assert np.allclose(table["accuracy"] - whole, table["change"])
 
 
 def test_patterns_of_text_and_tasks_before_and_after(models, starts, texts):

@@ -23,7 +23,8 @@ def task_of(name, seed):
 
     def pair():
         text = generator.choice(words, 6).tolist()
-        return Pair(" ".join(text), None, int("cat" in text or "dog" in text))
+        source = f"article {generator.integers(6)}"
+        return Pair(" ".join(text), None, int("cat" in text or "dog" in text), source)
 
     return Task(name, ("no", "yes"), *(tuple(pair() for _ in range(n)) for n in (48, 30)))
 
@@ -74,7 +75,7 @@ def test_importance_is_complete_and_each_layer_has_length_one(weights):
 
 def test_single_ablation_is_what_masking_each_head_gives(runs, single):
     for run in runs:
-        scored, choosing = pruning._test_parts(run, 0)
+        scored, choosing = pruning.scored_pairs(run, 0), pruning._choosing_pairs(run, 0)
         assert len(scored) == 20 and len(choosing) == 10
         accuracy, loss = by_hand(run, torch.ones(LAYERS, HEADS), scored)
         for layer, head in ((0, 0), (2, 1)):
@@ -87,13 +88,20 @@ def test_single_ablation_is_what_masking_each_head_gives(runs, single):
             assert row["accuracy"] == pytest.approx(own)
             assert row["change"] == pytest.approx(own - accuracy)
             assert row["loss_change"] == pytest.approx(own_loss - loss, abs=1e-5)
+        first = pruning._half(scored, 0)
+        halves = [[p for p, one in zip(scored, first, strict=True) if one == side]
+                  for side in (True, False)]  # fmt: skip
+        assert not {p.source for p in halves[0]} & {p.source for p in halves[1]} and all(halves)
+        for column, half in zip(("change_one", "change_other"), halves, strict=True):
+            change = by_hand(run, mask, half)[0] - by_hand(run, torch.ones(LAYERS, HEADS), half)[0]
+            assert row[column] == pytest.approx(change)
     assert single["p_value"].between(0, 1).all()
     assert (single["q_value"] >= single["p_value"]).all()
 
 
 def test_the_one_head_of_a_layer_is_chosen_on_other_examples(runs):
     table = pruning.one_head_layers(runs[:1], seed=0)
-    scored, choosing = pruning._test_parts(runs[0], 0)
+    scored, choosing = pruning.scored_pairs(runs[0], 0), pruning._choosing_pairs(runs[0], 0)
     for row in table.itertuples():
         losses, accuracies = [], []
         for head in range(HEADS):
@@ -118,13 +126,19 @@ def test_pruning_starts_whole_and_ends_without_heads(runs, weights, single):
     mask[least["layer"].to_numpy() - 1, least["head"].to_numpy() - 1] = 0
     half = table.query("task == @run.task.name and order == 'importance' and pruned == 50")
     assert half["heads"].item() == 6
-    scored, _ = pruning._test_parts(run, 0)
+    scored = pruning.scored_pairs(run, 0)
     assert half["accuracy"].item() == pytest.approx(by_hand(run, mask, scored)[0])
     draws = table[table["order"] == "random"].pivot(
         index=["task", "pruned"], columns="draw", values="loss_change"
     )
     assert draws.shape == (2 * len(pruning.RANDOM_SHARES), pruning.RANDOM_ORDERS)
     assert (draws[0] - draws[1]).abs().max() > 0
+
+
+def test_no_more_test_examples_than_needed_score_a_mask(runs, monkeypatch):
+    monkeypatch.setattr(pruning, "SCORED", 7)
+    scored, choosing = pruning.scored_pairs(runs[0], 0), pruning._choosing_pairs(runs[0], 0)
+    assert (len(scored), len(choosing)) == (7, 10)
 
 
 def test_the_same_seed_gives_the_same_tables(runs, single, monkeypatch, tmp_path):
@@ -235,6 +249,9 @@ def test_removed_heads_leave_a_smaller_model_of_the_same_output(runs, weights, m
     assert table["difference"].max() < 1e-4
     assert table["heads"].unique().tolist() == [6, 2]  # 12 heads; 0.8 of them are 10
     assert (table[["full", "removed"]] > 0).all(axis=None)
+    assert (table["turns"] == removal_speed.TURNS).all()
+    assert (table["speed_up_low"] <= table["speed_up"]).all()
+    assert (table["speed_up"] <= table["speed_up_high"]).all()
     per_head = 4 * 24 * 6 + 3 * 6
     classifier = runs[0].classifier
     layers = sum(

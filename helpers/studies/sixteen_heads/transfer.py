@@ -1,0 +1,149 @@
+"""Do heads matter beyond one test set, and are those that do syntax missed where it is asked for?
+
+The first question is of Michel et al. (2019, section 3.4): one fine-tuned model on two test sets.
+The second is whether *number of the subject* needs the heads that find subjects and objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.stats import PermutationMethod, pearsonr
+
+from helpers.analysis.dependency_heads import count_heads, held_out_heads
+from helpers.analysis.heads import parse_head
+from helpers.analysis.statistics import bootstrap_intervals
+from helpers.cache import cached_table
+from helpers.store.store import Store
+from helpers.studies.fine_tune import FineTuned
+from helpers.studies.grammar_tasks import LABELS, labelled_pairs, tag_words
+from helpers.studies.sixteen_heads.importance import scores_under, without_each
+from helpers.studies.sixteen_heads.pruning import scored_pairs, single_ablation
+from helpers.studies.tasks import Pair
+
+PERMUTATIONS = 9999
+ARGUMENTS = ("nsubj", "nsubjpass", "nsubj:pass", "dobj", "obj")
+ARTICLES = "other articles"
+
+
+def cross_data(
+    single: pd.DataFrame, elsewhere: pd.DataFrame | None = None, *, name: str = "", seed: int
+) -> pd.DataFrame:
+    """Return whether the heads that matter on one test set matter on another (section 3.4).
+
+    ``single`` is `single_ablation`; its two halves are test sets of different articles.
+    ``elsewhere`` is the same of the test set ``name``.  Columns: task, other (the second test
+    set), one_change and other_change (mean over heads, points), correlation (Pearson's, over
+    heads, of the accuracies without each) with ci_low and ci_high, and p_value (permutation).
+    """
+    pairs = [
+        (task, ARTICLES, own["change_one"], own["change_other"])
+        for task, own in single.groupby("task", sort=False)
+    ]
+    if elsewhere is not None:
+        pairs += [
+            (task, name, single.loc[single["task"] == task, "change"], own["change"])
+            for task, own in elsewhere.groupby("task", sort=False)
+        ]
+    rows = [
+        {"task": task, "other": other, "one_change": one.mean(), "other_change": two.mean()}
+        | _pearson(one.to_numpy(), two.to_numpy(), seed)
+        for task, other, one, two in pairs
+    ]
+    return pd.DataFrame(rows)
+
+
+def on_treebank(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.DataFrame | None:
+    """Return `single_ablation` of the tasks of grammar on the sentences of a treebank's store.
+
+    They are tagged and labelled as the tasks are; None where no task can be made of them.
+    """
+    sentences = tag_words([example.record["words"] for example in store])
+    tests = {
+        run.task.name: pairs
+        for run in runs
+        if run.task.name in LABELS
+        and (pairs := labelled_pairs(run.task.name, sentences, len(scored_pairs(run, seed)), seed))
+    }
+    own = [run for run in runs if run.task.name in tests]
+    return single_ablation(own, seed=seed, tests=tests) if own else None
+
+
+def argument_heads(run: FineTuned, store: Store, *, minimum: int, seed: int) -> pd.DataFrame:
+    """Return what a task loses without the heads that find subjects and objects.
+
+    The heads are chosen on the train half of a treebank's ``store``, before any fine-tuning; each
+    is compared with the other heads of its layer.  Columns: relation, head, found (its accuracy
+    on dev, percent), task, change and loss_change (without it), others and loss_others (without
+    another head of its layer, the mean), difference (change less others, points) and
+    loss_difference (nats), with 95% bootstrap intervals over articles (ci_low ...), and rank (of
+    its loss among its layer's, 1: the most missed).
+    """
+    return cached_table(
+        "argument-heads",
+        lambda: _compared(run, _finders(store, minimum), scored_pairs(run, seed), seed),
+        depends_on={
+            "run": run.folder.name, "store": store.key, "minimum": minimum, "seed": seed
+        },
+        code="studies.sixteen_heads.transfer.argument_heads",
+    )  # fmt: skip
+
+
+def _finders(store: Store, minimum: int) -> pd.DataFrame:
+    table = held_out_heads(count_heads(store), minimum=minimum)
+    return table.loc[table["relation"].isin(ARGUMENTS), ["relation", "head", "dev_accuracy"]]
+
+
+def _compared(
+    run: FineTuned, finders: pd.DataFrame, pairs: Sequence[Pair], seed: int
+) -> pd.DataFrame:
+    layers, heads = run.encoder.layers, run.encoder.heads
+    needed = sorted({parse_head(head)[0] for head in finders["head"]})
+    masks = without_each(layers, heads).reshape(layers, heads, layers, heads)[needed]
+    scores = scores_under(
+        run.classifier, run.encoder, pairs, masks.reshape(-1, layers, heads),
+        max_tokens=run.recipe.max_tokens, label="heads of subjects and objects",
+    )  # fmt: skip
+    sources = [pair.source or str(number) for number, pair in enumerate(pairs)]
+    _, article = np.unique(sources, return_inverse=True)
+    effects = {
+        "": 100 * (scores.right[1:].astype(float) - scores.right[0]),
+        "loss_": scores.loss[1:] - scores.loss[0],
+    }
+    rows = []
+    for finder in finders.itertuples():
+        layer, head = parse_head(finder.head)
+        row = {
+            "relation": finder.relation, "head": finder.head, "found": finder.dev_accuracy,
+            "task": run.task.name,
+        }  # fmt: skip
+        for kind, effect in effects.items():
+            own = effect.reshape(len(needed), heads, -1)[needed.index(layer)]  # [head, example]
+            others = np.delete(own, head, axis=0).mean(axis=0)
+            clusters = np.bincount(article, own[head] - others)[:, None]
+            low, high = bootstrap_intervals(clusters, np.bincount(article)[:, None], seed=seed)
+            row |= {
+                f"{kind}change": own[head].mean(),
+                f"{kind}others": others.mean(),
+                f"{kind}difference": (own[head] - others).mean(),
+                f"{kind}ci_low": low[0],
+                f"{kind}ci_high": high[0],
+            }
+        rank = int((own.mean(axis=1) > own[head].mean()).sum()) + 1
+        rows.append(row | {"rank": rank, "examples": len(pairs)})
+    return pd.DataFrame(rows)
+
+
+def _pearson(one: np.ndarray, other: np.ndarray, seed: int) -> dict[str, float]:
+    if min(len(one) - 3, np.ptp(one), np.ptp(other)) <= 0:
+        return dict.fromkeys(("correlation", "ci_low", "ci_high", "p_value"), np.nan)
+    shuffled = PermutationMethod(n_resamples=PERMUTATIONS, rng=np.random.default_rng(seed))
+    interval = pearsonr(one, other).confidence_interval()
+    return {
+        "correlation": float(pearsonr(one, other).statistic),
+        "ci_low": interval.low,
+        "ci_high": interval.high,
+        "p_value": float(pearsonr(one, other, method=shuffled).pvalue),
+    }
