@@ -18,8 +18,11 @@ WHOLE = (
 )  # fmt: skip
 ABOUT = {"cls": ("cls", "entropy_from_cls"), "sep": ("sep", "sep_to_sep", "other_to_sep")}
 # Columns that may be empty from top to bottom: what the paper does not say, what a figure's
-# example has no use for, what claims could not measure.
-MAY_BE_EMPTY = ("here", "threshold", "control", "relation", "direction", "within", "between", "std")
+# example has no use for, what claims could not measure, what no sentence has.
+MAY_BE_EMPTY = (
+    "here", "threshold", "control", "relation", "direction", "within", "between", "std",
+    "correlation", "noun", "verb", "pronoun", "subject", "object", "negation",
+)  # fmt: skip
 CAUSE = (
     "weights or hidden states that are not finite, or a damaged store: try --dtype float32, and "
     "'python -m helpers verify'"
@@ -80,7 +83,7 @@ def may_be_empty(column: str) -> bool:
     """Return whether a column may hold nothing at all, whatever the model."""
     return (
         column in MAY_BE_EMPTY
-        or column.startswith(("paper", "p_value"))
+        or column.startswith(("paper", "p_value", "from_cls_"))
         or column.endswith(("_low", "_high"))
     )
 

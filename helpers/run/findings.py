@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from helpers.analysis.claims import NOT_MEASURED
+from helpers.analysis.claims import NOT_MEASURED, check_claims
+from helpers.studies.findings import finetuning_findings, pruning_findings
 
 if TYPE_CHECKING:
     from IPython.display import Markdown
@@ -19,6 +20,7 @@ Tables = Mapping[str, pd.DataFrame]
 SpecialTokens = Mapping[str, str | None]
 MOST_RELATIONS = 5
 SECTIONS = {"01": "3.1", "02": "3.2", "03": "3.3", "04": "4", "05": "5", "06": "6"}
+PAPERS = {"07": "Kovaleva", "08": "Michel"}  # whose claims are of a notebook of their own
 VERDICTS = {"yes": "Holds here", "no": "Does not hold here"}  # as sentences; others as they are
 
 
@@ -27,7 +29,14 @@ def found(study: Study, notebook: str) -> Markdown:
     from IPython.display import Markdown
 
     sentences = findings(study.tables(), study.encoder.special_tokens).get(notebook, [])
-    paragraphs = [" ".join(sentences), *verdicts(study.claims(SECTIONS[notebook]))]
+    if notebook in PAPERS:
+        from helpers.studies.claims import later_claims
+
+        claims = check_claims(study.tables(), later_claims())
+        claims = claims[claims["section"].str.startswith(PAPERS[notebook])]
+    else:
+        claims = study.claims(SECTIONS[notebook])
+    paragraphs = [" ".join(sentences), *verdicts(claims)]
     return Markdown("\n\n".join(filter(None, ["**What this run found.**", *paragraphs])))
 
 
@@ -46,6 +55,8 @@ def findings(tables: Tables, special_tokens: SpecialTokens) -> dict[str, list[st
         ("04", lambda: _coreference(tables["coreference"].query("type == 'all'"))),
         ("05", lambda: _probes(tables["probes"])),
         ("06", lambda: _clusters(tables["head_cohesion"], tables["head_positions"])),
+        ("07", lambda: finetuning_findings(tables)),
+        ("08", lambda: pruning_findings(tables)),
     ]
     sentences: dict[str, list[str]] = {}
     for notebook, write in writers:

@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import pandas as pd
 
-from helpers.analysis.claims import Claim, NotMeasurable, Tables, rows_of
+from helpers.analysis.claims import Claim, Estimate, NotMeasurable, Tables, rows_of
 from helpers.analysis.paper import values_of
 from helpers.studies.dark_secrets.fine_tuning import WHOLE_LAYER
 from helpers.studies.dark_secrets.links import linked_heads
+from helpers.studies.dark_secrets.token_features import (
+    AFTER,
+    FEATURES,
+    FROM_CLS,
+    SPECIAL,
+    UNIFORM,
+    WORDS,
+)
 from helpers.studies.runs import PRETRAINED
 
 PAPER = "Kovaleva et al."
@@ -22,7 +30,7 @@ ALPHA = 0.05
 
 def finetuning_claims() -> list[Claim]:
     """Return the claims about patterns, fine-tuning, semantic links and disabled heads."""
-    return [*_patterns(), *_links(), *_changes(), *_disabling()]
+    return [*_patterns(), *_links(), *_changes(), *_features(), *_disabling()]
 
 
 def _patterns() -> list[Claim]:
@@ -84,17 +92,31 @@ def _changes() -> list[Claim]:
         Claim(
             f"{PAPER} 4.3",
             "Pretraining is what fine-tuning builds on: random weights do worse in every task",
-            "smallest difference of test accuracy, percentage points; holds above 0",
-            lambda t: (_accuracies(t)["pretrained"] - _accuracies(t)["random"]).min(),
-            lambda points, _: points > 0,
+            "smallest difference of test accuracy, percentage points; ends: smallest and largest "
+            "distance that the 95% intervals of the two leave",
+            _pretraining,
+            threshold=0,
+        ),
+    ]
+
+
+def _features() -> list[Claim]:
+    return [
+        Claim(
+            f"{PAPER} 4.4",
+            "Heads attend to [CLS] and [SEP] more than to words of any one kind",
+            "share of attention to the two together, less that to nouns, verbs, pronouns, "
+            "subjects, objects or negation, whichever is largest, each over its share of uniform "
+            "attention; smallest over fine-tuned tasks",
+            _special_over_words,
+            threshold=0,
         ),
         Claim(
-            f"{PAPER} 4.3",
-            "That difference is no accident in any task",
-            "smallest distance of the lower end of the one 95% interval to the upper end of the "
-            "other, percentage points; holds above 0",
-            _smallest_gap,
-            lambda points, _: points > 0,
+            f"{PAPER} 4.5",
+            "In most tasks [CLS] attends in the last layer to [SEP] more than to words of any kind",
+            "share of fine-tuned tasks; kinds as above, each over its share of uniform attention",
+            _sep_from_cls,
+            threshold=0.5,
         ),
     ]
 
@@ -104,16 +126,7 @@ def _disabling() -> list[Claim]:
     return [
         Claim(
             f"{PAPER} 4.6",
-            "In every task, some head can be disabled with a gain",
-            "gain of the best head, of the task where it is smallest, percentage points; holds "
-            "above 0",
-            lambda t: _single(t).groupby("task")["change"].max().min(),
-            lambda points, _: points > 0,
-            paper["smallest gain without a head"],
-        ),
-        Claim(
-            f"{PAPER} 4.6",
-            "Such a gain is beyond chance",
+            "Some heads can be disabled with a gain that is beyond chance",
             f"heads whose gain is significant (McNemar, p < {ALPHA} over the number of heads); "
             "holds from one on",
             lambda t: ((_single(t)["change"] > 0) & (_corrected(t) < ALPHA)).sum(),
@@ -129,17 +142,9 @@ def _disabling() -> list[Claim]:
         ),
         Claim(
             f"{PAPER} 4.6",
-            "In some task, disabling a head gains accuracy on average",
-            "mean change over heads, of the task where it is largest, percentage points; holds "
-            "above 0",
-            lambda t: _single(t).groupby("task")["change"].mean().max(),
-            lambda points, _: points > 0,
-        ),
-        Claim(
-            f"{PAPER} 4.6",
             "In some task, a whole layer can be disabled with a gain",
             f"largest change without a layer, percentage points; holds if a gain has p < {ALPHA} "
-            "(McNemar)",
+            "over the number of layers and tasks (McNemar)",
             lambda t: _disabled(t, whole=True)["change"].max(),
             lambda _, t: _significant_gains(_disabled(t, whole=True)).any(),
             paper["largest gain without a layer"],
@@ -189,9 +194,39 @@ def _accuracies(tables: Tables, column: str = "accuracy") -> pd.DataFrame:
     return found
 
 
-def _smallest_gap(tables: Tables) -> float:
-    low, high = (_accuracies(tables, column) for column in ("ci_low", "ci_high"))
-    return (low["pretrained"] - high["random"]).min()
+def _pretraining(tables: Tables) -> Estimate:
+    value, low, high = (_accuracies(tables, name) for name in ("accuracy", "ci_low", "ci_high"))
+    own, random = "pretrained", "random"
+    return Estimate(
+        (value[own] - value[random]).min(),
+        (low[own] - high[random]).min(),
+        (high[own] - low[random]).min(),
+    )
+
+
+def _over_uniform(tables: Tables, prefix: str) -> pd.DataFrame:
+    """Return shares of attention by task, each divided by that of uniform attention."""
+    columns = {f"{prefix}{name}": name for name in FEATURES}
+    rows = rows_of(tables, "token_features", "task", "weights", *columns)
+    rows = rows[["task", "weights", *columns]].rename(columns=columns)
+    uniform = rows.loc[rows["weights"] == UNIFORM, list(FEATURES)].mean()
+    tuned = _of_learned(tables, rows[rows["weights"] == AFTER]).groupby("task")[list(FEATURES)]
+    shares = tuned.mean()
+    special = list(SPECIAL)
+    if shares[special].isna().any(axis=None):
+        raise NotMeasurable("a model without [CLS] or [SEP]")
+    together = shares[special].sum(axis=1) / uniform[special].sum()
+    return (shares / uniform).assign(special=together)
+
+
+def _special_over_words(tables: Tables) -> float:
+    ratios = _over_uniform(tables, "")
+    return (ratios["special"] - ratios[list(WORDS)].max(axis=1)).min()
+
+
+def _sep_from_cls(tables: Tables) -> float:
+    ratios = _over_uniform(tables, FROM_CLS)
+    return (ratios["sep"] > ratios[list(WORDS)].max(axis=1)).mean()
 
 
 def _disabled(tables: Tables, *, whole: bool) -> pd.DataFrame:
@@ -200,7 +235,7 @@ def _disabled(tables: Tables, *, whole: bool) -> pd.DataFrame:
 
 
 def _significant_gains(rows: pd.DataFrame) -> pd.Series:
-    return (rows["change"] > 0) & (rows["p_value"] < ALPHA)
+    return (rows["change"] > 0) & (rows["p_value"] * len(rows) < ALPHA)
 
 
 def _single(tables: Tables) -> pd.DataFrame:

@@ -31,7 +31,7 @@ from helpers.studies.tasks import Pair, Task
 
 ALONE = "classifier alone"  # column ``start``, beside what fine-tuning starts from
 COMPARED_EXAMPLES = 200  # test examples of a task whose maps are compared
-DISABLED_EXAMPLES = 600  # test examples that are scored without each head, and each layer
+DISABLED_EXAMPLES = 300  # test examples that are scored without each head, and each layer
 WHOLE_LAYER = 0  # the number that stands in the column ``head`` of a whole layer's row
 
 Maps = Float[np.ndarray, "layer head query key"]

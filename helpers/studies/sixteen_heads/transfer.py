@@ -19,13 +19,13 @@ from helpers.cache import cached_table
 from helpers.store.store import Store
 from helpers.studies.fine_tune import FineTuned
 from helpers.studies.grammar_tasks import LABELS, labelled_pairs, tag_words
+from helpers.studies.sixteen_heads.claims import ARTICLES
 from helpers.studies.sixteen_heads.importance import scores_under, without_each
 from helpers.studies.sixteen_heads.pruning import scored_pairs, single_ablation
 from helpers.studies.tasks import Pair
 
 PERMUTATIONS = 9999
 ARGUMENTS = ("nsubj", "nsubjpass", "nsubj:pass", "dobj", "obj")
-ARTICLES = "other articles"
 
 
 def cross_data(
@@ -34,7 +34,7 @@ def cross_data(
     """Return whether the heads that matter on one test set matter on another (section 3.4).
 
     ``single`` is `single_ablation`; its two halves are test sets of different articles.
-    ``elsewhere`` is the same of the test set ``name``.  Columns: task, other (the second test
+    ``elsewhere`` is the same of the test set ``name``.  Columns: task, set (the second test
     set), one_change and other_change (mean over heads, points), correlation (Pearson's, over
     heads, of the accuracies without each) with ci_low and ci_high, and p_value (permutation).
     """
@@ -48,7 +48,7 @@ def cross_data(
             for task, own in elsewhere.groupby("task", sort=False)
         ]
     rows = [
-        {"task": task, "other": other, "one_change": one.mean(), "other_change": two.mean()}
+        {"task": task, "set": other, "one_change": one.mean(), "other_change": two.mean()}
         | _pearson(one.to_numpy(), two.to_numpy(), seed)
         for task, other, one, two in pairs
     ]

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from helpers.analysis.claims import NotMeasurable
+from helpers.analysis.claims import NotMeasurable, judge
 from helpers.studies.dark_secrets.claims import finetuning_claims
 
 TASKS = ("a", "b", "c")
@@ -47,9 +47,17 @@ def run_like_the_paper():
     disabled.loc[best, ["change", "p_value"]] = 3.0, 1e-6
     disabled.loc[disabled["task"].eq("b") & disabled["head"].gt(2), "change"] = 0.2
     without_layer = disabled["task"].eq("c") & disabled["head"].eq(0)
-    disabled.loc[without_layer, ["change", "p_value"]] = 2.5, 0.01
+    disabled.loc[without_layer, ["change", "p_value"]] = 2.5, 0.05 / 20  # of 18 layers
     columns = ["task", "start", "accuracy", "ci_low", "ci_high"]
+    kinds = dict.fromkeys(("noun", "verb", "pronoun", "subject", "object", "negation"), 0.1)
+    kinds |= {f"from_cls_{name}": 0.1 for name in kinds}
+    special = {"cls": 0.3, "sep": 0.4, "from_cls_cls": 0.2, "from_cls_sep": 0.5}
+    features = pd.DataFrame(
+        [{"task": task, "weights": "fine-tuned", **kinds, **special} for task in TASKS]
+        + [{"task": "none", "weights": "uniform", **dict.fromkeys([*kinds, *special], 0.1)}]
+    )
     return {
+        "token_features": features,
         "patterns": pd.concat(patterns, ignore_index=True),
         "finetuning_similarity": pd.concat(similarity, ignore_index=True),
         "semantic_links": links,
@@ -97,25 +105,23 @@ COUNTEREXAMPLES = {
     ),
     "Pretraining is what": (
         where("fine_tuning", lambda t: (t["task"] == "b") & (t["start"] == "random"),
-              accuracy=81.0), -1,
+              accuracy=81.0, ci_low=79.0, ci_high=83.0), -1,
     ),
-    "That difference is no accident": (
-        where("fine_tuning", lambda t: (t["task"] == "b") & (t["start"] == "random"),
-              ci_high=79.0), -1,
+    "Heads attend to [CLS]": (
+        where("token_features", lambda t: t["task"] == "b", noun=0.4), 3.5 - 4,
     ),
-    "In every task, some head": (
-        where("disabling", lambda t: (t["task"] == "a") & single(t), change=-0.5), -0.5,
+    "In most tasks [CLS]": (
+        where("token_features", lambda t: t["task"].isin(["a", "b"]), from_cls_verb=0.6), 1 / 3,
     ),
-    "Such a gain is beyond chance": (
+    "Some heads can be disabled with a gain": (
         where("disabling", single, p_value=0.05 / 20), 0,  # times 24 heads it is no longer small
     ),
     "Most heads can be disabled": (
         where("disabling", lambda t: single(t) & (t["layer"] > 2), change=-5.0, p_value=0.001),
         1 / 3,
     ),
-    "In some task, disabling a head": (where("disabling", single, change=-0.2), -0.2),
     "In some task, a whole layer": (
-        where("disabling", lambda t: t["head"] == 0, p_value=0.06), 2.5,
+        where("disabling", lambda t: t["head"] == 0, p_value=0.05 / 17), 2.5,
     ),
 }  # fmt: skip
 
@@ -131,14 +137,15 @@ def test_every_claim_has_its_counterexample_and_a_section():
 @pytest.mark.parametrize("claim", finetuning_claims(), ids=lambda claim: claim.statement[:30])
 def test_a_claim_holds_fails_and_can_be_out_of_reach(claim):
     tables = run_like_the_paper()
-    assert claim.holds(claim.measure(tables), tables)
+    assert judge(claim, tables).verdict == "yes"
     change, expected = next(
         value for start, value in COUNTEREXAMPLES.items() if claim.statement.startswith(start)
     )
     other = copy.deepcopy(tables)
     change(other)
-    assert claim.measure(other) == pytest.approx(expected)
-    assert not claim.holds(claim.measure(other), other)
+    found = judge(claim, other)
+    assert found.here == pytest.approx(expected)
+    assert found.verdict != "yes"
     with pytest.raises(NotMeasurable):
         claim.measure({})
 
@@ -162,9 +169,10 @@ def test_the_last_sixth_of_the_layers(layers, last):
 
 def test_a_task_that_is_not_learned_counts_for_nothing():
     """What is shown of it may say anything: no claim may change."""
-    expected = {c.statement: c.measure(run_like_the_paper()) for c in finetuning_claims()}
+    expected = {c.statement: judge(c, run_like_the_paper()).here for c in finetuning_claims()}
     tables = run_like_the_paper()
-    for name in ("patterns", "finetuning_similarity", "fine_tuning", "disabling"):
+    for name in ("patterns", "finetuning_similarity", "fine_tuning", "disabling",
+                 "token_features"):  # fmt: skip
         other = tables[name][tables[name]["task"] == "a"].assign(task="noise")
         tables[name] = pd.concat([tables[name], other], ignore_index=True)
     noise = where("fine_tuning", lambda t: t["task"] == "noise", learned=False, accuracy=50.0)
@@ -172,7 +180,7 @@ def test_a_task_that_is_not_learned_counts_for_nothing():
     where("patterns", lambda t: t["task"] == "noise", heterogeneous=1.0, vertical=0.0)(tables)
     where("finetuning_similarity", lambda t: t["task"] == "noise", similarity=1.0)(tables)
     where("disabling", lambda t: t["task"] == "noise", change=-9.0, p_value=1e-9)(tables)
-    found = {claim.statement: claim.measure(tables) for claim in finetuning_claims()}
+    found = {claim.statement: judge(claim, tables).here for claim in finetuning_claims()}
     assert found == pytest.approx(expected)
     tables["fine_tuning"]["learned"] = False
     with pytest.raises(NotMeasurable, match="no task is learned"):

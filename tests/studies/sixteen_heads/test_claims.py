@@ -45,36 +45,41 @@ def of_task(**columns):
     return pd.concat([table, table.iloc[-1:].assign(task="other")], ignore_index=True)
 
 
-def correlations(importance, loss, p_value):
+def speed(percent):
+    table = pd.DataFrame({"pruned": [50, 50, 80], "speed_up": percent})
+    return table.assign(speed_up_low=table["speed_up"] - 1, speed_up_high=table["speed_up"] + 1)
+
+
+def across(correlation, low):
     return pd.DataFrame(
-        {"score": ["importance", "loss change", "loss change"], "task": "a task",
-         "other": ["a second", "a second", "other"], "correlation": [importance, loss, -1],
-         "p_value": p_value}
+        {"task": ["a task", "a second", "a task", "other"],
+         "correlation": [correlation, 0.2, -1, -1], "ci_low": [low, 0.1, -1, -1], "ci_high": 0.8,
+         "set": ["other articles", "other articles", "a treebank", "other articles"]}
     )  # fmt: skip
 
 
 GOOD = {
     "ablation": of_task(removable=[True, True, True, False]),
     "one_head": of_task(removable=[True, False, True]),
-    "task_correlations": correlations(0, 0.4, 0.03),
+    "cross_data": across(0.6, 0.1),
     "importance_course": pd.DataFrame({"trained": [0, 10, 30, 40], "correlation": [0, 0, 0.7, 1]}),
     "pruning": pruning(lambda s: (s > 40) * s, lambda s: (s > 20) * s, lambda s: s),
-    "head_removal": pd.DataFrame({"pruned": [50, 50, 80], "speed_up": [-2, 11, 40]}),
+    "head_removal": speed([-2, 11, 40]),
     "translation_pruning": translation(0.7),
 }
 BAD = {
     "ablation": of_task(removable=[True, False, False, False]),
     "one_head": of_task(removable=[True, False, False]),
-    "task_correlations": correlations(0.9, 0.4, 0.3),
+    "cross_data": across(-0.8, -0.9).assign(ci_high=-0.1),
     "importance_course": pd.DataFrame({"trained": [0, 20, 50], "correlation": [0, 0.4, 1]}),
     "pruning": pruning(lambda s: s, lambda s: (s > 20) * s, lambda s: s / 2),
-    "head_removal": pd.DataFrame({"pruned": [50, 80], "speed_up": [-2, 11]}),
+    "head_removal": speed([-2, -5, 11]),
     "translation_pruning": translation(0.25),
 }
 EXPECTED = {  # what the good and the bad tables measure, by hand
     "Most heads can be removed alone": (0.75, 0.25),
     "Most layers can do with one head": (2 / 3, 1 / 3),
-    "Heads that matter on one data set matter on another": (0.4, 0.4),
+    "Heads that matter on one data set matter on another": (0.4, -0.3),
     "Which heads are important is settled early in the training": (0.7, 0.4),
     "A fifth of the heads or more can be pruned by importance": (40, 0),
     "Importance orders heads better than their ablation alone does": (10, -5),

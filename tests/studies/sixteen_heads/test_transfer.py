@@ -17,8 +17,8 @@ from helpers.studies.tasks import Pair, Task
 
 LAYERS, HEADS = 3, 4
 SENTENCES = (
-    [(1, "The", 2, "det"), (2, "cat", 3, "nsubj"), (3, "sat", 0, "root"), (4, "here", 3, "advmod")],
-    [(1, "The", 2, "det"), (2, "cats", 3, "nsubj"), (3, "sit", 0, "root"), (4, "there", 3, "advmod")],
+    [(1, "The", 2, "det"), (2, "cat", 3, "nsubj"), (3, "sat", 0, "root"), (4, "in", 3, "advmod")],
+    [(1, "The", 2, "det"), (2, "cats", 3, "nsubj"), (3, "sit", 0, "root"), (4, "out", 3, "advmod")],
 )  # fmt: skip
 
 
@@ -69,14 +69,14 @@ def test_heads_that_matter_in_both_halves_correlate_and_others_do_not():
     assert table.loc["a", "p_value"] < 0.001 and table.loc["a", "ci_low"] > 0.9
     assert table.loc["b", "p_value"] > 0.05
     assert table.loc["b", "ci_low"] < 0 < table.loc["b", "ci_high"]
-    assert (table["other"] == transfer.ARTICLES).all()
+    assert (table["set"] == transfer.ARTICLES).all()
 
 
 def test_a_second_test_set_has_rows_of_its_own_and_no_change_no_correlation():
     one = np.arange(6.0)
     table = transfer.cross_data(
         ablation(one, one * 0), ablation(one[::-1], one), name="ewt", seed=0
-    ).set_index("other")
+    ).set_index("set")
     assert table.loc["ewt", "correlation"] == pytest.approx(-1)
     assert np.isnan(table.loc[transfer.ARTICLES, "correlation"])
 
