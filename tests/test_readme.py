@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from readme_tables import PAGES as SIDE_BY_SIDE
+from readme_tables import written_anew
 from screens import readme_viewer
 from toy_corpora import SENTENCES
 
@@ -105,3 +107,22 @@ def test_the_claims_beside_the_figures_are_those_of_the_committed_run():
         paper, here, threshold, control = ("" if pd.isna(x) else f"{x:.3g}" for x in numbers)
         cells = written[row.claim]
         assert [*cells[:2], *cells[3:]] == [paper, here, threshold, control, row.holds], row.claim
+
+
+@pytest.mark.parametrize("name", SIDE_BY_SIDE)
+def test_the_runs_side_by_side_are_the_committed_ones(name):
+    """``python tests/readme_tables.py`` writes the tables."""
+    if not (ROOT / "figures" / "mpnet").is_dir():
+        pytest.skip("figures/mpnet is not there yet")
+    page = (ROOT / name).read_text()
+    assert written_anew(page, ROOT / "figures") == page
+
+
+def test_a_number_that_is_not_the_runs_is_replaced():
+    page = (ROOT / "figures" / "README.md").read_text()
+    anew = written_anew(page, ROOT / "figures")
+    dobj = next(row for row in anew.splitlines() if row.startswith("| dobj |"))
+    assert "| 86.8 (40.0) 8-10 |" in dobj and "| 76.9 (38.9) 3-1 |" in dobj
+    wrong = anew.replace("76.9 (38.9) 3-1", "77.9 (38.9) 3-1")
+    assert written_anew(wrong, ROOT / "figures") == anew
+    assert anew.count("<!-- end -->") == page.count("<!-- end -->") == 5

@@ -1,0 +1,210 @@
+"""The tables in README.md and figures/README.md with the paper and the committed runs side by side.
+
+``python tests/readme_tables.py`` writes them anew from ``figures/*/tables``; tests/test_readme.py
+fails where they differ from these.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from helpers.analysis.paper import paper_table2, paper_table3
+from helpers.run.compare import Run, best_heads, claims_side_by_side, open_run
+
+ROOT = Path(__file__).resolve().parent.parent
+RUNS = {
+    "MPNet": "mpnet",
+    "MiniLM": "minilm",
+    "MPNet, gold": "mpnet-ewt",
+    "MiniLM, gold": "minilm-ewt",
+}
+PAGES = ("README.md", "figures/README.md")
+VERDICTS = {
+    "yes": "Holds", "no": "Does not hold", "cannot be told": "Cannot be told",
+    "no evidence": "Holds with random weights, too",
+}  # fmt: skip
+POSITIONAL = "Some heads put more than half of their attention on the {} token"
+ENTROPY_OF_FIRST = "In the last layer, [CLS] attends very broadly"
+SEPARATOR = "Over half of the attention in middle layers goes to one special token"
+
+
+def committed_runs(figures: Path) -> dict[str, Run]:
+    """Return the runs that are there, by their heading."""
+    there = {label: figures / name for label, name in RUNS.items()}
+    return {
+        label: Run(label, (run := open_run(str(folder))).tables, run.settings)
+        for label, folder in there.items()
+        if (folder / "tables").is_dir()
+    }
+
+
+def blocks(figures: Path) -> dict[str, str]:
+    """Return each block of tables by its name, in Markdown."""
+    runs = committed_runs(figures)
+    segments = {label: run for label, run in runs.items() if "entropy" in run.tables}
+    claims = claims_side_by_side(list(segments.values()))
+    tables = {
+        "section 3": section_3(segments, claims, figures),
+        "table 1": table_1(runs),
+        "table 2": table_2(runs),
+        "table 3": table_3(runs),
+    }
+    rows = {
+        "best head, all relations (fixed offset)": tables["table 1"].loc["All"],
+        "best head, direct objects": tables["table 1"].loc["dobj"],
+        "best head, antecedents": tables["table 2"].loc["best head"],
+        "probe, attention and GloVe": tables["table 3"].loc["Attn + GloVe"],
+        "claims that hold, of those measured": _counts(claims),
+    }
+    short = pd.DataFrame({name: row.reindex(["paper", *segments]) for name, row in rows.items()}).T
+    written = {name: _markdown(table) for name, table in tables.items()}
+    return written | {"in short": _markdown(short), "claims": _claims(claims)}
+
+
+def section_3(runs: Mapping[str, Run], claims: pd.DataFrame, figures: Path) -> pd.DataFrame:
+    """Return section 3 (and 6) in short."""
+    paper = claims.set_index("claim")["paper"]
+    counts = [int(paper[POSITIONAL.format(side)]) for side in ("previous", "next")]
+    columns: dict[str, dict[str, str]] = {
+        "paper": {
+            "heads mostly on the previous / next token": "{} / {} of 144".format(*counts),
+            "special tokens": "[CLS], [SEP]",
+            "most attention to the separator": f"over {100 * paper[SEPARATOR]:.0f}%",
+            "entropy from the first token in the last layer": f"{paper[ENTROPY_OF_FIRST]:.2f} nats",
+        }
+    }
+    for label, run in runs.items():
+        position, types, entropy = (
+            run.tables[name] for name in ("relative_position", "token_types", "entropy")
+        )
+        tokens = json.loads((figures / RUNS[label] / "run.json").read_bytes())["special tokens"]
+        mostly = [int((position[side] > 0.5).sum()) for side in ("previous", "next")]
+        near = run.tables["head_cohesion"].set_index("by")
+        share = near["within"] / near["between"]
+        columns[label] = {
+            "heads mostly on the previous / next token": "{} / {} of {}".format(
+                *mostly, len(position)
+            ),
+            "special tokens": ", ".join(f"`{token}`" for token in tokens.values()),
+            "most attention to the first token": _peak(types, "cls"),
+            "most attention to the separator": _peak(types, "sep"),
+            "most attention to periods and commas": _peak(types, "punctuation"),
+            "broadest layer": _peak(entropy, "entropy", "{:.2f} nats"),
+            "entropy from the first token in the last layer": (
+                f"{entropy.groupby('layer')['entropy_from_cls'].mean().iloc[-1]:.2f} nats"
+            ),
+            "distance within a layer, of that between layers": f"{share['layer']:.0%}",
+            "distance within an index, of that between indices": (
+                f"{share['index']:.0%} (p = {near.loc['index', 'p_value']:.2g})"
+            ),
+        }
+    rows = list(columns[next(iter(runs))])
+    return pd.DataFrame(columns).reindex(rows)
+
+
+def table_1(runs: Mapping[str, Run]) -> pd.DataFrame:
+    """Return the best head of each of the paper's relations, its accuracy and the best offset's."""
+    table = best_heads(list(runs.values())).set_index("relation")
+    table = table[table["paper accuracy"].notna()]
+    return pd.DataFrame(
+        {
+            name: [
+                f"{accuracy:.1f} ({baseline:.1f}) {head}" if pd.notna(accuracy) else ""
+                for accuracy, baseline, head in zip(
+                    *(table[f"{name} {part}"] for part in ("accuracy", "baseline", "head")),
+                    strict=True,
+                )
+            ]
+            for name in ("paper", *(name for name in runs if f"{name} head" in table))
+        },
+        index=table.index,
+    )
+
+
+def table_2(runs: Mapping[str, Run]) -> pd.DataFrame:
+    """Return antecedents by the rules and by the best head, all mentions and by type."""
+    paper = paper_table2()
+    columns = {"paper": {**paper["all"], **{f"head, {k}": paper[k]["head"] for k in paper}}}
+    for label, run in runs.items():
+        if "coreference" in run.tables:
+            rows = run.tables["coreference"]
+            head = rows[rows["system"].str.fullmatch(r"head \d+-\d+")]
+            head = head[head["candidates"] == "mentions"].set_index("type")["accuracy"]
+            rules = rows[rows["type"] == "all"].set_index("system")["accuracy"]
+            columns[label] = {**rules, **{f"head, {kind}": head[kind] for kind in head.index}}
+    kinds = ["head, pronoun", "head, proper", "head, nominal"]
+    table = pd.DataFrame(columns).reindex([*paper.index.drop("head"), "head, all", *kinds])
+    table.index = [name.replace("head, all", "best head") for name in table.index]
+    return table.map(lambda value: f"{value:.0f}" if pd.notna(value) else "")
+
+
+def table_3(runs: Mapping[str, Run]) -> pd.DataFrame:
+    """Return the probes: UAS without punctuation, and UUAS of the structural probe."""
+    columns = {"paper": dict(paper_table3())}
+    for label, run in runs.items():
+        if "probes" in run.tables:
+            rows = run.tables["probes"]
+            rows = rows[rows["metric"].isin(["UUAS", "UAS without punctuation"])]
+            columns[label] = dict(zip(rows["probe"], rows["value"], strict=True))
+    table = pd.DataFrame(columns).reindex(list(paper_table3()))
+    return table.map(lambda value: f"{value:.0f}" if pd.notna(value) else "")
+
+
+def _peak(table: pd.DataFrame, column: str, style: str = "{:.0%}") -> str:
+    layers = table.groupby("layer")[column].mean()
+    return f"{style.format(layers.max())} (layer {layers.idxmax()})"
+
+
+def _counts(claims: pd.DataFrame) -> pd.Series:
+    verdicts = claims.filter(like=" holds")
+    verdicts.columns = [name.removesuffix(" holds") for name in verdicts]
+    measured = (verdicts != "not measured").sum()
+    return (verdicts == "yes").sum().astype(str) + " of " + measured.astype(str)
+
+
+def _claims(claims: pd.DataFrame) -> str:
+    """Return the claims by how they came out in the runs, a paragraph a pair of verdicts."""
+    names = [name for name in claims if name.endswith(" holds")]
+    groups = claims[(claims[names] != "not measured").all(axis=1)].groupby(names, sort=False)
+    lines = []
+    for verdicts, rows in sorted(groups, key=lambda group: -len(group[1])):
+        said = {f"**{VERDICTS[verdict]}**" for verdict in verdicts}
+        if len(said) > 1:
+            labels = [name.removesuffix(" holds") for name in names]
+            said = [
+                f"**{VERDICTS[own]}** for {one}" for one, own in zip(labels, verdicts, strict=True)
+            ]
+        listed = "; ".join(f"{row.claim} ({row.section})" for row in rows.itertuples())
+        where = f" for {' and '.join(n.removesuffix(' holds') for n in names)}"
+        lines.append(f"- {', '.join(said)}{where if len(said) == 1 else ''}: {listed}.")
+    unmeasured = claims.loc[(claims[names] == "not measured").any(axis=1), "claim"]
+    if len(unmeasured):
+        lines.append(f"- Not measured in every run: {'; '.join(unmeasured)}.")
+    return "\n".join(lines)
+
+
+def _markdown(table: pd.DataFrame) -> str:
+    rows: list[list[str]] = [["", *table.columns], ["---"] * (len(table.columns) + 1)]
+    rows += [[str(row.name), *row.fillna("")] for _, row in table.iterrows()]
+    return "\n".join("|" + "".join(f" {cell} |" if cell else " |" for cell in row) for row in rows)
+
+
+def written_anew(page: str, figures: Path) -> str:
+    """Return a page with what stands between ``<!-- table 1 -->`` and ``<!-- end -->`` anew."""
+    for name, text in blocks(figures).items():
+        pattern = rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)"
+        page = re.sub(
+            pattern, lambda found, own=text: f"{found[1]}{own}\n{found[2]}", page, flags=re.S
+        )
+    return page
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        path = ROOT / page
+        path.write_text(written_anew(path.read_text(), ROOT / "figures"))
