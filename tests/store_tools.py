@@ -8,13 +8,16 @@ import sys
 from pathlib import Path
 from unittest import mock
 
+import pandas as pd
 import torch
 from toy_corpora import PARAGRAPHS, corpus_of
 
+from helpers.cache import cached_tables
 from helpers.data.records import Corpus, Segment
 from helpers.errors import InputError
 from helpers.model.encoder import load
 from helpers.store import extract as extraction
+from helpers.store.verify import repair
 
 EXAMPLES_PER_SHARD = 4
 MAX_TOKENS = 60
@@ -63,3 +66,18 @@ def extract_in_child(model: str, root: Path, count: int) -> None:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+def repair_in_child(model: str, root: Path, count: int) -> None:
+    """Repair the only store of a folder, in a process of its own."""
+    torch.set_num_threads(1)
+    (folder,) = (path for path in root.iterdir() if path.is_dir())
+    repair(load(model, device="cpu"), folder)
+
+
+def keep_tables(_model: str, root: Path, count: int) -> None:
+    """Keep tables in the cache, in a process of its own."""
+    os.environ["ATTENTION_CACHE"] = str(root)
+    for i in range(count // 4):
+        tables = {name: pd.DataFrame({"x": range(1000)}) for name in "ab"}
+        cached_tables(f"t{i}", lambda: tables, code="cache.read_exact", depends_on={})  # noqa: B023

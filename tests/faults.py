@@ -1,0 +1,96 @@
+"""How much the fault tests break: a short form in the suite, the long one by ``make faults``.
+
+Run as a program, it runs the tests that FAULTS.md names in the long form and writes what they
+found, with its date, into the part of that file between two marks.  A test says what it found with
+``record_property("found", ...)``.  Where a test fails, nothing is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import sys
+import time
+from collections import defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "tests" / "FAULTS.md"
+BEGIN, END = "<!-- written by `make faults` -->", "<!-- end of what it wrote -->"
+LONG = os.environ.get("FAULTS") == "long"
+KILLS = 30 if LONG else 5  # of each kind that takes a second
+SLOW_KILLS = 30 if LONG else 1  # of each kind that takes several
+FILES = 3000 if LONG else 250  # a reader
+
+
+class Findings:
+    """What pytest reports, by test file."""
+
+    def __init__(self):
+        self.outcomes = defaultdict(lambda: defaultdict(int))
+        self.seconds, self.found = defaultdict(float), defaultdict(list)
+
+    def pytest_runtest_logreport(self, report):
+        file = report.nodeid.partition("::")[0]
+        self.seconds[file] += report.duration
+        if report.when == "call" or report.skipped:
+            self.outcomes[file][report.outcome] += 1
+            self.found[file] += [text for name, text in report.user_properties if name == "found"]
+
+
+def named(text):
+    """The test files that a page names, in order."""
+    return list(dict.fromkeys(re.findall(r"`(tests/[\w/]+\.py)`", text)))
+
+
+def prose(text):
+    """A page without what was written into it."""
+    before, _, rest = text.partition(BEGIN)
+    return before, rest.partition(END)[2]
+
+
+def row(findings, file):
+    counts = ", ".join(f"{n:,} {outcome}" for outcome, n in findings.outcomes[file].items())
+    found = "<br>".join(findings.found[file])
+    return f"| `{file}` | {counts} | {findings.seconds[file]:.0f} s | {found} |"
+
+
+def page(text, findings, files, conditions):
+    """The page with the figures of a run in their place."""
+    before, after = prose(text)
+    rows = [row(findings, file) for file in files]
+    table = ["| test | outcome | time | found |", "|---|---|---|---|", *rows]
+    return "\n".join([f"{before}{BEGIN}", conditions, "", *table, f"{END}{after}"])
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--only", default="", help="part of a test file's name; writes nothing")
+    only = options.parse_args().only
+    os.environ["FAULTS"] = "long"
+    text = PAGE.read_text(encoding="utf-8")
+    files = [file for file in named("".join(prose(text))) if only in file]
+    findings, started = Findings(), time.monotonic()
+    addopts = "addopts=-q --strict-markers --import-mode=importlib"
+    status = pytest.main(["-o", addopts, f"--rootdir={ROOT}", *files], plugins=[findings])
+    if status or only:
+        sys.exit(status)
+    import faults as long_form
+
+    from helpers.run.record import _commit
+
+    conditions = (
+        f"{datetime.now(UTC):%Y-%m-%d}, commit {_commit()}, Python {platform.python_version()}, "
+        f"{os.cpu_count()} cores: {long_form.KILLS} kills of each kind, {long_form.FILES:,} files "
+        f"a reader, {time.monotonic() - started:.0f} s."
+    )
+    PAGE.write_text(page(text, findings, files, conditions), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
