@@ -1,13 +1,14 @@
 # make run    sets up and runs the whole series on the embedded default
 # make test   sets up and runs lint and tests
 # make notebooks   executes the committed notebooks in place
+# make faults    breaks everything in the long form and writes tests/FAULTS.md
 # make benchmarks  measures speed and memory; the machine should be idle
 
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: run test lint lab notebooks benchmarks clean
+.PHONY: run test lint lab notebooks benchmarks faults clean
 
 run: $(READY)
 	$(BIN)/python -m helpers run $(ARGS)
@@ -33,6 +34,9 @@ $(READY): requirements.txt pyproject.toml
 
 benchmarks: $(READY)
 	$(BIN)/python tests/benchmarks $(ARGS)
+
+faults: $(READY)
+	$(BIN)/python tests/faults.py $(ARGS)
 
 clean:
 	rm -rf .venv .cache build

@@ -17,7 +17,7 @@ from helpers.data.records import Corpus, Segment
 from helpers.errors import InputError
 from helpers.model.encoder import load
 from helpers.store import extract as extraction
-from helpers.store.verify import repair
+from helpers.store.inventory import repair
 
 EXAMPLES_PER_SHARD = 4
 MAX_TOKENS = 60

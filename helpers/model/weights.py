@@ -46,6 +46,7 @@ from helpers.model.tokenizer import (
 )
 from helpers.paths import seal_broken
 
+LARGEST = 1 << 24  # number in a configuration
 PADDING_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
@@ -67,8 +68,10 @@ def read_encoder(
         ModelError: they cannot be read, do not fit each other, or give no attention maps.
     """
     with _quiet(), _explained(name):
+        shapes = _shapes(name, folder)
+        _check_numbers(name, folder, len(shapes))
         tokenizer = read_tokenizer(name, folder)
-        model, objective = _model(name, folder, dtype)
+        model, objective = _model(name, folder, dtype, shapes)
         check_vocabulary(name, model, tokenizer)
         if random_init is not None:
             model = reinitialised(model, seed=random_init)
@@ -139,14 +142,16 @@ def read_weights(parameters: Mapping[str, Tensor], path: Path) -> None:
             parameter.copy_(saved[key])
 
 
-def _model(name: str, folder: Path, dtype: DType) -> tuple[PreTrainedModel, Objective]:
+def _model(
+    name: str, folder: Path, dtype: DType, shapes: Mapping[str, list[int]]
+) -> tuple[PreTrainedModel, Objective]:
     """Return the model, with its language-modelling head if the checkpoint has a trained one.
 
     The objective is what that head was trained for; ``contrastive`` where there is none.
     """
-    _check_layers(name, folder)
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     auto, objective = _head_class(config)
+    _check_fit(name, _mismatched(auto, config, shapes))
     model, report = auto.from_pretrained(
         folder,
         config=config,
@@ -158,7 +163,8 @@ def _model(name: str, folder: Path, dtype: DType) -> tuple[PreTrainedModel, Obje
         output_loading_info=True,
     )
     missing = set(report["missing_keys"])
-    _check_weights(name, model, missing, report["mismatched_keys"])
+    _check_fit(name, report["mismatched_keys"])
+    _check_weights(name, model, missing)
     _check_finite(name, model)
     if config.is_encoder_decoder:
         return model.get_encoder(), objective
@@ -178,16 +184,18 @@ def _head_class(config: PretrainedConfig) -> tuple[type, Objective]:
     return AutoModel, "contrastive"
 
 
-def _check_weights(
-    name: str, model: PreTrainedModel, missing: Iterable[str], mismatched: Collection[tuple]
-) -> None:
-    """Refuse a checkpoint that lacks weights of the encoder itself, or has other sizes."""
+def _check_fit(name: str, mismatched: Collection[tuple]) -> None:
+    """Refuse weights of other sizes than the configuration's."""
     if mismatched:
         key, found, expected = min(mismatched)
         raise ModelError(
             f"model {name!r}: the weights of {key} are {list(found)}, config.json makes them "
             f"{list(expected)}; take weights and configuration of the same model"
         )
+
+
+def _check_weights(name: str, model: PreTrainedModel, missing: Iterable[str]) -> None:
+    """Refuse a checkpoint that lacks weights of the encoder itself."""
     inner = {key for key, _ in model.base_model.named_parameters()}
     prefix = f"{model.base_model_prefix}."
     body = sorted(key for key in missing if key.removeprefix(prefix) in inner)
@@ -200,18 +208,51 @@ def _check_weights(
         )
 
 
-def _check_layers(name: str, folder: Path) -> None:
-    """Refuse a configuration with more layers than tensors: to build them would take for ever."""
-    tensors = 0
+def _shapes(name: str, folder: Path) -> dict[str, list[int]]:
+    """Return the shape of each tensor of a checkpoint; none is read."""
+    shapes: dict[str, list[int]] = {}
     for file in weight_files(name, folder):
         with safe_open(file, framework="pt") as weights:
-            tensors += len(weights.keys())
-    for key, value in json.loads((folder / "config.json").read_bytes()).items():
-        if key.endswith(("layers", "layer")) and isinstance(value, int) and value > tensors:
+            shapes |= {key: weights.get_slice(key).get_shape() for key in list(weights.keys())}
+    return shapes
+
+
+def _check_numbers(name: str, folder: Path, tensors: int) -> None:
+    """Refuse a configuration that would take for ever to build, before anything is built."""
+    for key, value in _whole_numbers(json.loads((folder / "config.json").read_bytes())):
+        most, what = LARGEST, "no model has more than"
+        if key.endswith(("layers", "layer")):
+            most, what = tensors, "the tensors of its weights are"
+        if value > most:
             raise ModelError(
-                f"model {name!r}: config.json has {value:,} as {key}, but there are {tensors:,} "
-                "tensors of weights; take weights and configuration of the same model"
+                f"model {name!r}: config.json has {value:,} as {key}, but {what} {most:,}; take "
+                "weights and configuration of the same model"
             )
+
+
+def _whole_numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield the whole numbers of a configuration and of those inside it, with their names."""
+    for key, value in config.items():
+        if isinstance(value, dict):
+            yield from _whole_numbers(value)
+        elif isinstance(value, int):
+            yield key, value
+
+
+def _mismatched(
+    auto: type, config: PretrainedConfig, shapes: Mapping[str, list[int]]
+) -> list[tuple]:
+    """Return what has another size in the checkpoint, compared without allocating anything."""
+    with torch.device("meta"):
+        skeleton = auto.from_config(config, trust_remote_code=False)
+    prefix = f"{skeleton.base_model_prefix}."
+    names = {key.removeprefix(prefix): key for key in shapes}
+    parameters = {key.removeprefix(prefix): one for key, one in skeleton.named_parameters()}
+    return [
+        (names[key], shapes[names[key]], parameters[key].shape)
+        for key in names.keys() & parameters.keys()
+        if shapes[names[key]] != list(parameters[key].shape)
+    ]
 
 
 def _check_finite(name: str, model: PreTrainedModel) -> None:

@@ -138,6 +138,7 @@ class _Relay:
 
 def _execute(path: Path, output: Path, values: Mapping[str, Any]) -> None:
     import papermill
+    from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
     known = declared(path)
@@ -162,6 +163,11 @@ def _execute(path: Path, output: Path, values: Mapping[str, Any]) -> None:
             f"{_plain(error.traceback[-1]) if error.traceback else ''}\n"
             f"The executed notebook is {output}; what was computed is kept for the next run."
         ) from error
+    except DeadKernelError:
+        raise NotebookFailed(
+            f"{path.name}: its process was killed, as the system does where memory runs out; what "
+            "was computed is kept: free some memory or choose smaller sizes, and run again"
+        ) from None
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Files from strangers: whatever is in them, a reader gives records or names file and line.
 
-The profile is fixed (10 readers, 1,100 cases each, derandomized), so that every run reads the same
-11,000 files.  No case may take longer than ``SECONDS``.
+The profile is fixed (derandomized): every run of a form (`faults`) reads the same files.  No case
+may take longer than ``SECONDS``.
 """
 
 import bz2
@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from faults import FILES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -25,11 +26,13 @@ from helpers.data.text_files import visible
 from helpers.data.treebank import treebank
 from helpers.data.wikipedia import segments
 from helpers.errors import CorpusError
+from helpers.studies.argument_cues.arguments import Argument, read_arguments
+from helpers.studies.dark_secrets.framenet import FrameSentence, framenet_sentences
+from helpers.studies.tasks import Pair, read_task
 
-CASES = 1100  # a reader
 SECONDS = 10  # a case; the slowest takes a fraction of one
 PROFILE = settings(
-    max_examples=CASES,
+    max_examples=FILES,
     derandomize=True,
     database=None,
     deadline=None,
@@ -38,7 +41,8 @@ PROFILE = settings(
 # Facts of a file as a whole; every other error has a line.
 WHOLE_FILE = re.compile(
     r"holds no |holds one sentence|no mention in any|no segment of|truncated or damaged|"
-    r"unpacks to more|archive"
+    r"unpacks to more|archive|no examples|no sentence with a link|every label is|\d+ labels in|"
+    r"no argument after"
 )
 
 # What may stand where a word, a number, a bracket column, wikitext, or a value is expected
@@ -150,6 +154,25 @@ DUMPS = [
 TEXTS = [
     "⟨w One⟩ paragraph.\nAnother ⟨w one.⟩\n⟨w ⟩\nA document.\n⟨w שלום⟩\n\n",
     "東京⟨x ⟩\n🙂⟨w ⟩\r\n\r\n" + "x" * HUGE + "\n⟨w y⟩",
+]
+FRAMES = [
+    "<fullTextAnnotation>⟨x ⟩<sentence ID='⟨n 1⟩'><text>Ann ⟨x sold⟩ a boat .</text>"
+    "<annotationSet><layer name='PENN'><label start='⟨n 0⟩' end='⟨n 2⟩'/>"
+    "<label start='4' end='7'/><label start='9' end='⟨n 9⟩'/></layer></annotationSet>\n"
+    "<annotationSet frameName='⟨x Sell⟩'><layer name='Target'><label start='⟨n 4⟩' end='⟨n 7⟩'/>"
+    "</layer><layer name='FE'>⟨x ⟩<label name='⟨x Seller⟩' start='⟨n 0⟩' end='2'/></layer>"
+    "</annotationSet></sentence>\n</fullTextAnnotation>⟨x ⟩",
+]
+COLUMNS = "#id\twarrant0\t⟨w warrant1⟩\tcorrectLabelW0orW1\treason\tclaim\tadversarial\n"
+ARGUMENTS = [
+    COLUMNS + "⟨w 1⟩\t⟨w It is.⟩\t⟨w It is not.⟩\t⟨n 0⟩\t⟨w So.⟩\tTrue.\tFalse\n"
+    '⟨w ⟩\n2\t⟨w Yes.⟩\tNo.\t⟨n 1⟩\t東京\t⟨w It"s.⟩\t⟨w False⟩\n',
+    COLUMNS + '"1"\t"It ⟨w ""is""⟩."\t"Not.\nHere⟨w ."⟩\t1\tSo.\tTrue.\tTrue\n',
+]
+TASKS = [
+    "⟨w sentence1⟩\t⟨w sentence2⟩\t⟨w label⟩\nA cat.\t⟨w A dog.⟩\t⟨n 0⟩\n⟨w ⟩\n"
+    "⟨w Cats.⟩\tDogs.\t⟨n 1⟩\nSnow.\tIt snows.\t⟨w 1⟩\nRain.\t⟨w Sun.⟩\t0\n",
+    "⟨w good⟩\tA ⟨w fine⟩ film.\nbad\t⟨w No.⟩\ngood\tYes.\nbad\tWell.\n",
 ]
 
 
@@ -283,6 +306,14 @@ def check(record):
             for mention in record.mentions:
                 assert 0 <= mention.start <= mention.head < mention.end <= n
                 assert mention.chain is None or mention.chain >= 0
+        case FrameSentence():
+            assert 0 < len(record.words) <= 12 and record.links
+            assert all(0 <= place < len(record.words) for link in record.links for place in link)
+        case Argument():
+            assert record.label in (0, 1) and record.warrant0 != record.warrant1
+            assert record.id and record.claim and record.reason and record.warrant0
+        case Pair():
+            assert record.first and record.second != "" and record.label >= 0
         case (word, vector):
             assert isinstance(word, str) and vector.dtype == np.float32
             assert all(map(math.isfinite, vector))
@@ -311,13 +342,17 @@ READERS = {
     "OntoGUM columns": ("a.conll", ONTOGUM, corpus_of(coreference_corpus)),
     "brackets": ("a.txt", BRACKETS, corpus_of(coreference_corpus)),
     "GloVe": ("a.txt", GLOVE, glove_entries),
+    "FrameNet": ("a.xml", FRAMES, framenet_sentences),
+    "arguments": ("a.tsv", ARGUMENTS, read_arguments),
+    "arguments, quoted": ("a.csv", ARGUMENTS, read_arguments),
+    "pairs of sentences": ("a.tsv", TASKS, lambda path: read_task(path, path).train),
 }
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_any_file_gives_records_or_its_line(reader, tmp_path, monkeypatch):
+def test_any_file_gives_records_or_its_line(reader, tmp_path, monkeypatch, record_property):
     monkeypatch.setattr(coreference, "_parse", trivial_parse)
-    name, whole, read = READERS[reader]
+    name, whole, records = READERS[reader]
     path, outcomes = tmp_path / name, Counter()
 
     @PROFILE
@@ -326,7 +361,7 @@ def test_any_file_gives_records_or_its_line(reader, tmp_path, monkeypatch):
         path.write_bytes(data)
         try:
             with at_most(SECONDS):
-                for record in read(path):
+                for record in records(path):
                     check(record)
         except CorpusError as error:
             check_error(error, path, data)
@@ -335,10 +370,11 @@ def test_any_file_gives_records_or_its_line(reader, tmp_path, monkeypatch):
             outcomes["read"] += 1
 
     fuzz()
-    assert outcomes.total() >= CASES
-    print(reader, dict(outcomes))  # shown by pytest -rP
+    assert outcomes.total() >= FILES
+    read, refused = outcomes["read"], outcomes["refused"]
+    record_property("found", f"{reader}: {read:,} files read, {refused:,} refused in one line")
     # A profile that hardly ever gets to one of the two ends tests half of the reader.
-    assert min(outcomes["read"], outcomes["refused"]) > CASES // 20, outcomes
+    assert min(read, refused) > FILES // 20, outcomes
 
 
 def test_the_parser_that_gives_head_words_takes_every_odd_word(tmp_path):
@@ -351,7 +387,3 @@ def test_the_parser_that_gives_head_words_takes_every_odd_word(tmp_path):
     check(document)
     shown = tuple(word if visible(word) else "_" for word in words)
     assert document.words == shown != tuple(words)
-
-
-def test_the_profile_has_ten_thousand_cases():
-    assert CASES * len(READERS) >= 10_000

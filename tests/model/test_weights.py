@@ -136,10 +136,27 @@ def test_weights_that_are_no_file_are_refused(file, bert_copy):
     assert f"{file} is not a regular file" in load_error(bert_copy)
 
 
-def test_a_billion_layers_are_refused_soon(bert_copy):
-    edit(bert_copy / "config.json", num_hidden_layers=10**9)
+NUMBERS = [
+    "num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings",
+    "intermediate_size", "num_attention_heads", "type_vocab_size", "num_labels", "pad_token_id",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_number_of_a_billion_is_refused_soon(key, inner, bert_copy):
+    edit(bert_copy / "config.json", **({"text_config": {key: 10**9}} if inner else {key: 10**9}))
     start = time.monotonic()
-    assert "1,000,000,000 as num_hidden_layers, but there are" in load_error(bert_copy)
+    assert f"config.json has 1,000,000,000 as {key}, but" in load_error(bert_copy)
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("key", NUMBERS[1:5])
+def test_sizes_are_those_of_the_weights_before_anything_is_allocated(key, bert_copy):
+    """12 million are no number to refuse in itself; of each of these it would be gigabytes."""
+    edit(bert_copy / "config.json", **{key: 12_000_000})
+    start = time.monotonic()
+    assert "config.json makes them [" in load_error(bert_copy)
     assert time.monotonic() - start < 5
 
 

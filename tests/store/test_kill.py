@@ -17,7 +17,7 @@ from store_tools import content, extract_in_child, extract_small, keep_tables, r
 
 from helpers.paths import sha256
 from helpers.store.shards import stop_signals
-from helpers.store.verify import repair
+from helpers.store.inventory import repair
 
 COUNT = 96  # 24 shards
 
