@@ -1,7 +1,6 @@
 import ast
 import json
 import os
-import random
 import re
 import time
 

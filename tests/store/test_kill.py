@@ -16,8 +16,8 @@ from faults import KILLS
 from store_tools import content, extract_in_child, extract_small, keep_tables, repair_in_child
 
 from helpers.paths import sha256
-from helpers.store.shards import stop_signals
 from helpers.store.inventory import repair
+from helpers.store.shards import stop_signals
 
 COUNT = 96  # 24 shards
 
