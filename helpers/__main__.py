@@ -134,14 +134,17 @@ def _run(options: argparse.Namespace) -> int:
 
 def _run_one(study: Study, options: argparse.Namespace) -> int:
     from helpers.run import notebooks
+
+    paths = notebooks.notebooks(options.only, extended=options.extended)
+    notebooks.check_settings(paths, study)
+    # What follows takes seconds to import: a slip of the user's is answered before.
     from helpers.run.checks import check
+
+    check(study)
     from helpers.run.record import recorded
     from helpers.run.report import example_viewers, write_report
     from helpers.studies.claims import later_claims
 
-    paths = notebooks.notebooks(options.only, extended=options.extended)
-    notebooks.check_settings(paths, study)
-    check(study)
     try:
         with recorded(study) as record:
             folder = notebooks.run(paths, study, record)

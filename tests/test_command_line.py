@@ -4,6 +4,7 @@ import dataclasses
 import re
 import runpy
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -156,6 +157,16 @@ def test_a_corpus_that_is_not_there(ran, capsys, option):
     error = fails(capsys, "run", option, "no/such/corpus.txt")
     assert "no/such/corpus.txt" in error
     assert not ran
+
+
+@pytest.mark.parametrize("slip", [["--only", "99"], ["--text", "no/such.txt"]])
+def test_a_slip_is_answered_before_torch_is_imported(slip):
+    code = (
+        f"import sys; from helpers.__main__ import main; status = main({['run', *slip]}); "
+        "print(status, {'torch', 'anywidget', 'spacy'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "2 set()\n"
 
 
 @pytest.mark.parametrize("option", ["segments", "sentences", "gradient-segments", "seeds"])
