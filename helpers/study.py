@@ -234,8 +234,8 @@ class Study(Settings):
         from helpers.analysis.claims import check_claims
         from helpers.analysis.claims_clark import clark_claims
 
-        table = check_claims(self.tables(), clark_claims())
-        return table[table["section"].str.startswith(section)]
+        own = (claim for claim in clark_claims() if claim.section.startswith(section))
+        return check_claims(self.tables(), own)
 
     def save_claims(self, later: Iterable[Claim] = ()) -> None:
         """Write ``claims.csv``: the claims of the paper, and of ``later`` ones what is measured."""

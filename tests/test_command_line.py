@@ -274,7 +274,7 @@ def given(monkeypatch, tmp_path):
         shutil.copy(path, output)
 
     monkeypatch.setattr("papermill.execute_notebook", execute)
-    monkeypatch.setattr("helpers.run.html_copy.write_html", lambda *_: None)
+    monkeypatch.setattr("helpers.run.notebooks.write_html", lambda *_: None)
     monkeypatch.setattr("helpers.run.checks.check", lambda *_: None)
     monkeypatch.setattr("helpers.run.record.describe", lambda study: {"settings": {}})
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)

@@ -9,8 +9,10 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,7 @@ from helpers.progress import HEADLESS
 from helpers.settings import Settings, flag
 
 if TYPE_CHECKING:
+    from nbconvert import HTMLExporter
     from nbformat import NotebookNode
 
     from helpers.run.record import Record
@@ -104,24 +107,46 @@ def run(paths: Sequence[Path], study: Study, record: Record) -> Path:
         InputError: a notebook stopped because of something the user gave.
         NotebookFailed: a notebook stopped for any other reason.
     """
-    from helpers.run.html_copy import write_html
-
     folder = build_dir(study.slug)
     folder.mkdir(parents=True, exist_ok=True)
     settings = asdict(study) | {"name": study.slug}
-    seconds = {}
+    seconds, copies = {}, []
     bar = tqdm(paths, desc="notebooks", unit="notebook")
-    for path in bar:
-        bar.set_description(path.stem)
-        started = time.monotonic()
-        with record.of(path.stem):
-            _execute(path, folder / path.name, settings)
-        if not study.is_default:
-            remove_discussion(folder / path.name)
-        write_html(folder / path.name)
-        seconds[path.stem] = round(time.monotonic() - started, 1)
-        _record_times(folder, seconds)
+    with ThreadPoolExecutor(1) as copier:  # beside the next notebook's kernel
+        for path in bar:
+            bar.set_description(path.stem)
+            started = time.monotonic()
+            with record.of(path.stem):
+                _execute(path, folder / path.name, settings)
+            if not study.is_default:
+                remove_discussion(folder / path.name)
+            seconds[path.stem] = round(time.monotonic() - started, 1)
+            _record_times(folder, seconds)
+            copies.append(copier.submit(write_html, folder / path.name))
+    for copy in copies:
+        copy.result()
     return folder
+
+
+def write_html(path: Path) -> None:
+    """Write the HTML copy of an executed notebook beside it: one file that loads nothing."""
+    import nbformat
+
+    notebook = nbformat.read(path, as_version=4)
+    notebook.metadata.pop("widgets", None)  # a live widget is blank without its kernel
+    body, _ = _exporter().from_notebook_node(notebook)
+    body = re.sub(r'<script src=""[^>]*></script>', "", body)
+    write_whole(path.with_suffix(".html"), body.encode())
+
+
+@cache
+def _exporter() -> HTMLExporter:
+    """Return the one exporter of this process: making its templates takes longer than a copy."""
+    from nbconvert import HTMLExporter
+
+    return HTMLExporter(
+        template_name="lab", require_js_url="", mathjax_url="", mermaid_js_url="", embed_images=True
+    )
 
 
 class _Relay:

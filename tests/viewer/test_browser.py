@@ -22,7 +22,7 @@ from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, token_store, word_
 from helpers.analysis.head_choice import DIRECTIONS, answer, questions
 from helpers.model.word_attention import to_words
 from helpers.paths import project_root
-from helpers.run.html_copy import write_html
+from helpers.run.notebooks import write_html
 from helpers.run.report import write_report
 from helpers.store.extract import extract
 from helpers.viewer.masking import masked_example
