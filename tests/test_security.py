@@ -229,7 +229,7 @@ def test_the_weights_of_the_default_are_verified_at_every_load(tiny_folder, tmp_
     weights = package / "model" / "model.safetensors"
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(checkpoint, "DEFAULT_PACKAGE", package.name)
-    monkeypatch.setattr(checkpoint, "DEFAULT_SHA256", checkpoint._sha256(weights))
+    monkeypatch.setattr(checkpoint, "DEFAULT_SHA256", checkpoint.sha256(weights))
     encoder.load(checkpoint.DEFAULT, device="cpu")
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1

@@ -14,6 +14,7 @@ from typing import Literal
 
 from helpers.errors import ModelError
 from helpers.model import mpnet
+from helpers.paths import sha256
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 DType = Literal["float32", "float16", "bfloat16"]
@@ -124,7 +125,7 @@ def weights_identity(name: str, folder: Path) -> dict[str, str]:
     }
     if name not in built_in and not Path(name).expanduser().is_dir():
         return {"revision": folder.name}
-    digests = [_sha256(file) for file in weight_files(name, folder)]
+    digests = [sha256(file) for file in weight_files(name, folder)]
     if name in built_in and digests != [built_in[name][0]]:
         expected, advice = built_in[name]
         raise ModelError(
@@ -139,7 +140,7 @@ def weights_identity(name: str, folder: Path) -> dict[str, str]:
 def settings_sha256(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each file of a model's configuration and tokenizer."""
     files = {file for pattern in SETTINGS for file in folder.glob(pattern) if file.is_file()}
-    return {file.name: _sha256(file) for file in sorted(files)}
+    return {file.name: sha256(file) for file in sorted(files)}
 
 
 def _default_folder() -> Path:
@@ -170,8 +171,3 @@ def _snapshot(name: str, revision: str | None) -> Path:
             f"model {name!r}: not a local folder, not in the local cache, and not to be had from "
             f"the hub; is the name right, and is there a network? {WAYS_OUT}"
         ) from error
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

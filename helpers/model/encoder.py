@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,8 +40,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Description:
-    """What identifies an encoder, and what inputs it takes: known without its weights.
+class Encoder:
+    """A model in evaluation mode with its tokenizer, both read when first asked for.
+
+    What identifies it, and what inputs it takes, is known without its weights.
 
     Attributes:
         name: what it was asked for by: a built-in model, a folder or a hub name.
@@ -68,6 +69,7 @@ class Description:
     special_ids: frozenset[int]
     takes_token_types: bool
     max_length: int
+    read: Callable[[], Loaded] = field(repr=False, compare=False)
 
     @property
     def layers(self) -> int:
@@ -83,13 +85,6 @@ class Description:
     def slug(self) -> str:
         """The model's name as a folder name."""
         return slug(self.name, random_seed=self.identity["random_init"])
-
-
-@dataclass(frozen=True)
-class Encoder(Description):
-    """A model in evaluation mode with its tokenizer, both read when first asked for."""
-
-    read: Callable[[], Loaded] = field(repr=False, compare=False)
 
     @property
     def model(self) -> PreTrainedModel:
@@ -148,7 +143,7 @@ def load(
     folder = model_folder(name, revision)
     weights = weights_identity(name, folder)
     how = {"device": device, "dtype": dtype, "random_init": random_init}
-    read = _once(partial(_read, name, folder, **how))
+    read = _once(name, folder, **how)
     depends_on = {
         "weights": weights,
         "settings": settings_sha256(folder),
@@ -167,12 +162,6 @@ def load(
     return Encoder(name, identity, dtype, **facts, read=read)
 
 
-def _read(name: str, folder: Path, **how: Any) -> Loaded:
-    from helpers.model.weights import read_encoder
-
-    return read_encoder(name, folder, **how)
-
-
 def _known_facts(read: Callable[[], Loaded], depends_on: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a loaded model shows of itself, from the cache if it was loaded before."""
 
@@ -181,25 +170,26 @@ def _known_facts(read: Callable[[], Loaded], depends_on: Mapping[str, Any]) -> d
             {"fact": key, "value": json.dumps(value)} for key, value in read().facts.items()
         )
 
-    found = None
-    with suppress(OSError):  # a cache that cannot be written is no reason not to look at a model
-        found = cached_table(
-            "model", table, depends_on=depends_on, code="model.weights.read_encoder"
-        )
-    found = table() if found is None else found
+    code = "model.weights.read_encoder"
+    try:
+        found = cached_table("model", table, depends_on=depends_on, code=code)
+    except OSError:  # a cache that cannot be written is no reason not to look at a model
+        found = table()
     return {
         key: json.loads(value) for key, value in zip(found["fact"], found["value"], strict=True)
     }
 
 
-def _once(read: Callable[[], Loaded]) -> Callable[[], Loaded]:
-    """Return a function that reads when it is first called, from whichever thread."""
+def _once(name: str, folder: Path, **how: Any) -> Callable[[], Loaded]:
+    """Return a function that reads the weights when it is first called, from whichever thread."""
     lock, found = threading.Lock(), []
 
-    def get() -> Loaded:
+    def read() -> Loaded:
+        from helpers.model.weights import read_encoder
+
         with lock:
             if not found:
-                found.append(read())
+                found.append(read_encoder(name, folder, **how))
             return found[0]
 
-    return get
+    return read

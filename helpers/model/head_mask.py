@@ -175,25 +175,28 @@ def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> 
             f"no layer {layer} with head {head}: there are {len(layers)} layers of {heads} heads, "
             "counted from 0 here"
         )
-    site, seen = layers[layer], _Seen()
+    site, seen = layers[layer], {}
     chosen = torch.arange(heads) == head if head is not None else torch.ones(heads).bool()
+
+    def keep_padding(model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        given = inspect.signature(model.forward).bind_partial(*args, **kwargs).arguments
+        seen["mask"] = given.get("attention_mask", given.get("kwargs", {}).get("attention_mask"))
+
+    def keep_values(_module: nn.Module, _args: tuple, projected: Tensor) -> None:
+        seen["values"] = site.value_vectors(projected)
 
     def averaged(current: int, outputs: Outputs) -> Outputs:
         if current != layer:
             return outputs
-        uniform = _uniform_outputs(site, seen).to(outputs)
+        uniform = _uniform_outputs(site, seen["values"], seen["mask"]).to(outputs)
         return torch.where(chosen.to(outputs.device)[:, None], uniform, outputs)
 
-    hooks = [
-        owner(model).register_forward_pre_hook(seen.keep_padding, with_kwargs=True),
-        site.values.register_forward_hook(seen.keep_values),
-    ]
-    try:
+    with ExitStack() as hooks:
+        register = owner(model).register_forward_pre_hook
+        hooks.callback(register(keep_padding, with_kwargs=True).remove)
+        hooks.callback(site.values.register_forward_hook(keep_values).remove)
         with _replaced(model, layers, averaged):
             yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def input_width(projection: nn.Module) -> int:
@@ -201,31 +204,16 @@ def input_width(projection: nn.Module) -> int:
     return projection.weight.shape[0 if isinstance(projection, Conv1D) else 1]
 
 
-class _Seen:
-    """What the last forward pass has shown so far: which tokens are real, and the values."""
-
-    def __init__(self) -> None:
-        self.real: Bool[Tensor, "batch token"] | None = None
-        self.projected: Tensor | None = None
-
-    def keep_padding(self, model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        given = inspect.signature(model.forward).bind_partial(*args, **kwargs).arguments
-        mask = given.get("attention_mask", given.get("kwargs", {}).get("attention_mask"))
-        self.real = None if mask is None else mask.bool()
-
-    def keep_values(self, _module: nn.Module, _args: tuple, projected: Tensor) -> None:
-        self.projected = projected
-
-
-def _uniform_outputs(site: Site, seen: _Seen) -> Outputs:
+def _uniform_outputs(
+    site: Site,
+    values: Float[Tensor, "batch key head width"],
+    mask: Float[Tensor, "batch key"] | None,
+) -> Outputs:
     """Return what uniform attention over the visible real tokens gives, for every head."""
-    values = site.value_vectors(seen.projected)  # [batch, key, head, width]
-    visible = _visible(site, values)  # [query, key]
-    if seen.real is None:
-        weights = visible.expand(len(values), -1, -1)
-    else:
-        weights = visible & seen.real[:, None, :]
-    weights = weights.to(values)
+    visible = _visible(site, values).expand(len(values), -1, -1)  # [batch, query, key]
+    if mask is not None:
+        visible = visible & mask.bool()[:, None, :]
+    weights = visible.to(values)
     weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1)  # padding may see nothing
     return torch.einsum("bqk,bkhw->bqhw", weights, values)
 

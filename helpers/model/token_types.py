@@ -32,14 +32,10 @@ class Roles:
 
 def roles(tokens: Sequence[str], special_tokens: Mapping[str, str | None]) -> Roles:
     """Return the role of each token; ``special_tokens`` says what [CLS] and [SEP] are here."""
-    special = {role: special_tokens.get(role) for role in ("cls", "sep")}
     cls, sep = (
         None if token is None else np.array([other == token for other in tokens])
-        for token in special.values()
+        for token in map(special_tokens.get, ("cls", "sep"))
     )
     punctuation = np.array([token.lstrip(WORD_MARKS) in PUNCTUATION for token in tokens])
-    taken = punctuation.copy()
-    for mask in (cls, sep):
-        if mask is not None:
-            taken |= mask
-    return Roles(cls, sep, punctuation, ~taken)
+    taken = [mask for mask in (cls, sep, punctuation) if mask is not None]
+    return Roles(cls, sep, punctuation, ~np.any(taken, axis=0))

@@ -18,7 +18,7 @@ import torch
 import transformers
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import (
     AutoConfig,
@@ -37,7 +37,6 @@ from transformers.models.auto.modeling_auto import (
 from helpers.errors import ModelError, StoreError
 from helpers.model.checkpoint import WAYS_OUT, Device, DType, Objective, weight_files
 from helpers.model.parallel import torch_device
-from helpers.model.random_weights import reinitialised
 from helpers.model.tokenizer import (
     check_vocabulary,
     configuration_sha256,
@@ -52,7 +51,7 @@ PADDING_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model on its device with its tokenizer, and the facts that `Description` has of them."""
+    """A model on its device with its tokenizer, and the facts that `Encoder` has of them."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
@@ -118,6 +117,38 @@ def geometry(
                 "they would depend on the batch; it takes a model that masks it, such as BERT"
             )
     return len(maps), maps[0].shape[1]
+
+
+def reinitialised(model: PreTrainedModel, *, seed: int) -> PreTrainedModel:
+    """Return a copy with the input embeddings kept and all other weights drawn anew (section 5).
+
+    Input embeddings are the tables of words, positions and segments, and their normalisation.
+    Tables of relative positions (MPNet, T5, DeBERTa) are a trained part of attention.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        fresh = type(model)(model.config)
+    for own, trained in zip(_input_embeddings(fresh), _input_embeddings(model), strict=True):
+        own.load_state_dict(trained.state_dict())
+    fresh.tie_weights()
+    return fresh.to(model.dtype).train(model.training)
+
+
+def _input_embeddings(model: PreTrainedModel) -> list[nn.Module]:
+    """Return the table of words and what stands beside it: one module, or the parts of one."""
+    words = model.get_input_embeddings()
+    path, holder = next(
+        (path, module)
+        for path, module in model.named_modules()
+        if any(part is words for part in module.children())
+    )
+    if path.endswith("embeddings"):
+        return [holder]
+    return [
+        part
+        for name, part in holder.named_children()
+        if isinstance(part, nn.Embedding) or ("norm" in name and "emb" in name)
+    ]
 
 
 def read_weights(parameters: Mapping[str, Tensor], path: Path) -> None:

@@ -40,8 +40,7 @@ def to_words(
     Attention *to* a word is the sum over its tokens, attention *from* a word the mean over its
     tokens, so that each row still sums to 1.
     """
-    convert = by_adding if attention.device.type == "cpu" else by_products
-    return convert(attention, groups)
+    return (by_adding if attention.device.type == "cpu" else by_products)(attention, groups)
 
 
 def by_products(

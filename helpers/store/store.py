@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -303,21 +303,27 @@ class Store(Source):
         shard = self.manifest.shards[number]
         path = self.folder / shard.file
         try:
-            state = path.stat()
-            digest = _digest_of(path, state.st_ino, state.st_size, state.st_mtime_ns)
-            check_digest(path, digest, shard.sha256)
-            with safe_open(path, framework="numpy") as file:
-                names = set(file.keys())
-                for index, record in zip(indices, self.records(indices), strict=True):
-                    yield make_example(index, record, names, file.get_tensor)
+            found = path.stat()
+            state = path, found.st_ino, found.st_size, found.st_mtime_ns
+            check_digest(path, _digest_of(*state), shard.sha256)
+            names, tensor = _opened(*state)
+            for index, record in zip(indices, self.records(indices), strict=True):
+                yield make_example(index, record, names, tensor)
         except (SafetensorError, OSError) as error:
             raise StoreError(f"{path}: {error}; {way_out(path)}") from error
 
 
 @cache
-def _digest_of(path: Path, _inode: int, _size: int, _time: int) -> str:
+def _digest_of(path: Path, *_state: int) -> str:
     """Return the SHA-256 of a file that this process has not read as it is now."""
     return sha256(path)
+
+
+@lru_cache(maxsize=1)
+def _opened(path: Path, *_state: int) -> tuple[frozenset[str], Callable[[str], np.ndarray]]:
+    """Return the names in a shard and what reads one; examples that are read are often close."""
+    file = safe_open(path, framework="numpy")
+    return frozenset(file.keys()), file.get_tensor
 
 
 def make_example(

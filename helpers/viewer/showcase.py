@@ -154,6 +154,7 @@ def _relation_panel(
     weights = example.attention[layer, number].astype(np.float32)
     shown, special = _with_special(store, example, weights, list(range(own.start, own.stop)))
     place = {position: index for index, position in enumerate(shown)}
+    tokens = tokens_of(store, example)
     for question in questions(example.record):
         if question.relation != row.relation:
             continue
@@ -164,7 +165,7 @@ def _relation_panel(
         asked, gold, picked = (place[word + example.offset] for word in (asked, gold, int(picked)))
         yield HeadPanel(
             title,
-            [tokens_of(store, example)[position] for position in shown],
+            [tokens[position] for position in shown],
             weights[np.ix_(shown, shown)],
             [_pair(asked, gold, row.direction)],
             [_pair(asked, picked, row.direction)],
@@ -201,6 +202,7 @@ def _mention_panels(
     record, own = example.record, example.word_positions
     weights = example.attention[head].astype(np.float32)
     mentions = sorted({mention[3] + example.offset for mention in record["mentions"]})
+    tokens = tokens_of(store, example)
     for question in questions(record):
         picked, _ = answer(question, weights[own, own], DIRECTIONS[0])
         asked, choice = question.asked + example.offset, int(picked) + example.offset
@@ -213,7 +215,7 @@ def _mention_panels(
         index = {position: place for place, position in enumerate(shown)}
         yield HeadPanel(
             title,
-            [tokens_of(store, example)[position] for position in shown],
+            [tokens[position] for position in shown],
             weights[np.ix_(shown, shown)],
             [(index[asked], index[place]) for place in gold if place in last],
             [(index[asked], index[choice])],
