@@ -9,12 +9,8 @@ does what the function never reaches.
 from __future__ import annotations
 
 import ast
-import contextlib
 import hashlib
 import json
-import shutil
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -22,11 +18,10 @@ from typing import Any
 
 import pandas as pd
 
-from helpers.paths import broken_seals, cache_root, seal, write_errors
+from helpers.paths import broken_seals, cache_root, write_once
 
 PACKAGE = Path(__file__).resolve().parent
 DATA = (".csv", ".json", ".tsv", ".txt")  # files beside a module that its code names
-LONGEST_WRITE = 3600  # seconds
 # Settings, of which those that matter are in ``depends_on``, and what only calls from above.
 NOT_FOLLOWED = ("helpers.study", "helpers.settings", "helpers.progress", "helpers.run")
 # Read once: a file that is edited later is not what this process has imported.
@@ -59,7 +54,13 @@ def cached_tables(
     digest.update(code_digest(code).encode())
     folder = cache_root() / "derived" / f"{name}-{digest.hexdigest()[:16]}"
     if broken_seals(folder):
-        _write(folder, compute())
+        tables = compute()
+
+        def write(new: Path) -> None:
+            for stem, table in tables.items():
+                table.to_csv(new / f"{stem}.csv", index=False)
+
+        write_once(folder, write)
     # Read back even what was just written, so that a first and a second run see the same bits.
     return {path.stem: read_exact(path) for path in sorted(folder.glob("*.csv"))}
 
@@ -197,27 +198,3 @@ def _targets(node: ast.ImportFrom | ast.Import) -> dict[str, Found]:
         else:
             found[name] = (node.module or "", alias.name)
     return found
-
-
-def _write(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
-    """Write a folder of tables that is there whole or not at all.
-
-    Raises:
-        StoreError: the disk is full, or the cache cannot be written to.
-    """
-    derived = folder.parent
-    with write_errors(folder):
-        derived.mkdir(parents=True, exist_ok=True)
-        for left in derived.glob("tmp*"):  # by a process that was killed; writing takes seconds
-            if time.time() - left.stat().st_mtime > LONGEST_WRITE:
-                shutil.rmtree(left, ignore_errors=True)
-        with tempfile.TemporaryDirectory(dir=derived) as temporary:
-            whole = Path(temporary) / "tables"
-            whole.mkdir()
-            for name, table in tables.items():
-                table.to_csv(whole / f"{name}.csv", index=False)
-            seal(whole)
-            if folder.is_dir() and broken_seals(folder):
-                shutil.rmtree(folder)
-            with contextlib.suppress(OSError):
-                whole.rename(folder)  # or another process was quicker, with the same tables

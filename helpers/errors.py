@@ -16,13 +16,12 @@ class CorpusError(InputError):
     """A corpus file cannot be read; the message starts with the file and, if known, the line."""
 
     def __init__(self, path: str | Path, message: str, line: int | None = None) -> None:
+        super().__init__(path, message, line)  # so that it comes whole from a worker process
         self.path, self.line = str(path), line
-        place = f"{path}:{line}" if line is not None else f"{path}"
-        self._arguments = path, message, line
-        super().__init__(f"{place}: {message}")
 
-    def __reduce__(self) -> tuple:
-        return type(self), self._arguments  # so that it comes whole from a worker process
+    def __str__(self) -> str:
+        place = self.path if self.line is None else f"{self.path}:{self.line}"
+        return f"{place}: {self.args[1]}"
 
 
 class ModelError(InputError):
@@ -41,9 +40,8 @@ class MapError(InputError):
     """An attention map breaks the definition of one (NaN, negative, rows not summing to 1)."""
 
     def __init__(self, index: int, message: str) -> None:
+        super().__init__(index, message)
         self.index = index
-        self._arguments = index, message
-        super().__init__(f"example {index}: {message}")
 
-    def __reduce__(self) -> tuple:
-        return type(self), self._arguments
+    def __str__(self) -> str:
+        return f"example {self.index}: {self.args[1]}"

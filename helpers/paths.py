@@ -184,22 +184,24 @@ def only_one(folder: Path) -> Iterator[None]:
 
 
 def write_once(folder: Path, write: Callable[[Path], None], needed: int | None = None) -> None:
-    """Let ``write`` fill a folder that is there whole or not at all, unless another process has.
+    """Let ``write`` fill a folder that is there whole or not at all, unless it is there whole.
 
     It fills another folder of ``needed`` bytes, which is sealed and then renamed.
 
     Raises:
         StoreError: the disk is full.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    with write_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f"{folder.name}.tmp")
     with only_one(folder):
-        if folder.is_dir():
+        if not broken_seals(folder):  # another process was quicker
             return
-        shutil.rmtree(temporary, ignore_errors=True)  # of a run that was killed
+        for left in (temporary, folder):  # by a run that was killed; damaged
+            shutil.rmtree(left, ignore_errors=True)
         temporary.mkdir()
         try:
-            with write_errors(temporary, needed):
+            with write_errors(folder, needed):
                 write(temporary)
                 seal(temporary)
                 for file in temporary.iterdir():

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from helpers.cache import cached_table
+from helpers.errors import StoreError
 from helpers.model.checkpoint import (
     DEFAULT,
     Device,
@@ -173,7 +174,7 @@ def _known_facts(read: Callable[[], Loaded], depends_on: Mapping[str, Any]) -> d
     code = "model.weights.read_encoder"
     try:
         found = cached_table("model", table, depends_on=depends_on, code=code)
-    except OSError:  # a cache that cannot be written is no reason not to look at a model
+    except (OSError, StoreError):  # a cache that cannot be written is no reason not to look
         found = table()
     return {
         key: json.loads(value) for key, value in zip(found["fact"], found["value"], strict=True)

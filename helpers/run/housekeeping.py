@@ -139,7 +139,7 @@ def _kept() -> list[Path]:
 
 def _inside(kind: str) -> list[Path]:
     found = sorted(folder for folder in (cache_root() / kind).glob("*") if folder.is_dir())
-    return [folder for folder in found if not folder.name.startswith("tmp")]
+    return [folder for folder in found if folder.suffix != ".tmp"]  # being written
 
 
 def _name(folder: Path) -> str:
