@@ -7,13 +7,16 @@ import dataclasses
 import os
 import sys
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from helpers.errors import InputError
 from helpers.settings import Settings, flag
 
 if typing.TYPE_CHECKING:
     from helpers.study import Study
+
+Command = Callable[[argparse.Namespace], int]
 
 DESCRIPTION = """\
 What Does BERT Look At? (Clark et al., 2019) on any encoder and any corpus.
@@ -54,10 +57,19 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    _add_run(commands)
-    compare = commands.add_parser(
+
+    def command(name: str, does: Command, help_: str, **how: Any) -> argparse.ArgumentParser:
+        own = commands.add_parser(name, help=help_, **how)
+        own.set_defaults(command=does)
+        return own
+
+    defaults = {"formatter_class": argparse.ArgumentDefaultsHelpFormatter}
+    run = command("run", _run, "run the series, or a part of it", epilog=RUN_EPILOG, **defaults)
+    _add_settings(run)
+    compare = command(
         "compare",
-        help="finished runs side by side: claims, best heads, one figure",
+        _compare,
+        "finished runs side by side: claims, best heads, one figure",
         description="Results in figures/compare/<names>/: claims.csv, best_heads.csv, atlas.csv (a "
         "row a head a model), nearest_heads.csv (the most similar head of every other model), "
         "spread.csv (mean and spread of each claim's number), compare.png; a report of them, with "
@@ -68,11 +80,9 @@ def parser() -> argparse.ArgumentParser:
         help="folder in figures/, path to such a folder, or model that has run "
         "(default: the embedded model and its control with random weights)",
     )  # fmt: skip
-    compare.set_defaults(command=_compare)
-    corpora = commands.add_parser("corpora", help="list the corpora that have a name")
-    corpora.set_defaults(command=_corpora)
-    verify = commands.add_parser(
-        "verify", help="check every byte of the cache: stores, tables, trained models"
+    command("corpora", _corpora, "list the corpora that have a name")
+    verify = command(
+        "verify", _verify, "check every byte of the cache: stores, tables, trained models"
     )
     verify.add_argument("stores", nargs="*", metavar="STORE", help="folder names (default: all)")
     verify.add_argument(
@@ -81,27 +91,15 @@ def parser() -> argparse.ArgumentParser:
         help="extract damaged shards again, remove what else is damaged",
     )
     verify.add_argument("--model", help="where the model is now, if it was a local folder")
-    verify.set_defaults(command=_verify)
-    cache = commands.add_parser("cache", help="list the stores, or remove some")
+    cache = command("cache", _cache, "list the stores, or remove some")
     cache.add_argument("--remove", nargs="+", default=[], metavar="STORE", help="folder names")
-    cache.set_defaults(command=_cache)
-    doctor = commands.add_parser("doctor", help="say what is here, and what to do about the rest")
-    doctor.set_defaults(command=_doctor)
-    refresh = commands.add_parser(
-        "refresh", help="execute the notebooks in place, as they are committed"
-    )
+    command("doctor", _doctor, "say what is here, and what to do about the rest")
+    refresh = command("refresh", _refresh, "execute the notebooks in place, as they are committed")
     refresh.add_argument("--only", default="", metavar="00,03", help="numbers of notebooks")
-    refresh.set_defaults(command=_refresh)
     return top
 
 
-def _add_run(commands: argparse._SubParsersAction) -> None:
-    run = commands.add_parser(
-        "run",
-        help="run the series, or a part of it",
-        epilog=RUN_EPILOG,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+def _add_settings(run: argparse.ArgumentParser) -> None:
     run.add_argument("--only", default="", metavar="00,03", help="numbers of notebooks")
     run.add_argument("--extended", action="store_true", help="07 to 09, too: beyond the paper")
     types = typing.get_type_hints(Settings)
@@ -112,7 +110,6 @@ def _add_run(commands: argparse._SubParsersAction) -> None:
         else:
             kind = int if kind in (int, int | None) else str
             run.add_argument(name, type=kind, default=setting.default, help=help_)
-    run.set_defaults(command=_run)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -38,7 +38,7 @@ def test_a_folder_is_identified_by_the_hash_of_its_weights(bert_copy, tiny_encod
     assert len(before["configuration_sha256"]) == 64
     assert before == {
         "name": "bert",
-        "weights_sha256": checkpoint._sha256(bert_copy / "model.safetensors"),
+        "weights_sha256": checkpoint.sha256(bert_copy / "model.safetensors"),
         "configuration_sha256": before["configuration_sha256"],
         "layers": 3,
         "heads": 4,
