@@ -162,7 +162,7 @@ class Study(Settings):
         store, count = self.segment_store(), self.gradient_segments
 
         def compute() -> pd.DataFrame:
-            from helpers.model.gradients import gradient_table
+            from helpers.analysis.layers import gradient_table
 
             return gradient_table(self.encoder, store, count, seed=self.seed)
 
@@ -170,7 +170,7 @@ class Study(Settings):
             "gradients",
             compute,
             depends_on={"store": store.key, "segments": count, "seed": self.seed},
-            code="model.gradients.gradient_table",
+            code="analysis.layers.gradient_table",
         )
 
     def probe_tables(self) -> dict[str, pd.DataFrame]:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -31,24 +30,14 @@ SCALE = 20.0  # of the cosine, as in the training of the sentence-transformers m
 IGNORED = -100
 
 
-def gradient_table(encoder: Encoder, source: Any, count: int, *, seed: int) -> pd.DataFrame:
-    """Return `gradient_importance` on ``count`` examples spread evenly over a store or stream.
-
-    A ``count`` of 0 takes all of them.
-    """
-    places = np.linspace(0, len(source) - 1, min(count or len(source), len(source)))
-    records = [source.record(int(place)) for place in places]
-    return gradient_importance(encoder, records, seed=seed)
-
-
 def gradient_importance(
     encoder: Encoder, records: Sequence[Record], *, batch_size: int = 16, seed: int = 0
-) -> pd.DataFrame:
-    """Return the mean ``|dL/dA|`` of each layer by type of key: the table of Figure 3.
+) -> Float[np.ndarray, "example layer type"]:
+    """Return each example's mean ``|dL/dA|`` by layer and type of key (`KEY_TYPES`).
 
-    ``records`` are token-level records.  Columns: layer (from 1), sep, cls, punctuation, other,
-    objective; NaN for a token that the model does not have.  The average is over the heads and
-    the (query, key) pairs of a type within an example, then over examples.
+    ``records`` are token-level records: the inputs are those of Figure 2.  The mean is over the
+    heads and the (query, key) pairs of a type within the example; NaN where it has no such key.
+    What is masked for the objective is no key of any type.
 
     Raises:
         InputError: a contrastive objective with fewer than two segments.
@@ -57,51 +46,46 @@ def gradient_importance(
     if encoder.objective == "contrastive" and len(records) < 2:
         raise InputError("the contrastive objective needs at least two segments; use more")
     rng = np.random.default_rng(seed)
-    rows = []
     batches = [records[i : i + batch_size] for i in range(0, len(records), batch_size)]
     if encoder.objective == "contrastive" and len(batches[-1]) < 2:
         batches[-2:] = [[*batches[-2], *batches[-1]]]
-    for batch in progress(batches, "gradients", unit="batch"):
-        rows.extend(batch_importance(encoder, batch, rng))
-    table = pd.DataFrame(_nan_mean(np.stack(rows)), columns=list(KEY_TYPES))
-    table.insert(0, "layer", range(1, encoder.layers + 1))
-    return table.assign(objective=encoder.objective)
+    found = [
+        _batch_importance(encoder, batch, rng)
+        for batch in progress(batches, "gradients", unit="batch")
+    ]
+    return np.concatenate(found)
 
 
-def batch_importance(
+def _batch_importance(
     encoder: Encoder, records: Sequence[Record], rng: np.random.Generator
-) -> list[Float[np.ndarray, "layer type"]]:
-    """Return the importance of one batch's attention, an array for each example.
-
-    Raises:
-        ModelError: the model does not compute with the maps that it returns.
-    """
-    loss, parts = objective(encoder, records, rng)
-    every = [layer for _, maps in parts for layer in maps]
-    gradients = torch.autograd.grad(loss, every, allow_unused=True)
+) -> Float[np.ndarray, "example layer type"]:
+    loss, inputs, maps = objective(encoder, records, rng)
+    gradients = torch.autograd.grad(loss, maps, allow_unused=True)
     if any(gradient is None for gradient in gradients):
         raise ModelError(
             f"model {encoder.name!r}: the maps that it returns are copies of those it computes "
             "with, so they have no gradient; leave section 3.2 out for it"
         )
-    examples: list[list[Float[np.ndarray, "layer 2 type"]]] = [[] for _ in records]
-    for number, (inputs, maps) in enumerate(parts):
-        own = gradients[number * len(maps) : (number + 1) * len(maps)]
-        for row, item in enumerate(inputs):
-            n = len(item["input_ids"])
-            cropped = torch.stack([layer[row, :, :n, :n].abs().sum(dim=(0, 1)) for layer in own])
-            pairs = own[0].shape[1] * n  # (head, query) pairs behind each key's sum
-            examples[row].append(_by_type(encoder, item, cropped.float().cpu().numpy(), pairs))
-    return [_ratio(np.sum(parts, axis=0)) for parts in examples]
+    found = np.full((len(records), len(maps), len(KEY_TYPES)), np.nan)
+    for row, (record, item) in enumerate(zip(records, inputs, strict=True)):
+        n = len(record["tokens"])
+        per_key = [layer[row, :, :n, :n].abs().mean(dim=(0, 1)) for layer in gradients]
+        received = torch.stack(per_key).float().cpu().numpy()  # [layer, key]
+        masks = roles(record["tokens"], encoder.special_tokens).masks()
+        for column, name in enumerate(KEY_TYPES):
+            keys = masks.get(name, np.zeros(n, bool)) & ~np.array(item.get("masked", [False] * n))
+            if keys.any():
+                found[row, :, column] = received[:, keys].mean(axis=1)
+    return found
 
 
 def objective(
     encoder: Encoder, records: Sequence[Record], rng: np.random.Generator
-) -> tuple[Float[Tensor, ""], list[tuple[list[Inputs], Maps]]]:
-    """Return the loss of a batch and, for each forward pass, its inputs and its maps."""
+) -> tuple[Float[Tensor, ""], list[Inputs], Maps]:
+    """Return the loss of a batch, the inputs as the model got them, and its maps."""
     inputs = [model_inputs(encoder, record) for record in records]
     if encoder.objective == "contrastive":
-        return _contrastive(encoder, [_paragraphs(encoder, record) for record in records])
+        return _contrastive(encoder, inputs, [record["second"] for record in records])
     labels = inputs
     if encoder.objective == "masked-lm":
         inputs, labels = _masked(encoder, inputs, rng)
@@ -114,7 +98,7 @@ def objective(
         _wide(logits).transpose(1, 2), targets, ignore_index=IGNORED, reduction="none"
     )
     counted = (targets != IGNORED).sum(dim=1).clamp(min=1)
-    return (per_token.sum(dim=1) / counted).sum(), [(inputs, list(output.attentions))]
+    return (per_token.sum(dim=1) / counted).sum(), inputs, list(output.attentions)
 
 
 def mask_tokens(
@@ -150,46 +134,35 @@ def _masked(
             vocabulary=len(encoder.tokenizer),
             rng=rng,
         )
-        masked.append({**item, "input_ids": corrupted.tolist(), "original": item["input_ids"]})
+        hidden = (label != IGNORED).tolist()
+        masked.append({**item, "input_ids": corrupted.tolist(), "masked": hidden})
         labels.append({"input_ids": label.tolist()})
     return masked, labels
 
 
 def _contrastive(
-    encoder: Encoder, pairs: list[tuple[Inputs, Inputs]]
-) -> tuple[Float[Tensor, ""], list[tuple[list[Inputs], Maps]]]:
-    """Cross-entropy of finding each paragraph's own neighbour in the batch, both ways."""
-    vectors, parts = [], []
-    for inputs in (list(side) for side in zip(*pairs, strict=True)):
-        output = _forward(encoder, encoder.model.base_model, inputs)
-        mask = padded(encoder, inputs)["attention_mask"][..., None]
-        states = output.last_hidden_state
-        pooled = (states * mask).sum(dim=1) / mask.sum(dim=1)  # [batch, width]
+    encoder: Encoder, inputs: list[Inputs], seconds: Sequence[int]
+) -> tuple[Float[Tensor, ""], list[Inputs], Maps]:
+    """Cross-entropy of finding each paragraph's own neighbour in the batch, both ways.
+
+    A segment is one input, as everywhere in section 3; the vector of a paragraph is the mean over
+    its half, which the second one enters at the position ``seconds``.
+    """
+    output = _forward(encoder, encoder.model.base_model, inputs)
+    inside = padded(encoder, inputs)["attention_mask"].bool()
+    position = torch.arange(inside.shape[1], device=inside.device)
+    is_first = position < torch.tensor(seconds, device=inside.device)[:, None]
+    vectors = []
+    for half in (inside & is_first, inside & ~is_first):
+        mask = half[..., None].to(output.last_hidden_state.dtype)
+        pooled = (output.last_hidden_state * mask).sum(dim=1) / mask.sum(dim=1)  # [batch, width]
         vectors.append(F.normalize(_wide(pooled), dim=-1))
-        parts.append((inputs, list(output.attentions)))
     scores = SCALE * vectors[0] @ vectors[1].T
-    own = torch.arange(len(pairs), device=scores.device)
+    own = torch.arange(len(inputs), device=scores.device)
     both = F.cross_entropy(scores, own, reduction="sum") + F.cross_entropy(
         scores.T, own, reduction="sum"
     )
-    return both / 2, parts
-
-
-def _paragraphs(encoder: Encoder, record: Record) -> tuple[Inputs, Inputs]:
-    """Return the two paragraphs of a segment as inputs of their own."""
-    before, after = _special_frame(encoder)
-    ids = model_inputs(encoder, record)["input_ids"]
-    halves = ids[: record["second"]], ids[record["second"] :]
-    framed = [before + [i for i in half if i not in encoder.special_ids] + after for half in halves]
-    first, second = ({"input_ids": half, "token_type_ids": [0] * len(half)} for half in framed)
-    return first, second
-
-
-def _special_frame(encoder: Encoder) -> tuple[list[int], list[int]]:
-    """Return the special tokens that the tokenizer puts before and after a text."""
-    text = encoder.encode_words(["a"])
-    inside = [position for position, word in enumerate(text.word_ids) if word is not None]
-    return text.ids[: inside[0]], text.ids[inside[-1] + 1 :]
+    return both / 2, inputs, list(output.attentions)
 
 
 def _forward(encoder: Encoder, model: torch.nn.Module, inputs: list[Inputs]) -> Any:
@@ -210,29 +183,3 @@ def _wide(values: Tensor) -> Tensor:
 def _targets(labels: list[Inputs], length: int, device: torch.device) -> Int[Tensor, "batch token"]:
     rows = [item["input_ids"] + [IGNORED] * (length - len(item["input_ids"])) for item in labels]
     return torch.tensor(rows, device=device)
-
-
-def _by_type(
-    encoder: Encoder, item: Inputs, received: Float[np.ndarray, "layer key"], pairs: int
-) -> Float[np.ndarray, "layer 2 type"]:
-    """Return, for each layer and key type, the summed gradient and the number of pairs."""
-    ids = item.get("original", item["input_ids"])
-    masks = roles(encoder.tokenizer.convert_ids_to_tokens(ids), encoder.special_tokens).masks()
-    out = np.zeros((len(received), 2, len(KEY_TYPES)))
-    for column, name in enumerate(KEY_TYPES):
-        if name in masks:
-            out[:, 0, column] = received[:, masks[name]].sum(axis=-1)
-            out[:, 1, column] = masks[name].sum() * pairs
-    return out
-
-
-def _ratio(sums: Float[np.ndarray, "layer 2 type"]) -> Float[np.ndarray, "layer type"]:
-    total, count = sums[:, 0], sums[:, 1]
-    return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-
-
-def _nan_mean(values: Float[np.ndarray, "example layer type"]) -> Float[np.ndarray, "layer type"]:
-    present = ~np.isnan(values)
-    count = present.sum(axis=0)
-    total = np.where(present, values, 0).sum(axis=0)
-    return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)

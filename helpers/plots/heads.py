@@ -88,14 +88,20 @@ def fig3_gradients(
     """Draw Figure 3 (section 3.2): how much the objective changes with the attention.
 
     ``table`` is gradients.csv: layer, sep, cls, punctuation, other (mean absolute gradient of
-    the objective, per unit of attention) and objective, which the figure names.
+    the objective, per unit of attention), their intervals, which are bands, and objective, which
+    the figure names.
     """
     names = _token_names(special_tokens)
     objective = " / ".join(table["objective"].astype(str).unique())
+    bands = table if "other_low" in table and table["other_low"].notna().any() else None
     figure = canvas(
         3.6,
         "Figure 3 · Gradient-based importance of attention",
-        joined(model, f"objective L: {objective}"),
+        joined(
+            model,
+            f"objective L: {objective}",
+            "" if bands is None else "a band is a 95% interval over articles",
+        ),
         _left_out(table, {"cls": "cls", "sep": "sep"}),
     )
     axes = figure.subplots()
@@ -106,6 +112,7 @@ def fig3_gradients(
             table["layer"], table[kind], color=style.color, marker=style.marker, label=label,
             clip_on=False, zorder=3,
         )  # fmt: skip
+        _band(axes, bands, kind, style)
     axes.set_ylim(bottom=0)
     power = int(np.floor(np.log10(axes.get_ylim()[1])))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value / 10.0**power:.3g}")
@@ -184,6 +191,11 @@ def _heads_by_layer(
         mean.index, mean, color=style.color, marker=style.marker, markersize=6, label=label,
         markeredgecolor="white", markeredgewidth=0.8,
     )  # fmt: skip
+    _band(axes, bands, column, style)
+
+
+def _band(axes: Axes, bands: pd.DataFrame | None, column: str, style: Style) -> None:
+    """Draw the intervals of a column, where there are any."""
     if bands is not None and f"{column}_low" in bands:
         low, high = bands[f"{column}_low"], bands[f"{column}_high"]
         axes.fill_between(bands["layer"], low, high, color=style.color, alpha=0.3, linewidth=0)

@@ -1,9 +1,14 @@
+import itertools
+from collections import Counter
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from helpers.analysis.layers import layer_draws, layer_intervals
+from helpers.analysis.layers import gradient_table, layer_draws, layer_intervals
 from helpers.analysis.statistics import bootstrap_interval
+from helpers.model.gradients import gradient_importance
+from helpers.store.examples import examples
 
 
 @pytest.fixture
@@ -35,3 +40,27 @@ def test_layers_share_their_resamples(articles):
 def test_one_article_has_no_interval(articles):
     table = layer_intervals(articles[articles["article"] == 0], ["sep"])
     assert table[["sep_low", "sep_high"]].isna().all(axis=None)
+
+
+class Records(list):
+    """What `gradient_table` asks of a store."""
+
+    record = list.__getitem__
+
+
+def test_the_gradients_of_a_layer_have_intervals_over_articles(tiny_encoder, segments):
+    encoder = tiny_encoder("bert")
+    records = Records(examples(encoder, segments, 60, Counter()))
+    for record, title in zip(records, itertools.cycle("aabc")):
+        record["title"] = title
+    table = gradient_table(encoder, records, 0, seed=0)
+    assert list(table)[:6] == ["layer", "sep", "cls", "punctuation", "other", "objective"]
+    assert table["layer"].tolist() == [1, 2, 3]
+    assert set(table["objective"]) == {"masked-lm"}
+    values = gradient_importance(encoder, records)[:, 1, 0]  # of [SEP] in layer 2
+    assert table["sep"][1] == pytest.approx(values.mean())
+    articles = pd.Series(values).groupby([record["title"] for record in records])
+    expected = bootstrap_interval(articles.sum(), articles.size())
+    assert tuple(table.loc[1, ["sep_low", "sep_high"]]) == pytest.approx(expected)
+    assert (table["sep_low"] < table["sep_high"]).all()
+    assert len(gradient_table(encoder, records, 2, seed=0)) == 3

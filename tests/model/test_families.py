@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from helpers.analysis.surface import token_types
 from helpers.model.forward import model_inputs
-from helpers.model.gradients import gradient_importance
+from helpers.model.gradients import KEY_TYPES, gradient_importance
 from helpers.model.token_types import roles
 from helpers.store.examples import examples
 from helpers.store.extract import extract
@@ -206,13 +206,12 @@ def test_words_are_tokenized_as_in_running_text(family, tiny_encoder):
 def test_gradients_reach_every_layer(family, tiny_encoder, segments):
     encoder = tiny_encoder(family)
     records = list(examples(encoder, segments, 60, Counter()))
-    table = gradient_importance(encoder, records, seed=1)
+    values = gradient_importance(encoder, records, seed=1)
     expected = {"gpt2": "next-token", "t5": "contrastive"}.get(family, "masked-lm")
-    assert set(table["objective"]) == {expected}
-    assert table["layer"].tolist() == list(range(1, encoder.layers + 1))
-    present = ["punctuation", "other"]
-    if family in WITHOUT_SPECIALS:
-        assert table[["cls", "sep"]].isna().all(axis=None)
-    else:
-        present += ["cls", "sep"]
-    assert (table[present] > 0).all(axis=None)
+    assert encoder.objective == expected
+    assert values.shape == (len(records), encoder.layers, len(KEY_TYPES))
+    missing = dict(zip(KEY_TYPES, np.isnan(values).all(axis=(0, 1)), strict=True))
+    assert missing["cls"] == missing["sep"] == (family in WITHOUT_SPECIALS)
+    assert not missing["punctuation"]
+    assert not missing["other"]
+    assert (values[~np.isnan(values)] > 0).all()

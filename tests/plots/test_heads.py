@@ -236,6 +236,15 @@ def test_fig3_draws_the_table_and_names_the_objective():
     for kind, line in zip(TOKEN_STYLES, axes.lines, strict=True):
         np.testing.assert_array_equal(line.get_ydata(), table[kind])
     assert any("contrastive" in text.get_text() for text in figure.texts)
+    assert not axes.collections
+    for kind in TOKEN_STYLES:
+        table[f"{kind}_low"], table[f"{kind}_high"] = 0.9 * table[kind], 1.1 * table[kind]
+    with_bands = plots.fig3_gradients(table, BERT)
+    assert any("95% interval over articles" in text.get_text() for text in with_bands.texts)
+    for kind, band in zip(TOKEN_STYLES, with_bands.axes[0].collections, strict=True):
+        corners = band.get_paths()[0].vertices[:, 1]
+        assert corners.min() == pytest.approx(table[f"{kind}_low"].min())
+        assert corners.max() == pytest.approx(table[f"{kind}_high"].max())
 
 
 @pytest.mark.parametrize("scale", [1, 1e-3, 1e-8])
