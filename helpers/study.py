@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 EVERYTHING = 10**9
 CONTROL_SEGMENTS = 100  # for the control of sections 3 and 6
+CONTROL_GRADIENTS = 32  # segments for its gradients
 
 
 class Study(Settings):
@@ -157,19 +158,27 @@ class Study(Settings):
         sums = self.control_sums if control else self.sums
         return distance_table(sums.mean("distance"), *sums.mean("entropy").shape)
 
-    def gradient_table(self) -> pd.DataFrame:
-        """The table of Figure 3."""
+    def gradient_table(self, *, control: bool = False) -> pd.DataFrame:
+        """The table of Figure 3, or that of the model with random weights over fewer segments."""
         store, count = self.segment_store(), self.gradient_segments
+        if control:
+            count = min(count or CONTROL_GRADIENTS, CONTROL_GRADIENTS)
 
         def compute() -> pd.DataFrame:
             from helpers.analysis.layers import gradient_table
 
-            return gradient_table(self.encoder, store, count, seed=self.seed)
+            encoder = self.control(self.seed) if control else self.encoder
+            return gradient_table(encoder, store, count, seed=self.seed)
 
         return cached_table(
             "gradients",
             compute,
-            depends_on={"store": store.key, "segments": count, "seed": self.seed},
+            depends_on={
+                "store": store.key,
+                "segments": count,
+                "seed": self.seed,
+                "control": control,
+            },
             code="analysis.layers.gradient_table",
         )
 

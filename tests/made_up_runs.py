@@ -93,6 +93,13 @@ def _run_like_the_paper():
         ("Attn + GloVe", "UAS", 77),
         ("Attn + GloVe", "UAS without punctuation", 77),
     ]
+    differences = [
+        ("Attn", "Right-branching", 35.0),
+        ("Attn + GloVe", "Attn", 16.0),
+        ("Attn + GloVe", "Distances + GloVe", 19.0),
+        ("Attn + GloVe", "Random-init Attn + GloVe", 47.0),
+        ("Structural probe", "Attn + GloVe", 3.0),
+    ]
     return {
         "relative_position": heads(
             previous=[0.1, 0.6, 0.1, 0.1, 0.1, 0.1],
@@ -157,6 +164,24 @@ def _run_like_the_paper():
         "probes": pd.DataFrame(
             [(*probe, probe[2] - 1, probe[2] + 1) for probe in probes],
             columns=["probe", "metric", "value", "ci_low", "ci_high"],
+        ),
+        "probe_differences": pd.DataFrame(
+            [(*pair, value, value - 1, value + 1) for *pair, value in differences],
+            columns=["probe", "other", "difference", "ci_low", "ci_high"],
+        ),
+        "no_op": pd.DataFrame(
+            [
+                (name, "3-1", TO_HEAD, 0.1, 0.5, 0.4, 0.38, 0.42)
+                for name in ("All", "dobj", "det", "pobj", "poss", "auxpass", "compound")
+            ],
+            columns=[
+                "relation",
+                "head",
+                "direction",
+                "with",
+                "without",
+                *(f"difference{bound}" for bound in ("", "_low", "_high")),
+            ],
         ),
         "head_cohesion": pd.DataFrame(
             [("layer", 6.0, 8.0, 0.001), ("index", 8.0, 8.0, 0.5)],

@@ -226,6 +226,20 @@ def lowest_of_named(tables: Tables) -> Estimate:
     )
 
 
+def no_op_difference(tables: Tables, relations: Iterable[str]) -> Estimate:
+    """Return how much more attention special tokens get where relations are not there.
+
+    The mean over the paper's ``relations`` that there are, and over the bounds of their
+    intervals: those of a mean are at most as far apart.
+    """
+    columns = with_bounds("difference")
+    table = rows_of(tables, "no_op", "relation", *columns)
+    own = table["relation"].map(paper_names(table["relation"])).isin(list(relations))
+    if not own.any():
+        raise NotMeasurable("special tokens where a relation is not there")
+    return Estimate(*table.loc[own, list(columns)].mean())
+
+
 def margin_over_rule(tables: Tables, rule: str, kind: str) -> Estimate:
     """Return by how many points a head outdoes a rule at mentions of a type."""
     columns = ("candidates", "type", "against", "margin", "ci_low", "ci_high")
@@ -239,26 +253,14 @@ def margin_over_rule(tables: Tables, rule: str, kind: str) -> Estimate:
 # Sections 5 and 6
 
 
-def probe_score(tables: Tables, probe: str) -> Estimate:
-    """Return a probe's attachment score without punctuation, in percent."""
-    table = rows_of(tables, "probes", "probe", "metric", "value", "ci_low", "ci_high")
-    metric = "UUAS" if probe == "Structural probe" else "UAS without punctuation"
-    rows = table[(table["probe"] == probe) & (table["metric"] == metric)]
-    if rows.empty:
-        raise NotMeasurable(f"{metric} of probe {probe}")
-    return Estimate(*rows[["value", "ci_low", "ci_high"]].iloc[0])
-
-
 def probe_difference(tables: Tables, probe: str, other: str) -> Estimate:
-    """Return the difference of two probes, whose errors are added as if independent.
-
-    They are scored on the same sentences: the interval is rather too wide.
-    """
-    one, two = probe_score(tables, probe), probe_score(tables, other)
-    value = one.value - two.value
-    down = np.hypot(one.value - one.low, two.high - two.value)
-    up = np.hypot(one.high - one.value, two.value - two.low)
-    return Estimate(value, value - down, value + up)
+    """Return by how many points one probe outdoes another, on the same resamples of articles."""
+    columns = ("probe", "other", "difference", "ci_low", "ci_high")
+    table = rows_of(tables, "probe_differences", *columns)
+    rows = table[(table["probe"] == probe) & (table["other"] == other)]
+    if rows.empty:
+        raise NotMeasurable(f"{probe} less {other}")
+    return Estimate(*rows[["difference", "ci_low", "ci_high"]].iloc[0])
 
 
 def layer_cohesion(tables: Tables) -> pd.Series:

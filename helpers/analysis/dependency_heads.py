@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int, Num, Shaped, UInt16
+from jaxtyping import Int, Num
 
-from helpers.analysis.averages import checked_maps
-from helpers.analysis.head_choice import DIRECTIONS, Direction, picked_words, possessive_marks
+from helpers.analysis.head_choice import DIRECTIONS
+from helpers.analysis.head_counts import OFFSETS, HeadCounts
 from helpers.analysis.heads import head_label
 from helpers.analysis.paper import paper_table1
 from helpers.analysis.relations import ALL, paper_names, relation_table, scheme_of
-from helpers.analysis.statistics import bootstrap_intervals, holm, sign_flip_test
-from helpers.data.records import cluster_of
-from helpers.errors import InputError, MapError
-from helpers.store.store import Example
+from helpers.analysis.statistics import (
+    bootstrap_intervals,
+    holm,
+    paired_interval,
+    sign_flip_test,
+)
+from helpers.errors import InputError
 
-Accuracies = Float[np.ndarray, "direction layer head"]
-
-OFFSETS = np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
 COLUMNS = (
     "relation", "count", "head", "direction", "accuracy", "ci_low", "ci_high", "baseline",
     "baseline_offset", "paper_head", "paper_accuracy", "paper_baseline", "p_best",
+)  # fmt: skip
+NO_OP_COLUMNS = (
+    "relation", "head", "direction", "count", "with", "with_low", "with_high", "without",
+    "without_low", "without_high", "difference", "difference_low", "difference_high",
 )  # fmt: skip
 HELD_OUT_COLUMNS = (
     "relation", "head", "direction", "train_accuracy", "dev_accuracy", "ci_low", "ci_high",
@@ -34,173 +36,12 @@ HELD_OUT_COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class HeadCounts:
-    """How many words of each relation each head gets right, sentence by sentence.
-
-    One row per sentence and relation that occurs in it.  ``relation`` indexes ``names``, whose
-    first entry is `ALL` (every word of the sentence); ``sentence`` indexes ``splits`` and
-    ``articles``, which has a number for each article.  ``right`` counts the words whose syntactic
-    head the attention head picks, ``offset_right`` those whose head stands at each of `OFFSETS`.
-    """
-
-    names: tuple[str, ...]
-    splits: Shaped[np.ndarray, " sentence"]
-    articles: Int[np.ndarray, " sentence"]
-    sentence: Int[np.ndarray, " row"]
-    relation: Int[np.ndarray, " row"]
-    total: UInt16[np.ndarray, " row"]
-    rooted: UInt16[np.ndarray, " row"]
-    offset_right: UInt16[np.ndarray, "row offset"]
-    right: UInt16[np.ndarray, "row direction layer head"]
-
-    def rows(self, relation: str, split: str | None = None) -> Int[np.ndarray, " row"]:
-        """Return the rows of a relation, in one split or in all."""
-        if relation not in self.names:
-            raise InputError(f"no relation {relation!r} here; there are {', '.join(self.names)}")
-        mine = self.relation == self.names.index(relation)
-        if split is not None:
-            mine &= self.splits[self.sentence] == split
-        return np.flatnonzero(mine)
-
-    def size(self, relation: str, split: str | None = None) -> int:
-        """Return how many words of a relation there are, in one split or in all."""
-        return int(self.total[self.rows(relation, split)].sum(dtype=np.int64))
-
-    def frequent(self, minimum: int, split: str | None = None) -> list[str]:
-        """Return the relations with enough words, the root left out, most frequent first.
-
-        ``"All"`` is the first of them.
-        """
-        sizes = {name: self.size(name, split) for name in self.names}
-        listed = [
-            name
-            for name, size in sizes.items()
-            if size >= max(minimum, 1) and self.rooted[self.rows(name, split)].sum() < size
-        ]
-        # A corpus with a single relation ties with "All", which sorted() then leaves first.
-        return sorted(listed, key=sizes.__getitem__, reverse=True)
-
-    def accuracy(self, relation: str, split: str | None = None) -> Accuracies:
-        """Return every head's accuracy in percent, in both `DIRECTIONS`.
-
-        Raises:
-            InputError: no word of this relation in the split.
-        """
-        return self._percent(self.right, relation, split)
-
-    def offset_accuracy(
-        self, relation: str, split: str | None = None
-    ) -> Float[np.ndarray, " offset"]:
-        """Return the accuracy of each of `OFFSETS` in percent."""
-        return self._percent(self.offset_right, relation, split)
-
-    def _percent(self, right: np.ndarray, relation: str, split: str | None) -> np.ndarray:
-        rows = self.rows(relation, split)
-        if not len(rows):
-            where = f"the {split} split" if split else "the corpus"
-            raise InputError(f"no word of relation {relation!r} in {where}")
-        return 100 * right[rows].sum(axis=0, dtype=np.int64) / self.size(relation, split)
-
-
 class Choice(NamedTuple):
     """A head, as indices from 0, and the direction it is read in."""
 
     direction: int
     layer: int
     head: int
-
-
-def count_heads(examples: Iterable[Example]) -> HeadCounts:
-    """Count what every head of a model gets right, reading each example once.
-
-    Which word a head picks, and the rule for a possessor's 's, are in `helpers.analysis.
-    head_choice`; the root is right for no pick.  `ALL` is the plain attachment score, without the
-    rule for possessors.
-
-    Memory: four bytes a head for each sentence and relation.
-
-    Raises:
-        InputError: the records have no syntactic heads, or there is none.
-        MapError: a map is not a distribution over keys, or of another size than its sentence.
-    """
-    ids, articles = {ALL: 0}, {}
-    splits: list[str] = []
-    owners, relations, totals, rooted, by_offset, by_head, clusters = [], [], [], [], [], [], []
-    for number, example in enumerate(examples):
-        record, maps = example.record, _word_maps(example)
-        picks = np.stack([picked_words(maps, direction=way) for way in DIRECTIONS])
-        gold = np.asarray(record["heads"]) - 1  # the root: -1
-        names, member = _membership(record["relations"])
-        own_mark = possessive_marks(record)
-        shifted = np.arange(len(gold)) + OFFSETS[:, None]  # [offset, word]
-        splits.append(record.get("split", ""))
-        clusters.append(articles.setdefault(cluster_of(record, number), len(articles)))
-        owners.append(np.full(len(names), number))
-        relations.append([ids.setdefault(name, len(ids)) for name in names])
-        totals.append(member.sum(axis=0))
-        rooted.append(member[gold < 0].sum(axis=0))
-        by_offset.append(_hits(shifted, gold, member, own_mark))
-        by_head.append(_hits(picks, gold, member, own_mark))
-    if not splits:
-        raise InputError("no parsed sentence; expected a treebank with at least one")
-    return HeadCounts(
-        tuple(ids),
-        np.array(splits),
-        np.array(clusters),
-        np.concatenate(owners),
-        np.concatenate(relations),
-        np.concatenate(totals).astype(np.uint16),
-        np.concatenate(rooted).astype(np.uint16),
-        np.concatenate(by_offset),
-        np.concatenate(by_head),
-    )
-
-
-def _word_maps(example: Example) -> Float[np.ndarray, "layer head word word"]:
-    record, words = example.record, example.word_positions
-    if "heads" not in record or "relations" not in record:
-        raise InputError(
-            f"example {example.index} has no syntactic heads; expected the store of a treebank"
-        )
-    maps = checked_maps(example)[:, :, words, words]
-    if maps.shape[-1] != len(record["heads"]):
-        raise MapError(
-            example.index,
-            f"expected a map over {len(record['heads'])} words; extract the store again",
-        )
-    return maps
-
-
-def _membership(relations: list[str]) -> tuple[list[str], Bool[np.ndarray, "word relation"]]:
-    """Return a sentence's relations, `ALL` first, and which word belongs to which."""
-    names, inverse = np.unique(np.asarray(relations, dtype=object), return_inverse=True)
-    member = inverse[:, None] == np.arange(len(names))
-    return [ALL, *names], np.column_stack([np.ones(len(inverse), bool), member])
-
-
-def _hits(
-    picks: Int[np.ndarray, "predictor ... word"],
-    gold: Int[np.ndarray, " word"],
-    member: Bool[np.ndarray, "word relation"],
-    own_mark: Mapping[int, int],
-) -> UInt16[np.ndarray, "relation predictor ..."]:
-    """Return how many words of each relation each predictor gets right."""
-    plain = (picks == gold) & (gold >= 0)  # an offset may point to -1, where the root's head is
-    right = plain.copy()
-    for possessor, mark in own_mark.items():
-        right[..., possessor] |= picks[..., mark] == gold[possessor]
-    # [predictor ..., word] @ [word, relation]; ALL, the first relation, knows no possessor rule
-    counts = right.astype(np.float32) @ member.astype(np.float32)
-    counts[..., 0] = plain.sum(axis=-1)
-    return np.moveaxis(counts, -1, 0).astype(np.uint16)
-
-
-def head_accuracy(
-    counts: HeadCounts, relation: str, direction: Direction, *, split: str | None = None
-) -> Float[np.ndarray, "layer head"]:
-    """Return every head's accuracy at a relation in one direction: `HeadCounts.accuracy`."""
-    return counts.accuracy(relation, split)[DIRECTIONS.index(direction)]
 
 
 def dependency_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.DataFrame:
@@ -279,6 +120,46 @@ def held_out_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> 
     return pd.DataFrame(rows, columns=HELD_OUT_COLUMNS).assign(p_holm=holm(p_values))
 
 
+def no_op_table(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.DataFrame:
+    """Return what a relation's head does where the relation is not there (section 3.2).
+
+    The paper takes attention to special tokens for a no-op because heads that find a relation
+    attend there when there is none to find.  One row for each of `held_out_heads`' heads, chosen
+    on train, over the words of dev that its relation is read from (``with``: dependents, or heads
+    in the other direction) and the other words (``without``).  Columns: relation, head,
+    direction, count (of the words with it); the shares of their attention that special tokens
+    get, and ``difference`` (without less with), each with a 95% bootstrap interval over articles.
+    No row for a model without special tokens.
+    """
+    rows = []
+    for name in counts.frequent(minimum, "train") if counts.special.any() else ():
+        if name == ALL or not counts.size(name, "dev"):
+            continue
+        choice = _best_head(counts, name, "train")
+        sums, sizes = (
+            [_by_article(counts, kind, "dev", values)[:, None] for kind in (name, ALL)]
+            for values in (
+                counts.special[(slice(None), *choice)], counts.asking[:, choice.direction],
+            )
+        )  # fmt: skip
+        own = sums[0], sizes[0]
+        others = sums[1] - sums[0], sizes[1] - sizes[0]
+        shares = {"with": own, "without": others}
+        row = {
+            "relation": name,
+            "head": head_label(choice.layer, choice.head),
+            "direction": DIRECTIONS[choice.direction],
+            "count": own[1].sum(),
+        }
+        for side, ratio in shares.items():
+            low, high = bootstrap_intervals(*ratio, seed=seed)
+            row |= _with_interval(side, ratio[0].sum() / max(ratio[1].sum(), 1), low, high)
+        low, high = paired_interval(others, own, seed=seed)
+        row |= _with_interval("difference", row["without"] - row["with"], low, high)
+        rows.append(row)
+    return pd.DataFrame(rows, columns=NO_OP_COLUMNS)
+
+
 def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of Table 1 that the paper has too: its head and figures, and those here.
 
@@ -308,12 +189,12 @@ def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
 
 def _by_article(
     counts: HeadCounts, relation: str, split: str | None, values: Num[np.ndarray, "row ..."]
-) -> Int[np.ndarray, "article ..."]:
+) -> Num[np.ndarray, "article ..."]:
     """Return the sums over the articles of a split of ``values`` in the rows of a relation."""
     rows = counts.rows(relation, split)
     mine = slice(None) if split is None else counts.splits == split
     articles = np.unique(counts.articles[mine])
-    sums = np.zeros((len(articles), *values.shape[1:]), np.int64)
+    sums = np.zeros((len(articles), *values.shape[1:]), np.result_type(values, np.int64))
     owner = np.searchsorted(articles, counts.articles[counts.sentence[rows]])
     np.add.at(sums, owner, values[rows])
     return sums
@@ -341,6 +222,10 @@ def _scores(
         "ci_low": 100 * low[0],
         "ci_high": 100 * high[0],
     }
+
+
+def _with_interval(name: str, value: float, low: np.ndarray, high: np.ndarray) -> dict[str, float]:
+    return {name: value, f"{name}_low": low[0], f"{name}_high": high[0]}
 
 
 def _best_head(counts: HeadCounts, relation: str, split: str | None) -> Choice:

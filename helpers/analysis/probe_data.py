@@ -20,17 +20,17 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float16, Int
+from jaxtyping import Bool, Float, Float16, Int, Shaped
 from torch import Tensor
 
 from helpers.analysis.averages import checked_maps
+from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.model.parallel import length_batches
 from helpers.progress import progress
 from helpers.store.store import Example
 
 Split = Literal["train", "dev"]
-Task = Literal["tree", "control"]
 WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
 
 PLACES = 2  # the special positions stand before the words in a block
@@ -39,6 +39,7 @@ SCALED_BY = 200  # train sentences that the features' scales are taken from
 SMALLEST_SCALE = 1e-3  # under it a feature is rounding of float16, not to be blown up
 SMALLEST_SIZE = 0.01  # the same for a mean square, in units of the scales
 PAIRS_PER_BATCH = 1 << 15  # bounds a batch of long sentences: 131 KB a feature
+EVALUATION_BATCH = 64  # sentences
 MEMORY_BUDGET = 1 << 30  # bytes of a corpus that stay in memory
 
 
@@ -47,19 +48,17 @@ class Parse:
     """What a probe knows of a sentence besides its maps; heads are 1-based, 0 is ROOT.
 
     ``control`` are those of the control task (see ``control_heads``), where there is one.
+    ``article`` is where it is from.
     """
 
     heads: Int[np.ndarray, " word"]
     punctuation: Bool[np.ndarray, " word"]
+    article: str
     control: Int[np.ndarray, " word"] | None = None
 
     def __len__(self) -> int:
         """Return the number of words."""
         return len(self.heads)
-
-    def targets(self, task: Task) -> Int[np.ndarray, " word"]:
-        """Return the heads that a task asks for."""
-        return self.heads if task == "tree" else self.control
 
 
 @dataclass
@@ -88,8 +87,13 @@ class Sentences:
             raise InputError(f"{where}: heads must lie between 0 and the {n} words")
         punctuation = np.array([relation == PUNCTUATION for relation in record["relations"]])
         self.splits[split].append(len(self.parses))
-        self.parses.append(Parse(heads, punctuation))
+        self.parses.append(Parse(heads, punctuation, cluster_of(record, example.index)))
         return self.parses[-1]
+
+    @property
+    def dev_articles(self) -> Shaped[np.ndarray, " sentence"]:
+        """The article of each dev sentence."""
+        return np.array([self.parses[index].article for index in self.splits["dev"]])
 
     def check_splits(self) -> None:
         """Raise ``InputError`` where train or dev has no sentence."""
@@ -113,13 +117,15 @@ class Sentences:
 class Batch:
     """Sentences of about one length, padded with zeros to the longest.
 
-    ``heads`` is -1 on padding.  ``lengths`` are in words.  ``maps`` are a dependent's features
-    with each candidate word, ``special`` those with the special positions.
+    ``heads``, and ``control`` of the control task, are -1 on padding.  ``lengths`` are in words.
+    ``maps`` are a dependent's features with each candidate word, ``special`` those with the
+    special positions.
     """
 
     indices: list[int]
     lengths: Int[Tensor, " sentence"]
     heads: Int[Tensor, "sentence dependent"]
+    control: Int[Tensor, "sentence dependent"]
     maps: Float[Tensor, "sentence dependent feature candidate"] | None
     special: Float[Tensor, "sentence dependent feature place"] | None
     vectors: Float[Tensor, "sentence word width"] | None
@@ -197,25 +203,27 @@ class ProbeData(Sentences):
         whitening = axes * (sizes.clamp(min=0) + SMALLEST_SIZE) ** -0.5 @ axes.T
         return Scales(deviations.float(), special.float(), whitening.float())
 
-    def batch(self, indices: Sequence[int], *, maps: bool = True, task: Task = "tree") -> Batch:
+    def batch(self, indices: Sequence[int], *, maps: bool = True) -> Batch:
         """Pad the sentences ``indices`` into float32 tensors; ``maps=False`` leaves maps out."""
         lengths = torch.tensor([len(self.parses[index]) for index in indices])
         count, width = len(indices), int(lengths.max())
-        heads = torch.full((count, width), -1, dtype=torch.long)
-        padded = torch.zeros(count, width, self.features, width) if maps else None
-        special = torch.zeros(count, width, self.features, PLACES) if maps else None
+        heads, control = torch.full((2, count, width), -1, dtype=torch.long)
+        # Padded as they are kept: a whole batch is made float32 several times as fast.
+        shape = count, width, self.features, PLACES + width
+        padded = torch.zeros(shape, dtype=torch.float16) if maps else None
         vectors = None
         if self.vectors is not None:
             vectors = torch.zeros(count, width, self.vector_width)
         for row, index in enumerate(indices):
-            n = len(self.parses[index])
-            heads[row, :n] = torch.from_numpy(self.parses[index].targets(task))
+            parse, n = self.parses[index], len(self.parses[index])
+            heads[row, :n] = torch.from_numpy(parse.heads)
+            control[row, :n] = torch.from_numpy(parse.control)
             if padded is not None:
-                block = torch.from_numpy(self.maps[index])
-                special[row, :n], padded[row, :n, :, :n] = block.split((PLACES, n), dim=2)
+                padded[row, :n, :, : PLACES + n] = torch.from_numpy(self.maps[index])
             if vectors is not None:
                 vectors[row, :n] = self.vectors[torch.from_numpy(self.rows[index])]
-        return Batch(list(indices), lengths, heads, padded, special, vectors)
+        special, own = (None, None) if padded is None else padded.float().split((PLACES, width), 3)
+        return Batch(list(indices), lengths, heads, control, own, special, vectors)
 
     def batches(
         self,
@@ -224,11 +232,10 @@ class ProbeData(Sentences):
         size: int = 32,
         order: np.random.Generator | None = None,
         maps: bool = True,
-        task: Task = "tree",
     ) -> Iterator[Batch]:
         """Yield the sentences ``indices`` in batches (see `length_batches`)."""
         for group in self.groups(indices, size, order):
-            yield self.batch(group, maps=maps, task=task)
+            yield self.batch(group, maps=maps)
 
 
 def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> ProbeData:

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int
+from jaxtyping import Int, Shaped
 
 from helpers.analysis.paper import paper_table3
-from helpers.analysis.statistics import bootstrap_interval
+from helpers.analysis.statistics import bootstrap_interval, paired_interval
 
 if TYPE_CHECKING:  # figures need the names below, not torch
     from torch import nn
 
 RIGHT_BRANCHING = "Right-branching"
 DISTANCES_GLOVE = "Distances + GloVe"
+RANDOM_ATTN = "Random-init Attn"
 RANDOM_ATTN_GLOVE = "Random-init Attn + GloVe"
 ATTN = "Attn"
 ATTN_GLOVE = "Attn + GloVe"
@@ -29,6 +30,11 @@ UUAS = "UUAS"
 CONTROL_TASK = "control task"
 SELECTIVITY = "selectivity"
 COMPARED = (UAS_WITHOUT_PUNCTUATION, UUAS)  # what the paper's Table 3 is in
+# What section 5 says of two probes.
+COMPARISONS = (
+    (ATTN, RIGHT_BRANCHING), (ATTN_GLOVE, ATTN), (ATTN_GLOVE, DISTANCES_GLOVE),
+    (ATTN_GLOVE, RANDOM_ATTN_GLOVE), (STRUCTURAL, ATTN_GLOVE),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,25 +52,27 @@ class Counts:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """The scores of one probe on dev, by metric, and the trained model, a member a seed."""
+    """The scores of one probe on dev, by metric, and the trained model, a member a seed.
+
+    ``articles`` has the article of each dev sentence.
+    """
 
     probe: str
     counts: Mapping[str, Counts]
     n_train: int
-    n_dev: int
+    articles: Shaped[np.ndarray, " sentence"]
     model: nn.Module | None = field(default=None, repr=False)
 
     def rows(self) -> list[dict[str, object]]:
         """Return the probe's rows of probes.csv: the mean over seeds, in percent.
 
-        The 95% interval is a bootstrap over dev sentences, whose counts are summed over seeds;
-        it does not cover the choice of training data.  The paper's value stands beside the
-        metric that it is in: punctuation is left out.
+        The 95% interval is a bootstrap over the dev articles; it does not cover the choice of
+        training data.  The paper's value stands beside the metric that it is in: punctuation is
+        left out.
         """
         rows, paper = [], paper_table3()
         for metric, counts in self.counts.items():
-            seeds = len(counts.right)
-            low, high = bootstrap_interval(counts.right.sum(0), seeds * counts.total)
+            low, high = bootstrap_interval(*self.by_article(metric))
             rows.append(
                 {
                     "probe": self.probe,
@@ -73,38 +81,63 @@ class ProbeResult:
                     "ci_low": 100 * low,
                     "ci_high": 100 * high,
                     "n_train": self.n_train,
-                    "n_dev": self.n_dev,
+                    "n_dev": len(self.articles),
                     "paper_value": paper.get(self.probe, np.nan) if metric in COMPARED else np.nan,
                 }
             )
         return rows
 
+    def by_article(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return how many are right in each article, a seed on average, and out of how many."""
+        owner, counts = np.unique(self.articles, return_inverse=True)[1], self.counts[metric]
+        return np.bincount(owner, counts.right.mean(0)), np.bincount(owner, counts.total)
+
 
 def pool(results: Sequence[ProbeResult], probe: str) -> ProbeResult:
-    """Join results on the same dev sentences as if they were seeds of one probe."""
+    """Join results on the same dev sentences as if they were seeds of one probe.
+
+    A metric may be of the first of them alone.
+    """
     counts = {
         metric: Counts(
-            np.concatenate([result.counts[metric].right for result in results]),
-            results[0].counts[metric].total,
+            np.concatenate([r.counts[metric].right for r in results if metric in r.counts]), total
         )
-        for metric in results[0].counts
+        for metric, total in ((name, own.total) for name, own in results[0].counts.items())
     }
     return replace(results[0], probe=probe, counts=counts, model=None)
 
 
-def with_selectivity(result: ProbeResult, control: ProbeResult) -> ProbeResult:
-    """Add a probe's accuracy on the control task, and how far its UAS is above that.
+def with_selectivity(result: ProbeResult) -> ProbeResult:
+    """Add how far a probe's UAS is above its accuracy on the control task.
 
     Both leave punctuation out (Hewitt and Liang 2019, section 2.2).
     """
-    own, random = (one.counts[UAS_WITHOUT_PUNCTUATION] for one in (result, control))
+    own, random = (result.counts[name] for name in (UAS_WITHOUT_PUNCTUATION, CONTROL_TASK))
     above = Counts(own.right - random.right, own.total)
-    return replace(result, counts={**result.counts, CONTROL_TASK: random, SELECTIVITY: above})
+    return replace(result, counts={**result.counts, SELECTIVITY: above})
 
 
 def probe_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
     """Return probes.csv: a row for every probe and metric; scores in percent."""
     return pd.DataFrame([row for result in results for row in result.rows()])
+
+
+def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
+    """Return how far apart the probes of `COMPARISONS` are, in points, punctuation left out.
+
+    Columns: probe, other, difference, ci_low, ci_high: a 95% bootstrap interval over the dev
+    articles, which are the same ones for both.
+    """
+    rows = []
+    for pair in COMPARISONS:
+        sides = []
+        for result in (results[name] for name in pair):
+            metric = next(name for name in COMPARED if name in result.counts)
+            sides.append(result.by_article(metric))
+        one, other = (right.sum() / max(total.sum(), 1) for right, total in sides)
+        low, high = paired_interval(*sides)
+        rows.append((*pair, 100 * (one - other), 100 * low[0], 100 * high[0]))
+    return pd.DataFrame(rows, columns=["probe", "other", "difference", "ci_low", "ci_high"])
 
 
 def seed_table(results: Iterable[ProbeResult]) -> pd.DataFrame:

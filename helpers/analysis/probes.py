@@ -18,12 +18,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from helpers.analysis.probe_data import PLACES, Batch, Scales
+from helpers.analysis.probe_data import EVALUATION_BATCH, PLACES, Batch, ProbeData, Scales
+from helpers.analysis.training import one_thread
 
 DISTANCE_FEATURES = 8
 HIDDEN = 256  # as in the paper's released notebook
@@ -34,11 +37,16 @@ Scores = Float[Tensor, "member sentence dependent candidate"]
 class AttentionProbe(nn.Module):
     """Attn: a linear combination of the heads (section 5, first equation).
 
-    ``score(i, j) = sum_k w_k alpha^k_ij + u_k alpha^k_ji``; ``weight`` is w, then u.
+    ``score(i, j) = sum_k w_k alpha^k_ij + u_k alpha^k_ji``; ``coefficients`` are w, then u.
+
+    Heads of random weights all but repeat each other (one axis has 10,000 times the mean square
+    of the next), so that no learning rate suits them: ``whitened`` keeps the parameters in units
+    of uncorrelated features.
     """
 
-    def __init__(self, scales: Scales, members: int = 1) -> None:
+    def __init__(self, scales: Scales, members: int = 1, *, whitened: bool = False) -> None:
         super().__init__()
+        self.register_buffer("whitening", scales.whitening if whitened else None)
         features = len(scales.words)
         self.register_buffer("word_scales", scales.words)
         self.register_buffer("root_scales", scales.root)
@@ -48,7 +56,8 @@ class AttentionProbe(nn.Module):
     @property
     def coefficients(self) -> Float[Tensor, "member feature"]:
         """w, then u, for attention as it is."""
-        return self.weight / self.word_scales
+        weight = self.weight if self.whitening is None else self.weight @ self.whitening
+        return weight / self.word_scales
 
     def forward(self, batch: Batch) -> Scores:
         """Return the score of every candidate head of every word."""
@@ -72,9 +81,7 @@ class AttentionWordsProbe(nn.Module):
     the dependent.  The same row, read with the two directions exchanged, holds those in which
     it is the candidate; one batched product therefore gives both halves of the score.
 
-    Heads of random weights all but repeat each other (one axis has 10,000 times the mean square
-    of the next), so that no learning rate suits them: ``whitened`` keeps the parameters in units
-    of uncorrelated features.
+    ``whitened`` is as in `AttentionProbe`.
     """
 
     def __init__(
@@ -220,3 +227,40 @@ def distance_features(
         features[:, :, 1:, feature] = (offset == near).float()
     features[:, :, 0, -1] = 1
     return features
+
+
+def head_weights(coefficients: Float[Tensor, "member feature"], data: ProbeData) -> pd.DataFrame:
+    """Return what the Attn probe made of each head: layer, head, w, u, w_gain, u_gain.
+
+    ``w`` weighs the attention from the candidate head to the word, ``u`` that from the word to
+    the candidate; means over members.  A head that gives words little attention needs a large
+    weight to matter at all, so ``w_gain`` and ``u_gain`` are what it adds to the score: the
+    weight times the mean, over dev words with a head, of the attention between word and gold
+    head less its mean over the other words.  Sorted by the larger of the two gains.
+    """
+    weight = coefficients.detach().mean(0).numpy()
+    w, u = weight.reshape(2, data.layers, data.heads)
+    w_gain, u_gain = (weight * attention_contrast(data)).reshape(2, data.layers, data.heads)
+    layer, head = np.indices(w.shape) + 1
+    columns = {"layer": layer, "head": head, "w": w, "u": u, "w_gain": w_gain, "u_gain": u_gain}
+    table = pd.DataFrame({name: values.ravel() for name, values in columns.items()})
+    order = table[["w_gain", "u_gain"]].max(axis=1).sort_values(ascending=False, kind="stable")
+    return table.loc[order.index].reset_index(drop=True)
+
+
+@one_thread()
+def attention_contrast(data: ProbeData) -> Float[np.ndarray, " feature"]:
+    """Return each feature's mean on gold heads less its mean on the other candidate words.
+
+    The means are over the dev words that have a word as head and another that is not it.
+    """
+    contrast, words = torch.zeros(data.features, dtype=torch.float64), 0
+    for batch in data.batches(data.splits["dev"], size=EVALUATION_BATCH):
+        others = batch.candidates()[..., 1:].float()
+        gold = F.one_hot(batch.heads.clamp(min=0), others.shape[-1] + 1)[..., 1:].float()
+        others = others - gold
+        usable = (gold.sum(-1) > 0) & (others.sum(-1) > 0)
+        pairs = (gold - others / others.sum(-1, keepdim=True).clamp(min=1)) * usable[..., None]
+        contrast += torch.einsum("sdp,sdfp->f", pairs, batch.maps).double()
+        words += int(usable.sum())
+    return (contrast / max(words, 1)).numpy()

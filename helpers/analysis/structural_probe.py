@@ -20,7 +20,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 from torch import Tensor, nn
 
 from helpers.analysis import probe_data
-from helpers.analysis.probe_data import MapBuffer, Sentences
+from helpers.analysis.probe_data import EVALUATION_BATCH, MapBuffer, Sentences
 from helpers.analysis.probe_scores import STRUCTURAL, UUAS, Counts, ProbeResult
 from helpers.analysis.training import Schedule, side_by_side, train, validation_slice
 from helpers.errors import InputError
@@ -29,7 +29,6 @@ from helpers.store.store import Example
 
 RANK = 64
 SCHEDULE = Schedule(epochs=12, learning_rate=0.001, batch_size=20)
-EVALUATION_BATCH = 64
 TYPICAL_DISTANCE = 5.0  # edges between two words of a sentence, about: where training starts
 
 # Sentence numbers, their vectors, and their tree distances, -1 on padding.
@@ -128,12 +127,15 @@ def prepare_states(examples: Iterable[Example]) -> WordStates:
     return states
 
 
-def fit_structural(states: WordStates, *, seeds: int) -> tuple[ProbeResult, pd.DataFrame]:
+def fit_structural(
+    states: WordStates, *, seeds: int
+) -> tuple[ProbeResult, ProbeResult, pd.DataFrame]:
     """Train a probe on every layer, choose the layer on train, and score it on dev.
 
     The first seed's slice of train decides the layer; the other seeds train on that layer only.
-    Returns the scores at that layer and a table of layer (0 is the embeddings), validation_uuas
-    (percent, on the slice of train that training stops by) and chosen.
+    Returns the scores at that layer, those at layer 0 (the embeddings, which the control of
+    random weights shares), and a table of layer, validation_uuas (percent, on the slice of train
+    that training stops by) and chosen.
     """
     layers = range(len(states.layers))
     fits = side_by_side([partial(_fit, states, layer, 0) for layer in layers], STRUCTURAL)
@@ -141,13 +143,17 @@ def fit_structural(states: WordStates, *, seeds: int) -> tuple[ProbeResult, pd.D
     best = int(np.argmax(by_layer))
     others = [partial(_fit, states, best, seed) for seed in range(1, seeds)]
     models = [model for model, _ in (fits[best], *side_by_side(others, STRUCTURAL))]
-    dev = states.splits["dev"]
-    scored = [undirected_attachment(states, model, best, dev) for model in models]
-    counts = Counts(np.stack([right for right, _ in scored]), scored[0][1])
-    result = ProbeResult(STRUCTURAL, {UUAS: counts}, len(states.splits["train"]), len(dev))
+
+    def result(models: Sequence[StructuralProbe], layer: int) -> ProbeResult:
+        dev = states.splits["dev"]
+        scored = [undirected_attachment(states, model, layer, dev) for model in models]
+        counts = Counts(np.stack([right for right, _ in scored]), scored[0][1])
+        n_train = len(states.splits["train"])
+        return ProbeResult(STRUCTURAL, {UUAS: counts}, n_train, states.dev_articles)
+
     chosen = [layer == best for layer in layers]
     table = {"layer": layers, "validation_uuas": by_layer, "chosen": chosen}
-    return result, pd.DataFrame(table)
+    return result(models, best), result([fits[0][0]], 0), pd.DataFrame(table)
 
 
 def distance_loss(

@@ -13,23 +13,33 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from helpers.analysis.probe_data import Batch, ProbeData, Task, WordVectors, prepare
+from helpers.analysis.probe_data import EVALUATION_BATCH, Batch, ProbeData, WordVectors, prepare
 from helpers.analysis.probe_scores import (
     ATTN,
     ATTN_GLOVE,
+    CONTROL_TASK,
     DISTANCES_GLOVE,
+    RANDOM_ATTN,
     RANDOM_ATTN_GLOVE,
     RIGHT_BRANCHING,
+    STRUCTURAL,
     UAS,
     UAS_WITHOUT_PUNCTUATION,
     Counts,
     ProbeResult,
+    difference_table,
     pool,
     probe_table,
     seed_table,
     with_selectivity,
 )
-from helpers.analysis.probes import AttentionProbe, AttentionWordsProbe, DistancesWordsProbe, Scores
+from helpers.analysis.probes import (
+    AttentionProbe,
+    AttentionWordsProbe,
+    DistancesWordsProbe,
+    Scores,
+    head_weights,
+)
 from helpers.analysis.structural_probe import fit_structural, prepare_states
 from helpers.analysis.training import (
     Schedule,
@@ -42,11 +52,11 @@ from helpers.analysis.training import (
 from helpers.store.store import Store
 
 PARTS = (0.1, 0.25, 0.5, 1.0)  # of the train sentences, for the learning curves
-EVALUATION_BATCH = 64
+TUNED_ON = 0.5  # of them
 # What the control of random weights is tried with.
 SETTINGS = tuple(Setting(rate, decay) for rate in (0.3, 1.0, 3.0) for decay in (0.0, 3.0, 30.0))
 
-ProbeKind = Literal["attn", "attn_glove", "distances_glove", "random_attn_glove"]
+ProbeKind = Literal["attn", "attn_glove", "distances_glove", "random_attn", "random_attn_glove"]
 TRAINED: tuple[ProbeKind, ...] = ("attn", "attn_glove")  # those with learning curves
 
 
@@ -76,6 +86,11 @@ KINDS: dict[ProbeKind, Kind] = {
         Schedule(epochs=5, learning_rate=0.006, batch_size=8),
         reads_maps=False,
     ),
+    "random_attn": Kind(
+        RANDOM_ATTN,
+        lambda data, seeds: AttentionProbe(data.scales, len(seeds), whitened=True),
+        Schedule(epochs=8, learning_rate=0.02),
+    ),
     "random_attn_glove": Kind(
         RANDOM_ATTN_GLOVE,
         lambda data, seeds: AttentionWordsProbe(
@@ -99,55 +114,74 @@ def table3(
 
     Returns:
         probes (a row for each probe and metric), probe_seeds (their spread over seeds),
-        probe_heads (what the attention-only probe makes of each head), learning_curves, and
-        structural_layers (how well each layer's vectors do on a slice of train).
+        probe_heads (what the attention-only probe makes of each head), learning_curves,
+        structural_layers (how well each layer's vectors do on a slice of train),
+        probe_differences, and control_probe_differences (the same of random weights).
     """
-    structural, layers = fit_structural(prepare_states(store), seeds=seeds)
+    structural, embeddings, layers = fit_structural(prepare_states(store), seeds=seeds)
     data, seeds = prepare(store, vectors), range(seeds)
-    kinds = ("distances_glove", *TRAINED)
-    fits = [partial(fit_probe, data, "distances_glove", [seed]) for seed in seeds]
-    fits += [partial(fit_probe, data, kind, [0], task="control") for kind in kinds]
-    fits += [partial(fit_probe, data, kind, seeds, part) for kind in TRAINED for part in PARTS]
-    fitted = side_by_side(fits, "probes")
-    distances, fitted = pool(fitted[: len(seeds)], DISTANCES_GLOVE), fitted[len(seeds) :]
-    on_control_task, curves = dict(zip(kinds, fitted, strict=False)), fitted[len(kinds) :]
-    attention, with_words = curves[len(PARTS) - 1 :: len(PARTS)]
-    heads, baseline = head_weights(attention, data), right_branching(data)
-    del data, fits  # its maps, before those of the controls are read
-    random_weights = fit_controls(random_stores, vectors)
-    results = [
-        structural,
-        baseline,
-        with_selectivity(distances, on_control_task["distances_glove"]),
-        random_weights[-1],
-        with_selectivity(attention, on_control_task["attn"]),
-        with_selectivity(with_words, on_control_task["attn_glove"]),
+    fits = [
+        partial(fit_probe, data, "distances_glove", [seed], control_task=seed == 0)
+        for seed in seeds
     ]
+    fits += [
+        partial(fit_probe, data, kind, seeds, part, control_task=part == PARTS[-1])
+        for kind in TRAINED
+        for part in PARTS
+    ]
+    fitted = side_by_side(fits, "probes")
+    distances, curves = pool(fitted[: len(seeds)], DISTANCES_GLOVE), fitted[len(seeds) :]
+    attention, with_words = curves[len(PARTS) - 1 :: len(PARTS)]
+    weights = attention.model.coefficients[: len(seeds)]  # not that of the control task
+    heads, baseline = head_weights(weights, data), right_branching(data)
+    del data, fits  # its maps, before those of the controls are read
+    random_attention, first, random_weights = fit_controls(random_stores, vectors)
+    trained = (distances, random_weights[-1], attention, with_words)
+    results = [structural, baseline, *map(with_selectivity, trained)]
+    by_name = {result.probe: result for result in results}
+    control = {ATTN: random_attention, ATTN_GLOVE: first, STRUCTURAL: embeddings}
+    drawn = probe_table([*curves, *random_weights])
     return {
         "probes": probe_table(results),
         "probe_seeds": seed_table(results),
         "probe_heads": heads,
-        "learning_curves": probe_table([*curves, *random_weights]),
+        "learning_curves": drawn[drawn["metric"] != CONTROL_TASK],
         "structural_layers": layers,
+        "probe_differences": difference_table(by_name),
+        "control_probe_differences": difference_table(by_name | control),
     }
 
 
-def fit_controls(stores: Iterable[Store], vectors: WordVectors) -> list[ProbeResult]:
+def fit_controls(
+    stores: Iterable[Store], vectors: WordVectors
+) -> tuple[ProbeResult, ProbeResult, list[ProbeResult]]:
     """Train Attn + GloVe on the maps of random weights: a result for each part of train.
 
     Each store has an initialisation of its own.  The first decides how the probes are trained,
-    and does the control task.
+    and does the control task; before the results of all stand Attn and Attn + GloVe of its own.
     """
-    by_store, setting, on_control_task = [], None, None
+    by_store, attention, settings = [], None, None
+    kinds: tuple[ProbeKind, ...] = ("random_attn", "random_attn_glove")
     for seed, store in enumerate(stores):
-        data = prepare(store, vectors)
-        setting = setting or choose_setting(data, "random_attn_glove")
-        fit = partial(fit_probe, data, "random_attn_glove", [seed], setting=setting)
-        by_store.append(side_by_side([partial(fit, part) for part in PARTS], RANDOM_ATTN_GLOVE))
-        on_control_task = on_control_task or fit(task="control")
-        del data, fit  # before the next is read
-    *parts, whole = [pool(fits, RANDOM_ATTN_GLOVE) for fits in zip(*by_store, strict=True)]
-    return [*parts, with_selectivity(whole, on_control_task)]
+        data, is_first = prepare(store, vectors), settings is None
+        settings = settings or side_by_side(
+            [partial(choose_setting, data, kind) for kind in kinds], "settings"
+        )
+        fits = [
+            partial(
+                fit_probe, data, kinds[1], [seed], part, setting=settings[1],
+                control_task=is_first and part == PARTS[-1],
+            )
+            for part in reversed(PARTS)  # the longest first
+        ]  # fmt: skip
+        if is_first:
+            fits.append(partial(fit_probe, data, kinds[0], [seed], setting=settings[0]))
+        fitted = side_by_side(fits, RANDOM_ATTN_GLOVE)
+        by_store.append(fitted[: len(PARTS)][::-1])
+        attention = attention or fitted[-1]
+        del data, fits  # before the next is read
+    pooled = [pool(fits, RANDOM_ATTN_GLOVE) for fits in zip(*by_store, strict=True)]
+    return attention, by_store[0][-1], pooled
 
 
 @one_thread()
@@ -157,7 +191,7 @@ def fit_probe(
     seeds: Sequence[int],
     part: float = 1.0,
     *,
-    task: Task = "tree",
+    control_task: bool = False,
     setting: Setting | None = None,
 ) -> ProbeResult:
     """Train a probe on (a part of) the train sentences, once a seed, and score it on dev.
@@ -165,27 +199,32 @@ def fit_probe(
     The seeds are members of one model.  Each decides its initial values and the slice of train
     that its training stops by; the order of the batches is the first one's.  The sentences of a
     part are the same for every seed and probe, and each part lies within the next larger one.
-    ``setting`` changes the probe's own schedule.
+    With ``control_task`` one more member, of the first seed, learns that.  ``setting`` changes
+    the probe's own schedule.
 
     Raises ``InputError`` where a probe of words finds no word vectors in ``data``.
     """
-    recipe = KINDS[kind]
+    recipe, count = KINDS[kind], len(seeds)
+    members = [*seeds, seeds[0]] if control_task else list(seeds)
     sentences, dev = training_sentences(data, part), data.splits["dev"]
-    settings = [setting] * len(seeds) if setting else []
-    model = _fit(data, recipe, sentences, seeds, task, settings)
+    settings = [setting] * len(members) if setting else []
+    model = _fit(data, recipe, sentences, members, settings, seeds=count)
     predicted = predict(model, data, dev, maps=recipe.reads_maps)
-    counts = score(data, predicted, dev, task)
-    return ProbeResult(recipe.name, counts, len(sentences), len(dev), model)
+    counts = score(data, predicted[:count], dev)
+    if control_task:
+        random = score(data, predicted[count:], dev, [data.parses[i].control for i in dev])
+        counts[CONTROL_TASK] = random[UAS_WITHOUT_PUNCTUATION]
+    return ProbeResult(recipe.name, counts, len(sentences), data.dev_articles, model)
 
 
 @one_thread()
 def choose_setting(data: ProbeData, kind: ProbeKind) -> Setting:
     """Return the setting whose probe does best on the slice of train that training stops by.
 
-    All are tried at once, as members of one model.
+    All are tried at once, as members of one model, on the part `TUNED_ON` of train.
     """
-    recipe, sentences = KINDS[kind], training_sentences(data, 1.0)
-    model = _fit(data, recipe, sentences, [0] * len(SETTINGS), "tree", SETTINGS)
+    recipe, sentences = KINDS[kind], training_sentences(data, TUNED_ON)
+    model = _fit(data, recipe, sentences, [0] * len(SETTINGS), SETTINGS)
     order = np.random.default_rng(0)
     _, held = validation_slice(sentences, recipe.schedule.validation_share, order)
     predicted = predict(model, data, held, maps=recipe.reads_maps)
@@ -203,7 +242,7 @@ def right_branching(data: ProbeData) -> ProbeResult:
     """Score the baseline whose head is always the next word; the last word's is ROOT."""
     dev = data.splits["dev"]
     predicted = [np.append(np.arange(2, len(data.parses[i]) + 1), 0) for i in dev]
-    return ProbeResult(RIGHT_BRANCHING, score(data, [predicted], dev), 0, len(dev))
+    return ProbeResult(RIGHT_BRANCHING, score(data, [predicted], dev), 0, data.dev_articles)
 
 
 def predict(
@@ -223,17 +262,16 @@ def score(
     data: ProbeData,
     predicted: Sequence[Sequence[Int[np.ndarray, " word"]]],
     indices: Sequence[int],
-    task: Task = "tree",
+    gold: Sequence[Int[np.ndarray, " word"]] | None = None,
 ) -> dict[str, Counts]:
     """Count right heads in the sentences ``indices``, with and without punctuation.
 
-    ``predicted[seed][sentence]`` are the heads of these sentences, in their order.
+    ``predicted[seed][sentence]`` are the heads of these sentences, in their order; ``gold``
+    what they should be, the tree's where it is left out.
     """
     parses = [data.parses[index] for index in indices]
-    right = [
-        [heads == parse.targets(task) for heads, parse in zip(run, parses, strict=True)]
-        for run in predicted
-    ]
+    gold = [parse.heads for parse in parses] if gold is None else gold
+    right = [[heads == own for heads, own in zip(run, gold, strict=True)] for run in predicted]
     counts = {}
     for metric, left_out in ((UAS, False), (UAS_WITHOUT_PUNCTUATION, True)):
         kept = [~(parse.punctuation & left_out) for parse in parses]
@@ -247,76 +285,46 @@ def candidate_scores(model: nn.Module, batch: Batch) -> Scores:
     return model(batch).masked_fill(~batch.candidates(), -torch.inf)
 
 
-def loss(model: nn.Module, batch: Batch) -> Float[Tensor, "member sentence"]:
-    """Return ``-log p(head | word)`` in nats, summed over each sentence's words."""
+def loss(
+    model: nn.Module, batch: Batch, seeds: int | None = None
+) -> Float[Tensor, "member sentence"]:
+    """Return ``-log p(head | word)`` in nats, summed over each sentence's words.
+
+    Members beyond the first ``seeds`` are asked for the heads of the control task.
+    """
     scores = candidate_scores(model, batch)
-    heads = batch.heads.expand(scores.shape[:3])
+    heads = batch.heads.repeat(len(scores), 1, 1)
+    if seeds is not None:
+        heads[seeds:] = batch.control
     lost = F.cross_entropy(scores.flatten(0, 2), heads.flatten(), ignore_index=-1, reduction="none")
     return lost.view(heads.shape).sum(2)
-
-
-def head_weights(result: ProbeResult, data: ProbeData) -> pd.DataFrame:
-    """Return what the Attn probe made of each head: layer, head, w, u, w_gain, u_gain.
-
-    ``w`` weighs the attention from the candidate head to the word, ``u`` that from the word to
-    the candidate; means over seeds.  A head that gives words little attention needs a large
-    weight to matter at all, so ``w_gain`` and ``u_gain`` are what it adds to the score: the
-    weight times the mean, over dev words with a head, of the attention between word and gold
-    head less its mean over the other words.  Sorted by the larger of the two gains.
-    """
-    weight = result.model.coefficients.detach().mean(0).numpy()
-    w, u = weight.reshape(2, data.layers, data.heads)
-    w_gain, u_gain = (weight * attention_contrast(data)).reshape(2, data.layers, data.heads)
-    layer, head = np.indices(w.shape) + 1
-    columns = {"layer": layer, "head": head, "w": w, "u": u, "w_gain": w_gain, "u_gain": u_gain}
-    table = pd.DataFrame({name: values.ravel() for name, values in columns.items()})
-    order = table[["w_gain", "u_gain"]].max(axis=1).sort_values(ascending=False, kind="stable")
-    return table.loc[order.index].reset_index(drop=True)
-
-
-@one_thread()
-def attention_contrast(data: ProbeData) -> Float[np.ndarray, " feature"]:
-    """Return each feature's mean on gold heads less its mean on the other candidate words.
-
-    The means are over the dev words that have a word as head and another that is not it.
-    """
-    contrast, words = torch.zeros(data.features, dtype=torch.float64), 0
-    for batch in data.batches(data.splits["dev"], size=EVALUATION_BATCH):
-        others = batch.candidates()[..., 1:].float()
-        gold = F.one_hot(batch.heads.clamp(min=0), others.shape[-1] + 1)[..., 1:].float()
-        others = others - gold
-        usable = (gold.sum(-1) > 0) & (others.sum(-1) > 0)
-        pairs = (gold - others / others.sum(-1, keepdim=True).clamp(min=1)) * usable[..., None]
-        contrast += torch.einsum("sdp,sdfp->f", pairs, batch.maps).double()
-        words += int(usable.sum())
-    return (contrast / max(words, 1)).numpy()
 
 
 def _fit(
     data: ProbeData,
     recipe: Kind,
     sentences: list[int],
-    seeds: Sequence[int],
-    task: Task,
+    members: Sequence[int],
     settings: Sequence[Setting],
+    seeds: int | None = None,
 ) -> nn.Module:
-    """Train a model with a member for each seed, and setting, if there are any."""
-    schedule, order = recipe.schedule, np.random.default_rng(seeds[0])
+    """Train a model whose members have these seeds, and settings, if there are any: see `loss`."""
+    schedule, order = recipe.schedule, np.random.default_rng(members[0])
     # Which sentences each member learns from, and which its training stops by.
-    kept, held = torch.zeros(2, len(seeds), len(data.parses), dtype=torch.bool)
-    for member, seed in enumerate(seeds):
+    kept, held = torch.zeros(2, len(members), len(data.parses), dtype=torch.bool)
+    for member, seed in enumerate(members):
         slices = validation_slice(sentences, schedule.validation_share, np.random.default_rng(seed))
         kept[member, slices[0]], held[member, slices[1]] = True, True
     stopped_by = [index for index in sentences if held[:, index].any()]
-    model = recipe.build(data, seeds)
-    batches = partial(data.batches, maps=recipe.reads_maps, task=task)
+    model = recipe.build(data, members)
+    batches = partial(data.batches, maps=recipe.reads_maps)
 
     def mean(batches: Iterable[Batch], chosen: Bool[Tensor, "member sentence"]) -> Tensor:
         """Return each member's mean loss a word over the sentences chosen for it."""
-        total, words = torch.zeros(2, len(seeds))
+        total, words = torch.zeros(2, len(members))
         for batch in batches:
             own = chosen[:, batch.indices]
-            total = total + (loss(model, batch) * own).sum(1)
+            total = total + (loss(model, batch, seeds) * own).sum(1)
             words = words + (own * batch.lengths).sum(1)
         return total / words.clamp(min=1)
 

@@ -41,9 +41,11 @@ NOTEBOOKS = {
     "entropy": "03",
     "dependency_heads": "04",
     "dependency_heads_held_out": "04",
+    "no_op": "04",
     "coreference": "04",
     "coreference_held_out": "04",
     "probes": "05",
+    "probe_differences": "05",
     "head_cohesion": "06",
     "averages_by_article": "06",
 }

@@ -92,6 +92,7 @@ PARTS = (
         (
             "dependency_heads",
             "dependency_heads_held_out",
+            "no_op",
             "silver_quality",
             "coreference",
             "coreference_held_out",
@@ -102,7 +103,14 @@ PARTS = (
         "Head combinations (5)",
         "How much syntax all heads hold together.",
         ("probes", "probe_heads", "learning_curves"),
-        ("probes", "probe_seeds", "probe_heads", "learning_curves", "structural_layers"),
+        (
+            "probes",
+            "probe_differences",
+            "probe_seeds",
+            "probe_heads",
+            "learning_curves",
+            "structural_layers",
+        ),
     ),
     Part(
         "Clustering (6)",

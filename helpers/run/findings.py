@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from helpers.analysis.claims import NOT_MEASURED, check_claims
+from helpers.analysis.relations import paper_names
 from helpers.studies.findings import finetuning_findings, pruning_findings
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 Tables = Mapping[str, pd.DataFrame]
 SpecialTokens = Mapping[str, str | None]
 MOST_RELATIONS = 5
+DRAWN = ("dobj", "det", "pobj", "poss", "auxpass")  # the relations of Figure 5
 SECTIONS = {"01": "3.1", "02": "3.2", "03": "3.3", "04": "4", "05": "5", "06": "6"}
 PAPERS = {"07": "Kovaleva", "08": "Michel"}  # whose claims are of a notebook of their own
 VERDICTS = {"yes": "Holds here", "no": "Does not hold here"}  # as sentences; others as they are
@@ -52,6 +54,7 @@ def findings(tables: Tables, special_tokens: SpecialTokens) -> dict[str, list[st
         ("02", lambda: _gradients(tables["gradients"].set_index("layer"), names)),
         ("03", lambda: _entropy(tables["entropy"], names)),
         ("04", lambda: _relations(tables["dependency_heads"])),
+        ("04", lambda: _no_op(tables["no_op"])),
         ("04", lambda: _coreference(tables["coreference"].query("type == 'all'"))),
         ("05", lambda: _probes(tables["probes"])),
         ("06", lambda: _clusters(tables["head_cohesion"], tables["head_positions"])),
@@ -157,6 +160,17 @@ def _relations(table: pd.DataFrame) -> list[str]:
         f"{(margin > 0).sum()} of {len(margin)} relations have a head above their best offset, "
         "chosen and scored on the same words.",
     ]
+
+
+def _no_op(table: pd.DataFrame) -> list[str]:
+    rows = table.assign(paper=table["relation"].map(paper_names(table["relation"])))
+    rows = rows[rows["paper"].isin(DRAWN)]
+    shares = "; ".join(
+        f"{row['relation']} ({row['head']}) {row['without']:.0%} and {row['with']:.0%}"
+        for _, row in rows.iterrows()
+    )
+    said = "What heads give to special tokens from words without and with their relation"
+    return [f"{said}: {shares}."] if shares else []
 
 
 def _interval(row: pd.Series) -> str:

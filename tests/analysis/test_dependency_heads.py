@@ -5,14 +5,14 @@ import pytest
 
 from helpers.analysis.dependency_heads import (
     COLUMNS,
-    OFFSETS,
     beside_paper,
-    count_heads,
     dependency_heads,
-    head_accuracy,
     held_out_heads,
+    no_op_table,
 )
 from helpers.analysis.head_choice import DIRECTIONS
+from helpers.analysis.head_counts import OFFSETS, count_heads, head_accuracy
+from helpers.analysis.heads import parse_head
 from helpers.analysis.paper import paper_table1
 from helpers.analysis.parser_agreement import attachment_agreement
 from helpers.analysis.relations import paper_names, relation_table, scheme_of
@@ -347,3 +347,70 @@ def test_agreement_separates_conventions_from_errors():
         attachment_agreement([gold], [Sentence(("x",), (0,), ("root",), "dev", "")])
     with pytest.raises(InputError, match="differ in length"):
         attachment_agreement([gold], [])
+
+
+# What a head does where its relation is not there
+
+
+def slow_shares(corpus, layer, head, reverse, relation):
+    """Attention to special tokens of each word with and without the relation."""
+    shares = {True: [], False: []}
+    for item in corpus:
+        if item.record["split"] != "dev":
+            continue
+        heads, names = item.record["heads"], item.record["relations"]
+        for word in range(1, len(heads) + 1):
+            asked = names[word - 1] == relation
+            if reverse:
+                asked = any(h == word and r == relation for h, r in zip(heads, names, strict=True))
+            row = item.attention[layer, head, word].astype(float)
+            shares[asked].append(row[0] + row[-1])
+    return shares
+
+
+def test_attention_to_special_tokens_with_and_without_the_relation():
+    corpus = random_corpus(60)
+    counts = count_heads(corpus)
+    table = no_op_table(counts, minimum=1).set_index("relation")
+    held_out = held_out_heads(counts, minimum=1).set_index("relation")
+    assert sorted(table.index) == ["a", "b"]
+    for name, row in table.iterrows():
+        assert list(row[["head", "direction"]]) == list(held_out.loc[name, ["head", "direction"]])
+        shares = slow_shares(
+            corpus, *parse_head(row["head"]), DIRECTIONS.index(row["direction"]), name
+        )
+        assert row["count"] == len(shares[True])
+        assert row["with"] == pytest.approx(np.mean(shares[True]), rel=1e-4)
+        assert row["without"] == pytest.approx(np.mean(shares[False]), rel=1e-4)
+        assert row["difference"] == pytest.approx(row["without"] - row["with"])
+        for side in ("with", "without", "difference"):
+            assert row[f"{side}_low"] < row[side] < row[f"{side}_high"]
+
+
+@pytest.mark.parametrize("way", DIRECTIONS)
+def test_a_head_that_does_nothing_without_its_relation(way):
+    """It attends to [SEP] but from words of the relation, or from those that have one."""
+    corpus = []
+    for index in range(16):
+        item = example(
+            ["See", "a", "cat", "."], [0, 3, 1, 1], ["root", "det", "dobj", "punct"],
+            split="train" if index % 2 else "dev", index=index, seed=index,
+        )  # fmt: skip
+        asked = {2: 3} if way == DIRECTIONS[0] else {3: 2}
+        point(item, 0, 0, dict.fromkeys(range(1, 5), 5) | asked)
+        corpus.append(item)
+    row = no_op_table(count_heads(corpus), minimum=4).set_index("relation").loc["det"]
+    assert (row["head"], row["direction"]) == ("1-1", way)
+    assert (row["with"], row["without"]) == (0, 1)
+    assert (row["difference_low"], row["difference_high"]) == (1, 1)
+
+
+def test_a_model_without_special_tokens_has_no_such_table():
+    corpus = random_corpus(20)
+    bare = []
+    for item in corpus:
+        inner = item.attention[:, :, 1:-1, 1:-1].astype(np.float32)
+        maps = (inner / inner.sum(axis=-1, keepdims=True)).astype(np.float16)
+        bare.append(Example(item.index, maps, item.record, offset=0))
+    assert no_op_table(count_heads(bare), minimum=1).empty
+    assert not no_op_table(count_heads(corpus), minimum=1).empty

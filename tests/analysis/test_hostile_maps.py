@@ -19,12 +19,9 @@ from helpers.analysis.averages import (
     head_table,
 )
 from helpers.analysis.coreference import coreference_table, judge
-from helpers.analysis.dependency_heads import (
-    count_heads,
-    dependency_heads,
-    head_accuracy,
-)
+from helpers.analysis.dependency_heads import dependency_heads
 from helpers.analysis.head_choice import DIRECTIONS
+from helpers.analysis.head_counts import count_heads, head_accuracy
 from helpers.analysis.head_distance import DistanceKernel
 from helpers.analysis.probe_data import PLACES, attention_block, prepare
 from helpers.analysis.surface import entropy, relative_position, token_types

@@ -16,10 +16,17 @@ from helpers.analysis.probe_data import (
     prepare,
 )
 from helpers.analysis.probe_scores import (
+    ATTN,
+    ATTN_GLOVE,
+    COMPARISONS,
+    CONTROL_TASK,
+    STRUCTURAL,
     UAS,
     UAS_WITHOUT_PUNCTUATION,
+    UUAS,
     Counts,
     ProbeResult,
+    difference_table,
     pool,
     probe_table,
     seed_table,
@@ -30,16 +37,17 @@ from helpers.analysis.probes import (
     AttentionWordsProbe,
     DistancesWordsProbe,
     HiddenLayer,
+    attention_contrast,
     distance_features,
+    head_weights,
 )
+from helpers.analysis.statistics import paired_interval
 from helpers.analysis.table3 import (
     KINDS,
-    attention_contrast,
     candidate_scores,
     choose_setting,
     fit_controls,
     fit_probe,
-    head_weights,
     loss,
     predict,
     right_branching,
@@ -253,6 +261,12 @@ def test_factorised_scores_equal_the_joined_computation():
 def test_whitening_changes_the_units_of_the_parameters_only():
     data = corpus(4)
     batch = data.batch([1])
+    plain = randomised(AttentionProbe(data.scales))
+    white = AttentionProbe(data.scales, whitened=True)
+    with torch.no_grad():
+        white.weight.copy_(plain.weight @ torch.linalg.inv(data.scales.whitening))
+        white.root.copy_(plain.root)
+    torch.testing.assert_close(white(batch), plain(batch), rtol=1e-3, atol=1e-2)
     plain = randomised(AttentionWordsProbe(data.scales, WIDTH))
     white = AttentionWordsProbe(data.scales, WIDTH, whitened=True)
     back = torch.linalg.inv(data.scales.whitening)
@@ -376,7 +390,7 @@ def test_probe_finds_a_planted_head(planted):
     data = corpus(80, planted=planted)
     result = fit_probe(data, "attn", [0])
     assert result.counts[UAS].by_seed[0] > 98
-    table = head_weights(result, data)
+    table = head_weights(result.model.coefficients, data)
     layer, head = planted
     assert (table["layer"][0], table["head"][0]) == (layer + 1, head + 1)
     assert table["u"][0] == table[["w", "u"]].abs().to_numpy().max()
@@ -546,18 +560,19 @@ def test_a_word_has_one_behaviour_everywhere():
 def test_words_learn_the_control_task_and_attention_does_not():
     data = corpus(120)
     chance, learned = (
-        fit_probe(data, kind, [0], task="control").counts[UAS].by_seed[0]
+        fit_probe(data, kind, [0], control_task=True).counts[CONTROL_TASK].by_seed[0]
         for kind in ("attn", "distances_glove")
     )
     assert learned > chance + 20
 
 
 def test_selectivity_is_what_the_tree_has_above_the_control_task():
-    def result(right):
-        counts = {UAS_WITHOUT_PUNCTUATION: Counts(np.array(right), np.array([4]))}
-        return ProbeResult("Attn", counts, 9, 1)
-
-    table = probe_table([with_selectivity(result([[3], [1]]), result([[1]]))])
+    total = np.array([4])
+    counts = {
+        UAS_WITHOUT_PUNCTUATION: Counts(np.array([[3], [1]]), total),
+        CONTROL_TASK: Counts(np.array([[1]]), total),
+    }
+    table = probe_table([with_selectivity(ProbeResult("Attn", counts, 9, np.array(["a"])))])
     assert table["metric"].tolist() == [UAS_WITHOUT_PUNCTUATION, "control task", "selectivity"]
     assert table["value"].tolist() == [50, 25, 25]
     assert table["paper_value"].notna().tolist() == [True, False, False]
@@ -568,11 +583,66 @@ def test_controls_have_a_result_for_each_part_and_initialisation(monkeypatch, tr
     asked = []
     monkeypatch.setattr(table3, "choose_setting", lambda *given: asked.append(given) or Setting(2))
     stores = [list(examples(24, seed=seed)) for seed in range(3)]
-    parts = fit_controls(stores, vectors)
-    assert len(asked) == 1
+    attention, first, parts = fit_controls(stores, vectors)
+    assert sorted(kind for _, kind in asked) == ["random_attn", "random_attn_glove"]
     assert [part.n_train for part in parts] == [2, 4, 9, 18]
     assert {len(part.counts[UAS].right) for part in parts} == {3}
-    assert set(parts[-1].counts) == {UAS, UAS_WITHOUT_PUNCTUATION, "control task", "selectivity"}
+    assert set(parts[-1].counts) == {UAS, UAS_WITHOUT_PUNCTUATION, CONTROL_TASK}
+    assert len(parts[-1].counts[CONTROL_TASK].right) == 1
+    np.testing.assert_array_equal(first.counts[UAS].right, parts[-1].counts[UAS].right[:1])
+    assert (attention.probe, attention.n_train) == ("Random-init Attn", 18)
+
+
+def test_the_control_task_is_a_member_that_changes_no_other(trained_for):
+    trained_for(epochs=3, learning_rate=0.02, min_updates=1)
+    data = corpus()
+    for kind in MODELS:
+        alone, beside = (
+            fit_probe(data, kind, [3, 4], control_task=asked) for asked in (False, True)
+        )
+        assert set(beside.counts) - set(alone.counts) == {CONTROL_TASK}
+        for name, parameter in alone.model.named_parameters():
+            own = dict(beside.model.named_parameters())[name]
+            torch.testing.assert_close(own[:2], parameter, rtol=1e-3, atol=1e-3)
+        np.testing.assert_array_equal(alone.counts[UAS].total, beside.counts[CONTROL_TASK].total)
+
+
+def test_a_batch_knows_the_heads_of_both_tasks():
+    data = corpus(8)
+    batch = data.batch([2, 5])
+    for row, index in enumerate((2, 5)):
+        n = len(data.parses[index])
+        assert batch.heads[row, :n].tolist() == data.parses[index].heads.tolist()
+        assert batch.control[row, :n].tolist() == data.parses[index].control.tolist()
+        assert (batch.heads[row, n:] == -1).all() and (batch.control[row, n:] == -1).all()
+
+
+def test_differences_are_paired_over_articles():
+    rng = np.random.default_rng(0)
+    total = rng.integers(5, 30, 60)
+    easy = rng.random(60) * 0.6  # some sentences are easy for every probe
+    articles = np.repeat(list("abcdefghijkl"), 5)
+    results = {}
+    for lead, name in enumerate(dict.fromkeys(sum(COMPARISONS, ()))):
+        right = np.stack([rng.binomial(total, easy + 0.05 * lead) for _ in range(2)])
+        metric = UUAS if name == STRUCTURAL else UAS_WITHOUT_PUNCTUATION
+        results[name] = ProbeResult(name, {metric: Counts(right, total)}, 9, articles)
+    table = difference_table(results).set_index(["probe", "other"])
+    assert list(table.index) == list(COMPARISONS)
+    one, other = (results[name].counts[UAS_WITHOUT_PUNCTUATION] for name in (ATTN_GLOVE, ATTN))
+    row = table.loc[ATTN_GLOVE, ATTN]
+    expected = one.by_seed.mean() - other.by_seed.mean()
+    assert row["difference"] == pytest.approx(expected)
+
+    def by_article(values):
+        return values.reshape(12, 5).sum(axis=1)
+
+    sides = [(by_article(side.right.mean(0)), by_article(total)) for side in (one, other)]
+    low, high = paired_interval(*sides)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx((100 * low[0], 100 * high[0]))
+    alone = [results[name].rows()[0] for name in (ATTN_GLOVE, ATTN)]
+    apart = np.hypot(*(side["ci_high"] - side["ci_low"] for side in alone))
+    assert row["ci_high"] - row["ci_low"] < 0.7 * apart
 
 
 # scores and tables
@@ -635,7 +705,7 @@ def test_contrast_by_hand():
 
 def test_tables_of_seeds():
     counts = {UAS_WITHOUT_PUNCTUATION: Counts(np.array([[1, 2], [2, 2], [3, 2]]), np.array([4, 4]))}
-    result = ProbeResult("Attn", counts, 10, 2)
+    result = ProbeResult("Attn", counts, 10, np.array(["a", "b"]))
     table = probe_table([result])
     assert table.columns.tolist() == [
         "probe", "metric", "value", "ci_low", "ci_high", "n_train", "n_dev", "paper_value",
@@ -729,5 +799,14 @@ def test_table3_has_every_row(monkeypatch, trained_for):
     curves = tables["learning_curves"].query("metric == @UAS")
     assert set(curves["probe"]) == {"Attn", "Attn + GloVe", "Random-init Attn + GloVe"}
     assert set(curves.groupby("probe")["n_train"].agg(tuple)) == {(2, 4, 9, 18)}
+    assert not curves["metric"].isin(["control task"]).any()
+    for name in ("probe_differences", "control_probe_differences"):
+        pairs = tables[name][["probe", "other"]].itertuples(index=False, name=None)
+        assert tuple(pairs) == COMPARISONS
+    differences = tables["probe_differences"].set_index(["probe", "other"])["difference"]
+    compared = probes[UAS_WITHOUT_PUNCTUATION]
+    assert differences["Attn", "Right-branching"] == pytest.approx(
+        compared["Attn"] - compared["Right-branching"]
+    )
     assert len(tables["probe_heads"]) == LAYERS * HEADS
     assert tables["structural_layers"]["chosen"].sum() == 1

@@ -158,18 +158,19 @@ def fit(monkeypatch, states, schedule, **options):
 
 def test_probe_recovers_planted_trees_and_their_layer(monkeypatch):
     schedule = Schedule(epochs=25, learning_rate=0.02, batch_size=10, min_updates=1)
-    found, by_layer = fit(monkeypatch, prepare_states(examples()), schedule, seeds=2)
+    found, embeddings, by_layer = fit(monkeypatch, prepare_states(examples()), schedule, seeds=2)
     assert by_layer["layer"].tolist() == [0, 1, 2]
     assert by_layer["chosen"].tolist() == [False, True, False]
     assert by_layer["validation_uuas"][1] > 30 + by_layer["validation_uuas"][0]
     assert (found.counts[UUAS].by_seed > 90).all()
+    assert embeddings.counts[UUAS].by_seed < found.counts[UUAS].by_seed.mean() - 30
     assert found.rows()[0]["paper_value"] == 80
 
 
 def test_same_seed_same_result(monkeypatch):
     schedule = Schedule(epochs=2, min_updates=1)
     states = prepare_states(examples(20))
-    (one, _), (again, _) = (fit(monkeypatch, states, schedule, seeds=1) for _ in range(2))
+    (one, *_), (again, *_) = (fit(monkeypatch, states, schedule, seeds=1) for _ in range(2))
     assert one.counts[UUAS].right.tolist() == again.counts[UUAS].right.tolist()
 
 

@@ -62,7 +62,8 @@ def streamed(count: int):
 
 
 def dependency_heads(count: int):
-    from helpers.analysis.dependency_heads import count_heads, dependency_heads, held_out_heads
+    from helpers.analysis.dependency_heads import dependency_heads, held_out_heads
+    from helpers.analysis.head_counts import count_heads
 
     counts = count_heads(words(count))
     dependency_heads(counts)

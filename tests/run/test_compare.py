@@ -58,17 +58,21 @@ def test_an_unknown_run_is_one_line_with_the_command_that_makes_it(figures, give
     assert message.endswith(f"make it with: {command}")
 
 
+PROBES = ("probes", "probe_differences")
+
+
 def test_what_a_run_lacks_is_named_with_the_command_that_makes_it(figures):
     tables = tables_with_heads()
-    for name in ("probes", "coreference", "gradients"):
+    for name in ("coreference", "gradients", *PROBES):
         del tables[name]
     settings = {"model": "roberta-base", "treebank": "a b.conllu", "seeds": 3, "stream": True}
     write_run(figures / "other", tables, settings)
-    write_run(figures / "minilm-random-3", {"probes": run_like_the_paper()["probes"]})
+    write_run(figures / "minilm-random-3", {name: run_like_the_paper()[name] for name in PROBES})
     other, random = (compare.open_run(name) for name in ("other", "minilm-random-3"))
     assert compare.gaps([other])[0] == (
-        "other has no gradients, coreference, probes (make them with: python -m helpers "
-        "run --model roberta-base --treebank 'a b.conllu' --stream --only 02,04,05)"
+        "other has no gradients, coreference, probes, probe_differences (make them "
+        "with: python -m helpers run --model roberta-base --treebank 'a b.conllu' "
+        "--stream --only 02,04,05)"
     )
     assert "helpers run --random-init 3 --only 01,02,03,04,06)" in compare.gaps([random])[0]
     with pytest.raises(InputError, match="no table is in all of other, minilm-random-3; other has"):
@@ -144,7 +148,7 @@ def test_claims_stand_side_by_side():
     one, other = tables_with_heads(), tables_with_heads(dobj=10.0)
     dobj = other["dependency_heads_held_out"]["relation"] == "dobj"
     other["dependency_heads_held_out"].loc[dobj, ["margin", "margin_low", "margin_high"]] = -30.0
-    del other["probes"]
+    del other["probe_differences"]
     table = compare.claims_side_by_side(runs_of(one=one, other=other))
     assert list(table) == ["section", "claim", "paper", "one", "one holds", "other", "other holds"]
     for name, tables in (("one", one), ("other", other)):

@@ -25,6 +25,8 @@ def test_the_numbers_are_those_of_the_tables():
     assert "In the last layer <s> has 3.90 nats." in found["03"]
     assert "gets 34.5% (32.5 to 36.5) of the words right" in found["04"][0]
     assert "dobj: 3-1, 86.8% (84.8 to 88.8) (offset 40)" in found["04"][1]
+    assert "dobj (3-1) 50% and 10%; det (3-1) 50% and 10%; " in found["04"][3]
+    assert "compound" not in found["04"][3]
 
 
 def test_selectivity_is_not_attachment():

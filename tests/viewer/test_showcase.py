@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from viewer_stores import DOCUMENT, word_store
 
-from helpers.analysis.dependency_heads import count_heads
 from helpers.analysis.head_choice import COREFERENCE, DIRECTIONS
+from helpers.analysis.head_counts import count_heads
 from helpers.plots.examples import HeadPanel, PatternPanel, Place
 from helpers.viewer.showcase import pattern_panels, places, relation_panels, viewers
 

@@ -13,8 +13,8 @@ import seaborn as sns
 from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, MemoryStore, token_store, word_store
 
 from helpers.analysis.coreference import judge
-from helpers.analysis.dependency_heads import count_heads
 from helpers.analysis.head_choice import COREFERENCE, DIRECTIONS, Question, answer, questions
+from helpers.analysis.head_counts import count_heads
 from helpers.errors import InputError
 from helpers.plots.style import SEQUENTIAL
 from helpers.store.store import Example, tokens_of

@@ -10,8 +10,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from helpers.analysis.claims import check_claim
-from helpers.analysis.dependency_heads import count_heads
-from helpers.analysis.head_scores import SCORES, head_scores
+from helpers.analysis.head_counts import SCORES, count_heads, head_scores
 from helpers.cache import cached_table
 from helpers.store.store import Store
 from helpers.studies.sixteen_heads.claims import LEVEL, pruning_claims

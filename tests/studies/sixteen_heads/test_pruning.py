@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from helpers.analysis.head_scores import SCORES
+from helpers.analysis.head_counts import SCORES
 from helpers.analysis.statistics import mcnemar
 from helpers.model.head_mask import head_mask
 from helpers.studies.classifier import batches

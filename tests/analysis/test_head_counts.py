@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from helpers.analysis.dependency_heads import HeadCounts
-from helpers.analysis.head_scores import head_scores
+from helpers.analysis.head_counts import HeadCounts, head_scores
 
 
 def counts():
@@ -18,7 +17,10 @@ def counts():
     rooted = np.array([1, 0, 0], np.uint16)
     names = ("All", "det", "obj")
     splits, articles = np.array(["train"]), np.zeros(1, int)
-    return HeadCounts(names, splits, articles, zero, row, total, rooted, offsets, right)
+    asking, special = np.column_stack([total, total]), np.zeros((3, 2, 1, 2))
+    return HeadCounts(
+        names, splits, articles, zero, row, total, rooted, offsets, right, asking, special
+    )
 
 
 def test_scores_by_hand():

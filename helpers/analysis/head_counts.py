@@ -1,0 +1,232 @@
+"""What every head gets right about syntax, counted in one pass over a treebank (section 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int, Shaped, UInt16
+
+from helpers.analysis.averages import checked_maps
+from helpers.analysis.head_choice import DIRECTIONS, Direction, picked_words, possessive_marks
+from helpers.analysis.heads import head_rows
+from helpers.analysis.relations import ALL
+from helpers.data.records import cluster_of
+from helpers.errors import InputError, MapError
+from helpers.store.store import Example
+
+Accuracies = Float[np.ndarray, "direction layer head"]
+
+OFFSETS = np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
+SCORES = ("best_accuracy", "best_margin", "attachment")
+
+
+@dataclass(frozen=True)
+class HeadCounts:
+    """How many words of each relation each head gets right, sentence by sentence.
+
+    One row per sentence and relation that occurs in it.  ``relation`` indexes ``names``, whose
+    first entry is `ALL` (every word of the sentence); ``sentence`` indexes ``splits`` and
+    ``articles``, which has a number for each article.  ``right`` counts the words whose syntactic
+    head the attention head picks, ``offset_right`` those whose head stands at each of `OFFSETS`.
+    ``asking`` counts the words that a relation is read from, its dependents in one direction and
+    its heads in the other (of `ALL`: every word in both), and ``special`` sums up how much of
+    their attention goes to special tokens.
+    """
+
+    names: tuple[str, ...]
+    splits: Shaped[np.ndarray, " sentence"]
+    articles: Int[np.ndarray, " sentence"]
+    sentence: Int[np.ndarray, " row"]
+    relation: Int[np.ndarray, " row"]
+    total: UInt16[np.ndarray, " row"]
+    rooted: UInt16[np.ndarray, " row"]
+    offset_right: UInt16[np.ndarray, "row offset"]
+    right: UInt16[np.ndarray, "row direction layer head"]
+    asking: Int[np.ndarray, "row direction"]
+    special: Float[np.ndarray, "row direction layer head"]
+
+    def rows(self, relation: str, split: str | None = None) -> Int[np.ndarray, " row"]:
+        """Return the rows of a relation, in one split or in all."""
+        if relation not in self.names:
+            raise InputError(f"no relation {relation!r} here; there are {', '.join(self.names)}")
+        mine = self.relation == self.names.index(relation)
+        if split is not None:
+            mine &= self.splits[self.sentence] == split
+        return np.flatnonzero(mine)
+
+    def size(self, relation: str, split: str | None = None) -> int:
+        """Return how many words of a relation there are, in one split or in all."""
+        return int(self.total[self.rows(relation, split)].sum(dtype=np.int64))
+
+    def frequent(self, minimum: int, split: str | None = None) -> list[str]:
+        """Return the relations with enough words, the root left out, most frequent first.
+
+        ``"All"`` is the first of them.
+        """
+        sizes = {name: self.size(name, split) for name in self.names}
+        listed = [
+            name
+            for name, size in sizes.items()
+            if size >= max(minimum, 1) and self.rooted[self.rows(name, split)].sum() < size
+        ]
+        # A corpus with a single relation ties with "All", which sorted() then leaves first.
+        return sorted(listed, key=sizes.__getitem__, reverse=True)
+
+    def accuracy(self, relation: str, split: str | None = None) -> Accuracies:
+        """Return every head's accuracy in percent, in both `DIRECTIONS`.
+
+        Raises:
+            InputError: no word of this relation in the split.
+        """
+        return self._percent(self.right, relation, split)
+
+    def offset_accuracy(
+        self, relation: str, split: str | None = None
+    ) -> Float[np.ndarray, " offset"]:
+        """Return the accuracy of each of `OFFSETS` in percent."""
+        return self._percent(self.offset_right, relation, split)
+
+    def _percent(self, right: np.ndarray, relation: str, split: str | None) -> np.ndarray:
+        rows = self.rows(relation, split)
+        if not len(rows):
+            where = f"the {split} split" if split else "the corpus"
+            raise InputError(f"no word of relation {relation!r} in {where}")
+        return 100 * right[rows].sum(axis=0, dtype=np.int64) / self.size(relation, split)
+
+
+def count_heads(examples: Iterable[Example]) -> HeadCounts:
+    """Count what every head of a model gets right, reading each example once.
+
+    Which word a head picks, and the rule for a possessor's 's, are in `helpers.analysis.
+    head_choice`; the root is right for no pick.  `ALL` is the plain attachment score, without the
+    rule for possessors.
+
+    Memory: twelve bytes a head for each sentence and relation.
+
+    Raises:
+        InputError: the records have no syntactic heads, or there is none.
+        MapError: a map is not a distribution over keys, or of another size than its sentence.
+    """
+    ids, articles = {ALL: 0}, {}
+    splits: list[str] = []
+    owners, relations, totals, rooted, by_offset, by_head, clusters = [], [], [], [], [], [], []
+    asking, special = [], []
+    for number, example in enumerate(examples):
+        record, (maps, to_special) = example.record, _word_maps(example)
+        picks = np.stack([picked_words(maps, direction=way) for way in DIRECTIONS])
+        gold = np.asarray(record["heads"]) - 1  # the root: -1
+        names, member = _membership(record["relations"])
+        own_mark = possessive_marks(record)
+        shifted = np.arange(len(gold)) + OFFSETS[:, None]  # [offset, word]
+        splits.append(record.get("split", ""))
+        clusters.append(articles.setdefault(cluster_of(record, number), len(articles)))
+        owners.append(np.full(len(names), number))
+        relations.append([ids.setdefault(name, len(ids)) for name in names])
+        totals.append(member.sum(axis=0))
+        rooted.append(member[gold < 0].sum(axis=0))
+        by_offset.append(_hits(shifted, gold, member, own_mark))
+        by_head.append(_hits(picks, gold, member, own_mark))
+        asked = np.stack([member, _heads_of(member, gold)])  # [direction, word, relation]
+        asking.append(asked.sum(axis=1).T)
+        special.append(np.einsum("lhw,dwr->rdlh", to_special, asked.astype(np.float32)))
+    if not splits:
+        raise InputError("no parsed sentence; expected a treebank with at least one")
+    return HeadCounts(
+        tuple(ids),
+        np.array(splits),
+        np.array(clusters),
+        np.concatenate(owners),
+        np.concatenate(relations),
+        np.concatenate(totals).astype(np.uint16),
+        np.concatenate(rooted).astype(np.uint16),
+        np.concatenate(by_offset),
+        np.concatenate(by_head),
+        np.concatenate(asking),
+        np.concatenate(special),
+    )
+
+
+def _word_maps(
+    example: Example,
+) -> tuple[Float[np.ndarray, "layer head word word"], Float[np.ndarray, "layer head word"]]:
+    """Return the maps over words, and what each word gives to special tokens."""
+    record, words = example.record, example.word_positions
+    if "heads" not in record or "relations" not in record:
+        raise InputError(
+            f"example {example.index} has no syntactic heads; expected the store of a treebank"
+        )
+    whole = checked_maps(example)
+    maps = whole[:, :, words, words]
+    if maps.shape[-1] != len(record["heads"]):
+        raise MapError(
+            example.index,
+            f"expected a map over {len(record['heads'])} words; extract the store again",
+        )
+    beside = whole[:, :, words, : words.start], whole[:, :, words, words.stop :]
+    return maps, sum(part.sum(axis=-1) for part in beside)
+
+
+def _membership(relations: list[str]) -> tuple[list[str], Bool[np.ndarray, "word relation"]]:
+    """Return a sentence's relations, `ALL` first, and which word belongs to which."""
+    names, inverse = np.unique(np.asarray(relations, dtype=object), return_inverse=True)
+    member = inverse[:, None] == np.arange(len(names))
+    return [ALL, *names], np.column_stack([np.ones(len(inverse), bool), member])
+
+
+def _heads_of(
+    member: Bool[np.ndarray, "word relation"], gold: Int[np.ndarray, " word"]
+) -> Bool[np.ndarray, "word relation"]:
+    """Return which words have a dependent of each relation; of `ALL`, every word."""
+    found = np.zeros_like(member)
+    np.logical_or.at(found, gold[gold >= 0], member[gold >= 0])
+    found[:, 0] = True
+    return found
+
+
+def _hits(
+    picks: Int[np.ndarray, "predictor ... word"],
+    gold: Int[np.ndarray, " word"],
+    member: Bool[np.ndarray, "word relation"],
+    own_mark: Mapping[int, int],
+) -> UInt16[np.ndarray, "relation predictor ..."]:
+    """Return how many words of each relation each predictor gets right."""
+    plain = (picks == gold) & (gold >= 0)  # an offset may point to -1, where the root's head is
+    right = plain.copy()
+    for possessor, mark in own_mark.items():
+        right[..., possessor] |= picks[..., mark] == gold[possessor]
+    # [predictor ..., word] @ [word, relation]; ALL, the first relation, knows no possessor rule
+    counts = right.astype(np.float32) @ member.astype(np.float32)
+    counts[..., 0] = plain.sum(axis=-1)
+    return np.moveaxis(counts, -1, 0).astype(np.uint16)
+
+
+def head_accuracy(
+    counts: HeadCounts, relation: str, direction: Direction, *, split: str | None = None
+) -> Float[np.ndarray, "layer head"]:
+    """Return every head's accuracy at a relation in one direction: `HeadCounts.accuracy`."""
+    return counts.accuracy(relation, split)[DIRECTIONS.index(direction)]
+
+
+def head_scores(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
+    """Return three scores of each head as a finder of syntactic heads, in percent.
+
+    Columns: layer, head (both from 1), relation (the one that it finds best), best_accuracy (at
+    that one), best_margin (the largest lead over a relation's best fixed offset, in points; it
+    is not misled by relations that are easy) and attachment (of all words, the better of the two
+    directions).  Relations with fewer than ``minimum`` words are left out.
+    """
+    relations = [name for name in counts.frequent(minimum) if name != ALL]
+    best = {name: counts.accuracy(name).max(axis=0) for name in (ALL, *relations)}
+    attachment = best.pop(ALL)
+    accuracies = np.stack(list(best.values()))  # [relation, layer, head]
+    offsets = [counts.offset_accuracy(name).max() for name in relations]
+    return head_rows(
+        *attachment.shape,
+        relation=np.array(relations)[accuracies.argmax(axis=0)],
+        best_accuracy=accuracies.max(axis=0),
+        best_margin=(accuracies - np.array(offsets)[:, None, None]).max(axis=0),
+        attachment=attachment,
+    )
