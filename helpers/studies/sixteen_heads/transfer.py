@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import PermutationMethod, pearsonr
 
-from helpers.analysis.dependency_heads import count_heads, held_out_heads
+from helpers.analysis.dependency_heads import held_out_heads
+from helpers.analysis.head_counts import count_heads
 from helpers.analysis.heads import parse_head
 from helpers.analysis.statistics import bootstrap_intervals
 from helpers.cache import cached_table
