@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,6 @@ from helpers.analysis.statistics import bootstrap_intervals, percentiles, resamp
 from helpers.data.records import cluster_of
 
 if TYPE_CHECKING:
-    from helpers.model.encoder import Encoder
     from helpers.store.store import Source
 
 
@@ -42,7 +41,7 @@ def layer_intervals(articles: pd.DataFrame, columns: Iterable[str]) -> pd.DataFr
     return pd.DataFrame(table, index=drawn.index).reset_index()
 
 
-def gradient_table(encoder: Encoder, source: Source, count: int, *, seed: int) -> pd.DataFrame:
+def gradient_table(encoder: Any, source: Source, count: int, *, seed: int) -> pd.DataFrame:
     """Return Figure 3: the mean ``|dL/dA|`` of each layer by type of key, over some examples.
 
     ``count`` examples (0: all) are spread evenly over a token-level store or stream.  Columns:
