@@ -136,11 +136,10 @@ def predict(
     pairs: Sequence[Pair],
     *,
     max_tokens: int,
-    batch_size: int = BATCH_SIZE,
 ) -> Int[np.ndarray, " example"]:
     """Return the label that a classifier gives to each of ``pairs``."""
     predicted = np.zeros(len(pairs), dtype=np.int64)
-    for batch, _, order in batches(encoder, pairs, max_tokens=max_tokens, batch_size=batch_size):
+    for batch, _, order in batches(encoder, pairs, max_tokens=max_tokens):
         predicted[order] = classifier(**batch).argmax(dim=-1).cpu().numpy()
     return predicted
 

@@ -16,6 +16,7 @@ from helpers.data import text_files
 from helpers.data.xml_reader import Attributes, XmlReader
 from helpers.errors import CorpusError
 
+LONGEST = 12  # words of a sentence, as in Kovaleva et al. (2019, section 4.2)
 WORD_LAYERS = ("PENN", "BNC")  # the layers whose labels are the words
 EXPECTED = "expected FrameNet's full-text annotation (fulltext/*.xml)"
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
@@ -49,30 +50,25 @@ class _Sentence:
     frames: list[_Frame] = field(default_factory=list)
 
 
-def framenet_sentences(
-    path: Path, *, longest: int = 12, counts: Counter[str] | None = None
-) -> list[FrameSentence]:
-    """Return the sentences of at most ``longest`` words that have a predicate with an argument.
+def framenet_sentences(path: Path) -> list[FrameSentence]:
+    """Return the sentences of at most `LONGEST` words that have a predicate with an argument.
 
     ``path`` is FrameNet's folder, its ``fulltext`` folder, or one file of it.  The arguments are
-    the core elements where the frames are there, otherwise all elements.  ``longest`` is the
-    limit of Kovaleva et al. (2019, section 4.2).  ``counts`` receives what was read and dropped.
+    the core elements where the frames are there, otherwise all elements.
 
     Raises:
         CorpusError: no such file, no full-text annotation, damaged or hostile XML (with its
             line), or no sentence of that kind.
     """
-    counts = Counter() if counts is None else counts
+    counts: Counter[str] = Counter()
     files = _files(Path(path).expanduser())
     core = _core_elements(files[0].parent.parent / "frame")
-    counts["frames with core elements known"] = len(core or {})
     found = []
     for file in files:
         for sentence in _FullTextReader(file).read():
-            counts["sentences read"] += 1
             words = sentence.words or [match.span() for match in _WORD.finditer(sentence.text)]
-            if len(words) > longest:  # before the links, whose number grows with its cube
-                counts[f"sentences dropped: over {longest} words"] += 1
+            if len(words) > LONGEST:  # before the links, whose number grows with its cube
+                counts[f"sentences dropped: over {LONGEST} words"] += 1
             elif not (links := _links(sentence, words, core)):
                 counts["sentences dropped: no predicate with an argument"] += 1
             else:

@@ -8,6 +8,7 @@ Tables in, figures out, as in ``helpers.plots.heads``; layers and heads count fr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 
 import numpy as np
 import pandas as pd
@@ -45,6 +46,7 @@ CLASS_COLORS = dict(
     zip(CLASSES, ("#0B3C6F", "#B5432A", "#7D6BB5", "#E6A03C", "#D9D9D9"), strict=True)
 )
 PER_ROW = 3  # tasks side by side
+NARROW = 13  # letters of a task's name in a line
 LAYER = 0.17  # inches: the change without a layer is written into its row
 LEGIBLE = 0.12  # the smallest share that is written into its bar
 
@@ -182,7 +184,7 @@ def fig8_finetuning(similarity: pd.DataFrame, accuracy: pd.DataFrame, *, model: 
     for axes, task in zip(maps, tasks, strict=True):
         values = by_head(similarity[similarity["task"] == task], "similarity")
         heat_map(axes, values, norm, most=24 // count)
-        axes.set_title(task, parse_math=False)
+        axes.set_title(fill(task, NARROW), parse_math=False)
         axes.set_xlabel("Head")
     maps[0].set_ylabel("Layer")
     scale, bar = ScalarMappable(norm, SEQUENTIAL), figure.add_subplot(grid[0, -1])
@@ -307,14 +309,17 @@ def _accuracies(axes: Axes, accuracy: pd.DataFrame, tasks: Sequence[str]) -> Non
             elinewidth=1.2, capsize=2.5,
         )  # fmt: skip
         for place, value, top in zip(x, rows["accuracy"], rows["ci_high"], strict=True):
-            axes.annotate(f"{value:.0f}", (place, top + 2), ha="center", fontsize=8.5)
+            size = 8.5 if len(tasks) <= PER_ROW else 6.5
+            axes.annotate(f"{value:.0f}", (place, top + 2), ha="center", fontsize=size)
     for column, (label, dashes) in BASELINES.items():
         for place, value in enumerate(rows[column]):
             axes.plot(
                 [place - 0.42, place + 0.42], [value] * 2, color=INK, dashes=dashes, linewidth=1.1,
                 label=None if place else label,
             )  # fmt: skip
-    axes.set_xticks(range(len(tasks)), tasks)
+    narrow = len(tasks) > PER_ROW
+    names = [fill(task, NARROW) if narrow else task for task in tasks]
+    axes.set_xticks(range(len(tasks)), names, fontsize=7 if narrow else None)
     axes.set(ylabel="Test accuracy (%)", ylim=(0, 108), yticks=range(0, 101, 20))
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderpad=0, columnspacing=1.0,
                 handlelength=1.4, handletextpad=0.4)  # fmt: skip

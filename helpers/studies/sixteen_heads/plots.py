@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import fill
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -23,6 +25,7 @@ from helpers.plots.style import (
     theme,
 )
 
+NARROW = 13  # letters of a task's name in a line
 SIGNIFICANT = 0.01  # the level of the paper
 NARROWEST = 3.0  # points: a smaller range would make differences of single examples look large
 ORDERS = {
@@ -62,15 +65,15 @@ def fig10_importance(weights: pd.DataFrame, single: pd.DataFrame, *, model: str 
     for row, (table, column, unit, cmap, norm) in zip(grid, parts, strict=True):
         for axes, task in zip(row, tasks, strict=True):
             mine = table[table["task"] == task]
-            heat_map(axes, by_head(mine, column), norm, cmap, most=12)
+            heat_map(axes, by_head(mine, column), norm, cmap, most=max(4, 36 // len(tasks)))
         figure.colorbar(
             ScalarMappable(norm, cmap), ax=row, label=unit, aspect=14, pad=0.015,
             extend=_extend(table[column], norm),
         )  # fmt: skip
     for axes, task in zip(grid[0], tasks, strict=True):
-        axes.set_title(f"{task}: importance", parse_math=False)
+        axes.set_title(f"{fill(task, NARROW)}\nimportance", parse_math=False)
     for axes, task in zip(grid[1], tasks, strict=True):
-        axes.set_title("change when removed alone")
+        axes.set_title("removed alone")
         marked = single[(single["task"] == task) & (single["p_value"] < SIGNIFICANT)]
         for color, width in (("white", 3.2), (INK, 1.4)):  # seen on dark and on light
             axes.scatter(

@@ -186,10 +186,8 @@ def _changes(
     )  # fmt: skip
 
 
-def train_translator(
-    pairs: Sequence[Translation], recipe: TranslationRecipe, *, root: Path | None = None
-) -> Translator:
-    """Train a model on some pairs, or find it in the cache (or in ``root``).
+def train_translator(pairs: Sequence[Translation], recipe: TranslationRecipe) -> Translator:
+    """Train a model on some pairs, or find it in the cache.
 
     Raises:
         StoreError: the kept weights are damaged, or the disk is full.
@@ -200,7 +198,7 @@ def train_translator(
         "pairs": fingerprint(pairs),
     }  # fmt: skip
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    folder = (root or cache_root()) / "translators" / f"numbers--{digest[:10]}"
+    folder = cache_root() / "translators" / f"numbers--{digest[:10]}"
 
     def write(temporary: Path) -> None:
         model = _new(codec, recipe)

@@ -1,7 +1,5 @@
 """FrameNet's full text: words, predicates and core arguments; broken and hostile files."""
 
-from collections import Counter
-
 import pytest
 
 from helpers.errors import CorpusError
@@ -119,17 +117,18 @@ def test_an_argument_is_no_word_of_its_predicate(make):
     assert found.links == ((3, 4),)
 
 
-def test_what_is_dropped_is_counted(make):
+def test_long_sentences_and_those_without_a_link_are_left_out(make):
     long = " ".join(["word"] * 13)
-    content = full_text(
-        sentence(words(), SOLD), sentence(words(long), text=long), sentence(words()),
-    )  # fmt: skip
-    counts = Counter()
-    assert len(framenet_sentences(make(content, FRAMES), counts=counts)) == 1
-    assert counts["sentences read"] == 3
-    assert counts["sentences dropped: over 12 words"] == 1
-    assert counts["sentences dropped: no predicate with an argument"] == 1
-    assert counts["frames with core elements known"] == 1
+    others = sentence(words(long), text=long), sentence(words())
+    assert len(framenet_sentences(make(full_text(sentence(words(), SOLD), *others), FRAMES))) == 1
+
+
+def test_what_is_left_out_is_counted_where_nothing_is_left(make):
+    long = " ".join(["word"] * 13)
+    with pytest.raises(
+        CorpusError, match="1 sentences dropped: over 12 words, 1 sentences dropped: no"
+    ):
+        framenet_sentences(make(full_text(sentence(words(long), text=long), sentence(words()))))
 
 
 BOMB = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>'

@@ -23,10 +23,16 @@ SOME = number_pairs(60, 1, seed=0)[0]
 PAIRS = tuple(translation_of(number) for number in range(100))
 
 
+def trained_in(root, pairs, recipe):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATTENTION_CACHE", str(root))
+        return train_translator(pairs, recipe)
+
+
 @pytest.fixture(scope="module")
 def translator(tmp_path_factory):
     recipe = TranslationRecipe(layers=2, heads=2, width=32, epochs=40, batch_size=25)
-    return train_translator(PAIRS, recipe, root=tmp_path_factory.mktemp("cache"))
+    return trained_in(tmp_path_factory.mktemp("cache"), PAIRS, recipe)
 
 
 def test_curves_start_whole_and_end_with_no_head(translator):
@@ -89,11 +95,11 @@ def weights(translator):
 
 
 def test_second_time_it_is_found(tmp_path, monkeypatch):
-    first = train_translator(SOME, TINY, root=tmp_path)
+    first = trained_in(tmp_path, SOME, TINY)
     (folder,) = [path for path in (tmp_path / "translators").iterdir() if path.is_dir()]
     assert {path.name for path in folder.iterdir()} >= {"final.safetensors", "run.json"}
     monkeypatch.delattr(translation, "_train")
-    second = train_translator(SOME, TINY, root=tmp_path)
+    second = trained_in(tmp_path, SOME, TINY)
     assert first.identity == second.identity
     for name, tensor in weights(first).items():
         assert torch.equal(tensor, weights(second)[name])
@@ -101,10 +107,10 @@ def test_second_time_it_is_found(tmp_path, monkeypatch):
 
 def test_same_seed_same_weights_and_another_seed_others(tmp_path):
     state = torch.get_rng_state()
-    one = train_translator(SOME, TINY, root=tmp_path / "a")
+    one = trained_in(tmp_path / "a", SOME, TINY)
     torch.rand(3)
-    two = train_translator(SOME, TINY, root=tmp_path / "b")
-    other = train_translator(SOME, TranslationRecipe(**{**vars(TINY), "seed": 1}), root=tmp_path)
+    two = trained_in(tmp_path / "b", SOME, TINY)
+    other = trained_in(tmp_path, SOME, TranslationRecipe(**{**vars(TINY), "seed": 1}))
     torch.set_rng_state(state)
     assert all(torch.equal(tensor, weights(two)[n]) for n, tensor in weights(one).items())
     assert one.identity["weights"] == two.identity["weights"] != other.identity["weights"]
@@ -118,22 +124,22 @@ def test_failed_training_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(translation, "_train", failing)
     with pytest.raises(RuntimeError, match="out of luck"):
-        train_translator(SOME, TINY, root=tmp_path)
+        trained_in(tmp_path, SOME, TINY)
     assert [p for p in (tmp_path / "translators").iterdir() if p.is_dir()] == []
 
 
 def test_damaged_weights_are_named(tmp_path):
-    translator = train_translator(SOME, TINY, root=tmp_path)
+    translator = trained_in(tmp_path, SOME, TINY)
     path = tmp_path / "translators" / translator.identity["weights"] / "final.safetensors"
     path.write_bytes(b"junk")
     with pytest.raises(StoreError, match="remove the folder numbers--"):
-        train_translator(SOME, TINY, root=tmp_path)
+        trained_in(tmp_path, SOME, TINY)
 
 
 def test_it_learns(tmp_path):
     pairs = tuple(translation_of(number) for number in range(100))
     recipe = TranslationRecipe(layers=1, heads=2, width=32, epochs=45, batch_size=25)
-    translator = train_translator(pairs, recipe, root=tmp_path)
+    translator = trained_in(tmp_path, pairs, recipe)
     found = translate(translator.model, translator.codec, [pair.source for pair in pairs])
     assert sum(a == b.target for a, b in zip(found, pairs, strict=True)) > 80
 
