@@ -60,7 +60,8 @@ def comparison(
     best_heads = known if len(known) else best_heads.head(MOST_RELATIONS)
     handles = _handles(styles)
     columns = max(1, LINE // (7 + max(len(handle.get_label()) for handle in handles)))
-    heights = [0.25 * -(-len(handles) // columns), 2.6, ROW * len(best_heads) + 0.8]
+    rows_below = max(len(best_heads), claims["section"].nunique() + 2)
+    heights = [0.25 * -(-len(handles) // columns), 2.6, ROW * rows_below + 0.8]
     figure = canvas(
         sum(heights),
         "Runs compared",

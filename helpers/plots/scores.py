@@ -137,7 +137,7 @@ def relation_heatmaps(
         columns=min((4, 5, 3), key=lambda columns: -len(accuracies) % columns),
     )
     for axes, (layer, head) in zip(figure.axes, best.values(), strict=False):
-        box = {"fill": False, "edgecolor": ACCENT, "linewidth": 1.8}
+        box = {"fill": False, "edgecolor": ACCENT, "linewidth": 1.8, "clip_on": False}
         axes.add_patch(Rectangle((head + 0.5, layer + 0.5), 1, 1, **box))
     return figure
 
