@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -52,11 +52,13 @@ class MemoryStore:
 
     examples: list[Example]
     level: str
+    lens: str = "attention"
 
     def __post_init__(self):
         self.special_tokens = {"cls": "[CLS]", "sep": "[SEP]"}
         self.layers, self.heads = self.examples[0].attention.shape[:2]
-        self.spec = SimpleNamespace(model={"name": "toy"}, corpus={"name": "made-up"})
+        facts = {"model": {"name": "toy"}, "corpus": {"name": "made-up"}, "lens": self.lens}
+        self.spec = SimpleNamespace(**facts)
 
     def __len__(self):
         return len(self.examples)
@@ -86,6 +88,15 @@ def word_store(*records, layers=3, heads=4):
         ],
         "word",
     )
+
+
+def through_other_lens(store):
+    """The same examples with other maps, as the norm lens gives them."""
+    examples = [
+        replace(example, attention=random_maps(*example.attention.shape[:3], seed=100 + i))
+        for i, example in enumerate(store.examples)
+    ]
+    return MemoryStore(examples, store.level, "norm")
 
 
 def token_store(layers, heads, n, tokens=None):

@@ -15,12 +15,14 @@ function unpacked([all, words, answers]) {
 
 /* A page without a kernel: everything is in `data.pages`. */
 function embedded(data) {
-  const pages = new Map(data.pages.map((page) => [page.example, page]));
+  const key = (lens, example) => `${lens || 0}/${example}`;
+  const pages = new Map(data.pages.map((page) => [key(page.lens, page.example), page]));
   const source = {
-    examples: [...pages.keys()],
+    lens: 0,
+    examples: [...new Set(data.pages.map((page) => page.example))],
     relations: [...new Set(data.pages.flatMap((page) => page.questions.map((q) => q.relation)))],
     async page(index) {
-      const page = pages.get(index);
+      const page = pages.get(key(source.lens, index));
       if (!page) throw new Error(`Example ${index} is not in this page.`);
       if (!page.small) Object.assign(page, unpacked(await Promise.all(page.buffers.map(unpack))));
       return page;
@@ -40,8 +42,8 @@ function embedded(data) {
         throw new Error(`No relation ${query.relation} here; there are ${source.relations.join(", ")}.`);
       }
       const found = [];
-      for (const page of pages.values()) {
-        await source.page(page.example);
+      for (const example of source.examples) {
+        const page = await source.page(example);
         if (query.relation) found.push(...answers(page, query));
         else {
           page.tokens.forEach((word, asked) => {
@@ -87,10 +89,11 @@ function kernel(model, settings, pane) {
   const ask = (request) => new Promise((resolve, reject) => {
     asked += 2;
     waiting.set(asked, { resolve, reject });
-    model.send({ ...request, pane, ask: asked });
+    model.send({ ...request, pane, lens: source.lens, ask: asked });
   });
   const copy = (view) => view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength);
-  return {
+  const source = {
+    lens: 0,
     examples: null, // every example of the store
     relations: settings.relations,
     close: () => model.off("msg:custom", receive),
@@ -108,6 +111,7 @@ function kernel(model, settings, pane) {
       return (await ask({ kind: "search", ...query, direction }))[0];
     },
   };
+  return source;
 }
 
 // ---- Whole words (section 4.1) ---------------------------------------------------------------

@@ -62,6 +62,7 @@ class Viewer:
     direction: Direction = DIRECTIONS[0]
     title: str = ""
     encoder: Encoder | None = field(default=None, repr=False)
+    other_lens: Source | None = field(default=None, repr=False)
     second: Viewer | None = None
 
     def beside(self, other: Viewer) -> Viewer:
@@ -90,12 +91,16 @@ class Viewer:
         for pane, own in zip(self.panes, data["panes"], strict=True):
             heads = range(pane.store.layers * pane.store.heads) if all_heads else [pane.index]
             wanted = examples or [pane.example]
-            own["pages"] = [embedded_page(pane.store, pane.store[i], heads) for i in wanted]
+            own["pages"] = [
+                embedded_page(source, source[i], heads) | {"lens": lens}
+                for lens, source in enumerate(pane.sources)
+                for i in wanted
+            ]
         return data
 
     def _frame(self) -> str:
         """Return a page for where there is no kernel as an inline frame: small, or of one head."""
-        sizes = [pane.store[pane.example].attention.size for pane in self.panes]
+        sizes = [pane.store[pane.example].attention.size * len(pane.sources) for pane in self.panes]
         page = document(self.heading, self.data(all_heads=sum(sizes) <= NOTEBOOK_LIMIT))
         records = [pane.store.record(pane.example) for pane in self.panes]
         tokens = max(len(record.get("words") or record["tokens"]) for record in records) + 2
@@ -126,6 +131,16 @@ class Viewer:
         return [self] if self.second is None else [replace(self, second=None), self.second]
 
     @property
+    def sources(self) -> list[Source]:
+        """The store, and the same examples through another lens, if there is one."""
+        return [self.store] if self.other_lens is None else [self.store, self.other_lens]
+
+    @property
+    def lenses(self) -> list[str]:
+        """The names of the lenses that there is a switch between."""
+        return [] if self.other_lens is None else [source.spec.lens for source in self.sources]
+
+    @property
     def heading(self) -> str:
         """What the view is of at first, in a line."""
         own = [f"head {head_label(*pane.head)}, example {pane.example}" for pane in self.panes]
@@ -148,6 +163,7 @@ class Viewer:
                     "example": pane.example,
                     "relation": pane.relation,
                     "direction": pane.direction,
+                    "lenses": pane.lenses,
                 }
                 for pane in self.panes
             ],
@@ -170,16 +186,19 @@ def view(
     direction: Direction = DIRECTIONS[0],
     title: str = "",
     encoder: Encoder | None = None,
+    other_lens: Source | None = None,
 ) -> Viewer:
     """Show the attention of an example of a store (or of a part of it: ``store[100:120]``).
 
     ``layer`` and ``head`` count from 1, as in the paper; ``example`` from 0, as in the store.
     ``relation`` starts with one relation marked, read in ``direction``.  With the model of the
     store as ``encoder``, words can be masked in a notebook, to see how its maps change.
+    With the store of the same examples through another lens as ``other_lens``, a switch goes from
+    one to the other.
 
     Raises:
-        InputError: there is no such example, head, direction or relation, or the encoder is
-            another model or has no mask token.
+        InputError: there is no such example, head, direction or relation, the encoder is another
+            model or has no mask token, or the other lens is not that of the same examples.
     """
     if not 0 <= example < len(store):
         raise InputError(f"no example {example}: the store has 0 to {len(store) - 1}")
@@ -192,7 +211,22 @@ def view(
         check_relation(store, relation)
     if encoder is not None:
         check_masks(store, encoder)
-    return Viewer(store, example, (layer - 1, head - 1), relation, direction, title, encoder)
+    if other_lens is not None:
+        _check_lens(store, other_lens)
+    place = (layer - 1, head - 1)
+    return Viewer(store, example, place, relation, direction, title, encoder, other_lens)
+
+
+def _check_lens(store: Source, other: Source) -> None:
+    """Raise InputError unless two stores have the same examples of one model, differently seen."""
+    own, its = store.spec, other.spec
+    if (own.model, own.corpus, store.level, len(store)) != (
+        its.model, its.corpus, other.level, len(other),
+    ) or own.lens == its.lens:  # fmt: skip
+        raise InputError(
+            f"other_lens: expected the store of the same examples and model through another lens "
+            f"than {own.lens!r}; see Study.lens_stores"
+        )
 
 
 def to_bertviz(store: Source, example: int) -> tuple[tuple[Tensor, ...], list[str]]:
@@ -239,7 +273,7 @@ class ViewerWidget(anywidget.AnyWidget):
     def reply(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
         """Return what a request asks for: JSON and bytes."""
         pane = self._panes[message.get("pane", 0)]
-        store = pane.store
+        store = pane.sources[message.get("lens", 0)]
         if message["kind"] == "search":
             found = search(
                 store,
@@ -255,17 +289,17 @@ class ViewerWidget(anywidget.AnyWidget):
         index = int(message["example"])
         if not 0 <= index < len(store):
             raise InputError(f"no example {index}: the store has 0 to {len(store) - 1}")
-        example = self._example(pane, index, sorted(message.get("masked") or []))
+        example = self._example(pane, store, index, sorted(message.get("masked") or []))
         if message["kind"] == "map":
             head = divmod(int(message["head"]), store.heads)
             return {}, [quantize(example.attention[head]).tobytes()]
         facts = page_facts(store, example)
         return {"page": facts}, buffers(example, facts["special"])
 
-    def _example(self, pane: Viewer, index: int, positions: list[int]) -> Example:
+    def _example(self, pane: Viewer, store: Source, index: int, positions: list[int]) -> Example:
         if not positions or pane.encoder is None:
-            return pane.store[index]
-        wanted = (self._panes.index(pane), index, positions)
+            return store[index]
+        wanted = (self._panes.index(pane), pane.sources.index(store), index, positions)
         if self._masked[0] != wanted:
-            self._masked = wanted, masked_example(pane.store, index, positions, pane.encoder)
+            self._masked = wanted, masked_example(store, index, positions, pane.encoder)
         return self._masked[1]

@@ -193,6 +193,7 @@ class View {
       page.special.length ? this.checkbox("special tokens", "showSpecial") : null,
       this.raw.page.groups ? this.checkbox("whole words", "byWord") : null,
       this.settings.masks ? this.maskButton() : null,
+      this.settings.lenses?.length > 1 ? this.lensSwitch() : null,
       ...this.labelControls(),
     ].filter(Boolean));
     if (focused) {
@@ -213,6 +214,16 @@ class View {
         this.open(page.example, { pinned, masked: [...masked] });
       } }, !able && this.masked.size ? "unmask all"
       : able && this.masked.has(pinned) ? "unmask" : "mask the chosen word");
+  }
+
+  /* Shows the same example and head through another lens. */
+  lensSwitch() {
+    const select = element("select", { "aria-label": "Lens", onchange: () => {
+      this.source.lens = select.selectedIndex;
+      this.open(this.page.example, { masked: [...this.masked] });
+    } }, ...this.settings.lenses.map((name) => element("option", {}, `lens: ${name}`)));
+    select.selectedIndex = this.source.lens;
+    return select;
   }
 
   checkbox(label, setting) {
@@ -366,7 +377,8 @@ class View {
     const own = head === this.head && first === example && !this.masked.size ? title : "";
     this.name.replaceChildren(`Head ${labels[this.head]}`,
       element("small", {}, summaries[this.head]));
-    this.facts.textContent = [own, model, corpus, `${level} level`,
+    const lens = this.settings.lenses?.[this.source.lens];
+    this.facts.textContent = [own, model, corpus, `${level} level`, lens && `${lens} lens`,
       `example ${example} of ${examples}`, source].filter(Boolean).join(" · ");
     if (this.root.id === "viewer") {
       document.title = `${own || model} · head ${labels[this.head]}, example ${example}`;

@@ -17,7 +17,15 @@ import numpy as np
 import pytest
 import torch
 from toy_corpora import corpus_of, sentence_of
-from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, token_store, word_store
+from viewer_stores import (
+    DOCUMENT,
+    HOSTILE,
+    OTHER,
+    SENTENCE,
+    through_other_lens,
+    token_store,
+    word_store,
+)
 
 from helpers.analysis.head_choice import DIRECTIONS, answer, questions
 from helpers.model.word_attention import to_words
@@ -122,6 +130,26 @@ def test_special_tokens_can_be_hidden(offline, tmp_path):
     shifted = {(query - 1, key - 1): weight for (query, key), weight in drawn(offline).items()}
     assert_drawn(shifted, store[0].attention[0, 0][own, own])
     expect(offline.locator("[data-left='0']")).to_have_count(0)
+
+
+def test_a_switch_goes_from_one_lens_to_the_other(offline, tmp_path):
+    store = word_store(SENTENCE, OTHER)
+    other = through_other_lens(store)
+    page = view(store, 1, layer=2, head=3, other_lens=other).save(tmp_path / "view.html", [0, 1])
+    offline.goto(page.as_uri())
+    assert_drawn(drawn(offline), store[1].attention[1, 2])
+    offline.get_by_label("Lens").select_option("lens: norm")
+    expect(offline.locator(".av-facts")).to_contain_text("norm lens")
+    expect(offline.locator(".av-name")).to_contain_text("Head 2-3")
+    assert_drawn(drawn(offline), other[1].attention[1, 2])
+    offline.get_by_label("Previous example").click()
+    expect(offline.locator(".av-drawing")).to_contain_text("bit")
+    assert_drawn(drawn(offline), other[0].attention[1, 2])
+    offline.get_by_label("Lens").select_option("lens: attention")
+    expect(offline.locator(".av-facts")).to_contain_text("attention lens")
+    assert_drawn(drawn(offline), store[0].attention[1, 2])
+    offline.goto(view(store).save(tmp_path / "plain.html").as_uri())
+    expect(offline.get_by_label("Lens")).to_have_count(0)
 
 
 def test_tokens_can_be_joined_to_words(offline, tmp_path):

@@ -10,7 +10,16 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import seaborn as sns
-from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, MemoryStore, token_store, word_store
+from viewer_stores import (
+    DOCUMENT,
+    HOSTILE,
+    OTHER,
+    SENTENCE,
+    MemoryStore,
+    through_other_lens,
+    token_store,
+    word_store,
+)
 
 from helpers.analysis.coreference import judge
 from helpers.analysis.head_choice import COREFERENCE, DIRECTIONS, Question, answer, questions
@@ -362,3 +371,29 @@ def test_bertviz_draws_what_it_is_given():
 )
 def test_the_marks_of_a_vocabulary_say_which_tokens_are_one_word(tokens, groups):
     assert words_of_tokens(tokens, {0, len(tokens) - 1}) == groups
+
+
+def test_a_page_and_a_kernel_have_the_maps_of_both_lenses():
+    store = word_store(SENTENCE, OTHER)
+    other = through_other_lens(store)
+    both = view(store, other_lens=other)
+    data = data_of(both.html(examples=[0, 1]))
+    assert data["lenses"] == ["attention", "norm"]
+    assert [(page["lens"], page["example"]) for page in data["pages"]] == [
+        (0, 0), (0, 1), (1, 0), (1, 1),
+    ]  # fmt: skip
+    assert data["pages"][0]["maps"]["5"] != data["pages"][2]["maps"]["5"]
+    assert data["pages"][0]["summaries"] != data["pages"][2]["summaries"]
+    widget = ViewerWidget(both)
+    for lens, source in enumerate((store, other)):
+        _, sent = widget.reply({"kind": "map", "lens": lens, "example": 1, "head": 5})
+        assert sent == [quantize(source[1].attention[1, 1]).tobytes()]
+    assert data_of(view(store).html())["lenses"] == []
+
+
+def test_another_lens_is_of_the_same_examples():
+    store = word_store(SENTENCE, OTHER)
+    with pytest.raises(InputError, match="another lens than 'attention'"):
+        view(store, other_lens=store)
+    with pytest.raises(InputError, match="the same examples"):
+        view(store, other_lens=through_other_lens(word_store(SENTENCE)))
