@@ -118,6 +118,15 @@ class Study(Settings):
         """Word-level maps over the coreference documents."""
         return self._extract(self.encoder, self.coreference_corpus(), level="word")
 
+    def lens_stores(self, lens: str) -> tuple[Store, Store]:
+        """Word-level maps of the treebank and of the documents through a lens, the run's or not."""
+        corpus = self.treebank_corpus()
+        if lens != self.lens:
+            corpus = _already_read(corpus, self.treebank_store())
+        treebank = self._extract(self.encoder, corpus, level="word", hidden=True, lens=lens)
+        documents = self.coreference_corpus()
+        return treebank, self._extract(self.encoder, documents, level="word", lens=lens)
+
     @cached_property
     def embeddings(self) -> Embeddings:
         """GloVe vectors."""
@@ -276,14 +285,19 @@ class Study(Settings):
         return given_path(self.text) if self.text else None
 
     def _extract(
-        self, encoder: Encoder, corpus: Corpus, *, level: Level, hidden: bool = False
+        self,
+        encoder: Encoder,
+        corpus: Corpus,
+        *,
+        level: Level,
+        hidden: bool = False,
+        lens: str = "",
     ) -> Store:
         from helpers.store.extract import extract
         from helpers.store.inventory import note_use
 
-        how = {
-            "level": level, "lens": self.lens, "max_tokens": self.max_tokens, "hidden": hidden,
-        }  # fmt: skip
+        how = {"level": level, "lens": lens or self.lens, "hidden": hidden}
+        how["max_tokens"] = self.max_tokens
         store = extract(encoder, corpus, fill=self._fill if self._distributed else None, **how)
         note_use(store.folder, self.slug)
         return store

@@ -4,7 +4,7 @@ Words of an article are not independent, nor are its sentences.  What is drawn a
 its sign, is therefore always a whole *cluster*: an article or a document.  Every figure is a ratio
 of sums over clusters: what is right over what there is, or a sum of values over their number.
 
-- how sure is a number? `bootstrap_intervals`
+- how sure is a number? `bootstrap_intervals`; the mean of many, say over relations? `mean_ratio`
 - is one number larger than another, measured on the same clusters? `paired_interval`; for a
   p-value `sign_flip_test`, and over several relations `holm`
 - is the best of many heads better than a baseline, when it was chosen with the same data?
@@ -63,6 +63,27 @@ def bootstrap_intervals(
     """
     ratios = _ratios(right, total, resamples, seed)
     return percentiles(ratios, (np.asarray(total) > 0).sum(axis=0), LEVEL)
+
+
+def mean_ratio(
+    right: Num[np.ndarray, "cluster statistic"],
+    total: Num[np.ndarray, "cluster statistic"],
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> tuple[float, float, float]:
+    """Return the mean over statistics of ``sum(right) / sum(total)``, and its 95% interval.
+
+    For what is said of many relations at once, which come from the same clusters.  A statistic
+    without a ``total`` is left out.
+    """
+    there = np.asarray(total).sum(axis=0) > 0
+    right, total = np.asarray(right)[:, there], np.asarray(total)[:, there]
+    if not there.any():
+        return np.nan, np.nan, np.nan
+    drawn = np.nanmean(_ratios(right, total, resamples, seed), axis=1)
+    low, high = percentiles(drawn[:, None], len(right))
+    return float((right.sum(axis=0) / total.sum(axis=0)).mean()), float(low[0]), float(high[0])
 
 
 def paired_interval(

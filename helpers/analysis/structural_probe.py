@@ -156,6 +156,14 @@ def fit_structural(
     return result(models, best), result([fits[0][0]], 0), pd.DataFrame(table)
 
 
+def fit_best(states: WordStates, *, seed: int = 0) -> tuple[StructuralProbe, int]:
+    """Train a probe on every layer; return the best on the slice of train, and its layer."""
+    layers = range(len(states.layers))
+    fits = side_by_side([partial(_fit, states, layer, seed) for layer in layers], STRUCTURAL)
+    best = int(np.argmax([uuas for _, uuas in fits]))
+    return fits[best][0], best
+
+
 def distance_loss(
     predicted: Float[Tensor, "sentence word other"], gold: Float[Tensor, "sentence word other"]
 ) -> Tensor:

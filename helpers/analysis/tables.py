@@ -16,12 +16,16 @@ WHOLE = (
     "relative_position", "token_types", "entropy", "gradients", "head_distances", "head_positions",
     "structural_layers",
 )  # fmt: skip
-ABOUT = {"cls": ("cls", "entropy_from_cls"), "sep": ("sep", "sep_to_sep", "other_to_sep")}
+ABOUT = {
+    "cls": ("cls", "entropy_from_cls", "attention_cls", "norm_cls", "value_cls"),
+    "sep": ("sep", "sep_to_sep", "other_to_sep", "attention_sep", "norm_sep", "value_sep"),
+}
 # Columns that may be empty from top to bottom: what the paper does not say, what a figure's
 # example has no use for, what claims could not measure, what no sentence has.
 MAY_BE_EMPTY = (
     "here", "threshold", "control", "relation", "direction", "within", "between", "std",
-    "correlation", "noun", "verb", "pronoun", "subject", "object", "negation",
+    "correlation", "noun", "verb", "pronoun", "subject", "object", "negation", "ratio",
+    "value_ratio",
 )  # fmt: skip
 CAUSE = (
     "weights or hidden states that are not finite, or a damaged store: try --dtype float32, and "

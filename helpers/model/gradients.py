@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
 from helpers.data.records import Record
 from helpers.errors import InputError, ModelError
+from helpers.model.checkpoint import Objective
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, Maps, model_inputs, padded
 from helpers.model.token_types import roles
@@ -88,17 +89,29 @@ def objective(
         return _contrastive(encoder, inputs, [record["second"] for record in records])
     labels = inputs
     if encoder.objective == "masked-lm":
-        inputs, labels = _masked(encoder, inputs, rng)
-    output = _forward(encoder, encoder.model, inputs)
-    targets = _targets(labels, output.logits.shape[1], output.logits.device)
-    logits = output.logits
-    if encoder.objective == "next-token":
+        inputs, labels = corrupted(encoder, inputs, rng)
+    output = with_graph(encoder, encoder.model, inputs)
+    targets = targets_of(labels, output.logits.shape[1], output.logits.device)
+    losses = token_losses(output.logits, targets, encoder.objective)
+    return losses.sum(), inputs, list(output.attentions)
+
+
+def token_losses(
+    logits: Float[Tensor, "example token word"],
+    targets: Int[Tensor, "example token"],
+    objective: Objective,
+) -> Float[Tensor, " example"]:
+    """Return each example's mean cross-entropy over its targets, in nats.
+
+    Targets are `IGNORED` where there is none.
+    """
+    if objective == "next-token":
         logits, targets = logits[:, :-1], targets[:, 1:]
     per_token = F.cross_entropy(
         _wide(logits).transpose(1, 2), targets, ignore_index=IGNORED, reduction="none"
     )
     counted = (targets != IGNORED).sum(dim=1).clamp(min=1)
-    return (per_token.sum(dim=1) / counted).sum(), inputs, list(output.attentions)
+    return per_token.sum(dim=1) / counted
 
 
 def mask_tokens(
@@ -122,9 +135,10 @@ def mask_tokens(
     return corrupted, labels
 
 
-def _masked(
+def corrupted(
     encoder: Encoder, inputs: list[Inputs], rng: np.random.Generator
 ) -> tuple[list[Inputs], list[Inputs]]:
+    """Return inputs with tokens masked (see `mask_tokens`), and their labels."""
     masked, labels = [], []
     for item in inputs:
         corrupted, label = mask_tokens(
@@ -148,15 +162,9 @@ def _contrastive(
     A segment is one input, as everywhere in section 3; the vector of a paragraph is the mean over
     its half, which the second one enters at the position ``seconds``.
     """
-    output = _forward(encoder, encoder.model.base_model, inputs)
+    output = with_graph(encoder, encoder.model.base_model, inputs)
     inside = padded(encoder, inputs)["attention_mask"].bool()
-    position = torch.arange(inside.shape[1], device=inside.device)
-    is_first = position < torch.tensor(seconds, device=inside.device)[:, None]
-    vectors = []
-    for half in (inside & is_first, inside & ~is_first):
-        mask = half[..., None].to(output.last_hidden_state.dtype)
-        pooled = (output.last_hidden_state * mask).sum(dim=1) / mask.sum(dim=1)  # [batch, width]
-        vectors.append(F.normalize(_wide(pooled), dim=-1))
+    vectors = paragraph_vectors(output.last_hidden_state, inside, torch.tensor(seconds))
     scores = SCALE * vectors[0] @ vectors[1].T
     own = torch.arange(len(inputs), device=scores.device)
     both = F.cross_entropy(scores, own, reduction="sum") + F.cross_entropy(
@@ -165,7 +173,26 @@ def _contrastive(
     return both / 2, inputs, list(output.attentions)
 
 
-def _forward(encoder: Encoder, model: torch.nn.Module, inputs: list[Inputs]) -> Any:
+def paragraph_vectors(
+    states: Float[Tensor, "segment token width"],
+    inside: Bool[Tensor, "segment token"],
+    seconds: Int[Tensor, " segment"],
+) -> list[Float[Tensor, "segment width"]]:
+    """Return the mean vectors of first and second paragraphs, of length 1.
+
+    ``inside`` leaves out padding; a second paragraph enters at its position in ``seconds``.
+    """
+    position = torch.arange(inside.shape[1], device=inside.device)
+    is_first = position < seconds.to(inside.device)[:, None]
+    vectors = []
+    for half in (inside & is_first, inside & ~is_first):
+        mask = half[..., None].to(states.dtype)
+        pooled = (states * mask).sum(dim=1) / mask.sum(dim=1)  # [segment, width]
+        vectors.append(F.normalize(_wide(pooled), dim=-1))
+    return vectors
+
+
+def with_graph(encoder: Encoder, model: torch.nn.Module, inputs: list[Inputs]) -> Any:
     """Run the model with a graph from the embeddings on (its weights themselves are frozen)."""
     embeddings = encoder.model.get_input_embeddings()
     hook = embeddings.register_forward_hook(lambda _module, _args, out: out.requires_grad_())
@@ -180,6 +207,9 @@ def _wide(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
-def _targets(labels: list[Inputs], length: int, device: torch.device) -> Int[Tensor, "batch token"]:
+def targets_of(
+    labels: list[Inputs], length: int, device: torch.device
+) -> Int[Tensor, "batch token"]:
+    """Return the ids that a model should give at each position, `IGNORED` beyond the end."""
     rows = [item["input_ids"] + [IGNORED] * (length - len(item["input_ids"])) for item in labels]
     return torch.tensor(rows, device=device)

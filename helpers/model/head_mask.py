@@ -155,6 +155,27 @@ def head_mask(
 
 
 @contextmanager
+def head_output(
+    model: nn.Module, layer: int, head: int, output: Float[Tensor, " width"]
+) -> Iterator[None]:
+    """Let a head give the same output at every position inside the context.
+
+    Zeros take the head out (as `head_mask` does); the head's mean over a corpus takes out what
+    it tells one position from another by.  ``layer`` and ``head`` count from 0.
+    """
+
+    def fixed(current: int, outputs: Outputs) -> Outputs:
+        if current != layer:
+            return outputs
+        outputs = outputs.clone()
+        outputs[..., head, :] = output.to(outputs)
+        return outputs
+
+    with _replaced(model, sites(model), fixed):
+        yield
+
+
+@contextmanager
 def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> Iterator[None]:
     """Let a head, or all heads of a layer, attend uniformly inside the context.
 

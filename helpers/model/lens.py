@@ -9,7 +9,7 @@ that all that takes attention maps takes these.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
@@ -20,10 +20,13 @@ from torch import Tensor, nn
 from helpers.errors import ModelError
 from helpers.model.checkpoint import Lens
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, Maps, States, forward
+from helpers.model.forward import Inputs, Maps, States, forward, padded
 from helpers.model.head_mask import Site, sites
+from helpers.model.parallel import length_batches
 
 TOLERANCE = 1e-2  # of half precision, relative to the largest output
+BATCH_TOKENS = 1024
+Norms = list[Float[Tensor, "batch head token"]]  # a layer each
 Pass = Callable[..., tuple[Maps, States]]
 
 
@@ -39,17 +42,51 @@ def lens_pass(encoder: Encoder, lens: Lens) -> Iterator[Pass]:
     if lens == "attention":
         yield partial(forward, encoder)
         return
+    with value_pass(encoder) as seen:
+
+        def run(inputs: list[Inputs], *, hidden: bool = False) -> tuple[Maps, States]:
+            maps, norms, states = seen(inputs, hidden=hidden)
+            return [norm_map(*layer) for layer in zip(maps, norms, strict=True)], states
+
+        yield run
+
+
+@contextmanager
+def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, States]]]:
+    """Yield what runs a batch and returns maps, each layer's ``|f(x)|``, and vectors if asked.
+
+    Several threads may call it at a time.
+
+    Raises:
+        ModelError: the model's attention is not a sum of value vectors that can be found.
+    """
     layers = _layers(encoder)
     with _Watch([site.values for site in layers]) as values:
         _check(encoder, layers, values)
 
-        def run(inputs: list[Inputs], *, hidden: bool = False) -> tuple[Maps, States]:
+        def run(inputs: list[Inputs], *, hidden: bool = False) -> tuple[Maps, Norms, States]:
             with values.recorded() as projected:
                 maps, states = forward(encoder, inputs, hidden=hidden)
-            norms = map(transformed_norms, layers, projected)
-            return [norm_map(*layer) for layer in zip(maps, norms, strict=True)], states
+            return maps, list(map(transformed_norms, layers, projected)), states
 
         yield run
+
+
+def mean_outputs(encoder: Encoder, inputs: Sequence[Inputs]) -> Float[Tensor, "layer head width"]:
+    """Return the mean output of each head over all tokens of some inputs."""
+    layers = sites(encoder.model)
+    total, tokens = 0, 0
+    with _Watch([site.output for site in layers], before=True) as outputs:
+        for batch in length_batches([len(i["input_ids"]) for i in inputs], budget=BATCH_TOKENS):
+            own = [inputs[index] for index in batch]
+            with outputs.recorded() as found:
+                forward(encoder, own)
+            real = padded(encoder, own)["attention_mask"].double()
+            total = total + torch.stack(
+                [torch.einsum("bt,btf->f", real, x.double()) for x in found]
+            )
+            tokens += real.sum()
+    return (total / tokens).unflatten(-1, (layers[0].heads, layers[0].width)).float()
 
 
 def transformed_norms(

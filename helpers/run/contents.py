@@ -36,6 +36,10 @@ CAPTIONS = {
     "fig11_pruning": "How far a curve stays flat is how many heads a task can do without.",
     "importance_course": "Whether the important heads are settled early in fine-tuning.",
     "fig12_cues": "A cue that predicts the label without the argument is no understanding.",
+    "fig13_lenses": "What falls from left to right is looked at without bringing anything back.",
+    "fig14_sinks": "A first position that many heads look at, and whose value vectors are small.",
+    "fig15_removed_heads": "A relation that needs its head has its darkest cell in the frame.",
+    "fig15_removed_heads_structural": "The same, read from vectors: heads up to the probe's layer.",
 }
 
 
@@ -154,5 +158,20 @@ PARTS = (
         "Whether arguments are understood, or words in them counted.",
         ("fig12_cues",),
         ("cues", "cue_rules", "partial_inputs", "partial_input_seeds"),
+    ),
+    Part(
+        "What attention moves (Kobayashi et al. 2020; Abnar and Zuidema 2020)",
+        "What heads bring back from where they look, and what depends on single heads.",
+        ("fig13_lenses", "fig14_sinks", "fig15_removed_heads", "fig15_removed_heads_structural"),
+        (
+            "special_tokens",
+            "sinks",
+            "lens_relations",
+            "lens_mentions",
+            "relation_heads_mean",
+            "relation_heads",
+            "removed_objective",
+            "attributions",
+        ),
     ),
 )

@@ -1,0 +1,270 @@
+"""Tables of what depends on single heads: from the sweeps of `removal`, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+
+from helpers.analysis.dependency_heads import count_heads, held_out_heads
+from helpers.analysis.heads import head_label, head_rows, parse_head
+from helpers.analysis.relations import ALL
+from helpers.analysis.statistics import (
+    bootstrap_intervals,
+    holm,
+    mean_ratio,
+    paired_interval,
+    sign_flip_test,
+)
+from helpers.cache import cached_tables
+from helpers.data.records import Record, cluster_of
+from helpers.model.encoder import Encoder
+from helpers.store.store import Source, Store
+from helpers.studies.attention_moves.probe_reading import PROBES, Probes, train_probes
+from helpers.studies.attention_moves.removal import (
+    KINDS,
+    Found,
+    found_without_heads,
+    objective_without_heads,
+)
+
+MEASURES = ("loss", "similarity")
+MATCHED = 5  # heads, whose removal costs the objective about as much
+AGAINST = ("layer", "matched", "relations")
+DRAWS = 10_000
+FIGURES = {"Attn": "fig15_removed_heads", "structural": "fig15_removed_heads_structural"}
+COLUMNS = (
+    "kind", "probe", "relation", "head", "words", "recall", "change",
+    *(f"{name}{end}" for name in AGAINST for end in ("", "_low", "_high")), "p_holm",
+)  # fmt: skip
+MEAN_COLUMNS = ("kind", "probe", "against", "relations", "lead", "low", "high", "p_value")
+
+Owners = Mapping[str, tuple[int, int]]  # the head of each relation, from 0
+Lost = Int[np.ndarray, "layer head article relation"]
+Total = Int[np.ndarray, "article relation"]
+Summed = tuple[Float[np.ndarray, " article"], Int[np.ndarray, " article"]]
+
+
+def removal_tables(
+    encoder: Encoder, treebank: Store, segments: Source, *, sentences: int, pairs: int,
+    minimum: int, seed: int,
+) -> dict[str, pd.DataFrame]:  # fmt: skip
+    """Return what taking out each head changes.
+
+    - ``removed_objective``: a row a kind and head: loss and similarity (`objective_table`);
+    - ``removed_recall``: a row a kind, probe, relation and head: what the probes lose;
+    - ``relation_heads``, ``relation_heads_mean``: the heads of relations against others, each
+      alone and all together (`relation_tables`).
+    """
+    facts = {"sentences": sentences, "pairs": pairs, "minimum": minimum, "seed": seed}
+
+    def compute() -> dict[str, pd.DataFrame]:
+        from helpers.model.forward import model_inputs
+        from helpers.model.lens import mean_outputs
+
+        held_out = held_out_heads(count_heads(treebank), minimum=minimum, seed=seed)
+        owners = {row.relation: parse_head(row.head) for row in held_out.itertuples()}
+        split = {name: [r for r in treebank.records() if r["split"] == name]
+                 for name in ("train", "dev")}  # fmt: skip
+        means = mean_outputs(
+            encoder, [model_inputs(encoder, r) for r in split["train"][:sentences]]
+        )
+        probes = train_probes(treebank, seed=seed)
+        found = found_without_heads(encoder, split["dev"][:sentences], probes, means)
+        places = np.unique(np.linspace(0, len(segments) - 1, min(pairs, len(segments))).astype(int))
+        records = [segments.record(int(place)) for place in places]
+        scores = objective_without_heads(encoder, records, seed=seed)
+        shape = encoder.layers, encoder.heads
+        importance = scores[1 : 1 + shape[0] * shape[1], :, 0].mean(axis=1) - scores[0, :, 0].mean()
+        owners.pop(ALL, None)
+        return {
+            "removed_objective": objective_table(scores, records, shape),
+            "removed_recall": recall_table(found, probes, encoder.layers, owners),
+            **relation_tables(found, probes, encoder.layers, owners, importance.reshape(shape),
+                              seed=seed),
+        }  # fmt: skip
+
+    return cached_tables(
+        "removal",
+        compute,
+        depends_on={"treebank": treebank.key, "segments": segments.key} | facts,
+        code="studies.attention_moves.effects.removal_tables",
+    )
+
+
+def objective_table(
+    found: Float[np.ndarray, "change example measure"],
+    records: Sequence[Record],
+    shape: tuple[int, int],
+) -> pd.DataFrame:
+    """Return what each head's removal changes in loss and similarity, with intervals.
+
+    Columns: kind, layer, head, loss and similarity (of the intact model), loss_change and
+    similarity_change; intervals over articles.
+    """
+    articles = [cluster_of(record, i) for i, record in enumerate(records)]
+    names, owner = np.unique(articles, return_inverse=True)
+    of_article = owner == np.arange(len(names))[:, None]  # [article, example]
+    total = np.repeat(of_article.sum(axis=1)[:, None], shape[0] * shape[1], axis=1)
+    frames = []
+    for kind, own in zip(KINDS, np.split(found[1:], len(KINDS)), strict=True):
+        columns: dict[str, np.ndarray] = {}
+        for measure, name in enumerate(MEASURES):
+            intact = found[0, :, measure]
+            change = own[..., measure] - intact  # [head, example]
+            low, high = bootstrap_intervals(of_article @ change.T, total)
+            columns |= {
+                name: np.full(shape, intact.mean()), f"{name}_change": change.mean(axis=1),
+                f"{name}_change_low": low, f"{name}_change_high": high,
+            }  # fmt: skip
+        table = head_rows(*shape, **columns)
+        table.insert(0, "kind", kind)
+        frames.append(table)
+    return pd.concat(frames, ignore_index=True)
+
+
+def recall_table(found: Found, probes: Probes, layers: int, owners: Owners) -> pd.DataFrame:
+    """Return kind, probe, relation, layer, head, recall (intact, percent) and change (points).
+
+    There are rows for the heads that can matter to a probe.
+    """
+    frames = []
+    for kind, probe, lost, total in _sweeps(found, probes, layers):
+        intact = found.right[0, PROBES.index(probe)].sum(axis=0)
+        for place, relation in enumerate(found.relations):
+            if relation in owners and (words := total[:, place].sum()):
+                change = -100 * lost[..., place].sum(axis=2) / words
+                table = head_rows(*change.shape, change=change)
+                about = {"kind": kind, "probe": probe, "relation": relation,
+                         "recall": 100 * intact[place] / words}  # fmt: skip
+                frames.append(table.assign(**about))
+    columns = ["kind", "probe", "relation", "layer", "head", "recall", "change"]
+    return pd.concat(frames or [pd.DataFrame(columns=columns)], ignore_index=True)[columns]
+
+
+def relation_tables(
+    found: Found,
+    probes: Probes,
+    layers: int,
+    owners: Owners,
+    importance: Float[np.ndarray, "layer head"],
+    *,
+    seed: int,
+) -> dict[str, pd.DataFrame]:
+    """Return what a relation loses without its head, less what it loses without others.
+
+    ``relation_heads`` has a row a kind, probe and relation: head, words, recall, change, and how
+    much larger the loss is (points, with paired intervals over articles) than without the other
+    heads of the ``layer``, than without heads ``matched`` by what they cost the objective
+    (``importance``), and than the loss of the other ``relations`` without the same head.
+    ``p_holm`` is a sign-flip test of the first, adjusted for the relations.
+
+    ``relation_heads_mean`` has their means over relations, with the p-value of a permutation
+    test: relations get heads of the same layer, of the matched ones, or each other's.
+    """
+    rows, means = [], []
+    generator = np.random.default_rng(seed)
+    for kind, probe, lost, total in _sweeps(found, probes, layers):
+        about = {"kind": kind, "probe": probe}
+        flat = lost.reshape(-1, *lost.shape[2:])  # [head, article, relation]
+        own = {
+            place: owners[name][0] * found.heads + owners[name][1]
+            for place, name in enumerate(found.relations)
+            if name in owners and owners[name][0] < len(lost) and total[:, place].sum()
+        }
+        intact, started = found.right[0, PROBES.index(probe)].sum(axis=0), len(rows)
+        rivals: dict[str, list[np.ndarray]] = {"layer": [], "matched": []}
+        sides: dict[str, list[tuple[Summed, Summed]]] = {name: [] for name in AGAINST}
+        for place, head in own.items():
+            mine, words = flat[head, :, place], total[:, place]
+            for name, others in _rivals(head, found.heads, importance.ravel()[: len(flat)]).items():
+                rivals[name].append(others)
+                mean = flat[others, :, place].mean(axis=0)
+                sides[name].append(((mine, words), (mean, words)))
+            rest = [other for other in own if own[other] != head]
+            pooled = flat[head][:, rest].sum(axis=1), total[:, rest].sum(axis=1)
+            sides["relations"].append(((mine, words), pooled))
+            row = about | {
+                "relation": found.relations[place],
+                "head": head_label(*divmod(head, found.heads)),
+                "words": words.sum(),
+                "recall": 100 * intact[place] / words.sum(),
+                "change": -100 * mine.sum() / words.sum(),
+            }
+            for name in AGAINST:
+                row |= _difference(name, *sides[name][-1], seed)
+            rows.append(row)
+        tests = [sign_flip_test(one[0] - other[0], seed=seed)[1] for one, other in sides["layer"]]
+        for row, p_value in zip(rows[started:], holm(tests), strict=True):
+            row["p_holm"] = p_value
+        points = flat.sum(axis=1) / np.maximum(total.sum(axis=0), 1)  # [head, relation]
+        for name in AGAINST if own else ():
+            lead = _mean_lead(sides[name], seed)
+            p_value = _exchanged(
+                points[:, list(own)], list(own.values()), rivals.get(name), generator
+            )
+            means.append(
+                about | {"against": name, "relations": len(own)} | lead | {"p_value": p_value}
+            )
+    return {"relation_heads": pd.DataFrame(rows), "relation_heads_mean": pd.DataFrame(means)}
+
+
+def _rivals(
+    head: int, heads: int, importance: Float[np.ndarray, " head"]
+) -> dict[str, Int[np.ndarray, " rival"]]:
+    """Return the other heads of a head's layer, and those whose importance is nearest to its."""
+    layer = head // heads * heads
+    nearest = np.argsort(np.abs(importance - importance[head]), kind="stable")
+    return {
+        "layer": np.setdiff1d(np.arange(layer, layer + heads), [head]),
+        "matched": nearest[nearest != head][:MATCHED],
+    }
+
+
+def _difference(name: str, mine: Summed, others: Summed, seed: int) -> dict[str, float]:
+    (right, total), (other_right, other_total) = mine, others
+    if not other_total.sum():
+        return dict.fromkeys((name, f"{name}_low", f"{name}_high"), np.nan)
+    low, high = paired_interval(mine, others, seed=seed)
+    lead = right.sum() / total.sum() - other_right.sum() / other_total.sum()
+    return {name: 100 * lead, f"{name}_low": 100 * low[0], f"{name}_high": 100 * high[0]}
+
+
+def _mean_lead(sides: Sequence[tuple[Summed, Summed]], seed: int) -> dict[str, float]:
+    """Return the mean over relations of the differences, in points, with its interval."""
+    right = [own[0] for own, _ in sides] + [-others[0] for _, others in sides]
+    total = [own[1] for own, _ in sides] + [others[1] for _, others in sides]
+    # The mean over both halves is half of the difference of their means.
+    found = mean_ratio(np.stack(right, axis=1), np.stack(total, axis=1), seed=seed)
+    return dict(zip(("lead", "low", "high"), (200 * value for value in found), strict=True))
+
+
+def _exchanged(
+    points: Float[np.ndarray, "head relation"],
+    own: Sequence[int],
+    rivals: Sequence[np.ndarray] | None,
+    generator: np.random.Generator,
+) -> float:
+    """Return how often relations lose as much without random heads as without their own.
+
+    A relation's head is drawn from itself and its ``rivals``; without rivals, the relations
+    exchange their heads.
+    """
+    relation = np.arange(len(own))
+    if rivals is None:
+        drawn = generator.permuted(np.tile(own, (DRAWS, 1)), axis=1)
+    else:
+        pools = [np.append(others, head) for others, head in zip(rivals, own, strict=True)]
+        drawn = np.stack([generator.choice(pool, DRAWS) for pool in pools], axis=1)
+    as_much = points[drawn, relation].mean(axis=1) >= points[own, relation].mean() - 1e-12
+    return float((1 + as_much.sum()) / (1 + DRAWS))
+
+
+def _sweeps(found: Found, probes: Probes, layers: int) -> Iterator[tuple[str, str, Lost, Total]]:
+    """Yield kind, probe, what is lost ``[layer, head, article, relation]``, and what there is."""
+    for kind, name in enumerate(KINDS):
+        for probe, own in enumerate(PROBES):
+            reached = probes.reached(own, layers)
+            yield name, own, found.lost(probe, kind)[:reached], found.total[probe]

@@ -1,0 +1,250 @@
+"""Attention beside what it moves (Kobayashi et al. 2020): token types, sinks, Tables 1 and 2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from zlib import crc32
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Num
+
+from helpers.analysis.averages import GROUPS, Sums, head_table
+from helpers.analysis.coreference import TYPES, Judgements, best_head, judge
+from helpers.analysis.dependency_heads import HeadCounts, count_heads, held_out_heads
+from helpers.analysis.head_choice import DIRECTIONS
+from helpers.analysis.heads import head_label, parse_head
+from helpers.analysis.statistics import bootstrap_intervals, holm, mean_ratio, sign_flip_test
+from helpers.analysis.value_norms import (
+    LENSES,
+    SHARES,
+    SINKS,
+    VALUES,
+    lens_values,
+    norm_maps,
+    sink_values,
+)
+from helpers.cache import cached_tables
+from helpers.data.records import Record, cluster_of
+from helpers.model.encoder import Encoder
+from helpers.store.store import Source, Store
+
+BATCH_TOKENS = 512
+SPECIAL = ("cls", "sep")
+WHOLE = "all"  # layers
+MEAN = "mean"  # over relations, or types of mentions
+
+
+def lens_tables(encoder: Encoder, source: Source, count: int) -> dict[str, pd.DataFrame]:
+    """Return how attention and norm lens see ``count`` segments, spread evenly over a source.
+
+    - ``lens_shares`` and ``value_norms``: the values of `lens_values`, a row a head;
+    - ``sinks``: those of `sink_values`, a row a layer;
+    - ``special_tokens``: `special_table`.
+
+    All with intervals over articles.  Another model than that of ``source`` may be looked at,
+    with the same tokenizer.
+    """
+    places = np.unique(np.linspace(0, len(source) - 1, min(count, len(source))).astype(int))
+
+    def compute() -> dict[str, pd.DataFrame]:
+        return sums_tables(lens_sums(encoder, [source.record(int(place)) for place in places]))
+
+    return cached_tables(
+        "lenses",
+        compute,
+        depends_on={"store": source.key, "model": encoder.identity, "segments": len(places)},
+        code="studies.attention_moves.lenses.lens_tables",
+    )
+
+
+def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
+    """Return the sums of both kinds of values over segments, by group of articles too."""
+    from helpers.analysis.averages import combine
+    from helpers.model.forward import model_inputs
+    from helpers.model.lens import value_pass
+    from helpers.model.parallel import length_batches, run_jobs
+    from helpers.model.token_types import roles
+
+    inputs = [model_inputs(encoder, record) for record in records]
+    lengths = [len(item["input_ids"]) for item in inputs]
+    batches = length_batches(lengths, budget=BATCH_TOKENS)
+    with value_pass(encoder) as run:
+
+        def job(batch: list[int], step_done: object) -> Sums:
+            maps, norms, states = run([inputs[index] for index in batch], hidden=True)
+            sums = Sums()
+            for row, index in enumerate(batch):
+                n, record = lengths[index], records[index]
+                attention = np.stack([layer[row, :, :n, :n].float().cpu() for layer in maps])
+                sizes = np.stack([layer[row, :, :n].cpu() for layer in norms])
+                vectors = np.stack([layer[row, :n].float().cpu() for layer in states[:-1]])
+                own = roles(record["tokens"], encoder.special_tokens)
+                both = {"attention": attention, "norm": norm_maps(attention, sizes)}
+                values = lens_values(both, sizes, own) | sink_values(both, sizes, vectors)
+                sums.add(values)
+                article = crc32(cluster_of(record, index).encode()) % GROUPS
+                sums.groups.setdefault(article, Sums()).add(values)
+            step_done()
+            return sums
+
+        jobs = [partial(job, batch) for batch in batches]
+        found = run_jobs(jobs, encoder.device, label="lenses", unit="batch", total=len(jobs))
+    return combine(found)
+
+
+def sums_tables(sums: Sums) -> dict[str, pd.DataFrame]:
+    """Return the tables of `lens_tables`."""
+    return {
+        "lens_shares": head_table(sums, SHARES),
+        "value_norms": head_table(sums, (*VALUES, "same_token")),
+        "sinks": head_table(sums, SINKS).drop(columns="head"),
+        "special_tokens": special_table(sums),
+    }
+
+
+def special_table(sums: Sums) -> pd.DataFrame:
+    """Return the share of [CLS] and [SEP] together through both lenses, by layer and in all.
+
+    Columns: layer, attention, norm, ``ratio`` of the two, and ``value_ratio``, the size of the
+    value vectors of special tokens over that of words (no punctuation), with intervals.
+    """
+    parts = {name: _by_article(sums, name) for name in (*SHARES, *VALUES)}
+    attention, norm = (sum(parts[f"{lens}_{kind}"] for kind in SPECIAL) for lens in LENSES)
+    special = sum(parts[f"value_{kind}"] for kind in SPECIAL)
+    kinds = sum(bool(sums.counts[f"value_{kind}"].any()) for kind in SPECIAL)
+    examples = sums.counts["same_token"].max()
+    columns = {"attention": _with_all(attention), "norm": _with_all(norm)}
+    columns = {name: values.sum(axis=0) / examples for name, values in columns.items()}
+    ratios = {"ratio": (norm, attention), "value_ratio": (special, kinds * parts["value_other"])}
+    for name, (over, under) in ratios.items():
+        over, under = _with_all(over), _with_all(under)
+        with np.errstate(invalid="ignore"):  # a model with neither token
+            columns[name] = over.sum(axis=0) / under.sum(axis=0)
+        columns[f"{name}_low"], columns[f"{name}_high"] = bootstrap_intervals(over, under)
+    layers = [*map(str, range(1, attention.shape[1] + 1)), WHOLE]
+    return pd.DataFrame({"layer": layers} | columns)
+
+
+def _by_article(sums: Sums, name: str) -> Float[np.ndarray, "article layer"]:
+    """Return a metric's sums over examples, means over the heads of a layer."""
+    return sums.by_group(name)[0].mean(axis=2)
+
+
+def _with_all(values: Float[np.ndarray, "article layer"]) -> Float[np.ndarray, "article column"]:
+    """Return the layers' values, and their mean as a last column."""
+    return np.column_stack([values, values.mean(axis=1)])
+
+
+def heads_through_lenses(
+    treebanks: Mapping[str, Store], documents: Mapping[str, Store], *, minimum: int, seed: int
+) -> dict[str, pd.DataFrame]:
+    """Return Tables 1 and 2 through both lenses, from word-level stores by lens.
+
+    ``lens_relations`` and ``lens_mentions``: see `relations_through_lenses`.
+    """
+
+    def compute() -> dict[str, pd.DataFrame]:
+        counts = (count_heads(treebanks[lens]) for lens in LENSES)
+        judgements = (judge(documents[lens]) for lens in LENSES)
+        return {
+            "lens_relations": relations_through_lenses(*counts, minimum=minimum, seed=seed),
+            "lens_mentions": mentions_through_lenses(*judgements, seed=seed),
+        }
+
+    stores = [store.key for kind in (treebanks, documents) for store in kind.values()]
+    return cached_tables(
+        "heads-through-lenses",
+        compute,
+        depends_on={"stores": stores, "minimum": minimum, "seed": seed},
+        code="studies.attention_moves.lenses.heads_through_lenses",
+    )
+
+
+def relations_through_lenses(
+    attention: HeadCounts, norm: HeadCounts, *, minimum: int, seed: int
+) -> pd.DataFrame:
+    """Return Table 1 through both lenses: heads chosen on train with each, scored on dev.
+
+    Columns: relation, count (of dev), attention_head, attention_accuracy, norm_head,
+    norm_accuracy (percent), ``gain`` of the norm lens in points with its paired interval over
+    articles, and ``p_holm`` of a two-sided sign-flip test, adjusted for the relations.  The last
+    row is the mean over the relations (not "All").
+    """
+    rows, sums = [], []
+    both = [held_out_heads(counts, minimum=minimum, seed=seed) for counts in (attention, norm)]
+    for one, other in zip(*(table.to_dict("records") for table in both), strict=True):
+        relation, total = one["relation"], _by_cluster(attention, one, attention.total)
+        right = [
+            _by_cluster(counts, row, counts.right[:, DIRECTIONS.index(row["direction"]),
+                                                  *parse_head(row["head"])])
+            for counts, row in ((attention, one), (norm, other))
+        ]  # fmt: skip
+        sums.append((right[1] - right[0], total))
+        rows.append(
+            {
+                "relation": relation,
+                "count": one["dev_count"],
+                **_side("attention", one["head"], one["dev_accuracy"]),
+                **_side("norm", other["head"], other["dev_accuracy"]),
+            }
+        )
+    return _with_gains(rows, sums, seed)
+
+
+def mentions_through_lenses(attention: Judgements, norm: Judgements, *, seed: int) -> pd.DataFrame:
+    """Return Table 2 through both lenses, among the other mentions; columns as for relations.
+
+    Intervals and tests are over documents.
+    """
+    rows, sums = [], []
+    heads = [best_head(judgements, split="train") for judgements in (attention, norm)]
+    for kind in TYPES:
+        mine = attention.select(kind, "dev")
+        row: dict[str, object] = {"relation": kind, "count": int(mine.sum())}
+        document, n = attention.document[mine], len(attention.splits)
+        hits = []
+        for lens, judgements, head in zip(LENSES, (attention, norm), heads, strict=True):
+            right = judgements.heads["mentions"][head][mine]
+            hits.append(np.bincount(document, right, n))
+            row |= _side(lens, head_label(*head), 100 * right.mean() if len(right) else np.nan)
+        rows.append(row)
+        sums.append((hits[1] - hits[0], np.bincount(document, minlength=n)))
+    return _with_gains(rows, sums, seed)
+
+
+def _side(lens: str, head: str, accuracy: float) -> dict[str, object]:
+    return {f"{lens}_head": head, f"{lens}_accuracy": accuracy}
+
+
+def _by_cluster(
+    counts: HeadCounts, row: Mapping[str, object], values: Num[np.ndarray, " row"]
+) -> Float[np.ndarray, " article"]:
+    """Return the sums over each article's dev words of a relation."""
+    rows = counts.rows(row["relation"], "dev")
+    articles = counts.articles[counts.sentence[rows]]
+    return np.bincount(articles, values[rows], counts.articles.max() + 1)
+
+
+def _with_gains(
+    rows: list[dict[str, object]],
+    sums: list[tuple[Float[np.ndarray, " cluster"], Float[np.ndarray, " cluster"]]],
+    seed: int,
+) -> pd.DataFrame:
+    """Return the rows with gains, and their mean over all but the first, which is of all words."""
+    table = pd.DataFrame(rows)
+    lead, total = (np.stack(part, axis=1) for part in zip(*sums, strict=True))
+    used = total.sum(axis=1) > 0
+    lead, total = lead[used], total[used]
+    low, high = bootstrap_intervals(lead, total, seed=seed)
+    with np.errstate(invalid="ignore"):  # no such mention on dev
+        gains = lead.sum(axis=0) / total.sum(axis=0)
+    table["gain"], table["gain_low"], table["gain_high"] = 100 * gains, 100 * low, 100 * high
+    p_values = np.minimum(sign_flip_test(lead, seed=seed)[0], sign_flip_test(-lead, seed=seed)[0])
+    table["p_holm"] = holm(np.minimum(1, 2 * p_values))
+    mean = [100 * bound for bound in mean_ratio(lead[:, 1:], total[:, 1:], seed=seed)]
+    mean = dict(zip(("gain", "gain_low", "gain_high"), mean, strict=True))
+    accuracy = {f"{lens}_accuracy": table[f"{lens}_accuracy"][1:].mean() for lens in LENSES}
+    last = {"relation": MEAN, "count": table["count"][1:].sum()} | accuracy | mean
+    return pd.concat([table, pd.DataFrame([last])], ignore_index=True)

@@ -1,0 +1,130 @@
+"""Figures 13 to 15: what attention moves, and what depends on single heads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from helpers.analysis.heads import parse_head
+from helpers.analysis.value_norms import LENSES, TYPES
+from helpers.plots.style import (
+    ACCENT,
+    DIVERGING,
+    LINES,
+    TOKEN_STYLES,
+    SpecialTokens,
+    by_head,
+    canvas,
+    counting_ticks,
+    heat_maps,
+    joined,
+    theme,
+)
+
+MOST_MAPS = 12
+NARROWEST = 5.0  # points
+TITLES = {"attention": "attention: where heads look", "norm": "norm: what they bring back"}
+
+
+@theme()
+def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = "") -> Figure:
+    """Draw Figure 2 through both lenses: lens_shares.csv, a point a head, a line their mean."""
+    note = "a point is a head, a line the mean of the layer"
+    figure = canvas(3.4, "Figure 13 · Figure 2 through two lenses", joined(model, note))
+    for axes, lens in zip(figure.subplots(1, 2, sharey=True), LENSES, strict=True):
+        for kind in TYPES:
+            column, style = f"{lens}_{kind}", TOKEN_STYLES[kind]
+            if shares[column].notna().any():
+                axes.scatter(
+                    shares["layer"], shares[column], s=9, color=style.color, alpha=0.3, linewidths=0
+                )
+                _line(axes, shares.groupby("layer")[column].mean(), kind, special_tokens)
+        axes.set(title=TITLES[lens], ylim=(-0.02, 1.02))
+    figure.axes[0].set_ylabel("Average share (fraction)")
+    _shared_legend(figure)
+    return figure
+
+
+@theme()
+def fig14_sinks(
+    sinks: pd.DataFrame, norms: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = ""
+) -> Figure:
+    """Draw value vectors by type of token, and the first position by layer.
+
+    ``norms`` is value_norms.csv, ``sinks`` sinks.csv.
+    """
+    figure = canvas(3.1, "Figure 14 · Value vectors, and the first position", model)
+    values, shares, states = figure.subplots(1, 3)
+    for kind in TYPES:
+        if norms[f"value_{kind}"].notna().any():
+            _line(values, norms.groupby("layer")[f"value_{kind}"].mean(), kind, special_tokens)
+    values.set(title="size of value vectors", ylabel="|f(x)| over the example's mean")
+    panels = {
+        shares: {"attention_first": "attention", "norm_first": "norm lens", "uniform": "uniform"},
+        states: {"peak_first": "first position", "peak_others": "other positions"},
+    }
+    for axes, columns in panels.items():
+        for (column, label), (color, marker) in zip(columns.items(), LINES, strict=False):
+            axes.plot(sinks["layer"], sinks[column], color=color, marker=marker, label=label)
+    shares.set(title="share of the first position", ylabel="Share (fraction)")
+    states.set(title="largest state component", ylabel="Multiple of the median")
+    for axes in figure.axes:
+        axes.set(xlabel="Layer", xticks=counting_ticks(int(sinks["layer"].max()), 12))
+        axes.set_ylim(bottom=0)
+        axes.legend(fontsize=8)
+    return figure
+
+
+@theme()
+def fig15_removed_heads(
+    recall: pd.DataFrame, heads: pd.DataFrame, probe: str, *, kind: str = "zero", model: str = ""
+) -> Figure:
+    """Draw what a probe finds less of each relation without each head; its own head is framed.
+
+    ``recall`` is removed_recall.csv, ``heads`` relation_heads.csv.
+    """
+    recall = recall[(recall["probe"] == probe) & (recall["kind"] == kind)]
+    heads = heads[(heads["probe"] == probe) & (heads["kind"] == kind)]
+    heads = heads.sort_values("words", ascending=False, kind="stable").head(MOST_MAPS)
+    maps = {
+        f"{row.relation} ({row.recall:.0f}%)\n{row.head}: {row.change:+.1f}": by_head(
+            recall[recall["relation"] == row.relation], "change"
+        )
+        for row in heads.itertuples()
+    }
+    widest = max(float(np.nanquantile(np.abs([*maps.values()]), 0.99)), NARROWEST)
+    figure = heat_maps(
+        maps,
+        f"Figure 15 · Relations without single heads ({probe} probe)",
+        joined(model, "framed: the head found for the relation; beside its name: recall, intact"),
+        "Change of recall (points)",
+        TwoSlopeNorm(0, -widest, widest),
+        columns=4,
+        cmap=DIVERGING,
+    )
+    for axes, name in zip(figure.axes, heads["head"], strict=False):
+        layer, head = parse_head(name)
+        box = {"fill": False, "edgecolor": ACCENT, "linewidth": 1.8}
+        axes.add_patch(Rectangle((head + 0.5, layer + 0.5), 1, 1, **box))
+    return figure
+
+
+def _line(axes: Axes, values: pd.Series, kind: str, special_tokens: SpecialTokens) -> None:
+    style = TOKEN_STYLES[kind]
+    names = {"cls": special_tokens.get("cls"), "sep": special_tokens.get("sep")}
+    axes.plot(
+        values.index, values, color=style.color, marker=style.marker, markeredgecolor="white",
+        label=style.label.format(**names),
+    )  # fmt: skip
+
+
+def _shared_legend(figure: Figure) -> None:
+    for axes in figure.axes:
+        layers = int(axes.dataLim.x1)
+        axes.set(xlabel="Layer", xticks=counting_ticks(layers, 12))
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower left", ncols=4)

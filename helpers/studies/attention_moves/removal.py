@@ -1,0 +1,188 @@
+"""What depends on a head: its output taken out, one head at a time (notebook 10, part two).
+
+Two kinds of removal: the output is set to zero, or to its mean over the corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from helpers.data.records import Record, cluster_of
+from helpers.model.activation_cache import Change, LayerMemory
+from helpers.model.checkpoint import Objective
+from helpers.model.encoder import Encoder
+from helpers.model.forward import model_inputs, padded
+from helpers.model.gradients import SCALE, corrupted, paragraphs, targets_of, token_losses
+from helpers.model.head_mask import head_output
+from helpers.model.lens import mean_outputs
+from helpers.model.parallel import length_batches, side_by_side
+from helpers.studies.attention_moves.probe_reading import (
+    NOT_COUNTED,
+    PROBES,
+    Probes,
+    Reading,
+    read_probes,
+)
+
+Item = TypeVar("Item")
+KINDS = ("zero", "mean")
+BATCH_TOKENS = 512
+PAIRS_AT_ONCE = 16  # the contrastive loss is that of finding one's own neighbour among so many
+SEGMENTS_AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class Found:
+    """What probes find without each head, summed by article and relation.
+
+    ``right`` is of the intact model and then of each change: kind by kind, head by head of the
+    first ``layers`` layers (the others can change nothing here).
+    """
+
+    relations: tuple[str, ...]
+    total: Int[np.ndarray, "probe article relation"]
+    right: Int[np.ndarray, "change probe article relation"]
+    layers: int
+    heads: int
+
+    def lost(self, probe: int, kind: int) -> Int[np.ndarray, "layer head article relation"]:
+        """Return how many fewer words are right without each head (negative: more)."""
+        own = self.right[:, probe]
+        without = own[1:].reshape(len(KINDS), self.layers, self.heads, *own.shape[1:])
+        return own[0] - without[kind]
+
+
+def changes_of(means: Float[Tensor, "layer head width"], layers: int) -> list[Change]:
+    """Return the removals of each kind of each head of the first ``layers`` layers."""
+    return [
+        Change(layer, partial(head_output, layer=layer, head=head, output=vector))
+        for kind in KINDS
+        for layer, head in product(range(layers), range(means.shape[1]))
+        for vector in [means[layer, head] if kind == "mean" else torch.zeros(means.shape[2])]
+    ]
+
+
+def found_without_heads(
+    encoder: Encoder, records: Sequence[Record], probes: Probes, means: Tensor
+) -> Found:
+    """Return what the probes find of each relation without each head, for parsed sentences."""
+    inputs = [model_inputs(encoder, record) for record in records]
+    batches = length_batches([len(i["input_ids"]) for i in inputs], budget=BATCH_TOKENS)
+    layers = max(probes.reached(probe, encoder.layers) for probe in PROBES)
+    changes = changes_of(means, layers)
+
+    def read(model: nn.Module, batch: list[int], intact: Reading | None) -> Reading:
+        sentences = [(records[i], inputs[i]["groups"]) for i in batch]
+        own = padded(encoder, [inputs[i] for i in batch])
+        return read_probes(model, own, sentences, probes, intact)
+
+    readings = _under(encoder, batches, changes, read, "heads taken out")
+    relations = sorted({name for record in records for name in record["relations"]})
+    articles: dict[str, int] = {}
+    owner = [
+        articles.setdefault(cluster_of(record, i), len(articles))
+        for i, record in enumerate(records)
+    ]
+    total = np.zeros((len(PROBES), len(articles), len(relations)), int)
+    right = np.zeros((1 + len(changes), *total.shape), int)
+    for batch, found in zip(batches, readings, strict=True):
+        for row, i in enumerate(batch):
+            for word, name in enumerate(records[i]["relations"]):
+                own, place = found[:, row, :, word].numpy(), relations.index(name)
+                total[:, owner[i], place] += own[0] != NOT_COUNTED
+                right[:, :, owner[i], place] += own == 1
+    return Found(tuple(relations), total, right, layers, encoder.heads)
+
+
+def objective_without_heads(
+    encoder: Encoder, records: Sequence[Record], *, seed: int = 0
+) -> Float[np.ndarray, "change example measure"]:
+    """Return loss (nats) and similarity of each segment's paragraphs, intact and without heads.
+
+    The loss is that of the model's objective, the similarity the cosine of the paragraphs' mean
+    vectors.  Changes are in the order of `changes_of`, the unchanged model first.
+    """
+    sides = [paragraphs(encoder, record) for record in records]
+    means = mean_outputs(encoder, [side for pair in sides for side in pair])
+    changes = changes_of(means, encoder.layers)
+    jobs = []
+    for i in range(0, len(sides), PAIRS_AT_ONCE):
+        first, second = zip(*sides[i : i + PAIRS_AT_ONCE], strict=True)
+        jobs.append(padded(encoder, [*first, *second]))
+    label = "heads taken out: paragraphs"
+    found = torch.cat(_under(encoder, jobs, changes, paragraph_scores, label), dim=1).numpy()
+    if encoder.objective != "contrastive":
+        found[..., 0] = _losses_without_heads(encoder, records, changes, seed)
+    return found
+
+
+def _losses_without_heads(
+    encoder: Encoder, records: Sequence[Record], changes: Sequence[Change], seed: int
+) -> Float[np.ndarray, "change example"]:
+    inputs = labels = [model_inputs(encoder, record) for record in records]
+    if encoder.objective == "masked-lm":
+        inputs, labels = corrupted(encoder, inputs, np.random.default_rng(seed))
+    jobs = []
+    for i in range(0, len(inputs), SEGMENTS_AT_ONCE):
+        batch = padded(encoder, inputs[i : i + SEGMENTS_AT_ONCE])
+        own, length = labels[i : i + SEGMENTS_AT_ONCE], batch["input_ids"].shape[1]
+        jobs.append(batch | {"targets": targets_of(own, length, encoder.device)})
+    read = partial(_token_losses, encoder.objective)
+    return torch.cat(_under(encoder, jobs, changes, read, "heads taken out: loss"), dim=1).numpy()
+
+
+def paragraph_scores(
+    model: nn.Module, batch: Mapping[str, Tensor], _: object = None
+) -> tuple[Float[Tensor, "pair measure"]]:
+    """Return contrastive losses and similarities; first paragraphs come first in the batch."""
+    states = model.base_model(**batch).last_hidden_state.float()
+    mask = batch["attention_mask"][..., None]
+    vectors = F.normalize((states * mask).sum(dim=1) / mask.sum(dim=1), dim=-1)
+    first, second = vectors.chunk(2)
+    scores, own = SCALE * first @ second.T, torch.arange(len(first), device=first.device)
+    ways = (F.cross_entropy(way, own, reduction="none") for way in (scores, scores.T))
+    return (torch.stack([sum(ways) / 2, (first * second).sum(dim=1)], dim=1),)
+
+
+def _token_losses(
+    objective: Objective, model: nn.Module, batch: Mapping[str, Tensor], _: object
+) -> tuple[Float[Tensor, " example"]]:
+    inputs = {name: tensor for name, tensor in batch.items() if name != "targets"}
+    return (token_losses(model(**inputs).logits, batch["targets"], objective),)
+
+
+def _under(
+    encoder: Encoder,
+    items: Sequence[Item],
+    changes: Sequence[Change],
+    read: Callable[[nn.Module, Item, tuple | None], tuple],
+    label: str,
+) -> list[Float[Tensor, "change ..."]]:
+    """Return what is read of each item, with the model intact (first) and under each change.
+
+    ``read`` gets, from the second time on, what it gave of the intact model; its first part
+    counts.
+    """
+
+    @torch.inference_mode()
+    def job(model: nn.Module, item: Item) -> Tensor:
+        memory = LayerMemory(model)
+        with memory.recording():
+            intact = read(model, item, None)
+        found = [intact[0]]
+        for layer, context in changes:
+            with memory.resumed_at(layer), context(model):
+                found.append(read(model, item, intact)[0])
+        return torch.stack(found).cpu()
+
+    return side_by_side(encoder.model, items, job, label)
