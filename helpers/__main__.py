@@ -25,7 +25,7 @@ What Does BERT Look At? (Clark et al., 2019) on any encoder and any corpus.
   python -m helpers run --model bert-base-uncased  the paper's model (needs the model hub)
   python -m helpers run --model ./my-model --text my.txt --only 01,02,03
   python -m helpers run --treebank train.conllu,dev.conllu --only 04,05
-  python -m helpers run --extended                 notebooks 07 to 09, too
+  python -m helpers run --extended                 notebooks 07 to 10, too
   python -m helpers compare minilm my-model        finished runs, claim by claim
 """
 RUN_EPILOG = """\
@@ -101,7 +101,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_settings(run: argparse.ArgumentParser) -> None:
     run.add_argument("--only", default="", metavar="00,03", help="numbers of notebooks")
-    run.add_argument("--extended", action="store_true", help="07 to 09, too: beyond the paper")
+    run.add_argument("--extended", action="store_true", help="07 to 10, too: beyond the paper")
     types = typing.get_type_hints(Settings)
     for setting in dataclasses.fields(Settings):
         name, kind, help_ = flag(setting.name), types[setting.name], setting.metadata["help"]

@@ -73,7 +73,7 @@ def test_run_without_options_is_the_default_and_the_papers_own_notebooks(ran):
 def test_the_extended_run_has_the_notebooks_beyond_the_paper(ran):
     assert main(["run", "--extended"]) == 0
     assert main(["run", "--only", "9"]) == 0
-    assert [numbers for numbers, _, _ in ran] == [[f"{n:02}" for n in range(10)], ["09"]]
+    assert [numbers for numbers, _, _ in ran] == [[f"{n:02}" for n in range(11)], ["09"]]
 
 
 def test_a_run_for_papers_writes_pdf_and_latex_too_and_the_same_numbers(
@@ -142,7 +142,7 @@ def test_what_cannot_be_parsed_exits_with_2(arguments, capsys):
     assert "usage:" in error and "error:" in error
 
 
-@pytest.mark.parametrize("only", ["10", "1,99", "abc", ","])
+@pytest.mark.parametrize("only", ["11", "1,99", "abc", ","])
 def test_an_unknown_notebook(ran, capsys, only):
     error = fails(capsys, "run", "--only", only)
     assert f"--only {only}" in error

@@ -201,14 +201,13 @@ def relation_tables(
             row["p_holm"] = p_value
         points = flat.sum(axis=1) / np.maximum(total.sum(axis=0), 1)  # [head, relation]
         for name in AGAINST if own else ():
-            lead = _mean_lead(sides[name], seed)
-            p_value = _exchanged(
-                points[:, list(own)], list(own.values()), rivals.get(name), generator
-            )
-            means.append(
-                about | {"against": name, "relations": len(own)} | lead | {"p_value": p_value}
-            )
-    return {"relation_heads": pd.DataFrame(rows), "relation_heads_mean": pd.DataFrame(means)}
+            lead, heads = _mean_lead(sides[name], seed), list(own.values())
+            lead["p_value"] = _exchanged(points[:, list(own)], heads, rivals.get(name), generator)
+            means.append(about | {"against": name, "relations": len(own)} | lead)
+    return {
+        "relation_heads": pd.DataFrame(rows, columns=COLUMNS),
+        "relation_heads_mean": pd.DataFrame(means, columns=MEAN_COLUMNS),
+    }
 
 
 def _rivals(

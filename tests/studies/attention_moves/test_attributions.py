@@ -1,0 +1,115 @@
+"""Rollout by explicit products, gradients by small steps, tokens left out by hand."""
+
+import numpy as np
+import pytest
+import torch
+from store_tools import many_segments
+
+from helpers.model.encoder import Encoder
+from helpers.model.forward import padded
+from helpers.model.gradients import paragraphs
+from helpers.store.stream import Stream
+from helpers.studies.attention_moves import attributions
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
+
+
+def texts_of(encoder: Encoder, root, count=6):
+    source = Stream.open(encoder, many_segments(count), max_tokens=60, root=root)
+    return source, list(source.records())
+
+
+def test_rollout_is_the_product_of_the_layers_with_residuals():
+    first = np.array([[1, 0, 0], [0.5, 0.5, 0], [0, 0.5, 0.5]])
+    second = np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
+    one, eye = (first + np.eye(3)) / 2, np.eye(3)
+    np.testing.assert_allclose(attributions.rollout(first[None]), one)
+    both = attributions.rollout(np.stack([first, second]))
+    np.testing.assert_allclose(both, (second + eye) / 2 @ one)
+    assert both[0, 0] == pytest.approx(0.5 * 1 + 0.5 * 0.25)  # itself, and through position 1
+    np.testing.assert_allclose(both.sum(axis=1), 1)
+
+
+def mean_vector(encoder, ids, left_out=None):
+    batch = padded(encoder, [{"input_ids": ids, "token_type_ids": [0] * len(ids)}])
+    kept = [i for i in range(len(ids)) if i != left_out]
+    if left_out is not None:
+        batch["attention_mask"][0, left_out] = 0
+    with torch.no_grad():
+        return encoder.model.base_model(**batch).last_hidden_state[0, kept].double().mean(0)
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet", "gpt2"])
+def test_effects_are_those_of_a_text_without_the_token(tiny_encoder, family, tmp_path):
+    encoder = tiny_encoder(family)
+    _, records = texts_of(encoder, tmp_path)
+    first, second = paragraphs(encoder, records[1])
+    found = attributions.left_out(encoder, first, second)
+    whole, other = (mean_vector(encoder, side["input_ids"]) for side in (first, second))
+    similar = torch.cosine_similarity(whole, other, dim=0)
+    for place in range(len(first["input_ids"])):
+        without = mean_vector(encoder, first["input_ids"], place)
+        moved = 1 - torch.cosine_similarity(without, whole, dim=0)
+        assert found["vector"][place] == pytest.approx(moved.item(), abs=1e-6)
+        change = abs(torch.cosine_similarity(without, other, dim=0) - similar)
+        assert found["similarity"][place] == pytest.approx(change.item(), abs=1e-6)
+
+
+def test_gradient_times_attention_is_the_slope_of_scaling_a_keys_attention(
+    tiny_encoder, tmp_path, monkeypatch
+):
+    """Scale what all queries give to a key, and see what the similarity does."""
+    encoder = tiny_encoder("bert")
+    _, records = texts_of(encoder, tmp_path)
+    first, second = paragraphs(encoder, records[2])
+    found = attributions.gradient_times_attention(encoder, first, second)
+    target = mean_vector(encoder, second["input_ids"])
+
+    def similarity(key, factor):
+        scaled = []
+
+        def dropout(maps, *_, **__):  # what eager attention does to its maps before the values
+            maps = maps.clone()
+            maps[..., key] *= factor
+            scaled.append(key)
+            return maps
+
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.nn.functional, "dropout", dropout)
+            patch.setattr(torch.nn.Dropout, "forward", lambda _self, x: x)
+            vector = mean_vector(encoder, first["input_ids"])
+        assert len(scaled) == encoder.layers
+        return torch.cosine_similarity(vector, target, dim=0).item()
+
+    for key in range(0, len(first["input_ids"]), 3):
+        slope = (similarity(key, 1.02) - similarity(key, 0.98)) / 0.04
+        assert found[key] == pytest.approx(abs(slope), rel=0.02, abs=1e-4)
+
+
+def test_a_score_that_is_the_effect_correlates_perfectly(tiny_encoder, tmp_path, monkeypatch):
+    encoder = tiny_encoder("bert")
+    _, records = texts_of(encoder, tmp_path, 8)
+
+    def scores(encoder, first, second):
+        effects = attributions.left_out(encoder, first, second)
+        return {attributions.ATTENTION: -effects["vector"], "oracle": effects["vector"]}
+
+    monkeypatch.setattr(attributions, "attributions", scores)
+    table = attributions.compare(encoder, records).set_index(["method", "effect"])
+    assert table.loc[("oracle", "vector"), "correlation"] == pytest.approx(1)
+    assert table.loc[(attributions.ATTENTION, "vector"), "correlation"] == pytest.approx(-1)
+    assert table.loc[("oracle", "vector"), "lead"] == pytest.approx(2)
+    assert (table.loc[attributions.ATTENTION, "lead"] == 0).all()
+
+
+def test_the_table_has_every_method_and_effect_and_is_kept(tiny_encoder, tmp_path, monkeypatch):
+    encoder = tiny_encoder("gpt2")
+    source, _ = texts_of(encoder, tmp_path)
+    table = attributions.attribution_table(encoder, source, 5)
+    assert len(table) == 12 and set(table["effect"]) == set(attributions.EFFECTS)
+    assert table["correlation"].between(-1, 1).all()
+    monkeypatch.setattr(attributions, "compare", None)
+    assert attributions.attribution_table(encoder, source, 5).equals(table)

@@ -1,0 +1,133 @@
+"""Shares through both lenses against a loop over stored maps; Tables 1 and 2 by counting."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny_models
+from store_tools import many_segments
+from toy_corpora import SENTENCES, corpus_of, sentence_of
+
+from helpers.analysis.coreference import Judgements
+from helpers.analysis.dependency_heads import count_heads
+from helpers.store.extract import extract
+from helpers.store.stream import Stream
+from helpers.studies.attention_moves.lenses import (
+    lens_sums,
+    lens_tables,
+    mentions_through_lenses,
+    relations_through_lenses,
+    special_table,
+)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet", "gpt2"])
+def test_shares_are_those_of_the_maps_that_stores_have(tiny_encoder, family, tmp_path):
+    encoder = tiny_encoder(family)
+    stores = {
+        lens: extract(encoder, many_segments(9), lens=lens, max_tokens=60, root=tmp_path)
+        for lens in ("attention", "norm")
+    }
+    sums = lens_sums(encoder, list(stores["attention"].records()))
+    special = encoder.special_tokens["sep"]
+    for lens, store in stores.items():
+        shares = []
+        for example in store:
+            own = [token == special for token in example.record["tokens"]]
+            shares.append(example.attention.astype(float)[..., own].sum(-1).mean(-1))
+        if special is None:
+            assert np.isnan(sums.mean(f"{lens}_sep")).all()
+        else:
+            np.testing.assert_allclose(sums.mean(f"{lens}_sep"), np.mean(shares, 0), atol=2e-3)
+    assert sum(part.counts["same_token"].max() for part in sums.groups.values()) == 9
+
+
+@pytest.mark.parametrize("family", ["bert", "t5", "gpt2"])
+def test_special_tokens_are_added_up_and_compared(tiny_encoder, family, tmp_path):
+    encoder = tiny_encoder(family)
+    source = Stream.open(encoder, many_segments(8), max_tokens=60, root=tmp_path)
+    sums = lens_sums(encoder, list(source.records()))
+    table = special_table(sums).set_index("layer")
+    assert list(table.index) == ["1", "2", "3", "all"]
+    kinds = [kind for kind in ("cls", "sep") if encoder.special_tokens[kind] is not None]
+    if not kinds:
+        assert table["ratio"].isna().all() and table["value_ratio"].isna().all()
+        return
+    share = {
+        lens: sum(sums.mean(f"{lens}_{kind}") for kind in kinds).mean(axis=1)
+        for lens in ("attention", "norm")
+    }
+    np.testing.assert_allclose(table["attention"].iloc[:-1], share["attention"])
+    ratios = share["norm"] / share["attention"]
+    np.testing.assert_allclose(table["ratio"].iloc[:-1], ratios)
+    whole = share["norm"].mean() / share["attention"].mean()
+    assert table.loc["all", "ratio"] == pytest.approx(whole)
+    values = np.mean([sums.mean(f"value_{kind}") for kind in kinds], axis=0)
+    expected = values[0].mean() / sums.mean("value_other")[0].mean()
+    assert table.loc["1", "value_ratio"] == pytest.approx(expected)
+    assert (table["ratio_low"] <= table["ratio"]).all()
+    assert (table["ratio"] <= table["ratio_high"]).all()
+
+
+def test_the_tables_of_a_source_are_kept(tiny_encoder, tmp_path, monkeypatch):
+    encoder = tiny_encoder("bert")
+    source = Stream.open(encoder, many_segments(8), max_tokens=60, root=tmp_path)
+    tables = lens_tables(encoder, source, 5)
+    assert list(tables) == ["lens_shares", "sinks", "special_tokens", "value_norms"]
+    assert len(tables["lens_shares"]) == 12 and list(tables["sinks"]["layer"]) == [1, 2, 3]
+    monkeypatch.setattr("helpers.studies.attention_moves.lenses.lens_sums", None)
+    again = lens_tables(encoder, source, 5)
+    for name, table in tables.items():
+        pd.testing.assert_frame_equal(table, again[name])
+
+
+def test_relations_gain_what_the_chosen_heads_count(tiny_encoder, tmp_path):
+    words = [w for w in SENTENCES if len(w) > 2]
+    sentences = [sentence_of(w, split) for split in ("train", "dev") for w in words for _ in "ab"]
+    counts = [
+        count_heads(extract(tiny_encoder("bert"), corpus_of(sentences), level="word", lens=lens,
+                            max_tokens=60, root=tmp_path))
+        for lens in ("attention", "norm")
+    ]  # fmt: skip
+    table = relations_through_lenses(*counts, minimum=1, seed=0).set_index("relation")
+    assert list(table.index) == ["All", "dep", "mean"]
+    for lens, own in zip(("attention", "norm"), counts, strict=True):
+        train = own.accuracy("dep", "train")
+        best = np.unravel_index(train.argmax(), train.shape)
+        assert table.loc["dep", f"{lens}_head"] == f"{best[1] + 1}-{best[2] + 1}"
+        assert table.loc["dep", f"{lens}_accuracy"] == pytest.approx(
+            own.accuracy("dep", "dev")[best]
+        )
+    row = table.loc["dep"]
+    assert row["gain"] == pytest.approx(row["norm_accuracy"] - row["attention_accuracy"])
+    assert table.loc["mean", "gain"] == pytest.approx(row["gain"])
+
+
+def judgements(right):
+    """Two train and two dev documents of three mentions; ``right[head, mention]``."""
+    document, kinds = np.repeat(np.arange(4), 3), np.tile(["pronoun", "proper", "nominal"], 4)
+    heads = {"mentions": np.array(right, bool)[None]}
+    return Judgements(np.array(["train", "train", "dev", "dev"]), document, kinds, {}, heads)
+
+
+def test_mentions_are_compared_on_dev_with_heads_chosen_on_train():
+    good, bad = [1] * 6, [0] * 6
+    attention = judgements([[*good, 1, 0, 0, 1, 0, 0], bad + [1] * 6])
+    norm = judgements([bad + [0] * 6, [*good, 1, 1, 0, 1, 0, 0]])
+    table = mentions_through_lenses(attention, norm, seed=0).set_index("relation")
+    assert list(table["attention_head"][:-1]) == ["1-1"] * 4
+    assert list(table["norm_head"][:-1]) == ["1-2"] * 4
+    assert table.loc["pronoun", "gain"] == 0 and table.loc["proper", "gain"] == 50
+    assert table.loc["all", "gain"] == pytest.approx(100 / 6)
+    assert table.loc["mean", "gain"] == pytest.approx(50 / 3)
+
+
+def test_all_families_have_both_lenses_or_one_line(tiny_encoder, tmp_path):
+    for family in tiny_models.FAMILIES:
+        encoder = tiny_encoder(family)
+        source = Stream.open(encoder, many_segments(4), max_tokens=60, root=tmp_path / family)
+        assert np.isfinite(lens_sums(encoder, list(source.records())).mean("norm_other")).all()
