@@ -21,9 +21,9 @@ class Sizes:
 
     segments: int = 300
     control_segments: int = 100
-    sentences: int = 400
-    pairs: int = 64
-    attributed: int = 48
+    sentences: int = 200
+    pairs: int = 32
+    attributed: int = 32
 
 
 def sizes(settings: Settings) -> Sizes:
