@@ -22,8 +22,8 @@ from helpers.analysis.value_norms import norm_maps
 from helpers.cache import cached_table
 from helpers.data.records import Record, cluster_of
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, padded
-from helpers.model.gradients import paragraphs, with_graph
+from helpers.model.forward import Inputs, model_inputs, padded
+from helpers.model.gradients import with_graph
 from helpers.model.lens import value_pass
 from helpers.progress import progress
 from helpers.store.store import Source
@@ -78,6 +78,18 @@ def compare(encoder: Encoder, records: Sequence[Record]) -> pd.DataFrame:
             row |= {name: rows[column].mean(), f"{name}_low": low[0], f"{name}_high": high[0]}
         found.append(row)
     return pd.DataFrame(found)
+
+
+def paragraphs(encoder: Encoder, record: Record) -> tuple[Inputs, Inputs]:
+    """Return the two paragraphs of a segment as inputs of their own."""
+    word = encoder.encode_words(["a"])  # with the special tokens before and after a text
+    inside = [position for position, own in enumerate(word.word_ids) if own is not None]
+    before, after = word.ids[: inside[0]], word.ids[inside[-1] + 1 :]
+    ids = model_inputs(encoder, record)["input_ids"]
+    halves = ids[: record["second"]], ids[record["second"] :]
+    framed = [before + [i for i in half if i not in encoder.special_ids] + after for half in halves]
+    first, second = ({"input_ids": half, "token_type_ids": [0] * len(half)} for half in framed)
+    return first, second
 
 
 def rollout(maps: Float[np.ndarray, "layer query key"]) -> Float[np.ndarray, "query key"]:

@@ -22,7 +22,13 @@ from helpers.model.activation_cache import Change, LayerMemory
 from helpers.model.checkpoint import Objective
 from helpers.model.encoder import Encoder
 from helpers.model.forward import model_inputs, padded
-from helpers.model.gradients import SCALE, corrupted, paragraphs, targets_of, token_losses
+from helpers.model.gradients import (
+    SCALE,
+    corrupted,
+    paragraph_vectors,
+    targets_of,
+    token_losses,
+)
 from helpers.model.head_mask import head_output
 from helpers.model.lens import mean_outputs
 from helpers.model.parallel import length_batches, side_by_side
@@ -112,13 +118,12 @@ def objective_without_heads(
     The loss is that of the model's objective, the similarity the cosine of the paragraphs' mean
     vectors.  Changes are in the order of `changes_of`, the unchanged model first.
     """
-    sides = [paragraphs(encoder, record) for record in records]
-    means = mean_outputs(encoder, [side for pair in sides for side in pair])
-    changes = changes_of(means, encoder.layers)
+    inputs = [model_inputs(encoder, record) for record in records]
+    changes = changes_of(mean_outputs(encoder, inputs), encoder.layers)
     jobs = []
-    for i in range(0, len(sides), PAIRS_AT_ONCE):
-        first, second = zip(*sides[i : i + PAIRS_AT_ONCE], strict=True)
-        jobs.append(padded(encoder, [*first, *second]))
+    for i in range(0, len(inputs), PAIRS_AT_ONCE):
+        seconds = torch.tensor([record["second"] for record in records[i : i + PAIRS_AT_ONCE]])
+        jobs.append(padded(encoder, inputs[i : i + PAIRS_AT_ONCE]) | {"seconds": seconds})
     label = "heads taken out: paragraphs"
     found = torch.cat(_under(encoder, jobs, changes, paragraph_scores, label), dim=1).numpy()
     if encoder.objective != "contrastive":
@@ -144,11 +149,10 @@ def _losses_without_heads(
 def paragraph_scores(
     model: nn.Module, batch: Mapping[str, Tensor], _: object = None
 ) -> tuple[Float[Tensor, "pair measure"]]:
-    """Return contrastive losses and similarities; first paragraphs come first in the batch."""
-    states = model.base_model(**batch).last_hidden_state.float()
-    mask = batch["attention_mask"][..., None]
-    vectors = F.normalize((states * mask).sum(dim=1) / mask.sum(dim=1), dim=-1)
-    first, second = vectors.chunk(2)
+    """Return contrastive losses and similarities of the paragraphs of a batch of segments."""
+    inputs = {name: tensor for name, tensor in batch.items() if name != "seconds"}
+    states, inside = model.base_model(**inputs).last_hidden_state, batch["attention_mask"].bool()
+    first, second = paragraph_vectors(states, inside, batch["seconds"])
     scores, own = SCALE * first @ second.T, torch.arange(len(first), device=first.device)
     ways = (F.cross_entropy(way, own, reduction="none") for way in (scores, scores.T))
     return (torch.stack([sum(ways) / 2, (first * second).sum(dim=1)], dim=1),)

@@ -11,7 +11,7 @@ from helpers.analysis.structural_probe import prepare_states, undirected_attachm
 from helpers.analysis.table3 import fit_probe, predict
 from helpers.model.encoder import load
 from helpers.model.forward import forward, model_inputs, padded
-from helpers.model.gradients import objective, paragraphs
+from helpers.model.gradients import objective
 from helpers.model.head_mask import head_output, sites
 from helpers.model.lens import mean_outputs
 from helpers.store.extract import extract
@@ -140,19 +140,17 @@ def test_losses_are_those_of_the_objective(family, tiny_encoder, tmp_path):
     records = list(source.records())
     found = removal.objective_without_heads(encoder, records, seed=3)
     assert found.shape == (1 + 2 * LAYERS * HEADS, 6, 2)
-    loss, _ = objective(encoder, records, np.random.default_rng(3))
+    loss, *_ = objective(encoder, records, np.random.default_rng(3))
     assert found[0, :, 0].sum() == pytest.approx(loss.item(), rel=1e-4)
-    first, second = paragraphs(encoder, records[1])
-    vectors = []
-    for side in (first, second):
-        batch = padded(encoder, [side])
-        with torch.no_grad():
-            vectors.append(encoder.model.base_model(**batch).last_hidden_state[0].mean(0))
+    batch, start = padded(encoder, [model_inputs(encoder, records[1])]), records[1]["second"]
+    with torch.no_grad():
+        states = encoder.model.base_model(**batch).last_hidden_state[0]
+    vectors = states[:start].mean(0), states[start:].mean(0)
     expected = torch.cosine_similarity(*vectors, dim=0).item()
     assert found[0, 1, 1] == pytest.approx(expected, abs=1e-5)
     place = 1 + 2 * HEADS + 3  # zero, layer 3, head 4
     hook = without(encoder, 2, 3, 0.0)
-    loss, _ = objective(encoder, records, np.random.default_rng(3))
+    loss, *_ = objective(encoder, records, np.random.default_rng(3))
     hook.remove()
     assert found[place, :, 0].sum() == pytest.approx(loss.item(), rel=1e-4)
     assert np.abs(found[place] - found[0]).max() > 1e-5
