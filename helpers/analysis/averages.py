@@ -151,7 +151,7 @@ def sweep(source: Source) -> Sums:
     return combine(example_sums(shard, source.special_tokens, kernel) for shard in shards)
 
 
-def head_table(sums: Sums, columns: Iterable[str], *, seed: int = 0) -> pd.DataFrame:
+def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
     """Return one row a head: layer and head (from 1), and the mean of each metric.
 
     The 95% bootstrap intervals over articles come after the means, as ``<column>_low`` and
@@ -162,9 +162,7 @@ def head_table(sums: Sums, columns: Iterable[str], *, seed: int = 0) -> pd.DataF
     for name in columns:
         if name != "uniform":  # no property of the model
             totals, counts = (part.reshape(len(part), -1) for part in sums.by_group(name))
-            means[f"{name}_low"], means[f"{name}_high"] = bootstrap_intervals(
-                totals, counts, seed=seed
-            )
+            means[f"{name}_low"], means[f"{name}_high"] = bootstrap_intervals(totals, counts)
     return head_rows(*means[columns[0]].shape, **means)
 
 

@@ -305,13 +305,7 @@ def _probes() -> list[Claim]:
     paper = paper_table3()
 
     def against(
-        statement: str,
-        probe: str,
-        other: str,
-        points: int,
-        *,
-        below: bool = False,
-        control: str = "",
+        statement: str, probe: str, other: str, points: int, control: str = "", below: bool = False
     ) -> Claim:
         metric = "UUAS" if probe == "Structural probe" else "UAS"
         return Claim(
@@ -330,7 +324,7 @@ def _probes() -> list[Claim]:
         against("Distances and word vectors alone do worse", "Attn + GloVe", "Distances + GloVe",
                 SOME),
         against("Attention of random weights does far worse", "Attn + GloVe",
-                "Random-init Attn + GloVe", FAR, control=" (control: one draw of them less all)"),
+                "Random-init Attn + GloVe", FAR, " (control: one draw of them less all)"),
         against("Hidden states hold not much more syntax than attention maps", "Structural probe",
                 "Attn + GloVe", FAR, below=True,
                 control=" (control: the embeddings, which random weights share, less its maps)"),

@@ -28,6 +28,7 @@ BEHAVIOURS = (
 )
 
 CLOSENESS = ("within_layers", "between_layers", "within_indices", "between_indices")
+PERMUTATIONS = 10_000
 PERMUTATIONS_AT_ONCE = 256  # bounds the memory of the permutation test
 
 
@@ -143,9 +144,7 @@ def mark_findings(positions: pd.DataFrame, findings: Mapping[str, str]) -> pd.Da
     return positions.assign(behaviour=behaviour)
 
 
-def cohesion_table(
-    distances: pd.DataFrame, *, permutations: int = 10_000, seed: int = 0
-) -> pd.DataFrame:
+def cohesion_table(distances: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     """Return whether heads of one layer, and heads of one index, are close to each other.
 
     One row for "layer" (section 6: heads of a layer are close), one for "index" (heads of the
@@ -169,28 +168,25 @@ def cohesion_table(
         groups.items(), (CLOSENESS[:2], CLOSENESS[2:]), strict=True
     ):
         comparable = not np.isnan([ratio[within], ratio[between]]).any()
-        p_value = _as_close(values, group, permutations, seed) if comparable else np.nan
+        p_value = _as_close(values, group, seed) if comparable else np.nan
         rows.append((by, ratio[within], ratio[between], p_value))
     return pd.DataFrame(rows, columns=["by", "within", "between", "p_value"])
 
 
 def _as_close(
-    values: Float[np.ndarray, "heads heads"],
-    groups: Int[np.ndarray, "block head"],
-    permutations: int,
-    seed: int,
+    values: Float[np.ndarray, "heads heads"], groups: Int[np.ndarray, "block head"], seed: int
 ) -> float:
     """Return the share of assignments, shuffled within blocks, that bring groups as close."""
     observed = _within_sums(values, groups.reshape(1, -1))[0]
     rng = np.random.default_rng(seed)
     as_close = 1
-    for start in range(0, permutations, PERMUTATIONS_AT_ONCE):
-        count = min(PERMUTATIONS_AT_ONCE, permutations - start)
+    for start in range(0, PERMUTATIONS, PERMUTATIONS_AT_ONCE):
+        count = min(PERMUTATIONS_AT_ONCE, PERMUTATIONS - start)
         shuffled = rng.permuted(np.tile(groups, (count, 1, 1)), axis=2).reshape(count, -1)
         # The numbers of pairs and the total never change: a smaller sum within groups is a
         # larger difference.  Rounding must not make the true assignment beat its equals.
         as_close += np.sum(_within_sums(values, shuffled) <= observed + 1e-9 * values.sum())
-    return float(as_close / (permutations + 1))
+    return float(as_close / (PERMUTATIONS + 1))
 
 
 def _within_sums(

@@ -152,26 +152,16 @@ def _marked(
 
 
 def head_accuracy(
-    judgements: Judgements,
-    *,
-    candidates: Candidates = "mentions",
-    mention_type: str = "all",
-    split: str | None = None,
+    judgements: Judgements, *, candidates: Candidates = "mentions", split: str | None = None
 ) -> Float[np.ndarray, "layer head"]:
-    """Return every head's accuracy in percent, for one mention type or "all".
-
-    Raises:
-        InputError: no such mention in the split.
-    """
-    mine = judgements.select(mention_type, split)
+    """Return every head's accuracy in percent; an error where the split has no such mention."""
+    mine = judgements.select(split=split)
     if not mine.any():
-        raise InputError(f"no {mention_type} mention with an antecedent in {split or 'any'} split")
+        raise InputError(f"no mention with an antecedent in {split or 'any'} split")
     return 100 * judgements.heads[candidates][:, :, mine].mean(axis=-1)
 
 
-def coreference_table(
-    judgements: Judgements, *, resamples: int = 1000, seed: int = 0
-) -> pd.DataFrame:
+def coreference_table(judgements: Judgements, *, seed: int = 0) -> pd.DataFrame:
     """Return Table 2 with 95% bootstrap intervals over documents; all figures in percent.
 
     One row per system, candidate set and mention type:
@@ -190,7 +180,7 @@ def coreference_table(
     def add(system: str, candidates: str, right: np.ndarray, split: str | None, key: str) -> None:
         for mention_type in TYPES:
             mine = judgements.select(mention_type, split)
-            accuracy, low, high = _accuracy(judgements, right, mine, split, resamples, seed)
+            accuracy, low, high = _accuracy(judgements, right, mine, split, seed)
             known = paper[mention_type].get(key, np.nan)
             n = int(mine.sum())
             rows.append((system, candidates, mention_type, n, accuracy, low, high, known))
@@ -224,7 +214,7 @@ def coreference_held_out(judgements: Judgements, *, seed: int = 0) -> pd.DataFra
                 mine = judgements.select(kind, "dev")
                 for rule, of_rule in judgements.rules.items():
                     lead = right[head].astype(int) - of_rule
-                    found = _accuracy(judgements, lead, mine, "dev", 1000, seed)
+                    found = _accuracy(judgements, lead, mine, "dev", seed)
                     rows.append((candidates, head_label(*head), kind, rule, mine.sum(), *found))
     return pd.DataFrame(rows, columns=columns)
 
@@ -243,7 +233,6 @@ def _accuracy(
     right: Num[np.ndarray, " mention"],
     mine: Bool[np.ndarray, " mention"],
     split: str | None,
-    resamples: int,
     seed: int,
 ) -> tuple[float, float, float]:
     """Return accuracy and interval in percent; resampled are all documents of the split."""
@@ -253,5 +242,5 @@ def _accuracy(
     kept = slice(None) if split is None else judgements.splits == split
     total = np.bincount(judgements.document[mine], minlength=n_documents)[kept]
     hits = np.bincount(judgements.document[mine], right[mine], minlength=n_documents)[kept]
-    low, high = bootstrap_interval(hits, total, resamples=resamples, seed=seed)
+    low, high = bootstrap_interval(hits, total, seed=seed)
     return 100 * float(hits.sum() / total.sum()), 100 * low, 100 * high

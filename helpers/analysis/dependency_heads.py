@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Int, Num
 
-from helpers.analysis.head_choice import DIRECTIONS
+from helpers.analysis.head_choice import DIRECTIONS, answer, questions
 from helpers.analysis.head_counts import OFFSETS, HeadCounts
-from helpers.analysis.heads import head_label
+from helpers.analysis.heads import head_label, parse_head
 from helpers.analysis.paper import paper_table1
 from helpers.analysis.relations import ALL, paper_names, relation_table, scheme_of
 from helpers.analysis.statistics import (
@@ -19,7 +22,9 @@ from helpers.analysis.statistics import (
     paired_interval,
     sign_flip_test,
 )
+from helpers.data.records import Record
 from helpers.errors import InputError
+from helpers.store.store import Example
 
 COLUMNS = (
     "relation", "count", "head", "direction", "accuracy", "ci_low", "ci_high", "baseline",
@@ -158,6 +163,49 @@ def no_op_table(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.
         row |= _with_interval("difference", row["without"] - row["with"], low, high)
         rows.append(row)
     return pd.DataFrame(rows, columns=NO_OP_COLUMNS)
+
+
+def with_special_tokens(examples: Iterable[Example], table: pd.DataFrame) -> pd.DataFrame:
+    """Return Table 1's accuracies where special tokens may be picked, too (footnote 2).
+
+    ``table`` is what `dependency_heads` returns, "All" left out.  Columns: relation, head,
+    direction, accuracy (as there), with_special, both in percent, and change in points.
+    """
+    rows = table[table["relation"] != ALL]
+    heads = {row.relation: (parse_head(row.head), row.direction) for row in rows.itertuples()}
+    right = dict.fromkeys(heads, 0)
+    for example in examples:
+        offset = example.offset
+        for question in questions(example.record):
+            if question.relation in heads:
+                head, direction = heads[question.relation]
+                shifted = replace(
+                    question,
+                    asked=question.asked + offset,
+                    gold=tuple(word + offset for word in question.gold),
+                    mark=None if question.mark is None else question.mark + offset,
+                )
+                right[question.relation] += int(
+                    answer(shifted, example.attention[head].astype(np.float32), direction)[1]
+                )
+    found = rows[["relation", "head", "direction", "accuracy"]].reset_index(drop=True)
+    found["with_special"] = 100 * rows["relation"].map(right).to_numpy() / rows["count"].to_numpy()
+    return found.assign(change=found["with_special"] - found["accuracy"])
+
+
+def split_words(
+    records: Iterable[Record], word_ids: Callable[[list[str]], list[int | None]]
+) -> pd.DataFrame:
+    """Return how many words have how many tokens (section 4.1): tokens, words, share of them.
+
+    ``word_ids`` gives the word of each token of some words, None for a special token.
+    """
+    lengths = Counter[int]()
+    for record in records:
+        counts = Counter(word for word in word_ids(record["words"]) if word is not None)
+        lengths.update(counts.values())
+    table = pd.DataFrame(sorted(lengths.items()), columns=["tokens", "words"])
+    return table.assign(share=table["words"] / table["words"].sum())
 
 
 def beside_paper(table: pd.DataFrame) -> pd.DataFrame:

@@ -1,9 +1,11 @@
 import itertools
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from helpers.analysis import clustering
 from helpers.analysis.clustering import (
     cohesion_table,
     distance_table,
@@ -17,8 +19,9 @@ def euclidean(points):
     return np.linalg.norm(points[:, None] - points, axis=-1)
 
 
-def cohesion(distances, layers, heads, by="layer", **how):
-    table = cohesion_table(distance_table(distances, layers, heads), **how)
+def cohesion(distances, layers, heads, by="layer", *, permutations, seed=0):
+    with patch.object(clustering, "PERMUTATIONS", permutations):
+        table = cohesion_table(distance_table(distances, layers, heads), seed=seed)
     return table.set_index("by").loc[by]
 
 
@@ -154,7 +157,7 @@ def test_heads_of_one_index_are_found_beside_layers():
 @pytest.mark.parametrize(("layers", "heads"), [(1, 4), (4, 1), (1, 1), (1, 2)])
 def test_what_there_is_nothing_to_compare_with_stays_empty(layers, heads):
     distances = 1.0 - np.eye(layers * heads)
-    table = cohesion_table(distance_table(distances, layers, heads), permutations=10)
+    table = cohesion_table(distance_table(distances, layers, heads))
     assert table["by"].tolist() == ["layer", "index"] and table["p_value"].isna().all()
     positions = head_positions(distance_table(distances, layers, heads), others(layers, heads))
     assert np.isfinite(positions[["x", "y"]].to_numpy()).all()

@@ -9,6 +9,8 @@ from helpers.analysis.dependency_heads import (
     dependency_heads,
     held_out_heads,
     no_op_table,
+    split_words,
+    with_special_tokens,
 )
 from helpers.analysis.head_choice import DIRECTIONS
 from helpers.analysis.head_counts import OFFSETS, count_heads, head_accuracy
@@ -414,3 +416,58 @@ def test_a_model_without_special_tokens_has_no_such_table():
         bare.append(Example(item.index, maps, item.record, offset=0))
     assert no_op_table(count_heads(bare), minimum=1).empty
     assert not no_op_table(count_heads(corpus), minimum=1).empty
+
+
+# What is left out
+
+
+def slow_with_special(corpus, relation, head, direction):
+    layer, number = parse_head(head)
+    hits = []
+    for item in corpus:
+        maps = item.attention[layer, number].astype(np.float32)
+        scores = (maps if direction == DIRECTIONS[0] else maps.T).copy()
+        np.fill_diagonal(scores, -1)
+        for word, (gold, name) in enumerate(
+            zip(item.record["heads"], item.record["relations"], strict=True), start=1
+        ):
+            if name == relation:
+                hits.append(scores[word].argmax() == gold)
+    return 100 * np.mean(hits)
+
+
+def test_special_tokens_may_be_picked():
+    corpus = random_corpus(60)
+    for item in corpus:  # words get the most from some words, special tokens from others
+        item.attention[..., ::2, [0, -1]] *= 0.01
+        item.attention[:] /= item.attention.sum(axis=-1, keepdims=True)
+    table = dependency_heads(count_heads(corpus), minimum=1)
+    found = with_special_tokens(corpus, table)
+    assert sorted(found["relation"]) == ["a", "b"]
+    for row in found.itertuples():
+        expected = slow_with_special(corpus, row.relation, row.head, row.direction)
+        assert row.with_special == pytest.approx(expected)
+        assert row.change == row.with_special - row.accuracy <= 0
+    assert (found["with_special"] > 0).all() and (found["change"] < 0).any()
+
+
+def test_the_mark_of_a_possessor_may_answer_beside_special_tokens():
+    item = example(
+        ["Ann", "'s", "old", "cat"], [4, 1, 4, 0], ["poss", "case", "amod", "root"], split="dev"
+    )
+    point(item, 0, 0, {1: 5, 2: 4, 3: 5, 4: 5})  # the possessor attends to [SEP], its 's to "cat"
+    table = dependency_heads(count_heads([item]), minimum=1)
+    own = table.assign(head="1-1", direction=DIRECTIONS[0]).query("relation in ('poss', 'amod')")
+    found = with_special_tokens([item], own).set_index("relation")["with_special"]
+    assert found.to_dict() == {"poss": 100, "amod": 0}
+
+
+def test_words_by_their_number_of_tokens():
+    records = [{"words": ["a", "bcd", "ef"]}, {"words": ["g"]}]
+
+    def word_ids(words):
+        return [None, *(i for i, word in enumerate(words) for _ in word), None]
+
+    table = split_words(records, word_ids)
+    assert table[["tokens", "words"]].to_numpy().tolist() == [[1, 2], [2, 1], [3, 1]]
+    assert table["share"].tolist() == [0.5, 0.25, 0.25]
