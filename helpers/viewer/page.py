@@ -7,17 +7,17 @@ import html
 import json
 import zlib
 from collections.abc import Container, Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float, UInt8, UInt16
 
 from helpers.analysis.head_choice import DIRECTIONS, answer, questions
 from helpers.analysis.heads import head_labels
 from helpers.model.token_types import roles
-from helpers.plots.style import INK, MUTED, RIGHT, TOKEN_STYLES, WRONG
+from helpers.plots.style import INK, MUTED, RIGHT, TOKEN_COLORS, TOKEN_STYLES, WRONG
 from helpers.store.store import Example, Source, tokens_of
 
 HERE = Path(__file__).parent
@@ -128,12 +128,9 @@ def summaries(
     }
     for name, offset in (("the previous", -1), ("itself", 0), ("the next", 1)):
         shares[name] = np.trace(maps, offset, axis1=1, axis2=2) / n
-    names = list(shares)
-    table = np.stack(list(shares.values()))
-    return [
-        f"{table[best, head]:.0%} to {names[best]}"
-        for head, best in enumerate(table.argmax(axis=0))
-    ]
+    table = pd.DataFrame(shares)
+    best = zip(table.max(axis=1), table.idxmax(axis=1), strict=True)
+    return [f"{share:.0%} to {name}" for share, name in best]
 
 
 def thumbnails(attention: Maps, kept: Sequence[int]) -> UInt8[np.ndarray, "head row column"]:
@@ -162,12 +159,9 @@ def answers(example: Example) -> UInt16[np.ndarray, "direction layer head questi
     """
     asked = questions(example.record)
     found = np.zeros((len(DIRECTIONS), *example.attention.shape[:2], len(asked)), "<u2")
-    if asked:
-        own = example.word_positions
-        maps = example.attention[:, :, own, own].astype(np.float32)
-        for (index, direction), (place, question) in product(
-            enumerate(DIRECTIONS), enumerate(asked)
-        ):
+    for place, question in enumerate(asked):
+        maps = example.attention[:, :, example.word_positions, example.word_positions]
+        for index, direction in enumerate(DIRECTIONS):
             picked, right = answer(question, maps, direction)
             found[index, ..., place] = 2 * (picked + example.offset) + right
     return found
@@ -203,23 +197,19 @@ def _packed(data: bytes) -> str:
 
 
 def look(special_tokens: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the colours and names that the viewer shares with the figures."""
-    return {
-        "colors": {kind: _themed(kind, style.color) for kind, style in TOKEN_STYLES.items()},
+    """Return the colours and names that the viewer shares with the figures.
+
+    A colour is CSS that follows the page: light as in the figures, or dark.
+    """
+    light = TOKEN_COLORS | {"ink": INK, "muted": MUTED, "right": RIGHT, "wrong": WRONG}
+    themed = {name: f"light-dark({color}, {DARK[name]})" for name, color in light.items()}
+    return themed | {
+        "colors": {kind: themed[kind] for kind in TOKEN_COLORS},
         "labels": _kind_labels(special_tokens),
-        "ink": _themed("ink", INK),
-        "muted": _themed("muted", MUTED),
-        "right": _themed("right", RIGHT),
-        "wrong": _themed("wrong", WRONG),
         "ramp": RAMP,
         "chains": CHAINS,
         "directions": list(DIRECTIONS),
     }
-
-
-def _themed(name: str, color: str) -> str:
-    """Return a colour in CSS that follows the page: light as in the figures, or dark."""
-    return f"light-dark({color}, {DARK[name]})"
 
 
 def _kind_labels(special_tokens: Mapping[str, str | None]) -> dict[str, str]:
@@ -257,11 +247,3 @@ start(document.getElementById("viewer"), JSON.parse(document.getElementById("dat
 </body>
 </html>
 """
-
-
-def frame(page: str, title: str, height: int) -> str:
-    """Return a page as an inline frame, for a notebook's output or a report."""
-    return (
-        f'<iframe title="{html.escape(title)}" loading="lazy" '
-        f'style="width:100%;height:{height}px;border:0" srcdoc="{html.escape(page)}"></iframe>'
-    )

@@ -9,17 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from helpers.analysis.head_choice import (
-    COREFERENCE,
-    DIRECTIONS,
-    Direction,
-    answer,
-    questions,
-)
+from helpers.analysis.head_choice import COREFERENCE, DIRECTIONS, answer, questions
 from helpers.analysis.heads import head_label, parse_head
 from helpers.analysis.relations import paper_names
 from helpers.analysis.surface import entropy, relative_position, token_types
-from helpers.model.token_types import Roles, roles
+from helpers.model.token_types import roles
 from helpers.plots.examples import HeadPanel, PatternPanel, Place
 from helpers.store.store import Example, Source, tokens_of
 from helpers.viewer.view import Viewer, view
@@ -28,8 +22,6 @@ RELATIONS = ("dobj", "det", "pobj", "poss", "auxpass")  # of the paper's Figure 
 LONGEST = 16  # words of a sentence that is easy to read as two columns
 SHORTEST = 8
 LOOKED_AT = 400  # sentences to choose from
-
-Score = Callable[[np.ndarray, Roles], np.ndarray]
 
 
 def pattern_panels(store: Source, heads: pd.DataFrame) -> list[PatternPanel]:
@@ -42,24 +34,21 @@ def pattern_panels(store: Source, heads: pd.DataFrame) -> list[PatternPanel]:
     special = "sep" if heads["sep"].mean() >= heads["cls"].fillna(0).mean() else "cls"
     neighbour = "next" if heads["next"].max() > 0 else "previous"
     examples = list(_short_examples(store))
-    patterns: dict[str, tuple[str, Score]] = {
-        "broad": ("entropy", lambda maps, own: entropy(maps, own)["entropy"]),
-        f"{neighbour} token": (neighbour, lambda maps, _: relative_position(maps)[neighbour]),
-        f"{store.special_tokens.get(special)}": (
-            special,
-            lambda maps, own: token_types(maps, own)[special],
-        ),
-        "punctuation": ("punctuation", lambda maps, own: token_types(maps, own)["punctuation"]),
+    patterns = {
+        "broad": "entropy",
+        f"{neighbour} token": neighbour,
+        str(store.special_tokens.get(special)): special,
+        "punctuation": "punctuation",
     }
     return [
-        _pattern_panel(store, examples, name, heads.loc[heads[column].idxmax()], score)
-        for name, (column, score) in patterns.items()
+        _pattern_panel(store, examples, name, heads.loc[heads[column].idxmax()], column)
+        for name, column in patterns.items()
         if heads[column].max() > 0
     ]
 
 
 def relation_panels(
-    store: Source, table: pd.DataFrame, relations: Mapping[str, str], *, right: int = 2
+    store: Source, table: pd.DataFrame, relations: Mapping[str, str]
 ) -> list[HeadPanel]:
     """Return the panels of Figure 5 for relations: two sentences where the head is right, one not.
 
@@ -72,7 +61,7 @@ def relation_panels(
         found = [
             panel for example in examples for panel in _relation_panel(store, example, row, title)
         ]
-        panels += _most_certain(found, right)
+        panels += _most_certain(found)
     return panels
 
 
@@ -80,7 +69,7 @@ def coreference_panels(store: Source, head: tuple[int, int], accuracy: float) ->
     """Return the panels of Figure 5 for coreference, the head words of the mentions alone."""
     title = f"coreference · head {head_label(*head)} · {accuracy:.0f}%"
     found = [panel for example in store for panel in _mention_panels(store, example, head, title)]
-    return _most_certain(found, 2)
+    return _most_certain(found)
 
 
 def places(panels: Sequence[PatternPanel | HeadPanel]) -> pd.DataFrame:
@@ -131,13 +120,15 @@ def _short_examples(store: Source) -> Iterator[Example]:
 
 
 def _pattern_panel(
-    store: Source, examples: Sequence[Example], name: str, head: pd.Series, score: Score
+    store: Source, examples: Sequence[Example], name: str, head: pd.Series, column: str
 ) -> PatternPanel:
     layer, number = int(head["layer"]) - 1, int(head["head"]) - 1
 
     def strength(example: Example) -> float:
         maps = example.attention[[[layer]], [[number]]].astype(np.float32)
-        return float(score(maps, roles(tokens_of(store, example), store.special_tokens))[0, 0])
+        own = roles(tokens_of(store, example), store.special_tokens)
+        measures = entropy(maps, own) | relative_position(maps) | token_types(maps, own)
+        return float(measures[column][0, 0])
 
     best = max(examples, key=strength)
     weights = best.attention[layer, number].astype(np.float32)
@@ -152,9 +143,7 @@ def _relation_panel(
     layer, number = parse_head(row.head)
     own = example.word_positions
     weights = example.attention[layer, number].astype(np.float32)
-    shown, special = _with_special(store, example, weights, list(range(own.start, own.stop)))
-    place = {position: index for index, position in enumerate(shown)}
-    tokens = tokens_of(store, example)
+    place = Place(example.index, layer + 1, number + 1, row.relation, row.direction)
     for question in questions(example.record):
         if question.relation != row.relation:
             continue
@@ -162,70 +151,63 @@ def _relation_panel(
         asked, gold = question.asked, question.gold[0]
         if right and picked != gold:
             asked, picked = question.mark, gold  # the possessor's 's has found the head
-        asked, gold, picked = (place[word + example.offset] for word in (asked, gold, int(picked)))
-        yield HeadPanel(
-            title,
-            [tokens[position] for position in shown],
-            weights[np.ix_(shown, shown)],
-            [_pair(asked, gold, row.direction)],
-            [_pair(asked, picked, row.direction)],
-            Place(example.index, layer + 1, number + 1, row.relation, row.direction),
-            special,
-        )
-
-
-def _with_special(
-    store: Source, example: Example, weights: np.ndarray, positions: list[int]
-) -> tuple[list[int], dict[int, str]]:
-    """Return positions with the special tokens that get most of one's attention, and their kinds.
-
-    The second value has the kind (``cls``, ``sep``) of each special token by its index.
-    """
-    own = example.word_positions
-    most = set(weights[positions].argmax(axis=1).tolist()) - set(range(own.start, own.stop))
-    shown = sorted({*positions, *most})
-    masks = roles(tokens_of(store, example), store.special_tokens).masks()
-    return shown, {
-        shown.index(position): next((k for k in ("cls", "sep") if masks[k][position]), "other")
-        for position in most
-    }
-
-
-def _pair(dependent: int, head: int, direction: Direction) -> tuple[int, int]:
-    """Return (attending, attended)."""
-    return (dependent, head) if direction == DIRECTIONS[0] else (head, dependent)
+        pairs = [(asked, gold), (asked, int(picked))]
+        if row.direction != DIRECTIONS[0]:
+            pairs = [(head, dependent) for dependent, head in pairs]
+        words = range(own.stop - own.start)
+        yield _head_panel(store, example, weights, words, pairs[:1], pairs[1], title, place)
 
 
 def _mention_panels(
     store: Source, example: Example, head: tuple[int, int], title: str
 ) -> Iterator[HeadPanel]:
-    record, own = example.record, example.word_positions
+    own = example.word_positions
     weights = example.attention[head].astype(np.float32)
-    mentions = sorted({mention[3] + example.offset for mention in record["mentions"]})
-    tokens = tokens_of(store, example)
-    for question in questions(record):
+    mentions = sorted({mention[3] for mention in example.record["mentions"]})
+    place = Place(example.index, head[0] + 1, head[1] + 1, COREFERENCE)
+    for question in questions(example.record):
         picked, _ = answer(question, weights[own, own], DIRECTIONS[0])
-        asked, choice = question.asked + example.offset, int(picked) + example.offset
         # Documents are too long to draw: show the last mentions up to the one in question.
-        last = [place for place in mentions if place <= asked][-LONGEST:]
-        gold = [place + example.offset for place in question.gold]
-        if choice not in last or len(last) < SHORTEST or not set(gold) & set(last):
-            continue
-        shown, special = _with_special(store, example, weights, last)
-        index = {position: place for place, position in enumerate(shown)}
-        yield HeadPanel(
-            title,
-            [tokens[position] for position in shown],
-            weights[np.ix_(shown, shown)],
-            [(index[asked], index[place]) for place in gold if place in last],
-            [(index[asked], index[choice])],
-            Place(example.index, head[0] + 1, head[1] + 1, COREFERENCE),
-            special,
-        )
+        last = [word for word in mentions if word <= question.asked][-LONGEST:]
+        gold = [(question.asked, word) for word in question.gold if word in last]
+        if gold and picked in last and len(last) >= SHORTEST:
+            choice = (question.asked, int(picked))
+            yield _head_panel(store, example, weights, last, gold, choice, title, place)
 
 
-def _most_certain(panels: Sequence[HeadPanel], right: int) -> list[HeadPanel]:
-    """Return the clearest right ones, no sentence twice, and the clearest wrong one.
+def _head_panel(
+    store: Source,
+    example: Example,
+    weights: np.ndarray,
+    words: Sequence[int],
+    gold: Sequence[tuple[int, int]],
+    picked: tuple[int, int],
+    title: str,
+    place: Place,
+) -> HeadPanel:
+    """Return a panel of ``words``, with the special tokens that get most of one's attention."""
+    own, tokens = example.word_positions, tokens_of(store, example)
+    positions = [word + own.start for word in words]
+    most = set(weights[positions].argmax(axis=1).tolist()) - set(range(own.start, own.stop))
+    shown = sorted({*positions, *most})
+    masks = roles(tokens, store.special_tokens).masks()
+    index = {position - own.start: at for at, position in enumerate(shown)}
+    return HeadPanel(
+        title,
+        [tokens[position] for position in shown],
+        weights[np.ix_(shown, shown)],
+        [(index[attending], index[attended]) for attending, attended in gold],
+        [(index[picked[0]], index[picked[1]])],
+        place,
+        {
+            shown.index(position): next((k for k in ("cls", "sep") if masks[k][position]), "other")
+            for position in most
+        },
+    )
+
+
+def _most_certain(panels: Sequence[HeadPanel]) -> list[HeadPanel]:
+    """Return the two clearest right ones, no sentence twice, and the clearest wrong one.
 
     Pairs of neighbours come last: what a fixed offset finds too shows little of the head.
     """
@@ -237,6 +219,6 @@ def _most_certain(panels: Sequence[HeadPanel], right: int) -> list[HeadPanel]:
     ranked = sorted(panels, key=rank)
     chosen: list[HeadPanel] = []
     for panel in [panel for panel in ranked if panel.correct]:
-        if len(chosen) < right and all(panel.words != other.words for other in chosen):
+        if len(chosen) < 2 and all(panel.words != other.words for other in chosen):
             chosen.append(panel)
     return chosen + [panel for panel in ranked if not panel.correct][:1]

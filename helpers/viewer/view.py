@@ -7,6 +7,7 @@ file) the same view shows what it holds.
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -23,18 +24,8 @@ from helpers.analysis.heads import head_label
 from helpers.errors import InputError
 from helpers.paths import write_whole
 from helpers.store.store import Example, Source, tokens_of
+from helpers.viewer import page
 from helpers.viewer.masking import check_masks, masked_example
-from helpers.viewer.page import (
-    HERE,
-    SCRIPT,
-    buffers,
-    document,
-    embedded_page,
-    frame,
-    look,
-    page_facts,
-    quantize,
-)
 from helpers.viewer.search import MOST_FOUND, check_relation, relations_in, search
 
 if TYPE_CHECKING:
@@ -81,7 +72,7 @@ class Viewer:
 
     def html(self, examples: Sequence[int] | None = None) -> str:
         """Return the page that `save` writes."""
-        return document(self.heading, self.data(examples))
+        return page.document(self.heading, self.data(examples))
 
     def data(
         self, examples: Sequence[int] | None = None, *, all_heads: bool = True
@@ -92,7 +83,7 @@ class Viewer:
             heads = range(pane.store.layers * pane.store.heads) if all_heads else [pane.index]
             wanted = examples or [pane.example]
             own["pages"] = [
-                embedded_page(source, source[i], heads) | {"lens": lens}
+                page.embedded_page(source, source[i], heads) | {"lens": lens}
                 for lens, source in enumerate(pane.sources)
                 for i in wanted
             ]
@@ -101,29 +92,22 @@ class Viewer:
     def _frame(self) -> str:
         """Return a page for where there is no kernel as an inline frame: small, or of one head."""
         sizes = [pane.store[pane.example].attention.size * len(pane.sources) for pane in self.panes]
-        page = document(self.heading, self.data(all_heads=sum(sizes) <= NOTEBOOK_LIMIT))
-        records = [pane.store.record(pane.example) for pane in self.panes]
-        tokens = max(len(record.get("words") or record["tokens"]) for record in records) + 2
-        return frame(page, "Attention viewer", FRAME[0] + FRAME[1] * tokens)
+        data = self.data(all_heads=sum(sizes) <= NOTEBOOK_LIMIT)
+        tokens = max(len(pane["pages"][0]["tokens"]) for pane in data["panes"])
+        shown = html.escape(page.document(self.heading, data))
+        return (
+            '<iframe title="Attention viewer" loading="lazy" style="width:100%;border:0;'
+            f'height:{FRAME[0] + FRAME[1] * tokens}px" srcdoc="{shown}"></iframe>'
+        )
 
-    def search(
-        self, *, word: str = "", relation: str = "", right: bool | None = None, limit: int = 50
-    ) -> pd.DataFrame:
+    def search(self, **wanted: Any) -> pd.DataFrame:
         """Find examples by a word, or by how this head does at a relation.
 
         ``view(store, layer=8, head=10).search(relation="dobj", right=False)`` lists where head
-        8-10 is wrong about dobj; relation "coreference" asks for antecedents.  See
-        `helpers.viewer.search.search`.
+        8-10 is wrong about dobj; relation "coreference" asks for antecedents.  Takes ``word``,
+        ``relation``, ``right`` and ``limit`` of `helpers.viewer.search.search`.
         """
-        return search(
-            self.store,
-            self.head,
-            word=word,
-            relation=relation,
-            right=right,
-            direction=self.direction,
-            limit=limit,
-        )
+        return search(self.store, self.head, direction=self.direction, **wanted)
 
     @property
     def panes(self) -> list[Viewer]:
@@ -155,7 +139,7 @@ class Viewer:
     def settings(self) -> dict[str, Any]:
         """Return what the view starts with, ready for JSON."""
         return {
-            "look": look(self.store.special_tokens),
+            "look": page.look(self.store.special_tokens),
             "panes": [
                 {
                     "title": pane.title,
@@ -249,8 +233,8 @@ def to_bertviz(store: Source, example: int) -> tuple[tuple[Tensor, ...], list[st
 class ViewerWidget(anywidget.AnyWidget):
     """A view whose examples and maps come from the kernel, one at a time."""
 
-    _esm = SCRIPT
-    _css = (HERE / "viewer.css").read_text(encoding="utf-8")
+    _esm = page.SCRIPT
+    _css = (page.HERE / "viewer.css").read_text(encoding="utf-8")
     settings = traitlets.Dict().tag(sync=True)
 
     def __init__(self, viewer: Viewer) -> None:
@@ -275,15 +259,9 @@ class ViewerWidget(anywidget.AnyWidget):
         pane = self._panes[message.get("pane", 0)]
         store = pane.sources[message.get("lens", 0)]
         if message["kind"] == "search":
-            found = search(
-                store,
-                divmod(int(message["head"]), store.heads),
-                word=message["word"],
-                relation=message["relation"],
-                right=message["right"],
-                direction=message["direction"],
-                limit=MOST_FOUND + 1,
-            )
+            wanted = {name: message[name] for name in ("word", "relation", "right", "direction")}
+            head = divmod(int(message["head"]), store.heads)
+            found = search(store, head, **wanted, limit=MOST_FOUND + 1)
             rows = json.loads(found.head(MOST_FOUND).to_json(orient="records"))
             return {"found": rows, "more": len(found) > MOST_FOUND}, []
         index = int(message["example"])
@@ -292,9 +270,9 @@ class ViewerWidget(anywidget.AnyWidget):
         example = self._example(pane, store, index, sorted(message.get("masked") or []))
         if message["kind"] == "map":
             head = divmod(int(message["head"]), store.heads)
-            return {}, [quantize(example.attention[head]).tobytes()]
-        facts = page_facts(store, example)
-        return {"page": facts}, buffers(example, facts["special"])
+            return {}, [page.quantize(example.attention[head]).tobytes()]
+        facts = page.page_facts(store, example)
+        return {"page": facts}, page.buffers(example, facts["special"])
 
     def _example(self, pane: Viewer, store: Source, index: int, positions: list[int]) -> Example:
         if not positions or pane.encoder is None:
