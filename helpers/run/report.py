@@ -223,13 +223,10 @@ def _section(
     part: Part, figures: Sequence[Path], tables: Sequence[Path], sources: Mapping[str, Path]
 ) -> str:
     written = {sources[path.stem] for path in (*figures, *tables) if path.stem in sources}
-    links = "".join(map(_link, sorted(written)))
+    shown = [*(_figure(path, part) for path in figures), *map(_table, tables)]
     return (
-        f'<section id="{_anchor(part)}"><h2>{_text(part.title)}</h2>'
-        f"<p>{_text(part.text)}{links}</p>"
-        + "".join(_figure(path, part) for path in figures)
-        + "".join(_table(path) for path in tables)
-        + "</section>"
+        f'<section id="{_anchor(part)}"><h2>{_text(part.title)}</h2><p>{_text(part.text)}'
+        f"{''.join(map(_link, sorted(written)))}</p>{''.join(shown)}</section>"
     )
 
 
@@ -238,9 +235,8 @@ def _figure(path: Path, part: Part) -> str:
     label = f"Figure {number}" if number.isdecimal() else path.stem.replace("_", " ").capitalize()
     alt = f"{label}. {part.text} The numbers are in the tables of this section."
     data = base64.b64encode(path.read_bytes()).decode("ascii")
-    caption = CAPTIONS.get(path.stem, "")
-    caption = f"<figcaption>{_text(caption)}</figcaption>" if caption else ""
-    return f'<figure><img src="data:image/png;base64,{data}" alt="{_text(alt)}">{caption}</figure>'
+    said = f"<figcaption>{_text(CAPTIONS.get(path.stem, ''))}</figcaption>"
+    return f'<figure><img src="data:image/png;base64,{data}" alt="{_text(alt)}">{said}</figure>'
 
 
 def _table(path: Path) -> str:
@@ -251,35 +247,26 @@ def _table(path: Path) -> str:
         f'<a class="file" download="{_text(path.name)}" href="data:text/csv;base64,{data}">'
         f"{_text(path.name)}</a>"
     )
-    name = _text(path.stem.replace("_", " "))
-    count = f"{len(rows)} rows" if len(columns) <= WIDEST else f"{len(rows)} x {len(columns)}"
+    title = _text(path.stem.replace("_", " "))
     if len(columns) > WIDEST:
-        return f'<p class="wide"><b>{name}</b> ({count}, too wide to show): {file}</p>'
+        count = f"{len(rows)} x {len(columns)}, too wide to show"
+        return f'<p class="wide"><b>{title}</b> ({count}): {file}</p>'
     numeric = [all(_is_number(row[i]) or not row[i] for row in rows) for i in range(len(columns))]
+    kinds = [' class="number"' if own else "" for own in numeric]
     heads = "".join(
-        f'<th scope="col"{_numeric(right)}><button type="button">'
-        f"{_text(column.replace('_', ' '))}</button></th>"
-        for column, right in zip(columns, numeric, strict=True)
+        f'<th scope="col"{kind}><button type="button">{_text(name.replace("_", " "))}</button></th>'
+        for name, kind in zip(columns, kinds, strict=True)
     )
     body = "".join(
-        "<tr>"
-        + "".join(
-            f"<td{_numeric(right)}>{_text(_short(cell))}</td>"
-            for cell, right in zip(row, numeric, strict=True)
-        )
-        + "</tr>"
+        f"<tr>{''.join(map('<td{}>{}</td>'.format, kinds, map(_text, map(_short, row))))}</tr>"
         for row in rows
     )
     opened = " open" if len(rows) <= OPEN_ROWS or path.stem in UNFOLDED else ""
     return (
-        f"<details{opened}><summary><b>{name}</b> ({count}) {file}</summary>"
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{name}"><table><thead>'
+        f"<details{opened}><summary><b>{title}</b> ({len(rows)} rows) {file}</summary>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{title}"><table><thead>'
         f"<tr>{heads}</tr></thead><tbody>{body}</tbody></table></div></details>"
     )
-
-
-def _numeric(right: bool) -> str:
-    return ' class="number"' if right else ""
 
 
 def _is_number(cell: str) -> bool:

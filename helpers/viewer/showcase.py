@@ -58,9 +58,7 @@ def relation_panels(
     panels = []
     for row in table[table["relation"].isin(list(relations))].itertuples():
         title = f"{relations[row.relation]} · head {row.head} · {row.accuracy:.0f}%"
-        found = [
-            panel for example in examples for panel in _relation_panel(store, example, row, title)
-        ]
+        found = [p for each in examples for p in _relation_panel(store, each, row, title)]
         panels += _most_certain(found)
     return panels
 

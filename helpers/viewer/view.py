@@ -138,20 +138,12 @@ class Viewer:
 
     def settings(self) -> dict[str, Any]:
         """Return what the view starts with, ready for JSON."""
-        return {
-            "look": page.look(self.store.special_tokens),
-            "panes": [
-                {
-                    "title": pane.title,
-                    "head": pane.index,
-                    "example": pane.example,
-                    "relation": pane.relation,
-                    "direction": pane.direction,
-                    "lenses": pane.lenses,
-                }
-                for pane in self.panes
-            ],
-        }
+        names = ("title", "example", "relation", "direction", "lenses")
+        panes = [
+            {name: getattr(pane, name) for name in names} | {"head": pane.index}
+            for pane in self.panes
+        ]
+        return {"look": page.look(self.store.special_tokens), "panes": panes}
 
     def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, Any], dict[str, Any]]:
         bundle, metadata = ViewerWidget(self)._repr_mimebundle_()
