@@ -94,12 +94,13 @@ def _top(table: pd.DataFrame, column: str) -> pd.Series:
 def _positions(table: pd.DataFrame) -> list[str]:
     previous, following = _top(table, "previous"), _top(table, "next")
     over = {side: int((table[side] > 0.5).sum()) for side in ("previous", "next")}
+    ahead = following["next"] > 0  # a decoder cannot look
+    most = f" and head {_head(following)} {following['next']:.0%} to the next" if ahead else ""
     return [
         f"Head {_head(previous)} gives {previous['previous']:.0%} of its attention to the previous "
-        f"token and head {_head(following)} {following['next']:.0%} to the next, the most of "
-        f"{len(table)} heads.",
-        f"Over half of its attention: {over['previous']} to the previous token, {over['next']} to "
-        "the next (number of heads).",
+        f"token{most}, the most of {len(table)} heads.",
+        f"Over half of its attention: {over['previous']} to the previous token"
+        + (f", {over['next']} to the next (number of heads)." if ahead else " (number of heads)."),
         f"The median head gives {table['current'].median():.1%} to the current token.",
     ]
 

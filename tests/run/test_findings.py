@@ -29,6 +29,13 @@ def test_the_numbers_are_those_of_the_tables():
     assert "compound" not in found["04"][3]
 
 
+def test_a_decoder_is_not_said_to_look_ahead():
+    table = run_like_the_paper()["relative_position"].assign(next=0.0)
+    said = " ".join(findings({"relative_position": table}, SPECIAL)["01"])
+    assert "Head 2-1 gives 60% of its attention to the previous token, the most of" in said
+    assert "next" not in said
+
+
 def test_selectivity_is_not_attachment():
     tables = {
         "probes": pd.DataFrame(
