@@ -1,14 +1,11 @@
-"""Selecting the antecedent of a mention by rules: the baselines of section 4.3.
+"""The antecedent of a mention, selected by rules: the baselines of section 4.3.
 
 An antecedent is an earlier mention of the same chain.  Mentions are earlier or later by their
 first word, then by their last one; "nearest" is the latest of those that come before.
 
-Number, gender and person of a mention, as far as its words show them.
-
-What the third sieve of section 4.3 knows of English: the words of ``mention_words.csv``
-(pronouns, gendered nouns, common given names, nouns for people, irregular plurals) and the
-endings of nouns.  An attribute is the set of values that the mention can have, and two mentions
-agree where every attribute has a value in common.
+The third sieve asks whether two mentions agree in number, gender and person, as far as the words
+of ``mention_words.csv`` and the endings of nouns show them: an attribute is the set of values that
+a mention can have, and two agree where every attribute has a value in common.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-def check_cache(names: Sequence[str], *, repair: bool = False, model: str | None = None) -> int:
+def check_cache(names: Sequence[str], *, repair: bool, model: str | None) -> int:
     """Verify stores, kept tables and models; print what is wrong with each.
 
     With ``repair`` the damaged shards of a store are extracted again, and damaged tables and
