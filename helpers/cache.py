@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from helpers.paths import broken_seals, cache_root, write_once
@@ -50,17 +51,12 @@ def cached_tables(
             (``analysis.table3.table3``); with everything that it reaches it is part of the key.
         depends_on: the store's key and the parameters, the other part.
     """
-    digest = hashlib.sha256(json.dumps(depends_on, sort_keys=True, default=str).encode())
-    digest.update(code_digest(code).encode())
-    folder = cache_root() / "derived" / f"{name}-{digest.hexdigest()[:16]}"
-    if broken_seals(folder):
-        tables = compute()
 
-        def write(new: Path) -> None:
-            for stem, table in tables.items():
-                table.to_csv(new / f"{stem}.csv", index=False)
+    def write(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
+        for stem, table in tables.items():
+            table.to_csv(folder / f"{stem}.csv", index=False)
 
-        write_once(folder, write)
+    folder = _kept(name, compute, write, code, depends_on)
     # Read back even what was just written, so that a first and a second run see the same bits.
     return {path.stem: read_exact(path) for path in sorted(folder.glob("*.csv"))}
 
@@ -70,6 +66,39 @@ def cached_table(
 ) -> pd.DataFrame:
     """Return one table from the cache, or compute and keep it; see :func:`cached_tables`."""
     return cached_tables(name, lambda: {name: compute()}, code=code, depends_on=depends_on)[name]
+
+
+def cached_arrays(
+    name: str,
+    compute: Callable[[], Mapping[str, np.ndarray]],
+    *,
+    code: str,
+    depends_on: Mapping[str, Any],
+) -> dict[str, np.ndarray]:
+    """Return named arrays from the cache, or compute and keep them; see :func:`cached_tables`."""
+
+    def write(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
+        np.savez(folder / "arrays.npz", **arrays)
+
+    with np.load(_kept(name, compute, write, code, depends_on) / "arrays.npz") as arrays:
+        return dict(arrays)
+
+
+def _kept(
+    name: str,
+    compute: Callable[[], Any],
+    write: Callable[[Path, Any], None],
+    code: str,
+    depends_on: Mapping[str, Any],
+) -> Path:
+    """Return the folder of what is kept, computed and written unless it is there whole."""
+    digest = hashlib.sha256(json.dumps(depends_on, sort_keys=True, default=str).encode())
+    digest.update(code_digest(code).encode())
+    folder = cache_root() / "derived" / f"{name}-{digest.hexdigest()[:16]}"
+    if broken_seals(folder):
+        found = compute()
+        write_once(folder, lambda new: write(new, found))
+    return folder
 
 
 def read_exact(path: Path) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from helpers.cache import cached_table, cached_tables
+from helpers.cache import cached_arrays, cached_table, cached_tables
 from helpers.paths import figures_dir, given_path, write_whole
 from helpers.settings import Settings
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from helpers.analysis.averages import Sums
     from helpers.analysis.claims import Claim
+    from helpers.analysis.head_counts import HeadCounts
     from helpers.data.glove import Embeddings
     from helpers.data.records import Corpus, Document, Segment, Sentence
     from helpers.model.encoder import Encoder
@@ -190,6 +191,18 @@ class Study(Settings):
             },
             code="analysis.layers.gradient_table",
         )
+
+    def head_counts(self, store: Store) -> HeadCounts:
+        """What every head gets right over a treebank's maps (section 4.2), counted once."""
+        from helpers.analysis.head_counts import HeadCounts, count_heads
+
+        arrays = cached_arrays(
+            "head-counts",
+            lambda: vars(count_heads(store)),
+            depends_on={"store": store.key},
+            code="analysis.head_counts.count_heads",
+        )
+        return HeadCounts(**arrays | {"names": tuple(arrays["names"].tolist())})
 
     def probe_tables(self) -> dict[str, pd.DataFrame]:
         """The tables of section 5, trained once and kept."""
