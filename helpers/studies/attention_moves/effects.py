@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from helpers.analysis.dependency_heads import count_heads, held_out_heads
+from helpers.analysis.dependency_heads import held_out_heads
+from helpers.analysis.head_counts import count_heads
 from helpers.analysis.heads import head_label, head_rows, parse_head
 from helpers.analysis.relations import ALL
 from helpers.analysis.statistics import (

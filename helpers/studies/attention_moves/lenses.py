@@ -12,8 +12,9 @@ from jaxtyping import Float, Num
 
 from helpers.analysis.averages import GROUPS, Sums, head_table
 from helpers.analysis.coreference import TYPES, Judgements, best_head, judge
-from helpers.analysis.dependency_heads import HeadCounts, count_heads, held_out_heads
+from helpers.analysis.dependency_heads import held_out_heads
 from helpers.analysis.head_choice import DIRECTIONS
+from helpers.analysis.head_counts import HeadCounts, count_heads
 from helpers.analysis.heads import head_label, parse_head
 from helpers.analysis.statistics import bootstrap_intervals, holm, mean_ratio, sign_flip_test
 from helpers.analysis.value_norms import (
