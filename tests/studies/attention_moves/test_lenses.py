@@ -8,7 +8,7 @@ from store_tools import many_segments
 from toy_corpora import SENTENCES, corpus_of, sentence_of
 
 from helpers.analysis.coreference import Judgements
-from helpers.analysis.dependency_heads import count_heads
+from helpers.analysis.head_counts import count_heads
 from helpers.store.extract import extract
 from helpers.store.stream import Stream
 from helpers.studies.attention_moves.lenses import (
