@@ -22,7 +22,8 @@ import pandas as pd
 from helpers.paths import broken_seals, cache_root, write_once
 
 PACKAGE = Path(__file__).resolve().parent
-DATA = (".csv", ".json", ".tsv", ".txt")  # files beside a module that its code names
+# files beside a module that its code names
+DATA = (".csv", ".json", ".safetensors", ".tsv", ".txt")
 # Settings, of which those that matter are in ``depends_on``, and what only calls from above.
 NOT_FOLLOWED = ("helpers.study", "helpers.settings", "helpers.progress", "helpers.run")
 # Read once: a file that is edited later is not what this process has imported.

@@ -1,108 +1,86 @@
 """Attention maps to be labelled by eye: drawn at random, and shown on contact sheets.
 
 The labels of ``pattern_labels.csv`` were given to the maps of `sample_maps` on the sheets of
-`draw_sheets`.  To judge the pattern classes on another model, draw sheets of its maps, fill in
-the label column (`patterns` says what the classes are), and give the file to `label_features` and
-then to `pattern_labels.agreement`.
+`draw_sheets`: twice, the second time in another order, under other numbers.  To judge the classes
+on another model, draw sheets of its maps and add rows to the table (`pattern_labels`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Int
 
 from helpers.analysis.heads import head_rows
-from helpers.data.records import Record
 from helpers.model.encoder import Encoder
-from helpers.plots.style import save_figure
-from helpers.store.shards import shard_tensors
-from helpers.store.store import Source
-from helpers.studies.dark_secrets.maps import DrawnMap
-from helpers.studies.dark_secrets.patterns import FEATURES, map_features
+from helpers.plots.style import DPI
+from helpers.studies.dark_secrets.maps import DrawnMap, text_maps
 from helpers.studies.dark_secrets.plots import contact_sheet
+from helpers.studies.tasks import Pair
+from helpers.study import Study
 
-SEGMENT, SHORT_PAIR, SHORT_TEXT = "segment", "short pair", "short text"
-SHORT = 24  # tokens of each text of a short input, about a sentence
-COPIES = 3  # segments for each head, besides one short input
-PER_SHEET = 12  # large enough to see a column that is one token wide
+SOURCES = {"segment": 128, "task": 64, "sentence": 128}  # tokens that an input is cut to
+PER_SHEET = 36
+
+Texts = Mapping[str, Sequence[Pair]]  # by source
 
 
-def sample_maps(source: Source, *, copies: int = COPIES, seed: int = 0) -> pd.DataFrame:
-    """Return maps in random order: every head in ``copies`` segments and one short input.
+def label_texts(study: Study) -> dict[str, list[Pair]]:
+    """Return the inputs of each source: a task's are the pairs of the segments, cut shorter."""
+    pairs = [Pair(found.first, found.second, 0) for found in study.segment_corpus().records()]
+    store = study.treebank_store()
+    words = (store.record(number)["words"] for number in range(len(store)))
+    return {
+        "segment": pairs,
+        "task": pairs,
+        "sentence": [Pair(" ".join(found), None, 0) for found in words],
+    }
 
-    Columns: map (from 1, the only name that a map has on a sheet), source ("segment", or
-    "short pair" and "short text", cut to the first `SHORT` tokens), example (its index in the
-    store), layer, head (from 1) and half ("fit" or "held-out", half of the maps each).
+
+def sample_maps(encoder: Encoder, texts: Texts, *, seed: int = 0) -> pd.DataFrame:
+    """Return a map of every head in an input of each source: model, source, example, layer, head.
+
+    ``example`` is the number of the input among ``texts`` (from 0), drawn anew for every map.
     """
     generator = np.random.default_rng(seed)
-    heads = head_rows(source.layers, source.heads)
-    short = heads.assign(source=np.resize([SHORT_PAIR, SHORT_TEXT], len(heads)))
-    table = pd.concat([heads.assign(source=SEGMENT)] * copies + [short], ignore_index=True)
-    table["example"] = generator.choice(len(source), len(table), replace=len(source) < len(table))
-    table = table.iloc[generator.permutation(len(table))].reset_index(drop=True)
-    table["map"] = table.index + 1
-    table["half"] = np.where(generator.permutation(len(table)) % 2 == 0, "held-out", "fit")
-    return table[["map", "source", "example", "layer", "head", "half"]]
+    parts = []
+    for source in SOURCES:
+        rows = head_rows(encoder.layers, encoder.heads)
+        rows.insert(0, "example", generator.integers(len(texts[source]), size=len(rows)))
+        rows.insert(0, "source", source)
+        parts.append(rows)
+    table = pd.concat(parts, ignore_index=True)
+    table.insert(0, "model", encoder.name)
+    return table
 
 
-def read_maps(encoder: Encoder, source: Source, rows: pd.DataFrame) -> Iterator[DrawnMap]:
-    """Yield the map of each row of `sample_maps`; the model computes it, stored or not."""
+def read_maps(encoder: Encoder, texts: Texts, rows: pd.DataFrame) -> Iterator[DrawnMap]:
+    """Yield the map of each row of `sample_maps`, computed anew."""
     for row in rows.itertuples():
-        record = _cut(source.record(row.example), row.source, source)
-        maps = shard_tensors(encoder, [record], 0, level="token")["attention/000000"]
-        weights = maps[row.layer - 1, row.head - 1].astype(np.float32)
-        yield DrawnMap(str(row.map), weights, *_masks(record, source))
+        pair = texts[row.source][row.example]
+        attention, special, segment = next(
+            text_maps(encoder, [pair], max_tokens=SOURCES[row.source])
+        )
+        yield DrawnMap(str(row.Index), attention[row.layer - 1, row.head - 1], special, segment)
 
 
-def draw_sheets(encoder: Encoder, source: Source, rows: pd.DataFrame, folder: Path) -> pd.DataFrame:
-    """Write contact sheets and a ``pattern_labels.csv`` to fill in; return its table.
+def draw_sheets(maps: Sequence[DrawnMap], folder: Path, *, seed: int) -> pd.DataFrame:
+    """Write contact sheets of ``maps`` in an order drawn with ``seed``.
 
-    ``rows`` are the maps to draw: those of `sample_maps`, or, for a second opinion on the default
-    model, those of `pattern_labels.read_labels`.
+    Returns (and writes, as ``order.csv``) what is to be filled in: number (on the sheets), map
+    (the place in ``maps``) and label.
     """
-    rows = rows.drop(columns=list(FEATURES), errors="ignore").assign(label="", second_label="")
-    for number, start in enumerate(range(0, len(rows), PER_SHEET), 1):
-        part = rows.iloc[start : start + PER_SHEET]
-        sheet = contact_sheet(list(read_maps(encoder, source, part)), f"Sheet {number}")
-        save_figure(sheet, folder, f"sheet-{number:02d}")
-    rows.to_csv(folder / "pattern_labels.csv", index=False)
-    return rows
-
-
-def label_features(encoder: Encoder, source: Source, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of `sample_maps`, labelled or not, with the features of their maps."""
-    features = [
-        map_features(drawn.weights[None, None], drawn.special, drawn.segment)[0, 0]
-        for drawn in read_maps(encoder, source, rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    order = np.random.default_rng(seed).permutation(len(maps))
+    numbered = [
+        DrawnMap(str(number), maps[place].weights, maps[place].special, maps[place].segment)
+        for number, place in enumerate(order, 1)
     ]
-    values = pd.DataFrame(features, columns=list(FEATURES), index=rows.index).round(5)
-    return rows.drop(columns=list(FEATURES), errors="ignore").join(values)
-
-
-def _masks(
-    record: Record, source: Source
-) -> tuple[Bool[np.ndarray, " token"], Int[np.ndarray, " token"]]:
-    """Return which tokens are special, and which of the two texts each belongs to."""
-    names = [token for token in source.special_tokens.values() if token is not None]
-    segment = (np.arange(len(record["tokens"])) >= record["second"]).astype(int)
-    return np.isin(record["tokens"], names), segment
-
-
-def _cut(record: Record, kind: str, source: Source) -> Record:
-    """Return the record of a short input: the first tokens of both texts, or of the first."""
-    if kind == SEGMENT:
-        return record
-    special, segment = _masks(record, source)
-    rank = np.zeros(len(special), int)
-    for text in (0, 1):
-        ordinary = ~special & (segment == text)
-        rank[ordinary] = np.arange(ordinary.sum())
-    keep = rank < SHORT
-    if kind == SHORT_TEXT:
-        keep &= segment == 0
-    tokens = [token for token, kept in zip(record["tokens"], keep, strict=True) if kept]
-    return {"tokens": tokens, "second": int(keep[: record["second"]].sum())}
+    for sheet, start in enumerate(range(0, len(maps), PER_SHEET), 1):
+        figure = contact_sheet(numbered[start : start + PER_SHEET], f"Sheet {sheet}")
+        figure.savefig(folder / f"sheet-{sheet:02d}.png", dpi=DPI)
+    table = pd.DataFrame({"number": np.arange(len(maps)) + 1, "map": order, "label": ""})
+    table.to_csv(folder / "order.csv", index=False)
+    return table

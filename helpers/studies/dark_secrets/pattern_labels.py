@@ -1,35 +1,63 @@
-"""Maps labelled by eye: the thresholds of `patterns` and how far to trust them.
+"""Maps labelled by eye, and the network that learns from them to tell the patterns apart.
 
-``pattern_labels.csv`` has a row for each map: where it is from (source, example, layer, head), to
-which half it belongs (drawn at random before it was labelled), its label, a second label where it
-was labelled again, and its features.  Four maps of each of the default model's heads were drawn
-first (drawn: "every head"); few of them were blocks, so that two more were drawn of the heads
-that had some ("heads with blocks").  Who labelled saw the maps on `contact_sheets`, with numbers
-for names, and no feature.  The thresholds are fitted on the half "fit"; the other half,
-"held-out", is for `agreement`.
+``pattern_labels.csv`` has a row a map: model, source, example, layer, head (`contact_sheets`), the
+labels of the first and the second pass, and the settled one; ``pattern_maps.safetensors`` has the
+maps themselves (`small_maps`) and their features (`pattern_rules`), in the same order.  One
+annotator labelled from images, in two passes: the second in another random order, under other
+numbers.  Where the two differ a third look settled it.  The first 648 are one map of each head of
+two models in an input of each source; few of them were blocks or heterogeneous, so that the last
+118 are two more of each head and source that had one.  The rules, in this order:
+
+- a column counts where it is clearly darker than its surroundings over most of the rows, be it
+  one token wide or at the edge; a diagonal where a dark line or band (of one side, too) follows
+  the main diagonal over most of its length; a light one does not count;
+- squares (or triangles) that fill a text or a sentence on the diagonal, and are what one sees
+  first, make a map "block", whatever columns cross them;
+- else columns and diagonal decide; a map with neither is "heterogeneous".
+
+Three judges learn from the labels: a small convolutional network, as in the paper (which had
+about 400 maps), the thresholds of `pattern_rules`, and a forest of randomised trees on all
+features.  Each is scored on heads that it was not fitted on; the forest is best, and used by 07.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from safetensors.numpy import load_file
+from sklearn.ensemble import ExtraTreesClassifier
+from torch import Tensor, nn
 
 from helpers.analysis.paper import values_of
-from helpers.analysis.statistics import resampled_sums
-from helpers.studies.dark_secrets.patterns import CLASSES, FEATURES, THRESHOLDS, classify
+from helpers.analysis.statistics import percentiles, resampled_sums
+from helpers.cache import cached_table
+from helpers.model.parallel import StepDone, run_jobs
+from helpers.studies.dark_secrets.maps import SMALL
+from helpers.studies.dark_secrets.pattern_rules import (
+    CLASSES,
+    FEATURES,
+    Labels,
+    classify,
+    confusion,
+    fit_thresholds,
+    measures,
+)
 
-HELD_OUT = "held-out"
-CANDIDATES = 49  # values tried for a threshold: quantiles of its feature
-STARTS = (0.2, 0.35, 0.5, 0.65, 0.8)  # quantiles from which the search sets out
+JUDGES = ("forest", "network", "thresholds")
+FOLDS = 5
+WIDTH = 8  # channels of the network's first convolution
+EPOCHS, BATCH, LEARNING_RATE, WEIGHT_DECAY, SMOOTHING = 25, 64, 8e-3, 1e-2, 0.05
+RARE = 0.5  # the network's loss of a class counts as its frequency to the power of -RARE
+TREES, LEAF, SHARE = 300, 3, 0.3  # of the forest; maps in a leaf, features tried for a split
 RESAMPLES = 1000
-SMALL_CLASS = 1e-9  # a class that a resample has no map of counts as not found
 
-Labels = Int[np.ndarray, " map"]
+SmallMaps = Shaped[np.ndarray, "map 32 32"]
+Features = Float[np.ndarray, "map feature"]
 
 
 @cache
@@ -38,125 +66,176 @@ def read_labels() -> pd.DataFrame:
     return pd.read_csv(Path(__file__).with_name("pattern_labels.csv"))
 
 
-def fit_thresholds(table: pd.DataFrame) -> dict[str, float]:
-    """Return the thresholds that agree best with the labels of some maps.
+@cache
+def read_maps() -> dict[str, np.ndarray]:
+    """Return ``maps`` (`small_maps`) and ``features`` (`all_features`) of the labelled maps."""
+    return load_file(Path(__file__).with_name("pattern_maps.safetensors"))
 
-    Each threshold in turn takes the value with the highest sum of macro F1 and accuracy, the
-    others held, until none changes; the best of several starts is taken.  Nothing is random.
+
+def label_indices(column: str = "settled") -> Labels:
+    """Return the labels of one column, as indices into `CLASSES`."""
+    return read_labels()[column].map(CLASSES.index).to_numpy()
+
+
+def labelled_heads() -> Int[np.ndarray, " map"]:
+    """Return a number for the head of each labelled map: nothing of a head is on both sides."""
+    return read_labels().groupby(["model", "layer", "head"]).ngroup().to_numpy()
+
+
+class PatternNetwork(nn.Module):
+    """Logits of the classes of small maps: three convolutions, with the place of each cell."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        layers, before = [], 4
+        for after in (WIDTH, 2 * WIDTH, 2 * WIDTH):
+            layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+            before = after
+        last = nn.Linear(before * (SMALL // 8) ** 2, len(CLASSES))
+        self.layers = nn.Sequential(*layers, nn.Flatten(), last)
+        generator = torch.Generator().manual_seed(seed)  # its own: folds are trained side by side
+        for weight in self.parameters():
+            if weight.ndim > 1:
+                nn.init.kaiming_uniform_(weight, a=5**0.5, generator=generator)
+            else:
+                nn.init.zeros_(weight)
+
+    def forward(self, maps: Float[Tensor, "map 32 32"]) -> Float[Tensor, "map class"]:
+        """Return the logits of maps from 0 to 1."""
+        line = torch.linspace(-1, 1, SMALL)
+        query, key = torch.meshgrid(line, line, indexing="ij")
+        place = torch.stack([query, key, (query - key).abs()]).expand(len(maps), -1, -1, -1)
+        return self.layers(torch.cat([4 * maps[:, None] - 1, place], dim=1))
+
+    @torch.no_grad()
+    def guess(self, maps: SmallMaps) -> Labels:
+        """Return the class of each map."""
+        return self(_as_input(maps)).argmax(1).numpy()
+
+
+def train_network(maps: SmallMaps, labels: Labels, *, seed: int = 0) -> PatternNetwork:
+    """Return a network trained on labelled maps; the same ones give the same weights."""
+    generator, network = np.random.default_rng(seed), PatternNetwork(seed)
+    frequency = np.maximum(np.bincount(labels, minlength=len(CLASSES)), 1) / len(labels)
+    weight = torch.tensor(frequency**-RARE, dtype=torch.float32)
+    loss = nn.CrossEntropyLoss(weight, label_smoothing=SMOOTHING)
+    optimizer = torch.optim.AdamW(network.parameters(), weight_decay=WEIGHT_DECAY)
+    batches = -(-len(labels) // BATCH)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, LEARNING_RATE, total_steps=EPOCHS * batches
+    )
+    inputs, targets = _as_input(maps), torch.from_numpy(labels)
+    for _ in range(EPOCHS):
+        for some in np.array_split(generator.permutation(len(labels)), batches):
+            optimizer.zero_grad()
+            loss(network(inputs[some]), targets[some]).backward()
+            optimizer.step()
+            schedule.step()
+    return network
+
+
+def grow_forest(features: Features, labels: Labels) -> ExtraTreesClassifier:
+    """Return a forest grown on labelled maps; the same ones give the same forest."""
+    forest = ExtraTreesClassifier(
+        TREES, min_samples_leaf=LEAF, max_features=SHARE, class_weight="balanced", random_state=0
+    )
+    return forest.fit(features, labels)
+
+
+@cache
+def pattern_forest() -> ExtraTreesClassifier:
+    """Return the forest grown on all labelled maps."""
+    return grow_forest(read_maps()["features"], label_indices())
+
+
+def guesses() -> pd.DataFrame:
+    """Return what each judge (columns: `JUDGES`) says of each labelled map, as indices.
+
+    Heads are dealt out to folds at random, and each fold is judged by what the others taught.
     """
-    features, labels = _arrays(table)
-    columns = {n: FEATURES.index("diagonal" if n == "narrow" else n) for n in THRESHOLDS}
-    grid = np.linspace(0.02, 0.98, CANDIDATES)
-    candidates = {n: np.unique(np.quantile(features[:, c], grid)) for n, c in columns.items()}
-    best, best_score = {}, -1.0
-    for start in STARTS:
-        found = {n: float(np.quantile(features[:, c], start)) for n, c in columns.items()}
-        score, before = -1.0, None
-        while score != before:
-            before = score
-            for name, values in candidates.items():
-                scores = [_score(features, labels, {**found, name: value}) for value in values]
-                if max(scores) > score:
-                    score, found[name] = max(scores), float(values[np.argmax(scores)])
-        if score > best_score:
-            best, best_score = found, score
-    return {name: round(value, 4) for name, value in best.items()}
+
+    def compute() -> pd.DataFrame:
+        heads = labelled_heads()
+        fold = (np.random.default_rng(0).permutation(heads.max() + 1) % FOLDS)[heads]
+        jobs = [partial(_fold, fold != number) for number in range(FOLDS)]
+        device = torch.device("cpu")
+        found = run_jobs(jobs, device, label="patterns learned", unit="fold", total=FOLDS)
+        told = np.zeros((len(heads), len(JUDGES)), int)
+        for number, part in enumerate(found):
+            told[fold == number] = part
+        return pd.DataFrame(told, columns=list(JUDGES))
+
+    return cached_table(
+        "pattern-guesses",
+        compute,
+        depends_on={},
+        code="studies.dark_secrets.pattern_labels.guesses",
+    )
 
 
-def agreement(
-    table: pd.DataFrame, thresholds: Mapping[str, float] | None = None, *, seed: int = 0
-) -> pd.DataFrame:
-    """Return how well the thresholds agree with the labels of some maps.
-
-    Columns: measure (accuracy, macro F1), classifier, majority (always the commonest label),
-    both in percent, and the 95% bootstrap interval of the classifier over maps.
-    """
-    features, labels = _arrays(table)
-    guesses = classify(features, thresholds)
-    majority = np.full_like(labels, np.bincount(labels).argmax())
-    cells = np.eye(len(CLASSES) ** 2)[labels * len(CLASSES) + guesses]  # [map, label x guess]
-    drawn = resampled_sums(cells, resamples=RESAMPLES, seed=seed)
-    square = (-1, len(CLASSES), len(CLASSES))
-    resampled = [measures(matrix) for matrix in drawn.reshape(square)]
-    rows = []
-    for index, name in enumerate(("accuracy", "macro F1")):
-        low, high = np.quantile([values[index] for values in resampled], (0.025, 0.975))
-        values = [measures(confusion(labels, g))[index] for g in (guesses, majority)]
-        rows.append((name, *(100 * value for value in (*values, low, high))))
-    return pd.DataFrame(rows, columns=["measure", "classifier", "majority", "ci_low", "ci_high"])
-
-
-def agreement_across_heads(table: pd.DataFrame, *, folds: int = 5, seed: int = 0) -> pd.DataFrame:
-    """Return `agreement` where no map of a head has had a part in that head's thresholds.
-
-    Heads are dealt out to folds at random, and thresholds fitted on all folds but one.
-    """
-    heads = table["layer"].astype(str) + "-" + table["head"].astype(str)
-    names = np.unique(heads)
-    deal = np.random.default_rng(seed).permutation(len(names)) % folds
-    fold = heads.map(dict(zip(names, deal, strict=True))).to_numpy()
-    features, labels = _arrays(table)
-    guesses = np.empty_like(labels)
-    for number in range(folds):
-        inside = fold == number
-        guesses[inside] = classify(features[inside], fit_thresholds(table[~inside]))
-    accuracy, macro = measures(confusion(labels, guesses))
-    rows = [("accuracy", 100 * accuracy), ("macro F1", 100 * macro)]
-    return pd.DataFrame(rows, columns=["measure", "classifier"])
+def confusion_table() -> pd.DataFrame:
+    """Return how many labelled maps of each class (rows) the forest takes for which (columns)."""
+    counts = confusion(label_indices(), guesses()["forest"].to_numpy())
+    table = pd.DataFrame(counts, columns=list(CLASSES))
+    table.insert(0, "label", CLASSES)
+    return table
 
 
 def trust_table() -> pd.DataFrame:
-    """Return how far the pattern classes of `patterns` can be trusted.
+    """Return how far the pattern classes can be trusted.
 
-    Columns: measure, maps, percent, its 95% interval where there is one, and the paper's F1 of
-    its own network on its own labels.
+    Columns: measure, maps, percent, its 95% interval over heads where there is one, and the
+    paper's F1 of its own network on its own labels.
     """
-    labels, paper = read_labels(), values_of("Kovaleva")
-    unseen = labels[labels["half"] == HELD_OUT]
-    rows = []
-    for row in agreement(unseen).itertuples():
-        published = paper["pattern classifier F1"] if row.measure == "macro F1" else np.nan
-        values = (row.classifier, row.ci_low, row.ci_high, published)
-        rows.append((f"{row.measure}, held-out half", len(unseen), *values))
-        rows.append((f"{row.measure} of the commonest label", len(unseen), row.majority))
-    for row in agreement_across_heads(labels).itertuples():
-        rows.append((f"{row.measure}, heads not fitted on", len(labels), row.classifier))
-    twice = self_agreement(labels)
-    rows.append(("same label the second time", twice["maps"], twice["same"]))
+    labels, paper = label_indices(), values_of("Kovaleva")["pattern classifier F1"]
+    size, rows = len(labels), []
+    for name in JUDGES:
+        cells = head_cells(name)
+        drawn = resampled_sums(cells, resamples=RESAMPLES).reshape(-1, len(CLASSES), len(CLASSES))
+        scores = 100 * np.array([measures(matrix) for matrix in drawn])
+        values = measures(confusion(labels, guesses()[name].to_numpy()))
+        for measure, value, *bounds in zip(
+            ("accuracy", "macro F1"), values, *percentiles(scores, len(cells)), strict=True
+        ):
+            published = paper if (name, measure) == ("network", "macro F1") else np.nan
+            rows.append((f"{measure}, {name}", size, 100 * value, *bounds, published))
+    rows.append(("accuracy of the commonest label", size, 100 * np.bincount(labels).max() / size))
+    twice = self_agreement()
+    rows.append(("same label in both passes", size, twice["same"]))
+    rows.append(("the same beyond chance (kappa, in percent)", size, 100 * twice["kappa"]))
     columns = ["measure", "maps", "percent", "ci_low", "ci_high", "paper"]
     return pd.DataFrame([(*row, *[np.nan] * (6 - len(row))) for row in rows], columns=columns)
 
 
-def self_agreement(table: pd.DataFrame) -> dict[str, float]:
-    """Return how often who labelled a map twice gave it the same label: maps, percent, kappa."""
-    twice = table.dropna(subset="second_label")
-    first, second = (_indices(twice[name]) for name in ("label", "second_label"))
-    counts = confusion(first, second) / len(twice)
+def self_agreement() -> dict[str, float]:
+    """Return how often the two passes agree: percent (same), and Cohen's kappa."""
+    counts = confusion(label_indices("pass1"), label_indices("pass2")) / len(read_labels())
     expected = float(counts.sum(axis=0) @ counts.sum(axis=1))
     same = float(np.trace(counts))
-    return {"maps": len(twice), "same": 100 * same, "kappa": (same - expected) / (1 - expected)}
+    return {"same": 100 * same, "kappa": (same - expected) / (1 - expected)}
 
 
-def confusion(labels: Labels, guesses: Labels) -> Int[np.ndarray, "label guess"]:
-    """Return how many maps have each pair of label and guess."""
-    size = len(CLASSES)
-    return np.bincount(labels * size + guesses, minlength=size * size).reshape(size, size)
+def head_cells(judge: str) -> Int[np.ndarray, "head cell"]:
+    """Return a judge's confusion matrix of each labelled head, flat."""
+    pairs = label_indices() * len(CLASSES) + guesses()[judge].to_numpy()
+    return (
+        pd.crosstab(labelled_heads(), pairs)
+        .reindex(columns=range(len(CLASSES) ** 2), fill_value=0)
+        .to_numpy()
+    )
 
 
-def measures(matrix: Float[np.ndarray, "label guess"]) -> tuple[float, float]:
-    """Return accuracy and macro F1 (the mean over all classes, 0 for one never found)."""
-    right = np.diagonal(matrix)
-    f1 = 2 * right / np.maximum(matrix.sum(axis=0) + matrix.sum(axis=1), SMALL_CLASS)
-    return float(right.sum() / matrix.sum()), float(f1.mean())
+def _fold(keep: Bool[np.ndarray, " map"], step_done: StepDone) -> Int[np.ndarray, "map judge"]:
+    maps, features, labels = read_maps()["maps"], read_maps()["features"], label_indices()
+    named = features[:, : len(FEATURES)]
+    told = [
+        grow_forest(features[keep], labels[keep]).predict(features[~keep]),
+        train_network(maps[keep], labels[keep]).guess(maps[~keep]),
+        classify(named[~keep], fit_thresholds(named[keep], labels[keep])),
+    ]
+    step_done()
+    return np.stack(told, axis=1)
 
 
-def _score(features: np.ndarray, labels: Labels, thresholds: Mapping[str, float]) -> float:
-    return sum(measures(confusion(labels, classify(features, thresholds))))
-
-
-def _arrays(table: pd.DataFrame) -> tuple[Float[np.ndarray, "map feature"], Labels]:
-    return table[list(FEATURES)].to_numpy(float), _indices(table["label"])
-
-
-def _indices(labels: pd.Series) -> Labels:
-    return labels.map({name: index for index, name in enumerate(CLASSES)}).to_numpy(int)
+def _as_input(maps: SmallMaps) -> Float[Tensor, "map 32 32"]:
+    return torch.from_numpy(maps.astype(np.float32) / 255)

@@ -1,147 +1,38 @@
-"""Which of five patterns an attention map shows (Kovaleva et al. 2019, section 4.1, Figure 1).
+"""How often heads show each of five patterns (Kovaleva et al. 2019, section 4.1, Figures 1 and 2).
 
-- vertical: columns, a few tokens get the attention of every token (mostly special tokens);
-- diagonal: each token attends to itself or to its neighbours;
-- vertical + diagonal: both;
-- block: squares on the diagonal, tokens attend within their own text or sentence;
-- heterogeneous: none of these.
-
-The paper trains a convolutional network on about 400 maps labelled by hand.  Here a map is
-reduced to eleven numbers (`FEATURES`), and six thresholds on five of them decide, in the order
-that `classify` states.  The thresholds are in ``pattern_thresholds.json``; they were fitted by
-`pattern_labels` on one half of 300 maps labelled by eye, and the other half says how far to trust
-them.
+The classes are told by the forest of `pattern_labels`.  It errs, and not evenly, so that shares
+are corrected for its confusion on the labelled maps (`corrected_shares`).
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, partial
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from helpers.analysis.heads import head_rows
+from helpers.analysis.statistics import percentiles, resampled_sums
 from helpers.cache import cached_table
 from helpers.data.records import Corpus, Segment
 from helpers.errors import InputError
 from helpers.model.encoder import Encoder
 from helpers.model.parallel import StepDone, run_jobs
 from helpers.studies.dark_secrets.maps import DrawnMap, TextMaps, text_maps
+from helpers.studies.dark_secrets.pattern_labels import RESAMPLES, head_cells, pattern_forest
+from helpers.studies.dark_secrets.pattern_rules import CLASSES, all_features
 from helpers.studies.fine_tune import FineTuned
 from helpers.studies.tasks import Pair
-
-CLASSES = ("vertical", "diagonal", "vertical + diagonal", "block", "heterogeneous")
-FEATURES = (
-    "special", "column", "stripes", "previous", "current", "next", "diagonal", "band", "text",
-    "slide", "entropy",
-)  # fmt: skip
-THRESHOLDS = ("diagonal", "band", "slide", "narrow", "column", "stripes")
-BAND = 8  # a token's neighbourhood reaches to an eighth of the input on either side
-# Attention within the own text, as far as it is not in the neighbourhood.  Set, not fitted: the
-# squares of two whole texts have more, and no map of the labels' fit half has as much.
-SQUARES = 0.4
 
 BEFORE, AFTER = "pretrained", "fine-tuned"  # column ``weights``
 PATTERN_EXAMPLES = 100  # examples of a task, or segments of the text, whose maps are classified
 TYPICAL_EXAMPLES = 10  # segments of the text to choose typical maps from
 TEXT = "none (segments of the text)"  # what stands in column ``task`` for these
+ROUNDS = 500  # of expectation maximisation
 
-Maps = Float[np.ndarray, "layer head query key"]
-
-
-def map_features(
-    attention: Maps, special: Bool[np.ndarray, " key"], segment: Int[np.ndarray, " key"]
-) -> Float[np.ndarray, "layer head feature"]:
-    """Return what is looked at in each map, in the order of `FEATURES`.
-
-    Shares of attention, averaged over queries:
-
-    - special: to special tokens; column: to the token that gets most; previous, current, next:
-      to that neighbour, over the queries that have one;
-    - stripes: what every query gives to the same tokens: the sum over keys of the median over
-      queries, as far as it is above uniform attention.
-
-    Shares of the attention between ordinary tokens (0: as uniform attention, 1: all of it):
-
-    - diagonal: to the token itself and its two neighbours; band: within `BAND` of the length;
-    - text: within the own text; 0 where there is only one.
-
-    And two more:
-
-    - slide: how much of a row of ordinary tokens stays the same from one query to the next if it
-      moves along, less how much does if it stays: above 0 on a diagonal, below 0 in columns and
-      blocks;
-    - entropy: of the attention, as a share of that of uniform attention.
-
-    Raises:
-        InputError: the masks are not as long as the maps, or no token is an ordinary one.
-    """
-    length = attention.shape[-1]
-    if not len(special) == len(segment) == length or length < 2 or special.all():
-        raise InputError(
-            f"maps of {attention.shape[-2]} x {length} tokens with {len(special)} special flags "
-            f"and {len(segment)} segments: expected as many of each, and an ordinary token"
-        )
-    maps = np.asarray(attention, np.float32)
-    profile = maps.mean(axis=-2)  # [layer, head, key]
-    median = np.median(maps, axis=-2)  # [layer, head, key]
-    ordinary = maps[..., ~special, :][..., ~special]
-    places, texts = np.flatnonzero(~special), segment[~special]
-    distance = np.abs(places[:, None] - places)
-    columns = {
-        "special": profile[..., special].sum(axis=-1),
-        "column": profile.max(axis=-1),
-        "stripes": np.maximum(median - 1 / length, 0).sum(axis=-1),
-        "previous": np.diagonal(maps, -1, -2, -1).mean(axis=-1),
-        "current": np.diagonal(maps, 0, -2, -1).mean(axis=-1),
-        "next": np.diagonal(maps, 1, -2, -1).mean(axis=-1),
-        "diagonal": _above_uniform(ordinary, distance <= 1),
-        "band": _above_uniform(ordinary, distance <= length / BAND),
-        "text": _above_uniform(ordinary, texts[:, None] == texts),
-        "slide": _slide(ordinary),
-        "entropy": -(maps * np.log(maps + 1e-9)).sum(axis=-1).mean(axis=-1) / np.log(length),
-    }
-    return np.stack([columns[name] for name in FEATURES], axis=-1).astype(np.float64)
-
-
-def classify(
-    features: Float[np.ndarray, "*map feature"], thresholds: Mapping[str, float] | None = None
-) -> Int[np.ndarray, "*map"]:
-    """Return the class of each map, as an index into `CLASSES`.
-
-    A map whose attention between ordinary tokens is near the diagonal (``diagonal`` or ``band``
-    reaches its threshold) is "block" if its rows stay where they are (``slide`` below) and little
-    is right on the diagonal (``diagonal`` below ``narrow``); otherwise "vertical + diagonal" if
-    one column is strong (``column``), else "diagonal".  Any other map is "vertical" if it has
-    ``stripes``, else "heterogeneous".  A map of two squares, one for each text (``text`` above
-    ``band`` by `SQUARES`), is "block" in any case.
-    """
-    limit = thresholds or default_thresholds()
-    value = {name: features[..., index] for index, name in enumerate(FEATURES)}
-    local = (value["diagonal"] >= limit["diagonal"]) | (value["band"] >= limit["band"])
-    still = (value["slide"] < limit["slide"]) & (value["diagonal"] < limit["narrow"])
-    squares = value["text"] - value["band"] >= SQUARES
-    classes = np.select(
-        [
-            squares | (local & still),
-            local & (value["column"] >= limit["column"]),
-            local,
-            value["stripes"] >= limit["stripes"],
-        ],
-        [CLASSES.index(n) for n in ("block", "vertical + diagonal", "diagonal", "vertical")],
-        CLASSES.index("heterogeneous"),
-    )
-    return np.asarray(classes)
-
-
-@cache
-def default_thresholds() -> dict[str, float]:
-    """Return the thresholds fitted on the labelled maps, by name (see `classify`)."""
-    return json.loads(Path(__file__).with_name("pattern_thresholds.json").read_text())
+Shares = Float[np.ndarray, "*sample class"]
 
 
 def pattern_counts(examples: Iterable[TextMaps]) -> pd.DataFrame:
@@ -150,30 +41,15 @@ def pattern_counts(examples: Iterable[TextMaps]) -> pd.DataFrame:
     Columns: layer, head (from 1), maps (how many), the share of each class (0-1), and pattern,
     the class that the head shows most often.
     """
-    counts: np.ndarray | int = 0
-    for attention, special, segment in examples:
-        classes = classify(map_features(attention, special, segment))
-        counts = counts + np.eye(len(CLASSES))[classes]  # [layer, head, class]
-    if isinstance(counts, int):
+    features = [all_features(*example) for example in examples]
+    if not features:
         raise InputError("no attention map to classify; give at least one example")
-    shares = pd.DataFrame(counts.reshape(-1, len(CLASSES)), columns=list(CLASSES))
-    maps = shares.sum(axis=1)
-    shares = shares.div(maps, axis=0)
-    table = head_rows(*counts.shape[:2], maps=maps.astype(int)).join(shares)
-    return table.assign(pattern=shares.idxmax(axis=1))
-
-
-def most_typical(features: Float[np.ndarray, "map feature"]) -> dict[str, int]:
-    """Return for each class that occurs the map closest to the median features of the class."""
-    classes = classify(features)
-    scale = features.std(axis=0) + 1e-9
-    found = {}
-    for index, name in enumerate(CLASSES):
-        own = np.flatnonzero(classes == index)
-        if len(own):
-            offset = (features[own] - np.median(features[own], axis=0)) / scale
-            found[name] = int(own[np.abs(offset).sum(axis=1).argmin()])
-    return found
+    shape = (len(features), *features[0].shape[:2])
+    classes = pattern_forest().predict(np.concatenate(features).reshape(-1, features[0].shape[-1]))
+    shares = np.eye(len(CLASSES))[classes].reshape(*shape, -1).mean(axis=0)  # [layer, head, class]
+    table = pd.DataFrame(shares.reshape(-1, len(CLASSES)), columns=list(CLASSES))
+    heads = head_rows(*shape[1:], maps=np.full(len(table), len(features)))
+    return heads.join(table).assign(pattern=table.idxmax(axis=1))
 
 
 def spread_segments(corpus: Corpus[Segment]) -> list[Pair]:
@@ -216,18 +92,63 @@ def pattern_table(
     )
 
 
+def share_table(table: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
+    """Return the share of each class over all heads, as told and corrected (`corrected_shares`).
+
+    Columns: task, weights, pattern, told, share, and the 95% interval of share: the heads of
+    ``table`` (a `pattern_table`) are drawn anew, and those of the labelled maps.
+    """
+    cells = head_cells("forest")
+    drawn_cells = resampled_sums(cells, resamples=RESAMPLES, seed=seed + 1)
+    rows = []
+    for (task, weights), part in table.groupby(["task", "weights"], sort=False):
+        counts = part[list(CLASSES)].to_numpy() * part[["maps"]].to_numpy()  # [head, class]
+        told = counts.sum(axis=0) / counts.sum()
+        share = corrected_shares(told, _square(cells.sum(axis=0)))
+        drawn = resampled_sums(counts, resamples=RESAMPLES, seed=seed)
+        drawn = corrected_shares(drawn / drawn.sum(axis=1, keepdims=True), _square(drawn_cells))
+        bounds = percentiles(drawn, min(len(counts), len(cells)))
+        for index, name in enumerate(CLASSES):
+            low, high = (bound[index] for bound in bounds)
+            rows.append((task, weights, name, told[index], share[index], low, high))
+    columns = ["task", "weights", "pattern", "told", "share", "ci_low", "ci_high"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def corrected_shares(told: Shares, counts: Float[np.ndarray, "*sample label guess"]) -> Shares:
+    """Return the most likely true shares, given those told and the confusion of who tells.
+
+    ``counts`` are labelled maps by label and guess; how a class is taken for others is held to
+    be the same in both.  Expectation maximisation (Vardi and Lee 1993) from equal shares: unlike
+    those of the inverse matrix, no share is below 0.
+    """
+    taken = (counts + 1e-9) / (counts + 1e-9).sum(axis=-1, keepdims=True)  # P(guess | label)
+    shares = np.full_like(told, 1 / len(CLASSES))
+    for _ in range(ROUNDS):
+        expected = np.einsum("...l,...lg->...g", shares, taken)
+        shares = shares * np.einsum("...g,...lg->...l", told / expected, taken)
+    return shares
+
+
 def typical_maps(encoder: Encoder, segments: Sequence[Pair], *, max_tokens: int) -> list[DrawnMap]:
-    """Return a map of each pattern class, the most typical of a model on some segments."""
+    """Return a map of each pattern class that occurs: the one that the forest is surest of."""
     some = segments[:: PATTERN_EXAMPLES // TYPICAL_EXAMPLES]
     examples = list(text_maps(encoder, some, max_tokens=max_tokens))
-    features = np.stack([map_features(*example) for example in examples])
-    found = []  # features are [example, layer, head, feature]
-    for name, index in most_typical(features.reshape(-1, features.shape[-1])).items():
-        number, layer, head = np.unravel_index(index, features.shape[:-1])
-        attention, special, segment = examples[number]
-        title = f"{name} ({layer + 1}-{head + 1})"
-        found.append(DrawnMap(title, attention[layer, head], special, segment))
+    features = np.stack([all_features(*example) for example in examples])
+    sure = pattern_forest().predict_proba(features.reshape(-1, features.shape[-1]))
+    found = []
+    for number, name in enumerate(CLASSES):
+        own = np.where(sure.argmax(axis=1) == number, sure[:, number], 0)
+        if own.any():
+            example, layer, head = np.unravel_index(own.argmax(), features.shape[:-1])
+            attention, special, segment = examples[example]
+            title = f"{name} ({layer + 1}-{head + 1})"
+            found.append(DrawnMap(title, attention[layer, head], special, segment))
     return found
+
+
+def _square(cells: Float[np.ndarray, "*sample cell"]) -> Float[np.ndarray, "*sample label guess"]:
+    return cells.reshape(*cells.shape[:-1], len(CLASSES), len(CLASSES))
 
 
 def _patterns(
@@ -247,25 +168,3 @@ def _patterns(
     table.insert(0, "task", task)
     table.insert(1, "weights", weights)
     return table
-
-
-def _above_uniform(
-    ordinary: Maps, inside: Bool[np.ndarray, "query key"]
-) -> Float[np.ndarray, "layer head"]:
-    """Return the share of the attention inside a mask: 0 if uniform, 1 if all of it is."""
-    expected = inside.mean()
-    if expected == 1:
-        return np.zeros(ordinary.shape[:2])
-    total = ordinary.sum(axis=(-2, -1), dtype=np.float64)
-    within = np.where(inside, ordinary, 0).sum(axis=(-2, -1), dtype=np.float64)
-    share = np.divide(within, total, out=np.full_like(total, expected), where=total > 0)
-    return (share - expected) / (1 - expected)
-
-
-def _slide(ordinary: Maps) -> Float[np.ndarray, "layer head"]:
-    if ordinary.shape[-1] < 2:
-        return np.zeros(ordinary.shape[:2])
-    rows = ordinary / np.maximum(ordinary.sum(axis=-1, keepdims=True), 1e-9)
-    moved = np.minimum(rows[..., :-1, :-1], rows[..., 1:, 1:])
-    stayed = np.minimum(rows[..., :-1, :], rows[..., 1:, :])
-    return (moved.sum(axis=-1) - stayed.sum(axis=-1)).mean(axis=-1)

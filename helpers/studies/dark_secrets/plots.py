@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize, PowerNorm
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -33,13 +33,10 @@ from helpers.plots.style import (
     joined,
     theme,
 )
-from helpers.studies.dark_secrets.maps import DrawnMap
-from helpers.studies.dark_secrets.patterns import CLASSES
+from helpers.studies.dark_secrets.maps import DrawnMap, shaded
+from helpers.studies.dark_secrets.pattern_rules import CLASSES
 
-COLUMNS = 4  # of a contact sheet: a map of 128 tokens gets two pixels a token on a screen
-FADE = 0.7  # the exponent of the colour scale: small weights can be seen beside large ones
-BRIGHT = 0.995  # the share of a map's weights below the darkest colour
-UNIFORM_MULTIPLE = 6  # the darkest colour is at least so many times uniform attention
+COLUMNS = 6  # of a contact sheet: a map of 128 tokens gets two pixels a token on a screen
 
 # Apart in lightness too, from "vertical" (dark) to "heterogeneous" (light).
 CLASS_COLORS = dict(
@@ -53,7 +50,7 @@ LEGIBLE = 0.12  # the smallest share that is written into its bar
 
 @theme()
 def contact_sheet(maps: Sequence[DrawnMap], title: str) -> Figure:
-    """Draw maps side by side, four a row, each under its name and nothing else.
+    """Draw maps side by side, six a row, each under its name and nothing else.
 
     Keys are columns, queries rows, the first token at the top left.  Ticks mark special tokens,
     dashed lines the boundary between two texts.
@@ -76,9 +73,8 @@ def contact_sheet(maps: Sequence[DrawnMap], title: str) -> Figure:
 def draw_map(axes: Axes, drawn: DrawnMap) -> None:
     """Draw one map, with a colour scale of its own."""
     length = len(drawn.special)
-    darkest = max(float(np.quantile(drawn.weights, BRIGHT)), UNIFORM_MULTIPLE / length)
-    norm = PowerNorm(FADE, 0, min(darkest, 1), clip=True)
-    axes.imshow(drawn.weights, cmap=SEQUENTIAL, norm=norm, interpolation="nearest")
+    shades = shaded(drawn.weights)
+    axes.imshow(shades, cmap=SEQUENTIAL, norm=Normalize(0, 1), interpolation="nearest")
     places = np.flatnonzero(drawn.special)
     margin = 0.02 * length  # so that neither edge of the map is under a tick
     axes.set(xticks=places, yticks=places, xticklabels=[], yticklabels=[])

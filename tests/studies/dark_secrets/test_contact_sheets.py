@@ -4,87 +4,59 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from helpers.store.extract import extract
-from helpers.store.stream import Stream
 from helpers.studies.dark_secrets.contact_sheets import (
     PER_SHEET,
-    SHORT,
+    SOURCES,
     draw_sheets,
-    label_features,
+    label_texts,
     read_maps,
     sample_maps,
 )
+from helpers.studies.dark_secrets.maps import small_maps
 from helpers.studies.dark_secrets.pattern_labels import read_labels
-from helpers.studies.dark_secrets.patterns import FEATURES
+from helpers.studies.dark_secrets.pattern_labels import read_maps as committed_maps
+from helpers.studies.dark_secrets.pattern_rules import all_features
+from helpers.studies.tasks import Pair
 from helpers.study import Study
 
-
-@pytest.fixture
-def store(tiny_encoder, segments, tmp_path, monkeypatch):
-    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
-    return extract(tiny_encoder("bert"), segments, level="token", max_tokens=64)
+PAIRS = [Pair("the dog barks at a cat . " * 2, "a cat sleeps", 0), Pair("the cat", "the dog", 0)]
+TEXTS = {"segment": PAIRS, "task": PAIRS, "sentence": [Pair("the dog barks", None, 0)]}
 
 
-def test_sample_has_every_head_as_often_and_two_halves(store):
-    rows = sample_maps(store, copies=2)
-    assert list(rows["map"]) == list(range(1, len(rows) + 1))
-    assert (rows.groupby(["layer", "head"]).size() == 3).all()
-    assert len(rows) == 3 * store.layers * store.heads
-    assert (rows["source"] == "segment").mean() == pytest.approx(2 / 3)
-    assert (rows["half"] == "fit").sum() == len(rows) // 2
-    assert not rows[["layer", "head"]].equals(
-        rows[["layer", "head"]].sort_values(["layer", "head"])
-    )
-    pd.testing.assert_frame_equal(rows, sample_maps(store, copies=2))
+def test_sample_has_every_head_in_every_source(tiny_encoder):
+    encoder = tiny_encoder("bert")
+    rows = sample_maps(encoder, TEXTS)
+    assert (rows.groupby(["source", "layer", "head"]).size() == 1).all()
+    assert len(rows) == len(SOURCES) * encoder.layers * encoder.heads
+    pd.testing.assert_frame_equal(rows, sample_maps(encoder, TEXTS))
+    for row, drawn in zip(rows.itertuples(), read_maps(encoder, TEXTS, rows), strict=True):
+        assert drawn.special.sum() == (2 if row.source == "sentence" else 3)
+        assert len(drawn.special) <= SOURCES[row.source]
+        np.testing.assert_allclose(drawn.weights.sum(axis=-1), 1, atol=0.01)
 
 
-def test_whole_segments_are_those_of_the_store(store, tiny_encoder):
-    rows = sample_maps(store)
-    rows = rows[rows["source"] == "segment"].iloc[:6]
-    for row, drawn in zip(
-        rows.itertuples(), read_maps(tiny_encoder("bert"), store, rows), strict=True
-    ):
-        stored = store[row.example].attention[row.layer - 1, row.head - 1]
-        np.testing.assert_allclose(drawn.weights, stored, atol=2e-3)
-        assert drawn.name == str(row.map)
-        assert drawn.special.sum() == 3
-        assert set(drawn.segment) == {0, 1}
-
-
-def test_short_inputs_are_cut(store, tiny_encoder):
-    rows = sample_maps(store)
-    for kind, specials in (("short pair", 3), ("short text", 2)):
-        some = rows[rows["source"] == kind]
-        for drawn in read_maps(tiny_encoder("bert"), store, some):
-            assert drawn.special.sum() == specials
-            for text in set(drawn.segment):
-                assert (~drawn.special & (drawn.segment == text)).sum() <= SHORT
-            np.testing.assert_allclose(drawn.weights.sum(axis=-1), 1, atol=0.01)
-
-
-def test_sheets_are_drawn_with_a_table_to_fill_in(tmp_path, store, tiny_encoder):
-    few = sample_maps(store).iloc[: PER_SHEET + 1]
-    rows = draw_sheets(tiny_encoder("bert"), store, few, tmp_path / "sheets")
-    sheets = sorted((tmp_path / "sheets").glob("sheet-*.png"))
-    assert len(sheets) == 2
-    assert len(rows) == PER_SHEET + 1
-    written = pd.read_csv(tmp_path / "sheets" / "pattern_labels.csv")
-    assert written["label"].isna().all()
-    assert len(label_features(tiny_encoder("bert"), store, written.iloc[:3]).columns) == len(
-        written.columns
-    ) + len(FEATURES)
+def test_sheets_show_maps_in_an_order_of_their_own(tmp_path, tiny_encoder):
+    encoder = tiny_encoder("bert")
+    maps = list(read_maps(encoder, TEXTS, sample_maps(encoder, TEXTS)))[:4] * 10
+    orders = [draw_sheets(maps, tmp_path / str(seed), seed=seed) for seed in (1, 2)]
+    assert len(list((tmp_path / "1").glob("sheet-*.png"))) == -(-len(maps) // PER_SHEET)
+    for order in orders:
+        assert sorted(order["map"]) == list(range(len(maps)))
+    assert list(orders[0]["map"]) != list(orders[1]["map"])
+    assert pd.read_csv(tmp_path / "1" / "order.csv")["label"].isna().all()
 
 
 @pytest.mark.default_model
-def test_committed_features_are_those_of_the_default_model(monkeypatch):
+def test_committed_maps_are_those_of_the_default_model(monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)  # the labels are of the full profile
-    study = Study()
-    corpus = study.segment_corpus()
-    source = Stream.open(study.encoder, corpus, max_tokens=study.max_tokens)
-    labels = read_labels()
-    drawn = sample_maps(source)
-    everyone = labels[labels["drawn"] == "every head"].reset_index(drop=True)
-    pd.testing.assert_frame_equal(everyone[list(drawn.columns)], drawn)
-    some = labels.iloc[::30]
-    again = label_features(study.encoder, source, some)
-    np.testing.assert_allclose(again[list(FEATURES)], some[list(FEATURES)], atol=2e-3)
+    study, labels = Study(), read_labels()
+    own = labels[labels["model"] == study.encoder.name]
+    texts = {source: pairs for source, pairs in label_texts(study).items() if source != "sentence"}
+    drawn = own[own["source"] != "sentence"].iloc[::25]
+    rows = sample_maps(study.encoder, label_texts(study))
+    pd.testing.assert_frame_equal(own.iloc[: len(rows)][list(rows)], rows)
+    for place, found in zip(drawn.index, read_maps(study.encoder, texts, drawn), strict=True):
+        small = small_maps(found.weights).astype(int)
+        assert np.abs(small - committed_maps()["maps"][place]).max() <= 4
+        features = all_features(found.weights[None, None], found.special, found.segment)[0, 0]
+        np.testing.assert_allclose(features, committed_maps()["features"][place], atol=0.02)

@@ -1,99 +1,91 @@
-"""The committed labels, thresholds and agreement belong together."""
+"""The committed labels and maps belong together, and say how far each judge can be trusted."""
 
 import numpy as np
-import pandas as pd
 import pytest
-from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score
+import torch
+from sklearn.metrics import cohen_kappa_score, confusion_matrix, f1_score
 
-from helpers.studies.dark_secrets.pattern_labels import (
-    agreement,
-    agreement_across_heads,
-    confusion,
-    fit_thresholds,
-    read_labels,
-    self_agreement,
-    trust_table,
-)
-from helpers.studies.dark_secrets.patterns import CLASSES, FEATURES, classify, default_thresholds
+from helpers.studies.dark_secrets import pattern_labels as found
+from helpers.studies.dark_secrets.pattern_rules import CLASSES, FEATURES
 
 
-def half(name):
-    table = read_labels()
-    return table[table["half"] == name]
-
-
-def measure(table, name, column="classifier"):
-    return table.set_index("measure").loc[name, column]
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATTENTION_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 def test_labels_are_whole():
-    table = read_labels()
-    assert len(table) >= 200
-    assert table["map"].is_unique
-    assert set(table["label"]) == set(CLASSES)
-    assert table["label"].value_counts().min() >= 15
-    assert set(table["half"]) == {"fit", "held-out"}
-    assert abs((table["half"] == "fit").mean() - 0.5) < 0.05
-    assert table["second_label"].notna().sum() >= 40
-    assert table[list(FEATURES)].notna().all().all()
-
-
-def test_committed_thresholds_are_those_of_the_fit_half_alone():
-    assert fit_thresholds(half("fit")) == pytest.approx(default_thresholds())
-
-
-def test_agreement_is_that_of_scikit_learn():
-    table = half("held-out")
-    found = agreement(table)
-    guesses = [CLASSES[index] for index in classify(table[list(FEATURES)].to_numpy())]
-    accuracy = 100 * accuracy_score(table["label"], guesses)
-    macro = 100 * f1_score(table["label"], guesses, average="macro")
-    assert measure(found, "accuracy") == pytest.approx(accuracy)
-    assert measure(found, "macro F1") == pytest.approx(macro)
-    commonest = 100 * table["label"].value_counts(normalize=True).max()
-    assert measure(found, "accuracy", "majority") == pytest.approx(commonest)
-    labels, guesses = table["label"].map(CLASSES.index), classify(table[list(FEATURES)].to_numpy())
-    assert confusion(labels.to_numpy(), guesses).trace() == accuracy * len(table) / 100
-    for name in ("accuracy", "macro F1"):
-        low, high = (measure(found, name, bound) for bound in ("ci_low", "ci_high"))
-        assert low < measure(found, name) < high
-
-
-def test_agreement_is_far_above_the_majority_also_on_heads_not_seen():
-    held_out = agreement(half("held-out"))
-    assert measure(held_out, "accuracy", "ci_low") > measure(held_out, "accuracy", "majority") + 20
-    assert measure(held_out, "macro F1") > 60
-    across = agreement_across_heads(read_labels())
-    assert measure(across, "accuracy") > 65
+    labels, maps = found.read_labels(), found.read_maps()
+    assert len(labels) == len(maps["maps"]) == len(maps["features"]) >= 600
+    assert maps["maps"].shape[1:] == (32, 32)
+    assert np.isfinite(maps["features"]).all()
+    assert set(labels["model"]) == {"minilm", "mpnet"}
+    assert set(labels["source"]) == {"segment", "task", "sentence"}
+    for column in ("pass1", "pass2", "settled"):
+        assert set(labels[column]) == set(CLASSES)
+    alike = labels["pass1"] == labels["pass2"]
+    assert (labels["settled"] == labels["pass1"])[alike].all()
+    assert labels["settled"].value_counts().min() >= 50
+    assert (labels.iloc[:648].groupby(["model", "layer", "head"]).size() == 3).all()
+    assert not labels.duplicated(["model", "source", "example", "layer", "head"]).any()
 
 
 def test_self_agreement_is_that_of_scikit_learn():
-    twice = read_labels().dropna(subset="second_label")
-    found = self_agreement(read_labels())
-    kappa = cohen_kappa_score(twice["label"], twice["second_label"])
-    assert found["maps"] == len(twice)
-    assert found["kappa"] == pytest.approx(kappa)
-    assert found["same"] == pytest.approx(100 * (twice["label"] == twice["second_label"]).mean())
+    labels, twice = found.read_labels(), found.self_agreement()
+    assert twice["kappa"] == pytest.approx(cohen_kappa_score(labels["pass1"], labels["pass2"]))
+    assert twice["same"] == pytest.approx(100 * (labels["pass1"] == labels["pass2"]).mean())
 
 
-def test_fit_finds_thresholds_that_separate_what_can_be_separated():
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame(rng.uniform(0, 1, (300, len(FEATURES))), columns=list(FEATURES))
-    limits = {
-        "diagonal": 0.7, "band": 0.6, "slide": 0.4, "narrow": 0.5, "column": 0.5, "stripes": 0.3,
-    }  # fmt: skip
-    classes = classify(table.to_numpy(), limits)
-    table["label"] = [CLASSES[index] for index in classes]
-    found = classify(table[list(FEATURES)].to_numpy(), fit_thresholds(table))
-    assert (found == classes).mean() > 0.9
-
-
-def test_trust_table_has_the_paper_beside_what_was_found():
-    table = trust_table().set_index("measure")
-    held_out = half("held-out")
-    assert table.loc["accuracy, held-out half", "percent"] == measure(
-        agreement(held_out), "accuracy"
-    )
-    assert table.loc["accuracy, held-out half", "maps"] == len(held_out)
+def test_trust_table_is_that_of_scikit_learn_and_the_best_judge_is_used():
+    labels, told = found.label_indices(), found.guesses()
+    table = found.trust_table().set_index("measure")
+    scores = {}
+    for judge in found.JUDGES:
+        scores[judge] = 100 * f1_score(labels, told[judge], average="macro")
+        row = table.loc[f"macro F1, {judge}"]
+        assert row["percent"] == pytest.approx(scores[judge])
+        assert row["ci_low"] < row["percent"] < row["ci_high"]
+    assert max(scores, key=scores.get) == "forest"
+    assert scores["forest"] > 70
+    assert min(scores.values()) > 45
     assert table["paper"].dropna().tolist() == [86]
-    assert table["percent"].notna().all()
+    matrix = found.confusion_table()[list(CLASSES)].to_numpy()
+    np.testing.assert_array_equal(matrix, confusion_matrix(labels, told["forest"]))
+
+
+def test_no_map_of_a_head_is_on_both_sides(monkeypatch):
+    heads, seen = found.labelled_heads(), []
+
+    def fold(keep, step_done):
+        seen.append(keep)
+        step_done()
+        return np.full(((~keep).sum(), len(found.JUDGES)), len(seen))
+
+    monkeypatch.setattr(found, "_fold", fold)
+    monkeypatch.setattr(found, "cached_table", lambda name, compute, **_: compute())
+    told = found.guesses()
+    assert len(seen) == found.FOLDS
+    assert not any(set(heads[keep]) & set(heads[~keep]) for keep in seen)
+    assert (np.sum([~keep for keep in seen], axis=0) == 1).all()
+    assert (told > 0).all().all()
+
+
+def test_judges_learn_what_can_be_learned_and_learn_it_the_same_way_again(monkeypatch):
+    monkeypatch.setattr(found, "EPOCHS", 12)
+    generator = np.random.default_rng(0)
+    maps = generator.integers(0, 60, (300, 32, 32)).astype(np.uint8)
+    labels = generator.integers(0, 2, 300)
+    maps[labels == 0, :, 3] = 200  # a column, or a diagonal
+    maps[np.ix_(labels == 1)][:, np.arange(32), np.arange(32)] = 200
+    for index in np.flatnonzero(labels == 1):
+        np.fill_diagonal(maps[index], 200)
+    first, again = (found.train_network(maps[:200], labels[:200]) for _ in range(2))
+    assert (first.guess(maps[200:]) == labels[200:]).mean() > 0.95
+    for one, other in zip(first.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, other)
+    features, settled = found.read_maps()["features"], found.label_indices()
+    trees = [found.grow_forest(features[::4], settled[::4]) for _ in range(2)]
+    np.testing.assert_array_equal(*(forest.predict_proba(features) for forest in trees))
+    assert features.shape[1] > len(FEATURES)

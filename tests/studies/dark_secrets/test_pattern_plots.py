@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from helpers.studies.dark_secrets.maps import DrawnMap
-from helpers.studies.dark_secrets.patterns import CLASSES
+from helpers.studies.dark_secrets.maps import DrawnMap, shaded
+from helpers.studies.dark_secrets.pattern_rules import CLASSES
 from helpers.studies.dark_secrets.plots import contact_sheet, fig7_patterns
 
 
@@ -32,7 +32,7 @@ def test_sheet_shows_each_map_under_its_name():
     panels = shown(contact_sheet(maps, "Sheet"))
     assert [axes.get_title(loc="left") for axes in panels] == ["7", "12", "3", "40", "5"]
     for axes in panels:
-        np.testing.assert_array_equal(axes.images[0].get_array(), maps[0].weights)
+        np.testing.assert_array_equal(axes.images[0].get_array(), shaded(maps[0].weights))
         assert list(axes.get_xticks()) == [0, 5, 11]
         low, high = axes.get_xlim()
         assert low < -0.5

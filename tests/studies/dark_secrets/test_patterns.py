@@ -1,184 +1,55 @@
-"""Maps drawn by hand have the features and classes that they should."""
+"""Shares of patterns are counted by head, and corrected for what the forest confuses."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from helpers.errors import InputError
-from helpers.studies.dark_secrets.maps import text_segments
-from helpers.studies.dark_secrets.patterns import (
-    CLASSES,
-    FEATURES,
-    THRESHOLDS,
-    classify,
-    default_thresholds,
-    map_features,
-)
-from helpers.studies.dark_secrets.patterns import most_typical as typical_maps
-from helpers.studies.dark_secrets.patterns import pattern_counts as pattern_table
-
-N = 40
-SPECIAL = np.isin(np.arange(N), (0, 19, N - 1))
-SEGMENT = (np.arange(N) > 19).astype(int)
-
-
-def rows(weights):
-    return weights / weights.sum(axis=-1, keepdims=True)
-
-
-def background():
-    return np.full((N, N), 0.1 / N)
-
-
-def column():
-    weights = background()
-    weights[:, 0] += 0.7
-    return rows(weights)
-
-
-def diagonal():
-    weights = background() + np.eye(N, k=-1)
-    return rows(weights)
-
-
-def blocks():
-    return rows(background() + (SEGMENT[:, None] == SEGMENT))
-
-
-def noise():
-    return rows(np.random.default_rng(0).uniform(0.5, 1, (N, N)))
-
-
-def features_of(weights, special=SPECIAL, segment=SEGMENT):
-    values = map_features(weights[None, None], special, segment)[0, 0]
-    return dict(zip(FEATURES, values, strict=True))
-
-
-def pattern_of(weights):
-    return CLASSES[classify(map_features(weights[None, None], SPECIAL, SEGMENT))[0, 0]]
-
-
-def test_plain_maps_of_each_class_are_recognised():
-    assert pattern_of(column()) == "vertical"
-    assert pattern_of(diagonal()) == "diagonal"
-    assert pattern_of((column() + diagonal()) / 2) == "vertical + diagonal"
-    assert pattern_of(blocks()) == "block"
-    assert pattern_of(noise()) == "heterogeneous"
-    assert pattern_of(np.full((N, N), 1 / N)) == "heterogeneous"
-
-
-def test_features_by_hand():
-    weights = np.array(
-        [[0.5, 0.5, 0.0, 0.0], [0.2, 0.4, 0.4, 0.0], [0.2, 0.3, 0.1, 0.4], [0.0, 0.0, 0.4, 0.6]]
-    )
-    special = np.array([True, False, False, False])
-    found = features_of(weights, special, np.array([0, 0, 1, 1]))
-    assert found["special"] == pytest.approx(0.9 / 4)
-    assert found["column"] == pytest.approx(1.2 / 4)  # the second key
-    # medians by key: 0.2, 0.35, 0.25, 0.2; uniform attention is 0.25
-    assert found["stripes"] == pytest.approx(0.1)
-    assert found["previous"] == pytest.approx((0.2 + 0.3 + 0.4) / 3)
-    assert found["current"] == pytest.approx(1.6 / 4)
-    assert found["next"] == pytest.approx((0.5 + 0.4 + 0.4) / 3)
-    # ordinary tokens: 0.4 0.4 0 / 0.3 0.1 0.4 / 0 0.4 0.6, 2.6 together, and all near the diagonal
-    assert found["diagonal"] == pytest.approx(1)
-    # own text: 0.4, 0.5 and 1 of 2.6; five of nine cells
-    assert found["text"] == pytest.approx((1.9 / 2.6 - 5 / 9) / (4 / 9))
-    # rows .5 .5 0 / .375 .125 .5 / 0 .4 .6: what two rows share if moved, and if not
-    moved = (0.125 + 0.5 + 0.375 + 0.125) / 2
-    stayed = (0.375 + 0.125 + 0.125 + 0.5) / 2
-    assert found["slide"] == pytest.approx(moved - stayed)
-    logs = -(weights * np.log(np.where(weights > 0, weights, 1))).sum(axis=1)
-    assert found["entropy"] == pytest.approx(logs.mean() / np.log(4), abs=1e-6)
-
-
-def test_uniform_attention_has_nothing_above_uniform():
-    found = features_of(np.full((N, N), 1 / N))
-    for name in ("stripes", "diagonal", "band", "text"):
-        assert found[name] == pytest.approx(0, abs=1e-5)
-    assert found["entropy"] == pytest.approx(1, abs=1e-5)
-
-
-def test_rows_that_move_slide_and_rows_that_repeat_do_not():
-    assert features_of(diagonal())["slide"] > 0.5
-    assert features_of(blocks())["slide"] < 0
-    # the same row throughout: its neighbours differ where it does
-    assert features_of(rows(background() + np.arange(N) % 2))["slide"] < -0.5
-
-
-def test_one_text_has_no_block_of_texts_and_dead_rows_are_no_error():
-    single = np.zeros(N, int)
-    assert features_of(blocks(), SPECIAL, single)["text"] == 0
-    to_first = np.zeros((N, N))
-    to_first[:, 0] = 1  # nothing at all between ordinary tokens
-    found = features_of(to_first)
-    for name in ("diagonal", "band", "text", "slide"):
-        assert found[name] == pytest.approx(0, abs=1e-6)
-    assert pattern_of(to_first) == "vertical"
-
-
-def test_features_do_not_depend_on_the_other_heads():
-    maps = np.stack([column(), diagonal(), blocks(), noise()])
-    together = map_features(maps.reshape(2, 2, N, N), SPECIAL, SEGMENT)
-    assert together.shape == (2, 2, len(FEATURES))
-    for index, weights in enumerate(maps):
-        alone = map_features(weights[None, None], SPECIAL, SEGMENT)[0, 0]
-        np.testing.assert_allclose(together[divmod(index, 2)], alone, atol=1e-5)
-    half = map_features(maps.reshape(2, 2, N, N).astype(np.float16), SPECIAL, SEGMENT)
-    np.testing.assert_allclose(half, together, atol=5e-3)
-
-
-def test_each_threshold_decides_what_it_says():
-    limits = dict.fromkeys(THRESHOLDS, 0.5)
-
-    def found(**values):
-        features = np.array([values.get(name, 0.0) for name in FEATURES])
-        return CLASSES[int(classify(features, limits))]
-
-    assert found() == "heterogeneous"
-    assert found(stripes=0.5) == "vertical"
-    assert found(band=0.5, slide=0.5) == "diagonal"
-    assert found(diagonal=0.5) == "diagonal"  # too much on the diagonal for a block
-    assert found(diagonal=0.4, band=0.5) == "block"
-    assert found(band=0.5, text=0.9, slide=0.5, column=0.9) == "block"  # squares, whatever else
-    assert found(diagonal=0.5, column=0.5, stripes=0.9) == "vertical + diagonal"
-    assert set(default_thresholds()) == set(THRESHOLDS)
+from helpers.studies.dark_secrets import patterns
+from helpers.studies.dark_secrets.pattern_labels import confusion_table
+from helpers.studies.dark_secrets.pattern_rules import CLASSES
+from tests.studies.dark_secrets.test_pattern_rules import SEGMENT, SPECIAL, N, column, diagonal
 
 
 def test_table_counts_maps_by_head():
     first = np.stack([column(), diagonal()]).reshape(1, 2, N, N)
     second = np.stack([column(), column()]).reshape(1, 2, N, N)
-    table = pattern_table((maps, SPECIAL, SEGMENT) for maps in (first, second))
+    table = patterns.pattern_counts((maps, SPECIAL, SEGMENT) for maps in (first, second))
     assert list(table["layer"]) == [1, 1]
     assert list(table["head"]) == [1, 2]
     assert list(table["maps"]) == [2, 2]
     assert list(table["vertical"]) == [1, 0.5]
     assert list(table["diagonal"]) == [0, 0.5]
     assert table["pattern"].iloc[0] == "vertical"
-    np.testing.assert_allclose(table[list(CLASSES)].sum(axis=1), 1)
-
-
-def test_typical_map_is_near_the_median_of_its_class():
-    features = np.stack([list(features_of(weights).values()) for weights in (column(), noise())])
-    stripes = FEATURES.index("stripes")
-    many = np.repeat(features[:1], 5, axis=0)
-    many[:, stripes] = [0.3, 0.4, 0.5, 0.6, 0.95]
-    found = typical_maps(np.concatenate([many, features[1:]]))
-    assert found == {"vertical": 2, "heterogeneous": 5}
-
-
-@pytest.mark.parametrize(
-    ("special", "segment"),
-    [("1001001", "0000111"), ("1001100100", "0000011122"), ("000", "000"), ("1101", "0000")],
-)
-def test_texts_are_told_apart_by_special_tokens(special, segment):
-    mask = np.array([flag == "1" for flag in special])
-    assert "".join(map(str, text_segments(mask))) == segment
-
-
-def test_bad_input_is_said():
-    with pytest.raises(InputError, match="40 special flags and 39 segments"):
-        map_features(noise()[None, None], SPECIAL, SEGMENT[1:])
-    with pytest.raises(InputError, match="ordinary"):
-        map_features(noise()[None, None], np.ones(N, bool), SEGMENT)
     with pytest.raises(InputError, match="at least one example"):
-        pattern_table([])
+        patterns.pattern_counts([])
+
+
+def test_correction_finds_the_shares_that_a_simulation_began_with():
+    generator = np.random.default_rng(0)
+    taken = np.full((5, 5), 0.06) + 0.7 * np.eye(5)  # P(guess | label)
+    true = np.array([0.5, 0.2, 0.2, 0.1, 0.0])
+    labels = generator.choice(5, 200_000, p=true)
+    told = np.array([generator.multinomial((labels == k).sum(), taken[k]) for k in range(5)])
+    shares = patterns.corrected_shares(told.sum(axis=0) / len(labels), 10_000 * taken)
+    np.testing.assert_allclose(shares, true, atol=0.01)
+    inverse = np.linalg.solve(taken.T, told.sum(axis=0) / len(labels))  # may be below 0
+    np.testing.assert_allclose(shares, inverse, atol=0.01)
+    assert shares.min() >= 0
+    several = patterns.corrected_shares(np.stack([true, true]), np.stack([taken, np.eye(5)]))
+    np.testing.assert_allclose(several[1], true, atol=1e-6)
+
+
+def test_shares_are_corrected_for_the_confusion_on_the_labelled_maps(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
+    counts = confusion_table()[list(CLASSES)].to_numpy()
+    # heads that show what the labelled maps show: told as confused, corrected as labelled
+    told = np.tile(counts.sum(axis=0) / counts.sum(), (20, 1))
+    rows = pd.DataFrame(told, columns=list(CLASSES)).assign(task="t", weights="w", maps=10)
+    found = patterns.share_table(rows)
+    assert list(found["pattern"]) == list(CLASSES)
+    np.testing.assert_allclose(found["share"], counts.sum(axis=1) / counts.sum(), atol=1e-3)
+    np.testing.assert_allclose(found["told"], told[0])
+    assert (found["ci_low"] <= found["share"]).all()
+    assert (found["share"] <= found["ci_high"]).all()
+    assert (found["ci_high"] - found["ci_low"]).between(0.001, 0.4).all()
