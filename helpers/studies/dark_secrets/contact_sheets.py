@@ -60,9 +60,8 @@ def read_maps(encoder: Encoder, texts: Texts, rows: pd.DataFrame) -> Iterator[Dr
     """Yield the map of each row of `sample_maps`, computed anew."""
     for row in rows.itertuples():
         pair = texts[row.source][row.example]
-        attention, special, segment = next(
-            text_maps(encoder, [pair], max_tokens=SOURCES[row.source])
-        )
+        longest = min(SOURCES[row.source], encoder.max_length)
+        attention, special, segment = next(text_maps(encoder, [pair], max_tokens=longest))
         yield DrawnMap(str(row.Index), attention[row.layer - 1, row.head - 1], special, segment)
 
 

@@ -8,7 +8,6 @@ from helpers.studies.dark_secrets.contact_sheets import (
     PER_SHEET,
     SOURCES,
     draw_sheets,
-    label_texts,
     read_maps,
     sample_maps,
 )
@@ -51,10 +50,11 @@ def test_committed_maps_are_those_of_the_default_model(monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)  # the labels are of the full profile
     study, labels = Study(), read_labels()
     own = labels[labels["model"] == study.encoder.name]
-    texts = {source: pairs for source, pairs in label_texts(study).items() if source != "sentence"}
-    drawn = own[own["source"] != "sentence"].iloc[::25]
-    rows = sample_maps(study.encoder, label_texts(study))
+    pairs = [Pair(found.first, found.second, 0) for found in study.segment_corpus().records()]
+    texts = {"segment": pairs, "task": pairs, "sentence": 2 * pairs}  # as many as sentences
+    rows = sample_maps(study.encoder, texts)
     pd.testing.assert_frame_equal(own.iloc[: len(rows)][list(rows)], rows)
+    drawn = own[own["source"] != "sentence"].iloc[::25]
     for place, found in zip(drawn.index, read_maps(study.encoder, texts, drawn), strict=True):
         small = small_maps(found.weights).astype(int)
         assert np.abs(small - committed_maps()["maps"][place]).max() <= 4
