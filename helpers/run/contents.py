@@ -129,6 +129,7 @@ PARTS = (
         (
             "fine_tuning",
             "patterns",
+            "pattern_shares",
             "finetuning_similarity",
             "semantic_links",
             "token_features",

@@ -12,6 +12,7 @@ from helpers.analysis.claims import Claim, Estimate, NotMeasurable, Tables, rows
 from helpers.analysis.paper import values_of
 from helpers.studies.dark_secrets.fine_tuning import WHOLE_LAYER
 from helpers.studies.dark_secrets.links import linked_heads
+from helpers.studies.dark_secrets.pattern_features import ANY_COLUMN
 from helpers.studies.dark_secrets.token_features import (
     AFTER,
     FEATURES,
@@ -39,19 +40,20 @@ def _patterns() -> list[Claim]:
         Claim(
             f"{PAPER} 4.1",
             "The same few patterns come back in all tasks: no task is mostly heterogeneous maps",
-            "largest share of heterogeneous maps of a fine-tuned task; holds up to the paper's "
-            "largest",
-            lambda t: _class_shares(t)["heterogeneous"].max(),
-            lambda share, _: share <= paper["largest share of heterogeneous maps"],
-            paper["largest share of heterogeneous maps"],
+            "largest share of heterogeneous maps of a fine-tuned task, corrected for the maps that "
+            "the classifier takes for others; threshold: the paper's largest",
+            lambda t: Estimate(*_class_shares(t, "heterogeneous").max()),
+            paper=paper["largest share of heterogeneous maps"],
+            threshold=paper["largest share of heterogeneous maps"],
+            below=True,
         ),
         Claim(
             f"{PAPER} 4.1",
             "At least a third of the maps are columns: attention to a few tokens, mostly special",
-            "smallest share of vertical and vertical + diagonal maps of a fine-tuned task; holds "
-            "from a third on",
-            lambda t: _class_shares(t)[["vertical", "vertical + diagonal"]].sum(axis=1).min(),
-            lambda share, _: share >= A_THIRD,
+            "smallest share of vertical and vertical + diagonal maps of a fine-tuned task, "
+            "corrected likewise",
+            lambda t: Estimate(*_class_shares(t, ANY_COLUMN).min()),
+            threshold=A_THIRD,
         ),
     ]
 
@@ -162,11 +164,12 @@ def _of_learned(tables: Tables, rows: pd.DataFrame) -> pd.DataFrame:
     return found
 
 
-def _class_shares(tables: Tables) -> pd.DataFrame:
-    """Return the mean share of each pattern class over heads, by fine-tuned task."""
-    rows = rows_of(tables, "patterns", "task", "weights", "heterogeneous", "vertical")
-    tuned = _of_learned(tables, rows[rows["weights"] == "fine-tuned"])
-    return tuned.drop(columns=["layer", "head"]).groupby("task").mean(numeric_only=True)
+def _class_shares(tables: Tables, pattern: str) -> pd.DataFrame:
+    """Return a pattern's corrected share and its interval, by fine-tuned task."""
+    columns = ["share", "ci_low", "ci_high"]
+    rows = rows_of(tables, "pattern_shares", "task", "weights", "pattern", *columns)
+    tuned = rows[(rows["weights"] == AFTER) & (rows["pattern"] == pattern)]
+    return _of_learned(tables, tuned)[columns]
 
 
 def _heads_with_links(tables: Tables) -> int:

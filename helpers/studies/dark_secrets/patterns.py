@@ -21,8 +21,14 @@ from helpers.errors import InputError
 from helpers.model.encoder import Encoder
 from helpers.model.parallel import StepDone, run_jobs
 from helpers.studies.dark_secrets.maps import DrawnMap, TextMaps, text_maps
-from helpers.studies.dark_secrets.pattern_labels import RESAMPLES, head_cells, pattern_forest
-from helpers.studies.dark_secrets.pattern_rules import CLASSES, all_features
+from helpers.studies.dark_secrets.pattern_features import ANY_COLUMN, CLASSES, map_features
+from helpers.studies.dark_secrets.pattern_labels import (
+    RESAMPLES,
+    Confusion,
+    confusion_by_head,
+    pattern_forest,
+    resampled,
+)
 from helpers.studies.fine_tune import FineTuned
 from helpers.studies.tasks import Pair
 
@@ -41,7 +47,7 @@ def pattern_counts(examples: Iterable[TextMaps]) -> pd.DataFrame:
     Columns: layer, head (from 1), maps (how many), the share of each class (0-1), and pattern,
     the class that the head shows most often.
     """
-    features = [all_features(*example) for example in examples]
+    features = [map_features(*example) for example in examples]
     if not features:
         raise InputError("no attention map to classify; give at least one example")
     shape = (len(features), *features[0].shape[:2])
@@ -95,27 +101,27 @@ def pattern_table(
 def share_table(table: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     """Return the share of each class over all heads, as told and corrected (`corrected_shares`).
 
-    Columns: task, weights, pattern, told, share, and the 95% interval of share: the heads of
+    `ANY_COLUMN` is the sum of two classes.  Columns: task, weights, pattern, told, share, and the
+    95% interval of share: the heads of
     ``table`` (a `pattern_table`) are drawn anew, and those of the labelled maps.
     """
-    cells = head_cells("forest")
-    drawn_cells = resampled_sums(cells, resamples=RESAMPLES, seed=seed + 1)
+    confusion = confusion_by_head("forest")
+    drawn_confusion = resampled(confusion, seed=seed + 1)
     rows = []
     for (task, weights), part in table.groupby(["task", "weights"], sort=False):
         counts = part[list(CLASSES)].to_numpy() * part[["maps"]].to_numpy()  # [head, class]
         told = counts.sum(axis=0) / counts.sum()
-        share = corrected_shares(told, _square(cells.sum(axis=0)))
+        share = _with_sum(corrected_shares(told, confusion.sum(axis=0)))
         drawn = resampled_sums(counts, resamples=RESAMPLES, seed=seed)
-        drawn = corrected_shares(drawn / drawn.sum(axis=1, keepdims=True), _square(drawn_cells))
-        bounds = percentiles(drawn, min(len(counts), len(cells)))
-        for index, name in enumerate(CLASSES):
-            low, high = (bound[index] for bound in bounds)
-            rows.append((task, weights, name, told[index], share[index], low, high))
+        drawn = corrected_shares(drawn / drawn.sum(axis=1, keepdims=True), drawn_confusion)
+        bounds = percentiles(_with_sum(drawn), min(len(counts), len(confusion)))
+        columns = zip((*CLASSES, ANY_COLUMN), _with_sum(told), share, *bounds, strict=True)
+        rows += [(task, weights, *values) for values in columns]
     columns = ["task", "weights", "pattern", "told", "share", "ci_low", "ci_high"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def corrected_shares(told: Shares, counts: Float[np.ndarray, "*sample label guess"]) -> Shares:
+def corrected_shares(told: Shares, counts: Confusion) -> Shares:
     """Return the most likely true shares, given those told and the confusion of who tells.
 
     ``counts`` are labelled maps by label and guess; how a class is taken for others is held to
@@ -134,7 +140,7 @@ def typical_maps(encoder: Encoder, segments: Sequence[Pair], *, max_tokens: int)
     """Return a map of each pattern class that occurs: the one that the forest is surest of."""
     some = segments[:: PATTERN_EXAMPLES // TYPICAL_EXAMPLES]
     examples = list(text_maps(encoder, some, max_tokens=max_tokens))
-    features = np.stack([all_features(*example) for example in examples])
+    features = np.stack([map_features(*example) for example in examples])
     sure = pattern_forest().predict_proba(features.reshape(-1, features.shape[-1]))
     found = []
     for number, name in enumerate(CLASSES):
@@ -147,8 +153,9 @@ def typical_maps(encoder: Encoder, segments: Sequence[Pair], *, max_tokens: int)
     return found
 
 
-def _square(cells: Float[np.ndarray, "*sample cell"]) -> Float[np.ndarray, "*sample label guess"]:
-    return cells.reshape(*cells.shape[:-1], len(CLASSES), len(CLASSES))
+def _with_sum(shares: Shares) -> Float[np.ndarray, "*sample share"]:
+    columns = [name.startswith("vertical") for name in CLASSES]
+    return np.concatenate([shares, shares[..., columns].sum(axis=-1, keepdims=True)], axis=-1)
 
 
 def _patterns(

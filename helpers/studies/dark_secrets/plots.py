@@ -34,7 +34,7 @@ from helpers.plots.style import (
     theme,
 )
 from helpers.studies.dark_secrets.maps import DrawnMap, shaded
-from helpers.studies.dark_secrets.pattern_rules import CLASSES
+from helpers.studies.dark_secrets.pattern_features import CLASSES
 
 COLUMNS = 6  # of a contact sheet: a map of 128 tokens gets two pixels a token on a screen
 

@@ -8,6 +8,7 @@ import pytest
 
 from helpers.analysis.claims import NotMeasurable, judge
 from helpers.studies.dark_secrets.claims import finetuning_claims
+from helpers.studies.dark_secrets.pattern_features import ANY_COLUMN
 
 TASKS = ("a", "b", "c")
 LAYERS, HEADS = 6, 4
@@ -16,13 +17,13 @@ LAYERS, HEADS = 6, 4
 def run_like_the_paper():
     layer, head = np.divmod(np.arange(LAYERS * HEADS), HEADS)
     heads = pd.DataFrame({"layer": layer + 1, "head": head + 1})
-    shares = {"vertical": 0.3, "diagonal": 0.1, "vertical + diagonal": 0.1, "block": 0.1,
-              "heterogeneous": 0.4}  # fmt: skip
     patterns = [
-        heads.assign(task=task, weights=weights, maps=10, pattern="vertical", **shares)
+        (task, weights, pattern, share, share - 0.02, share + 0.02)
         for task in TASKS
         for weights in ("pretrained", "fine-tuned")
+        for pattern, share in (("vertical", 0.3), ("heterogeneous", 0.4), (ANY_COLUMN, 0.4))
     ]
+    shares = ["task", "weights", "pattern", "share", "ci_low", "ci_high"]
     similarity = [
         heads.assign(task=task, similarity=1 - heads["layer"] / 20, similarity_random=1.0)
         for task in TASKS
@@ -58,7 +59,7 @@ def run_like_the_paper():
     )
     return {
         "token_features": features,
-        "patterns": pd.concat(patterns, ignore_index=True),
+        "pattern_shares": pd.DataFrame(patterns, columns=shares),
         "finetuning_similarity": pd.concat(similarity, ignore_index=True),
         "semantic_links": links,
         "fine_tuning": pd.DataFrame(accuracy, columns=columns).assign(learned=True),
@@ -90,10 +91,12 @@ def single(frame):
 # What makes each claim false, by the start of its statement, and the number then measured.
 COUNTEREXAMPLES = {
     "The same few patterns": (
-        where("patterns", lambda t: t["task"] == "b", heterogeneous=0.7), 0.7,
+        where("pattern_shares", lambda t: (t["task"] == "b") & (t["pattern"] == "heterogeneous"),
+              share=0.62, ci_low=0.6, ci_high=0.64), 0.62,
     ),
     "At least a third of the maps": (
-        where("patterns", lambda t: t["task"] == "c", vertical=0.1), 0.2,
+        where("pattern_shares", lambda t: (t["task"] == "c") & (t["pattern"] == ANY_COLUMN),
+              share=0.34, ci_low=0.3, ci_high=0.38), 0.34,  # the interval has a third in it
     ),
     "A few heads attend along": (where("semantic_links", all_rows, ci_low=-0.1), 0),
     "Such heads are few": (
@@ -171,13 +174,13 @@ def test_a_task_that_is_not_learned_counts_for_nothing():
     """What is shown of it may say anything: no claim may change."""
     expected = {c.statement: judge(c, run_like_the_paper()).here for c in finetuning_claims()}
     tables = run_like_the_paper()
-    for name in ("patterns", "finetuning_similarity", "fine_tuning", "disabling",
+    for name in ("pattern_shares", "finetuning_similarity", "fine_tuning", "disabling",
                  "token_features"):  # fmt: skip
         other = tables[name][tables[name]["task"] == "a"].assign(task="noise")
         tables[name] = pd.concat([tables[name], other], ignore_index=True)
     noise = where("fine_tuning", lambda t: t["task"] == "noise", learned=False, accuracy=50.0)
     noise(tables)
-    where("patterns", lambda t: t["task"] == "noise", heterogeneous=1.0, vertical=0.0)(tables)
+    where("pattern_shares", lambda t: t["task"] == "noise", share=0.9, ci_high=1.0)(tables)
     where("finetuning_similarity", lambda t: t["task"] == "noise", similarity=1.0)(tables)
     where("disabling", lambda t: t["task"] == "noise", change=-9.0, p_value=1e-9)(tables)
     found = {claim.statement: judge(claim, tables).here for claim in finetuning_claims()}

@@ -12,9 +12,9 @@ from helpers.studies.dark_secrets.contact_sheets import (
     sample_maps,
 )
 from helpers.studies.dark_secrets.maps import small_maps
+from helpers.studies.dark_secrets.pattern_features import map_features
 from helpers.studies.dark_secrets.pattern_labels import read_labels
 from helpers.studies.dark_secrets.pattern_labels import read_maps as committed_maps
-from helpers.studies.dark_secrets.pattern_rules import all_features
 from helpers.studies.tasks import Pair
 from helpers.study import Study
 
@@ -58,5 +58,5 @@ def test_committed_maps_are_those_of_the_default_model(monkeypatch):
     for place, found in zip(drawn.index, read_maps(study.encoder, texts, drawn), strict=True):
         small = small_maps(found.weights).astype(int)
         assert np.abs(small - committed_maps()["maps"][place]).max() <= 4
-        features = all_features(found.weights[None, None], found.special, found.segment)[0, 0]
+        features = map_features(found.weights[None, None], found.special, found.segment)[0, 0]
         np.testing.assert_allclose(features, committed_maps()["features"][place], atol=0.02)

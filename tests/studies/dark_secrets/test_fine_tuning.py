@@ -12,7 +12,7 @@ from helpers.studies import fine_tune
 from helpers.studies import runs as task_runs
 from helpers.studies.dark_secrets import fine_tuning, links, patterns
 from helpers.studies.dark_secrets.framenet import framenet_sentences
-from helpers.studies.dark_secrets.pattern_rules import CLASSES
+from helpers.studies.dark_secrets.pattern_features import CLASSES
 from helpers.studies.runs import PRETRAINED, RANDOM
 
 TASKS = ["next paragraph", "article", "bigram shift"]

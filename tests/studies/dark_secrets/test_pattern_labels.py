@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import cohen_kappa_score, confusion_matrix, f1_score
+from sklearn.metrics import accuracy_score, cohen_kappa_score, confusion_matrix, f1_score
 
 from helpers.studies.dark_secrets import pattern_labels as found
-from helpers.studies.dark_secrets.pattern_rules import CLASSES, FEATURES
+from helpers.studies.dark_secrets.pattern_features import CLASSES, FEATURES
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -32,12 +32,6 @@ def test_labels_are_whole():
     assert not labels.duplicated(["model", "source", "example", "layer", "head"]).any()
 
 
-def test_self_agreement_is_that_of_scikit_learn():
-    labels, twice = found.read_labels(), found.self_agreement()
-    assert twice["kappa"] == pytest.approx(cohen_kappa_score(labels["pass1"], labels["pass2"]))
-    assert twice["same"] == pytest.approx(100 * (labels["pass1"] == labels["pass2"]).mean())
-
-
 def test_trust_table_is_that_of_scikit_learn_and_the_best_judge_is_used():
     labels, told = found.label_indices(), found.guesses()
     table = found.trust_table().set_index("measure")
@@ -47,11 +41,16 @@ def test_trust_table_is_that_of_scikit_learn_and_the_best_judge_is_used():
         row = table.loc[f"macro F1, {judge}"]
         assert row["percent"] == pytest.approx(scores[judge])
         assert row["ci_low"] < row["percent"] < row["ci_high"]
+        accuracy = table.loc[f"accuracy, {judge}", "percent"]
+        assert accuracy == pytest.approx(100 * accuracy_score(labels, told[judge]))
     assert max(scores, key=scores.get) == "forest"
     assert scores["forest"] > 70
     assert min(scores.values()) > 45
     assert table["paper"].dropna().tolist() == [86]
     matrix = found.confusion_table()[list(CLASSES)].to_numpy()
+    passes = found.read_labels()["pass1"], found.read_labels()["pass2"]
+    kappa = table.loc["the same beyond chance (kappa, in percent)", "percent"]
+    assert kappa == pytest.approx(100 * cohen_kappa_score(*passes))
     np.testing.assert_array_equal(matrix, confusion_matrix(labels, told["forest"]))
 
 

@@ -6,9 +6,8 @@ import pytest
 
 from helpers.errors import InputError
 from helpers.studies.dark_secrets import patterns
-from helpers.studies.dark_secrets.pattern_labels import confusion_table
-from helpers.studies.dark_secrets.pattern_rules import CLASSES
-from tests.studies.dark_secrets.test_pattern_rules import SEGMENT, SPECIAL, N, column, diagonal
+from helpers.studies.dark_secrets.pattern_features import ANY_COLUMN, CLASSES
+from tests.studies.dark_secrets.test_pattern_features import SEGMENT, SPECIAL, N, column, diagonal
 
 
 def test_table_counts_maps_by_head():
@@ -40,16 +39,21 @@ def test_correction_finds_the_shares_that_a_simulation_began_with():
     np.testing.assert_allclose(several[1], true, atol=1e-6)
 
 
-def test_shares_are_corrected_for_the_confusion_on_the_labelled_maps(tmp_path, monkeypatch):
-    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
-    counts = confusion_table()[list(CLASSES)].to_numpy()
+def test_shares_are_corrected_for_the_confusion_on_the_labelled_maps(monkeypatch):
+    by_head = np.random.default_rng(0).multinomial(12, (0.02 + 0.9 * np.eye(5)).ravel() / 5, 60)
+    by_head = by_head.reshape(-1, 5, 5)
+    monkeypatch.setattr(patterns, "confusion_by_head", lambda judge: by_head)
+    counts = by_head.sum(axis=0)
     # heads that show what the labelled maps show: told as confused, corrected as labelled
     told = np.tile(counts.sum(axis=0) / counts.sum(), (20, 1))
     rows = pd.DataFrame(told, columns=list(CLASSES)).assign(task="t", weights="w", maps=10)
     found = patterns.share_table(rows)
-    assert list(found["pattern"]) == list(CLASSES)
-    np.testing.assert_allclose(found["share"], counts.sum(axis=1) / counts.sum(), atol=1e-3)
-    np.testing.assert_allclose(found["told"], told[0])
+    assert list(found["pattern"]) == [*CLASSES, ANY_COLUMN]
+    classes = found.iloc[:5]
+    np.testing.assert_allclose(classes["share"], counts.sum(axis=1) / counts.sum(), atol=1e-3)
+    np.testing.assert_allclose(classes["told"], told[0])
+    both = found["pattern"].isin(["vertical", "vertical + diagonal"])
+    assert found["share"].iloc[-1] == pytest.approx(found["share"][both].sum())
     assert (found["ci_low"] <= found["share"]).all()
     assert (found["share"] <= found["ci_high"]).all()
     assert (found["ci_high"] - found["ci_low"]).between(0.001, 0.4).all()
