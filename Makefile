@@ -1,5 +1,5 @@
 # make run    sets up and runs the whole series on the embedded default
-# make test   sets up and runs lint and tests
+# make test   sets up and runs lint and tests, a file at a time in each of two processes
 # make notebooks   executes the committed notebooks in place
 # make faults    breaks everything in the long form and writes tests/FAULTS.md
 # make benchmarks  measures speed and memory; the machine should be idle
@@ -14,7 +14,7 @@ run: $(READY)
 	$(BIN)/python -m helpers run $(ARGS)
 
 test: $(READY) lint
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

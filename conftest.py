@@ -1,7 +1,10 @@
-"""What pytest needs to know to run the notebooks as tests."""
+"""What pytest needs to know to run the notebooks as tests, and tests in two processes."""
 
 import os
 import tempfile
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # before torch is imported; kernels inherit it
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Inherited by the kernels: a small profile, whose results do not belong in figures/.
 if os.environ.setdefault("ATTENTION_PROFILE", "small") == "small":

@@ -94,7 +94,7 @@ def test_known_parse_from_plain_text(tmp_path):
 )
 def test_reasons_to_drop_a_sentence(text, reason):
     doc = silver.pipeline()(text)
-    assert silver._why_unusable(doc[:]) == reason
+    assert silver.why_unusable(doc[:]) == reason
 
 
 def test_parse_words_keeps_words_and_gives_one_root():
