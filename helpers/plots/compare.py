@@ -114,6 +114,8 @@ def _short(name: str) -> str:
 
 def _curves(axes: Axes, curves: Mapping[str, pd.Series], styles: Mapping[str, Style]) -> None:
     for name, curve in curves.items():
+        if curve.empty:  # of an empty line, the layout would not find the size
+            continue
         style = styles[name]
         axes.plot(
             curve.index, curve, color=style.color, marker=style.marker, markersize=5.5,
