@@ -82,3 +82,10 @@ def test_claims_by_their_verdict():
         "*Cannot be told (1):* B is.",
     ]
     assert verdicts(claims.tail(1)) == []
+
+
+def test_section_6_says_of_any_model_how_close_heads_of_a_layer_and_of_an_index_are():
+    positions = pd.DataFrame({"behaviour": ["next", "broad"]})
+    found = findings(written() | {"head_positions": positions}, SPECIAL)["06"]
+    assert found[0].startswith("Heads of one layer are 75% as far from each other as heads of")
+    assert found[1].startswith("Heads of one index are 100% as far") and "p = 0.5" in found[1]
