@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from helpers.data.glove import Embeddings
     from helpers.data.records import Corpus, Document, Segment, Sentence
     from helpers.model.encoder import Encoder
-    from helpers.store.format import Level
     from helpers.store.store import Store
     from helpers.store.stream import Stream
 
@@ -297,21 +296,12 @@ class Study(Settings):
     def _text(self) -> Path | None:
         return given_path(self.text) if self.text else None
 
-    def _extract(
-        self,
-        encoder: Encoder,
-        corpus: Corpus,
-        *,
-        level: Level,
-        hidden: bool = False,
-        lens: str = "",
-    ) -> Store:
+    def _extract(self, encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
         from helpers.store.extract import extract
         from helpers.store.inventory import note_use
 
-        how = {"level": level, "lens": lens or self.lens, "hidden": hidden}
-        how["max_tokens"] = self.max_tokens
-        store = extract(encoder, corpus, fill=self._fill if self._distributed else None, **how)
+        options = {"lens": self.lens, "max_tokens": self.max_tokens} | options
+        store = extract(encoder, corpus, fill=self._fill if self._distributed else None, **options)
         note_use(store.folder, self.slug)
         return store
 

@@ -17,8 +17,8 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
 
 
-def texts_of(encoder: Encoder, root, count=6):
-    source = Stream.open(encoder, many_segments(count), max_tokens=60, root=root)
+def texts_of(encoder: Encoder, count=6):
+    source = Stream.open(encoder, many_segments(count), max_tokens=60)
     return source, list(source.records())
 
 
@@ -45,7 +45,7 @@ def mean_vector(encoder, ids, left_out=None):
 @pytest.mark.parametrize("family", ["bert", "mpnet", "gpt2"])
 def test_effects_are_those_of_a_text_without_the_token(tiny_encoder, family, tmp_path):
     encoder = tiny_encoder(family)
-    _, records = texts_of(encoder, tmp_path)
+    _, records = texts_of(encoder)
     first, second = paragraphs(encoder, records[1])
     found = attributions.left_out(encoder, first, second)
     whole, other = (mean_vector(encoder, side["input_ids"]) for side in (first, second))
@@ -63,7 +63,7 @@ def test_gradient_times_attention_is_the_slope_of_scaling_a_keys_attention(
 ):
     """Scale what all queries give to a key, and see what the similarity does."""
     encoder = tiny_encoder("bert")
-    _, records = texts_of(encoder, tmp_path)
+    _, records = texts_of(encoder)
     first, second = paragraphs(encoder, records[2])
     found = attributions.gradient_times_attention(encoder, first, second)
     target = mean_vector(encoder, second["input_ids"])
@@ -91,7 +91,7 @@ def test_gradient_times_attention_is_the_slope_of_scaling_a_keys_attention(
 
 def test_a_score_that_is_the_effect_correlates_perfectly(tiny_encoder, tmp_path, monkeypatch):
     encoder = tiny_encoder("bert")
-    _, records = texts_of(encoder, tmp_path, 8)
+    _, records = texts_of(encoder, 8)
 
     def scores(encoder, first, second):
         effects = attributions.left_out(encoder, first, second)
@@ -107,7 +107,7 @@ def test_a_score_that_is_the_effect_correlates_perfectly(tiny_encoder, tmp_path,
 
 def test_the_table_has_every_method_and_effect_and_is_kept(tiny_encoder, tmp_path, monkeypatch):
     encoder = tiny_encoder("gpt2")
-    source, _ = texts_of(encoder, tmp_path)
+    source, _ = texts_of(encoder)
     table = attributions.attribution_table(encoder, source, 5)
     assert len(table) == 12 and set(table["effect"]) == set(attributions.EFFECTS)
     assert table["correlation"].between(-1, 1).all()

@@ -29,7 +29,7 @@ def cache(tmp_path, monkeypatch):
 def test_shares_are_those_of_the_maps_that_stores_have(tiny_encoder, family, tmp_path):
     encoder = tiny_encoder(family)
     stores = {
-        lens: extract(encoder, many_segments(9), lens=lens, max_tokens=60, root=tmp_path)
+        lens: extract(encoder, many_segments(9), lens=lens, max_tokens=60)
         for lens in ("attention", "norm")
     }
     sums = lens_sums(encoder, list(stores["attention"].records()))
@@ -49,7 +49,7 @@ def test_shares_are_those_of_the_maps_that_stores_have(tiny_encoder, family, tmp
 @pytest.mark.parametrize("family", ["bert", "t5", "gpt2"])
 def test_special_tokens_are_added_up_and_compared(tiny_encoder, family, tmp_path):
     encoder = tiny_encoder(family)
-    source = Stream.open(encoder, many_segments(8), max_tokens=60, root=tmp_path)
+    source = Stream.open(encoder, many_segments(8), max_tokens=60)
     sums = lens_sums(encoder, list(source.records()))
     table = special_table(sums).set_index("layer")
     assert list(table.index) == ["1", "2", "3", "all"]
@@ -75,7 +75,7 @@ def test_special_tokens_are_added_up_and_compared(tiny_encoder, family, tmp_path
 
 def test_the_tables_of_a_source_are_kept(tiny_encoder, tmp_path, monkeypatch):
     encoder = tiny_encoder("bert")
-    source = Stream.open(encoder, many_segments(8), max_tokens=60, root=tmp_path)
+    source = Stream.open(encoder, many_segments(8), max_tokens=60)
     tables = lens_tables(encoder, source, 5)
     assert list(tables) == ["lens_shares", "sinks", "special_tokens", "value_norms"]
     assert len(tables["lens_shares"]) == 12 and list(tables["sinks"]["layer"]) == [1, 2, 3]
@@ -90,7 +90,7 @@ def test_relations_gain_what_the_chosen_heads_count(tiny_encoder, tmp_path):
     sentences = [sentence_of(w, split) for split in ("train", "dev") for w in words for _ in "ab"]
     counts = [
         count_heads(extract(tiny_encoder("bert"), corpus_of(sentences), level="word", lens=lens,
-                            max_tokens=60, root=tmp_path))
+                            max_tokens=60))
         for lens in ("attention", "norm")
     ]  # fmt: skip
     table = relations_through_lenses(*counts, minimum=1, seed=0).set_index("relation")
@@ -129,5 +129,5 @@ def test_mentions_are_compared_on_dev_with_heads_chosen_on_train():
 def test_all_families_have_both_lenses_or_one_line(tiny_encoder, tmp_path):
     for family in tiny_models.FAMILIES:
         encoder = tiny_encoder(family)
-        source = Stream.open(encoder, many_segments(4), max_tokens=60, root=tmp_path / family)
+        source = Stream.open(encoder, many_segments(4), max_tokens=60)
         assert np.isfinite(lens_sums(encoder, list(source.records())).mean("norm_other")).all()

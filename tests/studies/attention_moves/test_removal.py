@@ -73,16 +73,15 @@ def test_mean_outputs_are_means_over_real_tokens(tiny_encoder):
     torch.testing.assert_close(found[1], expected, rtol=1e-4, atol=1e-6)
 
 
-def treebank(encoder, root):
+def treebank(encoder):
     sentences = [sentence_of(w, split) for split in ("train", "dev") for w in SENTENCES]
-    options = {"level": "word", "hidden": True, "max_tokens": 60, "root": root}
-    return extract(encoder, corpus_of(sentences), **options)
+    return extract(encoder, corpus_of(sentences), level="word", hidden=True, max_tokens=60)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "roberta"])
 def test_probes_find_in_a_fresh_pass_what_they_find_in_the_store(tiny_encoder, family, tmp_path):
     encoder = tiny_encoder(family)
-    store = treebank(encoder, tmp_path)
+    store = treebank(encoder)
     probes = train_probes(store)
     dev = [record for record in store.records() if record["split"] == "dev"]
     means = torch.zeros(LAYERS, HEADS, sites(encoder.model)[0].width)
@@ -100,10 +99,10 @@ def test_probes_find_in_a_fresh_pass_what_they_find_in_the_store(tiny_encoder, f
     assert found.right[0, 0].sum() == edges[0].sum() and found.total[0].sum() == edges[1].sum()
 
 
-def test_what_is_lost_without_a_head_is_what_a_full_pass_loses(tiny_encoder, tmp_path):
+def test_what_is_lost_without_a_head_is_what_a_full_pass_loses(tiny_encoder, tmp_path, monkeypatch):
     """Every head and kind, without the memory of layers, by the probes' own arithmetic."""
     encoder = tiny_encoder("bert")
-    store = treebank(encoder, tmp_path)
+    store = treebank(encoder)
     trained = train_probes(store)
     probes = Probes(trained.structural, 2, trained.scale, trained.words, trained.root)
     dev = [record for record in store.records() if record["split"] == "dev"]
@@ -117,7 +116,8 @@ def test_what_is_lost_without_a_head_is_what_a_full_pass_loses(tiny_encoder, tmp
     for number, (kind, layer, head) in enumerate(changes, start=1):
         vector = means[layer, head] if kind == "mean" else 0.0
         hook = without(encoder, layer, head, vector)
-        changed = treebank(encoder, tmp_path / f"{number}")
+        monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / f"{number}"))
+        changed = treebank(encoder)
         hook.remove()
         data = prepare(changed)
         predicted = predict(attn, data, data.splits["dev"])[0]
@@ -136,7 +136,7 @@ def test_losses_are_those_of_the_objective(family, tiny_encoder, tmp_path):
         encoder.tokenizer.save_pretrained(tmp_path / "sentence")
         encoder = load(str(tmp_path / "sentence"), device="cpu")
         assert encoder.objective == "contrastive"
-    source = Stream.open(encoder, many_segments(6), max_tokens=60, root=tmp_path)
+    source = Stream.open(encoder, many_segments(6), max_tokens=60)
     records = list(source.records())
     found = removal.objective_without_heads(encoder, records, seed=3)
     assert found.shape == (1 + 2 * LAYERS * HEADS, 6, 2)
