@@ -112,8 +112,6 @@ def test_the_claims_beside_the_figures_are_those_of_the_committed_run():
 @pytest.mark.parametrize("name", SIDE_BY_SIDE)
 def test_the_runs_side_by_side_are_the_committed_ones(name):
     """``python tests/readme_tables.py`` writes the tables."""
-    if not (ROOT / "figures" / "mpnet").is_dir():
-        pytest.skip("figures/mpnet is not there yet")
     page = (ROOT / name).read_text()
     assert written_anew(page, ROOT / "figures") == page
 
