@@ -124,7 +124,7 @@ KINDS = {
 
 def written(root):
     """The shards and kept tables there are, and what tells one from another of the same name."""
-    found = [*root.glob("*/shard-?????.safetensors"), *root.glob("derived/t[0-9]*/*.csv")]
+    found = [*root.glob("*/shard-?????.safetensors"), *root.glob("derived/t*[0-9a-f]/*.csv")]
     return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in found}
 
 
