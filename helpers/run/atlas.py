@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 Tables = Mapping[str, pd.DataFrame]
 HEAD = ["layer", "head"]
 SHARES = ["cls", "sep", "punctuation"]
-COLUMNS = (
-    "model", "layer", "head", "behaviour", *SHARES, "entropy", "relation", "accuracy", "margin",
-    "ci_low", "ci_high", "coreference", "importance",
-)  # fmt: skip
+OF_EACH = ["relation", "accuracy", "margin", "ci_low", "ci_high", "coreference"]
+COLUMNS = ("model", *HEAD, "behaviour", *SHARES, "entropy", *OF_EACH, "importance")
 NEAREST = [
     "model", "layer", "head", "other", "nearest", "distance", "mean", "mutual", "sentences",
 ]  # fmt: skip
@@ -29,11 +27,10 @@ NEAREST = [
 def atlas(runs: Mapping[str, Tables]) -> pd.DataFrame:
     """Return atlas.csv: one row a head of each run, with the columns `COLUMNS`.
 
-    Shares of attention are fractions, entropy is in nats.  ``relation`` is the one that the head
-    was chosen for on train, and ``accuracy`` (percent), ``margin`` over the best fixed offset
-    (points) and its interval are those on dev; of several, the one with the widest margin.
-    ``coreference`` is the head's accuracy (percent) if it is the best of its model,
-    ``importance`` the mean over tasks, where a run has it.  What a run lacks is empty.
+    Shares of attention are fractions, entropy is in nats.  ``relation`` is what the head does best
+    on train; ``accuracy`` (percent), ``margin`` over the best fixed offset (points) and its
+    interval are those on dev, ``coreference`` is its accuracy on all mentions (percent; other
+    mentions as candidates), ``importance`` the mean over tasks.  What a run lacks is empty.
     """
     parts = [_heads(tables).assign(model=name) for name, tables in runs.items()]
     return pd.concat(parts).reindex(columns=COLUMNS).reset_index(drop=True)
@@ -108,43 +105,17 @@ def _heads(tables: Tables) -> pd.DataFrame:
             ("head_positions", ["behaviour"]),
             ("token_types", SHARES),
             ("entropy", ["entropy"]),
+            ("each_head", OF_EACH),
         )
         if name in tables
     ]
-    for part in (_relations(tables), _coreference(tables), _importance(tables)):
-        if part is not None and len(part):
-            known.append(part)
+    if "importance" in tables:
+        importance = tables["importance"].groupby(HEAD, as_index=False)["importance"]
+        known.append(importance.mean())
     table = pd.DataFrame(columns=HEAD, dtype=int)
     for part in known:
         table = table.merge(part, on=HEAD, how="outer")
     return table.sort_values(HEAD)
-
-
-def _relations(tables: Tables) -> pd.DataFrame | None:
-    table = tables.get("dependency_heads_held_out")
-    if table is None or not {"margin", "head"} <= set(table):
-        return None
-    rows = table[table["relation"] != "All"].sort_values("margin", ascending=False)
-    rows = _placed(rows).drop_duplicates(HEAD)
-    own = {"dev_accuracy": "accuracy", "margin_low": "ci_low", "margin_high": "ci_high"}
-    rows = rows.drop(columns=[name for name in own.values() if name in rows]).rename(columns=own)
-    return rows[[*HEAD, "relation", "accuracy", "margin", "ci_low", "ci_high"]]
-
-
-def _coreference(tables: Tables) -> pd.DataFrame | None:
-    if "coreference" not in tables:
-        return None
-    table = tables["coreference"]
-    own = table["system"].str.extract(r"^head (\d+-\d+)$")[0]
-    rows = table.assign(head=own)[own.notna() & (table["type"] == "all")]
-    rows = rows[rows["candidates"] == "mentions"].rename(columns={"accuracy": "coreference"})
-    return _placed(rows)[[*HEAD, "coreference"]]
-
-
-def _importance(tables: Tables) -> pd.DataFrame | None:
-    if "importance" not in tables:
-        return None
-    return tables["importance"].groupby(HEAD, as_index=False)["importance"].mean()
 
 
 def _placed(table: pd.DataFrame) -> pd.DataFrame:

@@ -96,6 +96,7 @@ PARTS = (
         (
             "dependency_heads",
             "dependency_heads_held_out",
+            "each_head",
             "no_op",
             "silver_quality",
             "coreference",

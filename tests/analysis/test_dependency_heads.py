@@ -7,6 +7,7 @@ from helpers.analysis.dependency_heads import (
     COLUMNS,
     beside_paper,
     dependency_heads,
+    each_head,
     held_out_heads,
     no_op_table,
     split_words,
@@ -352,6 +353,49 @@ def test_agreement_separates_conventions_from_errors():
 
 
 # What a head does where its relation is not there
+
+
+def test_what_each_head_does_best():
+    """Against a loop over words: chosen on train by its lead over the offset, scored on dev."""
+    corpus = random_corpus(60)
+    counts = count_heads(corpus)
+    table = each_head(counts, minimum=1)
+    assert list(table) == ["layer", "head", "relation", "direction", "accuracy", "margin", "ci_low",
+                           "ci_high"]  # fmt: skip
+    assert list(zip(table["layer"], table["head"], strict=True)) == [
+        (layer + 1, head + 1) for layer in range(LAYERS) for head in range(HEADS)
+    ]
+    assert len(set(table["direction"])) == len(set(table["relation"])) == 2
+    for row in table.itertuples():
+        place = row.layer - 1, row.head - 1
+        lead = {
+            (name, way): slow_accuracy(corpus, name, way, *place, "train")
+            - counts.offset_accuracy(name, "train").max()
+            for name in ("a", "b")
+            for way in DIRECTIONS
+        }
+        assert lead[(row.relation, row.direction)] == max(lead.values())
+        accuracy = slow_accuracy(corpus, row.relation, row.direction, *place, "dev")
+        offset = counts.offset_accuracy(row.relation, "train").argmax()
+        baseline = counts.offset_accuracy(row.relation, "dev")[offset]
+        assert row.accuracy == pytest.approx(accuracy)
+        assert row.margin == pytest.approx(accuracy - baseline)
+        assert row.ci_low < row.margin < row.ci_high
+    held_out = held_out_heads(counts, minimum=1).set_index("relation")
+    found = [
+        row
+        for row in table.itertuples()
+        if f"{row.layer}-{row.head}" == held_out.loc[row.relation, "head"]
+    ]
+    assert found  # the same head for the same relation has the same interval
+    for row in found:
+        same = held_out.loc[row.relation, ["margin", "margin_low", "margin_high"]].astype(float)
+        assert [row.margin, row.ci_low, row.ci_high] == pytest.approx(list(same))
+
+
+def test_no_relation_is_frequent_enough_for_any_head():
+    table = each_head(count_heads(random_corpus(10)), minimum=1000)
+    assert list(table) == ["layer", "head"] and len(table) == LAYERS * HEADS
 
 
 def slow_shares(corpus, layer, head, reverse, relation):
