@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,11 @@ from helpers.model.encoder import Encoder, load
 from helpers.store import extract as extraction
 
 transformers.logging.disable_progress_bar()
+
+# A shell starts what it puts in the background with SIGINT ignored, which processes hand on to
+# those that they start: tests that interrupt one would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
