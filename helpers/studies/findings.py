@@ -77,6 +77,14 @@ def pruning_findings(tables: Tables) -> list[str]:
         f"r = {row['correlation']:.2f} ({row['ci_low']:.2f} to {row['ci_high']:.2f})."
         for _, row in across.dropna().iterrows()
     ]
+    for task, rows in tables.get("seed_intervals", pd.DataFrame({"task": []})).groupby("task"):
+        of = rows.set_index("measure")
+        alone, alike = of.loc["removable"], of.loc["correlation"]
+        said.append(
+            f"Over {alone['seeds']} seeds of *{task}* {alone['mean']:.0f}% of heads are removable "
+            f"alone ({alone['ci_low']:.0f} to {alone['ci_high']:.0f}); importance under one seed "
+            f"correlates with that under another at {alike['mean']:.2f}."
+        )
     for _, row in tables.get("argument_heads", pd.DataFrame()).iterrows():
         low, high = row["loss_ci_low"], row["loss_ci_high"]
         verdict = (

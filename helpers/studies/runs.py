@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -10,6 +10,7 @@ from helpers.errors import InputError
 from helpers.model.encoder import Encoder
 from helpers.paths import given_path
 from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
+from helpers.studies.grammar_tasks import NUMBER, SHIFT
 from helpers.studies.tasks import Task, read_task
 from helpers.studies.wikipedia_tasks import wikipedia_tasks
 
@@ -18,6 +19,9 @@ RECIPE = Recipe(epochs=2, max_tokens=64, batch_size=16, learning_rate=1e-4)
 CHECKPOINTS = 10  # of the runs from the model's own weights
 EVERYTHING = 10**9
 PRETRAINED, RANDOM = "pretrained", "random"  # what a run started from
+SEEDS = 5
+# Where seeds are compared: the task that needs its heads most, and the one that asks for subjects.
+SEEDED = (SHIFT, NUMBER)
 
 
 @cache
@@ -46,6 +50,23 @@ def fine_tuned(
 ) -> list[FineTuned]:
     """Fine-tune an encoder on each task, with checkpoints, or find the runs."""
     return fine_tune(_planned(encoder, tasks, seed, max_tokens, CHECKPOINTS))
+
+
+def over_seeds(
+    encoder: Encoder, tasks: Sequence[Task], *, seed: int, max_tokens: int
+) -> dict[int, list[FineTuned]]:
+    """Fine-tune an encoder with `SEEDS` seeds, which order the examples and draw the classifier.
+
+    On the tasks of `SEEDED`, or the first where there is none of them; returns the runs by seed,
+    the first of which are those of `fine_tuned`.
+    """
+    chosen = [task for task in tasks if task.name in SEEDED] or tasks[:1]
+    found = {
+        own: _planned(encoder, chosen, own, max_tokens, CHECKPOINTS if own == seed else 0)
+        for own in range(seed, seed + SEEDS)
+    }
+    fine_tune([run for runs in found.values() for run in runs])
+    return found
 
 
 def from_both_starts(

@@ -21,6 +21,7 @@ from helpers.studies.dark_secrets.token_features import (
     UNIFORM,
     WORDS,
 )
+from helpers.studies.estimates import mean_interval
 from helpers.studies.runs import PRETRAINED
 
 PAPER = "Kovaleva et al."
@@ -136,11 +137,12 @@ def _disabling() -> list[Claim]:
         ),
         Claim(
             f"{PAPER} 4.6",
-            "Most heads can be disabled without a significant loss",
-            f"share of heads and tasks without a loss at p < {ALPHA} (McNemar, each test for "
-            "itself); holds above half",
-            lambda t: 1 - ((_single(t)["change"] < 0) & (_single(t)["p_value"] < ALPHA)).mean(),
-            lambda share, _: share > 0.5,
+            "Most heads can be disabled",
+            "share of heads without which accuracy is shown to change by less than two points "
+            "(equivalence test at 5%), mean over tasks and its interval (Student's t); threshold: "
+            "half",
+            lambda t: mean_interval(_single(t, "removable").groupby("task")["removable"].mean()),
+            threshold=0.5,
         ),
         Claim(
             f"{PAPER} 4.6",
@@ -232,8 +234,8 @@ def _sep_from_cls(tables: Tables) -> float:
     return (ratios["sep"] > ratios[list(WORDS)].max(axis=1)).mean()
 
 
-def _disabled(tables: Tables, *, whole: bool) -> pd.DataFrame:
-    rows = rows_of(tables, "disabling", "task", "layer", "head", "change", "p_value")
+def _disabled(tables: Tables, *columns: str, whole: bool) -> pd.DataFrame:
+    rows = rows_of(tables, "disabling", "task", "layer", "head", "change", "p_value", *columns)
     return _of_learned(tables, rows[(rows["head"] == WHOLE_LAYER) == whole])
 
 
@@ -241,8 +243,8 @@ def _significant_gains(rows: pd.DataFrame) -> pd.Series:
     return (rows["change"] > 0) & (rows["p_value"] * len(rows) < ALPHA)
 
 
-def _single(tables: Tables) -> pd.DataFrame:
-    return _disabled(tables, whole=False)
+def _single(tables: Tables, *columns: str) -> pd.DataFrame:
+    return _disabled(tables, *columns, whole=False)
 
 
 def _corrected(tables: Tables) -> pd.Series:

@@ -9,29 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from helpers.analysis.heads import head_rows
-from helpers.analysis.statistics import bootstrap_interval, mcnemar
+from helpers.analysis.statistics import bootstrap_interval
 from helpers.cache import cached_table
-from helpers.model.activation_cache import Change, outputs_under
-from helpers.model.encoder import Encoder
+from helpers.model.activation_cache import Change
 from helpers.model.head_mask import uniform_attention
 from helpers.model.parallel import StepDone, run_jobs
 from helpers.studies.baselines import bag_of_words, classifier_alone
-from helpers.studies.classifier import Classifier, batches
+from helpers.studies.classifier import Classifier
 from helpers.studies.dark_secrets.maps import text_maps
 from helpers.studies.fine_tune import FineTuned
+from helpers.studies.removals import in_two_looks
 from helpers.studies.runs import PRETRAINED, RANDOM
-from helpers.studies.tasks import Pair, Task
+from helpers.studies.tasks import Task
 
 ALONE = "classifier alone"  # column ``start``, beside what fine-tuning starts from
 COMPARED_EXAMPLES = 200  # test examples of a task whose maps are compared
-DISABLED_EXAMPLES = 300  # test examples that are scored without each head, and each layer
 WHOLE_LAYER = 0  # the number that stands in the column ``head`` of a whole layer's row
 
 Maps = Float[np.ndarray, "layer head query key"]
@@ -72,6 +72,16 @@ def accuracy_table(starts: Starts, *, seed: int) -> pd.DataFrame:
     )
 
 
+def control_accuracy(accuracy: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of `accuracy_table` from random weights as if they were the model's own.
+
+    For the claims' control: the same tasks count as learned.
+    """
+    learned = accuracy[accuracy["start"] == PRETRAINED].set_index("task")["learned"]
+    rows = accuracy[accuracy["start"] == RANDOM]
+    return rows.assign(start=PRETRAINED, learned=rows["task"].map(learned))
+
+
 def similarity_table(starts: Starts) -> pd.DataFrame:
     """Return the cosine similarity of each head's maps before and after fine-tuning.
 
@@ -109,21 +119,32 @@ def similarity_table(starts: Starts) -> pd.DataFrame:
 def disabling_table(runs: Sequence[FineTuned]) -> pd.DataFrame:
     """Return what each task's accuracy becomes without each head, and without each layer.
 
-    Columns: task, examples (of the test, `DISABLED_EXAMPLES` at most, drawn with the run's seed),
-    and those of `compare_disabled`.
+    Columns: task, layer and head (from 1; `WHOLE_LAYER` for a layer), and those of
+    `removals.change_table`, over all test examples where fewer do not settle it
+    (`removals.in_two_looks`).
     """
-    parts = []
-    for run in runs:
-        table = cached_table(
+    parts = {
+        run.task.name: cached_table(
             "disabling",
-            lambda run=run: _disabled(run),
+            lambda run=run: disabled(run),
             depends_on={"run": run.folder.name},
-            code="studies.dark_secrets.fine_tuning.disabling_table",
+            code="studies.dark_secrets.fine_tuning.disabled",
         )
-        table.insert(0, "task", run.task.name)
-        table.insert(1, "examples", len(_drawn(run)))
-        parts.append(table)
-    return pd.concat(parts, ignore_index=True)
+        for run in runs
+    }
+    table = pd.concat(parts, names=["task", None]).reset_index("task")
+    return table.reset_index(drop=True)
+
+
+def disabled(run: FineTuned) -> pd.DataFrame:
+    """Return a run's part of `disabling_table`: of each layer its heads, and then all of them."""
+    places = list(product(range(run.encoder.layers), (*range(run.encoder.heads), None)))
+    changes = [Change(layer, partial(_without, layer=layer, head=head)) for layer, head in places]
+    order = np.random.default_rng(run.recipe.seed).permutation(len(run.task.test))
+    table = in_two_looks(run, [run.task.test[i] for i in order], changes, "disabling heads")
+    table.insert(0, "layer", [layer + 1 for layer, _ in places])
+    table.insert(1, "head", [WHOLE_LAYER if head is None else head + 1 for _, head in places])
+    return table
 
 
 def _accuracy(
@@ -166,21 +187,6 @@ def _similarity(run: FineTuned, step_done: StepDone) -> np.ndarray:
     return mean_similarity(pairs())
 
 
-def _disabled(run: FineTuned) -> pd.DataFrame:
-    drawn = _drawn(run)
-    predicted = disabled_predictions(
-        run.classifier, run.encoder, [run.task.test[i] for i in drawn],
-        max_tokens=run.recipe.max_tokens,
-    )  # fmt: skip
-    return compare_disabled(run.labels[drawn], run.predictions[drawn], predicted)
-
-
-def _drawn(run: FineTuned) -> Int[np.ndarray, " example"]:
-    """Return the test examples that are scored without heads."""
-    order = np.random.default_rng(run.recipe.seed).permutation(len(run.task.test))
-    return np.sort(order[:DISABLED_EXAMPLES])
-
-
 def map_similarity(before: Maps, after: Maps) -> Float[np.ndarray, "layer head"]:
     """Return the cosine of the angle between two maps of each head, flattened to vectors."""
     a, b = (maps.reshape(*maps.shape[:2], -1).astype(np.float64) for maps in (before, after))
@@ -200,63 +206,6 @@ def mean_similarity(pairs: Iterable[tuple[Maps, Maps]]) -> Float[np.ndarray, "la
     if not count:
         raise ValueError("no example to compare maps on")
     return total / count
-
-
-def compare_disabled(
-    labels: Int[np.ndarray, " example"],
-    predicted: Int[np.ndarray, " example"],
-    disabled: Int[np.ndarray, "layer disabled example"],
-) -> pd.DataFrame:
-    """Compare predictions without a head, or a layer, with those of the whole model.
-
-    ``disabled[layer]`` holds the predictions without each head and, last, without the layer.
-
-    Returns:
-        A row for each: layer and head (from 1; `WHOLE_LAYER` for a layer), accuracy (percent),
-        change (percentage points), lost and gained (examples that become wrong, and right), and
-        p_value (`mcnemar`: as many lost as gained).
-    """
-    right = predicted == labels
-    rows = []
-    for layer, places in enumerate(disabled, 1):
-        heads = len(places) - 1
-        for place, own in enumerate(places):
-            now = own == labels
-            lost, gained = int((right & ~now).sum()), int((now & ~right).sum())
-            rows.append(
-                {
-                    "layer": layer,
-                    "head": WHOLE_LAYER if place == heads else place + 1,
-                    "accuracy": 100 * now.mean(),
-                    "change": 100 * (gained - lost) / len(labels),
-                    "lost": lost,
-                    "gained": gained,
-                    "p_value": float(mcnemar(right, now)),
-                }
-            )
-    return pd.DataFrame(rows)
-
-
-def disabled_predictions(
-    classifier: Classifier, encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int
-) -> Int[np.ndarray, "layer disabled example"]:
-    """Return the label of each of ``pairs`` with each head disabled, and with each layer.
-
-    The second axis holds the heads of the layer and, after them, all of its heads together.
-    """
-    work = list(batches(encoder, pairs, max_tokens=max_tokens))
-    changes = [
-        Change(layer, partial(_without, layer=layer, head=head))
-        for layer in range(encoder.layers)
-        for head in (*range(encoder.heads), None)
-    ]
-    inputs = [batch for batch, _, _ in work]
-    results = outputs_under(classifier, inputs, changes, label="disabling heads")
-    found = np.zeros((encoder.layers, encoder.heads + 1, len(pairs)), dtype=np.int64)
-    for (_, _, order), outputs in zip(work, results, strict=True):
-        labels = outputs[1:].argmax(dim=-1).numpy()
-        found[:, :, order] = labels.reshape(encoder.layers, encoder.heads + 1, -1)
-    return found
 
 
 def _without(classifier: Classifier, *, layer: int, head: int | None) -> AbstractContextManager:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pandas as pd
 
+from helpers.analysis.claim_measures import share_of
 from helpers.analysis.claims import Claim, Estimate, NotMeasurable, Tables, rows_of
 from helpers.analysis.paper import values_of
+from helpers.studies.estimates import mean_interval
 
 LEVEL = 0.01  # of significance, as in the paper
 WITHIN = "removable (accuracy within two points, equivalence test at 5%)"
 NOTICEABLE = 0.05  # a loss that is significant at this level is noticed
 EARLY = 30  # percent of the training
 ALIKE = 0.5  # correlation
+SEEDS = "mean over tasks that need heads, in pruning_seeds; interval over seeds of the fine-tuning"
 TASKS = "tasks that the model needs its heads for"  # of any other, all heads can go
 ARTICLES = "other articles"  # the second test set of a task, in cross_data
 DEEP = 60  # percent of the heads: where cross-attention breaks in the paper
@@ -28,18 +31,23 @@ def _single() -> list[Claim]:
         Claim(
             "Michel et al. 3.2",
             "Most heads can be removed alone",
-            f"share of heads, {TASKS}, that are {WITHIN}; holds above half; in the paper: without "
+            f"percent of heads that are {WITHIN}; {SEEDS}; holds above half; in the paper: without "
             f"a change of p below {LEVEL}",
-            lambda t: _learned(t, "ablation", "removable")["removable"].mean(),
-            lambda share, _: share > 0.5,
-            1 - paper["heads with a significant change"] / paper["heads of the translation model"],
+            lambda t: _over_seeds(t, "removable"),
+            paper=100
+            * (
+                1
+                - paper["heads with a significant change"] / paper["heads of the translation model"]
+            ),
+            threshold=50,
         ),
         Claim(
             "Michel et al. 3.3",
             "Most layers can do with one head",
-            f"share of layers, {TASKS}, whose other heads are {WITHIN}; holds above half",
-            lambda t: _learned(t, "one_head", "removable")["removable"].mean(),
-            lambda share, _: share > 0.5,
+            f"share of layers, {TASKS}, whose other heads are {WITHIN}; Wilson's interval; holds "
+            "above half",
+            lambda t: share_of(_learned(t, "one_head", "removable")["removable"]),
+            threshold=0.5,
         ),
         Claim(
             "Michel et al. 3.4",
@@ -60,19 +68,19 @@ def _pruned() -> list[Claim]:
         Claim(
             "Michel et al. 4.2",
             "A fifth of the heads or more can be pruned by importance",
-            f"percent of heads up to which they are, at every step, {WITHIN}; mean over {TASKS}; "
-            "holds from 20 on",
-            _prunable,
-            lambda percent, _: percent >= 20,
-            paper["heads of BERT pruned without loss"],
+            f"percent of heads up to which they are, at every tenth, {WITHIN}; {SEEDS}; "
+            "threshold: half a step below 20",
+            lambda t: _over_seeds(t, "prunable"),
+            paper=paper["heads of BERT pruned without loss"],
+            threshold=15,
         ),
         Claim(
             "Michel et al. 4.2",
             "Importance orders heads better than their ablation alone does",
-            "accuracy by importance less that by single ablation, mean over steps and "
-            f"{TASKS}, points; holds above 0",
-            lambda t: _order(t, "importance") - _order(t, "single ablation"),
-            lambda difference, _: difference > 0,
+            "accuracy by importance less that by single ablation, mean over steps, points; mean "
+            f"over {TASKS}, and its interval (Student's t)",
+            _less_single,
+            threshold=0,
         ),
         Claim(
             "Michel et al. 4.2",
@@ -148,27 +156,27 @@ def _early(summary: pd.DataFrame) -> float:
     return float(early.iloc[-1])
 
 
-def _prunable(tables: Tables) -> float:
-    table = _learned(tables, "pruning", "order", "removable")
-    ours = table[table["order"] == "importance"].sort_values("pruned")
-    so_far = ours["removable"].astype(int).groupby(ours["task"]).cummin() == 1
-    return float(ours["pruned"].where(so_far).groupby(ours["task"]).max().mean())
+def _over_seeds(tables: Tables, column: str) -> Estimate:
+    """Return a column of `summaries.seed_measures`, the mean over tasks, over seeds."""
+    rows = _learned(tables, "pruning_seeds", "seed", column)
+    return mean_interval(rows.groupby("seed")[column].mean())
 
 
-def _orders(tables: Tables) -> pd.Series:
-    """Return mean accuracies by order and draw, over the steps where all orders have been."""
+def _orders(tables: Tables, *by: str) -> pd.Series:
+    """Return mean accuracies over the steps where all orders have been."""
     table = _learned(tables, "pruning", "order", "draw", "accuracy")
     steps = table.loc[table["order"] == "random", "pruned"]
     between = table["pruned"].between(1, 99) & table["pruned"].isin(steps)  # the ends are the same
-    return table[between].groupby(["order", "draw"])["accuracy"].mean()
+    return table[between].groupby(["order", *by])["accuracy"].mean()
 
 
-def _order(tables: Tables, order: str) -> float:
-    return float(_orders(tables)[order].mean())
+def _less_single(tables: Tables) -> Estimate:
+    means = _orders(tables, "task")
+    return mean_interval(means["importance"] - means["single ablation"])
 
 
 def _less_random(tables: Tables) -> Estimate:
-    means = _orders(tables)
+    means = _orders(tables, "draw")
     own, random = means["importance"].mean(), means["random"]
     return Estimate(own - random.mean(), own - random.quantile(0.975), own - random.quantile(0.025))
 

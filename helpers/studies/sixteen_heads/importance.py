@@ -2,25 +2,21 @@
 
 The importance of a head is how much the loss would change if the head were scaled a little
 (equation 5); it gives the orders in which heads are pruned.  Pruned heads are zeros of a mask
-``[layer, head]``, and a classifier is scored under many masks at once.  Heads are counted from 0
-here, layer by layer; tables name them from 1.
+``[layer, head]``.  Heads are counted from 0 here, layer by layer; tables name them from 1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy.stats import rankdata
 from torch import nn
 from torch.nn import functional as F
 
 from helpers.errors import InputError
-from helpers.model.activation_cache import Change, outputs_under
 from helpers.model.encoder import Encoder
 from helpers.model.head_mask import head_mask, sites
 from helpers.model.parallel import side_by_side
@@ -141,37 +137,6 @@ def rank_correlation(
     return float(found / norm), float((1 + extreme) / (1 + permutations))
 
 
-class Scores(NamedTuple):
-    """Row 0 is the unchanged classifier, row i + 1 that under mask i."""
-
-    right: Bool[np.ndarray, "row example"]
-    loss: Float[np.ndarray, "row example"]  # nats
-
-
-def scores_under(
-    classifier: nn.Module,
-    encoder: Encoder,
-    pairs: Sequence[Pair],
-    masks: Float[np.ndarray, "mask layer head"],
-    *,
-    max_tokens: int,
-    label: str,
-) -> Scores:
-    """Return which of ``pairs`` a classifier gets right, and its losses, under each mask."""
-    work = list(batches(encoder, pairs, max_tokens=max_tokens))
-    changes = [_change(torch.from_numpy(mask).float().to(encoder.device)) for mask in masks]
-    found = outputs_under(classifier, [batch for batch, _, _ in work], changes, label=label)
-    right = np.zeros((len(masks) + 1, len(pairs)), bool)
-    loss = np.zeros(right.shape)
-    for (_, labels, order), logits in zip(work, found, strict=True):  # [row, example, label]
-        own = labels.cpu().expand(len(logits), -1)
-        right[:, order] = (logits.argmax(dim=-1) == own).numpy()
-        loss[:, order] = F.cross_entropy(
-            logits.double().transpose(1, 2), own, reduction="none"
-        ).numpy()
-    return Scores(right, loss)
-
-
 def _gradients(
     classifier: nn.Module, batch: Labelled, shape: tuple[int, int]
 ) -> Float[np.ndarray, "example layer head"]:
@@ -183,9 +148,3 @@ def _gradients(
         loss = F.cross_entropy(classifier(**inputs).float(), labels, reduction="sum")
     (gradient,) = torch.autograd.grad(loss, mask)  # [layer, example, head]
     return gradient.transpose(0, 1).double().cpu().numpy()
-
-
-def _change(mask: Float[torch.Tensor, "layer head"]) -> Change:
-    changed = (mask != 1).any(dim=1).nonzero()
-    first = int(changed[0]) if len(changed) else 0
-    return Change(first, partial(head_mask, mask=mask))

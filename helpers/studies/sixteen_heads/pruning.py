@@ -1,17 +1,14 @@
 """The experiments of Michel et al. (2019) on fine-tuned classifiers: heads taken out.
 
 Every table is over some fine-tuned runs.  Accuracies and their changes are in percent, losses in
-nats; layers and heads count from 1.
-
-What can be removed is what an equivalence test says: two one-sided tests at 5%, over the test
-examples, that the accuracy changes by less than `MARGIN`.  A change that is not significant says
-no such thing: with few examples none is.
+nats; layers and heads count from 1.  What is removable is said in `removals`.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -19,24 +16,20 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import false_discovery_control
 
 from helpers.analysis.heads import head_rows
-from helpers.analysis.statistics import equivalence, mcnemar, paired_interval
 from helpers.cache import cached_table
 from helpers.studies.fine_tune import FineTuned
+from helpers.studies.removals import Scores, change_table, masking, scores_under
 from helpers.studies.sixteen_heads.importance import (
-    Scores,
     by_layer_norm,
     importance,
     mask_gradients,
     masks_along,
     pruning_order,
-    scores_under,
     with_one_in_layer,
     without_each,
 )
 from helpers.studies.tasks import Pair
 
-MARGIN = 2.0  # points of accuracy: less is no change
-UNSEEN = 3  # of n examples none has changed: up to 3 in n still may (the rule of three, 95%)
 SCORED = 300  # test examples that score what is taken out, and cost most of the time
 CHOOSING = 80  # test examples that choose the one head that a layer keeps; others score it
 WEIGHED = 200  # training examples behind the importance of heads
@@ -73,10 +66,9 @@ def single_ablation(
 
     ``tests`` are examples to score on by the name of the task; left out, `scored_pairs`.
 
-    Columns: task, layer, head, examples, accuracy (without the head), change (of accuracy, in
-    points) with its 95% interval (ci_low, ci_high), removable (by the equivalence test),
-    loss_change, p_value (`mcnemar`), change_one and change_other (on the one half of the
-    articles and on the other) and q_value (adjusted for the number of heads of the task).
+    Columns: task, layer, head, those of `change_table`, change_one and change_other (on the one
+    half of the articles and on the other) and q_value (adjusted for the number of heads of the
+    task).
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
@@ -85,7 +77,7 @@ def single_ablation(
         scores = _scores(run, without_each(layers, heads), pairs, "single heads")
         first = _half(pairs, seed)
         own = scores.right[1:].astype(float) - scores.right[0]
-        table = head_rows(layers, heads).join(_changes(scores))
+        table = head_rows(layers, heads).join(change_table(scores))
         return table.assign(
             change_one=100 * own[:, first].mean(axis=1),
             change_other=100 * own[:, ~first].mean(axis=1),
@@ -101,7 +93,7 @@ def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
 
     The head is the one with the least loss on `CHOOSING` test examples, and is scored on others,
     so that it is not favoured by its choice.  Columns: task, layer, head, and those of
-    `single_ablation` from examples to p_value.
+    `change_table`.
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
@@ -112,7 +104,7 @@ def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
         best = tried.loss[1:].mean(axis=1).reshape(layers, heads).argmin(axis=1)
         chosen = masks.reshape(layers, heads, layers, heads)[range(layers), best]
         table = pd.DataFrame({"layer": range(1, layers + 1), "head": best + 1})
-        return table.join(_changes(_scores(run, chosen, scored, "best head a layer")))
+        return table.join(change_table(_scores(run, chosen, scored, "best head a layer")))
 
     return _each(runs, "one-head", of_task, seed, code=f"{CODE}.one_head_layers")
 
@@ -125,7 +117,7 @@ def pruning(
     Orders: by ``importance`` (normalised, least first; ``weights`` is `head_importance`), by
     ``single ablation`` (those whose removal costs least first; ties by loss), and at ``random``
     (``draw`` numbers the draws; at `RANDOM_SHARES`).  Columns: task, order, draw, pruned
-    (percent of heads), heads (left), and those of `single_ablation` from examples to p_value.
+    (percent of heads), heads (left), and those of `change_table`.
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
@@ -154,11 +146,50 @@ def pruning(
             ],
             columns=["order", "draw", "pruned", "heads"],
         )
-        return frame.join(_changes(Scores(scores.right[rows], scores.loss[rows])))
+        return frame.join(change_table(Scores(scores.right[rows], scores.loss[rows])))
 
     return _each(
         runs, "pruning", of_task, seed, weights.to_csv(), single.to_csv(), code=f"{CODE}.pruning"
     )
+
+
+def heads_over_seeds(runs: Mapping[int, Sequence[FineTuned]], *, seed: int) -> pd.DataFrame:
+    """Return `head_importance` and `single_ablation` of runs by the seed of their fine-tuning.
+
+    Columns: seed, and those of both.
+    """
+    parts = {
+        own: head_importance(some, seed=seed).merge(single_ablation(some, seed=seed))
+        for own, some in runs.items()
+    }
+    return pd.concat(parts, names=["seed", None]).reset_index("seed").reset_index(drop=True)
+
+
+def pruning_over_seeds(
+    runs: Mapping[int, Sequence[FineTuned]], heads: pd.DataFrame, *, seed: int
+) -> pd.DataFrame:
+    """Return what is left as heads are pruned by importance, for each seed of the fine-tuning.
+
+    ``heads`` is `heads_over_seeds`.  Columns: seed, task, whole (accuracy on all test examples,
+    percent), pruned (percent of heads), and those of `change_table`.
+    """
+
+    def of_task(run: FineTuned, own: pd.DataFrame) -> pd.DataFrame:
+        scores = as_array(own[own["task"] == run.task.name], "normalised")
+        masks = masks_along(pruning_order(scores), scores.shape, SHARES)
+        table = change_table(_scores(run, masks, scored_pairs(run, seed), "pruning"))
+        table.insert(0, "whole", 100 * run.accuracy)
+        table.insert(1, "pruned", [round(100 * share) for share in SHARES])
+        return table
+
+    parts = {}
+    for number, some in runs.items():
+        own = heads[heads["seed"] == number]
+        parts[number] = _each(
+            some, "pruning-seeds", partial(of_task, own=own), seed, own.to_csv(),
+            code=f"{CODE}.pruning_over_seeds",
+        )  # fmt: skip
+    return pd.concat(parts, names=["seed", None]).reset_index("seed").reset_index(drop=True)
 
 
 def importance_course(run: FineTuned, *, seed: int) -> pd.DataFrame:
@@ -186,21 +217,6 @@ def importance_course(run: FineTuned, *, seed: int) -> pd.DataFrame:
         depends_on={"run": run.folder.name, "seed": seed},
         code=f"{CODE}.importance_course",
     )
-
-
-def compare_accuracies(
-    before: Bool[np.ndarray, " example"], after: Bool[np.ndarray, "change example"]
-) -> tuple[Float[np.ndarray, " change"], Float[np.ndarray, " change"], Bool[np.ndarray, " change"]]:
-    """Return by how much accuracy changes: a 95% interval (points), and whether by no more than
-    `MARGIN` (see the module).  Fewer than 150 examples never show that, not even unchanged.
-    """
-    changed = after.T.astype(float)  # [example, change]
-    whole = np.repeat(before[:, None], len(after), axis=1).astype(float)
-    each = np.ones_like(changed)
-    pair = (changed, each), (whole, each)
-    low, high = paired_interval(*pair)
-    enough = 100 * UNSEEN / len(changed) <= MARGIN
-    return 100 * low, 100 * high, enough & equivalence(*pair, margin=MARGIN / 100)
 
 
 def as_array(table: pd.DataFrame, column: str) -> Float[np.ndarray, "layer head"]:
@@ -235,28 +251,7 @@ def _each(
 
 
 def _scores(run: FineTuned, masks: Masks, pairs: Sequence[Pair], what: str) -> Scores:
-    return scores_under(
-        run.classifier, run.encoder, pairs, masks, max_tokens=run.recipe.max_tokens,
-        label=f"{what} ({run.task.name})",
-    )  # fmt: skip
-
-
-def _changes(scores: Scores) -> pd.DataFrame:
-    """Return the columns that describe each row but the first, the unchanged classifier."""
-    accuracy, loss = 100 * scores.right.mean(axis=1), scores.loss.mean(axis=1)
-    low, high, removable = compare_accuracies(scores.right[0], scores.right[1:])
-    return pd.DataFrame(
-        {
-            "examples": scores.right.shape[1],
-            "accuracy": accuracy[1:],
-            "change": accuracy[1:] - accuracy[0],
-            "ci_low": low,
-            "ci_high": high,
-            "removable": removable,
-            "loss_change": loss[1:] - loss[0],
-            "p_value": mcnemar(scores.right[0], scores.right[1:]),
-        }
-    )
+    return scores_under(run, pairs, [masking(mask) for mask in masks], what)
 
 
 def scored_pairs(run: FineTuned, seed: int) -> list[Pair]:

@@ -13,6 +13,7 @@ from helpers.analysis.claims import check_claim
 from helpers.analysis.head_counts import SCORES, count_heads, head_scores
 from helpers.cache import cached_table
 from helpers.store.store import Store
+from helpers.studies.estimates import mean_interval
 from helpers.studies.sixteen_heads.claims import LEVEL, pruning_claims
 from helpers.studies.sixteen_heads.importance import rank_correlation
 from helpers.studies.sixteen_heads.pruning import as_array
@@ -49,6 +50,50 @@ def change_table(rows: pd.DataFrame, index: Sequence[str], columns: str) -> pd.D
     stars = rows["removable"].map({True: "", False: " *"})
     shown = rows.assign(shown=rows["change"].map("{:+.1f}".format) + stars)
     return shown.pivot(index=list(index), columns=columns, values="shown")
+
+
+def seed_measures(heads: pd.DataFrame, pruned: pd.DataFrame) -> pd.DataFrame:
+    """Return what depends on the seed of a fine-tuning: a row for each task and seed.
+
+    ``heads`` is `pruning.heads_over_seeds`, ``pruned`` `pruning.pruning_over_seeds`.  Columns:
+    task, seed, accuracy (all test examples), removable (heads that are so alone), prunable (up to
+    which all steps by importance are removable), all in percent, and correlation (Spearman's, of
+    the importance of heads with that of the other seeds, the mean).
+    """
+    rows = []
+    for (task, seed), own in heads.groupby(["task", "seed"], sort=False):
+        by_head = heads[heads["task"] == task].pivot(
+            index="seed", columns=["layer", "head"], values="normalised"
+        )
+        steps = pruned[(pruned["task"] == task) & (pruned["seed"] == seed)].sort_values("pruned")
+        alike = by_head.T.corr("spearman")[seed].drop(seed).mean()
+        rows.append(
+            {
+                "task": task,
+                "seed": seed,
+                "accuracy": steps["whole"].iloc[0],
+                "removable": 100 * own["removable"].mean(),
+                "prunable": steps.loc[steps["removable"].cummin(), "pruned"].max(),
+                "correlation": alike,
+            }
+        )
+    return pd.DataFrame(rows).fillna({"prunable": 0})
+
+
+def seed_intervals(measures: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean of each of `seed_measures` over seeds, with its 95% interval (Student's t).
+
+    Columns: task, measure, seeds, mean, ci_low, ci_high, smallest, largest.
+    """
+    long = measures.melt(["task", "seed"], var_name="measure").groupby(
+        ["task", "measure"], sort=False
+    )["value"]
+    rows = [
+        (*names, len(values), *mean_interval(values), values.min(), values.max())
+        for names, values in long
+    ]
+    columns = ["task", "measure", "seeds", "mean", "ci_low", "ci_high", "smallest", "largest"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def course_summary(course: pd.DataFrame) -> pd.DataFrame:

@@ -18,10 +18,12 @@ from helpers.analysis.heads import parse_head
 from helpers.analysis.statistics import bootstrap_intervals
 from helpers.cache import cached_table
 from helpers.store.store import Store
+from helpers.studies.estimates import mean_interval
 from helpers.studies.fine_tune import FineTuned
 from helpers.studies.grammar_tasks import LABELS, labelled_pairs, tag_words
+from helpers.studies.removals import masking, scores_under
 from helpers.studies.sixteen_heads.claims import ARTICLES
-from helpers.studies.sixteen_heads.importance import scores_under, without_each
+from helpers.studies.sixteen_heads.importance import without_each
 from helpers.studies.sixteen_heads.pruning import scored_pairs, single_ablation
 from helpers.studies.tasks import Pair
 
@@ -92,6 +94,26 @@ def argument_heads(run: FineTuned, store: Store, *, minimum: int, seed: int) -> 
     )  # fmt: skip
 
 
+def arguments_over_seeds(arguments: pd.DataFrame, heads: pd.DataFrame) -> pd.DataFrame:
+    """Return ``loss_difference`` of `argument_heads` over the seeds of the fine-tuning.
+
+    ``heads`` is `pruning.heads_over_seeds`.  Columns: relation, head, task, seeds, more (of how
+    many the head is missed more than the others), loss_difference (mean, nats) and its 95%
+    interval (ci_low, ci_high; Student's t).
+    """
+    rows = []
+    for row in arguments.itertuples():
+        layer, head = (place + 1 for place in parse_head(row.head))
+        layer_rows = heads[(heads["task"] == row.task) & (heads["layer"] == layer)]
+        costs = layer_rows.pivot(index="seed", columns="head", values="loss_change")
+        differences = costs[head] - costs.drop(columns=head).mean(axis=1)
+        more = int((differences > 0).sum())
+        found = mean_interval(differences)
+        rows.append((row.relation, row.head, row.task, len(differences), more, *found))
+    columns = ["relation", "head", "task", "seeds", "more", "loss_difference", "ci_low", "ci_high"]
+    return pd.DataFrame(rows, columns=columns)
+
+
 def _finders(store: Store, minimum: int) -> pd.DataFrame:
     table = held_out_heads(count_heads(store), minimum=minimum)
     return table.loc[table["relation"].isin(ARGUMENTS), ["relation", "head", "dev_accuracy"]]
@@ -103,10 +125,8 @@ def _compared(
     layers, heads = run.encoder.layers, run.encoder.heads
     needed = sorted({parse_head(head)[0] for head in finders["head"]})
     masks = without_each(layers, heads).reshape(layers, heads, layers, heads)[needed]
-    scores = scores_under(
-        run.classifier, run.encoder, pairs, masks.reshape(-1, layers, heads),
-        max_tokens=run.recipe.max_tokens, label="heads of subjects and objects",
-    )  # fmt: skip
+    changes = [masking(mask) for mask in masks.reshape(-1, layers, heads)]
+    scores = scores_under(run, pairs, changes, "heads of subjects and objects")
     sources = [pair.source or str(number) for number, pair in enumerate(pairs)]
     _, article = np.unique(sources, return_inverse=True)
     effects = {

@@ -29,6 +29,7 @@ from helpers.errors import InputError
 from helpers.model.parallel import StepDone, run_jobs, side_by_side
 from helpers.model.weights import read_weights
 from helpers.paths import cache_root, write_once
+from helpers.studies.removals import compare_accuracies
 from helpers.studies.sixteen_heads.importance import (
     by_layer_norm,
     importance,
@@ -38,7 +39,7 @@ from helpers.studies.sixteen_heads.importance import (
     without_each,
 )
 from helpers.studies.sixteen_heads.numbers import Translation, fingerprint, number_pairs
-from helpers.studies.sixteen_heads.pruning import CHOOSING, compare_accuracies
+from helpers.studies.sixteen_heads.pruning import CHOOSING
 from helpers.studies.sixteen_heads.translator import (
     KINDS,
     Kind,

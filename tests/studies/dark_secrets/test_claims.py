@@ -36,10 +36,17 @@ def run_like_the_paper():
         for start, value in (("pretrained", 80.0), ("random", 60.0))
     ]
     disabled = [
-        heads.assign(task=task, change=-0.1, p_value=0.9, accuracy=79.9) for task in TASKS
+        heads.assign(task=task, change=-0.1, p_value=0.9, removable=True) for task in TASKS
     ] + [
         pd.DataFrame(
-            {"task": task, "layer": range(1, 7), "head": 0, "change": -1.0, "p_value": 0.5}
+            {
+                "task": task,
+                "layer": range(1, 7),
+                "head": 0,
+                "change": -1.0,
+                "p_value": 0.5,
+                "removable": True,
+            }
         )
         for task in TASKS
     ]
@@ -120,8 +127,7 @@ COUNTEREXAMPLES = {
         where("disabling", single, p_value=0.05 / 20), 0,  # times 24 heads it is no longer small
     ),
     "Most heads can be disabled": (
-        where("disabling", lambda t: single(t) & (t["layer"] > 2), change=-5.0, p_value=0.001),
-        1 / 3,
+        where("disabling", lambda t: single(t) & (t["layer"] > 2), removable=False), 1 / 3,
     ),
     "In some task, a whole layer": (
         where("disabling", lambda t: t["head"] == 0, p_value=0.05 / 17), 2.5,
@@ -182,7 +188,9 @@ def test_a_task_that_is_not_learned_counts_for_nothing():
     noise(tables)
     where("pattern_shares", lambda t: t["task"] == "noise", share=0.9, ci_high=1.0)(tables)
     where("finetuning_similarity", lambda t: t["task"] == "noise", similarity=1.0)(tables)
-    where("disabling", lambda t: t["task"] == "noise", change=-9.0, p_value=1e-9)(tables)
+    where("disabling", lambda t: t["task"] == "noise", change=-9.0, p_value=1e-9, removable=False)(
+        tables
+    )
     found = {claim.statement: judge(claim, tables).here for claim in finetuning_claims()}
     assert found == pytest.approx(expected)
     tables["fine_tuning"]["learned"] = False

@@ -122,14 +122,14 @@ def test_disabling_has_a_row_for_each_head_and_layer(starts):
         assert (rows["head"] == 0).sum() == LAYERS
 
 
-def test_no_more_examples_than_needed_are_scored_without_heads(starts, monkeypatch):
-    monkeypatch.setattr(fine_tuning, "DISABLED_EXAMPLES", 5)
-    run = starts[PRETRAINED][0]
-    drawn = fine_tuning._drawn(run)
-    assert len(set(drawn)) == 5
-    table = fine_tuning._disabled(run)
-    whole = 100 * (run.predictions[drawn] == run.labels[drawn]).mean()
-    assert np.allclose(table["accuracy"] - whole, table["change"])
+def test_the_controls_accuracies_count_the_models_own_tasks(starts):
+    table = fine_tuning.accuracy_table(starts, seed=0)
+    table["learned"] = [task == "article" for task in table["task"]]
+    table.loc[table["start"] == RANDOM, "learned"] = False
+    control = fine_tuning.control_accuracy(table)
+    assert control["accuracy"].tolist() == table.query("start == 'random'")["accuracy"].tolist()
+    assert control["learned"].tolist() == [False, True, False]
+    assert (control["start"] == PRETRAINED).all()
 
 
 def test_patterns_of_text_and_tasks_before_and_after(models, starts, texts):
@@ -196,7 +196,7 @@ def test_what_is_computed_once_is_kept(models, starts, texts, store, monkeypatch
         ]
 
     first = tables()
-    for name in ("_similarity", "_disabled"):
+    for name in ("_similarity", "disabled"):
         monkeypatch.setattr(fine_tuning, name, None)
     monkeypatch.setattr(patterns, "_patterns", None)
     monkeypatch.setattr(links, "_count_links", None)

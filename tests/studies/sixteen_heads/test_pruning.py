@@ -1,13 +1,15 @@
 """Tables of pruned heads on a tiny model, against whole passes under masks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.stats import t as student
 from torch.nn import functional as F
 
 from helpers.analysis.head_counts import SCORES
-from helpers.analysis.statistics import mcnemar
 from helpers.model.head_mask import head_mask
 from helpers.studies.classifier import batches
 from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
@@ -174,22 +176,6 @@ def test_a_task_is_related_to_itself(weights, single):
     assert summaries.task_correlations(one, changes, seed=0).empty
 
 
-def test_what_is_not_significant_is_not_yet_removable():
-    """Of 160 examples twenty lost and twenty won: neither a difference nor its absence."""
-    before = np.arange(160) % 2 == 0
-    same, few = before.copy(), before.copy()
-    few[:40] = ~few[:40]
-    low, high, removable = pruning.compare_accuracies(before, np.array([same, few]))
-    assert mcnemar(before, few) == 1
-    assert removable.tolist() == [True, False]
-    assert (low[0], high[0]) == (0, 0) and low[1] < -pruning.MARGIN < pruning.MARGIN < high[1]
-    assert not pruning.compare_accuracies(before[:140], same[None, :140])[2].any()  # too few
-    many = np.tile(before, 25)
-    once = many.copy()
-    once[:20] = ~once[:20]  # of 4,000: found to be no change, however significant
-    assert pruning.compare_accuracies(many, once[None])[2].all()
-
-
 def test_changes_stand_in_layers_and_heads_with_a_star_where_they_matter():
     rows = pd.DataFrame(
         {"task": "a", "layer": [1, 1, 2, 2], "head": [1, 2, 1, 2], "change": [0.0, -0.6, 1.25, -9],
@@ -220,12 +206,62 @@ def test_the_summary_of_ablation_by_hand():
 
 def test_the_papers_statements_stand_beside_what_is_measured(single):
     lost = {"task": single["task"].unique(), "pruned": 100, "change": -30, "p_value": 0.001}
-    tables = {"ablation": single, "pruning": pd.DataFrame(lost)}
+    seeds = pd.DataFrame({"task": "pets", "seed": [0, 1, 2], "removable": [70.0, 80.0, 90.0]})
+    tables = {"pruning_seeds": seeds, "pruning": pd.DataFrame(lost)}
     table = summaries.beside_paper(tables).set_index("section")
-    share = single["removable"].mean()
-    assert table.loc["Michel et al. 3.2", "here"] == pytest.approx(share)
-    assert table.loc["Michel et al. 3.2", "paper"] == pytest.approx(88 / 96)
+    assert table.loc["Michel et al. 3.2", "here"] == pytest.approx(80)
+    assert table.loc["Michel et al. 3.2", "holds here"] == "yes"
+    assert table.loc["Michel et al. 3.2", "paper"] == pytest.approx(100 * 88 / 96)
     assert (table.drop("Michel et al. 3.2")["holds here"] == "not measured").all()
+
+
+@pytest.fixture(scope="module")
+def by_seed(runs):
+    """The same task under another seed, which has other weights."""
+    again = [replace(run, recipe=replace(run.recipe, seed=1)) for run in runs[:1]]
+    return {0: runs[:1], 1: fine_tune(again)}
+
+
+def test_each_seed_has_the_rows_of_its_own_runs(by_seed, weights, single):
+    heads = pruning.heads_over_seeds(by_seed, seed=0)
+    own = heads[heads["seed"] == 0].reset_index(drop=True)
+    first = single[single["task"] == "pets"]
+    np.testing.assert_allclose(own["loss_change"], first["loss_change"])
+    np.testing.assert_allclose(own["normalised"], weights.loc[first.index, "normalised"])
+    other = heads[heads["seed"] == 1].reset_index(drop=True)
+    assert len(other) == LAYERS * HEADS and not np.allclose(own["normalised"], other["normalised"])
+    pruned = pruning.pruning_over_seeds(by_seed, heads, seed=0)
+    accuracy = 100 * by_seed[1][0].accuracy
+    assert pruned.loc[pruned["seed"] == 1, "whole"].unique() == pytest.approx([accuracy])
+    best = other.sort_values("normalised").iloc[:6]
+    mask = torch.ones(LAYERS, HEADS)
+    mask[best["layer"].to_numpy() - 1, best["head"].to_numpy() - 1] = 0
+    half = pruned.query("seed == 1 and pruned == 50")["accuracy"].item()
+    run = by_seed[1][0]
+    assert half == pytest.approx(by_hand(run, mask, pruning.scored_pairs(run, 0))[0])
+
+
+def test_measures_over_seeds_by_hand():
+    heads = pd.DataFrame(
+        {"task": "a", "seed": np.repeat([0, 1, 2], 4), "layer": [1, 1, 2, 2] * 3,
+         "head": [1, 2] * 6, "normalised": [1, 2, 3, 4, 1, 2, 3, 4, 4, 3, 2, 1],
+         "removable": [True] * 6 + [False] * 6}
+    )  # fmt: skip
+    pruned = pd.DataFrame(
+        {"task": "a", "seed": np.repeat([0, 1, 2], 3), "pruned": [0, 10, 20] * 3,
+         "whole": np.repeat([90.0, 91.0, 95.0], 3),
+         "removable": [True, True, True, True, False, True, False, False, False]}
+    )  # fmt: skip
+    table = summaries.seed_measures(heads, pruned)
+    assert table["accuracy"].tolist() == [90, 91, 95]
+    assert table["removable"].tolist() == [100, 50, 0]
+    assert table["prunable"].tolist() == [20, 0, 0]
+    assert table["correlation"].tolist() == pytest.approx([0, 0, -1])
+    intervals = summaries.seed_intervals(table).set_index("measure")
+    row = intervals.loc["accuracy"]
+    assert row[["mean", "smallest", "largest", "seeds"]].tolist() == [92, 90, 95, 3]
+    low, high = student.interval(0.95, 2, 92, np.std([90, 91, 95], ddof=1) / 3**0.5)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx((low, high))
 
 
 def test_syntax_that_is_importance_is_found_and_noise_is_not(weights):

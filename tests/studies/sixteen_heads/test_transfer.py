@@ -116,3 +116,15 @@ def test_the_heads_of_subjects_beside_their_layer_by_hand(run, store):
     assert row["loss_difference"] == pytest.approx(effects[head][1] - others[1], abs=1e-5)
     assert row["loss_ci_low"] <= row["loss_difference"] <= row["loss_ci_high"]
     assert row["rank"] == 1 + sum(effect[1] > effects[head][1] for effect in effects)
+
+
+def test_over_seeds_each_difference_is_to_the_layers_other_heads():
+    heads = pd.DataFrame(
+        {"task": "a", "seed": [0, 0, 0, 0, 1, 1, 1, 1], "layer": [1, 1, 1, 2] * 2,
+         "head": [1, 2, 3, 1] * 2, "loss_change": [0.5, 0.1, 0.3, 9, 0.1, 0.2, 0.4, 9]}
+    )  # fmt: skip
+    arguments = pd.DataFrame({"relation": ["nsubj"], "head": ["1-1"], "task": ["a"]})
+    row = transfer.arguments_over_seeds(arguments, heads).iloc[0]
+    assert (row["seeds"], row["more"]) == (2, 1)
+    assert row["loss_difference"] == pytest.approx((0.3 - 0.2) / 2)
+    assert row["ci_low"] < 0 < row["ci_high"]

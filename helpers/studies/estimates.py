@@ -1,0 +1,20 @@
+"""An interval over few independent numbers: seeds, or tasks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t
+
+from helpers.analysis.claims import Estimate
+
+LEVEL = 0.95
+
+
+def mean_interval(values: pd.Series) -> Estimate:
+    """Return the mean of independent values and its 95% interval (Student's t)."""
+    mean, count = float(values.mean()), len(values)
+    if count < 2:
+        return Estimate(mean, np.nan, np.nan)
+    half = t.ppf((1 + LEVEL) / 2, count - 1) * values.std() / np.sqrt(count)
+    return Estimate(mean, mean - half, mean + half)

@@ -1,0 +1,52 @@
+"""What can be removed: shown on the first examples, or on all."""
+
+import numpy as np
+import pytest
+
+from helpers.analysis.statistics import mcnemar
+from helpers.studies import removals
+from helpers.studies.removals import Scores, change_table, compare_accuracies, in_two_looks
+
+
+def test_what_is_not_significant_is_not_yet_removable():
+    """Of 160 examples twenty lost and twenty won: neither a difference nor its absence."""
+    before = np.arange(160) % 2 == 0
+    same, few = before.copy(), before.copy()
+    few[:40] = ~few[:40]
+    low, high, removable = compare_accuracies(before, np.array([same, few]))
+    assert mcnemar(before, few) == 1
+    assert removable.tolist() == [True, False]
+    assert (low[0], high[0]) == (0, 0) and low[1] < -removals.MARGIN < removals.MARGIN < high[1]
+    assert not compare_accuracies(before[:140], same[None, :140])[2].any()  # too few
+    assert not compare_accuracies(before, same[None], looks=2)[2].any()  # too few for two looks
+    many = np.tile(before, 25)
+    once = many.copy()
+    once[:20] = ~once[:20]  # of 4,000: found to be no change, however significant
+    assert compare_accuracies(many, once[None])[2].all()
+
+
+def test_what_the_first_look_does_not_settle_is_scored_on_all_examples(monkeypatch):
+    """Three changes: none, one that the first look sees as larger than it is, and a large one."""
+    whole = np.arange(1200) % 10 > 0
+    unlucky, bad = whole.copy(), whole.copy()
+    unlucky[1:10] = False  # 3 points of the first 300, 0.75 of all
+    bad[5::10] = False
+    rows = np.array([whole, whole, unlucky, bad])
+    asked = []
+
+    def scores(run, pairs, changes, label):
+        asked.append((len(pairs), list(changes)))
+        right = rows[[0, *(change + 1 for change in changes)]][:, pairs]
+        return Scores(right, 1.0 - right)
+
+    monkeypatch.setattr(removals, "scores_under", scores)
+    table = in_two_looks(None, list(range(1200)), [0, 1, 2], "heads")
+    assert asked == [(300, [0, 1, 2]), (900, [1, 2])]
+    assert table["examples"].tolist() == [300, 1200, 1200]
+    assert table["removable"].tolist() == [True, True, False]
+    assert table["change"].tolist() == pytest.approx([0, -0.75, -10])
+    assert table["loss_change"].tolist() == pytest.approx([0, 0.0075, 0.1])
+    assert table["p_value"].tolist() == pytest.approx([1, 2 * 0.5**9, 2 * 0.5**120])
+    assert not change_table(scores(None, range(300), [1], ""), looks=2)["removable"].any()
+    few = in_two_looks(None, list(range(300)), [0, 1], "heads")  # there are no more
+    assert few["examples"].tolist() == [300, 300]
