@@ -125,10 +125,14 @@ def fig5_heads(panels: Sequence[HeadPanel], *, model: str = "") -> Figure:
     A row for each title, in the order given, with its sentences side by side.  The words in
     question and their line are coloured; where the head is wrong, its own choice has a line and
     the right one a dashed line.  Special tokens have the colours of Figure 1.  Sentences of up
-    to about 20 words are easy to read.
+    to about 20 words are easy to read.  Without panels the figure says what it would need.
     """
     from matplotlib.lines import Line2D
 
+    title = "Figure 5 · What single heads find"
+    if not panels:
+        needs = "a relation of the paper's Figure 5, frequent enough, or mentions near antecedents"
+        return canvas(0.1, title, joined(model, "nothing to draw"), f"It would need {needs}.")
     by_title: dict[str, list[HeadPanel]] = {}
     for panel in panels:
         by_title.setdefault(panel.title, []).append(panel)
@@ -137,7 +141,7 @@ def fig5_heads(panels: Sequence[HeadPanel], *, model: str = "") -> Figure:
     figure, grid = _grid(
         rows,
         [[len(panel.words) for panel in row] for row in rows],
-        "Figure 5 · What single heads find",
+        title,
         joined(model, "each word (left) attends to words (right); darker is more"),
         max(len(row) for row in rows),
         headings=True,

@@ -122,7 +122,12 @@ def relation_heatmaps(
     """Draw section 4.2: how well each head finds each relation, the best head framed.
 
     ``accuracies`` holds a map (percent) for each relation and the direction that it is read in.
+    Where there is none, the figure says what it would need.
     """
+    title = "Section 4.2 · Accuracy of single heads by relation"
+    if not accuracies:
+        needs = "It would need a relation that the paper has, too, and that is frequent enough."
+        return canvas(0.1, title, joined(model, "nothing to draw"), needs)
     best = {key: np.unravel_index(np.nanargmax(v), v.shape) for key, v in accuracies.items()}
     names = {
         key: f"{key[0]}\n{head_label(*best[key])}: {values[best[key]]:.0f}%, {ARROWS[key[1]]}"
@@ -130,7 +135,7 @@ def relation_heatmaps(
     }
     figure = heat_maps(
         {names[key]: values for key, values in accuracies.items()},
-        "Section 4.2 · Accuracy of single heads by relation",
+        title,
         joined(model, "framed: the best head; d → h: the dependent attends to its head"),
         "Accuracy (%)",
         Normalize(0, 100),

@@ -94,8 +94,11 @@ def viewers(
 ) -> list[Viewer]:
     """Return a viewer of each row of :func:`places`, in the store that its example is from.
 
-    ``treebank`` and ``documents`` give the two stores and are called where they are needed.
+    ``treebank`` and ``documents`` give the two stores and are called where they are needed.  Where
+    there is no row, the treebank's first sentence is shown.
     """
+    if table.empty:
+        return [view(treebank())]
     return [
         view(
             (documents if row.relation == COREFERENCE else treebank)(),
@@ -111,8 +114,10 @@ def viewers(
 
 
 def _short_examples(store: Source) -> Iterator[Example]:
+    """Yield sentences that are easy to read, or else those nearest to that in length."""
     lengths = [len(record["words"]) for record in store.records()]
-    short = [i for i, length in enumerate(lengths) if SHORTEST <= length <= LONGEST]
+    far = [max(SHORTEST - length, length - LONGEST, 0) for length in lengths]
+    short = [i for i, words in enumerate(far) if words == min(far)]
     for index in short[:LOOKED_AT]:
         yield store[index]
 

@@ -344,6 +344,12 @@ def test_relation_heat_map_names_and_frames_the_best_head():
     assert frame.get_xy() == (2.5, 1.5)
 
 
+def test_figures_of_relations_say_what_they_would_need_where_there_is_none():
+    for figure in (plots_scores.relation_heatmaps({}, model="mine"), fig5_heads([], model="mine")):
+        said = " ".join(text.get_text() for text in figure.texts)
+        assert "mine · nothing to draw" in said and "It would need a relation" in said
+
+
 def test_titles_of_relations_do_not_overlap():
     values = np.full((12, 12), 100.0)
     values[:-1] = 10

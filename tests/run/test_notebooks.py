@@ -1,13 +1,16 @@
 """The notebooks of a run, executed without anybody watching."""
 
+import itertools
 import os
 import random
 import re
 
 import nbformat
+import pandas as pd
 import pytest
 from faults import SLOW_KILLS
 
+from helpers.__main__ import main
 from helpers.progress import HEADLESS
 from helpers.run import notebooks
 from helpers.run.notebooks import NotebookFailed
@@ -52,3 +55,36 @@ def test_a_killed_kernel_is_one_line_and_the_next_run_is_whole(tmp_path, record_
         assert [output.text for output in outputs] == ["done\n"]
         ran += 1
     record_property("found", f"kernels: {ran} of {SLOW_KILLS} kills ended in one line")
+
+
+# Surface-syntactic Universal Dependencies: function words are heads, objects are comp:obj.
+SUD = (
+    "They/2/subj saw/0/root {}/2/comp:obj with/2/udep {}/4/comp:obj ./2/punct",
+    "{}/2/subj has/0/root liked/2/comp:aux {}/3/comp:obj today/3/mod ./2/punct",
+)
+
+
+def test_a_treebank_without_the_relations_of_figure_5(tmp_path, tiny_folder, figures, monkeypatch):
+    """04 to its end on SUD's names: tables of them, a viewer, and a line where a figure is not."""
+    monkeypatch.setenv("ATTENTION_PROFILE", "small")  # ten words of a relation are enough
+    lines = []
+    for number, names in enumerate(
+        itertools.permutations(["Rome", "Paris", "Lyon", "Bath", "York"], 2)
+    ):
+        for index, sentence in enumerate(SUD):
+            lines += [f"# newdoc id = d{number // 3}"] * (number % 3 == index == 0)
+            for place, word in enumerate(sentence.format(*names).split(), 1):
+                form, head, relation = word.rsplit("/", 2)
+                lines.append("\t".join([f"{place}", *[form] * 2, *"___", head, relation, "_", "_"]))
+            lines.append("")
+    treebank = tmp_path / "en_sud.conllu"
+    treebank.write_text("\n".join([*lines, ""]))
+    arguments = ["--treebank", str(treebank), "--max-tokens", "48", "--device", "cpu"]
+    model = ["--model", str(tiny_folder("bert")), "--name", "sud"]
+    assert main(["run", "--only", "04", *model, *arguments]) == 0
+    relations = pd.read_csv(figures / "sud" / "tables" / "dependency_heads.csv")["relation"]
+    assert {"All", "subj", "comp:obj"} <= set(relations)
+    assert pd.read_csv(figures / "sud" / "tables" / "fig5_examples.csv").empty
+    last = nbformat.read(tmp_path / "build" / "sud" / "04_individual_heads.ipynb", as_version=4)
+    shown = next(cell for cell in last.cells if "showcase.viewers" in cell.source).outputs
+    assert ["Viewer(example=0" in output.data["text/plain"] for output in shown] == [True]

@@ -71,7 +71,8 @@ def test_each_example_is_opened_in_the_store_that_it_is_from():
         (0, (1, 1)),
     ]
     assert found[2].direction == DIRECTIONS[1]
-    assert viewers(places([]), lambda: treebank, lambda: documents) == []
+    (first,) = viewers(places([]), lambda: treebank, lambda: documents)
+    assert first.store is treebank and first.example == 0
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -87,6 +88,19 @@ def test_a_model_that_cannot_look_ahead_is_shown_with_the_previous_token(causal)
     titles = [panel.title for panel in pattern_panels(store, heads)]
     neighbour = "previous" if causal else "next"
     assert titles == ["1-1 · broad", f"1-2 · {neighbour} token", "1-1 · [CLS]"]
+
+
+@pytest.mark.parametrize("times", [1, 3])  # 9 and 27 words; 8 to 16 are easy to read
+def test_without_a_sentence_that_is_easy_to_read_the_nearest_in_length_is_shown(times):
+    long = {name: value * times for name, value in POSSESSIVE.items() if name != "split"}
+    longer = {name: value * 4 for name, value in POSSESSIVE.items() if name != "split"}
+    store = word_store(longer, long, layers=1, heads=1)
+    heads = pd.DataFrame({
+        "layer": [1], "head": [1], "entropy": [2.0], "previous": [0.1], "next": [0.1],
+        "cls": [0.1], "sep": [0.1], "punctuation": [0.1],
+    })  # fmt: skip
+    found = pattern_panels(store, heads)
+    assert found and {panel.place.example for panel in found} == {1}
 
 
 def test_the_viewer_needs_no_library_that_draws():
