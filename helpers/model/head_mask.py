@@ -94,8 +94,9 @@ def sites(model: nn.Module, *, cross: bool = False) -> list[Site]:
     Raises:
         ModelError: a layer whose projections cannot be told apart, or no attention at all.
     """
+    whole = owner(model)
     found = [
-        _site(path, module, owner(model))
+        _site(path, module, whole)
         for path, module in _attentions(model)
         if _is_cross(path, module) == cross
     ]
@@ -105,7 +106,7 @@ def sites(model: nn.Module, *, cross: bool = False) -> list[Site]:
         )
     if len({site.heads for site in found}) > 1:
         raise ModelError(f"{type(model).__name__}: its layers differ in their number of heads")
-    config = getattr(owner(model), "config", None)
+    config = getattr(whole, "config", None)
     if not hasattr(config, "num_hidden_groups"):  # no layers that share their weights
         return found
     layers = config.num_hidden_layers

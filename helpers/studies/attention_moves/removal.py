@@ -121,14 +121,17 @@ def objective_without_heads(
     inputs = [model_inputs(encoder, record) for record in records]
     changes = changes_of(mean_outputs(encoder, inputs), encoder.layers)
     jobs = []
-    for i in range(0, len(inputs), PAIRS_AT_ONCE):
-        seconds = torch.tensor([record["second"] for record in records[i : i + PAIRS_AT_ONCE]])
-        jobs.append(padded(encoder, inputs[i : i + PAIRS_AT_ONCE]) | {"seconds": seconds})
-    label = "heads taken out: paragraphs"
-    found = torch.cat(_under(encoder, jobs, changes, paragraph_scores, label), dim=1).numpy()
-    if encoder.objective != "contrastive":
-        found[..., 0] = _losses_without_heads(encoder, records, changes, seed)
-    return found
+    for i in range(0, len(inputs), SEGMENTS_AT_ONCE):
+        seconds = torch.tensor([record["second"] for record in records[i : i + SEGMENTS_AT_ONCE]])
+        jobs.append(padded(encoder, inputs[i : i + SEGMENTS_AT_ONCE]) | {"seconds": seconds})
+    found = _under(encoder, jobs, changes, _paragraphs, "heads taken out: paragraphs")
+    first, second = torch.cat(found, dim=1).unbind(2)  # [change, pair, width]
+    if encoder.objective == "contrastive":
+        sides = zip(*(side.split(PAIRS_AT_ONCE, dim=1) for side in (first, second)), strict=True)
+        losses = torch.cat([_contrastive(*both) for both in sides], dim=1).numpy()
+    else:
+        losses = _losses_without_heads(encoder, records, changes, seed)
+    return np.stack([losses, (first * second).sum(dim=-1).numpy()], axis=-1)
 
 
 def _losses_without_heads(
@@ -146,16 +149,22 @@ def _losses_without_heads(
     return torch.cat(_under(encoder, jobs, changes, read, "heads taken out: loss"), dim=1).numpy()
 
 
-def paragraph_scores(
-    model: nn.Module, batch: Mapping[str, Tensor], _: object = None
-) -> tuple[Float[Tensor, "pair measure"]]:
-    """Return contrastive losses and similarities of the paragraphs of a batch of segments."""
+def _paragraphs(
+    model: nn.Module, batch: Mapping[str, Tensor], _: object
+) -> tuple[Float[Tensor, "pair side width"]]:
+    """Return the vectors of both paragraphs of each segment of a batch."""
     inputs = {name: tensor for name, tensor in batch.items() if name != "seconds"}
     states, inside = model.base_model(**inputs).last_hidden_state, batch["attention_mask"].bool()
-    first, second = paragraph_vectors(states, inside, batch["seconds"])
-    scores, own = SCALE * first @ second.T, torch.arange(len(first), device=first.device)
-    ways = (F.cross_entropy(way, own, reduction="none") for way in (scores, scores.T))
-    return (torch.stack([sum(ways) / 2, (first * second).sum(dim=1)], dim=1),)
+    return (torch.stack(paragraph_vectors(states, inside, batch["seconds"]), dim=1),)
+
+
+def _contrastive(
+    first: Float[Tensor, "change pair width"], second: Float[Tensor, "change pair width"]
+) -> Float[Tensor, "change pair"]:
+    """Return the loss of telling each paragraph's neighbour from those of the other pairs."""
+    scores = SCALE * first @ second.mT
+    ways = (F.log_softmax(way, dim=-1) for way in (scores, scores.mT))
+    return -sum(way.diagonal(dim1=-2, dim2=-1) for way in ways) / 2
 
 
 def _token_losses(

@@ -1,10 +1,17 @@
-"""How much text each part of notebook 10 looks at: what its time depends on, in one place."""
+"""How much text each part of notebook 10 looks at, and what it says where a part cannot be had."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import pandas as pd
+
+from helpers.errors import InputError, ModelError
 from helpers.settings import Settings
+
+MANY_HEADS = 100  # 12 layers of 12 heads take 16 times as long as 6 of half the width
 
 
 @dataclass(frozen=True)
@@ -26,9 +33,39 @@ class Sizes:
     attributed: int = 32
 
 
-def sizes(settings: Settings) -> Sizes:
-    """Return the sizes of a run: no more segments than it has, and fewer in the small profile."""
-    most = settings.segments or Sizes.segments
+def sizes(settings: Settings, heads: int) -> Sizes:
+    """Return the sizes of a run: no more segments than it has, less for a model of many heads."""
+    most = min(settings.segments or Sizes.segments, Sizes.segments)
     if settings.small:
         return Sizes(min(most, 12), 8, 12, 8, 4)
-    return Sizes(min(most, Sizes.segments))
+    if heads > MANY_HEADS:
+        return Sizes(most, sentences=60, pairs=8, attributed=12)
+    return Sizes(most)
+
+
+class Kept(dict[str, pd.DataFrame]):
+    """The notebook's tables; to ask for one that could not be had is an `InputError`."""
+
+    def __missing__(self, name: str) -> pd.DataFrame:
+        raise InputError(f"there is no {name}.csv (see above)")
+
+
+@contextmanager
+def where_possible() -> Iterator[None]:
+    """Print in a line what a cell cannot have, and go on after it.
+
+    That is what needs something of the model that it does not have, or more text, or a part that
+    ``--parts`` leaves out (`start`).  What is damaged stays an error.
+    """
+    try:
+        yield
+    except InputError as error:
+        if type(error) not in (InputError, ModelError):
+            raise
+        print(f"Left out: {error}")
+
+
+def start(settings: Settings, part: int) -> None:
+    """Begin a part of the notebook, unless ``--parts`` leaves it out (`InputError`)."""
+    if str(part) not in settings.parts.split(","):
+        raise InputError(f"part {part} is not among --parts {settings.parts}")
