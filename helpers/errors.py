@@ -28,6 +28,10 @@ class ModelError(InputError):
     """A model cannot be loaded, or has no attention maps to give."""
 
 
+class TableError(InputError):
+    """A table to be saved lacks numbers that it should have."""
+
+
 class StoreError(InputError):
     """A folder of stored attention maps is damaged, or belongs to something else."""
 

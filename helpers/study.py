@@ -245,7 +245,7 @@ class Study(Settings):
         """Write a table to ``tables/`` (with ``latex`` in both forms) and return it for display.
 
         Raises:
-            InputError: a column that this model should have is empty or not finite.
+            TableError: a column that this model should have is empty or not finite.
         """
         from helpers.analysis.tables import check_table, latex
 

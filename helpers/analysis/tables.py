@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from helpers.errors import InputError
+from helpers.errors import InputError, TableError
 
 # Tables in which every number is there, but for columns about a token that a model does not have.
 WHOLE = (
@@ -21,11 +21,12 @@ ABOUT = {
     "sep": ("sep", "sep_to_sep", "other_to_sep", "attention_sep", "norm_sep", "value_sep"),
 }
 # Columns that may be empty from top to bottom: what the paper does not say, what a figure's
-# example has no use for, what claims could not measure, what no sentence has.
+# example has no use for, what claims could not measure, what no sentence has, and what there is
+# nothing to compare with: a model of one head, a relation alone.
 MAY_BE_EMPTY = (
     "here", "threshold", "control", "relation", "direction", "within", "between", "std",
     "correlation", "noun", "verb", "pronoun", "subject", "object", "negation", "ratio",
-    "value_ratio",
+    "value_ratio", "layer", "matched", "relations",
 )  # fmt: skip
 CAUSE = (
     "weights or hidden states that are not finite, or a damaged store: try --dtype float32, and "
@@ -41,13 +42,13 @@ def check_table(
     ``special_tokens`` is asked which of [CLS] and [SEP] the model has, if a column is empty.
 
     Raises:
-        InputError: the message names table, column and likely cause.
+        TableError: the message names table, column and likely cause.
     """
     for column in table.columns if len(table) else ():
         values = table[column]
         numbers = pd.api.types.is_float_dtype(values)
         if numbers and np.isinf(values).any():
-            raise InputError(f"{name}.csv: column {column} has infinite numbers; {CAUSE}")
+            raise TableError(f"{name}.csv: column {column} has infinite numbers; {CAUSE}")
         empty = values.isna()
         whole = name.removeprefix("control_") in WHOLE
         if not (empty.any() if whole else empty.all()) or may_be_empty(str(column)):
@@ -55,7 +56,7 @@ def check_table(
         roles = [role for role, columns in ABOUT.items() if column in columns]
         if not any(special_tokens().get(role) is None for role in roles):
             rows = "no number" if empty.all() else f"{empty.sum()} of {len(table)} numbers missing"
-            raise InputError(f"{name}.csv: column {column} has {rows}; {CAUSE}")
+            raise TableError(f"{name}.csv: column {column} has {rows}; {CAUSE}")
 
 
 def latex(table: pd.DataFrame) -> str:
@@ -86,7 +87,7 @@ def _rounded(value: object, column: pd.Series) -> str:
 def may_be_empty(column: str) -> bool:
     """Return whether a column may hold nothing at all, whatever the model."""
     return (
-        column in MAY_BE_EMPTY
+        column in (*MAY_BE_EMPTY, "low", "high")
         or column.startswith(("paper", "p_value", "from_cls_"))
         or column.endswith(("_low", "_high"))
     )

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from helpers.analysis.tables import check_table, latex
-from helpers.errors import InputError
+from helpers.errors import InputError, TableError
 from helpers.study import Study
 
 FIGURES = Path(__file__).resolve().parents[2] / "figures"
@@ -33,7 +33,7 @@ def check(name, special_tokens=BOTH, **columns):
     ],
 )
 def test_what_is_missing_is_named_with_a_likely_cause(name, columns, message):
-    with pytest.raises(InputError, match=message) as error:
+    with pytest.raises(TableError, match=message) as error:
         check(name, **columns)
     assert "--dtype float32" in str(error.value) and "\n" not in str(error.value)
 

@@ -182,8 +182,8 @@ def relation_tables(
             mine, words = flat[head, :, place], total[:, place]
             for name, others in _rivals(head, found.heads, importance.ravel()[: len(flat)]).items():
                 rivals[name].append(others)
-                mean = flat[others, :, place].mean(axis=0)
-                sides[name].append(((mine, words), (mean, words)))
+                mean = flat[others, :, place].sum(axis=0) / max(len(others), 1)
+                sides[name].append(((mine, words), (mean, words * bool(len(others)))))
             rest = [other for other in own if own[other] != head]
             pooled = flat[head][:, rest].sum(axis=1), total[:, rest].sum(axis=1)
             sides["relations"].append(((mine, words), pooled))
@@ -201,7 +201,10 @@ def relation_tables(
         for row, p_value in zip(rows[started:], holm(tests), strict=True):
             row["p_holm"] = p_value
         points = flat.sum(axis=1) / np.maximum(total.sum(axis=0), 1)  # [head, relation]
-        for name in AGAINST if own else ():
+        for name in AGAINST:
+            # A model of one head, or relations of one head, have nothing to compare it with.
+            if not sides[name] or not all(others[1].any() for _, others in sides[name]):
+                continue
             lead, heads = _mean_lead(sides[name], seed), list(own.values())
             lead["p_value"] = _exchanged(points[:, list(own)], heads, rivals.get(name), generator)
             means.append(about | {"against": name, "relations": len(own)} | lead)

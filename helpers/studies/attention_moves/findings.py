@@ -78,4 +78,5 @@ def attribution_findings(tables: Tables) -> list[str]:
 
 
 def _interval(row: pd.Series, value: str, low: str, high: str, form: str) -> str:
-    return f"{row[value]:{form}} ({row[low]:{form}} to {row[high]:{form}})"
+    bounds = f" ({row[low]:{form}} to {row[high]:{form}})" if pd.notna(row[low]) else ""
+    return f"{row[value]:{form}}{bounds}"

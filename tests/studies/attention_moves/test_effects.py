@@ -67,6 +67,17 @@ def test_a_probe_that_no_layer_reaches_has_no_rows():
     assert recall_table(found(5), nothing, 1, OWNERS).empty
 
 
+def test_a_head_alone_has_nothing_to_be_compared_with():
+    total = np.full((2, ARTICLES, 1), WORDS)
+    right = np.full((3, 2, ARTICLES, 1), WORDS)
+    right[1:] -= 5
+    alone = Found(("a",), total, right, 1, 1)
+    made = relation_tables(alone, PROBES, 2, {"a": (0, 0)}, np.zeros((1, 1)), seed=0)
+    assert made["relation_heads"]["change"].tolist() == [-25] * 4
+    assert made["relation_heads"][["layer", "matched", "relations"]].isna().all(axis=None)
+    assert made["relation_heads_mean"].empty
+
+
 def test_recall_has_a_row_for_each_head_that_can_matter():
     early = Probes(None, 1, 1.0, None, None)
     table = recall_table(found(5), early, 3, OWNERS)
