@@ -8,8 +8,7 @@ its neighbours gives those the same weight, a head that sees the link does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -87,7 +86,7 @@ def random_links(
 
 
 def linked_heads(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the heads that attend along links beyond chance; ``table`` is that of `LinkCounts`.
+    """Return the heads that attend along links beyond chance; ``table`` is `link_table`.
 
     Beyond chance is not yet much: see how ``difference`` is distributed.
     """
@@ -114,78 +113,51 @@ def corrected_interval(
     return mean - half, mean + half
 
 
-@dataclass
-class LinkCounts:
-    """The weights of links and of random pairs, sentence by sentence."""
+Linked = Iterable[tuple[Maps, Sequence[Link], str]]  # maps of words, links, and the article
 
-    seed: int = 0
-    sentences: int = 0
-    unusable: int = 0
-    _clusters: list[str] = field(default_factory=list)
-    _linked: list[Weights] = field(default_factory=list)
-    _random: list[Weights] = field(default_factory=list)
 
-    def add(self, attention: Maps, links: Sequence[Link], cluster: str) -> None:
-        """Count a sentence: its word-level maps, without the special tokens, and its links.
+def link_table(sentences: Linked, *, seed: int) -> pd.DataFrame:
+    """Return how much more each head attends along links than along random pairs.
 
-        ``cluster`` names the article or document that it is from.
+    ``sentences`` are word-level maps without the special tokens, the links, and the article or
+    document.  A sentence without a link of `far_enough`, or without random pairs to compare
+    with, is left out.  Columns: layer, head (from 1), linked and random (means over sentences,
+    fractions of attention), difference with the interval (ci_low, ci_high) of
+    `corrected_interval`, and sentences (how many).
 
-        A sentence without a link of `far_enough`, or without random pairs to compare with, is
-        counted as unusable.
-        """
-        links = far_enough(links)
+    Raises:
+        InputError: no sentence has a link to look at.
+    """
+    clusters, linked, random = [], [], []
+    for number, (attention, given, cluster) in enumerate(sentences):
+        links, generator = far_enough(given), np.random.default_rng([seed, number])
         words = attention.shape[-1]
-        generator = np.random.default_rng([self.seed, self.sentences + self.unusable])
         draws = [random_links(links, words, generator) for _ in range(DRAWS)] if links else [None]
-        if draws[0] is None:
-            self.unusable += 1
-            return
-        self.sentences += 1
-        self._clusters.append(cluster)
-        self._linked.append(link_weights(attention, links))
-        self._random.append(np.mean([link_weights(attention, draw) for draw in draws], axis=0))
-
-    def table(self) -> pd.DataFrame:
-        """Return a row for each head: layer, head (from 1), weights, and their difference.
-
-        ``linked`` and ``random`` are means over sentences (fractions of attention);
-        ``difference`` has the interval (ci_low, ci_high) of `corrected_interval`.
-
-        Raises:
-            ValueError: no usable sentence.
-        """
-        if not self._linked:
-            raise ValueError("no sentence with a semantic link to look at")
-        linked, random = np.array(self._linked), np.array(self._random)
-        _, layers, heads = linked.shape
-        difference = (linked - random).reshape(len(linked), -1)
-        low, high = corrected_interval(difference, self._clusters)
-        table = head_rows(
-            layers,
-            heads,
-            linked=linked.mean(axis=0),
-            random=random.mean(axis=0),
-            difference=difference.mean(axis=0),
-            ci_low=low,
-            ci_high=high,
+        if draws[0] is not None:
+            clusters.append(cluster)
+            linked.append(link_weights(attention, links))
+            random.append(np.mean([link_weights(attention, draw) for draw in draws], axis=0))
+    if not linked:
+        raise InputError(
+            "semantic links: none of the sentences has a predicate with an argument "
+            f"{NEAREST} words away; use more sentences, or another treebank"
         )
-        return table.assign(sentences=self.sentences)
-
-
-Linked = Iterator[tuple[Maps, Sequence[Link], str]]  # maps of words, links, and the article
+    values = {"linked": np.array(linked), "random": np.array(random)}
+    values["difference"] = values["linked"] - values["random"]
+    low, high = corrected_interval(values["difference"].reshape(len(linked), -1), clusters)
+    means = {name: value.mean(axis=0) for name, value in values.items()}
+    table = head_rows(*linked[0].shape, **means, ci_low=low, ci_high=high)
+    return table.assign(sentences=len(linked))
 
 
 def treebank_links(store: Store, *, seed: int) -> pd.DataFrame:
     """Return how much more each head attends from verbs to their arguments, and back.
 
-    ``store`` holds word-level maps of a treebank.  Columns as in `LinkCounts.table`.
-
-    Raises:
-        InputError: no sentence has a link to look at.
+    ``store`` holds word-level maps of a treebank; columns as in `link_table`.
     """
     return cached_table(
         "semantic-links",
-        lambda: _count_links(_treebank(store), seed),
+        lambda: link_table(_treebank(store), seed=seed),
         depends_on={"store": store.key, "seed": seed},
         code="studies.dark_secrets.links.treebank_links",
     )
@@ -198,7 +170,7 @@ def framenet_links(
     facts = {"model": encoder.identity, "seed": seed}
     return cached_table(
         "semantic-links",
-        lambda: _count_links(_framenet(encoder, sentences), seed),
+        lambda: link_table(_framenet(encoder, sentences), seed=seed),
         depends_on=facts | {"framenet": [(s.words, s.links) for s in sentences]},
         code="studies.dark_secrets.links.framenet_links",
     )
@@ -218,15 +190,3 @@ def _framenet(encoder: Encoder, sentences: Sequence[FrameSentence]) -> Linked:
     both = zip(maps, sentences, strict=True)
     for attention, sentence in progress(both, "semantic links", total=len(sentences)):
         yield attention, sentence.links, sentence.source.rpartition(":")[0]
-
-
-def _count_links(linked: Linked, seed: int) -> pd.DataFrame:
-    counts = LinkCounts(seed)
-    for attention, links, cluster in linked:
-        counts.add(attention, links, cluster)
-    if not counts.sentences:
-        raise InputError(
-            f"semantic links: none of {counts.unusable} sentences has a predicate with an argument "
-            f"{NEAREST} words away; use more sentences, or another treebank"
-        )
-    return counts.table()

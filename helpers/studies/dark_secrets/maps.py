@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, forward
@@ -16,7 +16,6 @@ from helpers.model.word_attention import to_words, word_groups
 from helpers.studies.classifier import BATCH_SIZE, task_inputs
 from helpers.studies.tasks import Pair
 
-SMALL = 32  # tokens of a map for the network
 FADE = 0.7  # the exponent of the colour scale: small weights can be seen beside large ones
 BRIGHT = 0.995  # the share of a map's weights below the darkest colour
 UNIFORM_MULTIPLE = 6  # the darkest colour is at least so many times uniform attention
@@ -91,25 +90,6 @@ def _words_only(
     maps = to_words(torch.from_numpy(attention), groups).numpy()
     inside = sorted({g for g, word in zip(groups, word_ids, strict=True) if word is not None})
     return maps[..., inside, :][..., inside]
-
-
-def small_maps(
-    attention: Float[np.ndarray, "*map query key"],
-) -> Shaped[np.ndarray, "*map 32 32"]:
-    """Return maps as they are drawn (`plots.draw_map`), `SMALL` tokens wide, from 0 to 255.
-
-    Where several tokens fall together, the mean over their queries of the largest of their keys:
-    a column or a diagonal that is one token wide stays as dark as it is.
-    """
-    length = attention.shape[-1]
-    edges = np.linspace(0, length, SMALL + 1)
-    shades = shaded(attention)
-    first, last = np.floor(edges[:-1]).astype(int), np.ceil(edges[1:]).astype(int)
-    keys = np.stack([shades[..., a:b].max(axis=-1) for a, b in zip(first, last, strict=True)], -1)
-    token = np.arange(length)
-    overlap = np.minimum(edges[1:, None], token + 1) - np.maximum(edges[:-1, None], token)
-    overlap = np.clip(overlap, 0, None) * SMALL / length  # [small query, query]
-    return np.round(255 * np.clip(overlap @ keys, 0, 1)).astype(np.uint8)
 
 
 def shaded(attention: Float[np.ndarray, "*map query key"]) -> Float[np.ndarray, "*map query key"]:

@@ -1,12 +1,12 @@
-"""Maps labelled by eye, and the network that learns from them to tell the patterns apart.
+"""Maps labelled by eye, and the judges that learn from them to tell the patterns apart.
 
-``pattern_labels.csv`` has a row a map: model, source, example, layer, head (`contact_sheets`), the
-labels of the first and the second pass, and the settled one; ``pattern_maps.safetensors`` has the
-maps themselves (`small_maps`) and their features (`map_features`), in the same order.  One
-annotator labelled from images, in two passes: the second in another random order, under other
-numbers.  Where the two differ a third look settled it.  The first 648 are one map of each head of
-two models in an input of each source; few of them were blocks or heterogeneous, so that the last
-118 are two more of each head and source that had one.  The rules, in this order:
+``pattern_labels.csv`` has a row a map: model, source, example, layer, head, the labels of the first
+and the second pass, and the settled one; ``pattern_maps.safetensors`` has the maps as they are
+drawn, 32 x 32, and their features (`map_features`), in the same order.  One annotator labelled
+from images without names, in two passes and two orders; a third look settled where they differ.
+The first 648 are one map of each head of two models in an input of each source; few of them were
+blocks or heterogeneous, so that the last 118 are two more of each head and source that had one.
+The rules, in this order:
 
 - a column counts where it is clearly darker than its surroundings over most of the rows, be it
   one token wide or at the edge; a diagonal where a dark line or band (of one side, too) follows
@@ -15,12 +15,11 @@ two models in an input of each source; few of them were blocks or heterogeneous,
   first, make a map "block", whatever columns cross them;
 - else columns and diagonal decide; a map with neither is "heterogeneous".
 
-Three judges learn from the labels: a small convolutional network, as in the paper (which had
-about 400 maps), thresholds on the features with names (a small decision tree), and a forest of
-randomised trees on all features.  Each is scored on heads that it was not fitted on, and 07 uses
-the forest.  It was chosen by these scores, after about 17 settings of forests and networks had
-been compared on these labels: its own score is somewhat optimistic.  It finds half of the blocks,
-and takes plain squares drawn by hand, unlike any labelled map, for a diagonal.
+Judges: a small convolutional network, as in the paper (which had about 400 maps), thresholds on
+the features with names (a small decision tree), and a forest of randomised trees on all features,
+each scored on heads that it was not fitted on.  07 uses the forest, chosen by these scores after
+about 17 settings had been compared: its own score is somewhat optimistic.  It finds half of the
+blocks, and takes plain squares drawn by hand for a diagonal.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ from helpers.analysis.paper import values_of
 from helpers.analysis.statistics import percentiles, resampled_sums
 from helpers.cache import cached_table
 from helpers.model.parallel import StepDone, run_jobs
-from helpers.studies.dark_secrets.maps import SMALL
 from helpers.studies.dark_secrets.pattern_features import CLASSES, FEATURES
 
 JUDGES = ("forest", "network", "thresholds")
 FOLDS = 5
+SMALL = 32  # tokens of a map for the network
 WIDTH = 8  # channels of the network's first convolution
 EPOCHS, BATCH, LEARNING_RATE, WEIGHT_DECAY, SMOOTHING = 25, 64, 8e-3, 1e-2, 0.05
 RARE = 0.5  # the network's loss of a class counts as its frequency to the power of -RARE

@@ -1,9 +1,4 @@
-"""Contact sheets of attention maps, to be labelled by eye, and Figure 7: the pattern classes.
-
-Figures 8 and 9: what fine-tuning changes, and what disabling heads and layers does.
-
-Tables in, figures out, as in ``helpers.plots.heads``; layers and heads count from 1.
-"""
+"""Figures 7 to 9: pattern classes, what fine-tuning changes, what disabling heads does."""
 
 from __future__ import annotations
 
@@ -25,7 +20,6 @@ from helpers.plots.style import (
     LINES,
     MUTED,
     SEQUENTIAL,
-    WIDTH,
     Style,
     by_head,
     canvas,
@@ -36,8 +30,6 @@ from helpers.plots.style import (
 from helpers.studies.dark_secrets.maps import DrawnMap, shaded
 from helpers.studies.dark_secrets.pattern_features import CLASSES
 
-COLUMNS = 6  # of a contact sheet: a map of 128 tokens gets two pixels a token on a screen
-
 # Apart in lightness too, from "vertical" (dark) to "heterogeneous" (light).
 CLASS_COLORS = dict(
     zip(CLASSES, ("#0B3C6F", "#B5432A", "#7D6BB5", "#E6A03C", "#D9D9D9"), strict=True)
@@ -46,28 +38,6 @@ PER_ROW = 3  # tasks side by side
 NARROW = 13  # letters of a task's name in a line
 LAYER = 0.17  # inches: the change without a layer is written into its row
 LEGIBLE = 0.12  # the smallest share that is written into its bar
-
-
-@theme()
-def contact_sheet(maps: Sequence[DrawnMap], title: str) -> Figure:
-    """Draw maps side by side, six a row, each under its name and nothing else.
-
-    Keys are columns, queries rows, the first token at the top left.  Ticks mark special tokens,
-    dashed lines the boundary between two texts.
-    """
-    rows = -(-len(maps) // COLUMNS)
-    figure = canvas(
-        rows * (WIDTH / COLUMNS + 0.02),
-        title,
-        "rows attend to columns; red ticks: special tokens; dashed: where the second text starts",
-    )
-    grid = figure.subplots(rows, COLUMNS, squeeze=False)
-    for axes in grid.flat[len(maps) :]:
-        axes.set_axis_off()
-    for axes, drawn in zip(grid.flat, maps, strict=False):
-        draw_map(axes, drawn)
-        axes.set_title(drawn.name, parse_math=False)
-    return figure
 
 
 def draw_map(axes: Axes, drawn: DrawnMap) -> None:

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from helpers.errors import InputError
 from helpers.studies.dark_secrets.fine_tuning import map_similarity, mean_similarity
 from helpers.studies.dark_secrets.links import (
-    LinkCounts,
     corrected_interval,
     dependency_links,
     far_enough,
+    link_table,
     link_weights,
     random_links,
 )
@@ -54,16 +55,16 @@ def test_no_random_pair_where_every_one_is_a_link():
 
 
 def test_a_head_that_sees_links_and_one_that_sees_distances():
-    counts = LinkCounts(seed=1)
+    sentences = []
     for shift in range(6):
         attention = uniform(12, heads=3)
         link = (shift, shift + 3)
         attention[0, 0, link[0], link[1]] = 0.9
         for i in range(9):
             attention[0, 1, i, i + 3] = 0.9
-        counts.add(attention, [link], f"article {shift}")
-    table = counts.table()
-    assert counts.sentences == 6
+        sentences.append((attention, [link], f"article {shift}"))
+    table = link_table(sentences, seed=1)
+    assert (table["sentences"] == 6).all()
     assert table["layer"].tolist() == [1, 1, 1] and table["head"].tolist() == [1, 2, 3]
     assert table["linked"].round(6).tolist() == [0.9, 0.9, round(1 / 12, 6)]
     assert table["random"].round(6).tolist() == [round(1 / 12, 6), 0.9, round(1 / 12, 6)]
@@ -85,27 +86,20 @@ def test_intervals_hold_for_all_heads_at_once():
     assert np.isnan(alone).all()
 
 
-def test_sentences_that_say_nothing_are_counted():
-    counts = LinkCounts()
-    counts.add(uniform(5), [(1, 2)], "a")  # neighbours
-    counts.add(uniform(5), [], "a")
-    counts.add(uniform(3), [(0, 2)], "a")  # nothing to compare with
-    assert (counts.sentences, counts.unusable) == (0, 3)
-    with pytest.raises(ValueError, match="no sentence"):
-        counts.table()
+def test_sentences_that_say_nothing_are_left_out():
+    neighbours, nothing = (uniform(5), [(1, 2)], "a"), (uniform(5), [], "a")
+    no_pair = uniform(3), [(0, 2)], "a"
+    with pytest.raises(InputError, match="none of the sentences"):
+        link_table([neighbours, nothing, no_pair], seed=0)
+    table = link_table([neighbours, (uniform(5), [(0, 2)], "a"), no_pair], seed=0)
+    assert (table["sentences"] == 1).all()
 
 
 def test_the_seed_decides():
     rng = np.random.default_rng(0)
-    maps = rng.dirichlet(np.ones(9), size=(4, 1, 2, 9))
-
-    def table(seed):
-        counts = LinkCounts(seed=seed)
-        for attention in maps:
-            counts.add(attention, [(1, 4)], "a")
-        return counts.table()
-
-    assert table(0).equals(table(0)) and not table(0).equals(table(1))
+    sentences = [(maps, [(1, 4)], "a") for maps in rng.dirichlet(np.ones(9), size=(4, 1, 2, 9))]
+    first, again, other = (link_table(sentences, seed=seed) for seed in (0, 0, 1))
+    assert first.equals(again) and not first.equals(other)
 
 
 # Maps before and after
