@@ -13,18 +13,20 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from helpers.cache import cached_table
 from helpers.model.encoder import Encoder
 from helpers.model.parallel import StepDone, run_jobs
 from helpers.model.weights import read_weights
@@ -173,6 +175,28 @@ def fine_tune(runs: Sequence[FineTuned]) -> list[FineTuned]:
             total=sum(run.steps for run in missing),
         )
     return list(runs)
+
+
+def each_run(
+    runs: Sequence[FineTuned],
+    name: str,
+    of_run: Callable[[FineTuned], pd.DataFrame],
+    *,
+    code: str,
+    **facts: Any,
+) -> pd.DataFrame:
+    """Return a table of all runs, the task in its first column; each run's part is kept.
+
+    ``facts`` is what else ``of_run`` goes by; ``code`` is that of `cached_table`.
+    """
+    frames = {
+        run.task.name: cached_table(
+            name, partial(of_run, run), depends_on=facts | {"run": run.folder.name}, code=code
+        )
+        for run in runs
+    }
+    table = pd.concat(frames, names=["task", None]).reset_index("task")
+    return table.reset_index(drop=True)
 
 
 def _make(run: FineTuned, step_done: StepDone) -> None:

@@ -59,7 +59,7 @@ def scores_under(
     return Scores(right, loss)
 
 
-def change_table(scores: Scores, *, looks: int = 1) -> pd.DataFrame:
+def changes_of(scores: Scores, *, looks: int = 1) -> pd.DataFrame:
     """Return a row for each change.
 
     Columns: examples, accuracy (percent), change (of it, in points) with its 95% interval (ci_low,
@@ -84,21 +84,21 @@ def change_table(scores: Scores, *, looks: int = 1) -> pd.DataFrame:
 def in_two_looks(
     run: FineTuned, pairs: Sequence[Pair], changes: Sequence[Change], label: str
 ) -> pd.DataFrame:
-    """Return `change_table`, with all of ``pairs`` for every change that needs them.
+    """Return `changes_of`, with all of ``pairs`` for every change that needs them.
 
     What is shown to be removable on the `FIRST_LOOK` of them is settled; everything else is scored
     on all.  Either look tests at half the level, so that both together err no more often than
     one would; a change that is settled at the first look is not significant.
     """
     first = scores_under(run, pairs[:FIRST_LOOK], changes, label)
-    table, rest = change_table(first, looks=2), pairs[FIRST_LOOK:]
+    table, rest = changes_of(first, looks=2), pairs[FIRST_LOOK:]
     unsettled = np.flatnonzero(~table["removable"])
     if not len(unsettled) or not rest:
         return table
     more = scores_under(run, rest, [changes[index] for index in unsettled], f"{label}, all tests")
     rows = [0, *(unsettled + 1)]
     both = (np.concatenate([one[rows], two], axis=1) for one, two in zip(first, more, strict=True))
-    late = change_table(Scores(*both), looks=2).set_axis(unsettled)
+    late = changes_of(Scores(*both), looks=2).set_axis(unsettled)
     return pd.concat([table.drop(index=unsettled), late]).sort_index()
 
 

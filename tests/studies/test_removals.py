@@ -5,7 +5,7 @@ import pytest
 
 from helpers.analysis.statistics import mcnemar
 from helpers.studies import removals
-from helpers.studies.removals import Scores, change_table, compare_accuracies, in_two_looks
+from helpers.studies.removals import Scores, changes_of, compare_accuracies, in_two_looks
 
 
 def test_what_is_not_significant_is_not_yet_removable():
@@ -47,6 +47,6 @@ def test_what_the_first_look_does_not_settle_is_scored_on_all_examples(monkeypat
     assert table["change"].tolist() == pytest.approx([0, -0.75, -10])
     assert table["loss_change"].tolist() == pytest.approx([0, 0.0075, 0.1])
     assert table["p_value"].tolist() == pytest.approx([1, 2 * 0.5**9, 2 * 0.5**120])
-    assert not change_table(scores(None, range(300), [1], ""), looks=2)["removable"].any()
+    assert not changes_of(scores(None, range(300), [1], ""), looks=2)["removable"].any()
     few = in_two_looks(None, list(range(300)), [0, 1], "heads")  # there are no more
     assert few["examples"].tolist() == [300, 300]

@@ -25,7 +25,7 @@ from helpers.model.parallel import StepDone, run_jobs
 from helpers.studies.baselines import bag_of_words, classifier_alone
 from helpers.studies.classifier import Classifier
 from helpers.studies.dark_secrets.maps import text_maps
-from helpers.studies.fine_tune import FineTuned
+from helpers.studies.fine_tune import FineTuned, each_run
 from helpers.studies.removals import in_two_looks
 from helpers.studies.runs import PRETRAINED, RANDOM
 from helpers.studies.tasks import Task
@@ -120,20 +120,10 @@ def disabling_table(runs: Sequence[FineTuned]) -> pd.DataFrame:
     """Return what each task's accuracy becomes without each head, and without each layer.
 
     Columns: task, layer and head (from 1; `WHOLE_LAYER` for a layer), and those of
-    `removals.change_table`, over all test examples where fewer do not settle it
+    `removals.changes_of`, over all test examples where fewer do not settle it
     (`removals.in_two_looks`).
     """
-    parts = {
-        run.task.name: cached_table(
-            "disabling",
-            lambda run=run: disabled(run),
-            depends_on={"run": run.folder.name},
-            code="studies.dark_secrets.fine_tuning.disabled",
-        )
-        for run in runs
-    }
-    table = pd.concat(parts, names=["task", None]).reset_index("task")
-    return table.reset_index(drop=True)
+    return each_run(runs, "disabling", disabled, code="studies.dark_secrets.fine_tuning.disabled")
 
 
 def disabled(run: FineTuned) -> pd.DataFrame:

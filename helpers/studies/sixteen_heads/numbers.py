@@ -35,13 +35,7 @@ class Translation(NamedTuple):
 
 
 def in_words(number: int) -> str:
-    """Return a number from 0 to 999,999 in English words, without hyphens.
-
-    Raises:
-        InputError: the number is not in that range.
-    """
-    if not 0 <= number < LIMIT:
-        raise InputError(f"{number} cannot be written in words; expected 0 to {LIMIT - 1}")
+    """Return a number from 0 to 999,999 in English words, without hyphens."""
     thousands, rest = divmod(number, 1000)
     if not thousands:
         return _below_thousand(rest)

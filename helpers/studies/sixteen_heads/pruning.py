@@ -7,7 +7,7 @@ nats; layers and heads count from 1.  What is removable is said in `removals`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -17,8 +17,8 @@ from scipy.stats import false_discovery_control
 
 from helpers.analysis.heads import head_rows
 from helpers.cache import cached_table
-from helpers.studies.fine_tune import FineTuned
-from helpers.studies.removals import Scores, change_table, masking, scores_under
+from helpers.studies.fine_tune import FineTuned, each_run
+from helpers.studies.removals import Scores, changes_of, masking, scores_under
 from helpers.studies.sixteen_heads.importance import (
     by_layer_norm,
     importance,
@@ -56,7 +56,7 @@ def head_importance(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
         )  # fmt: skip
         return _importance_rows(importance(found))
 
-    return _each(runs, "importance", of_task, seed, code=f"{CODE}.head_importance")
+    return each_run(runs, "heads-importance", of_task, seed=seed, code=f"{CODE}.head_importance")
 
 
 def single_ablation(
@@ -66,7 +66,7 @@ def single_ablation(
 
     ``tests`` are examples to score on by the name of the task; left out, `scored_pairs`.
 
-    Columns: task, layer, head, those of `change_table`, change_one and change_other (on the one
+    Columns: task, layer, head, those of `changes_of`, change_one and change_other (on the one
     half of the articles and on the other) and q_value (adjusted for the number of heads of the
     task).
     """
@@ -77,7 +77,7 @@ def single_ablation(
         scores = _scores(run, without_each(layers, heads), pairs, "single heads")
         first = _half(pairs, seed)
         own = scores.right[1:].astype(float) - scores.right[0]
-        table = head_rows(layers, heads).join(change_table(scores))
+        table = head_rows(layers, heads).join(changes_of(scores))
         return table.assign(
             change_one=100 * own[:, first].mean(axis=1),
             change_other=100 * own[:, ~first].mean(axis=1),
@@ -85,7 +85,8 @@ def single_ablation(
         )
 
     digest = hashlib.sha256(repr(tests).encode()).hexdigest() if tests else ""
-    return _each(runs, "ablation", of_task, seed, digest, code=f"{CODE}.single_ablation")
+    code = f"{CODE}.single_ablation"
+    return each_run(runs, "heads-ablation", of_task, seed=seed, tests=digest, code=code)
 
 
 def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
@@ -93,7 +94,7 @@ def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
 
     The head is the one with the least loss on `CHOOSING` test examples, and is scored on others,
     so that it is not favoured by its choice.  Columns: task, layer, head, and those of
-    `change_table`.
+    `changes_of`.
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
@@ -104,9 +105,9 @@ def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
         best = tried.loss[1:].mean(axis=1).reshape(layers, heads).argmin(axis=1)
         chosen = masks.reshape(layers, heads, layers, heads)[range(layers), best]
         table = pd.DataFrame({"layer": range(1, layers + 1), "head": best + 1})
-        return table.join(change_table(_scores(run, chosen, scored, "best head a layer")))
+        return table.join(changes_of(_scores(run, chosen, scored, "best head a layer")))
 
-    return _each(runs, "one-head", of_task, seed, code=f"{CODE}.one_head_layers")
+    return each_run(runs, "heads-one-head", of_task, seed=seed, code=f"{CODE}.one_head_layers")
 
 
 def pruning(
@@ -117,7 +118,7 @@ def pruning(
     Orders: by ``importance`` (normalised, least first; ``weights`` is `head_importance`), by
     ``single ablation`` (those whose removal costs least first; ties by loss), and at ``random``
     (``draw`` numbers the draws; at `RANDOM_SHARES`).  Columns: task, order, draw, pruned
-    (percent of heads), heads (left), and those of `change_table`.
+    (percent of heads), heads (left), and those of `changes_of`.
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
@@ -146,11 +147,10 @@ def pruning(
             ],
             columns=["order", "draw", "pruned", "heads"],
         )
-        return frame.join(change_table(Scores(scores.right[rows], scores.loss[rows])))
+        return frame.join(changes_of(Scores(scores.right[rows], scores.loss[rows])))
 
-    return _each(
-        runs, "pruning", of_task, seed, weights.to_csv(), single.to_csv(), code=f"{CODE}.pruning"
-    )
+    given = [weights.to_csv(), single.to_csv()]
+    return each_run(runs, "heads-pruning", of_task, seed=seed, given=given, code=f"{CODE}.pruning")
 
 
 def heads_over_seeds(runs: Mapping[int, Sequence[FineTuned]], *, seed: int) -> pd.DataFrame:
@@ -171,13 +171,13 @@ def pruning_over_seeds(
     """Return what is left as heads are pruned by importance, for each seed of the fine-tuning.
 
     ``heads`` is `heads_over_seeds`.  Columns: seed, task, whole (accuracy on all test examples,
-    percent), pruned (percent of heads), and those of `change_table`.
+    percent), pruned (percent of heads), and those of `changes_of`.
     """
 
     def of_task(run: FineTuned, own: pd.DataFrame) -> pd.DataFrame:
         scores = as_array(own[own["task"] == run.task.name], "normalised")
         masks = masks_along(pruning_order(scores), scores.shape, SHARES)
-        table = change_table(_scores(run, masks, scored_pairs(run, seed), "pruning"))
+        table = changes_of(_scores(run, masks, scored_pairs(run, seed), "pruning"))
         table.insert(0, "whole", 100 * run.accuracy)
         table.insert(1, "pruned", [round(100 * share) for share in SHARES])
         return table
@@ -185,8 +185,8 @@ def pruning_over_seeds(
     parts = {}
     for number, some in runs.items():
         own = heads[heads["seed"] == number]
-        parts[number] = _each(
-            some, "pruning-seeds", partial(of_task, own=own), seed, own.to_csv(),
+        parts[number] = each_run(
+            some, "pruning-seeds", partial(of_task, own=own), seed=seed, given=own.to_csv(),
             code=f"{CODE}.pruning_over_seeds",
         )  # fmt: skip
     return pd.concat(parts, names=["seed", None]).reset_index("seed").reset_index(drop=True)
@@ -222,32 +222,6 @@ def importance_course(run: FineTuned, *, seed: int) -> pd.DataFrame:
 def as_array(table: pd.DataFrame, column: str) -> Float[np.ndarray, "layer head"]:
     """Return a column of a table of heads as a map."""
     return table.pivot(index="layer", columns="head", values=column).to_numpy(float)
-
-
-def _each(
-    runs: Sequence[FineTuned],
-    name: str,
-    of_task: Callable[[FineTuned], pd.DataFrame],
-    seed: int,
-    *given: str,
-    code: str,
-) -> pd.DataFrame:
-    """Return a table of all runs, the task in its first column; each run's part is kept.
-
-    ``given`` is what else ``of_task`` goes by.
-    """
-    facts = {"seed": seed, "given": given}
-    frames = {
-        run.task.name: cached_table(
-            f"heads-{name}",
-            lambda run=run: of_task(run),
-            depends_on=facts | {"run": run.folder.name},
-            code=code,
-        )
-        for run in runs
-    }
-    table = pd.concat(frames, names=["task", None]).reset_index("task")
-    return table.reset_index(drop=True)
 
 
 def _scores(run: FineTuned, masks: Masks, pairs: Sequence[Pair], what: str) -> Scores:

@@ -25,7 +25,6 @@ from transformers import MarianMTModel
 
 from helpers.analysis.heads import head_rows
 from helpers.cache import cached_tables
-from helpers.errors import InputError
 from helpers.model.parallel import StepDone, run_jobs, side_by_side
 from helpers.model.weights import read_weights
 from helpers.paths import cache_root, write_once
@@ -133,7 +132,7 @@ def pruning_curves(
         work += [(kind, mask) for mask in masks_along(order, scores.shape, SHARES)]
     found = _translations(translator, work, test, "pruning the translation model")
     rows = [
-        (kind, round(1 - share, 1), int(mask.sum()), len(test), *_scores(texts, test))
+        (kind, round(1 - share, 1), int(mask.sum()), len(test), *translation_scores(texts, test))
         for (kind, mask), share, texts in zip(work, SHARES * len(KINDS), found, strict=True)
     ]
     return pd.DataFrame(rows, columns=["kind", "kept", "heads", "pairs", "bleu", "exact"])
@@ -152,7 +151,7 @@ def _one_head(translator: Translator, test: Sequence[Translation]) -> pd.DataFra
     masks = with_one_in_layer(layers, heads)
     work = [(kind, mask) for kind in KINDS for mask in masks]
     tried = _translations(translator, work, test[:choosing], "one head a layer")
-    bleu = [_scores(texts, test[:choosing])[0] if choosing else 0.0 for texts in tried]
+    bleu = [translation_scores(texts, test[:choosing])[0] if choosing else 0.0 for texts in tried]
     best = np.reshape(bleu, (len(KINDS), layers, heads)).argmax(axis=-1)
     places = pd.DataFrame(
         [(kind, layer + 1, best[k, layer] + 1) for k, kind in enumerate(KINDS)
@@ -177,7 +176,7 @@ def _changes(
         [[own == pair.target for own, pair in zip(texts, test, strict=True)]
          for texts in (unchanged, *found)]
     )  # fmt: skip
-    scores = np.array([_scores(texts, test) for texts in (unchanged, *found)])
+    scores = np.array([translation_scores(texts, test) for texts in (unchanged, *found)])
     _, _, removable = compare_accuracies(right[0], right[1:])
     bleu, exact = scores[1:].T
     change, exact_change = (scores[1:] - scores[0]).T
@@ -219,15 +218,10 @@ def train_translator(pairs: Sequence[Translation], recipe: TranslationRecipe) ->
     return Translator(model.eval().requires_grad_(False), codec, {"weights": folder.name})
 
 
-def translation_scores(found: Sequence[str], references: Sequence[str]) -> tuple[float, float]:
-    """Return corpus BLEU (0-100; sacrebleu's defaults, 13a tokens) and exact matches in percent.
-
-    Raises:
-        InputError: not as many translations as references, or none.
-    """
-    if len(found) != len(references) or not references:
-        raise InputError(f"{len(found)} translations for {len(references)} references")
-    bleu = BLEU().corpus_score(list(found), [list(references)]).score
+def translation_scores(found: Sequence[str], pairs: Sequence[Translation]) -> tuple[float, float]:
+    """Return corpus BLEU (0-100; sacrebleu's defaults, 13a tokens) and exact matches in percent."""
+    references = [pair.target for pair in pairs]
+    bleu = BLEU().corpus_score(list(found), [references]).score
     same = sum(own == gold for own, gold in zip(found, references, strict=True))
     return float(bleu), 100 * same / len(references)
 
@@ -277,7 +271,3 @@ def _translations(
             return translate(model, translator.codec, sources)
 
     return side_by_side(translator.model, work, job, what)
-
-
-def _scores(found: Sequence[str], test: Sequence[Translation]) -> tuple[float, float]:
-    return translation_scores(found, [pair.target for pair in test])

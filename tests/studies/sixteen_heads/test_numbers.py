@@ -67,12 +67,6 @@ def test_pairs_are_different_numbers_of_all_lengths():
     assert number_pairs(900, 100, seed=4) != (train, test)
 
 
-@pytest.mark.parametrize("number", [-1, LIMIT])
-def test_numbers_out_of_range_are_refused(number):
-    with pytest.raises(InputError, match="0 to 999999"):
-        in_words(number)
-
-
 def test_more_numbers_than_there_are_are_refused():
     with pytest.raises(InputError, match="expected 1 to"):
         number_pairs(LIMIT, 1, seed=0)
