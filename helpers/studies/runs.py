@@ -19,7 +19,7 @@ RECIPE = Recipe(epochs=2, max_tokens=64, batch_size=16, learning_rate=1e-4)
 CHECKPOINTS = 10  # of the runs from the model's own weights
 EVERYTHING = 10**9
 PRETRAINED, RANDOM = "pretrained", "random"  # what a run started from
-SEEDS = 5
+SEEDS = 5  # of a fine-tuning
 # Where seeds are compared: the task that needs its heads most, and the one that asks for subjects.
 SEEDED = (SHIFT, NUMBER)
 
@@ -53,17 +53,17 @@ def fine_tuned(
 
 
 def over_seeds(
-    encoder: Encoder, tasks: Sequence[Task], *, seed: int, max_tokens: int
+    encoder: Encoder, tasks: Sequence[Task], seeds: Sequence[int], *, max_tokens: int
 ) -> dict[int, list[FineTuned]]:
-    """Fine-tune an encoder with `SEEDS` seeds, which order the examples and draw the classifier.
+    """Fine-tune an encoder with several seeds, which order the examples and draw the classifier.
 
     On the tasks of `SEEDED`, or the first where there is none of them; returns the runs by seed,
     the first of which are those of `fine_tuned`.
     """
     chosen = [task for task in tasks if task.name in SEEDED] or tasks[:1]
     found = {
-        own: _planned(encoder, chosen, own, max_tokens, CHECKPOINTS if own == seed else 0)
-        for own in range(seed, seed + SEEDS)
+        seed: _planned(encoder, chosen, seed, max_tokens, 0 if number else CHECKPOINTS)
+        for number, seed in enumerate(seeds)
     }
     fine_tune([run for runs in found.values() for run in runs])
     return found

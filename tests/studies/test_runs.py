@@ -1,8 +1,11 @@
 """The user's task, or those of a text, for both of the notebooks that fine-tune."""
 
+from dataclasses import replace
+
 import pytest
 
 from helpers.errors import InputError
+from helpers.studies import runs
 from helpers.studies.runs import tasks
 
 
@@ -42,3 +45,22 @@ def test_all_examples(files, monkeypatch):
     monkeypatch.setenv("ATTENTION_CACHE", str(files / "cache"))
     found = {task.name: task for task in tasks("", str(files / "text.txt"), examples=0, seed=0)}
     assert len(found["next paragraph"].train) + len(found["next paragraph"].test) == 6 * 5
+
+
+def test_seeds_are_compared_on_two_tasks_and_the_first_is_the_notebooks_own(
+    files, tiny_encoder, monkeypatch
+):
+    monkeypatch.setenv("ATTENTION_CACHE", str(files / "cache"))
+    (own,) = tasks(f"{files / 'train.tsv'},{files / 'test.tsv'}", "", examples=4, seed=0)
+    several = [replace(own, name=name) for name in ("article", *runs.SEEDED)]
+    encoder = tiny_encoder("bert")
+    found = runs.over_seeds(encoder, several, [3, 4], max_tokens=16)
+    assert {seed: [run.task.name for run in some] for seed, some in found.items()} == {
+        3: list(runs.SEEDED), 4: list(runs.SEEDED)
+    }  # fmt: skip
+    first, *_ = runs.fine_tuned(encoder, several[1:2], seed=3, max_tokens=16)
+    assert first.folder == found[3][0].folder != found[4][0].folder
+    weights = [run.classifier.head.weight for run in (found[3][0], found[4][0])]
+    assert not weights[0].equal(weights[1])
+    alone = runs.over_seeds(encoder, [own], [3], max_tokens=16)  # a task of the user's
+    assert [run.task.name for run in alone[3]] == ["train"]
