@@ -174,7 +174,7 @@ class Study(Settings):
             count = min(count or CONTROL_GRADIENTS, CONTROL_GRADIENTS)
 
         def compute() -> pd.DataFrame:
-            from helpers.analysis.layers import gradient_table
+            from helpers.analysis.averages import gradient_table
 
             encoder = self.control(self.seed) if control else self.encoder
             return gradient_table(encoder, store, count, seed=self.seed)
@@ -188,7 +188,7 @@ class Study(Settings):
                 "seed": self.seed,
                 "control": control,
             },
-            code="analysis.layers.gradient_table",
+            code="analysis.averages.gradient_table",
         )
 
     def head_counts(self, store: Store) -> HeadCounts:

@@ -35,8 +35,8 @@ class Estimate(NamedTuple):
     """A number with its 95% interval; NaN bounds where the data are too few for one."""
 
     value: float
-    low: float
-    high: float
+    low: float = np.nan
+    high: float = np.nan
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,7 @@ class Claim:
     ``measure`` takes the tables of a run and returns a number, or an `Estimate` where the text
     is a sample.  The claim holds where the number is above ``threshold`` (``below``: where it is
     below), a number or a function of the tables; ``how`` says where the threshold comes from.
-    Where an interval contains the threshold, it cannot be told.  ``holds`` instead of a threshold
-    is for what is no comparison of two numbers.  Any of them may raise `NotMeasurable`.
+    Where an interval contains the threshold, it cannot be told.  Either may raise `NotMeasurable`.
     ``paper`` is the paper's own number, where it gives one.
     """
 
@@ -55,9 +54,8 @@ class Claim:
     statement: str
     how: str
     measure: Callable[[Tables], float | Estimate]
-    holds: Callable[[float, Tables], bool] | None = None
+    threshold: float | Callable[[Tables], float]
     paper: float | None = None
-    threshold: float | Callable[[Tables], float] | None = None
     below: bool = False
 
 
@@ -109,33 +107,21 @@ def check_claim(claim: Claim, tables: Tables) -> tuple[float, Verdict]:
 def judge(claim: Claim, tables: Tables) -> Judgement:
     """Return what a claim measures in a run, and whether it holds, no control looked at."""
     try:
-        found = claim.measure(tables)
-        value, low, high = found if isinstance(found, Estimate) else (found, None, None)
-        threshold, holds = np.nan, False
-        if claim.threshold is not None:
-            threshold = claim.threshold(tables) if callable(claim.threshold) else claim.threshold
-        elif not np.isnan(value):
-            holds = claim.holds(value, tables)
+        found, threshold = claim.measure(tables), claim.threshold
+        threshold = float(threshold(tables) if callable(threshold) else threshold)
     except NotMeasurable:
-        value = threshold = np.nan
-    if np.isnan(value) or (claim.threshold is not None and np.isnan(threshold)):
+        found = threshold = np.nan
+    exact = not isinstance(found, Estimate)
+    here = Estimate(float(found)) if exact else Estimate(*map(float, found))
+    if np.isnan([here.value, threshold]).any():
         return Judgement(np.nan, np.nan, np.nan, np.nan, NOT_MEASURED)
-    bounds = (np.nan if low is None else low, np.nan if high is None else high)
-    if claim.threshold is None:
-        verdict = YES if holds else NO
-    else:
-        exact = low is None
-        verdict = _verdict(*((value, value) if exact else bounds), threshold, below=claim.below)
-    return Judgement(float(value), *map(float, bounds), float(threshold), verdict)
-
-
-def _verdict(low: float, high: float, threshold: float, *, below: bool) -> Verdict:
-    """Judge an interval; one without bounds contains every threshold."""
-    if below:
-        low, high, threshold = -high, -low, -threshold
-    if low > threshold:
-        return YES
-    return NO if high <= threshold else CANNOT_BE_TOLD
+    low, high = (here.value, here.value) if exact else (here.low, here.high)
+    if claim.below:
+        low, high = -high, -low
+    limit = -threshold if claim.below else threshold
+    # An interval without bounds contains every threshold.
+    verdict = YES if low > limit else NO if high <= limit else CANNOT_BE_TOLD
+    return Judgement(*here, threshold, verdict)
 
 
 def rows_of(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
@@ -159,6 +145,24 @@ def column(tables: Tables, table: str, name: str) -> pd.Series:
     if values.isna().all():
         raise NotMeasurable(f"{table}.{name} is empty")
     return values
+
+
+def chosen_rows(
+    rows: pd.DataFrame | pd.Series, chosen: pd.Series, what: str
+) -> pd.DataFrame | pd.Series:
+    """Return the chosen rows of a table or column.
+
+    Raises:
+        NotMeasurable: there is none; ``what`` says of what.
+    """
+    if not chosen.any():
+        raise NotMeasurable(what)
+    return rows[chosen]
+
+
+def with_bounds(name: str) -> list[str]:
+    """Return the names of a column and of its interval's."""
+    return [name, f"{name}_low", f"{name}_high"]
 
 
 def by_layer(tables: Tables, table: str, name: str) -> pd.Series:

@@ -1,5 +1,7 @@
 """Every claim of the paper is measured, can hold, can fail, and can be out of reach."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +14,7 @@ from made_up_runs import (
     with_intervals,
 )
 
+from helpers.analysis.claim_measures import MEASURES
 from helpers.analysis.claims import (
     COLUMNS,
     Claim,
@@ -456,7 +459,6 @@ def test_verdicts_by_hand(low, high, above, below):
 def test_a_number_without_error_is_compared_as_it_is():
     assert judge(claim(0.01, threshold=0.05, below=True), {}).verdict == "yes"
     assert judge(claim(0.05, threshold=0.05, below=True), {}).verdict == "no"
-    assert judge(claim(3.0, holds=lambda value, _: value == 3), {}).verdict == "yes"
     assert judge(claim(np.nan, threshold=0), {}).verdict == "not measured"
 
 
@@ -569,6 +571,30 @@ def test_the_paper_meets_its_own_claims():
             # "Over half" and "more than 90%" are bounds, not measurements.
             bound = claim.statement.startswith(("Over half", "Heads processing"))
             assert holds or bound, claim.statement
+
+
+WORDS = {
+    "one": 0, "half": 0.5, "two thirds": 2 / 3, "the paper's 90%": 0.9, "the paper's 75": 75,
+    "the uniform share of two tokens": "share_of_two", "that of all": "margin_over_match",
+    "75% of that of uniform attention": "broad_entropy", "1": 1,
+}  # fmt: skip
+
+
+def test_what_is_said_of_a_threshold_is_what_is_compared():
+    """Of the words "holds above ..." in ``claims_clark.csv``."""
+    for claim in clark_claims():
+        side, said = re.search(r"holds (above|below|from|at) ([^,(]+)", claim.how).groups()
+        said = said.removesuffix(" on").removesuffix(" of the attention").strip()
+        share = float(said[:-1]) / 100 if re.fullmatch(r"\d+%", said) else said
+        expected = WORDS.get(said, share)
+        threshold = claim.threshold
+        if callable(threshold):
+            assert threshold is MEASURES[expected], claim.statement
+        elif side == "at":
+            assert threshold == 0.5
+        else:
+            assert threshold == pytest.approx(float(expected)), claim.statement
+        assert claim.below == (side == "below"), claim.statement
 
 
 def test_layers_by_depth():
