@@ -312,7 +312,8 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         except StopIteration:
             return
         except csv.Error as error:
-            message = f"not tab-separated text ({error}); check the quotation marks"
+            why = str(error).replace("\t", "a tab")
+            message = f"not tab-separated text ({why}); check the quotation marks"
             raise CorpusError(path, message, reader.line_num) from error
         if any(cells):
             yield reader.line_num, cells

@@ -102,6 +102,13 @@ def test_a_quotation_mark_that_is_never_closed_is_refused(tmp_path):
         list(read_arguments(path))
 
 
+def test_a_quotation_mark_inside_a_cell_is_refused_in_one_line(tmp_path):
+    path = write(tmp_path / "a.csv", [["x", '"no" way', "b", "0", "r", "c", "t"]])
+    with pytest.raises(CorpusError, match="'a tab' expected after") as refused:
+        list(read_arguments(path))
+    assert str(refused.value).isprintable()
+
+
 def test_a_counterpart_has_the_claim_negated_and_the_other_label():
     original = Argument("a", "Go", "It is late.", "w", "x", 0, "test", negated_claim="Stay")
     (counterpart,) = adversarial([original])
