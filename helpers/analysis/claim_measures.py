@@ -237,7 +237,7 @@ def _single_relations(tables: Tables, without: str = ALL) -> pd.DataFrame:
     return chosen_rows(rows, ~rows["paper"].isin(["", ALL, without]), "single relations")
 
 
-def _share_of(flags: pd.Series) -> Estimate:
+def share_of(flags: pd.Series) -> Estimate:
     """Return a share with Wilson's interval."""
     found = binomtest(int(flags.sum()), len(flags))
     return Estimate(found.statistic, *found.proportion_ci(1 - ALPHA, "wilson"))
@@ -252,7 +252,7 @@ def margin(tables: Tables, name: str) -> Estimate:
 @measure
 def relations_beyond_offset(tables: Tables) -> Estimate:
     """Return the share of relations whose head is better than an offset, the others' counted in."""
-    return _share_of(_single_relations(tables)["p_holm"] < ALPHA)
+    return share_of(_single_relations(tables)["p_holm"] < ALPHA)
 
 
 @measure
@@ -265,7 +265,7 @@ def relations_by_far(tables: Tables) -> Estimate:
 @measure
 def dependents_attend(tables: Tables) -> Estimate:
     """Return the share of relations but pobj whose dependents attend to their heads."""
-    return _share_of(_single_relations(tables, "pobj")["direction"] == DIRECTIONS[0])
+    return share_of(_single_relations(tables, "pobj")["direction"] == DIRECTIONS[0])
 
 
 @measure
