@@ -33,3 +33,10 @@ def sentence_of(words: Sequence[str], split: str = "dev") -> Sentence:
     """Return a sentence in which each word depends on the one before it."""
     relations = ("root", *["dep"] * (len(words) - 1))
     return Sentence(tuple(words), tuple(range(len(words))), relations, split, "toy")
+
+
+def conllu(*sentences: Sequence[tuple[int, str, int, str]], times: int) -> str:
+    """Return sentences (of each word its number, form, head and relation), ``times`` over."""
+    row = "{}\t{}\t_\tX\t_\t_\t{}\t{}\t_\t_"
+    blocks = ["\n".join(row.format(*word) for word in words) + "\n\n" for words in sentences]
+    return "".join(blocks) * times

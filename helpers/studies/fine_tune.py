@@ -191,7 +191,10 @@ def each_run(
     """
     frames = {
         run.task.name: cached_table(
-            name, partial(of_run, run), depends_on=facts | {"run": run.folder.name}, code=code
+            name,
+            lambda run=run: of_run(run),
+            depends_on=facts | {"run": run.folder.name},
+            code=code,
         )
         for run in runs
     }

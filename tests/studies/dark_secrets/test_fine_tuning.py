@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from toy_corpora import conllu
 
 from helpers.data.corpora import resolve_treebank
 from helpers.data.wikipedia import segments
@@ -32,23 +33,13 @@ def files(tmp_path_factory):
         for subject in subjects
     )
     (folder / "text.txt").write_text("\n\n".join(documents))
-    row = "{}\t{}\t_\tX\t_\t_\t{}\t{}\t_\t_"
     sentence = [(1, "The", 2, "det"), (2, "cat", 4, "nsubj"), (3, "always", 4, "advmod"),
                 (4, "likes", 0, "root"), (5, "the", 6, "det"), (6, "coffee", 4, "obj"),
                 (7, "here", 4, "advmod")]  # fmt: skip
-    block = "\n".join(row.format(*word) for word in sentence) + "\n\n"
-    (folder / "trees.conllu").write_text(block * 12)
+    (folder / "trees.conllu").write_text(conllu(sentence, times=12))
     (folder / "train.tsv").write_text("the cat\tcats\nthe dog\tdogs\n" * 12)
     (folder / "test.tsv").write_text("a cat\tcats\na dog\tdogs\nrain\tdogs\n")
     return folder
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ATTENTION_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setenv("ATTENTION_HEADLESS", "1")
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -179,9 +170,8 @@ def test_links_of_framenet(models, tmp_path):
 
 
 def test_no_links_to_look_at(models, tmp_path):
-    row = "1\tYes\t_\tX\t_\t_\t0\troot\t_\t_\n\n"
     path = tmp_path / "short.conllu"
-    path.write_text(row * 12)
+    path.write_text(conllu([(1, "Yes", 0, "root")], times=12))
     with pytest.raises(InputError, match="none of the sentences has a predicate"):
         links.treebank_links(treebank(models, path), seed=0)
 

@@ -15,13 +15,6 @@ from helpers.studies.tasks import Pair
 from helpers.study import Study
 
 
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ATTENTION_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 def test_labels_are_whole():
     labels, maps = found.read_labels(), found.read_maps()
     assert len(labels) == len(maps["maps"]) == len(maps["features"]) >= 600

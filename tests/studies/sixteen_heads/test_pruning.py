@@ -39,13 +39,6 @@ def runs(tiny_encoder, tmp_path_factory):
     return fine_tune([FineTuned(tiny_encoder("bert"), task, recipe, root) for task in tasks])
 
 
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ATTENTION_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="module")
 def weights(runs):
     return pruning.head_importance(runs, seed=0)

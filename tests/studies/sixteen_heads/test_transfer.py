@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import torch
 from torch.nn import functional as F
+from toy_corpora import conllu
 
 from helpers.data.corpora import resolve_treebank
 from helpers.model.head_mask import head_mask
@@ -22,14 +23,6 @@ SENTENCES = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ATTENTION_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setenv("ATTENTION_HEADLESS", "1")
-        yield
-
-
 @pytest.fixture(scope="module")
 def run(tiny_encoder, tmp_path_factory):
     pairs = tuple(
@@ -45,10 +38,8 @@ def run(tiny_encoder, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def store(tiny_encoder, tmp_path_factory):
-    row = "{}\t{}\t_\tX\t_\t_\t{}\t{}\t_\t_"
-    blocks = ["\n".join(row.format(*word) for word in words) + "\n\n" for words in SENTENCES]
     path = tmp_path_factory.mktemp("trees") / "trees.conllu"
-    path.write_text("".join(blocks) * 20)
+    path.write_text(conllu(*SENTENCES, times=20))
     return extract(tiny_encoder("bert"), resolve_treebank(str(path)), level="word", max_tokens=32)
 
 
