@@ -26,18 +26,12 @@ SINKS = (
 )  # fmt: skip
 
 
-def norm_maps(attention: Maps, norms: Norms) -> Maps:
-    """Return ``A[i, j] |f(x_j)|``, normalised over j (Kobayashi et al. 2020)."""
-    moved = attention * norms[:, :, None, :]
-    return moved / moved.sum(axis=-1, keepdims=True)
-
-
 def lens_values(
     lenses: Mapping[str, Maps], norms: Norms, roles: Roles
 ) -> dict[str, Float[np.ndarray, "layer head"]]:
     """Return what attention and norm lens make of one example, for each head.
 
-    ``lenses`` has its maps as "attention" and as "norm" (`norm_maps`).
+    ``lenses`` has its maps as "attention" and as "norm" (`helpers.model.word_attention.norm_maps`).
 
     ``attention_cls`` ... ``norm_other``: shares of the types of token, NaN for a token that the
     model does not have.  ``value_cls`` ...: the mean ``|f(x)|`` of a type, as a multiple of the

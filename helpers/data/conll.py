@@ -50,7 +50,6 @@ EXPECTED = "expected CoNLL-U, CoNLL-X (8 or 10 columns) or lines of 'word head-r
 _NOT_A_WORD = re.compile(r"\d+-\d+|\d+\.\d+")  # of CoNLL-U: a multi-word range, an empty node
 # int() alone would take "1_0", "٣" and " 3", and raise its own error over 4,300 digits.
 _NUMBER = re.compile(r"[0-9]{1,9}")
-_BLANKS = re.compile(r"[ \t]+")  # no other space separates: some words hold a no-break space
 _COMMENT = re.compile(r"#+\s*(sent_id(?=\s*=)|newdoc\b|(?:begin|end)(?= document\b))")
 _PLAIN_LINE = re.compile(r"[^ \t]+[ \t]+\d+-\S+")
 _NAME_2012 = re.compile(r"#begin document \((?P<name>.*)\);(?: part (?P<part>\d+))?\s*")
@@ -152,13 +151,9 @@ def read_trees(
         ordinal += 1
         _check_tree(path, rows, single_root=format == "conllu")
         names = [comment.value for comment in comments if comment.kind == "sent_id"]
-        yield Tree(
-            tuple(row.word for row in rows),
-            tuple(row.head for row in rows),
-            tuple(row.relation for row in rows),
-            names[0] if names else str(ordinal),
-            max(document, 0),
-        )
+        _, words, _, heads, relations, _ = zip(*rows, strict=True)
+        name = names[0] if names else str(ordinal)
+        yield Tree(words, heads, relations, name, max(document, 0))
     if not ordinal:
         raise CorpusError(path, f"holds no sentence; {EXPECTED}")
 
@@ -242,7 +237,8 @@ def _annotated_text(
 
 def _blocks(path: Path, format: str, counts: Counter[str]) -> Iterator[_Block]:
     """Yield the comments and rows between blank lines; a mark of a document ends a block too."""
-    block, index, size, most = _Block([], []), 0, 0, limit("ATTENTION_MAX_PAGE")
+    layout, most = _LAYOUTS[format], limit("ATTENTION_MAX_PAGE")
+    block, index, size = _Block([], []), 0, 0
     for line, text in lines(path):
         comment = text.startswith("#") and format != "plain"  # there "#" is a word
         kind = match[1] if comment and (match := _COMMENT.match(text)) else ""
@@ -250,8 +246,9 @@ def _blocks(path: Path, format: str, counts: Counter[str]) -> Iterator[_Block]:
         if size > most:
             message = f"sentence longer than {most:,} characters; set ATTENTION_MAX_PAGE higher"
             raise CorpusError(path, message, line=line)
-        if not text.strip() or kind in _LAYOUTS[format].marks:
-            if block != ([], []):
+        blank = not text or text.isspace()
+        if blank or kind in layout.marks:
+            if block.rows or block.comments:
                 yield block
                 block = _Block([], [])
             size = 0
@@ -259,9 +256,7 @@ def _blocks(path: Path, format: str, counts: Counter[str]) -> Iterator[_Block]:
                 index = 0
         if kind:
             block.comments.append(_Comment(line, kind, text))
-        elif (
-            not comment and text.strip() and (row := _row(path, line, text, format, index, counts))
-        ):
+        elif not (comment or blank) and (row := _row(path, line, text, format, index, counts)):
             block.rows.append(row)
             index += 1
     yield block
@@ -270,7 +265,7 @@ def _blocks(path: Path, format: str, counts: Counter[str]) -> Iterator[_Block]:
 def _cells(text: str, format: str) -> list[str]:
     if "\t" in text and format in ("conllu", "conllx", "ontogum"):
         return text.split("\t")
-    return _BLANKS.split(text.strip(" \t"))
+    return [cell for cell in text.replace("\t", " ").split(" ") if cell]
 
 
 def _row(
@@ -281,9 +276,9 @@ def _row(
     if len(cells) not in layout.columns:
         found = f"expected {layout.expected}, found {len(cells)} columns"
         raise CorpusError(path, found, line=line)
-    if format == "conllu" and _NOT_A_WORD.fullmatch(cells[0]):
-        return None
     if layout.index is not None and cells[0] != str(index + layout.index):
+        if format == "conllu" and _NOT_A_WORD.fullmatch(cells[0]):
+            return None
         wanted = f"expected word {index + layout.index}, found {quoted(cells[0])}"
         raise CorpusError(path, wanted, line=line)
     head, relation = "0", "-"
@@ -305,18 +300,19 @@ def _row(
 
 
 def _check_tree(path: Path, rows: Sequence[_Row], *, single_root: bool = False) -> None:
-    for row in rows:
-        if row.head > len(rows):
-            message = f"the head of {quoted(row.word)} is {row.head}, but the sentence has "
-            raise CorpusError(path, f"{message}{len(rows)} words", line=row.line)
-    roots = [row for row in rows if row.head == 0]
-    if not roots:
+    heads = [row.head for row in rows]
+    if max(heads) > len(rows):
+        row = next(row for row in rows if row.head > len(rows))
+        message = f"the head of {quoted(row.word)} is {row.head}, but the sentence has "
+        raise CorpusError(path, f"{message}{len(rows)} words", line=row.line)
+    if 0 not in heads:
         message = "the sentence that starts here has no root (a word with head 0)"
         raise CorpusError(path, message, line=rows[0].line)
-    if single_root and len(roots) > 1:
-        message = f"a second root, {quoted(roots[1].word)}; a tree of CoNLL-U has one"
-        raise CorpusError(path, message, line=roots[1].line)
-    if (on_cycle := _find_cycle([row.head for row in rows])) is not None:
+    if single_root and heads.count(0) > 1:
+        row = [row for row in rows if row.head == 0][1]
+        message = f"a second root, {quoted(row.word)}; a tree of CoNLL-U has one"
+        raise CorpusError(path, message, line=row.line)
+    if (on_cycle := _find_cycle(heads)) is not None:
         row = rows[on_cycle]
         message = f"the heads of {quoted(row.word)} run in a cycle and never reach the root"
         raise CorpusError(path, message, line=row.line)

@@ -270,9 +270,10 @@ def _document(
     opened: list[tuple[int, int]] = []  # first word and line
     for number, line in text:
         for piece in _PIECE.finditer(line):
-            if piece["open"]:
+            kind = piece.lastgroup  # of open, close and word
+            if kind == "open":
                 opened.append((len(words), number))
-            elif piece["word"]:
+            elif kind == "word":
                 if visible(piece["word"]):
                     words.append(piece["word"])
                 else:

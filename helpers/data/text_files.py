@@ -32,6 +32,7 @@ DEFAULT_LIMITS = {
     "ATTENTION_MAX_EXPANSION": 50,
 }
 FREE_EXPANSION = 1 << 20  # unpacked bytes that no ratio applies to
+BLOCK = 1 << 16  # bytes that are decoded at a time
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 OTHER_ARCHIVES = {b"PK\x03\x04": "zip", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd", b"7z\xbc": "7z"}
@@ -88,39 +89,58 @@ def open_bounded(path: str | Path) -> BinaryIO:
 def lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """Yield (number from 1, text without its end) for each line of a UTF-8 file.
 
-    Of a run of blank lines, only the first may come: a file of nothing else is read in no time.
-    A byte order mark and CRLF are accepted.  CorpusError with the line for anything that is not
-    UTF-8, for a NUL, and for a line over ``ATTENTION_MAX_LINE``.
+    Of a run of blank lines, only the first comes.  A byte order mark and CRLF are accepted.
+    CorpusError with the line for anything that is not UTF-8, for a NUL, and for a line over
+    ``ATTENTION_MAX_LINE``.
     """
-    most = limit("ATTENTION_MAX_LINE")
+    most, number, blank = limit("ATTENTION_MAX_LINE"), 0, False
     with open_bounded(path) as file:
-        number = 0
-        while raw := file.readline(most + 2):
-            number += 1
-            raw = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
-            raw = raw.removesuffix(b"\n").removesuffix(b"\r")
-            if len(raw) > most:
-                raise CorpusError(
-                    path, f"line longer than {most:,} bytes; set ATTENTION_MAX_LINE higher", number
-                )
-            if b"\0" in raw:
-                raise CorpusError(path, "NUL character; expected UTF-8 text", number)
+        for block in _blocks(file, most):
+            block = block if number else block.removeprefix(b"\xef\xbb\xbf")
             try:
-                text = raw.decode("utf-8")
-            except UnicodeDecodeError as error:
-                message = f"not UTF-8 (byte {error.start + 1} of the line); convert it to UTF-8"
-                raise CorpusError(path, message, number) from error
-            yield number, text
-            if not raw.strip():
-                ahead = file.peek()
-                blank = ahead[: len(ahead) - len(ahead.lstrip())]
-                number += blank.count(b"\n")
-                file.read(blank.rfind(b"\n") + 1)
+                clean = len(block) <= most and b"\0" not in block
+                found = block.decode("utf-8").split("\n") if clean else None
+            except UnicodeDecodeError:
+                found = None
+            first = number + 1
+            for number, line in enumerate(found or block.split(b"\n"), first):
+                text = line if found else _decoded(path, number, line, most)
+                shown = text and not text.isspace()
+                if shown or not blank:
+                    yield number, text.removesuffix("\r")
+                blank = not shown
+
+
+def _blocks(file: BinaryIO, most: int) -> Iterator[bytes]:
+    """Yield a file in blocks of whole lines; a line of more than ``most`` bytes ends it."""
+    rest = b""
+    while len(rest) <= most + 1 and (data := file.read(BLOCK)):
+        block, end, rest = (rest + data).rpartition(b"\n")
+        if end:
+            yield block
+    if rest:
+        yield rest
+
+
+def _decoded(path: str | Path, number: int, line: bytes, most: int) -> str:
+    line = line.removesuffix(b"\r")
+    if len(line) > most:
+        message = f"line longer than {most:,} bytes; set ATTENTION_MAX_LINE higher"
+        raise CorpusError(path, message, number)
+    if b"\0" in line:
+        raise CorpusError(path, "NUL character; expected UTF-8 text", number)
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        message = f"not UTF-8 (byte {error.start + 1} of the line); convert it to UTF-8"
+        raise CorpusError(path, message, number) from error
 
 
 def one_line(text: str) -> str:
     """Return the text with single spaces, and without control and invisible characters."""
-    return " ".join(_CONTROL.sub(" ", _INVISIBLE.sub("", text)).split())
+    if not (text.isascii() and text.isprintable()):
+        text = _CONTROL.sub(" ", _INVISIBLE.sub("", text))
+    return " ".join(text.split())
 
 
 def visible(text: str) -> bool:
@@ -129,7 +149,9 @@ def visible(text: str) -> bool:
     It keeps no white space, control, zero-width or lone combining character, and not the mark of
     a lost one (U+FFFD).
     """
-    return any(unicodedata.category(c)[0] not in "ZCM" and c != "\ufffd" for c in text)
+    return text.isalnum() or any(
+        unicodedata.category(c)[0] not in "ZCM" and c != "\ufffd" for c in text
+    )
 
 
 def word(cell: str, counts: Counter[str]) -> str:

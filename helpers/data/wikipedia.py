@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
+from typing import NamedTuple
 
 from helpers.data import text_files
 from helpers.data.records import Corpus, Segment, file_fingerprint
@@ -41,8 +42,7 @@ MAX_HIDDEN = 1000  # link prefixes that are remembered
 FILES, CATEGORIES, MEDIA = "6", "14", "-2"  # namespaces whose links show no text
 
 
-@dataclass(frozen=True, slots=True)
-class Article:
+class Article(NamedTuple):
     """The prose paragraphs of one article or document, cleaned of markup."""
 
     title: str
@@ -88,9 +88,10 @@ def articles(path: str | Path, *, counts: Counter[str] | None = None) -> Iterato
     """
     path = text_files.existing_file(path)
     counts = Counter() if counts is None else counts
-    found = _dump_articles(path, counts) if _is_dump(path) else _text_documents(path, counts)
-    for article in found:
+    dump = _is_dump(path)
+    for article in _dump_articles(path, counts) if dump else _text_documents(path, counts):
         counts["articles"] += 1
+        counts["paragraphs"] += 0 if dump else len(article.paragraphs)
         counts["paragraphs kept"] += len(article.paragraphs)
         yield article
 
@@ -186,22 +187,18 @@ def _dump_articles(path: Path, counts: Counter[str]) -> Iterator[Article]:
 
 
 def _text_documents(path: Path, counts: Counter[str]) -> Iterator[Article]:
-    most = text_files.limit("ATTENTION_MAX_PAGE")
+    most, documents, size = text_files.limit("ATTENTION_MAX_PAGE"), 0, 0
     found: list[str] = []
-    size = documents = 0
     for number, line in text_files.lines(path):
         if paragraph := text_files.one_line(line):
-            counts["paragraphs"] += 1
             size += len(line)
             found.append(paragraph)
-            if size > most:
+            if size > most or len(found) > MAX_LINES:
+                limits = f"{most:,} characters or {MAX_LINES:,} lines"
                 message = (
-                    f"document longer than {most:,} characters; put blank lines between "
-                    "documents, or set ATTENTION_MAX_PAGE higher"
+                    f"document longer than {limits}; put blank lines between documents, or set "
+                    "ATTENTION_MAX_PAGE higher"
                 )
-                raise CorpusError(path, message, number)
-            if len(found) > MAX_LINES:
-                message = f"document longer than {MAX_LINES:,} lines; put blank lines between them"
                 raise CorpusError(path, message, number)
         elif found and not line.strip():
             documents += 1

@@ -59,6 +59,7 @@ _LONG_REFERENCE = re.compile(r"&#[0-9]{20,}+;?")  # html.unescape() fails over 4
 _APOSTROPHES = re.compile(r"'{2,}+")
 
 _RESIDUE = re.compile(r"\{\{|\}\}|\[\[|\]\]|==|''|[|<>]|\{\||\bISBN\b|\b(?:px|thumb)\|")
+_UNTIDY = re.compile(r"[()\[\]]|[ ,;:.][,;:.!?]")
 _END = re.compile(r"[.!?…。！？؟।][\"'”’»)\]]{0,3}$")
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_]++")  # a CJK character counts as a word
 
@@ -121,6 +122,8 @@ def tidy(text: str) -> str:
     ``Aristotle (384 BC)``.
     """
     text = one_line(text)
+    if not _UNTIDY.search(text):  # which is most of what there is
+        return text.lstrip(",;:.!? ")
     text = re.sub(r"\[\d{1,3}\]", "", text)  # footnote numbers typed by hand
     text = re.sub(r"([(\[]) ?(?:[;,:] ?)*+", r"\1", text)
     text = re.sub(r"(?<![ ;,:])(?: ?[;,:])*+ ?([)\]])", r"\1", text)

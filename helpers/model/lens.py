@@ -23,6 +23,7 @@ from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, Maps, States, forward, padded
 from helpers.model.head_mask import Site, sites
 from helpers.model.parallel import length_batches
+from helpers.model.word_attention import norm_maps
 
 TOLERANCE = 1e-2  # of half precision, relative to the largest output
 BATCH_TOKENS = 1024
@@ -46,7 +47,7 @@ def lens_pass(encoder: Encoder, lens: Lens) -> Iterator[Pass]:
 
         def run(inputs: list[Inputs], *, hidden: bool = False) -> tuple[Maps, States]:
             maps, norms, states = seen(inputs, hidden=hidden)
-            return [norm_map(*layer) for layer in zip(maps, norms, strict=True)], states
+            return [norm_maps(m.float(), n) for m, n in zip(maps, norms, strict=True)], states
 
         yield run
 
@@ -100,17 +101,6 @@ def transformed_norms(
     weight = site.output_weight.double()  # [head, width, model width]
     squared = (values @ (weight @ weight.mT) * values).sum(dim=-1)
     return squared.clamp(min=0).sqrt().float()
-
-
-def norm_map(
-    attention: Float[Tensor, "batch head query key"], norms: Float[Tensor, "batch head key"]
-) -> Float[Tensor, "batch head query key"]:
-    """Return ``alpha[i, j] |f(x_j)|``, normalised over j."""
-    sizes = attention.float() * norms[:, :, None, :]
-    total = sizes.sum(dim=-1, keepdim=True)
-    if (total == 0).any():
-        raise ModelError("a head moves nothing at all, so the lens 'norm' has no map of it")
-    return sizes.div_(total)
 
 
 def _layers(encoder: Encoder) -> list[Site]:

@@ -1,14 +1,19 @@
-"""From tokens to words (section 4.1): attention to a word adds up, attention from it averages."""
+"""What is made of maps over tokens: maps of what moves (a lens), and maps over words (4.1)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
 from jaxtyping import Float
+
+from helpers.errors import ModelError
 
 if TYPE_CHECKING:  # torch takes seconds to import, and records of words need `word_groups` alone
     from torch import Tensor
+
+Maps = TypeVar("Maps", np.ndarray, "Tensor")
 
 
 def word_groups(word_ids: Sequence[int | None]) -> list[int]:
@@ -22,6 +27,23 @@ def word_groups(word_ids: Sequence[int | None]) -> list[int]:
         new = index == 0 or word is None or word != word_ids[index - 1]
         groups.append(groups[-1] + new if groups else 0)
     return groups
+
+
+def norm_maps(attention: Maps, norms: Maps) -> Maps:
+    """Return ``A[i, j] |f(x_j)|``, normalised over j (Kobayashi et al. 2020), in float32 or wider.
+
+    Arrays or tensors: ``attention`` ``[..., head, query, key]``, ``norms`` ``[..., head, key]``.
+    Raises ModelError where a head moves nothing at all, or what is not finite.
+    """
+    moved = attention * norms[..., None, :]
+    total = moved.sum(axis=-1)[..., None]
+    if not ((total > 0) & (total < np.inf)).all():
+        raise ModelError(
+            "a head moves nothing at all, or what is not finite, so the lens 'norm' has no map of "
+            "it; use --lens attention, or --dtype float32"
+        )
+    moved /= total
+    return moved
 
 
 def membership(groups: Sequence[int]) -> Float[Tensor, "token word"]:

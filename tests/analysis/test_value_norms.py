@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 
-from helpers.analysis.value_norms import lens_values, norm_maps, sink_values
+from helpers.analysis.value_norms import lens_values, sink_values
+from helpers.errors import ModelError
 from helpers.model.token_types import roles
+from helpers.model.word_attention import norm_maps
 
 # One layer, one head, three tokens: [CLS] cat . - half of all attention is on [CLS], whose value
 # vector is a tenth of the others'.
@@ -67,3 +70,14 @@ def test_sinks_against_loops():
         }
         for name, value in expected.items():
             assert found[name][layer, 0] == pytest.approx(value), name
+
+
+@pytest.mark.parametrize("size", [0, np.nan, np.inf])
+def test_what_moves_nothing_or_is_not_finite_has_no_norm_map(size):
+    with pytest.raises(ModelError, match="moves nothing at all, or what is not finite"):
+        norm_maps(ATTENTION, np.full_like(NORMS, size))
+
+
+def test_arrays_and_tensors_have_the_same_norm_map():
+    own = norm_maps(torch.tensor(ATTENTION), torch.tensor(NORMS))
+    np.testing.assert_allclose(own.numpy(), norm_maps(ATTENTION, NORMS), rtol=1e-12)

@@ -23,12 +23,12 @@ from helpers.analysis.value_norms import (
     SINKS,
     VALUES,
     lens_values,
-    norm_maps,
     sink_values,
 )
 from helpers.cache import cached_tables
 from helpers.data.records import Record, cluster_of
 from helpers.model.encoder import Encoder
+from helpers.model.word_attention import norm_maps
 from helpers.store.store import Source, Store
 
 BATCH_TOKENS = 512
