@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -26,9 +26,6 @@ from helpers.errors import MapError
 from helpers.model.token_types import roles
 from helpers.progress import progress
 from helpers.store.store import Example, Source, read_ahead
-
-if TYPE_CHECKING:
-    from helpers.analysis.head_distance import DistanceKernel
 
 RELATIVE_POSITION = ("previous", "current", "next")
 TOKEN_TYPES = ("cls", "sep", "punctuation", "sep_to_sep", "other_to_sep")
@@ -95,28 +92,23 @@ def combine(parts: Iterable[Sums]) -> Sums:
     return whole
 
 
-def example_sums(
-    examples: Iterable[Example],
-    special_tokens: Mapping[str, str | None],
-    distances: DistanceKernel | None,
-) -> Sums:
+def example_sums(examples: Iterable[Example], special_tokens: Mapping[str, str | None]) -> Sums:
     """Return the sums over some examples of every metric of sections 3 and 6.
 
     Raises:
         MapError: a map is not a distribution over keys; the message names the example.
     """
+    from helpers.analysis.head_distance import head_distances
+
     sums = Sums()
     for example in examples:
         attention = checked_maps(example)
         own = roles(example.record["tokens"], special_tokens)
         values = relative_position(attention) | token_types(attention, own)
         values |= entropy(attention, own)
-        between_heads = {}
-        if distances is not None:
-            between_heads["distance"] = distances(attention)
-            layers, heads = attention.shape[:2]
-            values["closeness"] = closeness(between_heads["distance"], layers, heads)
-        sums.add(values | between_heads)
+        distances = head_distances(attention)
+        values["closeness"] = closeness(distances, *attention.shape[:2])
+        sums.add(values | {"distance": distances})
         article = cluster_of(example.record, example.index)
         sums.groups.setdefault(crc32(article.encode()) % GROUPS, Sums()).add(values)
     return sums
@@ -137,18 +129,13 @@ def checked_maps(example: Example) -> Float[np.ndarray, "layer head query key"]:
 
 def shard_sums(source: Source, number: int) -> Sums:
     """Return the sums over one shard: the unit of work that can run anywhere."""
-    from helpers.analysis.head_distance import DistanceKernel
-
-    return example_sums(source.shard(number), source.special_tokens, DistanceKernel())
+    return example_sums(source.shard(number), source.special_tokens)
 
 
 def sweep(source: Source) -> Sums:
     """Return the sums over a whole corpus in one pass, reading one shard ahead."""
-    from helpers.analysis.head_distance import DistanceKernel
-
-    kernel = DistanceKernel()
     shards = progress(read_ahead(source), "sections 3 and 6", unit="shard", total=source.n_shards)
-    return combine(example_sums(shard, source.special_tokens, kernel) for shard in shards)
+    return combine(example_sums(shard, source.special_tokens) for shard in shards)
 
 
 def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:

@@ -51,37 +51,28 @@ Tiles = Float[Tensor, "head tile element"]
 PairEntropies = Float[Tensor, "head partner"]
 
 
-class DistanceKernel:
-    """Distances between all heads on one example: ``kernel(attention)``.
+@torch.no_grad()
+def head_distances(
+    attention: Float[np.ndarray | Tensor, "layer head query key"], *, compiled: bool | None = None
+) -> Float[np.ndarray, "heads heads"]:
+    """Return ``D[a, b] = sum_i JS(A_a[i], A_b[i])`` in nats on one example.
 
-    ``compiled=None`` runs eager torch until this process has done enough work to repay a
-    compilation (once, about 10 s), then the compiled kernel, about five times faster; True
-    compiles at the first call, False never.  Where compiling fails (no C++ compiler), a warning
-    is given once and eager torch goes on.  The two agree to about 1e-6.
+    Heads are flattened layer by layer; float64, symmetric, with a zero diagonal.  Sums over
+    examples, or over shards, may simply be added up.
+
+    Eager torch computes until this process has done enough work to repay a compilation (once,
+    about 10 s), then the compiled kernel, about five times faster; ``compiled`` decides it
+    beforehand.  Where compiling fails (no C++ compiler), a warning is given once and eager torch
+    goes on.  The two agree to about 1e-6.
     """
-
-    def __init__(self, *, compiled: bool | None = None, device: str | torch.device = "cpu") -> None:
-        self.compiled = compiled
-        self.device = torch.device(device)
-
-    @torch.no_grad()
-    def __call__(
-        self, attention: Float[np.ndarray | Tensor, "layer head query key"]
-    ) -> Float[np.ndarray, "heads heads"]:
-        """Return ``D[a, b] = sum_i JS(A_a[i], A_b[i])`` in nats, heads flattened layer by layer.
-
-        Float64, symmetric, with a zero diagonal.  Averaging over examples is the caller's:
-        sums over examples, or over shards, may simply be added up.
-        """
-        tiles = _tiles(attention, self.device)
-        entropies = _BACKEND(tiles, compiled=self.compiled).cpu().numpy()
-        heads, partners = entropies.shape
-        first = np.arange(heads)[:, None]
-        second = (first + np.arange(partners)) % heads
-        of_mean = np.empty((heads, heads))
-        of_mean[first, second] = of_mean[second, first] = entropies
-        own = of_mean.diagonal()
-        return of_mean - (own[:, None] + own) / 2
+    entropies = _BACKEND(_tiles(attention), compiled=compiled).numpy()
+    heads, partners = entropies.shape
+    first = np.arange(heads)[:, None]
+    second = (first + np.arange(partners)) % heads
+    of_mean = np.empty((heads, heads))
+    of_mean[first, second] = of_mean[second, first] = entropies
+    own = of_mean.diagonal()
+    return of_mean - (own[:, None] + own) / 2
 
 
 def shared_distances(first: Source, second: Source) -> pd.DataFrame:
@@ -90,11 +81,11 @@ def shared_distances(first: Source, second: Source) -> pd.DataFrame:
     A sentence counts, once, if both word-level stores have it with the same words.  Special tokens
     are left out: a row is what a word gives to the words of its sentence, as shares of their sum.
 
-    Columns: head, other ("layer-head"), distance (`DistanceKernel`'s, in nats a word: from 0 to
-    ln 2), sentences.  Empty if they share none.
+    Columns: head, other ("layer-head"), distance (in nats a word: from 0 to ln 2), sentences.
+    Empty if they share none.
     """
     places = {tuple(record["words"]): index for index, record in enumerate(second.records())}
-    kernel, words, count = DistanceKernel(), 0, 0
+    words = count = 0
     labels = [head_labels(one.layers, one.heads) for one in (first, second)]
     total = np.zeros([len(heads) for heads in labels])
     for example in first:
@@ -102,7 +93,7 @@ def shared_distances(first: Source, second: Source) -> pd.DataFrame:
         if place is None:
             continue
         maps = [_among_words(one) for one in (example, second[place])]
-        total += kernel(np.concatenate(maps, axis=1))[: len(total), len(total) :]
+        total += head_distances(np.concatenate(maps, axis=1))[: len(total), len(total) :]
         words, count = words + len(example.record["words"]), count + 1
     table = pd.DataFrame(product(*labels), columns=["head", "other"])
     table = table.assign(distance=total.ravel() / max(words, 1), sentences=count)
@@ -116,20 +107,11 @@ def _among_words(example: Example) -> Float[np.ndarray, "1 head word word"]:
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def head_distances(
-    attention: Float[np.ndarray | Tensor, "layer head query key"],
-) -> Float[np.ndarray, "heads heads"]:
-    """Return the distances between all heads on one example, without compiling anything."""
-    return DistanceKernel(compiled=False)(attention)
-
-
-def _tiles(
-    attention: Float[np.ndarray | Tensor, "layer head query key"], device: torch.device
-) -> Tiles:
+def _tiles(attention: Float[np.ndarray | Tensor, "layer head query key"]) -> Tiles:
     """Return half of each smoothed weight, so that two heads add up to their mean."""
     if isinstance(attention, np.ndarray):
         attention = torch.from_numpy(np.require(attention, requirements=["C", "W"]))
-    weights = attention.to(device, torch.float32).flatten(0, 1).flatten(1)  # [head, query * key]
+    weights = attention.to(torch.float32).flatten(0, 1).flatten(1)  # [head, query * key]
     smoothed = weights * (0.5 * (1 - SMOOTHING)) + 0.5 * SMOOTHING / attention.shape[-1]
     # At least two tiles: torch.compile would make a special case of a dimension of size one.
     tiles = max(2, -(-weights.shape[1] // TILE))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from helpers.analysis.relations import ALL, relation_table, scheme_of
@@ -15,14 +15,6 @@ from helpers.data.silver_treebank import parse_words
 from helpers.errors import InputError
 
 COMPARABLE = "same conventions"
-
-
-class _Word(NamedTuple):
-    relation: str
-    comparable: bool
-    agrees: bool
-    inverted: bool
-    silver_relation: str
 
 
 def silver_quality(treebank: Iterable[Sentence], *, minimum: int = 1) -> pd.DataFrame | None:
@@ -61,69 +53,58 @@ def attachment_agreement(
         InputError: the two do not have the same sentences, word for word.
     """
     known = relation_table()
-    alike = (known["scheme"] == "ud") & (known["attachment"] == "same")
-    same = frozenset(known["relation"][alike])
-    words: list[_Word] = []
-    for index, (tree, parse) in enumerate(_pairs(gold, silver)):
+    same = set(known["relation"][(known["scheme"] == "ud") & (known["attachment"] == "same")])
+    try:
+        pairs = list(zip(gold, silver, strict=True))
+    except ValueError as error:
+        raise InputError("the gold treebank and its parse differ in length") from error
+    rows: list[tuple[str, bool, bool, bool, str]] = []
+    for index, (tree, parse) in enumerate(pairs):
         if tree.words != parse.words:
             raise InputError(
                 f"sentence {index} ({tree.source}) has other words in the parse; "
                 "parse the words of the gold tree as they are"
             )
-        words.extend(_compare(tree, parse, same))
-    if not words:
+        rows += _compared(tree, parse, same)
+    if not rows:
         raise InputError("no sentence to compare; expected a gold treebank and its parse")
-    sizes = Counter(word.relation for word in words)
-    groups = {ALL: words, COMPARABLE: [word for word in words if word.comparable]}
+    columns = ["relation", "comparable", "agrees", "inverted", "silver_relation"]
+    words = pd.DataFrame(rows, columns=columns)
+    groups = {ALL: words, COMPARABLE: words[words["comparable"]]}
     groups |= {
-        name: [word for word in words if word.relation == name]
-        for name, size in sizes.most_common()
+        name: words[words["relation"] == name]
+        for name, size in Counter(words["relation"]).most_common()
         if size >= minimum
     }
     return pd.DataFrame([_row(name, group) for name, group in groups.items()])
 
 
-def _pairs(
-    gold: Iterable[Sentence], silver: Iterable[Sentence]
-) -> Iterable[tuple[Sentence, Sentence]]:
-    try:
-        yield from zip(gold, silver, strict=True)
-    except ValueError as error:
-        raise InputError("the gold treebank and its parse differ in length") from error
-
-
-def _compare(tree: Sentence, parse: Sentence, same: Collection[str]) -> Iterable[_Word]:
-    has_copula = {
-        head for head, name in zip(tree.heads, tree.relations, strict=True) if name == "cop"
-    }
-    for position, (head, relation) in enumerate(
-        zip(tree.heads, tree.relations, strict=True), start=1
-    ):
-        yield _Word(
-            relation,
-            relation in same and position not in has_copula and head not in has_copula,
-            parse.heads[position - 1] == head,
-            head > 0 and parse.heads[head - 1] == position,
-            parse.relations[position - 1],
+def _compared(
+    tree: Sentence, parse: Sentence, same: Collection[str]
+) -> Iterator[tuple[str, bool, bool, bool, str]]:
+    arcs = list(zip(tree.heads, tree.relations, strict=True))
+    has_copula = {head for head, name in arcs if name == "cop"}
+    for word, (head, name) in enumerate(arcs, start=1):
+        yield (
+            name,
+            name in same and not {word, head} & has_copula,
+            parse.heads[word - 1] == head,
+            head > 0 and parse.heads[head - 1] == word,
+            parse.relations[word - 1],
         )
 
 
-def _row(name: str, words: Sequence[_Word]) -> dict[str, object]:
-    comparable = [word for word in words if word.comparable]
+def _row(name: str, words: pd.DataFrame) -> dict[str, object]:
+    def percent(flags: pd.Series) -> float:
+        return 100 * flags.sum() / len(flags) if len(flags) else np.nan
+
+    names = Counter(words["silver_relation"]).most_common(1) or [("", 0)]
     return {
         "relation": name,
         "count": len(words),
-        "comparable": len(comparable),
-        "attachment": _percent([word.agrees for word in words]),
-        "attachment_comparable": _percent([word.agrees for word in comparable]),
-        "inverted": _percent([word.inverted for word in words]),
-        "silver_relation": max(
-            Counter(word.silver_relation for word in words).items(),
-            key=lambda item: item[1],
-            default=("", 0),
-        )[0],
+        "comparable": words["comparable"].sum(),
+        "attachment": percent(words["agrees"]),
+        "attachment_comparable": percent(words["agrees"][words["comparable"]]),
+        "inverted": percent(words["inverted"]),
+        "silver_relation": names[0][0],
     }
-
-
-def _percent(flags: Sequence[bool]) -> float:
-    return 100 * sum(flags) / len(flags) if flags else float("nan")

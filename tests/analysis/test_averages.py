@@ -17,7 +17,6 @@ from helpers.analysis.averages import (
     layer_intervals,
     to_table,
 )
-from helpers.analysis.head_distance import DistanceKernel
 from helpers.analysis.statistics import bootstrap_interval
 from helpers.errors import MapError
 from helpers.model.gradients import gradient_importance
@@ -36,7 +35,7 @@ def example(index, n=6, seed=0, tokens=None):
 
 def test_averages_are_over_examples():
     examples = [example(i, seed=i) for i in range(3)]
-    table = head_table(example_sums(examples, SPECIAL, None), ["previous", "sep"])
+    table = head_table(example_sums(examples, SPECIAL), ["previous", "sep"])
     maps = [e.attention.astype(float) for e in examples]
     previous = np.mean([[m[1, 2, i, i - 1] for i in range(1, 6)] for m in maps], axis=0).sum() / 6
     row = table[(table["layer"] == 2) & (table["head"] == 3)].iloc[0]
@@ -47,16 +46,15 @@ def test_averages_are_over_examples():
 
 def test_sums_of_shards_add_up_to_the_sum_of_the_whole():
     examples = [example(i, seed=i) for i in range(5)]
-    kernel = DistanceKernel(compiled=False)
-    whole = example_sums(examples, SPECIAL, kernel)
-    parts = combine(example_sums(part, SPECIAL, kernel) for part in (examples[:2], examples[2:]))
+    whole = example_sums(examples, SPECIAL)
+    parts = combine(example_sums(part, SPECIAL) for part in (examples[:2], examples[2:]))
     for name in whole.totals:
         np.testing.assert_allclose(parts.mean(name), whole.mean(name), rtol=1e-12)
     assert whole.totals["distance"].shape == (6, 6)
 
 
 def test_a_table_of_sums_comes_back_whole(tmp_path):
-    sums = example_sums([example(0)], {"cls": None, "sep": "[SEP]"}, DistanceKernel(compiled=False))
+    sums = example_sums([example(0)], {"cls": None, "sep": "[SEP]"})
     path = tmp_path / "sums.csv"
     to_table(sums).to_csv(path, index=False)
     back = from_table(pd.read_csv(path))
@@ -66,13 +64,11 @@ def test_a_table_of_sums_comes_back_whole(tmp_path):
 
 
 def test_a_missing_token_is_nan_and_an_absent_one_in_an_example_is_left_out():
-    without = head_table(
-        example_sums([example(0)], {"cls": None, "sep": None}, None), ["cls", "sep"]
-    )
+    without = head_table(example_sums([example(0)], {"cls": None, "sep": None}), ["cls", "sep"])
     assert without[["cls", "sep"]].isna().all(axis=None)
     plain = example(1, tokens=["[CLS]", "a", "b", "c", "d", "e"])
-    both = example_sums([example(0), plain], SPECIAL, None)
-    alone = example_sums([example(0)], SPECIAL, None)
+    both = example_sums([example(0), plain], SPECIAL)
+    alone = example_sums([example(0)], SPECIAL)
     np.testing.assert_array_equal(both.mean("sep_to_sep"), alone.mean("sep_to_sep"))
 
 
@@ -84,12 +80,12 @@ def test_a_map_that_is_none_is_refused_with_its_index(value, message):
     broken = example(17)
     broken.attention[1, 0, 2, 3] = value
     with pytest.raises(MapError, match=rf"example 17: .*{message}"):
-        example_sums([example(0), broken], SPECIAL, None)
+        example_sums([example(0), broken], SPECIAL)
 
 
 def test_one_token_and_empty_sums():
     single = Example(0, np.ones((1, 1, 1, 1), np.float16), {"tokens": ["[CLS]"]})
-    table = head_table(example_sums([single], SPECIAL, None), ["previous", "current", "entropy"])
+    table = head_table(example_sums([single], SPECIAL), ["previous", "current", "entropy"])
     assert table[["previous", "current", "entropy"]].to_numpy().tolist() == [[0.0, 1.0, 0.0]]
     assert Sums().totals == {}
 
@@ -110,7 +106,7 @@ def articles(n, seed=0):
 
 def test_intervals_are_over_articles_and_points_are_not_touched_by_them():
     examples = articles(30)
-    table = head_table(example_sums(examples, SPECIAL, None), ["previous", "uniform"])
+    table = head_table(example_sums(examples, SPECIAL), ["previous", "uniform"])
     assert list(table.columns) == [
         *("layer", "head", "previous", "uniform", "previous_low", "previous_high"),
     ]
@@ -126,15 +122,12 @@ def test_intervals_are_over_articles_and_points_are_not_touched_by_them():
 
 
 def test_one_article_has_no_interval():
-    table = head_table(example_sums(articles(1), SPECIAL, None), ["previous"])
+    table = head_table(example_sums(articles(1), SPECIAL), ["previous"])
     assert table["previous"].notna().all() and table["previous_low"].isna().all()
 
 
 def test_averages_of_articles_add_up_to_the_average():
-    sums = combine(
-        example_sums(part, SPECIAL, DistanceKernel(compiled=False))
-        for part in (articles(9)[:7], articles(9)[7:])
-    )
+    sums = combine(example_sums(part, SPECIAL) for part in (articles(9)[:7], articles(9)[7:]))
     table = article_table(sums)
     assert len(table) == 2 * 9 and table["examples"].sum() == 2 * len(articles(9))
     first = table[table["layer"] == 1]

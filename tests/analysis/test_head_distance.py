@@ -1,4 +1,5 @@
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ from scipy.spatial.distance import jensenshannon
 from viewer_stores import OTHER, SENTENCE, word_store
 
 from helpers.analysis import head_distance
-from helpers.analysis.head_distance import DistanceKernel, head_distances, shared_distances
+from helpers.analysis.head_distance import head_distances, shared_distances
 
 
 def maps(rng, layers, heads, n, *, sharpness=3.0):
@@ -39,7 +40,7 @@ def backend(monkeypatch):
 @pytest.fixture(scope="module")
 def compiled():
     """The compiled kernel of this process; one compilation serves every test."""
-    kernel = DistanceKernel(compiled=True)
+    kernel = partial(head_distances, compiled=True)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         kernel(maps(np.random.default_rng(0), 2, 3, 5))
@@ -136,7 +137,7 @@ def test_a_failed_compilation_warns_once_and_gives_the_same_result(backend, monk
 
     monkeypatch.setattr(torch, "compile", no_compiler)
     attention = maps(np.random.default_rng(0), 2, 2, 12)
-    kernel = DistanceKernel(compiled=True)
+    kernel = partial(head_distances, compiled=True)
     with pytest.warns(UserWarning, match=r"without compilation.*\(no C\+\+ compiler\)"):
         first = kernel(attention)
     with warnings.catch_warnings():
@@ -156,11 +157,10 @@ def test_short_jobs_never_compile_and_long_jobs_do(backend, monkeypatch):
     monkeypatch.setattr(torch, "compile", compile_eagerly)
     monkeypatch.setattr(head_distance, "COMPILE_AFTER", 2.5 * 1024 * 4 * 4 / 2)
     attention = maps(np.random.default_rng(0), 2, 2, 32)  # 1,024 weights, 4 heads
-    kernel = DistanceKernel()
     for expected in (0, 0, 1, 1):
-        kernel(attention)
+        head_distances(attention)
         assert len(compilations) == expected
-    head_distances(attention)
+    head_distances(attention, compiled=False)
     assert len(compilations) == 1
 
 

@@ -22,7 +22,7 @@ from helpers.analysis.coreference import coreference_table, judge
 from helpers.analysis.dependency_heads import dependency_heads
 from helpers.analysis.head_choice import DIRECTIONS
 from helpers.analysis.head_counts import count_heads, head_accuracy
-from helpers.analysis.head_distance import DistanceKernel
+from helpers.analysis.head_distance import head_distances
 from helpers.analysis.probe_data import PLACES, attention_block, prepare
 from helpers.analysis.surface import entropy, relative_position, token_types
 from helpers.data.records import Segment, Sentence
@@ -98,9 +98,7 @@ def test_rounding_to_float16_is_no_reason_to_refuse():
 
 def test_a_segment_of_one_token():
     ones = np.ones((LAYERS, HEADS, 1, 1), np.float16)
-    sums = example_sums(
-        [Example(0, ones, {"tokens": ["[CLS]"]})], SPECIAL, DistanceKernel(compiled=False)
-    )
+    sums = example_sums([Example(0, ones, {"tokens": ["[CLS]"]})], SPECIAL)
     expected = {"previous": 0, "current": 1, "next": 0, "cls": 1, "sep": 0, "punctuation": 0}
     expected |= {"entropy": 0, "entropy_from_cls": 0, "uniform": 0, "other_to_sep": 0}
     for name, value in expected.items():
@@ -133,7 +131,7 @@ def test_a_sentence_of_unknown_words_counts_like_any_other(tiny_encoder, own_cac
     assert store[0].record["tokens"] == [
         "[CLS]", *["[UNK]"] * 3, "[SEP]", *["[UNK]"] * 2, "[SEP]",
     ]  # fmt: skip
-    sums = example_sums(store, store.special_tokens, DistanceKernel(compiled=False))
+    sums = example_sums(store, store.special_tokens)
     table = head_table(sums, [*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY])
     assert np.isfinite(table.filter(regex="(?<!_low)(?<!_high)$").to_numpy()).all()
     assert not table["punctuation"].any()
@@ -153,9 +151,7 @@ def test_a_segment_of_exactly_128_tokens_of_uniform_attention():
     n = LONGEST
     tokens = ["[CLS]", *["a"] * 60, ".", "[SEP]", *["b"] * 64, "[SEP]"]
     assert len(tokens) == n
-    sums = example_sums(
-        [Example(0, uniform(n), {"tokens": tokens})], SPECIAL, DistanceKernel(compiled=False)
-    )
+    sums = example_sums([Example(0, uniform(n), {"tokens": tokens})], SPECIAL)
     expected = {
         "previous": (n - 1) / n**2,  # the first token has no previous one
         "current": 1 / n,
@@ -190,7 +186,7 @@ def test_a_segment_of_exactly_128_tokens_of_one_hot_attention():
     p, q = 0.999 + 1e-3 / n, 1e-3 / n
     m = (p + q) / 2
     divergence = p * math.log(p / m) + q * math.log(q / m)
-    distances = DistanceKernel(compiled=False)(maps)
+    distances = head_distances(maps)
     np.testing.assert_allclose(distances, n * divergence * (1 - np.eye(2)), rtol=1e-4, atol=1e-9)
 
 

@@ -18,7 +18,7 @@ from bench_distances import released_algorithm
 from common import extract_into, interleaved, options, random_encoder, random_segments, report
 
 from helpers.analysis.averages import sweep
-from helpers.analysis.head_distance import DistanceKernel
+from helpers.analysis.head_distance import head_distances
 from helpers.paths import sha256
 from helpers.store.store import Store
 
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--segments", type=int, default=32)
     given = parser.parse_args()
     encoder = random_encoder("minilm", width=96)
-    DistanceKernel(compiled=True)(np.full((6, 12, 8, 8), 1 / 8, np.float32))  # once a process
+    head_distances(np.full((6, 12, 8, 8), 1 / 8, np.float32), compiled=True)  # once a process
     with tempfile.TemporaryDirectory() as folder:
         store = extract_into(Path(folder), encoder, random_segments(given.segments))
         seconds = interleaved(
