@@ -55,8 +55,7 @@ def _single() -> list[Claim]:
             "correlation, over heads, of the accuracies without each on two sets of test articles; "
             f"mean over {TASKS}, and of the ends of its 95% intervals",
             _transfers,
-            None,
-            paper["correlation between MNLI matched and mismatched"],
+            paper=paper["correlation between MNLI matched and mismatched"],
             threshold=0,
         ),
     ]
@@ -95,8 +94,7 @@ def _pruned() -> list[Claim]:
             "Removing half of the heads makes a model faster",
             "largest speed-up over batch sizes, percent; ends: its quartiles over turns",
             _speed_up,
-            None,
-            paper["largest speed-up with half of the heads"],
+            paper=paper["largest speed-up with half of the heads"],
             threshold=0,
         ),
     ]
