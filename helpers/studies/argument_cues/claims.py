@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from helpers.analysis.claims import Claim, NotMeasurable, Tables, rows_of
+from helpers.analysis.claims import Claim, Estimate, NotMeasurable, Tables, rows_of
 from helpers.analysis.paper import values_of
 from helpers.studies.argument_cues.arguments import EMBEDDED
 from helpers.studies.argument_cues.cues import ALL, CHANCE, HALVES, NOT
@@ -16,6 +16,7 @@ from helpers.studies.argument_cues.scores import ORIGINAL, SWAPPED
 
 PAPER = "Niven & Kao"
 ENCODER, BAG, BILSTM = "encoder", "bag of vectors", "BiLSTM"
+MODELS = (BAG, BILSTM, ENCODER)
 WARRANTS, EVERYTHING = "warrants", "all"
 MOSTLY = 0.5  # of the accuracy above chance
 AS_WRITTEN, ADVERSARIAL, BOTH = HALVES
@@ -23,19 +24,20 @@ AS_WRITTEN, ADVERSARIAL, BOTH = HALVES
 
 def cue_claims() -> list[Claim]:
     """Return the claims of sections 4, 5 and 6 of Niven & Kao."""
-    return [*_cues(), *_parts(), *_adversarial()]
-
-
-def _cues() -> list[Claim]:
     paper = values_of("Niven")
+
+    def published(model: str, inputs: str, statistic: str) -> float:
+        return paper[f"{model}, {inputs}, original, {statistic}"]
+
+    whole, part = (published(ENCODER, inputs, "median") for inputs in (EVERYTHING, WARRANTS))
     return [
         Claim(
             f"{PAPER} 4",
             "The warrant with “not” is more often right than the other",
-            "productivity of “not” in percent; holds if its interval is above 50",
-            lambda t: _cue(t, AS_WRITTEN)["productivity"],
-            lambda _, t: _cue(t, AS_WRITTEN)["ci_low"] > CHANCE,
-            paper["productivity of not, all"],
+            "productivity of “not” in percent; holds above 50",
+            lambda t: _estimate(_cue(t), "productivity"),
+            threshold=CHANCE,
+            paper=paper["productivity of not, all"],
         ),
         Claim(
             f"{PAPER} 4",
@@ -43,65 +45,44 @@ def _cues() -> list[Claim]:
             "points of accuracy over guessing from following it, less those from the next best "
             "word; holds above 0",
             _lead_of_not,
-            lambda lead, _: lead > 0,
+            threshold=0.0,
         ),
-    ]
-
-
-def _parts() -> list[Claim]:
-    paper = values_of("Niven")
-
-    def published(model: str, inputs: str, statistic: str) -> float:
-        return paper[f"{model}, {inputs}, original, {statistic}"]
-
-    return [
         Claim(
             f"{PAPER} 5",
             "Warrants alone are enough for most of what the encoder achieves",
             "its median accuracy above chance with warrants alone, as a share of that with "
             f"everything; holds above {MOSTLY}",
             _share_of_warrants,
-            lambda share, _: share > MOSTLY,
-            (published(ENCODER, WARRANTS, "median") - CHANCE)
-            / (published(ENCODER, EVERYTHING, "median") - CHANCE),
+            threshold=MOSTLY,
+            paper=(part - CHANCE) / (whole - CHANCE),
         ),
         Claim(
             f"{PAPER} 5",
             "All kinds of model get the right warrant from the warrants alone",
-            "the lowest mean accuracy of bag of vectors, BiLSTM and encoder; holds if the "
-            "intervals of all three are above 50",
-            lambda t: min(_choice(t, m, WARRANTS)["mean"] for m in (BAG, BILSTM, ENCODER)),
-            lambda _, t: all(
-                _choice(t, m, WARRANTS)["ci_low"] > CHANCE for m in (BAG, BILSTM, ENCODER)
-            ),
-            min(published(m, WARRANTS, "mean") for m in (BAG, BILSTM, ENCODER)),
+            "the lowest mean accuracy of bag of vectors, BiLSTM and encoder; holds above 50",
+            lambda t: _estimate(min((_choice(t, m, WARRANTS) for m in MODELS), key=_mean)),
+            threshold=CHANCE,
+            paper=min(published(m, WARRANTS, "mean") for m in MODELS),
         ),
         Claim(
             f"{PAPER} 5",
             "The encoder follows the cues better than a bag of vectors",
-            "points of median accuracy between the two with warrants alone; holds if the "
-            "encoder's interval is above the bag's median",
-            lambda t: _choice(t, ENCODER, WARRANTS)["median"] - _choice(t, BAG, WARRANTS)["median"],
-            lambda _, t: (
-                _choice(t, ENCODER, WARRANTS)["ci_low"] > _choice(t, BAG, WARRANTS)["median"]
-            ),
-            published(ENCODER, WARRANTS, "median") - published(BAG, WARRANTS, "median"),
+            "points of median accuracy between the two with warrants alone; holds above 0, with "
+            "the interval of the encoder",
+            _encoder_less_bag,
+            threshold=0.0,
+            paper=part - published(BAG, WARRANTS, "median"),
         ),
-    ]
-
-
-def _adversarial() -> list[Claim]:
-    paper = values_of("Niven")
-    return [
         Claim(
             f"{PAPER} 6",
             "Models trained on arguments as written do worse than chance on the counterparts",
             "the highest mean accuracy of bag of vectors, BiLSTM and encoder with everything "
             "shown; holds below 50",
-            lambda t: max(
-                _choice(t, m, EVERYTHING, test=ADVERSARIAL)["mean"] for m in (BAG, BILSTM, ENCODER)
+            lambda t: _estimate(
+                max((_choice(t, m, EVERYTHING, test=ADVERSARIAL) for m in MODELS), key=_mean)
             ),
-            lambda highest, _: highest < CHANCE,
+            threshold=CHANCE,
+            below=True,
         ),
         Claim(
             f"{PAPER} 6",
@@ -109,19 +90,16 @@ def _adversarial() -> list[Claim]:
             "its mean accuracy on both with everything shown, validated on both; holds if 50 is "
             "in the interval",
             lambda t: _choice(t, ENCODER, EVERYTHING, train=SWAPPED, test=BOTH)["mean"],
-            lambda _, t: _contains_chance(
-                _choice(t, ENCODER, EVERYTHING, train=SWAPPED, test=BOTH)
-            ),
+            lambda _, t: _around_chance(_choice(t, ENCODER, EVERYTHING, train=SWAPPED, test=BOTH)),
             paper[f"{ENCODER}, {EVERYTHING}, {BOTH}, mean"],
         ),
     ]
 
 
-def _cue(tables: Tables, half: str) -> pd.Series:
-    """Return the row of ``not`` over all splits."""
+def _cue(tables: Tables) -> pd.Series:
+    """Return the row of ``not`` in the originals of all splits."""
     columns = ("half", "split", "cue", "productivity", "ci_low", "ci_high")
-    table = _written(tables, "cues", *columns)
-    return _one(table, half=half, split=ALL, cue=NOT)
+    return _one(_written(tables, "cues", *columns), half=AS_WRITTEN, split=ALL, cue=NOT)
 
 
 def _lead_of_not(tables: Tables) -> float:
@@ -138,6 +116,11 @@ def _share_of_warrants(tables: Tables) -> float:
     if everything <= 0:
         raise NotMeasurable("an encoder above chance")
     return (_choice(tables, ENCODER, WARRANTS)["median"] - CHANCE) / everything
+
+
+def _encoder_less_bag(tables: Tables) -> Estimate:
+    encoder, bag = (_choice(tables, model, WARRANTS) for model in (ENCODER, BAG))
+    return Estimate(*(encoder[["median", "ci_low", "ci_high"]] - bag["median"]))
 
 
 def _choice(
@@ -163,5 +146,13 @@ def _one(table: pd.DataFrame, **values: str) -> pd.Series:
     return chosen.iloc[0]
 
 
-def _contains_chance(row: pd.Series) -> bool:
+def _estimate(row: pd.Series, name: str = "mean") -> Estimate:
+    return Estimate(*row[[name, "ci_low", "ci_high"]])
+
+
+def _mean(row: pd.Series) -> float:
+    return row["mean"]
+
+
+def _around_chance(row: pd.Series) -> bool:
     return row["ci_low"] <= CHANCE <= row["ci_high"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num
 
 from helpers.analysis.dependency_heads import held_out_heads
 from helpers.analysis.head_counts import count_heads
@@ -45,7 +45,8 @@ MEAN_COLUMNS = ("kind", "probe", "against", "relations", "lead", "low", "high", 
 Owners = Mapping[str, tuple[int, int]]  # the head of each relation, from 0
 Lost = Int[np.ndarray, "layer head article relation"]
 Total = Int[np.ndarray, "article relation"]
-Summed = tuple[Float[np.ndarray, " article"], Int[np.ndarray, " article"]]
+Summed = Num[np.ndarray, "article relation"]
+Side = tuple[Summed, Summed]  # what is lost, and of how much
 
 
 def removal_tables(
@@ -165,7 +166,7 @@ def relation_tables(
     ``relation_heads_mean`` has their means over relations, with the p-value of a permutation
     test: relations get heads of the same layer, of the matched ones, or each other's.
     """
-    rows, means = [], []
+    rows, means = [pd.DataFrame(columns=COLUMNS)], []
     generator = np.random.default_rng(seed)
     for kind, probe, lost, total in _sweeps(found, probes, layers):
         about = {"kind": kind, "probe": probe}
@@ -175,79 +176,73 @@ def relation_tables(
             for place, name in enumerate(found.relations)
             if name in owners and owners[name][0] < len(lost) and total[:, place].sum()
         }
-        intact, started = found.right[0, PROBES.index(probe)].sum(axis=0), len(rows)
-        rivals: dict[str, list[np.ndarray]] = {"layer": [], "matched": []}
-        sides: dict[str, list[tuple[Summed, Summed]]] = {name: [] for name in AGAINST}
-        for place, head in own.items():
-            mine, words = flat[head, :, place], total[:, place]
-            for name, others in _rivals(head, found.heads, importance.ravel()[: len(flat)]).items():
-                rivals[name].append(others)
-                mean = flat[others, :, place].sum(axis=0) / max(len(others), 1)
-                sides[name].append(((mine, words), (mean, words * bool(len(others)))))
-            rest = [other for other in own if own[other] != head]
-            pooled = flat[head][:, rest].sum(axis=1), total[:, rest].sum(axis=1)
-            sides["relations"].append(((mine, words), pooled))
-            row = about | {
-                "relation": found.relations[place],
-                "head": head_label(*divmod(head, found.heads)),
-                "words": words.sum(),
-                "recall": 100 * intact[place] / words.sum(),
-                "change": -100 * mine.sum() / words.sum(),
-            }
-            for name in AGAINST:
-                row |= _difference(name, *sides[name][-1], seed)
-            rows.append(row)
-        tests = [sign_flip_test(one[0] - other[0], seed=seed)[1] for one, other in sides["layer"]]
-        for row, p_value in zip(rows[started:], holm(tests), strict=True):
-            row["p_holm"] = p_value
-        points = flat.sum(axis=1) / np.maximum(total.sum(axis=0), 1)  # [head, relation]
+        if not own:
+            continue
+        places, heads = list(own), np.array(list(own.values()))
+        every, words = flat[:, :, places], total[:, places]
+        number, differ = np.arange(len(heads)), np.not_equal.outer(heads, heads)
+        mine = every[heads, :, number].T  # [article, relation]
+        rivals = _rivals(heads, found.heads, importance.ravel()[: len(flat)])
+        others = {"relations": (np.einsum("rs,ras->ar", differ, every[heads]), words @ differ)}
+        for name, pools in rivals.items():
+            lost, count = every[pools, :, number[:, None]].sum(axis=1).T, pools.shape[1]
+            others[name] = lost / max(count, 1), words * bool(count)
+        intact = found.right[0, PROBES.index(probe)].sum(axis=0)[places]
+        columns = {
+            "relation": [found.relations[place] for place in places],
+            "head": [head_label(*divmod(head, found.heads)) for head in heads],
+            "words": words.sum(axis=0),
+            "recall": 100 * intact / words.sum(axis=0),
+            "change": -100 * mine.sum(axis=0) / words.sum(axis=0),
+        }
+        points = every.sum(axis=1) / words.sum(axis=0)  # [head, relation]
         for name in AGAINST:
-            # A model of one head, or relations of one head, have nothing to compare it with.
-            if not sides[name] or not all(others[1].any() for _, others in sides[name]):
-                continue
-            lead, heads = _mean_lead(sides[name], seed), list(own.values())
-            lead["p_value"] = _exchanged(points[:, list(own)], heads, rivals.get(name), generator)
-            means.append(about | {"against": name, "relations": len(own)} | lead)
+            side = others[name]
+            columns |= _leads(name, (mine, words), side, seed)
+            if side[1].any():  # a head alone, or relations of one head, have no others
+                lead = _mean_lead((mine, words), side, seed)
+                lead["p_value"] = _exchanged(points, heads, rivals.get(name), generator)
+                means.append(about | {"against": name, "relations": len(own)} | lead)
+        leads = (mine - others["layer"][0]).T
+        columns["p_holm"] = holm([sign_flip_test(lead, seed=seed)[1] for lead in leads])
+        rows.append(pd.DataFrame(about | columns))
     return {
-        "relation_heads": pd.DataFrame(rows, columns=COLUMNS),
+        "relation_heads": pd.concat(rows[1:] or rows, ignore_index=True)[[*COLUMNS]],
         "relation_heads_mean": pd.DataFrame(means, columns=MEAN_COLUMNS),
     }
 
 
 def _rivals(
-    head: int, heads: int, importance: Float[np.ndarray, " head"]
-) -> dict[str, Int[np.ndarray, " rival"]]:
-    """Return the other heads of a head's layer, and those whose importance is nearest to its."""
-    layer = head // heads * heads
-    nearest = np.argsort(np.abs(importance - importance[head]), kind="stable")
-    return {
-        "layer": np.setdiff1d(np.arange(layer, layer + heads), [head]),
-        "matched": nearest[nearest != head][:MATCHED],
-    }
+    heads: Int[np.ndarray, " relation"], in_layer: int, importance: Float[np.ndarray, " head"]
+) -> dict[str, Int[np.ndarray, "relation rival"]]:
+    """Return each head's rivals: the others of its layer, and those of the nearest importance."""
+    every = np.arange(len(importance))
+    layers = [every[(every // in_layer == head // in_layer) & (every != head)] for head in heads]
+    nearest = [np.argsort(np.abs(importance - importance[head]), kind="stable") for head in heads]
+    matched = [near[near != head][:MATCHED] for near, head in zip(nearest, heads, strict=True)]
+    return {"layer": np.array(layers), "matched": np.array(matched)}
 
 
-def _difference(name: str, mine: Summed, others: Summed, seed: int) -> dict[str, float]:
-    (right, total), (other_right, other_total) = mine, others
-    if not other_total.sum():
-        return dict.fromkeys((name, f"{name}_low", f"{name}_high"), np.nan)
-    low, high = paired_interval(mine, others, seed=seed)
-    lead = right.sum() / total.sum() - other_right.sum() / other_total.sum()
-    return {name: 100 * lead, f"{name}_low": 100 * low[0], f"{name}_high": 100 * high[0]}
+def _leads(name: str, mine: Side, others: Side, seed: int) -> dict[str, np.ndarray]:
+    """Return the differences of two losses, in points, with paired intervals."""
+    with np.errstate(invalid="ignore"):  # without others
+        low, high = paired_interval(mine, others, seed=seed)
+        one, other = (right.sum(axis=0) / total.sum(axis=0) for right, total in (mine, others))
+    return {name: 100 * (one - other), f"{name}_low": 100 * low, f"{name}_high": 100 * high}
 
 
-def _mean_lead(sides: Sequence[tuple[Summed, Summed]], seed: int) -> dict[str, float]:
+def _mean_lead(mine: Side, others: Side, seed: int) -> dict[str, float]:
     """Return the mean over relations of the differences, in points, with its interval."""
-    right = [own[0] for own, _ in sides] + [-others[0] for _, others in sides]
-    total = [own[1] for own, _ in sides] + [others[1] for _, others in sides]
+    right, total = np.hstack([mine[0], -others[0]]), np.hstack([mine[1], others[1]])
     # The mean over both halves is half of the difference of their means.
-    found = mean_ratio(np.stack(right, axis=1), np.stack(total, axis=1), seed=seed)
+    found = mean_ratio(right, total, seed=seed)
     return dict(zip(("lead", "low", "high"), (200 * value for value in found), strict=True))
 
 
 def _exchanged(
     points: Float[np.ndarray, "head relation"],
-    own: Sequence[int],
-    rivals: Sequence[np.ndarray] | None,
+    own: Int[np.ndarray, " relation"],
+    rivals: Int[np.ndarray, "relation rival"] | None,
     generator: np.random.Generator,
 ) -> float:
     """Return how often relations lose as much without random heads as without their own.
@@ -259,7 +254,7 @@ def _exchanged(
     if rivals is None:
         drawn = generator.permuted(np.tile(own, (DRAWS, 1)), axis=1)
     else:
-        pools = [np.append(others, head) for others, head in zip(rivals, own, strict=True)]
+        pools = np.column_stack([rivals, own])
         drawn = np.stack([generator.choice(pool, DRAWS) for pool in pools], axis=1)
     as_much = points[drawn, relation].mean(axis=1) >= points[own, relation].mean() - 1e-12
     return float((1 + as_much.sum()) / (1 + DRAWS))

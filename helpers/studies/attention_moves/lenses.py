@@ -8,7 +8,7 @@ from zlib import crc32
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Num
+from jaxtyping import Float, Int, Num
 
 from helpers.analysis.averages import GROUPS, Sums, head_table
 from helpers.analysis.coreference import TYPES, Judgements, best_head, judge
@@ -35,6 +35,9 @@ BATCH_TOKENS = 512
 SPECIAL = ("cls", "sep")
 WHOLE = "all"  # layers
 MEAN = "mean"  # over relations, or types of mentions
+
+Cluster = Int[np.ndarray, " item"]
+Right = Num[np.ndarray, " item"]
 
 
 def lens_tables(encoder: Encoder, source: Source, count: int) -> dict[str, pd.DataFrame]:
@@ -111,31 +114,28 @@ def special_table(sums: Sums) -> pd.DataFrame:
     Columns: layer, attention, norm, ``ratio`` of the two, and ``value_ratio``, the size of the
     value vectors of special tokens over that of words (no punctuation), with intervals.
     """
-    parts = {name: _by_article(sums, name) for name in (*SHARES, *VALUES)}
-    attention, norm = (sum(parts[f"{lens}_{kind}"] for kind in SPECIAL) for lens in LENSES)
-    special = sum(parts[f"value_{kind}"] for kind in SPECIAL)
-    kinds = sum(bool(sums.counts[f"value_{kind}"].any()) for kind in SPECIAL)
+
+    def parts(*names: str) -> Float[np.ndarray, "article column"]:
+        """Return sums over examples, means over heads: of each layer, and of all layers."""
+        layers = sum(sums.by_group(name)[0].mean(axis=2) for name in names)
+        return np.column_stack([layers, layers.mean(axis=1)])
+
+    attention, norm = (parts(*(f"{lens}_{kind}" for kind in SPECIAL)) for lens in LENSES)
+    values = [f"value_{kind}" for kind in SPECIAL]
+    kinds = sum(bool(sums.counts[name].any()) for name in values)
     examples = sums.counts["same_token"].max()
-    columns = {"attention": _with_all(attention), "norm": _with_all(norm)}
-    columns = {name: values.sum(axis=0) / examples for name, values in columns.items()}
-    ratios = {"ratio": (norm, attention), "value_ratio": (special, kinds * parts["value_other"])}
+    layers = [*map(str, range(1, attention.shape[1])), WHOLE]
+    columns = {"layer": layers, "attention": attention.sum(axis=0) / examples,
+               "norm": norm.sum(axis=0) / examples}  # fmt: skip
+    ratios = {
+        "ratio": (norm, attention),
+        "value_ratio": (parts(*values), kinds * parts("value_other")),
+    }
     for name, (over, under) in ratios.items():
-        over, under = _with_all(over), _with_all(under)
         with np.errstate(invalid="ignore"):  # a model with neither token
             columns[name] = over.sum(axis=0) / under.sum(axis=0)
         columns[f"{name}_low"], columns[f"{name}_high"] = bootstrap_intervals(over, under)
-    layers = [*map(str, range(1, attention.shape[1] + 1)), WHOLE]
-    return pd.DataFrame({"layer": layers} | columns)
-
-
-def _by_article(sums: Sums, name: str) -> Float[np.ndarray, "article layer"]:
-    """Return a metric's sums over examples, means over the heads of a layer."""
-    return sums.by_group(name)[0].mean(axis=2)
-
-
-def _with_all(values: Float[np.ndarray, "article layer"]) -> Float[np.ndarray, "article column"]:
-    """Return the layers' values, and their mean as a last column."""
-    return np.column_stack([values, values.mean(axis=1)])
+    return pd.DataFrame(columns)
 
 
 def heads_through_lenses(
@@ -173,25 +173,18 @@ def relations_through_lenses(
     articles, and ``p_holm`` of a two-sided sign-flip test, adjusted for the relations.  The last
     row is the mean over the relations (not "All").
     """
-    rows, sums = [], []
+    rows = []
     both = [held_out_heads(counts, minimum=minimum, seed=seed) for counts in (attention, norm)]
-    for one, other in zip(*(table.to_dict("records") for table in both), strict=True):
-        relation, total = one["relation"], _by_cluster(attention, one, attention.total)
+    for sides in zip(*(table.to_dict("records") for table in both), strict=True):
+        name = sides[0]["relation"]
+        dev = attention.rows(name, "dev")
+        articles = attention.articles[attention.sentence[dev]]
         right = [
-            _by_cluster(counts, row, counts.right[:, DIRECTIONS.index(row["direction"]),
-                                                  *parse_head(row["head"])])
-            for counts, row in ((attention, one), (norm, other))
-        ]  # fmt: skip
-        sums.append((right[1] - right[0], total))
-        rows.append(
-            {
-                "relation": relation,
-                "count": one["dev_count"],
-                **_side("attention", one["head"], one["dev_accuracy"]),
-                **_side("norm", other["head"], other["dev_accuracy"]),
-            }
-        )
-    return _with_gains(rows, sums, seed)
+            counts.right[dev, DIRECTIONS.index(row["direction"]), *parse_head(row["head"])]
+            for counts, row in zip((attention, norm), sides, strict=True)
+        ]
+        rows.append((name, [row["head"] for row in sides], articles, right, attention.total[dev]))
+    return _compared(rows, attention.articles.max() + 1, seed)
 
 
 def mentions_through_lenses(attention: Judgements, norm: Judgements, *, seed: int) -> pd.DataFrame:
@@ -199,53 +192,44 @@ def mentions_through_lenses(attention: Judgements, norm: Judgements, *, seed: in
 
     Intervals and tests are over documents.
     """
-    rows, sums = [], []
+    rows = []
     heads = [best_head(judgements, split="train") for judgements in (attention, norm)]
     for kind in TYPES:
         mine = attention.select(kind, "dev")
-        row: dict[str, object] = {"relation": kind, "count": int(mine.sum())}
-        document, n = attention.document[mine], len(attention.splits)
-        hits = []
-        for lens, judgements, head in zip(LENSES, (attention, norm), heads, strict=True):
-            right = judgements.heads["mentions"][head][mine]
-            hits.append(np.bincount(document, right, n))
-            row |= _side(lens, head_label(*head), 100 * right.mean() if len(right) else np.nan)
-        rows.append(row)
-        sums.append((hits[1] - hits[0], np.bincount(document, minlength=n)))
-    return _with_gains(rows, sums, seed)
+        right = [
+            judgements.heads["mentions"][head][mine]
+            for judgements, head in zip((attention, norm), heads, strict=True)
+        ]
+        names = [head_label(*head) for head in heads]
+        rows.append((kind, names, attention.document[mine], right, np.ones(mine.sum())))
+    return _compared(rows, len(attention.splits), seed)
 
 
-def _side(lens: str, head: str, accuracy: float) -> dict[str, object]:
-    return {f"{lens}_head": head, f"{lens}_accuracy": accuracy}
-
-
-def _by_cluster(
-    counts: HeadCounts, row: Mapping[str, object], values: Num[np.ndarray, " row"]
-) -> Float[np.ndarray, " article"]:
-    """Return the sums over each article's dev words of a relation."""
-    rows = counts.rows(row["relation"], "dev")
-    articles = counts.articles[counts.sentence[rows]]
-    return np.bincount(articles, values[rows], counts.articles.max() + 1)
-
-
-def _with_gains(
-    rows: list[dict[str, object]],
-    sums: list[tuple[Float[np.ndarray, " cluster"], Float[np.ndarray, " cluster"]]],
-    seed: int,
+def _compared(
+    rows: Sequence[tuple[str, list[str], Cluster, list[Right], Right]], clusters: int, seed: int
 ) -> pd.DataFrame:
-    """Return the rows with gains, and their mean over all but the first, which is of all words."""
-    table = pd.DataFrame(rows)
-    lead, total = (np.stack(part, axis=1) for part in zip(*sums, strict=True))
-    used = total.sum(axis=1) > 0
-    lead, total = lead[used], total[used]
-    low, high = bootstrap_intervals(lead, total, seed=seed)
+    """Return a row for each name, and their mean over all but the first, which is of all words.
+
+    ``rows`` have a name, the head of each lens, and of each sentence or mention its cluster, how
+    many are right by each lens, and of how many.
+    """
+    right = np.array([[np.bincount(c, own, clusters) for own in both] for _, _, c, both, _ in rows])
+    total = np.array([np.bincount(c, n, clusters) for _, _, c, _, n in rows])  # [row, cluster]
+    used = total.any(axis=0)
+    right, total = right[..., used], total[:, used].T
+    table = pd.DataFrame({"relation": [row[0] for row in rows], "count": total.sum(0).astype(int)})
     with np.errstate(invalid="ignore"):  # no such mention on dev
-        gains = lead.sum(axis=0) / total.sum(axis=0)
-    table["gain"], table["gain_low"], table["gain_high"] = 100 * gains, 100 * low, 100 * high
+        for lens, name in enumerate(LENSES):
+            table[f"{name}_head"] = [row[1][lens] for row in rows]
+            table[f"{name}_accuracy"] = 100 * right[:, lens].sum(axis=-1) / total.sum(axis=0)
+        lead = (right[:, 1] - right[:, 0]).T
+        table["gain"] = 100 * lead.sum(axis=0) / total.sum(axis=0)
+    low, high = bootstrap_intervals(lead, total, seed=seed)
+    table["gain_low"], table["gain_high"] = 100 * low, 100 * high
     p_values = np.minimum(sign_flip_test(lead, seed=seed)[0], sign_flip_test(-lead, seed=seed)[0])
     table["p_holm"] = holm(np.minimum(1, 2 * p_values))
-    mean = [100 * bound for bound in mean_ratio(lead[:, 1:], total[:, 1:], seed=seed)]
-    mean = dict(zip(("gain", "gain_low", "gain_high"), mean, strict=True))
-    accuracy = {f"{lens}_accuracy": table[f"{lens}_accuracy"][1:].mean() for lens in LENSES}
-    last = {"relation": MEAN, "count": table["count"][1:].sum()} | accuracy | mean
+    accuracies = [f"{lens}_accuracy" for lens in LENSES]
+    last = {"relation": MEAN, "count": table["count"][1:].sum(), **table[accuracies][1:].mean()}
+    mean = np.multiply(100, mean_ratio(lead[:, 1:], total[:, 1:], seed=seed))
+    last |= dict(zip(("gain", "gain_low", "gain_high"), mean, strict=True))
     return pd.concat([table, pd.DataFrame([last])], ignore_index=True)

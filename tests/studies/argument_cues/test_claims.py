@@ -54,10 +54,21 @@ def test_each_fails_of_a_run_of_the_opposite():
     cues["productivity"] = 100 - cues["productivity"] + 8
     cues["ci_low"], cues["ci_high"] = cues["productivity"] - 3, cues["productivity"] + 3
     cues["gain"] = -cues["gain"]
-    choices.loc[choices["inputs"] == "warrants", ["mean", "median", "ci_low"]] = 52, 54, 49
-    choices.loc[choices["test"] == "adversarial", "mean"] = 60
-    choices.loc[choices["train"] == "swapped", ["mean", "ci_low", "ci_high"]] = 60, 57, 63
+    columns = ["mean", "median", "ci_low", "ci_high"]
+    choices.loc[choices["inputs"] == "warrants", columns] = 46, 46, 43, 48
+    choices.loc[choices["model"] == "bag of vectors", "median"] = 52
+    choices.loc[choices["test"] == "adversarial", columns] = 60, 60, 57, 63
+    choices.loc[choices["train"] == "swapped", columns] = 60, 60, 57, 63
     assert {verdict for _, verdict in checked(tables).values()} == {"no"}
+
+
+def test_an_interval_across_the_threshold_cannot_be_told():
+    tables = run_like_the_paper()
+    tables["cues"].loc[0, ["productivity", "ci_low"]] = 51, 48
+    choices = tables["partial_inputs"]
+    choices.loc[choices["model"] == "BiLSTM", ["mean", "ci_low", "ci_high"]] = 51, 48, 54
+    verdicts = [verdict for _, verdict in checked(tables).values()]
+    assert verdicts.count("cannot be told") == 3 and verdicts.count("yes") == 4
 
 
 def test_a_run_without_the_tables_measures_nothing():
