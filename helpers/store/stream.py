@@ -26,9 +26,8 @@ class Stream(Source):
     def open(cls, encoder: Encoder, corpus: Corpus, **options: Unpack[StoreOptions]) -> Stream:
         """Return the stream of a model's maps over a corpus; for ``options`` see `store_key`.
 
-        Raises:
-            ModelError: ``max_tokens`` is more than the model takes.
-            StoreError: the folder holds something else, is damaged, or the disk is full.
+        Raises ModelError: ``max_tokens`` is more than the model takes; StoreError: the folder holds
+        something else, is damaged, or the disk is full.
         """
         return cls.over(encoder, prepare(encoder, corpus, store_key(encoder, corpus, **options)))
 
