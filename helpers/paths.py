@@ -28,7 +28,7 @@ PLACES = "ATTENTION_CACHE (of results ATTENTION_FIGURES, ATTENTION_BUILD)"
 ROOM = f"make room or set {PLACES} to another disk, then run again: what was finished is kept"
 ELSEWHERE = f"set {PLACES} to a folder that can be written to"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-NO_LEAVE = (errno.EROFS, errno.EACCES, errno.EPERM)
+NO_LEAVE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR)
 
 
 def project_root() -> Path:
@@ -228,7 +228,7 @@ def broken_seals(folder: Path) -> list[str]:
         sealed = json.loads((folder / CHECKSUMS).read_bytes())
         found = _digests(folder)
         names = sorted(sealed.keys() | found.keys())
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         return [f"{folder / CHECKSUMS}: missing or not whole ({type(error).__name__})"]
     return [
         f"{folder / name}: " + ("changed" if name in found else "missing")
@@ -241,7 +241,7 @@ def seal_broken(file: Path) -> bool:
     """Return whether a file has changed since its folder was sealed, if it was."""
     try:
         expected = json.loads((file.parent / CHECKSUMS).read_bytes())[file.name]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
     return expected != sha256(file)
 

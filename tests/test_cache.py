@@ -2,11 +2,12 @@ import ast
 import json
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from helpers import cache
-from helpers.cache import cached_table, cached_tables, code_digest, reached
+from helpers.cache import cached_arrays, cached_table, cached_tables, code_digest, reached
 from helpers.errors import StoreError
 
 CODE = "cache.read_exact"
@@ -178,6 +179,31 @@ def test_a_damaged_table_is_computed_again(tmp_path, damage):
         file.unlink()
     assert kept() == [2]
     assert kept() == [2]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("arrays.npz", b""),
+        ("arrays.npz", b"PK\3\4"),
+        ("checksums.json", b"[]"),
+        ("checksums.json", b"[" * 100_000),
+        ("stranger.npz", b"x"),
+    ],
+)
+def test_damaged_arrays_are_computed_again(tmp_path, name, content):
+    values = iter([1, 2])
+
+    def kept():
+        found = cached_arrays(
+            "t", lambda: {"x": np.full(2, next(values))}, depends_on={}, code=CODE
+        )
+        return found["x"].tolist()
+
+    assert kept() == [1, 1]
+    (folder,) = (tmp_path / "cache" / "derived").glob("t-????????????????")
+    (folder / name).write_bytes(content)
+    assert kept() == kept() == [2, 2]
 
 
 def test_a_failure_leaves_nothing_behind(tmp_path):

