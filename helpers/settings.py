@@ -14,7 +14,7 @@ from helpers.errors import InputError
 
 # The small profile, under which notebooks are tests: no setting is above these.
 SMALL = {
-    "segments": 24, "sentences": 160, "gradient_segments": 4, "seeds": 1, "task_examples": 40,
+    "segments": 24, "sentences": 160, "gradient_segments": 4, "seeds": 1, "task_examples": 24,
 }  # fmt: skip
 
 # Settings that name a corpus or a file.

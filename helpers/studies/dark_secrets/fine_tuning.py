@@ -6,7 +6,7 @@ attends uniformly over the real tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import product
@@ -99,14 +99,10 @@ def similarity_table(starts: Starts) -> pd.DataFrame:
             unit="example",
             total=sum(len(run.task.test[:COMPARED_EXAMPLES]) for run in runs),
         )
-        parts = zip(own, found[: len(own)], found[len(own) :], strict=True)
-        return pd.concat(
-            [
-                _head_rows(run.task.name, similarity=similarity, similarity_random=control)
-                for run, similarity, control in parts
-            ],
-            ignore_index=True,
-        )
+        parts = zip(found[: len(own)], found[len(own) :], strict=True)
+        rows = [head_rows(*a.shape, similarity=a, similarity_random=b) for a, b in parts]
+        table = pd.concat(rows, keys=[run.task.name for run in own], names=["task", None])
+        return table.reset_index("task")
 
     return cached_table(
         "finetuning-similarity",
@@ -156,25 +152,16 @@ def _accuracy(
     }
 
 
-def _head_rows(task: str, **values: np.ndarray) -> pd.DataFrame:
-    """Return a row for each head, with one column for each map of values [layer, head]."""
-    table = head_rows(*next(iter(values.values())).shape, **values)
-    table.insert(0, "task", task)
-    return table
-
-
-def _similarity(run: FineTuned, step_done: StepDone) -> np.ndarray:
+def _similarity(run: FineTuned, step_done: StepDone) -> Float[np.ndarray, "layer head"]:
     before, after = (
         text_maps(encoder, run.task.test[:COMPARED_EXAMPLES], max_tokens=run.recipe.max_tokens)
         for encoder in (run.encoder, run.fine_tuned_encoder())
     )
-
-    def pairs() -> Iterator[tuple[Maps, Maps]]:
-        for one, other in zip(before, after, strict=True):
-            yield one.attention, other.attention
-            step_done()
-
-    return mean_similarity(pairs())
+    found = []
+    for one, other in zip(before, after, strict=True):
+        found.append(map_similarity(one.attention, other.attention))
+        step_done()
+    return sum(found) / len(found)
 
 
 def map_similarity(before: Maps, after: Maps) -> Float[np.ndarray, "layer head"]:
@@ -182,20 +169,6 @@ def map_similarity(before: Maps, after: Maps) -> Float[np.ndarray, "layer head"]
     a, b = (maps.reshape(*maps.shape[:2], -1).astype(np.float64) for maps in (before, after))
     product = np.einsum("lhx,lhx->lh", a, b)
     return product / (np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1))
-
-
-def mean_similarity(pairs: Iterable[tuple[Maps, Maps]]) -> Float[np.ndarray, "layer head"]:
-    """Return the mean over examples of `map_similarity`; ``pairs`` are maps before and after.
-
-    Raises:
-        ValueError: there is no example.
-    """
-    total, count = 0.0, 0
-    for before, after in pairs:
-        total, count = total + map_similarity(before, after), count + 1
-    if not count:
-        raise ValueError("no example to compare maps on")
-    return total / count
 
 
 def _without(classifier: Classifier, *, layer: int, head: int | None) -> AbstractContextManager:

@@ -131,24 +131,18 @@ def mask_gradients(
     return np.concatenate(side_by_side(translator.model, parts, job, f"importance ({kind})"))
 
 
-def sentence_losses(
-    logits: Float[Tensor, "example token word"], labels: Int[Tensor, "example token"]
-) -> Float[Tensor, " example"]:
-    """Return each example's cross-entropy, the mean over its words, in nats."""
-    losses = F.cross_entropy(
-        logits.float().transpose(1, 2), labels, reduction="none", ignore_index=IGNORED
-    )
-    return losses.sum(dim=1) / (labels != IGNORED).sum(dim=1)
-
-
 def _gradients(
     model: MarianMTModel, batch: dict[str, Tensor], kind: Kind
 ) -> Float[np.ndarray, "example layer head"]:
     layers, heads = model.config.encoder_layers, model.config.encoder_attention_heads
     mask = torch.ones(layers, len(batch["labels"]), heads, requires_grad=True)
     with masked(model, kind, mask):
+        logits, labels = model(**batch).logits.float(), batch["labels"]
+        losses = F.cross_entropy(
+            logits.transpose(1, 2), labels, reduction="none", ignore_index=IGNORED
+        )
         # Summed: an example's gradient must not depend on how many others share its batch.
-        loss = sentence_losses(model(**batch).logits, batch["labels"]).sum()
+        loss = (losses.sum(dim=1) / (labels != IGNORED).sum(dim=1)).sum()
     (gradient,) = torch.autograd.grad(loss, mask)  # [layer, example, head]
     return gradient.transpose(0, 1).double().numpy()
 

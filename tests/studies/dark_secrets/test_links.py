@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from helpers.errors import InputError
-from helpers.studies.dark_secrets.fine_tuning import map_similarity, mean_similarity
+from helpers.studies.dark_secrets.fine_tuning import map_similarity
 from helpers.studies.dark_secrets.links import (
     corrected_interval,
     dependency_links,
@@ -114,14 +114,3 @@ def test_similarity_is_the_cosine_of_flattened_maps():
     after[0, 2] = [[0, 1], [0, 0]]
     expected = [1, 0.5 / 1.5, 0]
     assert np.allclose(map_similarity(before, after), [expected])
-
-
-def test_similarity_is_averaged_over_examples_of_any_length():
-    def pair(n, same):
-        a = np.zeros((1, 1, n, n))
-        a[..., 0] = 1
-        return a, a if same else np.roll(a, 1, axis=-1)
-
-    assert mean_similarity([pair(2, True), pair(5, False)]) == pytest.approx(0.5)
-    with pytest.raises(ValueError, match="no example"):
-        mean_similarity([])
