@@ -46,7 +46,8 @@ class Claim:
     ``measure`` takes the tables of a run and returns a number, or an `Estimate` where the text
     is a sample.  The claim holds where the number is above ``threshold`` (``below``: where it is
     below), a number or a function of the tables; ``how`` says where the threshold comes from.
-    Where an interval contains the threshold, it cannot be told.  Either may raise `NotMeasurable`.
+    Where an interval contains the threshold, it cannot be told.  ``holds`` instead of a threshold
+    is for what is no comparison of two numbers.  Any of them may raise `NotMeasurable`.
     ``paper`` is the paper's own number, where it gives one.
     """
 
@@ -54,8 +55,9 @@ class Claim:
     statement: str
     how: str
     measure: Callable[[Tables], float | Estimate]
-    threshold: float | Callable[[Tables], float]
+    holds: Callable[[float, Tables], bool] | None = None
     paper: float | None = None
+    threshold: float | Callable[[Tables], float] | None = None
     below: bool = False
 
 
@@ -107,21 +109,29 @@ def check_claim(claim: Claim, tables: Tables) -> tuple[float, Verdict]:
 def judge(claim: Claim, tables: Tables) -> Judgement:
     """Return what a claim measures in a run, and whether it holds, no control looked at."""
     try:
-        found, threshold = claim.measure(tables), claim.threshold
-        threshold = float(threshold(tables) if callable(threshold) else threshold)
+        found = claim.measure(tables)
+        exact = not isinstance(found, Estimate)
+        here = Estimate(float(found)) if exact else Estimate(*map(float, found))
+        if claim.threshold is None:
+            holds = not np.isnan(here.value) and claim.holds(here.value, tables)
+            return _judged(here, np.nan, YES if holds else NO)
+        threshold = claim.threshold(tables) if callable(claim.threshold) else claim.threshold
     except NotMeasurable:
-        found = threshold = np.nan
-    exact = not isinstance(found, Estimate)
-    here = Estimate(float(found)) if exact else Estimate(*map(float, found))
-    if np.isnan([here.value, threshold]).any():
-        return Judgement(np.nan, np.nan, np.nan, np.nan, NOT_MEASURED)
+        return _judged(Estimate(np.nan), np.nan, NOT_MEASURED)
+    if np.isnan(threshold):
+        return _judged(Estimate(np.nan), np.nan, NOT_MEASURED)
     low, high = (here.value, here.value) if exact else (here.low, here.high)
     if claim.below:
         low, high = -high, -low
     limit = -threshold if claim.below else threshold
     # An interval without bounds contains every threshold.
-    verdict = YES if low > limit else NO if high <= limit else CANNOT_BE_TOLD
-    return Judgement(*here, threshold, verdict)
+    return _judged(here, threshold, YES if low > limit else NO if high <= limit else CANNOT_BE_TOLD)
+
+
+def _judged(here: Estimate, threshold: float, verdict: Verdict) -> Judgement:
+    if np.isnan(here.value):
+        return Judgement(np.nan, np.nan, np.nan, np.nan, NOT_MEASURED)
+    return Judgement(*here, float(threshold), verdict)
 
 
 def rows_of(tables: Tables, table: str, *columns: str) -> pd.DataFrame:

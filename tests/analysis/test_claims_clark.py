@@ -459,6 +459,7 @@ def test_verdicts_by_hand(low, high, above, below):
 def test_a_number_without_error_is_compared_as_it_is():
     assert judge(claim(0.01, threshold=0.05, below=True), {}).verdict == "yes"
     assert judge(claim(0.05, threshold=0.05, below=True), {}).verdict == "no"
+    assert judge(claim(3.0, holds=lambda value, _: value == 3), {}).verdict == "yes"
     assert judge(claim(np.nan, threshold=0), {}).verdict == "not measured"
 
 
