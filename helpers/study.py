@@ -203,6 +203,38 @@ class Study(Settings):
         )
         return HeadCounts(**arrays | {"names": tuple(arrays["names"].tolist())})
 
+    def split_words(self, store: Store) -> pd.DataFrame:
+        """How many words of a treebank have how many tokens (section 4.1), counted once."""
+
+        def compute() -> pd.DataFrame:
+            from helpers.analysis.dependency_heads import split_words
+
+            own = self.encoder
+            return split_words(store.records(), lambda words: own.encode_words(words).word_ids)
+
+        return cached_table(
+            "split-words",
+            compute,
+            depends_on={"store": store.key},
+            code="analysis.dependency_heads.split_words",
+        )
+
+    def special_candidates(self, store: Store, table: pd.DataFrame) -> pd.DataFrame:
+        """Table 1's accuracies where special tokens may be picked, too, counted once."""
+
+        def compute() -> pd.DataFrame:
+            from helpers.analysis.dependency_heads import with_special_tokens
+
+            return with_special_tokens(store, table)
+
+        own = table[["relation", "count", "head", "direction", "accuracy"]]
+        return cached_table(
+            "special-candidates",
+            compute,
+            depends_on={"store": store.key, "table": own.to_csv()},
+            code="analysis.dependency_heads.with_special_tokens",
+        )
+
     def probe_tables(self) -> dict[str, pd.DataFrame]:
         """The tables of section 5, trained once and kept."""
         store = self.treebank_store()

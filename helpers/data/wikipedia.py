@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
-from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,7 +65,8 @@ class Page:
 
 def sample_path() -> Path:
     """Return the sample of English Wikipedia (107 articles) that the gensim package ships."""
-    path = Path(str(files("gensim"))) / SAMPLE
+    found = find_spec("gensim")  # importlib.resources would import all of it
+    path = Path(found.origin if found else "gensim").parent / SAMPLE
     if not path.is_file():
         raise CorpusError(path, "gensim's sample dump is missing; install gensim 4 again")
     return path
