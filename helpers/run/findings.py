@@ -10,6 +10,7 @@ import pandas as pd
 
 from helpers.analysis.claims import NOT_MEASURED, check_claims
 from helpers.analysis.relations import paper_names
+from helpers.studies.argument_cues.findings import cue_findings
 from helpers.studies.attention_moves.findings import (
     attribution_findings,
     lens_findings,
@@ -29,7 +30,8 @@ DRAWN = ("dobj", "det", "pobj", "poss", "auxpass")  # the relations of Figure 5
 SECTIONS = {"01": "3.1", "02": "3.2", "03": "3.3", "04": "4", "05": "5", "06": "6"}
 # whose claims are of a notebook of their own
 PAPERS: dict[str, str | tuple[str, ...]] = {
-    "07": "Kovaleva", "08": "Michel", "10": ("Kobayashi", "Abnar", "What attention moves"),
+    "07": "Kovaleva", "08": "Michel", "09": "Niven",
+    "10": ("Kobayashi", "Abnar", "What attention moves"),
 }  # fmt: skip
 VERDICTS = {"yes": "Holds here", "no": "Does not hold here"}  # as sentences; others as they are
 
@@ -68,6 +70,7 @@ def findings(tables: Tables, special_tokens: SpecialTokens) -> dict[str, list[st
         ("06", lambda: _clusters(tables["head_cohesion"], tables["head_positions"])),
         ("07", lambda: finetuning_findings(tables)),
         ("08", lambda: pruning_findings(tables)),
+        ("09", lambda: cue_findings(tables)),
         ("10", lambda: lens_findings(tables)),
         ("10", lambda: removal_findings(tables)),
         ("10", lambda: attribution_findings(tables)),

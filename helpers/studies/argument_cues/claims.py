@@ -19,6 +19,7 @@ ENCODER, BAG, BILSTM = "encoder", "bag of vectors", "BiLSTM"
 MODELS = (BAG, BILSTM, ENCODER)
 WARRANTS, EVERYTHING = "warrants", "all"
 MOSTLY = 0.5  # of the accuracy above chance
+CLOSE = 5.0  # points
 AS_WRITTEN, ADVERSARIAL, BOTH = HALVES
 
 
@@ -87,11 +88,12 @@ def cue_claims() -> list[Claim]:
         Claim(
             f"{PAPER} 6",
             "Trained on swapped warrants too, the encoder is at chance on both halves",
-            "its mean accuracy on both with everything shown, validated on both; holds if 50 is "
-            "in the interval",
-            lambda t: _choice(t, ENCODER, EVERYTHING, train=SWAPPED, test=BOTH)["mean"],
-            lambda _, t: _around_chance(_choice(t, ENCODER, EVERYTHING, train=SWAPPED, test=BOTH)),
-            paper[f"{ENCODER}, {EVERYTHING}, {BOTH}, mean"],
+            "points from 50 to its mean accuracy on both with everything shown, validated on both; "
+            f"holds below {CLOSE:g}, our margin",
+            _from_chance,
+            threshold=CLOSE,
+            paper=abs(paper[f"{ENCODER}, {EVERYTHING}, {BOTH}, mean"] - CHANCE),
+            below=True,
         ),
     ]
 
@@ -131,6 +133,13 @@ def _choice(
     return _one(table, model=model, inputs=inputs, train=train, test=test)
 
 
+def _from_chance(tables: Tables) -> Estimate:
+    """Return how far accuracy is from chance, on either side."""
+    row = _choice(tables, ENCODER, EVERYTHING, train=SWAPPED, test=BOTH)
+    low, high = row["ci_low"] - CHANCE, row["ci_high"] - CHANCE
+    return Estimate(abs(row["mean"] - CHANCE), max(0, low, -high), max(-low, high))
+
+
 def _written(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
     """Return a table of a run on arguments that people wrote."""
     rows = rows_of(tables, table, "corpus", *columns)
@@ -152,7 +161,3 @@ def _estimate(row: pd.Series, name: str = "mean") -> Estimate:
 
 def _mean(row: pd.Series) -> float:
     return row["mean"]
-
-
-def _around_chance(row: pd.Series) -> bool:
-    return row["ci_low"] <= CHANCE <= row["ci_high"]
