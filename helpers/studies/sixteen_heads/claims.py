@@ -108,7 +108,8 @@ def _translation_and_training() -> list[Claim]:
             f"BLEU with {DEEP}% or more of its heads pruned, less that with as many of the "
             "encoder's or the decoder's, whichever is lower; holds below 0",
             _cross_less_self,
-            lambda difference, _: difference < 0,
+            threshold=0,
+            below=True,
         ),
         Claim(
             "Michel et al. 6",
@@ -116,7 +117,7 @@ def _translation_and_training() -> list[Claim]:
             f"correlation of importance after {EARLY}% of the steps with that at the end; holds "
             f"above {ALIKE}",
             lambda t: _early(rows_of(t, "importance_course", "trained", "correlation")),
-            lambda correlation, _: correlation > ALIKE,
+            threshold=ALIKE,
         ),
     ]
 

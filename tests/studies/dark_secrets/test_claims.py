@@ -130,7 +130,7 @@ COUNTEREXAMPLES = {
         where("disabling", lambda t: single(t) & (t["layer"] > 2), removable=False), 1 / 3,
     ),
     "In some task, a whole layer": (
-        where("disabling", lambda t: t["head"] == 0, p_value=0.05 / 17), 2.5,
+        where("disabling", lambda t: t["head"] == 0, p_value=0.05 / 17), 0,
     ),
 }  # fmt: skip
 
