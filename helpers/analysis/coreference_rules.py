@@ -65,41 +65,22 @@ def nearest_mention(mentions: Sequence[DocumentMention], index: int) -> int | No
 
 def head_match(mentions: Sequence[DocumentMention], index: int) -> int | None:
     """Return the nearest earlier mention with the same head word; None where there is none."""
-    return _nearest(mentions, index, _same_head)
+    return _nearest(mentions, index, SIEVES["head"])
 
 
 def rule_based(mentions: Sequence[DocumentMention], index: int) -> int | None:
-    """Return the nearest earlier mention that passes the first sieve that any mention passes.
-
-    The sieves of section 4.3, after Lee et al. (2011): all words the same; the head word the
-    same; number, gender and person agree; any mention.
-    """
-    for sieve in SIEVES:
-        if (found := _nearest(mentions, index, sieve)) is not None:
-            return found
-    return None
+    """Return the nearest earlier mention that passes the first of `SIEVES` that any passes."""
+    found = (_nearest(mentions, index, sieve) for sieve in SIEVES.values())
+    return next((place for place in found if place is not None), None)
 
 
-Sieve = Callable[[DocumentMention, DocumentMention], bool]
-
-
-def _same_string(mention: DocumentMention, other: DocumentMention) -> bool:
-    return mention.string == other.string
-
-
-def _same_head(mention: DocumentMention, other: DocumentMention) -> bool:
-    return mention.head_string == other.head_string
-
-
-def _agree(mention: DocumentMention, other: DocumentMention) -> bool:
-    return mention.attributes.agrees(other.attributes)
-
-
-def _any(mention: DocumentMention, other: DocumentMention) -> bool:
-    return True
-
-
-SIEVES: tuple[Sieve, ...] = (_same_string, _same_head, _agree, _any)
+# Those of section 4.3, after Lee et al. (2011).
+SIEVES: Mapping[str, Callable[[DocumentMention, DocumentMention], bool]] = {
+    "all words": lambda mention, other: mention.string == other.string,
+    "head": lambda mention, other: mention.head_string == other.head_string,
+    "agreement": lambda mention, other: mention.attributes.agrees(other.attributes),
+    "any mention": lambda mention, other: True,
+}
 
 SYSTEMS: Mapping[str, Callable[[Sequence[DocumentMention], int], int | None]] = {
     "nearest mention": nearest_mention,
@@ -108,7 +89,11 @@ SYSTEMS: Mapping[str, Callable[[Sequence[DocumentMention], int], int | None]] = 
 }
 
 
-def _nearest(mentions: Sequence[DocumentMention], index: int, sieve: Sieve) -> int | None:
+def _nearest(
+    mentions: Sequence[DocumentMention],
+    index: int,
+    sieve: Callable[[DocumentMention, DocumentMention], bool],
+) -> int | None:
     mention = mentions[index]
     return next((i for i in reversed(range(index)) if sieve(mention, mentions[i])), None)
 

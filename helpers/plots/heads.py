@@ -48,33 +48,29 @@ def fig2_token_types(
     over ``articles`` (averages_by_article.csv) a band.  A column without values (a model without
     that token) is left out, and a footnote says so.
     """
-    bands = _bands(articles, ("cls", "sep", "punctuation", "sep_to_sep", "other_to_sep"))
     names = _token_names(special_tokens)
-    kinds = _present(table, ("cls", "sep", "punctuation"))
-    below = _present(table, ("sep_to_sep", "other_to_sep"))
+    kinds = ("cls", "sep", "punctuation")
+    shown = {kind: (TOKEN_STYLES[kind], f"to {TOKEN_STYLES[kind].label}") for kind in kinds} | {
+        "sep_to_sep": (TOKEN_STYLES["sep"], "from {sep} to {sep}"),
+        "other_to_sep": (TOKEN_STYLES["other"], "from other tokens to {sep}"),
+    }
+    bands = _bands(articles, tuple(shown))
+    panels = [_present(table, kinds), _present(table, ("sep_to_sep", "other_to_sep"))]
+    panels = panels if panels[1] else panels[:1]
     figure = canvas(
-        6.2 if below else 3.4,
+        6.2 if len(panels) > 1 else 3.4,
         "Figure 2 · Attention to special tokens and punctuation",
         joined(model, "a point is a head, a line the mean of the layer", _band_note(bands)),
         _left_out(table, {"cls": "cls", "sep": "sep"}),
     )
-    rows = figure.subplots(2 if below else 1, squeeze=False, sharex=True)[:, 0]
-    for kind in kinds:
-        style = TOKEN_STYLES[kind]
-        label = f"to {style.label.format(**names)}"
-        slot = (kinds.index(kind), len(kinds))
-        _heads_by_layer(rows[0], table, kind, style, label, slot=slot, bands=bands)
-    pairs = {
-        "sep_to_sep": (TOKEN_STYLES["sep"], "from {sep} to {sep}"),
-        "other_to_sep": (TOKEN_STYLES["other"], "from other tokens to {sep}"),
-    }
-    for column in below:
-        style, label = pairs[column]
-        slot = (below.index(column), len(below))
-        _heads_by_layer(
-            rows[1], table, column, style, label.format(**names), slot=slot, bands=bands
-        )
-    for axes in rows:
+    rows = figure.subplots(len(panels), squeeze=False, sharex=True)[:, 0]
+    for axes, columns in zip(rows, panels, strict=True):
+        for index, column in enumerate(columns):
+            style, label = shown[column]
+            slot = (index, len(columns))
+            _heads_by_layer(
+                axes, table, column, style, label.format(**names), slot=slot, bands=bands
+            )
         axes.set(ylabel="Average attention (fraction)", ylim=(-0.02, 1.02))
         _legend_above(axes)
     _layer_axis(rows[-1], table)
