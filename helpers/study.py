@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from helpers.data.glove import Embeddings
     from helpers.data.records import Corpus, Document, Segment, Sentence
     from helpers.model.encoder import Encoder
+    from helpers.store.extract import Stream
     from helpers.store.store import Store
-    from helpers.store.stream import Stream
 
 EVERYTHING = 10**9
 CONTROL_SEGMENTS = 100  # for the control of sections 3 and 6
@@ -93,7 +93,7 @@ class Study(Settings):
     def segment_store(self) -> Store | Stream:
         """Token-level maps over the text (or their stream)."""
         if self.stream:
-            from helpers.store.stream import Stream
+            from helpers.store.extract import Stream
 
             return Stream.open(
                 self.encoder, self.segment_corpus(), lens=self.lens, max_tokens=self.max_tokens
@@ -142,7 +142,7 @@ class Study(Settings):
     @cached_property
     def control_sums(self) -> Sums:
         """The same of the model with random weights, over a part of the text: claims' control."""
-        from helpers.store.stream import Stream
+        from helpers.store.extract import Stream
 
         count = min(self.segments or CONTROL_SEGMENTS, CONTROL_SEGMENTS)
         corpus = replace(self, segments=count).segment_corpus()

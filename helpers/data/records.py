@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -145,3 +146,15 @@ def cluster_of(record: Mapping[str, Any], index: int) -> str:
     source = record.get("source", "")
     article = re.sub(r", paragraph \d+, sentence \d+$|(?<=\w)-\d+$", "", source)
     return article if article != source else f"{source} {index}"
+
+
+def reservoir(items: Iterable[Any], count: int, generator: random.Random) -> tuple[list, int]:
+    """Choose ``count`` items uniformly in one pass (reservoir sampling); return also how many."""
+    chosen: list[Any] = []
+    total = 0
+    for total, item in enumerate(items, 1):
+        if total <= count:
+            chosen.append(item)
+        elif (slot := generator.randrange(total)) < count:
+            chosen[slot] = item
+    return chosen, total

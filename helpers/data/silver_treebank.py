@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from helpers.data import text_files
-from helpers.data.records import Corpus, Sentence, file_fingerprint
+from helpers.data.records import Corpus, Sentence, file_fingerprint, reservoir
 from helpers.data.wikipedia import READER_FORMAT, articles, check_text, corpus_name, sample_path
 from helpers.errors import CorpusError, InputError
 from helpers.progress import progress
@@ -162,21 +162,18 @@ def _relations(words: Doc | Span) -> tuple[str, ...]:
 
 def _draw_paragraphs(path: Path, count: int, seed: int, counts: Counter[str]) -> list[_Paragraph]:
     """Draw paragraphs at random, in random order, as many as sentences are needed."""
+
+    def short() -> Iterator[_Paragraph]:
+        read = progress(articles(path, counts=counts), f"Reading {path.name}", unit=" articles")
+        for place, article in enumerate(read):
+            for number, paragraph in enumerate(article.paragraphs, 1):
+                if len(paragraph) <= MAX_PARAGRAPH:
+                    yield _Paragraph((place, number), article.title, paragraph)
+                else:
+                    counts[f"paragraphs not parsed: over {MAX_PARAGRAPH:,} characters"] += 1
+
     generator = random.Random(seed)
-    drawn: list[_Paragraph] = []
-    total = 0
-    read = progress(articles(path, counts=counts), f"Reading {path.name}", unit=" articles")
-    for place, article in enumerate(read):
-        for number, paragraph in enumerate(article.paragraphs, 1):
-            if len(paragraph) > MAX_PARAGRAPH:
-                counts[f"paragraphs not parsed: over {MAX_PARAGRAPH:,} characters"] += 1
-                continue
-            total += 1
-            drawing = _Paragraph((place, number), article.title, paragraph)
-            if total <= count:
-                drawn.append(drawing)
-            elif (slot := generator.randrange(total)) < count:
-                drawn[slot] = drawing
+    drawn, _ = reservoir(short(), count, generator)
     generator.shuffle(drawn)
     return drawn
 

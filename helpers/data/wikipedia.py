@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from helpers.data import text_files
-from helpers.data.records import Corpus, Segment, file_fingerprint
+from helpers.data.records import Corpus, Segment, file_fingerprint, reservoir
 from helpers.data.wikitext import HIDDEN_PREFIXES, paragraphs
 from helpers.data.xml_reader import Attributes, XmlReader
 from helpers.errors import CorpusError
@@ -158,15 +158,8 @@ def _all_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
 def _sample(
     found: Iterator[Segment], count: int, seed: int, counts: Counter[str]
 ) -> Iterator[Segment]:
-    """Choose ``count`` uniformly in one pass (reservoir sampling); keep their order."""
-    chosen: list[tuple[int, Segment]] = []
-    generator = random.Random(seed)
-    total = 0
-    for total, segment in enumerate(found, 1):
-        if total <= count:
-            chosen.append((total, segment))
-        elif (slot := generator.randrange(total)) < count:
-            chosen[slot] = (total, segment)
+    """Choose ``count`` uniformly; keep their order."""
+    chosen, total = reservoir(enumerate(found), count, random.Random(seed))
     counts["segments not sampled"] += total - len(chosen)
     yield from (segment for _, segment in sorted(chosen, key=lambda item: item[0]))
 

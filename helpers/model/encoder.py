@@ -44,32 +44,20 @@ if TYPE_CHECKING:
 class Encoder:
     """A model in evaluation mode with its tokenizer, both read when first asked for.
 
-    What identifies it, and what inputs it takes, is known without its weights.
-
-    Attributes:
-        name: what it was asked for by: a built-in model, a folder or a hub name.
-        identity: what goes into every store made with this model: name, revision or weights
-            SHA-256, SHA-256 of its configuration and tokenizer settings, layers, heads, and the
-            seed of a random initialisation.
-        dtype: the precision that it computes in.
-        objective: the training objective whose gradient section 3.2 uses.
-        tokenizer_sha256: of the tokenizer's full definition (vocabulary, normaliser ...).
-        special_tokens: the tokens that play the parts of [CLS] (``cls``) and [SEP] (``sep``);
-            None where the model has none.
-        special_ids: the ids of the tokens that are put around and between two texts.
-        takes_token_types: whether the two texts of a pair are told apart by token type ids.
-        max_length: the longest input in tokens, special tokens included.
+    What identifies it, and what inputs it takes, is known without its weights.  ``identity`` goes
+    into every store made with it: name, revision or weights SHA-256, SHA-256 of its configuration
+    and tokenizer settings, layers, heads, and the seed of a random initialisation.
     """
 
-    name: str
+    name: str  # what it was asked for by: a built-in model, a folder or a hub name
     identity: Mapping[str, Any]
-    dtype: DType
-    objective: Objective
-    tokenizer_sha256: str
-    special_tokens: Mapping[str, str | None]
-    special_ids: frozenset[int]
-    takes_token_types: bool
-    max_length: int
+    dtype: DType  # what it computes in
+    objective: Objective  # the training objective whose gradient section 3.2 uses
+    tokenizer_sha256: str  # of its full definition (vocabulary, normaliser ...)
+    special_tokens: Mapping[str, str | None]  # in the parts of "cls" and "sep"; None: it has none
+    special_ids: frozenset[int]  # put around and between two texts
+    takes_token_types: bool  # whether these tell the two texts of a pair apart
+    max_length: int  # of an input in tokens, special tokens included
     read: Callable[[], Loaded] = field(repr=False, compare=False)
 
     @property

@@ -38,23 +38,14 @@ CROSS = ("cross", "encdec", "encoder_attn")
 
 @dataclass(frozen=True)
 class Site:
-    """The attention of one layer.
-
-    Attributes:
-        attention: the module with everything below in it.
-        output: the projection of the heads' outputs.
-        values: the projection that gives the value vectors (maybe queries and keys too).
-        values_name: the name of that module in its parent.
-        heads: number of heads.
-        inner: the module that computes with the maps (``attention`` itself in some families).
-    """
+    """The attention of one layer: ``attention`` has everything below in it."""
 
     attention: nn.Module = field(repr=False)
-    output: nn.Module = field(repr=False)
-    values: nn.Module = field(repr=False)
-    values_name: str
+    output: nn.Module = field(repr=False)  # the projection of the heads' outputs
+    values: nn.Module = field(repr=False)  # gives the value vectors (maybe queries and keys too)
+    values_name: str  # of that module in its parent
     heads: int
-    inner: nn.Module = field(repr=False)
+    inner: nn.Module = field(repr=False)  # computes with the maps (maybe ``attention`` itself)
 
     @cached_property
     def width(self) -> int:

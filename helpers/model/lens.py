@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 
 import torch
@@ -29,6 +29,7 @@ TOLERANCE = 1e-2  # of half precision, relative to the largest output
 BATCH_TOKENS = 1024
 Norms = list[Float[Tensor, "batch head token"]]  # a layer each
 Pass = Callable[..., tuple[Maps, States]]
+Recorded = Callable[[], AbstractContextManager[list[Tensor]]]
 
 
 @contextmanager
@@ -58,11 +59,11 @@ def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, St
     value vectors that can be found.
     """
     layers = _layers(encoder)
-    with _Watch([site.values for site in layers]) as values:
+    with _watched([site.values for site in layers]) as values:
         _check(encoder, layers, values)
 
         def run(inputs: list[Inputs], *, hidden: bool = False) -> tuple[Maps, Norms, States]:
-            with values.recorded() as projected:
+            with values() as projected:
                 maps, states = forward(encoder, inputs, hidden=hidden)
             return maps, list(map(transformed_norms, layers, projected)), states
 
@@ -73,10 +74,10 @@ def mean_outputs(encoder: Encoder, inputs: Sequence[Inputs]) -> Float[Tensor, "l
     """Return the mean output of each head over all tokens of some inputs."""
     layers = sites(encoder.model)
     total, tokens = 0, 0
-    with _Watch([site.output for site in layers], before=True) as outputs:
+    with _watched([site.output for site in layers], before=True) as outputs:
         for batch in length_batches([len(i["input_ids"]) for i in inputs], budget=BATCH_TOKENS):
             own = [inputs[index] for index in batch]
-            with outputs.recorded() as found:
+            with outputs() as found:
                 forward(encoder, own)
             real = padded(encoder, own)["attention_mask"].double()
             total = total + torch.stack(
@@ -108,14 +109,14 @@ def _layers(encoder: Encoder) -> list[Site]:
         ) from error
 
 
-def _check(encoder: Encoder, layers: list[Site], values: _Watch) -> None:
+def _check(encoder: Encoder, layers: list[Site], values: Recorded) -> None:
     """Check on a short text that each layer's heads put out attention times values."""
     encoding = encoder.encode_words(["a", "b", "c"])
     inputs = [{"input_ids": encoding.ids, "token_type_ids": encoding.type_ids}]
     with (
-        _Watch([site.output for site in layers], before=True) as outputs,
-        values.recorded() as projected,
-        outputs.recorded() as found,
+        _watched([site.output for site in layers], before=True) as outputs,
+        values() as projected,
+        outputs() as found,
     ):
         maps, _ = forward(encoder, inputs)
     fits = len(projected) == len(found) == len(layers) == len(maps)
@@ -131,36 +132,28 @@ def _check(encoder: Encoder, layers: list[Site], values: _Watch) -> None:
         )
 
 
-class _Watch:
-    """Records what modules are given (``before``) or give, in the thread that asks for it."""
+@contextmanager
+def _watched(modules: list[nn.Module], *, before: bool = False) -> Iterator[Recorded]:
+    """Yield what records, in the thread that asks, all that modules give (are given: ``before``).
 
-    def __init__(self, modules: list[nn.Module], *, before: bool = False) -> None:
-        self._modules = {id(module): module for module in modules}.values()
-        self._before = before
-        self._here = threading.local()
+    It is a context with a list, which gets a tensor at each call inside.
+    """
+    here = threading.local()
 
-    def __enter__(self) -> _Watch:
-        self._hooks = ExitStack()
-        for module in self._modules:
-            register = module.register_forward_hook
-            if self._before:
-                register = module.register_forward_pre_hook
-            self._hooks.callback(register(self._keep).remove)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._hooks.close()
+    def keep(_module: nn.Module, args: tuple, output: Tensor | None = None) -> None:
+        if hasattr(here, "calls"):
+            here.calls.append(args[0] if before else output)
 
     @contextmanager
-    def recorded(self) -> Iterator[list[Tensor]]:
-        """Yield a list that gets a tensor at each call inside the context."""
-        self._here.calls = []
+    def recorded() -> Iterator[list[Tensor]]:
+        here.calls = []
         try:
-            yield self._here.calls
+            yield here.calls
         finally:
-            del self._here.calls
+            del here.calls
 
-    def _keep(self, _module: nn.Module, args: tuple, output: Tensor | None = None) -> None:
-        calls = getattr(self._here, "calls", None)
-        if calls is not None:
-            calls.append(args[0] if self._before else output)
+    with ExitStack() as hooks:
+        for module in {id(module): module for module in modules}.values():
+            hook = module.register_forward_pre_hook if before else module.register_forward_hook
+            hooks.callback(hook(keep).remove)
+        yield recorded

@@ -25,12 +25,11 @@ from helpers.model.checkpoint import Device
 from helpers.model.encoder import Encoder
 from helpers.model.parallel import compute_alone, reuse
 from helpers.progress import progress
-from helpers.store.extract import Fill
+from helpers.store.extract import Fill, Stream
 from helpers.store.format import Listed, Shard
 from helpers.store.inventory import load_encoder
 from helpers.store.shards import shard_tensors, stop_signals, write_shard
 from helpers.store.store import Records, Source, Store
-from helpers.store.stream import Stream
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -1,13 +1,15 @@
-"""The maps of a model over a corpus, as a store: opened, or completed first.
+"""The maps of a model over a corpus: a store, opened or completed first, or a stream of them.
 
+A stream stores no maps, for corpora larger than the disk.
 Nothing heavy is imported for a store that is finished.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, get_args
@@ -36,7 +38,7 @@ from helpers.store.format import (
     shard_name,
     write_manifest,
 )
-from helpers.store.store import Records, Store
+from helpers.store.store import Example, Records, Source, Store, make_example
 
 EXAMPLES_PER_SHARD: dict[Level, int] = {"token": 32, "word": 256}
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "safetensors")
@@ -196,6 +198,52 @@ def complete(encoder: Encoder, folder: Path, fill: Fill | None = None) -> list[i
     remove_temporary(folder)
     (folder / UNFINISHED).replace(folder / MANIFEST)
     return missing
+
+
+@dataclass(frozen=True)
+class Stream(Source):
+    """Examples whose maps are computed when asked for, by whole shards: a store's bits.
+
+    Its folder is the one that the store would have, and holds the records alone.
+    """
+
+    encoder: Encoder = field(repr=False, compare=False)
+
+    @classmethod
+    def open(cls, encoder: Encoder, corpus: Corpus, **options: Unpack[StoreOptions]) -> Stream:
+        """Return the stream of a model's maps over a corpus; for ``options`` see `store_key`.
+
+        Raises ModelError: ``max_tokens`` is more than the model takes; StoreError: the folder holds
+        something else, is damaged, or the disk is full.
+        """
+        return cls.over(encoder, prepare(encoder, corpus, store_key(encoder, corpus, **options)))
+
+    @classmethod
+    def over(cls, encoder: Encoder, records: Records) -> Stream:
+        """Return the stream over records that are open."""
+        # The folder may hold a store too, whose shards are not what is read here.
+        manifest = replace(records.manifest, versions={}, shards=())
+        return cls(records.folder, manifest, records.offsets, encoder)
+
+    def read_shard(self, number: int, indices: range) -> Iterator[Example]:
+        """Yield examples of a shard; all of it is computed, for the same bits."""
+        (examples,) = self._computed([number])
+        yield from (example for example in examples if example.index in indices)
+
+    def by_shard(self) -> Generator[list[Example]]:
+        """Yield the examples of each shard together; the next one is begun before."""
+        yield from self._computed(range(self.n_shards))
+
+    def _computed(self, numbers: Sequence[int]) -> Generator[list[Example]]:
+        from helpers.store.shards import shards_tensors  # torch, for those who ask for maps
+
+        shards = shards_tensors(self.encoder, self.work(numbers), **self.spec.maps)
+        with closing(shards):
+            for indices, tensors in shards:
+                yield [
+                    make_example(index, record, tensors, tensors.__getitem__)
+                    for index, record in zip(indices, self.records(indices), strict=True)
+                ]
 
 
 def needed_bytes(encoder: Encoder, records: Records, numbers: Sequence[int]) -> int:

@@ -54,7 +54,7 @@ def passed(count: int):
 
 def streamed(count: int):
     from helpers.analysis.averages import sweep
-    from helpers.store.stream import Stream
+    from helpers.store.extract import Stream
 
     compiled()
     encoder = random_encoder("minilm", width=WIDTH)

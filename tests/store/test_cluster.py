@@ -21,7 +21,7 @@ from helpers.errors import StoreError
 from helpers.store import cluster
 from helpers.store import extract as extraction
 from helpers.store.cluster import ClusterError, dask_client, fill_on, map_shards
-from helpers.store.stream import Stream
+from helpers.store.extract import Stream
 from helpers.study import Study
 
 # Workers that are forked from a process that has torch start in milliseconds, not in seconds.

@@ -10,8 +10,8 @@ from store_tools import MAX_TOKENS, cache_at, content, extract_small, many_segme
 
 from helpers.errors import StoreError
 from helpers.store import extract as extraction
+from helpers.store.extract import Stream
 from helpers.store.store import Records, Source, Store, read_ahead
-from helpers.store.stream import Stream
 
 COUNT = 22  # 6 shards
 

@@ -7,7 +7,7 @@ from store_tools import many_segments
 
 from helpers.model.encoder import Encoder
 from helpers.model.forward import padded
-from helpers.store.stream import Stream
+from helpers.store.extract import Stream
 from helpers.studies.attention_moves import attributions
 from helpers.studies.attention_moves.attributions import paragraphs
 

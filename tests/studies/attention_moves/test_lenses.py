@@ -9,8 +9,7 @@ from toy_corpora import SENTENCES, corpus_of, sentence_of
 
 from helpers.analysis.coreference import Judgements
 from helpers.analysis.head_counts import count_heads
-from helpers.store.extract import extract
-from helpers.store.stream import Stream
+from helpers.store.extract import Stream, extract
 from helpers.studies.attention_moves.lenses import (
     lens_sums,
     lens_tables,

@@ -14,8 +14,7 @@ from helpers.model.forward import forward, model_inputs, padded
 from helpers.model.gradients import objective
 from helpers.model.head_mask import head_output, sites
 from helpers.model.lens import mean_outputs
-from helpers.store.extract import extract
-from helpers.store.stream import Stream
+from helpers.store.extract import Stream, extract
 from helpers.studies.attention_moves import removal
 from helpers.studies.attention_moves.probe_reading import Probes, train_probes
 
