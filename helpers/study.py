@@ -51,13 +51,8 @@ class Study(Settings):
         """Load the study's model, or its control of that seed."""
         from helpers.model.encoder import load
 
-        return load(
-            self.model,
-            revision=self.revision,
-            device=self.device,
-            dtype=self.dtype,
-            random_init=random_init,
-        )
+        how = {"revision": self.revision, "device": self.device, "dtype": self.dtype}
+        return load(self.model, random_init=random_init, **how)
 
     def control(self, seed: int) -> Encoder:
         """Load a control with random weights, other ones than those of a study of such a model."""
@@ -179,16 +174,9 @@ class Study(Settings):
             encoder = self.control(self.seed) if control else self.encoder
             return gradient_table(encoder, store, count, seed=self.seed)
 
+        facts = {"store": store.key, "segments": count, "seed": self.seed, "control": control}
         return cached_table(
-            "gradients",
-            compute,
-            depends_on={
-                "store": store.key,
-                "segments": count,
-                "seed": self.seed,
-                "control": control,
-            },
-            code="analysis.averages.gradient_table",
+            "gradients", compute, depends_on=facts, code="analysis.averages.gradient_table"
         )
 
     def head_counts(self, store: Store) -> HeadCounts:
@@ -212,11 +200,9 @@ class Study(Settings):
             own = self.encoder
             return split_words(store.records(), lambda words: own.encode_words(words).word_ids)
 
+        facts = {"store": store.key}
         return cached_table(
-            "split-words",
-            compute,
-            depends_on={"store": store.key},
-            code="analysis.dependency_heads.split_words",
+            "split-words", compute, depends_on=facts, code="analysis.dependency_heads.split_words"
         )
 
     def special_candidates(self, store: Store, table: pd.DataFrame) -> pd.DataFrame:
@@ -245,18 +231,9 @@ class Study(Settings):
             controls = self.random_treebank_stores()
             return table3(store, controls, self.embeddings.vectors, seeds=self.seeds)
 
-        vectors = {"vectors": self.embeddings.name, "fingerprint": self.embeddings.fingerprint}
-        return cached_tables(
-            "table3",
-            compute,
-            depends_on={
-                "store": store.key,
-                "seeds": self.seeds,
-                "initialisations": self.initialisations,
-                **vectors,
-            },
-            code="analysis.table3.table3",
-        )
+        facts = {"store": store.key, "seeds": self.seeds, "initialisations": self.initialisations}
+        facts |= {"vectors": self.embeddings.name, "fingerprint": self.embeddings.fingerprint}
+        return cached_tables("table3", compute, depends_on=facts, code="analysis.table3.table3")
 
     @property
     def slug(self) -> str:
