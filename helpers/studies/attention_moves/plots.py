@@ -57,7 +57,7 @@ def fig14_sinks(
 
     ``norms`` is value_norms.csv, ``sinks`` sinks.csv.
     """
-    figure = canvas(3.1, "Figure 14 · Value vectors, and the first position", model)
+    figure = canvas(3.6, "Figure 14 · Value vectors, and the first position", model)
     values, shares, states = figure.subplots(1, 3)
     for kind in TYPES:
         if norms[f"value_{kind}"].notna().any():
@@ -75,7 +75,7 @@ def fig14_sinks(
     for axes in figure.axes:
         axes.set(xlabel="Layer", xticks=counting_ticks(int(sinks["layer"].max()), 12))
         axes.set_ylim(bottom=0)
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
     return figure
 
 
