@@ -259,6 +259,8 @@ def test_two_views_side_by_side_are_apart(offline, tmp_path):
     pair = view(store, layer=1, head=2).beside(view(other, layer=2, head=1))
     offline.goto(pair.save(tmp_path / "pair.html").as_uri())
     left, right = offline.locator(".av").nth(0), offline.locator(".av").nth(1)
+    for one in (left, right):  # under load the page is read before it is drawn
+        expect(one.locator(".av-lines line").first).to_be_attached()
     assert_drawn(drawn(left), store[0].attention[0, 1])
     assert_drawn(drawn(right), other[0].attention[1, 0])
     right.get_by_role("radio", name="Head 1-2:").click()
