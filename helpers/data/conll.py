@@ -112,7 +112,8 @@ class _Block(NamedTuple):
 def detect_format(path: Path) -> TreeFormat:
     """Tell a treebank's format from its suffix and its first line that is not blank.
 
-    Raises CorpusError: the file is empty, or its first line fits no format.
+    Raises:
+        CorpusError: the file is empty, or its first line fits no format.
     """
     suffixes = {suffix.lower() for suffix in path.suffixes}
     for line, text in lines(path):
@@ -136,8 +137,10 @@ def read_trees(
 
     Multi-word ranges and empty nodes of CoNLL-U are skipped.  A tree of CoNLL-U has exactly one
     root; the other formats may have several, since converted treebanks do.  Relation names stay
-    as they are, subtypes included.  ``counts`` receives what was changed in the words.  Raises
-    CorpusError: with file and line, for a file or a tree that breaks the format.
+    as they are, subtypes included.  ``counts`` receives what was changed in the words.
+
+    Raises:
+        CorpusError: with file and line, for a file or a tree that breaks the format.
     """
     format = format or detect_format(path)
     document, ordinal = -1, 0
@@ -161,8 +164,11 @@ def read_documents(
     """Yield the documents of a coreference file, every part of one (Pradhan et al. 2012) apart.
 
     CoNLL-2012 has words, tags and sentences, OntoGUM's CoNLL-U trees too, and OntoGUM's three
-    columns words alone (and no name: the file's is taken).  ``counts`` as in `read_trees`.  Raises
-    CorpusError: with the line: a row, a tree, brackets or marks of documents that break the format.
+    columns words alone (and no name: the file's is taken).  ``counts`` as in `read_trees`.
+
+    Raises:
+        CorpusError: with the line: a row, a tree, brackets or marks of documents that break the
+            format.
     """
     name = source = path.stem
     begun, ended = None, 0  # line of the beginning, documents that have ended

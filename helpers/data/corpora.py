@@ -114,8 +114,11 @@ def fetch(name: str) -> dict[str, Path]:
 
     A file in the folder ``CORPORA_DIR`` (laid out as the ``path`` column of the registry, gzip
     allowed) is used where it lies; any other is downloaded once into the cache.  Every file's
-    SHA-256 is verified each time.  Raises InputError: an unknown name; or a file that is in no
-    folder and cannot be downloaded; CorpusError: a file that is not the pinned version.
+    SHA-256 is verified each time.
+
+    Raises:
+        InputError: an unknown name; or a file that is in no folder and cannot be downloaded.
+        CorpusError: a file that is not the pinned version.
     """
     if name not in registry():
         raise InputError(f"no corpus is called {name!r}; there are {', '.join(registry())}")
@@ -137,8 +140,9 @@ def resolve_treebank(
         sentences: the size of a sample, as in `treebank`.
         seed: decides the sample, and the split of a single file.
 
-    Raises InputError: neither a name nor a path that exists; or the name of another kind of corpus;
-    CorpusError: a file that cannot be read.
+    Raises:
+        InputError: neither a name nor a path that exists; or the name of another kind of corpus.
+        CorpusError: a file that cannot be read.
     """
     options = {"sentences": sentences, "seed": seed}
     if files := _named(source, "treebank"):
@@ -163,8 +167,10 @@ def resolve_coreference(source: str) -> Corpus[Document]:
     """Return the coreference corpus that a user means by ``--coref``.
 
     ``source`` is the name of a registered corpus, or the path of a file or folder.  Of a corpus
-    that comes in several formats, the one with dependency trees is read.  Raises InputError:
-    nothing of that name, or it cannot be had here.
+    that comes in several formats, the one with dependency trees is read.
+
+    Raises:
+        InputError: nothing of that name, or it cannot be had here.
     """
     if files := _named(source, "coreference"):
         paths = sorted(files.values(), key=lambda path: path.suffix != ".conllu")

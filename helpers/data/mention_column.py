@@ -26,7 +26,8 @@ _BRACKET = re.compile(
 def column_spans(path: Path, lines: Sequence[int], cells: Sequence[str]) -> tuple[Span, ...]:
     """Return the mentions of one document, in order; ``lines`` and ``cells`` have one a word.
 
-    Raises CorpusError: with the line, for anything but brackets, and brackets without a partner.
+    Raises:
+        CorpusError: with the line, for anything but brackets, and brackets without a partner.
     """
     spans: list[Span] = []
     opened: dict[int, list[int]] = defaultdict(list)  # chain: first words, innermost last

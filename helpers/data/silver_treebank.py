@@ -126,7 +126,8 @@ def parse_words(sentences: Sequence[Sequence[str]]) -> list[Parse]:
 def parsed_text(written: str) -> Corpus[Sentence]:
     """Return the sentences of a text of the user's, parsed by spaCy; none is left out.
 
-    Raises InputError: there is no word in it.
+    Raises:
+        InputError: there is no word in it.
     """
     text = text_files.one_line(written)
     if not text:

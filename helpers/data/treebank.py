@@ -42,8 +42,9 @@ def treebank(
         seed: decides the split of a single file, and the sample.
         name: what the corpus is called; by default the train file's name.
 
-    Raises CorpusError: a file that cannot be read, or one too small to split; InputError: fewer
-    than two sentences asked for.
+    Raises:
+        CorpusError: a file that cannot be read, or one too small to split.
+        InputError: fewer than two sentences asked for.
     """
     if sentences is not None and sentences < 2:
         raise InputError(f"a sample of {sentences} sentences; expected 2 or more (train and dev)")

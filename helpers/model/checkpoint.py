@@ -48,7 +48,8 @@ def slug(name: str, *, random_seed: int | None = None) -> str:
 def model_folder(name: str, revision: str | None = None) -> Path:
     """Return the folder of a model's files: a built-in model's, a local one, or a hub snapshot.
 
-    Raises ModelError: there is no such model, it cannot be reached, or it has no safetensors.
+    Raises:
+        ModelError: there is no such model, it cannot be reached, or it has no safetensors.
     """
     if name == DEFAULT:
         return _default_folder()
@@ -70,7 +71,8 @@ def model_folder(name: str, revision: str | None = None) -> Path:
 def weight_files(name: str, folder: Path) -> list[Path]:
     """Return the files that a model's weights are read from: all ``*.safetensors`` in its folder.
 
-    Raises ModelError: there is none, one is no regular file, or the model names other files.
+    Raises:
+        ModelError: there is none, one is no regular file, or the model names other files.
     """
     files = sorted(folder.glob("*.safetensors"))
     if not files:
@@ -108,7 +110,8 @@ def _named_weights(name: str, folder: Path) -> set[str]:
 def weights_identity(name: str, folder: Path) -> dict[str, str]:
     """Return what identifies the weights: a hub commit, or the SHA-256 of local files.
 
-    Raises ModelError: the weights of a built-in model are not the expected ones.
+    Raises:
+        ModelError: the weights of a built-in model are not the expected ones.
     """
     built_in = {
         DEFAULT: (DEFAULT_SHA256, f"reinstall {DEFAULT_PACKAGE.replace('_', '-')}"),

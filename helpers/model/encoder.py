@@ -122,8 +122,10 @@ def load(
     ``name`` is ``minilm`` (the embedded default) or ``mpnet``, whose SHA-256 is verified every
     time, a local folder, or a hub name (with ``revision``).  ``random_init`` is the seed of the
     control of section 5: embeddings kept, every other weight drawn anew by the model's own scheme.
-    Raises ModelError: the model is unknown, has no safetensors weights, no fast tokenizer, or no
-    attention maps, or its vocabulary does not fit its weights.
+
+    Raises:
+        ModelError: the model is unknown, has no safetensors weights, no fast tokenizer, or no
+            attention maps, or its vocabulary does not fit its weights.
     """
     if device not in ("auto", "cpu"):
         torch_device(device)  # so that a device that is not there is known now

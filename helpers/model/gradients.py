@@ -38,9 +38,11 @@ def gradient_importance(
 
     ``records`` are token-level records: the inputs are those of Figure 2.  The mean is over the
     heads and the (query, key) pairs of a type within the example; NaN where it has no such key.
-    What is masked for the objective is no key of any type.  Raises InputError: a contrastive
-    objective with fewer than two segments; ModelError: the model does not compute with the maps
-    that it returns.
+    What is masked for the objective is no key of any type.
+
+    Raises:
+        InputError: a contrastive objective with fewer than two segments.
+        ModelError: the model does not compute with the maps that it returns.
     """
     if encoder.objective == "contrastive" and len(records) < 2:
         raise InputError("the contrastive objective needs at least two segments; use more")

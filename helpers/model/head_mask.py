@@ -80,8 +80,10 @@ def sites(model: nn.Module, *, cross: bool = False) -> list[Site]:
     """Return the attention of each layer, in the order of computation.
 
     A model that uses one layer's weights for several layers (ALBERT) has the same site several
-    times.  ``cross`` asks for a decoder's attention to the encoder instead of to itself.  Raises
-    ModelError: a layer whose projections cannot be told apart, or no attention at all.
+    times.  ``cross`` asks for a decoder's attention to the encoder instead of to itself.
+
+    Raises:
+        ModelError: a layer whose projections cannot be told apart, or no attention at all.
     """
     whole = owner(model)
     found = [
@@ -126,9 +128,11 @@ def head_mask(
     the batch.  The output of the model is differentiable in it.  On leaving, by an exception too,
     the model is as it was.  Encoder, decoder and cross-attention are masked apart:
     ``head_mask(model.get_encoder(), a)``, ``head_mask(model.get_decoder(), b)``,
-    ``head_mask(model.get_decoder(), c, cross=True)``.  Raises InputError: the mask has another
-    shape than the model's layers and heads; ModelError: the model's attention has parts that are
-    not known.
+    ``head_mask(model.get_decoder(), c, cross=True)``.
+
+    Raises:
+        InputError: the mask has another shape than the model's layers and heads.
+        ModelError: the model's attention has parts that are not known.
     """
     layers = sites(model, cross=cross)
     shape = len(layers), layers[0].heads
@@ -171,8 +175,11 @@ def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> 
     the same for all real tokens (of those that the layer lets a query see: a decoder's earlier
     ones, ModernBERT's window).  The head's output is then the mean of their value vectors, which
     takes the place of what the head computes.  ``layer`` and ``head`` count from 0; ``model`` is
-    an encoder or a decoder alone, not both.  Raises InputError: there is no such layer or head;
-    ModelError: the model's attention has parts that are not known.
+    an encoder or a decoder alone, not both.
+
+    Raises:
+        InputError: there is no such layer or head.
+        ModelError: the model's attention has parts that are not known.
     """
     layers = sites(model)
     heads = layers[0].heads

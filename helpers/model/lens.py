@@ -36,8 +36,10 @@ Recorded = Callable[[], AbstractContextManager[list[Tensor]]]
 def lens_pass(encoder: Encoder, lens: Lens) -> Iterator[Pass]:
     """Yield what runs a batch and returns maps as `forward` does, seen through a lens.
 
-    Several threads may call it at a time.  Raises ModelError: the model's attention is not a sum of
-    value vectors that can be found.
+    Several threads may call it at a time.
+
+    Raises:
+        ModelError: the model's attention is not a sum of value vectors that can be found.
     """
     if lens == "attention":
         yield partial(forward, encoder)
@@ -55,8 +57,10 @@ def lens_pass(encoder: Encoder, lens: Lens) -> Iterator[Pass]:
 def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, States]]]:
     """Yield what runs a batch and returns maps, each layer's ``|f(x)|``, and vectors if asked.
 
-    Several threads may call it at a time.  Raises ModelError: the model's attention is not a sum of
-    value vectors that can be found.
+    Several threads may call it at a time.
+
+    Raises:
+        ModelError: the model's attention is not a sum of value vectors that can be found.
     """
     layers = _layers(encoder)
     with _watched([site.values for site in layers]) as values:

@@ -44,8 +44,9 @@ CHUNK = 1 << 22
 def mpnet_folder() -> Path:
     """Return the folder of the model's files in the cache, made from the packages if it is new.
 
-    Raises ModelError: a part is missing, of another version, cut short or changed; StoreError:
-    there is no room for the files.
+    Raises:
+        ModelError: a part is missing, of another version, cut short or changed.
+        StoreError: there is no room for the files.
     """
     folder = cache_root() / "models" / f"{NAME}-{VERSION}"
     if all(map(_is_whole, (folder / name for name in (*FILES, CHECKSUMS)))):

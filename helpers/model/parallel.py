@@ -37,7 +37,8 @@ KEPT = 32 << 20  # as far as glibc goes by itself, where no setting forbids it
 def torch_device(device: str) -> torch.device:
     """Return the device of a name; ``auto`` is the fastest kind that is here.
 
-    Raises ModelError: there is no such device here.
+    Raises:
+        ModelError: there is no such device here.
     """
     import torch
 

@@ -25,8 +25,10 @@ def remove_heads(model: nn.Module, keep: Bool[np.ndarray, "layer head"]) -> nn.M
     that belong to a removed head are gone.  A layer without any head keeps the bias of its
     output projection.  The model gives what it gives under a `head_mask` of ``keep``, up to
     rounding; it no longer fits its own configuration, so it cannot be saved and loaded again.
-    Raises InputError: ``keep`` has another shape than the model's layers and heads; ModelError: a
-    family whose attention needs its full number of heads.
+
+    Raises:
+        InputError: ``keep`` has another shape than the model's layers and heads.
+        ModelError: a family whose attention needs its full number of heads.
     """
     kind = {module.config.model_type for module in model.modules() if hasattr(module, "config")}
     if not kind <= set(REMOVABLE):

@@ -20,7 +20,8 @@ NAMES = ("_name_or_path", "architectures", "transformers_version", "torch_dtype"
 def read_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerFast:
     """Return the fast tokenizer of a folder, which takes any text as text and cuts nothing.
 
-    Raises ModelError: there is none.
+    Raises:
+        ModelError: there is none.
     """
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     if not tokenizer.is_fast:

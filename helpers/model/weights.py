@@ -63,7 +63,8 @@ def read_encoder(
 ) -> Loaded:
     """Read the model and the tokenizer in a folder; see `helpers.model.encoder.load`.
 
-    Raises ModelError: they cannot be read, do not fit each other, or give no attention maps.
+    Raises:
+        ModelError: they cannot be read, do not fit each other, or give no attention maps.
     """
     with _quiet(), _explained(name):
         shapes = _shapes(name, folder)
@@ -92,7 +93,8 @@ def geometry(
 ) -> tuple[int, int]:
     """Return (layers, heads) as the model shows them on a real input.
 
-    Raises ModelError: there is not one full map for each layer and head, or padding changes it.
+    Raises:
+        ModelError: there is not one full map for each layer and head, or padding changes it.
     """
     tokens = tokenizer("a b c", return_tensors="pt", return_attention_mask=True).to(model.device)
     known = inspect.signature(model.forward).parameters
@@ -152,7 +154,8 @@ def _input_embeddings(model: PreTrainedModel) -> list[nn.Module]:
 def read_weights(parameters: Mapping[str, Tensor], path: Path) -> None:
     """Copy what a training run of this project has saved in its folder into ``parameters``.
 
-    Raises StoreError: the file is damaged, or holds other names or sizes.
+    Raises:
+        StoreError: the file is damaged, or holds other names or sizes.
     """
     way_out = f"remove the folder {path.parent.name} and run again: it is trained anew"
     try:

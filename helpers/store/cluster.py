@@ -51,8 +51,10 @@ class ClusterError(InputError):
 def dask_client(*, scheduler: str = "", workers: int = 0) -> Iterator[Client]:
     """Yield a client of the ``scheduler`` (``tcp://...``), or of ``workers`` local processes.
 
-    Local processes share the threads that torch would use here among them.  Raises ClusterError:
-    Dask is not installed, or the scheduler does not answer.
+    Local processes share the threads that torch would use here among them.
+
+    Raises:
+        ClusterError: Dask is not installed, or the scheduler does not answer.
     """
     try:
         from distributed import Client, LocalCluster
@@ -129,8 +131,10 @@ def map_shards(
 ) -> Iterator[Result]:
     """Yield ``function(source, number)`` for each shard, in order, computed by a cluster.
 
-    A worker opens a store's folder itself; for a stream it loads the model, too.  Raises
-    ClusterError: a shard's workers died again and again.
+    A worker opens a store's folder itself; for a stream it loads the model, too.
+
+    Raises:
+        ClusterError: a shard's workers died again and again.
     """
     task = partial(_on_shard, function, _Place.of(source))
     yield from _in_order(client, task, range(source.n_shards))

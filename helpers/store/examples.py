@@ -26,7 +26,8 @@ def write_examples(
 ) -> tuple[int, Counter[str]]:
     """Write one record a line to ``path``; return how many, and what was dropped or cut.
 
-    Raises InputError: the corpus yields no example for this model.
+    Raises:
+        InputError: the corpus yields no example for this model.
     """
     counts: Counter[str] = Counter()
     temporary = path.with_name(f"{path.name}.tmp")

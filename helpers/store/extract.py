@@ -68,8 +68,11 @@ def store_key(
 
     ``level`` is ``token`` for segments and ``word`` for treebanks and coreference (section 4.1).
     ``lens`` is what the maps show; ``hidden`` also stores each layer's vectors, for the
-    structural probe.  Raises InputError: there is no such lens; ModelError: ``max_tokens`` is more
-    than the model takes.
+    structural probe.
+
+    Raises:
+        InputError: there is no such lens.
+        ModelError: ``max_tokens`` is more than the model takes.
     """
     if lens not in get_args(Lens):
         raise InputError(f"--lens {lens}: there is {' and '.join(get_args(Lens))}")
@@ -106,7 +109,8 @@ def _encoder_facts(encoder: Encoder) -> dict[str, Any]:
 def check_model(encoder: Encoder, folder: Path, spec: StoreKey) -> None:
     """Check that an encoder is the one that a store was made with.
 
-    Raises StoreError: it is not; the message names the first difference.
+    Raises:
+        StoreError: it is not; the message names the first difference.
     """
     check_key(folder, spec, replace(spec, **_encoder_facts(encoder)))
 
@@ -122,10 +126,12 @@ def extract(
 
     For ``options`` see `store_key`.  ``fill`` computes the shards: in this process (None), or
     where :mod:`helpers.store.cluster` says.  Interrupted work goes on at the first unfinished
-    shard.  One process fills a store; a second one waits for it.  Raises ModelError: ``max_tokens``
-    is more than the model takes, or its maps are no distributions; StoreError: the folder holds
-    something else, is damaged, or the disk is full; Interrupted: on Ctrl-C or SIGTERM, once the
-    shard in work is finished.
+    shard.  One process fills a store; a second one waits for it.
+
+    Raises:
+        ModelError: ``max_tokens`` is more than the model takes, or its maps are no distributions.
+        StoreError: the folder holds something else, is damaged, or the disk is full.
+        Interrupted: on Ctrl-C or SIGTERM, once the shard in work is finished.
     """
     key = store_key(encoder, corpus, **options)
     folder = key.folder()
@@ -140,8 +146,9 @@ def extract(
 def prepare(encoder: Encoder, corpus: Corpus, key: StoreKey) -> Records:
     """Write the list of work, unless it is there, and return it.
 
-    Raises InputError: the corpus yields no example; StoreError: the list is damaged, or the disk is
-    full.
+    Raises:
+        InputError: the corpus yields no example.
+        StoreError: the list is damaged, or the disk is full.
     """
     folder = key.folder()
     with write_errors(folder):
@@ -172,7 +179,8 @@ def complete(encoder: Encoder, folder: Path, fill: Fill | None = None) -> list[i
     Returns:
         The numbers of the shards that were computed.
 
-    Raises Interrupted: not all were.
+    Raises:
+        Interrupted: not all were.
     """
     remove_temporary(folder)
     records = Records.read(folder)

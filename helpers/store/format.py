@@ -151,7 +151,8 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
 def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a finished store.
 
-    Raises StoreError: it is missing, or see `read_record`.
+    Raises:
+        StoreError: it is missing, or see `read_record`.
     """
     if not (folder / MANIFEST).is_file():
         raise StoreError(f"{folder}: no {MANIFEST}; the store is unfinished, run extraction again")
@@ -161,7 +162,8 @@ def read_manifest(folder: Path) -> Manifest:
 def read_record(folder: Path) -> Manifest:
     """Read the manifest of a store, finished or not; names in it cannot leave the folder.
 
-    Raises StoreError: it is missing, cut short, changed, inconsistent, or of another format.
+    Raises:
+        StoreError: it is missing, cut short, changed, inconsistent, or of another format.
     """
     try:
         return _read(folder / UNFINISHED)
@@ -220,7 +222,8 @@ def _checked(facts: dict[str, Any], *, finished: bool) -> Manifest:
 def check_key(folder: Path, found: StoreKey, wanted: StoreKey) -> None:
     """Check that a folder was made for ``wanted``.
 
-    Raises StoreError: it was not; the message names the first difference.
+    Raises:
+        StoreError: it was not; the message names the first difference.
     """
     own = _flat(asdict(found))
     for name, value in _flat(asdict(wanted)).items():
@@ -243,7 +246,8 @@ def damage(path: Path, size: int, digest: str) -> str | None:
 def check_size(path: Path, expected: int) -> None:
     """Check that a file is there and has the expected size in bytes.
 
-    Raises StoreError: it is missing, or shorter or longer.
+    Raises:
+        StoreError: it is missing, or shorter or longer.
     """
     if not path.is_file():
         raise StoreError(f"{path}: missing; {way_out(path)}")

@@ -99,8 +99,9 @@ def repair(encoder: Encoder, folder: Path) -> list[str]:
     Returns:
         What was done, a line each.
 
-    Raises StoreError: the store was made with another model, or its manifest or records are
-    damaged: extraction has to start again, from the corpus.
+    Raises:
+        StoreError: the store was made with another model, or its manifest or records are
+            damaged: extraction has to start again, from the corpus.
     """
     with only_one(folder):
         check_model(encoder, folder, Records.read(folder).spec)
@@ -113,9 +114,11 @@ def repair(encoder: Encoder, folder: Path) -> list[str]:
 def load_encoder(folder: Path, *, model: str | None, device: Device = "auto") -> Encoder:
     """Load the encoder that a store was made with.
 
-    ``model`` is where it is now; a store knows the name of a local folder, not its place.  Raises
-    ModelError: it cannot be loaded; StoreError: the store does not say, or ``model`` is another
-    one.
+    ``model`` is where it is now; a store knows the name of a local folder, not its place.
+
+    Raises:
+        ModelError: it cannot be loaded.
+        StoreError: the store does not say, or ``model`` is another one.
     """
     spec = read_record(folder).spec
     facts = spec.model

@@ -120,7 +120,10 @@ def shards_tensors(
 
     Yields each shard's indices and tensors: ``attention/000123`` ``[layer, head, query, key]``,
     ``token_ids/...`` ``[token]`` (token level) and, if asked for,
-    ``hidden/...`` ``[layer, position, width]``.  Raises ModelError: rows of a map do not sum to 1.
+    ``hidden/...`` ``[layer, position, width]``.
+
+    Raises:
+        ModelError: rows of a map do not sum to 1.
     """
     with lens_pass(encoder, lens) as run, _one_thread_each(encoder) as (pool, threads):
         pending: deque[tuple[range, list[Future[Tensors]]]] = deque()
@@ -204,7 +207,8 @@ def _check_vectors(
 ) -> None:
     """Check that vectors can be stored: large models have some that half precision cannot hold.
 
-    Raises ModelError: one is not finite, or beyond it.
+    Raises:
+        ModelError: one is not finite, or beyond it.
     """
     largest = vectors.abs().amax(dim=(1, 2))  # of each layer; NaN where there is one
     if not (largest <= LARGEST).all():
@@ -246,7 +250,8 @@ def write_shard(
 ) -> Shard:
     """Write the shard of the examples ``indices``; ``listed`` is called before it has its name.
 
-    Raises StoreError: the disk is full.
+    Raises:
+        StoreError: the disk is full.
     """
     dense = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     path = folder / shard_name(number)

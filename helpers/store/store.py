@@ -101,7 +101,8 @@ class Records(_OfKey):
     ) -> Self:
         """Find and check the records in the folder of a store, finished or not.
 
-        Raises StoreError: they are missing or changed, or not for ``wanted``.
+        Raises:
+            StoreError: they are missing or changed, or not for ``wanted``.
         """
         manifest = manifest or read_record(folder)
         if wanted is not None:
@@ -151,7 +152,8 @@ class Records(_OfKey):
     def records(self, indices: range | None = None) -> Iterator[dict[str, Any]]:
         """Yield the records of consecutive examples (all of them: None), in order.
 
-        Raises StoreError: a line is not a JSON object.
+        Raises:
+            StoreError: a line is not a JSON object.
         """
         lines = range(len(self)) if indices is None else indices
         path = self.folder / EXAMPLES
@@ -282,8 +284,10 @@ class Store(Source):
     def open(cls, folder: Path, key: StoreKey | None = None) -> Store:
         """Open a store after the cheap checks: the records, and the sizes of the shards.
 
-        A shard's digest is checked the first time that a process reads it.  Raises StoreError: the
-        store is unfinished or damaged, or was made for another ``key``.
+        A shard's digest is checked the first time that a process reads it.
+
+        Raises:
+            StoreError: the store is unfinished or damaged, or was made for another ``key``.
         """
         manifest = read_manifest(folder)
         for shard in manifest.shards:
@@ -293,7 +297,8 @@ class Store(Source):
     def read_shard(self, number: int, indices: range) -> Iterator[Example]:
         """Yield examples of a shard, which has the digest that it was written with.
 
-        Raises StoreError: the file is damaged.
+        Raises:
+            StoreError: the file is damaged.
         """
         shard = self.manifest.shards[number]
         path = self.folder / shard.file
