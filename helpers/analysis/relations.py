@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from functools import cache
 from pathlib import Path
@@ -52,3 +53,10 @@ def paper_names(relations: Collection[str]) -> dict[str, str]:
     rows = table[(table["scheme"] == scheme) & (table["paper"] != "")]
     known = dict(zip(rows["relation"], rows["paper"], strict=True)) | {ALL: ALL}
     return {name: known[name] for name in relations if name in known}
+
+
+def titles(relations: Collection[str]) -> dict[str, str]:
+    """Return `paper_names`, with the relation beside the name where several share one."""
+    names = paper_names(relations)
+    uses = Counter(names.values())
+    return {own: name if uses[name] == 1 else f"{name} ({own})" for own, name in names.items()}

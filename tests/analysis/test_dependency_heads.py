@@ -18,7 +18,7 @@ from helpers.analysis.head_counts import OFFSETS, count_heads, head_accuracy
 from helpers.analysis.heads import parse_head
 from helpers.analysis.paper import paper_table1
 from helpers.analysis.parser_agreement import attachment_agreement
-from helpers.analysis.relations import paper_names, relation_table, scheme_of
+from helpers.analysis.relations import paper_names, relation_table, scheme_of, titles
 from helpers.data.records import Sentence
 from helpers.errors import InputError, MapError
 from helpers.store.store import Example
@@ -306,6 +306,15 @@ def test_schemes_are_told_apart_and_mapped():
         "nmod:poss": "poss",
     }
     assert paper_names(stanford)["pobj"] == "pobj"
+
+
+def test_relations_that_share_a_name_of_the_paper_keep_their_own_beside_it():
+    assert titles({"root", "obj", "obl:unmarked", "nmod:unmarked", "case"}) == {
+        "root": "root",
+        "obj": "dobj",
+        "obl:unmarked": "npadvmod (obl:unmarked)",
+        "nmod:unmarked": "npadvmod (nmod:unmarked)",
+    }
 
 
 def test_mapping_is_one_to_one_onto_table_1():
