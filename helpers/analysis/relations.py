@@ -56,7 +56,7 @@ def paper_names(relations: Collection[str]) -> dict[str, str]:
 
 
 def titles(relations: Collection[str]) -> dict[str, str]:
-    """Return `paper_names`, with the relation beside the name where several share one."""
+    """Return `paper_names`, with the relation itself where several share a name."""
     names = paper_names(relations)
     uses = Counter(names.values())
-    return {own: name if uses[name] == 1 else f"{name} ({own})" for own, name in names.items()}
+    return {own: name if uses[name] == 1 else own for own, name in names.items()}
