@@ -1,4 +1,4 @@
-"""An interval over few independent numbers: seeds, or tasks."""
+"""What claims of several guests ask: which tasks are learned, an interval over few numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t
 
-from helpers.analysis.claims import Estimate
+from helpers.analysis.claims import Estimate, Tables, rows_of
 
 LEVEL = 0.95
 
@@ -18,3 +18,10 @@ def mean_interval(values: pd.Series) -> Estimate:
         return Estimate(mean, np.nan, np.nan)
     half = t.ppf((1 + LEVEL) / 2, count - 1) * values.std() / np.sqrt(count)
     return Estimate(mean, mean - half, mean + half)
+
+
+def learned_tasks(tables: Tables) -> set[str]:
+    """Return the tasks that the model learns beyond the baselines, by the table ``fine_tuning``."""
+    accuracy = rows_of(tables, "fine_tuning", "task", "start", "learned")
+    own = (accuracy["start"] == "pretrained") & accuracy["learned"].astype(bool)
+    return set(accuracy.loc[own, "task"])

@@ -1,25 +1,33 @@
 """The claims of Niven & Kao (2019): arguments have cues, and models follow nothing else.
 
-They are about arguments that people wrote.  The embedded sample has its cue planted, and a model
-that finds it confirms the plant and no claim: there they are not measured.
+Each is a row of ``claims.csv``, which names the function here that measures it.  They are about
+arguments that people wrote.  The embedded sample has its cue planted, and a model that finds it
+confirms the plant and no claim: there they are not measured.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 
-from helpers.analysis.claims import Claim, Estimate, NotMeasurable, Tables, rows_of
+from helpers.analysis.claims import (
+    Claim,
+    Estimate,
+    NotMeasurable,
+    Tables,
+    read_claims,
+    row_where,
+    rows_of,
+)
 from helpers.analysis.paper import values_of
 from helpers.studies.argument_cues.arguments import EMBEDDED
 from helpers.studies.argument_cues.cues import ALL, CHANCE, HALVES, NOT
 from helpers.studies.argument_cues.scores import ORIGINAL, SWAPPED
 
-PAPER = "Niven & Kao"
 ENCODER, BAG, BILSTM = "encoder", "bag of vectors", "BiLSTM"
 MODELS = (BAG, BILSTM, ENCODER)
 WARRANTS, EVERYTHING = "warrants", "all"
-MOSTLY = 0.5  # of the accuracy above chance
-CLOSE = 5.0  # points
 AS_WRITTEN, ADVERSARIAL, BOTH = HALVES
 
 
@@ -31,98 +39,64 @@ def cue_claims() -> list[Claim]:
         return paper[f"{model}, {inputs}, original, {statistic}"]
 
     whole, part = (published(ENCODER, inputs, "median") for inputs in (EVERYTHING, WARRANTS))
-    return [
-        Claim(
-            f"{PAPER} 4",
-            "The warrant with “not” is more often right than the other",
-            "productivity of “not” in percent; holds above 50",
-            lambda t: _estimate(_cue(t), "productivity"),
-            threshold=CHANCE,
-            paper=paper["productivity of not, all"],
-        ),
-        Claim(
-            f"{PAPER} 4",
-            "“not” is the strongest of the words that are cues",
-            "points of accuracy over guessing from following it, less those from the next best "
-            "word; holds above 0",
-            _lead_of_not,
-            threshold=0.0,
-        ),
-        Claim(
-            f"{PAPER} 5",
-            "Warrants alone are enough for most of what the encoder achieves",
-            "its median accuracy above chance with warrants alone, as a share of that with "
-            f"everything; holds above {MOSTLY}",
-            _share_of_warrants,
-            threshold=MOSTLY,
-            paper=(part - CHANCE) / (whole - CHANCE),
-        ),
-        Claim(
-            f"{PAPER} 5",
-            "All kinds of model get the right warrant from the warrants alone",
-            "the lowest mean accuracy of bag of vectors, BiLSTM and encoder; holds above 50",
-            lambda t: _estimate(min((_choice(t, m, WARRANTS) for m in MODELS), key=_mean)),
-            threshold=CHANCE,
-            paper=min(published(m, WARRANTS, "mean") for m in MODELS),
-        ),
-        Claim(
-            f"{PAPER} 5",
-            "The encoder follows the cues better than a bag of vectors",
-            "points of median accuracy between the two with warrants alone; holds above 0, with "
-            "the interval of the encoder",
-            _encoder_less_bag,
-            threshold=0.0,
-            paper=part - published(BAG, WARRANTS, "median"),
-        ),
-        Claim(
-            f"{PAPER} 6",
-            "Models trained on arguments as written do worse than chance on the counterparts",
-            "the highest mean accuracy of bag of vectors, BiLSTM and encoder with everything "
-            "shown; holds below 50",
-            lambda t: _estimate(
-                max((_choice(t, m, EVERYTHING, test=ADVERSARIAL) for m in MODELS), key=_mean)
-            ),
-            threshold=CHANCE,
-            below=True,
-        ),
-        Claim(
-            f"{PAPER} 6",
-            "Trained on swapped warrants too, the encoder is at chance on both halves",
-            "points from 50 to its mean accuracy on both with everything shown, validated on both; "
-            f"holds below {CLOSE:g}, our margin",
-            _from_chance,
-            threshold=CLOSE,
-            paper=abs(paper[f"{ENCODER}, {EVERYTHING}, {BOTH}, mean"] - CHANCE),
-            below=True,
-        ),
-    ]
+    numbers = {
+        **paper,
+        "share_of_warrants": (part - CHANCE) / (whole - CHANCE),
+        "lowest_with_warrants": min(published(m, WARRANTS, "mean") for m in MODELS),
+        "encoder_less_bag": part - published(BAG, WARRANTS, "median"),
+        "from_chance": abs(paper[f"{ENCODER}, {EVERYTHING}, {BOTH}, mean"] - CHANCE),
+    }
+    return read_claims(Path(__file__).with_name("claims.csv"), globals(), numbers)
 
 
-def _cue(tables: Tables) -> pd.Series:
-    """Return the row of ``not`` in the originals of all splits."""
+def productivity_of_not(tables: Tables) -> Estimate:
+    """Return how often the warrant with ``not`` is right, in the originals of all splits."""
     columns = ("half", "split", "cue", "productivity", "ci_low", "ci_high")
-    return _one(_written(tables, "cues", *columns), half=AS_WRITTEN, split=ALL, cue=NOT)
+    table = _written(tables, "cues", *columns)
+    return _estimate(row_where(table, half=AS_WRITTEN, split=ALL, cue=NOT), "productivity")
 
 
-def _lead_of_not(tables: Tables) -> float:
+def lead_of_not(tables: Tables) -> float:
+    """Return by how many points ``not`` helps more than the next best word."""
     table = _written(tables, "cues", "half", "split", "cue", "kind", "gain")
     own = table[(table["half"] == AS_WRITTEN) & (table["split"] == ALL)]
     others = own[(own["kind"] == "unigram") & (own["cue"] != NOT)]
     if others.empty:
         raise NotMeasurable("other cues")
-    return _one(own, cue=NOT)["gain"] - others["gain"].max()
+    return row_where(own, cue=NOT)["gain"] - others["gain"].max()
 
 
-def _share_of_warrants(tables: Tables) -> float:
+def share_of_warrants(tables: Tables) -> float:
+    """Return the accuracy above chance with warrants alone, over that with everything."""
     everything = _choice(tables, ENCODER, EVERYTHING)["median"] - CHANCE
     if everything <= 0:
         raise NotMeasurable("an encoder above chance")
     return (_choice(tables, ENCODER, WARRANTS)["median"] - CHANCE) / everything
 
 
-def _encoder_less_bag(tables: Tables) -> Estimate:
+def lowest_with_warrants(tables: Tables) -> Estimate:
+    """Return the lowest mean accuracy of a kind of model with warrants alone."""
+    rows = [_choice(tables, model, WARRANTS) for model in MODELS]
+    return _estimate(min(rows, key=lambda row: row["mean"]))
+
+
+def encoder_less_bag(tables: Tables) -> Estimate:
+    """Return by how many points the encoder outdoes the bag with warrants alone."""
     encoder, bag = (_choice(tables, model, WARRANTS) for model in (ENCODER, BAG))
     return Estimate(*(encoder[["median", "ci_low", "ci_high"]] - bag["median"]))
+
+
+def highest_on_counterparts(tables: Tables) -> Estimate:
+    """Return the highest mean accuracy of a kind of model on the counterparts, untrained on."""
+    rows = [_choice(tables, model, EVERYTHING, test=ADVERSARIAL) for model in MODELS]
+    return _estimate(max(rows, key=lambda row: row["mean"]))
+
+
+def from_chance(tables: Tables) -> Estimate:
+    """Return how far accuracy is from chance, on either side."""
+    row = _choice(tables, ENCODER, EVERYTHING, train=SWAPPED, test=BOTH)
+    low, high = row["ci_low"] - CHANCE, row["ci_high"] - CHANCE
+    return Estimate(abs(row["mean"] - CHANCE), max(0, low, -high), max(-low, high))
 
 
 def _choice(
@@ -130,14 +104,7 @@ def _choice(
 ) -> pd.Series:
     columns = ("model", "inputs", "train", "test", "mean", "median", "ci_low", "ci_high")
     table = _written(tables, "partial_inputs", *columns)
-    return _one(table, model=model, inputs=inputs, train=train, test=test)
-
-
-def _from_chance(tables: Tables) -> Estimate:
-    """Return how far accuracy is from chance, on either side."""
-    row = _choice(tables, ENCODER, EVERYTHING, train=SWAPPED, test=BOTH)
-    low, high = row["ci_low"] - CHANCE, row["ci_high"] - CHANCE
-    return Estimate(abs(row["mean"] - CHANCE), max(0, low, -high), max(-low, high))
+    return row_where(table, model=model, inputs=inputs, train=train, test=test)
 
 
 def _written(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
@@ -148,16 +115,5 @@ def _written(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
     return rows
 
 
-def _one(table: pd.DataFrame, **values: str) -> pd.Series:
-    chosen = table[(table[list(values)] == pd.Series(values)).all(axis=1)]
-    if chosen.empty:
-        raise NotMeasurable(", ".join(values.values()))
-    return chosen.iloc[0]
-
-
 def _estimate(row: pd.Series, name: str = "mean") -> Estimate:
     return Estimate(*row[[name, "ci_low", "ci_high"]])
-
-
-def _mean(row: pd.Series) -> float:
-    return row["mean"]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from helpers.analysis.claims import check_claim
+from helpers.analysis.claims import check_claims
 from helpers.analysis.head_counts import SCORES, count_heads, head_scores
 from helpers.cache import cached_table
 from helpers.store.store import Store
@@ -170,11 +170,9 @@ def syntax_and_importance(
 
 def beside_paper(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Return the paper's statements: its number, the one here, and whether the statement holds."""
-    rows = []
-    for claim in pruning_claims():
-        here, verdict = check_claim(claim, tables)
-        rows.append((claim.section, claim.statement, claim.paper, here, verdict))
-    return pd.DataFrame(rows, columns=["section", "statement", "paper", "here", "holds here"])
+    table = check_claims(tables, pruning_claims(), control={})
+    columns = {"claim": "statement", "paper_value": "paper", "holds": "holds here"}
+    return table.rename(columns=columns)[["section", "statement", "paper", "here", "holds here"]]
 
 
 def _related(
