@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -24,7 +23,7 @@ def silver_quality(treebank: Iterable[Sentence], *, minimum: int = 1) -> pd.Data
         return None
     parses = parse_words([tree.words for tree in gold])
     silver = [
-        replace(tree, heads=tuple(parse.heads), relations=tuple(parse.relations))
+        tree._replace(heads=tuple(parse.heads), relations=tuple(parse.relations))
         for tree, parse in zip(gold, parses, strict=True)
     ]
     return attachment_agreement(gold, silver, minimum=minimum)

@@ -17,7 +17,7 @@ from helpers.analysis.head_choice import DIRECTIONS
 from helpers.analysis.head_counts import OFFSETS, count_heads, head_accuracy
 from helpers.analysis.heads import parse_head
 from helpers.analysis.paper import paper_table1
-from helpers.analysis.parser_agreement import attachment_agreement
+from helpers.analysis.parser_agreement import attachment_agreement, silver_quality
 from helpers.analysis.relations import paper_names, relation_table, scheme_of, titles
 from helpers.data.records import Sentence
 from helpers.errors import InputError, MapError
@@ -359,6 +359,17 @@ def test_agreement_separates_conventions_from_errors():
         attachment_agreement([gold], [Sentence(("x",), (0,), ("root",), "dev", "")])
     with pytest.raises(InputError, match="differ in length"):
         attachment_agreement([gold], [])
+
+
+def test_a_parser_is_scored_on_the_dev_trees_of_a_ud_treebank():
+    words, heads = ("The", "cat", "chased", "a", "dog", "."), (2, 3, 0, 5, 3, 3)
+    relations = ("det", "nsubj", "root", "det", "obj", "punct")
+    tree = Sentence(words, heads, relations, "dev", "")
+    wrong = tree._replace(heads=(0,) * 6, split="train")
+    table = silver_quality([wrong, tree]).set_index("relation")
+    assert table.loc["All", ["count", "attachment"]].tolist() == [6, 100]
+    assert table.loc["obj", "silver_relation"] == "dobj"
+    assert silver_quality([tree._replace(relations=("dep",) * 6)]) is None
 
 
 # What a head does where its relation is not there

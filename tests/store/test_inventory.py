@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from store_tools import content, extract_small
+from store_tools import MAX_TOKENS, cache_at, content, extract_small, many_segments
 
 from helpers.errors import StoreError
 from helpers.model.encoder import load
 from helpers.store import shards
+from helpers.store.extract import Stream
 from helpers.store.inventory import load_encoder, repair, stores, verify
 
 COUNT = 22  # 6 shards
@@ -103,6 +104,15 @@ def test_an_unfinished_store_is_finished_without_its_corpus(folder, encoder, wri
     repair(encoder, folder)
     assert written == [2]
     assert content(folder) == expected
+
+
+def test_the_records_of_a_stream_are_whole_until_they_are_damaged(encoder, tmp_path):
+    with cache_at(tmp_path):
+        stream = Stream.open(encoder, many_segments(COUNT), max_tokens=MAX_TOKENS)
+    assert verify(stream.folder) == []
+    flip(stream.folder / "examples.jsonl")
+    (problem,) = verify(stream.folder)
+    assert "examples.jsonl: SHA-256 is" in problem
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "unfinished.json"])
