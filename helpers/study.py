@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from helpers.analysis.claims import NOT_MEASURED, Claim, check_claims
+from helpers.analysis.clustering import distance_table
+from helpers.analysis.tables import check_table, latex, read_tables
 from helpers.cache import cached_arrays, cached_table, cached_tables
 from helpers.paths import figures_dir, given_path, write_whole
 from helpers.settings import Settings
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from helpers.analysis.averages import Sums
-    from helpers.analysis.claims import Claim
     from helpers.analysis.head_counts import HeadCounts
     from helpers.data.glove import Embeddings
     from helpers.data.records import Corpus, Document, Segment, Sentence
@@ -101,7 +103,7 @@ class Study(Settings):
 
     def random_treebank_stores(self) -> Iterator[Store]:
         """Word-level maps of the model with random weights, a store for each initialisation."""
-        corpus = _already_read(self.treebank_corpus(), self.treebank_store())
+        corpus = self._parsed_corpus()
         for seed in range(self.initialisations):
             yield self._extract(self.load(seed), corpus, level="word")
 
@@ -115,12 +117,9 @@ class Study(Settings):
 
     def lens_stores(self, lens: str) -> tuple[Store, Store]:
         """Word-level maps of the treebank and of the documents through a lens, the run's or not."""
-        corpus = self.treebank_corpus()
-        if lens != self.lens:
-            corpus = _already_read(corpus, self.treebank_store())
-        treebank = self._extract(self.encoder, corpus, level="word", hidden=True, lens=lens)
-        documents = self.coreference_corpus()
-        return treebank, self._extract(self.encoder, documents, level="word", lens=lens)
+        options = {"level": "word", "lens": lens}
+        treebank = self._extract(self.encoder, self._parsed_corpus(), hidden=True, **options)
+        return treebank, self._extract(self.encoder, self.coreference_corpus(), **options)
 
     @cached_property
     def embeddings(self) -> Embeddings:
@@ -157,20 +156,18 @@ class Study(Settings):
 
     def distances(self, *, control: bool = False) -> pd.DataFrame:
         """The square table of the distances between heads (section 6), in nats."""
-        from helpers.analysis.clustering import distance_table
-
         sums = self.control_sums if control else self.sums
         return distance_table(sums.mean("distance"), *sums.mean("entropy").shape)
 
     def gradient_table(self, *, control: bool = False) -> pd.DataFrame:
         """The table of Figure 3, or that of the model with random weights over fewer segments."""
+        from helpers.analysis.averages import gradient_table
+
         store, count = self.segment_store(), self.gradient_segments
         if control:
             count = min(count or CONTROL_GRADIENTS, CONTROL_GRADIENTS)
 
         def compute() -> pd.DataFrame:
-            from helpers.analysis.averages import gradient_table
-
             encoder = self.control(self.seed) if control else self.encoder
             return gradient_table(encoder, store, count, seed=self.seed)
 
@@ -193,30 +190,23 @@ class Study(Settings):
 
     def split_words(self, store: Store) -> pd.DataFrame:
         """How many words of a treebank have how many tokens (section 4.1), counted once."""
+        from helpers.analysis.dependency_heads import split_words
 
-        def compute() -> pd.DataFrame:
-            from helpers.analysis.dependency_heads import split_words
-
-            own = self.encoder
-            return split_words(store.records(), lambda words: own.encode_words(words).word_ids)
-
-        facts = {"store": store.key}
         return cached_table(
-            "split-words", compute, depends_on=facts, code="analysis.dependency_heads.split_words"
+            "split-words",
+            lambda: split_words(store.records(), lambda w: self.encoder.encode_words(w).word_ids),
+            depends_on={"store": store.key},
+            code="analysis.dependency_heads.split_words",
         )
 
     def special_candidates(self, store: Store, table: pd.DataFrame) -> pd.DataFrame:
         """Table 1's accuracies where special tokens may be picked, too, counted once."""
-
-        def compute() -> pd.DataFrame:
-            from helpers.analysis.dependency_heads import with_special_tokens
-
-            return with_special_tokens(store, table)
+        from helpers.analysis.dependency_heads import with_special_tokens
 
         own = table[["relation", "count", "head", "direction", "accuracy"]]
         return cached_table(
             "special-candidates",
-            compute,
+            lambda: with_special_tokens(store, table),
             depends_on={"store": store.key, "table": own.to_csv()},
             code="analysis.dependency_heads.with_special_tokens",
         )
@@ -256,8 +246,6 @@ class Study(Settings):
         Raises:
             TableError: a column that this model should have is empty or not finite.
         """
-        from helpers.analysis.tables import check_table, latex
-
         check_table(table, name, special_tokens=lambda: self.encoder.special_tokens)
         folder = self.results / "tables"
         folder.mkdir(parents=True, exist_ok=True)
@@ -270,7 +258,6 @@ class Study(Settings):
 
     def claims(self, section: str = "") -> pd.DataFrame:
         """The paper's claims (about one section), the paper's numbers and those found so far."""
-        from helpers.analysis.claims import check_claims
         from helpers.analysis.claims_clark import clark_claims
 
         own = (claim for claim in clark_claims() if claim.section.startswith(section))
@@ -278,8 +265,6 @@ class Study(Settings):
 
     def save_claims(self, later: Iterable[Claim] = ()) -> None:
         """Write ``claims.csv``: the claims of the paper, and of ``later`` ones what is measured."""
-        from helpers.analysis.claims import NOT_MEASURED, check_claims
-
         others = check_claims(self.tables(), later)
         measured = others[others["holds"] != NOT_MEASURED]
         self.save_table(pd.concat([self.claims(), measured]), "claims")
@@ -293,9 +278,21 @@ class Study(Settings):
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Return the tables that this run's notebooks have written so far, by name."""
-        from helpers.analysis.tables import read_tables
-
         return read_tables(self.results, self._written)
+
+    def _parsed_corpus(self) -> Corpus[Sentence]:
+        """The treebank as its store has it: parsing it again would take long."""
+        from helpers.data.records import Sentence
+
+        store = self.treebank_store()
+
+        def read(counts: Counter[str]) -> Iterator[Sentence]:
+            counts.update(store.report)
+            for record in store.records():
+                parse = (tuple(record[name]) for name in ("words", "heads", "relations"))
+                yield Sentence(*parse, record["split"], record["source"])
+
+        return replace(self.treebank_corpus(), read=read)
 
     @cached_property
     def _written(self) -> set[str]:
@@ -335,12 +332,10 @@ class Study(Settings):
     def _distributed(self) -> bool:
         return bool(self.workers or self.scheduler)
 
-    @contextmanager
-    def _client(self) -> Iterator[Client]:
+    def _client(self) -> AbstractContextManager[Client]:
         from helpers.store.cluster import dask_client
 
-        with dask_client(scheduler=self.scheduler, workers=self.workers) as client:
-            yield client
+        return dask_client(scheduler=self.scheduler, workers=self.workers)
 
 
 def describe_store(store: Store | Stream) -> pd.DataFrame:
@@ -353,16 +348,3 @@ def describe_store(store: Store | Stream) -> pd.DataFrame:
     }
     dropped = {reason: f"{count:,}" for reason, count in store.report.items()}
     return pd.Series(facts | dropped, name="store").to_frame()
-
-
-def _already_read(corpus: Corpus[Sentence], store: Store) -> Corpus[Sentence]:
-    """Return the same treebank, read from a store's records: parsing it again would take long."""
-    from helpers.data.records import Sentence
-
-    def read(counts: Counter[str]) -> Iterator[Sentence]:
-        counts.update(store.report)
-        for record in store.records():
-            words, heads, relations = (tuple(record[k]) for k in ("words", "heads", "relations"))
-            yield Sentence(words, heads, relations, record["split"], record["source"])
-
-    return replace(corpus, read=read)

@@ -30,6 +30,9 @@ FLOORS = (
 )
 
 
+DOORS = {"__init__", "__main__"}
+
+
 def normal(name):
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -143,6 +146,17 @@ def test_notebooks_are_committed_executed_and_clean(path):
     text = path.read_text()
     assert not re.search(r"(/home/|/root/|/tmp/|/work/|[A-Z]:\\\\)", text)
     assert any("image/png" in out.get("data", {}) for out in outputs) or path.stem[:2] == "00"
+
+
+def test_no_module_is_long():
+    longest = 350  # lines: more than that is two ideas
+    lines = {name: len(path.read_text().splitlines()) for name, path in modules().items()}
+    assert not {name: count for name, count in lines.items() if count > longest}
+
+
+def test_few_modules_stand_in_no_room():
+    outside = {name for name in modules() if "." not in name and name not in DOORS}
+    assert len(outside) <= 8, outside
 
 
 def test_no_file_is_large():
