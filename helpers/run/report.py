@@ -10,15 +10,15 @@ import base64
 import csv
 import html
 import json
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from helpers.analysis.tables import listed, read_tables
 from helpers.errors import InputError
 from helpers.paths import write_whole
-from helpers.run.contents import CAPTIONS, PARTS, Part
 from helpers.run.findings import findings
 from helpers.run.notebooks import read_times
 from helpers.study import Study
@@ -32,6 +32,15 @@ WIDEST = 40  # columns of a table that is shown; a wider one is only offered as 
 OPEN_ROWS = 16  # a longer table starts folded (and can be searched)
 UNFOLDED = ("atlas",)
 VIEWER = document("Attention viewer", "DATA")  # the page of every viewer, but for its data
+
+
+class Part(NamedTuple):
+    """What belongs together in a report: names of tables, and of figures with their captions."""
+
+    title: str
+    text: str
+    tables: Sequence[str] = ()
+    figures: Mapping[str, str] = {}
 
 
 def write_report(
@@ -79,7 +88,8 @@ def _parts(figures: Path, tables: Path) -> Iterator[tuple[Part, list[Path], list
     """Yield the parts that have something to show, and a last one of what no part names."""
     pictures = _own(figures.glob("*.png"), listed(figures, "figures"))
     files = _own(tables.glob("*.csv"), listed(figures, "tables"))
-    for part in PARTS:
+    contents = tomllib.loads((HERE / "contents.toml").read_text(encoding="utf-8"))
+    for part in (Part(**part) for part in contents["part"]):
         own = [pictures.pop(name) for name in part.figures if name in pictures]
         names = [name for table in part.tables for name in (table, f"control_{table}")]
         data = [files.pop(name) for name in names if name in files]
@@ -235,7 +245,7 @@ def _figure(path: Path, part: Part) -> str:
     label = f"Figure {number}" if number.isdecimal() else path.stem.replace("_", " ").capitalize()
     alt = f"{label}. {part.text} The numbers are in the tables of this section."
     data = base64.b64encode(path.read_bytes()).decode("ascii")
-    said = f"<figcaption>{_text(CAPTIONS.get(path.stem, ''))}</figcaption>"
+    said = f"<figcaption>{_text(part.figures.get(path.stem, ''))}</figcaption>"
     return f'<figure><img src="data:image/png;base64,{data}" alt="{_text(alt)}">{said}</figure>'
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from helpers.analysis import parser_agreement
 from helpers.analysis.dependency_heads import (
     COLUMNS,
     beside_paper,
@@ -20,6 +21,7 @@ from helpers.analysis.paper import paper_table1
 from helpers.analysis.parser_agreement import attachment_agreement, silver_quality
 from helpers.analysis.relations import paper_names, relation_table, scheme_of, titles
 from helpers.data.records import Sentence
+from helpers.data.silver_treebank import Parse
 from helpers.errors import InputError, MapError
 from helpers.store.store import Example
 
@@ -337,13 +339,7 @@ def test_agreement_separates_conventions_from_errors():
         "dev",
         "",
     )
-    parse = Sentence(
-        words,
-        (2, 3, 0, 3, 7, 5, 4),
-        ("det", "nsubj", "ROOT", "prep", "det", "amod", "pobj"),
-        "dev",
-        "",
-    )
+    parse = Parse([2, 3, 0, 3, 7, 5, 4], ["det", "nsubj", "ROOT", "prep", "det", "amod", "pobj"])
     table = attachment_agreement([gold], [parse]).set_index("relation")
     assert table.loc["All", "attachment"] == pytest.approx(100 * 2 / 7)  # the, a
     # Whatever hangs on "mat" may move with the copula; only "the" of "the cat" is left.
@@ -355,10 +351,24 @@ def test_agreement_separates_conventions_from_errors():
     ]
     assert table.loc["cop", "inverted"] == 0  # its predicate hangs on the preposition
     assert table.loc["det", ["count", "comparable"]].tolist() == [2, 1]
-    with pytest.raises(InputError, match="other words"):
-        attachment_agreement([gold], [Sentence(("x",), (0,), ("root",), "dev", "")])
-    with pytest.raises(InputError, match="differ in length"):
-        attachment_agreement([gold], [])
+
+
+def test_dev_trees_of_ud_are_parsed_and_compared(monkeypatch):
+    asked = []
+
+    def parses(sentences):
+        asked.extend(sentences)
+        return [Parse([2, 0], ["det", "ROOT"]) for _ in sentences]
+
+    monkeypatch.setattr(parser_agreement, "parse_words", parses)
+    words, names = ("the", "cat"), ("det", "root")
+    trees = [Sentence(words, (2, 0), names, split, "") for split in ("train", "dev")]
+    assert parser_agreement.silver_quality(trees) is None  # nothing says that this is UD
+    trees.append(Sentence(("two", "cats"), (2, 0), ("obj", "root"), "dev", ""))
+    table = parser_agreement.silver_quality(trees).set_index("relation")
+    assert asked == [words, ("two", "cats")]
+    assert table.loc["All", ["count", "attachment"]].tolist() == [4, 100]
+    assert table.loc["obj", "silver_relation"] == "det"
 
 
 def test_a_parser_is_scored_on_the_dev_trees_of_a_ud_treebank():
