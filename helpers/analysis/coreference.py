@@ -32,6 +32,10 @@ CANDIDATES: tuple[Candidates, ...] = get_args(Candidates)
 TYPES = ("all", *MENTION_TYPES)
 COLUMNS = ("system", "candidates", "type", "n", "accuracy", "ci_low", "ci_high", "paper_accuracy")
 HELD_OUT = "chosen on train, scored on dev"
+NO_ANTECEDENT = (
+    "no mention has an antecedent within its document; expected coreference chains that begin and "
+    "go on before a document is cut (--max-tokens)"
+)
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,18 @@ class Judgements:
         return mine if split is None else mine & (self.splits[self.document] == split)
 
 
+def first_document(examples: Iterable[Example]) -> Example:
+    """Return the first document in which a mention has an antecedent.
+
+    Raises:
+        InputError: the records have no mentions, or no mention has an antecedent.
+    """
+    for example in examples:
+        if _earlier_mentions(_mentions(example)):
+            return example
+    raise InputError(NO_ANTECEDENT)
+
+
 def judge(examples: Iterable[Example]) -> Judgements:
     """Let every head and every rule select an antecedent for every mention that has one.
 
@@ -79,13 +95,8 @@ def judge(examples: Iterable[Example]) -> Judgements:
     rules: dict[str, list[bool]] = {name: [] for name in SYSTEMS}
     heads: dict[Candidates, list[np.ndarray]] = {candidates: [] for candidates in CANDIDATES}
     for example in examples:
-        if "mentions" not in example.record:
-            raise InputError(
-                f"example {example.index} has no mentions; expected the store of a coreference "
-                "corpus"
-            )
-        mentions = document_mentions(example.record)
-        earlier = {i: found for i in range(len(mentions)) if (found := antecedents(mentions, i))}
+        mentions = _mentions(example)
+        earlier = _earlier_mentions(mentions)
         for index, correct in earlier.items():
             documents.append(len(splits))
             types.append(mentions[index].type)
@@ -96,9 +107,7 @@ def judge(examples: Iterable[Example]) -> Judgements:
             for candidates, right in _judge_heads(example, mentions, earlier).items():
                 heads[candidates].append(right)
     if not documents:
-        raise InputError(
-            "no mention has an antecedent within its document; expected coreference chains"
-        )
+        raise InputError(NO_ANTECEDENT)
     return Judgements(
         np.array(splits),
         np.array(documents),
@@ -106,6 +115,19 @@ def judge(examples: Iterable[Example]) -> Judgements:
         {name: np.array(right) for name, right in rules.items()},
         {candidates: np.concatenate(right, axis=-1) for candidates, right in heads.items()},
     )
+
+
+def _mentions(example: Example) -> list[DocumentMention]:
+    if "mentions" not in example.record:
+        raise InputError(
+            f"example {example.index} has no mentions; expected the store of a coreference corpus"
+        )
+    return document_mentions(example.record)
+
+
+def _earlier_mentions(mentions: list[DocumentMention]) -> dict[int, list[int]]:
+    """Return the antecedents of each mention that has any."""
+    return {i: found for i in range(len(mentions)) if (found := antecedents(mentions, i))}
 
 
 def _judge_heads(

@@ -8,6 +8,7 @@ from helpers.analysis.coreference import (
     best_head,
     coreference_held_out,
     coreference_table,
+    first_document,
     head_accuracy,
     judge,
 )
@@ -296,6 +297,14 @@ def test_paper_table_2():
     assert table.loc["rule-based"].tolist() == [69, 70, 77, 60]
     assert table.loc["neural coreference", "all"] == 83
     assert table.loc["neural coreference"].drop("all").isna().all()
+
+
+def test_the_first_document_with_an_antecedent_is_found():
+    without = record("Ann slept", (0, 1, 0))
+    examples = list(planted([without, record(TEXT, *MENTIONS)], first_mention))
+    assert first_document(examples).index == 1
+    with pytest.raises(InputError, match="before a document is cut"):
+        first_document(examples[:1])
 
 
 def test_bad_input_is_refused():
