@@ -11,9 +11,11 @@ import argparse
 import os
 import platform
 import re
+import signal
 import sys
 import time
 from collections import defaultdict
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,6 +28,25 @@ LONG = os.environ.get("FAULTS") == "long"
 KILLS = 30 if LONG else 5  # of each kind that takes a second
 SLOW_KILLS = 30 if LONG else 1  # of each kind that takes several
 FILES = 3000 if LONG else 250  # a reader
+
+
+@contextmanager
+def at_most(seconds):
+    """Fail where something computes for more than some seconds, or waits for twelve times them."""
+
+    def stop(_signal, _frame):
+        raise AssertionError(f"took longer than {seconds} s")
+
+    kinds = [(signal.SIGPROF, signal.ITIMER_PROF, 1), (signal.SIGALRM, signal.ITIMER_REAL, 12)]
+    before = [signal.signal(one, stop) for one, _, _ in kinds]
+    for _, timer, times in kinds:
+        signal.setitimer(timer, seconds * times)
+    try:
+        yield
+    finally:
+        for (one, timer, _), handler in zip(kinds, before, strict=True):
+            signal.setitimer(timer, 0)
+            signal.signal(one, handler)
 
 
 class Findings:

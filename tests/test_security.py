@@ -8,11 +8,11 @@ import bz2
 import gzip
 import os
 import re
-import signal
 import subprocess
 import sys
 
 import pytest
+from faults import at_most
 
 from helpers.data import text_files
 from helpers.data.coreference import coreference_corpus
@@ -49,15 +49,8 @@ READERS = {
 @pytest.fixture
 def soon():
     """Fail a test that takes longer than twenty seconds."""
-
-    def stop(_signal, _frame):
-        raise TimeoutError("not linear in the size of the file")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(20)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+    with at_most(20):
+        yield
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress])

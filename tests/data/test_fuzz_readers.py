@@ -8,13 +8,11 @@ import bz2
 import gzip
 import math
 import re
-import signal
 from collections import Counter
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from faults import FILES
+from faults import FILES, at_most
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -251,20 +249,6 @@ def files(whole):
 
 
 # What must come out
-
-
-@contextmanager
-def at_most(seconds):
-    def stop(_signal, _frame):
-        raise TimeoutError(f"a file took longer than {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def trivial_parse(words, sentence_starts):
