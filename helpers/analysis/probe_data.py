@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float16, Int, Shaped
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from helpers.analysis.averages import checked_maps
 from helpers.data.records import cluster_of
@@ -41,6 +42,40 @@ SMALLEST_SIZE = 0.01  # the same for a mean square, in units of the scales
 PAIRS_PER_BATCH = 1 << 15  # bounds a batch of long sentences: 131 KB a feature
 EVALUATION_BATCH = 64  # sentences
 MEMORY_BUDGET = 1 << 30  # bytes of a corpus that stay in memory
+
+
+class MapBuffer:
+    """Append-only float16 arrays of any shapes.
+
+    What exceeds ``budget`` bytes goes to a temporary file, which is removed with the buffer.  A
+    block on disk is read when it is asked for, so that resident memory stays near the budget
+    whatever the corpus; the system caches the file where there is room.
+    """
+
+    def __init__(self, budget: int | None = None) -> None:
+        self._budget = MEMORY_BUDGET if budget is None else budget
+        self._blocks: list[np.ndarray | tuple[int, tuple[int, ...]]] = []
+        self._file = None
+
+    def append(self, block: Float16[np.ndarray, ...]) -> None:
+        """Keep a block; once one has not fitted in memory, all go to disk."""
+        if self._file is None and block.nbytes <= self._budget:
+            self._budget -= block.nbytes
+            self._blocks.append(block)
+            return
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - open with the buffer
+        self._blocks.append((self._file.tell(), block.shape))
+        self._file.write(np.ascontiguousarray(block).data)
+
+    def __getitem__(self, index: int) -> Float16[np.ndarray, ...]:
+        """Return a block; several threads may read at a time."""
+        block = self._blocks[index]
+        if isinstance(block, np.ndarray):
+            return block
+        offset, shape = block
+        read = bytearray(os.pread(self._file.fileno(), 2 * prod(shape), offset))
+        return np.frombuffer(read, np.float16).reshape(shape)
 
 
 @dataclass(frozen=True)
@@ -68,12 +103,22 @@ class Sentences:
     parses: list[Parse] = field(default_factory=list)
     splits: dict[Split, list[int]] = field(default_factory=lambda: {"train": [], "dev": []})
 
-    def add(self, example: Example) -> Parse:
-        """Take in the parse of an example.
+    def read(self, examples: Iterable[Example], label: str) -> Iterator[tuple[Example, Parse]]:
+        """Yield examples once their parse is taken in.
 
         Raises:
-            InputError: it has no split or parse, or a parse that does not fit its words.
+            InputError: one has no split or parse, or a parse that does not fit its words; or, in
+                the end, train or dev has no sentence.
         """
+        for example in progress(examples, label, unit="sentence"):
+            yield example, self._add(example)
+        for split, indices in self.splits.items():
+            if not indices:
+                raise InputError(
+                    f"no {split} sentences: a probe needs a treebank with train and dev"
+                )
+
+    def _add(self, example: Example) -> Parse:
         record, where = example.record, f"example {example.index}"
         split = record.get("split")
         if split not in self.splits:
@@ -95,37 +140,29 @@ class Sentences:
         """The article of each dev sentence."""
         return np.array([self.parses[index].article for index in self.splits["dev"]])
 
-    def check_splits(self) -> None:
-        """Raise ``InputError`` where train or dev has no sentence."""
-        for split, indices in self.splits.items():
-            if not indices:
-                raise InputError(
-                    f"no {split} sentences: a probe needs a treebank with train and dev"
-                )
-
     def groups(
         self, indices: Sequence[int], size: int, order: np.random.Generator | None = None
     ) -> list[list[int]]:
         """Cut sentence numbers into batches (see `length_batches`)."""
         lengths = [len(parse) for parse in self.parses]
-        return length_batches(
-            lengths, indices, size=size, budget=PAIRS_PER_BATCH, cost=pairs, order=order
-        )
+        budget = {"cost": lambda words: words * (words + PLACES), "budget": PAIRS_PER_BATCH}
+        return length_batches(lengths, indices, size=size, order=order, **budget)
 
 
 @dataclass(frozen=True)
 class Batch:
     """Sentences of about one length, padded with zeros to the longest.
 
-    ``heads``, and ``control`` of the control task, are -1 on padding.  ``lengths`` are in words.
-    ``maps`` are a dependent's features with each candidate word, ``special`` those with the
-    special positions.
+    ``heads``, those of the words that are no ``punctuation``, and those of the ``control`` task
+    are -1 on padding.  ``lengths`` are in words.  ``maps`` are a dependent's features with each
+    candidate word, ``special`` those with the special positions.
     """
 
     indices: list[int]
     lengths: Int[Tensor, " sentence"]
     heads: Int[Tensor, "sentence dependent"]
     control: Int[Tensor, "sentence dependent"]
+    punctuation: Bool[Tensor, "sentence dependent"]
     maps: Float[Tensor, "sentence dependent feature candidate"] | None
     special: Float[Tensor, "sentence dependent feature place"] | None
     vectors: Float[Tensor, "sentence word width"] | None
@@ -161,7 +198,7 @@ class ProbeData(Sentences):
 
     layers: int = 0
     heads: int = 0
-    maps: MapBuffer = field(default_factory=lambda: MapBuffer())
+    maps: MapBuffer = field(default_factory=MapBuffer)
     rows: list[Int[np.ndarray, " word"]] = field(default_factory=list)
     vectors: Float[Tensor, "row width"] | None = None
 
@@ -205,25 +242,23 @@ class ProbeData(Sentences):
 
     def batch(self, indices: Sequence[int], *, maps: bool = True) -> Batch:
         """Pad the sentences ``indices`` into float32 tensors; ``maps=False`` leaves maps out."""
-        lengths = torch.tensor([len(self.parses[index]) for index in indices])
-        count, width = len(indices), int(lengths.max())
-        heads, control = torch.full((2, count, width), -1, dtype=torch.long)
-        # Padded as they are kept: a whole batch is made float32 several times as fast.
-        shape = count, width, self.features, PLACES + width
-        padded = torch.zeros(shape, dtype=torch.float16) if maps else None
-        vectors = None
+        parses = [self.parses[index] for index in indices]
+        lengths = torch.tensor([len(parse) for parse in parses])
+        heads = padded([parse.heads for parse in parses], -1)
+        control = padded([parse.control for parse in parses], -1)
+        punctuation = padded([parse.punctuation for parse in parses], False)
+        own = special = vectors = None
+        if maps:
+            # Padded as they are kept: a whole batch is made float32 several times as fast.
+            shape = *heads.shape, self.features, PLACES + heads.shape[1]
+            both = torch.zeros(shape, dtype=torch.float16)
+            for row, (index, n) in enumerate(zip(indices, lengths, strict=True)):
+                both[row, :n, :, : PLACES + n] = torch.from_numpy(self.maps[index])
+            special, own = both.float().split((PLACES, heads.shape[1]), 3)
         if self.vectors is not None:
-            vectors = torch.zeros(count, width, self.vector_width)
-        for row, index in enumerate(indices):
-            parse, n = self.parses[index], len(self.parses[index])
-            heads[row, :n] = torch.from_numpy(parse.heads)
-            control[row, :n] = torch.from_numpy(parse.control)
-            if padded is not None:
-                padded[row, :n, :, : PLACES + n] = torch.from_numpy(self.maps[index])
-            if vectors is not None:
-                vectors[row, :n] = self.vectors[torch.from_numpy(self.rows[index])]
-        special, own = (None, None) if padded is None else padded.float().split((PLACES, width), 3)
-        return Batch(list(indices), lengths, heads, control, own, special, vectors)
+            words = [self.vectors[self.rows[index]] for index in indices]
+            vectors = pad_sequence(words, batch_first=True)
+        return Batch(list(indices), lengths, heads, control, punctuation, own, special, vectors)
 
     def batches(
         self,
@@ -251,13 +286,11 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
     """
     data = ProbeData()
     rows: dict[str, int] = {}
-    for example in progress(examples, "maps for the probes", unit="sentence"):
-        data.add(example)
+    for example, _ in data.read(examples, "maps for the probes"):
         data.layers, data.heads = example.attention.shape[:2]
         data.maps.append(attention_block(example))
         own = [rows.setdefault(word, len(rows)) for word in example.record["words"]]
         data.rows.append(np.array(own))
-    data.check_splits()
     behaviours = np.random.default_rng(0).integers(3, size=len(rows))
     data.parses = [
         replace(parse, control=control_heads(behaviours[own]))
@@ -269,6 +302,11 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
             raise InputError(f"word vectors of shape {found.shape} for {len(rows)} words")
         data.vectors = torch.from_numpy(found)
     return data
+
+
+def padded(rows: Sequence[np.ndarray], padding: float) -> Shaped[Tensor, "row longest ..."]:
+    """Return arrays of different lengths as one tensor."""
+    return pad_sequence([*map(torch.from_numpy, rows)], batch_first=True, padding_value=padding)
 
 
 def control_heads(behaviours: Int[np.ndarray, " word"]) -> Int[np.ndarray, " word"]:
@@ -302,42 +340,3 @@ def attention_block(example: Example) -> Float16[np.ndarray, "dependent feature 
             block[:, 0, :, place] = maps[:, side, words].mean(1, dtype=np.float32).T
             block[:, 1, :, place] = maps[:, words, side].sum(2, dtype=np.float32).T
     return block.reshape(count, 2 * layers * heads, count + PLACES)
-
-
-def pairs(words: int) -> int:
-    """Return what a sentence adds to a batch: its pairs of a word and a candidate head."""
-    return words * (words + PLACES)
-
-
-class MapBuffer:
-    """Append-only float16 arrays of any shapes.
-
-    What exceeds ``budget`` bytes goes to a temporary file, which is removed with the buffer.  A
-    block on disk is read when it is asked for, so that resident memory stays near the budget
-    whatever the corpus; the system caches the file where there is room.
-    """
-
-    def __init__(self, budget: int | None = None) -> None:
-        self._budget = MEMORY_BUDGET if budget is None else budget
-        self._blocks: list[np.ndarray | tuple[int, tuple[int, ...]]] = []
-        self._file = None
-
-    def append(self, block: Float16[np.ndarray, ...]) -> None:
-        """Keep a block; once one has not fitted in memory, all go to disk."""
-        if self._file is None and block.nbytes <= self._budget:
-            self._budget -= block.nbytes
-            self._blocks.append(block)
-            return
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - open with the buffer
-        self._blocks.append((self._file.tell(), block.shape))
-        self._file.write(np.ascontiguousarray(block).data)
-
-    def __getitem__(self, index: int) -> Float16[np.ndarray, ...]:
-        """Return a block; several threads may read at a time."""
-        block = self._blocks[index]
-        if isinstance(block, np.ndarray):
-            return block
-        offset, shape = block
-        read = bytearray(os.pread(self._file.fileno(), 2 * prod(shape), offset))
-        return np.frombuffer(read, np.float16).reshape(shape)

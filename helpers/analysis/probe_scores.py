@@ -30,6 +30,7 @@ UUAS = "UUAS"
 CONTROL_TASK = "control task"
 SELECTIVITY = "selectivity"
 COMPARED = (UAS_WITHOUT_PUNCTUATION, UUAS)  # what the paper's Table 3 is in
+COLUMNS = ["probe", "metric", "value", "ci_low", "ci_high", "n_train", "n_dev", "paper_value"]
 # What section 5 says of two probes.
 COMPARISONS = (
     (ATTN, RIGHT_BRANCHING), (ATTN_GLOVE, ATTN), (ATTN_GLOVE, DISTANCES_GLOVE),
@@ -63,48 +64,22 @@ class ProbeResult:
     articles: Shaped[np.ndarray, " sentence"]
     model: nn.Module | None = field(default=None, repr=False)
 
-    def rows(self) -> list[dict[str, object]]:
-        """Return the probe's rows of probes.csv: the mean over seeds, in percent.
-
-        The 95% interval is a bootstrap over the dev articles; it does not cover the choice of
-        training data.  The paper's value stands beside the metric that it is in: punctuation is
-        left out.
-        """
-        rows, paper = [], paper_table3()
-        for metric, counts in self.counts.items():
-            low, high = bootstrap_interval(*self.by_article(metric))
-            rows.append(
-                {
-                    "probe": self.probe,
-                    "metric": metric,
-                    "value": counts.by_seed.mean(),
-                    "ci_low": 100 * low,
-                    "ci_high": 100 * high,
-                    "n_train": self.n_train,
-                    "n_dev": len(self.articles),
-                    "paper_value": paper.get(self.probe, np.nan) if metric in COMPARED else np.nan,
-                }
-            )
-        return rows
-
     def by_article(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
         """Return how many are right in each article, a seed on average, and out of how many."""
         owner, counts = np.unique(self.articles, return_inverse=True)[1], self.counts[metric]
         return np.bincount(owner, counts.right.mean(0)), np.bincount(owner, counts.total)
 
 
-def pool(results: Sequence[ProbeResult], probe: str) -> ProbeResult:
-    """Join results on the same dev sentences as if they were seeds of one probe.
+def pool(results: Sequence[ProbeResult]) -> ProbeResult:
+    """Join results of a probe on the same dev sentences as if they were seeds of one.
 
     A metric may be of the first of them alone.
     """
-    counts = {
-        metric: Counts(
-            np.concatenate([r.counts[metric].right for r in results if metric in r.counts]), total
-        )
-        for metric, total in ((name, own.total) for name, own in results[0].counts.items())
-    }
-    return replace(results[0], probe=probe, counts=counts, model=None)
+    counts = {}
+    for metric, own in results[0].counts.items():
+        right = [result.counts[metric].right for result in results if metric in result.counts]
+        counts[metric] = Counts(np.concatenate(right), own.total)
+    return replace(results[0], counts=counts, model=None)
 
 
 def with_selectivity(result: ProbeResult) -> ProbeResult:
@@ -118,8 +93,20 @@ def with_selectivity(result: ProbeResult) -> ProbeResult:
 
 
 def probe_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
-    """Return probes.csv: a row for every probe and metric; scores in percent."""
-    return pd.DataFrame([row for result in results for row in result.rows()])
+    """Return probes.csv: a row for every probe and metric, in percent; a mean over seeds.
+
+    The 95% interval is a bootstrap over the dev articles; it does not cover the choice of training
+    data.  The paper's value stands beside the metric that it is in: punctuation is left out.
+    """
+    rows, paper = [], paper_table3()
+    for result in results:
+        for metric, counts in result.counts.items():
+            low, high = bootstrap_interval(*result.by_article(metric))
+            sizes = result.n_train, len(result.articles)
+            known = paper.get(result.probe, np.nan) if metric in COMPARED else np.nan
+            value = counts.by_seed.mean()
+            rows.append((result.probe, metric, value, 100 * low, 100 * high, *sizes, known))
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:

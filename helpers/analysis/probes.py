@@ -25,33 +25,44 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from helpers.analysis.probe_data import EVALUATION_BATCH, PLACES, Batch, ProbeData, Scales
+from helpers.analysis.heads import head_rows
+from helpers.analysis.probe_data import EVALUATION_BATCH, PLACES, Batch, ProbeData
 from helpers.analysis.training import one_thread
 
 DISTANCE_FEATURES = 8
 HIDDEN = 256  # as in the paper's released notebook
 
+Seeds = Sequence[int]  # one for each member
 Scores = Float[Tensor, "member sentence dependent candidate"]
 
 
-class AttentionProbe(nn.Module):
-    """Attn: a linear combination of the heads (section 5, first equation).
-
-    ``score(i, j) = sum_k w_k alpha^k_ij + u_k alpha^k_ji``; ``coefficients`` are w, then u.
+class HeadsProbe(nn.Module):
+    """A probe that weighs the heads, its parameters in units of how much each feature varies.
 
     Heads of random weights all but repeat each other (one axis has 10,000 times the mean square
     of the next), so that no learning rate suits them: ``whitened`` keeps the parameters in units
     of uncorrelated features.
     """
 
-    def __init__(self, scales: Scales, members: int = 1, *, whitened: bool = False) -> None:
+    reads_maps = True
+
+    def __init__(self, data: ProbeData, *, whitened: bool) -> None:
         super().__init__()
-        self.register_buffer("whitening", scales.whitening if whitened else None)
-        features = len(scales.words)
-        self.register_buffer("word_scales", scales.words)
-        self.register_buffer("root_scales", scales.root)
-        self.weight = nn.Parameter(torch.zeros(members, features))
-        self.root = nn.Parameter(torch.zeros(members, features, PLACES))
+        self.register_buffer("whitening", data.scales.whitening if whitened else None)
+        self.register_buffer("word_scales", data.scales.words)
+        self.register_buffer("root_scales", data.scales.root)
+
+
+class AttentionProbe(HeadsProbe):
+    """Attn: a linear combination of the heads (section 5, first equation).
+
+    ``score(i, j) = sum_k w_k alpha^k_ij + u_k alpha^k_ji``; ``coefficients`` are w, then u.
+    """
+
+    def __init__(self, data: ProbeData, seeds: Seeds = (0,), *, whitened: bool = False) -> None:
+        super().__init__(data, whitened=whitened)
+        self.weight = nn.Parameter(torch.zeros(len(seeds), data.features))
+        self.root = nn.Parameter(torch.zeros(len(seeds), data.features, PLACES))
 
     @property
     def coefficients(self) -> Float[Tensor, "member feature"]:
@@ -69,7 +80,7 @@ class AttentionProbe(nn.Module):
         return torch.cat([root[..., None], words], dim=-1).permute(2, 0, 1, 3)
 
 
-class AttentionWordsProbe(nn.Module):
+class AttentionWordsProbe(HeadsProbe):
     """Attn + GloVe: the heads' weights depend on the two words (section 5, second equation).
 
     ``score(i, j) = sum_k W_k (v_i + v_j) alpha^k_ij + U_k (v_i + v_j) alpha^k_ji``, where + joins
@@ -80,21 +91,14 @@ class AttentionWordsProbe(nn.Module):
     array has pairs of words x features.  A word's row of maps holds the pairs in which it is
     the dependent.  The same row, read with the two directions exchanged, holds those in which
     it is the candidate; one batched product therefore gives both halves of the score.
-
-    ``whitened`` is as in `AttentionProbe`.
     """
 
-    def __init__(
-        self, scales: Scales, width: int, members: int = 1, *, whitened: bool = False
-    ) -> None:
-        super().__init__()
-        self.register_buffer("whitening", scales.whitening if whitened else None)
-        features = len(scales.words)
-        self.register_buffer("word_scales", scales.words)
-        self.register_buffer("root_scales", scales.root)
-        self.weight = nn.Parameter(torch.zeros(members, features, 2 * width))
-        self.bias = nn.Parameter(torch.zeros(members, features))
-        self.root = nn.Parameter(torch.zeros(members, features, PLACES, width + 1))
+    def __init__(self, data: ProbeData, seeds: Seeds = (0,), *, whitened: bool = False) -> None:
+        super().__init__(data, whitened=whitened)
+        shape, width = (len(seeds), data.features), data.vector_width
+        self.weight = nn.Parameter(torch.zeros(*shape, 2 * width))
+        self.bias = nn.Parameter(torch.zeros(shape))
+        self.root = nn.Parameter(torch.zeros(*shape, PLACES, width + 1))
 
     @property
     def coefficients(
@@ -135,9 +139,11 @@ class DistancesWordsProbe(nn.Module):
     from what its seed draws.
     """
 
-    def __init__(self, width: int, seeds: Sequence[int] = (0,), hidden: int = HIDDEN) -> None:
+    reads_maps = False
+
+    def __init__(self, data: ProbeData, seeds: Seeds = (0,), hidden: int = HIDDEN) -> None:
         super().__init__()
-        count = len(seeds)
+        count, width = len(seeds), data.vector_width
         self.dependent = nn.Parameter(torch.empty(count, width + 1, hidden))  # the last: a bias
         self.candidate = nn.Parameter(torch.empty(count, width, hidden))
         self.distance = nn.Parameter(torch.empty(count, DISTANCE_FEATURES, hidden))
@@ -239,11 +245,9 @@ def head_weights(coefficients: Float[Tensor, "member feature"], data: ProbeData)
     head less its mean over the other words.  Sorted by the larger of the two gains.
     """
     weight = coefficients.detach().mean(0).numpy()
-    w, u = weight.reshape(2, data.layers, data.heads)
-    w_gain, u_gain = (weight * attention_contrast(data)).reshape(2, data.layers, data.heads)
-    layer, head = np.indices(w.shape) + 1
-    columns = {"layer": layer, "head": head, "w": w, "u": u, "w_gain": w_gain, "u_gain": u_gain}
-    table = pd.DataFrame({name: values.ravel() for name, values in columns.items()})
+    gains = weight * attention_contrast(data)
+    (w, u), (w_gain, u_gain) = (v.reshape(2, data.layers, data.heads) for v in (weight, gains))
+    table = head_rows(data.layers, data.heads, w=w, u=u, w_gain=w_gain, u_gain=u_gain)
     order = table[["w_gain", "u_gain"]].max(axis=1).sort_values(ascending=False, kind="stable")
     return table.loc[order.index].reset_index(drop=True)
 

@@ -19,16 +19,15 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 from torch import Tensor, nn
 
-from helpers.analysis import probe_data
-from helpers.analysis.probe_data import EVALUATION_BATCH, MapBuffer, Sentences
-from helpers.analysis.probe_scores import STRUCTURAL, UUAS, Counts, ProbeResult
+from helpers.analysis.probe_data import EVALUATION_BATCH, MapBuffer, Sentences, padded
+from helpers.analysis.probe_scores import STRUCTURAL, UUAS, Counts, ProbeResult, pool
 from helpers.analysis.training import Schedule, side_by_side, train, validation_slice
 from helpers.errors import InputError
-from helpers.progress import progress
 from helpers.store.store import Example
 
 RANK = 64
 SCHEDULE = Schedule(epochs=12, learning_rate=0.001, batch_size=20)
+NOT_COUNTED = -1
 TYPICAL_DISTANCE = 5.0  # edges between two words of a sentence, about: where training starts
 
 # Sentence numbers, their vectors, and their tree distances, -1 on padding.
@@ -61,15 +60,14 @@ class StructuralProbe(nn.Module):
 class WordStates(Sentences):
     """Parsed sentences and the hidden states of their words; layer 0 is the embeddings.
 
-    ``distances`` are the tree distances; ``layers[l][s]`` is sentence s's [word, width], less
+    ``distances`` are the tree distances; ``states[s]`` is sentence s's [layer, word, width], less
     the sentence's mean, which no difference of words depends on.  ``scales`` are the layers'
     standard deviations on train: divided by them, layers of any model train alike.
     """
 
     distances: list[Int[np.ndarray, "word other"]] = field(default_factory=list)
-    layers: list[MapBuffer] = field(default_factory=list)
+    states: MapBuffer = field(default_factory=MapBuffer)
     scales: Float[np.ndarray, " layer"] = field(default_factory=lambda: np.zeros(0))
-    width: int = 0
 
     def batches(
         self,
@@ -81,50 +79,38 @@ class WordStates(Sentences):
     ) -> Iterator[StatesBatch]:
         """Yield the sentences ``indices`` in batches of one layer's vectors, padded with zeros."""
         for group in self.groups(indices, size, order):
-            width = max(len(self.parses[index]) for index in group)
-            vectors = torch.zeros(len(group), width, self.width)
-            distances = torch.full((len(group), width, width), -1.0)
+            vectors = padded([self.states[index][layer] for index in group], 0).float()
+            distances = torch.full((*vectors.shape[:2], vectors.shape[1]), -1.0)
             for row, index in enumerate(group):
                 n = len(self.parses[index])
-                vectors[row, :n] = torch.from_numpy(self.layers[layer][index])
                 distances[row, :n, :n] = torch.from_numpy(self.distances[index])
-            vectors /= self.scales[layer]
-            yield group, vectors, distances
+            yield group, vectors / self.scales[layer], distances
 
 
 def prepare_states(examples: Iterable[Example]) -> WordStates:
     """Read the hidden states of word-level examples once.
 
-    They take ``2 * (layers + 1) * width`` bytes a word; what exceeds the memory budget goes to
-    temporary files.  Raises ``InputError`` for examples without hidden states or parse, and
-    where train or dev has no sentence.
+    They take ``2 * (layers + 1) * width`` bytes a word; what exceeds the memory budget goes to a
+    temporary file.  Raises ``InputError`` for examples without hidden states or parse, and where
+    train or dev has no sentence.
     """
-    states, squares, values = WordStates(), np.zeros(1), 0
-    for example in progress(examples, "states for the structural probe", unit="sentence"):
+    trees, squares, values = WordStates(), 0, 0
+    for example, parse in trees.read(examples, "states for the structural probe"):
         if example.hidden is None:
             raise InputError(
                 f"example {example.index}: no hidden states, which the structural probe reads; "
                 "extract this store again with hidden states"
             )
-        if not states.layers:
-            count, _, states.width = example.hidden.shape
-            states.layers = [MapBuffer(probe_data.MEMORY_BUDGET // count) for _ in range(count)]
-        parse = states.add(example)
-        try:
-            states.distances.append(tree_distances(parse.heads))
-        except InputError as error:
-            raise InputError(f"example {example.index}: {error}") from error
-        vectors = example.hidden[:, example.word_positions].astype(np.float32)
-        vectors -= vectors.mean(1, keepdims=True)
+        trees.distances.append(tree_distances(parse.heads, f"example {example.index}"))
+        states = example.hidden[:, example.word_positions].astype(np.float32)
+        states -= states.mean(1, keepdims=True)
+        trees.states.append(states.astype(np.float16))
         if example.record["split"] == "train":
-            squares = squares + np.square(vectors, dtype=np.float64).sum((1, 2))
-            values += vectors[0].size
-        for buffer, layer in zip(states.layers, vectors, strict=True):
-            buffer.append(layer.astype(np.float16))
-    states.check_splits()
+            squares = squares + np.square(states, dtype=np.float64).sum((1, 2))
+            values += states[0].size
     scales = np.sqrt(squares / values)
-    states.scales = np.where(scales > 0, scales, 1.0)
-    return states
+    trees.scales = np.where(scales > 0, scales, 1.0)
+    return trees
 
 
 def fit_structural(
@@ -137,31 +123,25 @@ def fit_structural(
     random weights shares), and a table of layer, validation_uuas (percent, on the slice of train
     that training stops by) and chosen.
     """
-    layers = range(len(states.layers))
-    fits = side_by_side([partial(_fit, states, layer, 0) for layer in layers], STRUCTURAL)
-    by_layer = [uuas for _, uuas in fits]
-    best = int(np.argmax(by_layer))
+    fits = fit_layers(states, 0)
+    table = pd.DataFrame({"layer": range(len(fits)), "validation_uuas": [fit[1] for fit in fits]})
+    best = int(table["validation_uuas"].argmax())
     others = [partial(_fit, states, best, seed) for seed in range(1, seeds)]
-    models = [model for model, _ in (fits[best], *side_by_side(others, STRUCTURAL))]
+    chosen = [fits[best], *side_by_side(others, STRUCTURAL)]
+    dev, n_train = states.splits["dev"], len(states.splits["train"])
 
-    def result(models: Sequence[StructuralProbe], layer: int) -> ProbeResult:
-        dev = states.splits["dev"]
-        scored = [undirected_attachment(states, model, layer, dev) for model in models]
-        counts = Counts(np.stack([right for right, _ in scored]), scored[0][1])
-        n_train = len(states.splits["train"])
-        return ProbeResult(STRUCTURAL, {UUAS: counts}, n_train, states.dev_articles)
+    def result(fits: Sequence[tuple[StructuralProbe, float]], layer: int) -> ProbeResult:
+        counts = [{UUAS: undirected_attachment(states, model, layer, dev)} for model, _ in fits]
+        return pool([ProbeResult(STRUCTURAL, own, n_train, states.dev_articles) for own in counts])
 
-    chosen = [layer == best for layer in layers]
-    table = {"layer": layers, "validation_uuas": by_layer, "chosen": chosen}
-    return result(models, best), result([fits[0][0]], 0), pd.DataFrame(table)
+    table["chosen"] = table["layer"] == best
+    return result(chosen, best), result(fits[:1], 0), table
 
 
-def fit_best(states: WordStates, *, seed: int = 0) -> tuple[StructuralProbe, int]:
-    """Train a probe on every layer; return the best on the slice of train, and its layer."""
-    layers = range(len(states.layers))
-    fits = side_by_side([partial(_fit, states, layer, seed) for layer in layers], STRUCTURAL)
-    best = int(np.argmax([uuas for _, uuas in fits]))
-    return fits[best][0], best
+def fit_layers(states: WordStates, seed: int) -> list[tuple[StructuralProbe, float]]:
+    """Return a probe for every layer, with its UUAS on the slice of train."""
+    layers = range(len(states.scales))
+    return side_by_side([partial(_fit, states, layer, seed) for layer in layers], STRUCTURAL)
 
 
 def distance_loss(
@@ -178,24 +158,35 @@ def distance_loss(
 
 def undirected_attachment(
     states: WordStates, model: StructuralProbe, layer: int, indices: Sequence[int]
-) -> tuple[Int[np.ndarray, " sentence"], Int[np.ndarray, " sentence"]]:
-    """Return how many gold edges the spanning trees have, and how many there are.
-
-    Punctuation is left out: the trees span the other words, and count their edges only.
-    """
-    right, total = {}, {}
+) -> Counts:
+    """Count the edges of each sentence's tree that the spanning tree has: see `edges_found`."""
+    found = {}
     with torch.no_grad():
         for group, vectors, _ in states.batches(indices, layer):
             for distances, index in zip(model(vectors).numpy(), group, strict=True):
-                parse = states.parses[index]
-                words = np.flatnonzero(~parse.punctuation)
-                tree = np.zeros(distances.shape, bool)
-                tree[np.ix_(words, words)] = spanning_tree(distances[np.ix_(words, words)])
-                edges = [(w, h - 1) for w, h in enumerate(parse.heads) if h > 0]
-                edges = [edge for edge in edges if not parse.punctuation[[*edge]].any()]
-                right[index] = sum(tree[edge] for edge in edges)
-                total[index] = len(edges)
-    return np.array([right[i] for i in indices]), np.array([total[i] for i in indices])
+                parse, own = states.parses[index], slice(len(states.parses[index]))
+                found[index] = edges_found(distances[own, own], parse.heads, parse.punctuation)
+    edges = [found[index] for index in indices]
+    right, total = (np.array([(own >= least).sum() for own in edges]) for least in (1, 0))
+    return Counts(right[None], total)
+
+
+def edges_found(
+    distances: Float[np.ndarray, "word other"],
+    heads: Int[np.ndarray, " word"],
+    punctuation: Bool[np.ndarray, " word"],
+) -> Int[np.ndarray, " word"]:
+    """Return whether the spanning tree joins each word with its head: 1, or 0 where not.
+
+    It spans the words that are no punctuation; `NOT_COUNTED` are the others, those whose head is
+    one, and the root.
+    """
+    kept = np.flatnonzero(~punctuation)
+    tree = np.zeros(distances.shape, bool)
+    tree[np.ix_(kept, kept)] = spanning_tree(distances[np.ix_(kept, kept)])
+    found = tree[np.arange(len(heads)), heads - 1].astype(np.int8)
+    found[(heads == 0) | punctuation | punctuation[heads - 1]] = NOT_COUNTED
+    return found
 
 
 def spanning_tree(distances: Float[np.ndarray, "word other"]) -> Bool[np.ndarray, "word other"]:
@@ -205,18 +196,20 @@ def spanning_tree(distances: Float[np.ndarray, "word other"]) -> Bool[np.ndarray
     return tree | tree.T
 
 
-def tree_distances(heads: Int[np.ndarray, " word"]) -> Int[np.ndarray, "word other"]:
+def tree_distances(heads: Int[np.ndarray, " word"], where: str) -> Int[np.ndarray, "word other"]:
     """Return the number of edges between every two words of a dependency tree.
 
-    ``heads`` are 1-based, 0 for the root; several roots are joined through ROOT.  Raises
-    ``InputError`` for a cycle.
+    ``heads`` are 1-based, 0 for the root; several roots are joined through ROOT.
+
+    Raises:
+        InputError: there is a cycle ``where`` they are from.
     """
     n = len(heads)
     edges = csr_array((np.ones(n), (heads, np.arange(1, n + 1))), shape=(n + 1, n + 1))
     distances = shortest_path(edges, directed=False, unweighted=True)
     lost = np.flatnonzero(np.isinf(distances[0])).tolist()
     if lost:
-        raise InputError(f"the heads of words {lost} form a cycle; expected a tree")
+        raise InputError(f"{where}: the heads of words {lost} form a cycle; expected a tree")
     return distances[1:, 1:].astype(np.int16)
 
 
@@ -224,7 +217,8 @@ def _fit(states: WordStates, layer: int, seed: int) -> tuple[StructuralProbe, fl
     """Train on one layer; returns the probe, and its UUAS on the slice that training stops by."""
     order = np.random.default_rng(seed)
     kept, held = validation_slice(states.splits["train"], SCHEDULE.validation_share, order)
-    model = StructuralProbe(states.width, min(RANK, states.width), seed)
+    width = states.states[0].shape[-1]
+    model = StructuralProbe(width, min(RANK, width), seed)
 
     def loss(batch: StatesBatch) -> Tensor:
         _, vectors, distances = batch
@@ -242,5 +236,4 @@ def _fit(states: WordStates, layer: int, seed: int) -> tuple[StructuralProbe, fl
         epochs=SCHEDULE.epochs_for(len(kept)),
         schedule=SCHEDULE,
     )
-    right, total = undirected_attachment(states, model, layer, held)
-    return model, 100 * right.sum() / max(total.sum(), 1)
+    return model, float(undirected_attachment(states, model, layer, held).by_seed[0])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -38,6 +38,7 @@ from helpers.analysis.probes import (
     AttentionWordsProbe,
     DistancesWordsProbe,
     Scores,
+    Seeds,
     head_weights,
 )
 from helpers.analysis.structural_probe import fit_structural, prepare_states
@@ -56,46 +57,27 @@ TUNED_ON = 0.5  # of them
 # What the control of random weights is tried with.
 SETTINGS = tuple(Setting(rate, decay) for rate in (0.3, 1.0, 3.0) for decay in (0.0, 3.0, 30.0))
 
-ProbeKind = Literal["attn", "attn_glove", "distances_glove", "random_attn", "random_attn_glove"]
-TRAINED: tuple[ProbeKind, ...] = ("attn", "attn_glove")  # those with learning curves
+TRAINED = (ATTN, ATTN_GLOVE)  # those with learning curves
 
 
 class Kind(NamedTuple):
-    """A probe's name in Table 3, how it is built for some seeds, and how it is trained."""
+    """How a probe of Table 3 is built, a member for each seed, and how it is trained."""
 
-    name: str
-    build: Callable[[ProbeData, Sequence[int]], nn.Module]
+    build: Callable[[ProbeData, Seeds], nn.Module]
     schedule: Schedule
-    reads_maps: bool = True
 
 
-KINDS: dict[ProbeKind, Kind] = {
-    "attn": Kind(
-        ATTN,
-        lambda data, seeds: AttentionProbe(data.scales, len(seeds)),
-        Schedule(epochs=8, learning_rate=0.02),
+KINDS = {
+    ATTN: Kind(AttentionProbe, Schedule(epochs=8, learning_rate=0.02)),
+    ATTN_GLOVE: Kind(AttentionWordsProbe, Schedule(epochs=8, learning_rate=0.0015, batch_size=16)),
+    DISTANCES_GLOVE: Kind(
+        DistancesWordsProbe, Schedule(epochs=5, learning_rate=0.006, batch_size=8)
     ),
-    "attn_glove": Kind(
-        ATTN_GLOVE,
-        lambda data, seeds: AttentionWordsProbe(data.scales, data.vector_width, len(seeds)),
-        Schedule(epochs=8, learning_rate=0.0015, batch_size=16),
+    RANDOM_ATTN: Kind(
+        partial(AttentionProbe, whitened=True), Schedule(epochs=8, learning_rate=0.02)
     ),
-    "distances_glove": Kind(
-        DISTANCES_GLOVE,
-        lambda data, seeds: DistancesWordsProbe(data.vector_width, seeds),
-        Schedule(epochs=5, learning_rate=0.006, batch_size=8),
-        reads_maps=False,
-    ),
-    "random_attn": Kind(
-        RANDOM_ATTN,
-        lambda data, seeds: AttentionProbe(data.scales, len(seeds), whitened=True),
-        Schedule(epochs=8, learning_rate=0.02),
-    ),
-    "random_attn_glove": Kind(
-        RANDOM_ATTN_GLOVE,
-        lambda data, seeds: AttentionWordsProbe(
-            data.scales, data.vector_width, len(seeds), whitened=True
-        ),
+    RANDOM_ATTN_GLOVE: Kind(
+        partial(AttentionWordsProbe, whitened=True),
         Schedule(epochs=8, learning_rate=0.0005, batch_size=16),
     ),
 }
@@ -121,16 +103,15 @@ def table3(
     structural, embeddings, layers = fit_structural(prepare_states(store), seeds=seeds)
     data, seeds = prepare(store, vectors), range(seeds)
     fits = [
-        partial(fit_probe, data, "distances_glove", [seed], control_task=seed == 0)
-        for seed in seeds
+        partial(fit_probe, data, DISTANCES_GLOVE, [seed], control_task=seed == 0) for seed in seeds
     ]
     fits += [
-        partial(fit_probe, data, kind, seeds, part, control_task=part == PARTS[-1])
-        for kind in TRAINED
+        partial(fit_probe, data, probe, seeds, part, control_task=part == PARTS[-1])
+        for probe in TRAINED
         for part in PARTS
     ]
     fitted = side_by_side(fits, "probes")
-    distances, curves = pool(fitted[: len(seeds)], DISTANCES_GLOVE), fitted[len(seeds) :]
+    distances, curves = pool(fitted[: len(seeds)]), fitted[len(seeds) :]
     attention, with_words = curves[len(PARTS) - 1 :: len(PARTS)]
     weights = attention.model.coefficients[: len(seeds)]  # not that of the control task
     heads, baseline = head_weights(weights, data), right_branching(data)
@@ -161,34 +142,33 @@ def fit_controls(
     and does the control task; before the results of all stand Attn and Attn + GloVe of its own.
     """
     by_store, attention, settings = [], None, None
-    kinds: tuple[ProbeKind, ...] = ("random_attn", "random_attn_glove")
     for seed, store in enumerate(stores):
         data, is_first = prepare(store, vectors), settings is None
         settings = settings or side_by_side(
-            [partial(choose_setting, data, kind) for kind in kinds], "settings"
+            [partial(choose_setting, data, probe) for probe in (RANDOM_ATTN, RANDOM_ATTN_GLOVE)],
+            "settings",
         )
         fits = [
             partial(
-                fit_probe, data, kinds[1], [seed], part, setting=settings[1],
+                fit_probe, data, RANDOM_ATTN_GLOVE, [seed], part, setting=settings[1],
                 control_task=is_first and part == PARTS[-1],
             )
             for part in reversed(PARTS)  # the longest first
         ]  # fmt: skip
         if is_first:
-            fits.append(partial(fit_probe, data, kinds[0], [seed], setting=settings[0]))
+            fits.append(partial(fit_probe, data, RANDOM_ATTN, [seed], setting=settings[0]))
         fitted = side_by_side(fits, RANDOM_ATTN_GLOVE)
         by_store.append(fitted[: len(PARTS)][::-1])
         attention = attention or fitted[-1]
         del data, fits  # before the next is read
-    pooled = [pool(fits, RANDOM_ATTN_GLOVE) for fits in zip(*by_store, strict=True)]
-    return attention, by_store[0][-1], pooled
+    return attention, by_store[0][-1], [pool(fits) for fits in zip(*by_store, strict=True)]
 
 
 @one_thread()
 def fit_probe(
     data: ProbeData,
-    kind: ProbeKind,
-    seeds: Sequence[int],
+    probe: str,
+    seeds: Seeds,
     part: float = 1.0,
     *,
     control_task: bool = False,
@@ -204,31 +184,25 @@ def fit_probe(
 
     Raises ``InputError`` where a probe of words finds no word vectors in ``data``.
     """
-    recipe, count = KINDS[kind], len(seeds)
     members = [*seeds, seeds[0]] if control_task else list(seeds)
-    sentences, dev = training_sentences(data, part), data.splits["dev"]
+    sentences = training_sentences(data, part)
     settings = [setting] * len(members) if setting else []
-    model = _fit(data, recipe, sentences, members, settings, seeds=count)
-    predicted = predict(model, data, dev, maps=recipe.reads_maps)
-    counts = score(data, predicted[:count], dev)
-    if control_task:
-        random = score(data, predicted[count:], dev, [data.parses[i].control for i in dev])
-        counts[CONTROL_TASK] = random[UAS_WITHOUT_PUNCTUATION]
-    return ProbeResult(recipe.name, counts, len(sentences), data.dev_articles, model)
+    model = _fit(data, KINDS[probe], sentences, members, settings, seeds=len(seeds))
+    counts = score(model, data, data.splits["dev"], seeds=len(seeds))
+    return ProbeResult(probe, counts, len(sentences), data.dev_articles, model)
 
 
 @one_thread()
-def choose_setting(data: ProbeData, kind: ProbeKind) -> Setting:
+def choose_setting(data: ProbeData, probe: str) -> Setting:
     """Return the setting whose probe does best on the slice of train that training stops by.
 
     All are tried at once, as members of one model, on the part `TUNED_ON` of train.
     """
-    recipe, sentences = KINDS[kind], training_sentences(data, TUNED_ON)
+    recipe, sentences = KINDS[probe], training_sentences(data, TUNED_ON)
     model = _fit(data, recipe, sentences, [0] * len(SETTINGS), SETTINGS)
     order = np.random.default_rng(0)
     _, held = validation_slice(sentences, recipe.schedule.validation_share, order)
-    predicted = predict(model, data, held, maps=recipe.reads_maps)
-    right = score(data, predicted, held)[UAS_WITHOUT_PUNCTUATION].right
+    right = score(model, data, held)[UAS_WITHOUT_PUNCTUATION].right
     return SETTINGS[int(right.sum(1).argmax())]
 
 
@@ -238,45 +212,49 @@ def training_sentences(data: ProbeData, part: float) -> list[int]:
     return order[: max(1, round(part * len(order)))]
 
 
+class RightBranching(nn.Module):
+    """The baseline whose head is always the next word; the last word's is ROOT."""
+
+    reads_maps = False
+
+    def forward(self, batch: Batch) -> Scores:
+        """Return 1 for that candidate of every word, and 0 for the others."""
+        word = torch.arange(1, batch.heads.shape[1] + 1)
+        following = torch.where(word < batch.lengths[:, None], word + 1, 0)
+        return F.one_hot(following, len(word) + 1)[None].float()
+
+
 def right_branching(data: ProbeData) -> ProbeResult:
-    """Score the baseline whose head is always the next word; the last word's is ROOT."""
-    dev = data.splits["dev"]
-    predicted = [np.append(np.arange(2, len(data.parses[i]) + 1), 0) for i in dev]
-    return ProbeResult(RIGHT_BRANCHING, score(data, [predicted], dev), 0, data.dev_articles)
+    """Score the baseline on dev."""
+    counts = score(RightBranching(), data, data.splits["dev"])
+    return ProbeResult(RIGHT_BRANCHING, counts, 0, data.dev_articles)
 
 
-def predict(
-    model: nn.Module, data: ProbeData, indices: Sequence[int], *, maps: bool = True
-) -> list[list[Int[np.ndarray, " word"]]]:
-    """Return each member's likeliest head of every word of the sentences (1-based, 0 is ROOT)."""
-    heads: dict[int, np.ndarray] = {}
-    with torch.no_grad():
-        for batch in data.batches(indices, size=EVALUATION_BATCH, maps=maps):
-            best = candidate_scores(model, batch).argmax(-1).numpy()
-            for row, index in enumerate(batch.indices):
-                heads[index] = best[:, row, : len(data.parses[index])]
-    return [list(member) for member in zip(*(heads[index] for index in indices), strict=True)]
-
-
+@torch.no_grad()
 def score(
-    data: ProbeData,
-    predicted: Sequence[Sequence[Int[np.ndarray, " word"]]],
-    indices: Sequence[int],
-    gold: Sequence[Int[np.ndarray, " word"]] | None = None,
+    model: nn.Module, data: ProbeData, indices: Sequence[int], *, seeds: int | None = None
 ) -> dict[str, Counts]:
-    """Count right heads in the sentences ``indices``, with and without punctuation.
+    """Count the right heads in the sentences ``indices``, with and without punctuation.
 
-    ``predicted[seed][sentence]`` are the heads of these sentences, in their order; ``gold``
-    what they should be, the tree's where it is left out.
+    A word's likeliest candidate is its head.  Members beyond the first ``seeds`` are asked for
+    the heads of the control task.
     """
-    parses = [data.parses[index] for index in indices]
-    gold = [parse.heads for parse in parses] if gold is None else gold
-    right = [[heads == own for heads, own in zip(run, gold, strict=True)] for run in predicted]
-    counts = {}
-    for metric, left_out in ((UAS, False), (UAS_WITHOUT_PUNCTUATION, True)):
-        kept = [~(parse.punctuation & left_out) for parse in parses]
-        hits = [[hit[k].sum() for hit, k in zip(run, kept, strict=True)] for run in right]
-        counts[metric] = Counts(np.array(hits), np.array([k.sum() for k in kept]))
+    places, right, total = {}, [], []
+    for batch in data.batches(indices, size=EVALUATION_BATCH, maps=model.reads_maps):
+        best = candidate_scores(model, batch).argmax(-1)  # [member, sentence, word]
+        spoken = torch.where(batch.punctuation, -1, torch.stack([batch.heads, batch.control]))
+        gold = torch.stack([batch.heads, *spoken])  # [metric, sentence, word]
+        places |= {index: len(places) + row for row, index in enumerate(batch.indices)}
+        right.append((best == gold[:, None]).sum(-1))
+        total.append((gold >= 0).sum(-1))
+    back = [places[index] for index in indices]
+    right, total = (torch.cat(parts, -1)[..., back].numpy() for parts in (right, total))
+    counts = {
+        UAS: Counts(right[0, :seeds], total[0]),
+        UAS_WITHOUT_PUNCTUATION: Counts(right[1, :seeds], total[1]),
+    }
+    if seeds is not None and seeds < right.shape[1]:
+        counts[CONTROL_TASK] = Counts(right[2, seeds:], total[2])
     return counts
 
 
@@ -317,7 +295,7 @@ def _fit(
         kept[member, slices[0]], held[member, slices[1]] = True, True
     stopped_by = [index for index in sentences if held[:, index].any()]
     model = recipe.build(data, members)
-    batches = partial(data.batches, maps=recipe.reads_maps)
+    batches = partial(data.batches, maps=model.reads_maps)
 
     def mean(batches: Iterable[Batch], chosen: Bool[Tensor, "member sentence"]) -> Tensor:
         """Return each member's mean loss a word over the sentences chosen for it."""

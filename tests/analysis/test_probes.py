@@ -20,6 +20,9 @@ from helpers.analysis.probe_scores import (
     ATTN_GLOVE,
     COMPARISONS,
     CONTROL_TASK,
+    DISTANCES_GLOVE,
+    RANDOM_ATTN,
+    RANDOM_ATTN_GLOVE,
     STRUCTURAL,
     UAS,
     UAS_WITHOUT_PUNCTUATION,
@@ -49,8 +52,8 @@ from helpers.analysis.table3 import (
     fit_controls,
     fit_probe,
     loss,
-    predict,
     right_branching,
+    score,
     training_sentences,
 )
 from helpers.analysis.training import Schedule, Setting, one_thread, side_by_side, train
@@ -120,9 +123,9 @@ def randomised(model, seed=0):
 
 
 MODELS = {
-    "attn": lambda data: AttentionProbe(data.scales, 2),
-    "attn_glove": lambda data: AttentionWordsProbe(data.scales, WIDTH, 2),
-    "distances_glove": lambda data: DistancesWordsProbe(WIDTH, [0, 1], hidden=5),
+    ATTN: lambda data: AttentionProbe(data, [0, 1]),
+    ATTN_GLOVE: lambda data: AttentionWordsProbe(data, [0, 1]),
+    DISTANCES_GLOVE: lambda data: DistancesWordsProbe(data, [0, 1], hidden=5),
 }
 
 
@@ -183,9 +186,9 @@ def trained_for(monkeypatch):
 
 def test_spilling_to_disk_changes_no_score(monkeypatch, trained_for):
     trained_for(epochs=2, min_updates=1)
-    near = fit_probe(corpus(), "attn_glove", [0])
+    near = fit_probe(corpus(), ATTN_GLOVE, [0])
     monkeypatch.setattr(probe_data, "MEMORY_BUDGET", 1000)
-    far = fit_probe(corpus(), "attn_glove", [0])
+    far = fit_probe(corpus(), ATTN_GLOVE, [0])
     assert torch.equal(near.model.weight, far.model.weight)
 
 
@@ -226,7 +229,7 @@ def test_padding_adds_nothing_to_the_gradient(kind):
 
 def test_attention_scores_follow_the_equation():
     data = corpus(4)
-    model = randomised(AttentionProbe(data.scales))
+    model = randomised(AttentionProbe(data))
     batch = data.batch([1])
     scores = model(batch)[0, 0].detach().numpy()
     one = attention_block_by_pairs(batch)
@@ -242,7 +245,7 @@ def test_attention_scores_follow_the_equation():
 
 def test_factorised_scores_equal_the_joined_computation():
     data = corpus(4)
-    model = randomised(AttentionWordsProbe(data.scales, WIDTH))
+    model = randomised(AttentionWordsProbe(data))
     batch = data.batch([1])
     scores = model(batch)[0, 0].detach().numpy()
     pairs = attention_block_by_pairs(batch)
@@ -261,14 +264,14 @@ def test_factorised_scores_equal_the_joined_computation():
 def test_whitening_changes_the_units_of_the_parameters_only():
     data = corpus(4)
     batch = data.batch([1])
-    plain = randomised(AttentionProbe(data.scales))
-    white = AttentionProbe(data.scales, whitened=True)
+    plain = randomised(AttentionProbe(data))
+    white = AttentionProbe(data, whitened=True)
     with torch.no_grad():
         white.weight.copy_(plain.weight @ torch.linalg.inv(data.scales.whitening))
         white.root.copy_(plain.root)
     torch.testing.assert_close(white(batch), plain(batch), rtol=1e-3, atol=1e-2)
-    plain = randomised(AttentionWordsProbe(data.scales, WIDTH))
-    white = AttentionWordsProbe(data.scales, WIDTH, whitened=True)
+    plain = randomised(AttentionWordsProbe(data))
+    white = AttentionWordsProbe(data, whitened=True)
     back = torch.linalg.inv(data.scales.whitening)
     with torch.no_grad():
         white.weight.copy_(back @ plain.weight)
@@ -284,7 +287,7 @@ def attention_block_by_pairs(batch):
 
 def test_distance_probe_equals_one_hidden_layer_over_the_joined_input():
     data = corpus(4)
-    model = randomised(DistancesWordsProbe(WIDTH, hidden=5))
+    model = randomised(DistancesWordsProbe(data, hidden=5))
     batch = data.batch([1])
     scores = model(batch)[0, 0].detach().numpy()
     v = batch.vectors[0].numpy()
@@ -388,7 +391,7 @@ def test_scales_by_hand():
 @pytest.mark.parametrize("planted", [(0, 1), (1, 2)])
 def test_probe_finds_a_planted_head(planted):
     data = corpus(80, planted=planted)
-    result = fit_probe(data, "attn", [0])
+    result = fit_probe(data, ATTN, [0])
     assert result.counts[UAS].by_seed[0] > 98
     table = head_weights(result.model.coefficients, data)
     layer, head = planted
@@ -418,8 +421,8 @@ def test_words_choose_between_heads():
         return np.array([[len(word) > 1, len(word) == 1] for word in words], np.float32)
 
     data = prepare(examples, lengths)
-    attention = fit_probe(data, "attn", [0]).counts[UAS].by_seed[0]
-    words = fit_probe(data, "attn_glove", [0]).counts[UAS].by_seed[0]
+    attention = fit_probe(data, ATTN, [0]).counts[UAS].by_seed[0]
+    words = fit_probe(data, ATTN_GLOVE, [0]).counts[UAS].by_seed[0]
     assert words > 95
     assert attention < 80
 
@@ -456,7 +459,7 @@ def test_training_leaves_the_global_random_state_alone(trained_for):
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
-    fit_probe(corpus(12), "distances_glove", [0])
+    fit_probe(corpus(12), DISTANCES_GLOVE, [0])
     assert torch.equal(torch.rand(1), expected)
 
 
@@ -509,7 +512,7 @@ def test_fractions_of_train_are_nested():
 
 
 def test_part_of_train_is_counted():
-    table = probe_table([fit_probe(corpus(24), "attn", [0], part) for part in (0.5, 1.0)])
+    table = probe_table([fit_probe(corpus(24), ATTN, [0], part) for part in (0.5, 1.0)])
     assert table["n_train"].tolist() == [9, 9, 18, 18]
     assert set(table["metric"]) == {UAS, UAS_WITHOUT_PUNCTUATION}
 
@@ -537,7 +540,7 @@ def test_setting_is_chosen_by_what_it_reaches_on_the_slice(monkeypatch, trained_
     hopeless, good = Setting(rate=1e-9), Setting()
     for settings in ((hopeless, good), (good, hopeless)):
         monkeypatch.setattr(table3, "SETTINGS", settings)
-        assert choose_setting(corpus(80, planted=(0, 1)), "attn") == good
+        assert choose_setting(corpus(80, planted=(0, 1)), ATTN) == good
 
 
 def test_heads_of_the_control_task_by_hand():
@@ -561,7 +564,7 @@ def test_words_learn_the_control_task_and_attention_does_not():
     data = corpus(120)
     chance, learned = (
         fit_probe(data, kind, [0], control_task=True).counts[CONTROL_TASK].by_seed[0]
-        for kind in ("attn", "distances_glove")
+        for kind in (ATTN, DISTANCES_GLOVE)
     )
     assert learned > chance + 20
 
@@ -584,7 +587,7 @@ def test_controls_have_a_result_for_each_part_and_initialisation(monkeypatch, tr
     monkeypatch.setattr(table3, "choose_setting", lambda *given: asked.append(given) or Setting(2))
     stores = [list(examples(24, seed=seed)) for seed in range(3)]
     attention, first, parts = fit_controls(stores, vectors)
-    assert sorted(kind for _, kind in asked) == ["random_attn", "random_attn_glove"]
+    assert sorted(kind for _, kind in asked) == [RANDOM_ATTN, RANDOM_ATTN_GLOVE]
     assert [part.n_train for part in parts] == [2, 4, 9, 18]
     assert {len(part.counts[UAS].right) for part in parts} == {3}
     assert set(parts[-1].counts) == {UAS, UAS_WITHOUT_PUNCTUATION, CONTROL_TASK}
@@ -640,8 +643,8 @@ def test_differences_are_paired_over_articles():
     sides = [(by_article(side.right.mean(0)), by_article(total)) for side in (one, other)]
     low, high = paired_interval(*sides)
     assert (row["ci_low"], row["ci_high"]) == pytest.approx((100 * low[0], 100 * high[0]))
-    alone = [results[name].rows()[0] for name in (ATTN_GLOVE, ATTN)]
-    apart = np.hypot(*(side["ci_high"] - side["ci_low"] for side in alone))
+    alone = probe_table([results[name] for name in (ATTN_GLOVE, ATTN)])
+    apart = np.hypot(*(alone["ci_high"] - alone["ci_low"]))
     assert row["ci_high"] - row["ci_low"] < 0.7 * apart
 
 
@@ -670,7 +673,7 @@ def test_right_branching_by_hand():
     assert result.counts[UAS].right.tolist() == [[1, 3]]
     assert result.counts[UAS].total.tolist() == [4, 3]
     assert result.counts[UAS_WITHOUT_PUNCTUATION].total.tolist() == [3, 3]
-    row, compared = result.rows()
+    row, compared = (row for _, row in probe_table([result]).iterrows())
     assert row["value"] == pytest.approx(100 * 4 / 7)
     assert compared["value"] == pytest.approx(100 * 4 / 6)
     assert (compared["probe"], compared["paper_value"]) == ("Right-branching", 26)
@@ -678,14 +681,28 @@ def test_right_branching_by_hand():
     assert (row["n_train"], row["n_dev"]) == (0, 2)
 
 
-def test_predictions_come_in_the_order_asked_for():
+@pytest.mark.parametrize("kind", MODELS)
+def test_scores_are_those_of_the_likeliest_candidates_in_the_order_asked_for(kind):
+    """With and without punctuation, and for the last member the heads of the control task."""
     data = corpus(20)
-    model = randomised(AttentionProbe(data.scales))
+    model = randomised(MODELS[kind](data))
     indices = [7, 2, 15, 0]
-    (found,) = predict(model, data, indices)
-    for index, heads in zip(indices, found, strict=True):
-        alone = candidate_scores(model, data.batch([index]))[0, 0].argmax(-1)
-        assert heads.tolist() == alone.tolist()
+    for index in indices:
+        data.parses[index].punctuation[::3] = True
+    found = score(model, data, indices, seeds=1)
+    for place, index in enumerate(indices):
+        parse = data.parses[index]
+        best = candidate_scores(model, data.batch([index]))[:, 0].argmax(-1).numpy()
+        spoken = ~parse.punctuation
+        expected = {
+            UAS: (best[:1] == parse.heads, len(parse)),
+            UAS_WITHOUT_PUNCTUATION: ((best[:1] == parse.heads) & spoken, spoken.sum()),
+            CONTROL_TASK: ((best[1:] == parse.control) & spoken, spoken.sum()),
+        }
+        for metric, (right, total) in expected.items():
+            assert found[metric].right[:, place].tolist() == right.sum(axis=1).tolist()
+            assert found[metric].total[place] == total
+    assert set(score(model, data, indices)) == {UAS, UAS_WITHOUT_PUNCTUATION}
 
 
 def test_contrast_by_hand():
@@ -705,7 +722,7 @@ def test_contrast_by_hand():
 
 def test_tables_of_seeds():
     counts = {UAS_WITHOUT_PUNCTUATION: Counts(np.array([[1, 2], [2, 2], [3, 2]]), np.array([4, 4]))}
-    result = ProbeResult("Attn", counts, 10, np.array(["a", "b"]))
+    result = ProbeResult("Random-init Attn + GloVe", counts, 10, np.array(["a", "b"]))
     table = probe_table([result])
     assert table.columns.tolist() == [
         "probe", "metric", "value", "ci_low", "ci_high", "n_train", "n_dev", "paper_value",
@@ -717,9 +734,9 @@ def test_tables_of_seeds():
     single = replace(
         result, counts={UAS_WITHOUT_PUNCTUATION: Counts(np.array([[0, 0]]), np.array([4, 4]))}
     )
-    pooled = pool([result, single], "Random-init Attn + GloVe")
+    pooled = pool([result, single])
     assert pooled.counts[UAS_WITHOUT_PUNCTUATION].by_seed.tolist() == [37.5, 50, 62.5, 0]
-    assert pooled.rows()[0]["paper_value"] == 30
+    assert probe_table([pooled])["paper_value"].tolist() == [30]
 
 
 # errors
@@ -772,7 +789,7 @@ def test_each_word_is_looked_up_once_and_stands_where_it_is_read():
 
 def test_word_vectors_missing_or_misshapen():
     with pytest.raises(InputError, match="needs word vectors"):
-        fit_probe(corpus(8, vectors=None), "attn_glove", [0])
+        fit_probe(corpus(8, vectors=None), ATTN_GLOVE, [0])
     with pytest.raises(InputError, match="word vectors of shape"):
         corpus(8, vectors=lambda words: np.zeros((1, WIDTH)))
 

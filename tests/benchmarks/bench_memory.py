@@ -80,8 +80,10 @@ def probe(count: int):
 
     probe_data.MEMORY_BUDGET = BUDGET
     data = probe_data.prepare(words(count), vectors)
-    KINDS["attn_glove"] = KINDS["attn_glove"]._replace(schedule=Schedule(epochs=1, min_updates=1))
-    fit_probe(data, "attn_glove", [0])
+    KINDS["Attn + GloVe"] = KINDS["Attn + GloVe"]._replace(
+        schedule=Schedule(epochs=1, min_updates=1)
+    )
+    fit_probe(data, "Attn + GloVe", [0])
 
 
 STEPS: dict[str, Callable[[int, Path], object]] = {

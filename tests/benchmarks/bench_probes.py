@@ -92,18 +92,18 @@ def main():
     start = time.perf_counter()
     data = prepare(examples, vectors)
     prepared = time.perf_counter() - start
-    train, size = data.splits["train"], KINDS["attn_glove"].schedule.batch_size
+    train, size = data.splits["train"], KINDS["Attn + GloVe"].schedule.batch_size
     compared = train[: given.compared]
     fast, plain, together, apart = [], [], [], []
     for _ in range(given.repeats):
-        probe = AttentionWordsProbe(data.scales, given.width)
+        probe = AttentionWordsProbe(data)
         fast.append(epoch_seconds(probe, data, compared, size))
         plain.append(epoch_seconds(PlainProbe(data.features, given.width), data, compared, 1))
-        models = [AttentionWordsProbe(data.scales, given.width, count) for count in (3, 1, 1, 1)]
+        models = [AttentionWordsProbe(data, range(count)) for count in (3, 1, 1, 1)]
         first, *others = (epoch_seconds(model, data, compared, size) for model in models)
         together.append(first)
         apart.append(sum(others))
-    probe = AttentionWordsProbe(data.scales, given.width)
+    probe = AttentionWordsProbe(data)
     numbers = {
         "sentences": len(train),
         "words": int(sum(len(data.parses[index]) for index in train)),

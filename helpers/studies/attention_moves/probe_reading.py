@@ -18,10 +18,11 @@ from torch import Tensor, nn
 
 from helpers.analysis.probe_data import PUNCTUATION, prepare
 from helpers.analysis.structural_probe import (
+    NOT_COUNTED,
     StructuralProbe,
-    fit_best,
+    edges_found,
+    fit_layers,
     prepare_states,
-    spanning_tree,
 )
 from helpers.analysis.table3 import fit_probe
 from helpers.data.records import Record
@@ -29,7 +30,6 @@ from helpers.model.word_attention import to_words, vectors_to_words
 from helpers.store.store import Store
 
 STRUCTURAL, ATTN = PROBES = ("structural", "Attn")
-NOT_COUNTED = -1
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,12 @@ class Probes:
 def train_probes(store: Store, *, seed: int = 0) -> Probes:
     """Train both probes on the train sentences of a treebank's store (section 5)."""
     states = prepare_states(store)
-    structural, layer = fit_best(states, seed=seed)
-    attn = fit_probe(prepare(store), "attn", [seed]).model
+    fits = fit_layers(states, seed)
+    layer = int(np.argmax([uuas for _, uuas in fits]))
+    attn = fit_probe(prepare(store), ATTN, [seed]).model
     root = (attn.root / attn.root_scales)[0]
     return Probes(
-        structural,
+        fits[layer][0],
         layer,
         float(states.scales[layer]),
         attn.coefficients[0].unflatten(0, (2, -1)).detach(),
@@ -125,15 +126,9 @@ def structural_found(
     probes: Probes, words: Float[Tensor, "word width"], record: Record
 ) -> Int[Tensor, " word"]:
     """Return which words are joined with their heads in the spanning tree of the words."""
-    heads = np.asarray(record["heads"]) - 1
-    spoken = np.array([relation != PUNCTUATION for relation in record["relations"]])
-    kept = np.flatnonzero(spoken)
+    punctuation = np.array([relation == PUNCTUATION for relation in record["relations"]])
     distances = probes.structural(words[None] / probes.scale)[0].numpy()
-    tree = np.zeros(distances.shape, bool)
-    tree[np.ix_(kept, kept)] = spanning_tree(distances[np.ix_(kept, kept)])
-    found = tree[np.arange(len(heads)), heads].astype(np.int8)
-    found[(heads < 0) | ~spoken | ~spoken[heads]] = NOT_COUNTED
-    return torch.from_numpy(found)
+    return torch.from_numpy(edges_found(distances, np.asarray(record["heads"]), punctuation))
 
 
 def attn_found(

@@ -7,8 +7,9 @@ from store_tools import many_segments
 from toy_corpora import SENTENCES, corpus_of, sentence_of
 
 from helpers.analysis.probe_data import prepare
+from helpers.analysis.probe_scores import ATTN, UAS
 from helpers.analysis.structural_probe import prepare_states, undirected_attachment
-from helpers.analysis.table3 import fit_probe, predict
+from helpers.analysis.table3 import fit_probe, score
 from helpers.model.encoder import load
 from helpers.model.forward import forward, model_inputs, padded
 from helpers.model.gradients import objective
@@ -86,16 +87,12 @@ def test_probes_find_in_a_fresh_pass_what_they_find_in_the_store(tiny_encoder, f
     means = torch.zeros(LAYERS, HEADS, sites(encoder.model)[0].width)
     found = removal.found_without_heads(encoder, dev, probes, means)
     data = prepare(store)
-    predicted = predict(fit_probe(data, "attn", [0]).model, data, data.splits["dev"])[0]
-    right = sum(
-        int((heads == np.array(record["heads"])).sum())
-        for heads, record in zip(predicted, dev, strict=True)
-    )
-    assert found.right[0, 1].sum() == right
+    assert found.right[0, 1].sum() == fit_probe(data, ATTN, [0]).counts[UAS].right.sum()
     assert found.total[1].sum() == sum(len(record["words"]) for record in dev)
     states = prepare_states(store)
     edges = undirected_attachment(states, probes.structural, probes.layer, states.splits["dev"])
-    assert found.right[0, 0].sum() == edges[0].sum() and found.total[0].sum() == edges[1].sum()
+    assert found.right[0, 0].sum() == edges.right.sum()
+    assert found.total[0].sum() == edges.total.sum()
 
 
 def test_what_is_lost_without_a_head_is_what_a_full_pass_loses(tiny_encoder, tmp_path, monkeypatch):
@@ -111,7 +108,7 @@ def test_what_is_lost_without_a_head_is_what_a_full_pass_loses(tiny_encoder, tmp
     assert found.layers == 2 and found.right.shape[0] == 1 + 2 * 2 * HEADS
     changes = [(kind, layer, head) for kind in removal.KINDS for layer in range(2)
                for head in range(HEADS)]  # fmt: skip
-    attn = fit_probe(prepare(store), "attn", [0]).model
+    attn = fit_probe(prepare(store), ATTN, [0]).model
     for number, (kind, layer, head) in enumerate(changes, start=1):
         vector = means[layer, head] if kind == "mean" else 0.0
         hook = without(encoder, layer, head, vector)
@@ -119,12 +116,8 @@ def test_what_is_lost_without_a_head_is_what_a_full_pass_loses(tiny_encoder, tmp
         changed = treebank(encoder)
         hook.remove()
         data = prepare(changed)
-        predicted = predict(attn, data, data.splits["dev"])[0]
-        right = [
-            (heads == np.array(record["heads"])).sum()
-            for heads, record in zip(predicted, dev, strict=True)
-        ]
-        assert found.right[number, 1].sum() == sum(right), (kind, layer, head)
+        right = score(attn, data, data.splits["dev"])[UAS].right
+        assert found.right[number, 1].sum() == right.sum(), (kind, layer, head)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "sentence"])
