@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 from zlib import crc32
 
@@ -210,22 +211,19 @@ def gradient_table(encoder: Any, source: Source, count: int, *, seed: int) -> pd
 
     places = np.linspace(0, len(source) - 1, min(count or len(source), len(source)))
     records = [source.record(int(place)) for place in places]
-    values = gradient_importance(encoder, records, seed=seed)  # [example, layer, type]
-    articles = [cluster_of(record, index) for index, record in enumerate(records)]
-    owner = pd.factorize(np.array(articles))[0]
-    present = ~np.isnan(values)
-    totals, counts = np.zeros((2, owner.max() + 1, *values.shape[1:]))
-    np.add.at(totals, owner, np.where(present, values, 0))
-    np.add.at(counts, owner, present)
-    sizes = counts.sum(axis=0)
-    means = np.divide(totals.sum(axis=0), sizes, out=np.full(sizes.shape, np.nan), where=sizes > 0)
-    bounds = bootstrap_intervals(*(part.reshape(len(part), -1) for part in (totals, counts)))
-    table = pd.DataFrame(means, columns=list(KEY_TYPES))
-    table.insert(0, "layer", range(1, encoder.layers + 1))
+    articles: dict[str, int] = {}
+    sums = Sums()
+    for index, value in enumerate(gradient_importance(encoder, records, seed=seed)):
+        by_type = dict(zip(KEY_TYPES, value.T, strict=True))  # a number for each layer
+        sums.add(by_type)
+        article = articles.setdefault(cluster_of(records[index], index), len(articles))
+        sums.groups.setdefault(article, Sums()).add(by_type)
+    table = pd.DataFrame({"layer": np.arange(encoder.layers) + 1})
+    table = table.assign(**{name: sums.mean(name) for name in KEY_TYPES})
     table["objective"] = encoder.objective
-    for side, bound in zip(("low", "high"), bounds, strict=True):
-        columns = [f"{name}_{side}" for name in KEY_TYPES]
-        table[columns] = bound.reshape(means.shape)
+    bounds = {name: bootstrap_intervals(*sums.by_group(name)) for name in KEY_TYPES}
+    for side, name in product((0, 1), KEY_TYPES):
+        table[f"{name}_{('low', 'high')[side]}"] = bounds[name][side]
     return table
 
 

@@ -48,8 +48,7 @@ class Claim:
     ``measure`` takes the tables of a run and returns a number, or an `Estimate` where the text
     is a sample.  The claim holds where the number is above ``threshold`` (``below``: where it is
     below), a number or a function of the tables; ``how`` says where the threshold comes from.
-    Where an interval contains the threshold, it cannot be told.  ``holds`` instead of a threshold
-    is for what is no comparison of two numbers.  Any of them may raise `NotMeasurable`.
+    Where an interval contains the threshold, it cannot be told.  Either may raise `NotMeasurable`.
     ``paper`` is the paper's own number, where it gives one.
     """
 
@@ -57,10 +56,9 @@ class Claim:
     statement: str
     how: str
     measure: Callable[[Tables], float | Estimate]
-    holds: Callable[[float, Tables], bool] | None = None
-    paper: float | None = None
-    threshold: float | Callable[[Tables], float] | None = None
+    threshold: float | Callable[[Tables], float]
     below: bool = False
+    paper: float | None = None
 
 
 class Judgement(NamedTuple):
@@ -146,27 +144,19 @@ def judge(claim: Claim, tables: Tables) -> Judgement:
     """Return what a claim measures in a run, and whether it holds, no control looked at."""
     try:
         found = claim.measure(tables)
-        exact = not isinstance(found, Estimate)
-        here = Estimate(float(found)) if exact else Estimate(*map(float, found))
-        if claim.threshold is None:
-            holds = not np.isnan(here.value) and claim.holds(here.value, tables)
-            return _judged(here, np.nan, YES if holds else NO)
         threshold = claim.threshold(tables) if callable(claim.threshold) else claim.threshold
     except NotMeasurable:
-        return _judged(Estimate(np.nan), np.nan, NOT_MEASURED)
-    if np.isnan(threshold):
-        return _judged(Estimate(np.nan), np.nan, NOT_MEASURED)
+        found = threshold = np.nan
+    exact = not isinstance(found, Estimate)
+    here = Estimate(float(found)) if exact else Estimate(*map(float, found))
+    if np.isnan([here.value, threshold]).any():
+        return Judgement(np.nan, np.nan, np.nan, np.nan, NOT_MEASURED)
     low, high = (here.value, here.value) if exact else (here.low, here.high)
     if claim.below:
         low, high = -high, -low
     limit = -threshold if claim.below else threshold
     # An interval without bounds contains every threshold.
-    return _judged(here, threshold, YES if low > limit else NO if high <= limit else CANNOT_BE_TOLD)
-
-
-def _judged(here: Estimate, threshold: float, verdict: Verdict) -> Judgement:
-    if np.isnan(here.value):
-        return Judgement(np.nan, np.nan, np.nan, np.nan, NOT_MEASURED)
+    verdict = YES if low > limit else NO if high <= limit else CANNOT_BE_TOLD
     return Judgement(*here, float(threshold), verdict)
 
 

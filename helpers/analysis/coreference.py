@@ -133,44 +133,21 @@ def _earlier_mentions(mentions: list[DocumentMention]) -> dict[int, list[int]]:
 def _judge_heads(
     example: Example, mentions: list[DocumentMention], earlier: Mapping[int, list[int]]
 ) -> dict[Candidates, Bool[np.ndarray, "layer head mention"]]:
-    words = example.word_positions
+    words, head_words = example.word_positions, [mention.head for mention in mentions]
     n_words = words.stop - words.start
     if example.attention.shape[-1] < words.stop:
         raise MapError(example.index, f"expected a map over {n_words} words; extract it again")
-    indices = np.arange(len(mentions))
-    head_words = np.array([mention.head for mention in mentions])
-    rows = np.array(list(earlier))  # the mentions to judge
-    own = head_words[rows]
     maps = checked_maps(example)[:, :, words, words]
-
-    allowed = {
-        "mentions": _marked(head_words, indices != rows[:, None], n_words),
-        "earlier mentions": _marked(head_words, indices < rows[:, None], n_words),
-        "words": np.full((len(rows), n_words), True),
-    }
-    is_antecedent = np.zeros((len(rows), len(mentions)), bool)
-    for row, correct in enumerate(earlier.values()):
-        is_antecedent[row, correct] = True
-    correct_words = _marked(head_words, is_antecedent, n_words)
-    judged = np.arange(len(rows))
-    correct_words[judged, own] = False
-    right = {}
-    for name, candidates in allowed.items():
-        picked = picked_words(maps, own, candidates=candidates)  # [layer, head, judged mention]
-        right[name] = correct_words[judged, picked]
-    return right
-
-
-def _marked(
-    head_words: Int[np.ndarray, " mention"],
-    chosen: Bool[np.ndarray, "judged mention"],
-    n_words: int,
-) -> Bool[np.ndarray, "judged word"]:
-    """Return which words are head words of the chosen mentions."""
-    marks = np.zeros((len(chosen), n_words), bool)
-    row, mention = np.nonzero(chosen)
-    marks[row, head_words[mention]] = True
-    return marks
+    right: dict[Candidates, list[np.ndarray]] = {name: [] for name in CANDIDATES}
+    for index, correct in earlier.items():
+        asked = head_words[index]
+        gold = {head_words[i] for i in correct} - {asked}
+        before, after = head_words[:index], head_words[index + 1 :]
+        for name, own in zip(CANDIDATES, (before + after, before, range(n_words)), strict=True):
+            allowed = np.isin(np.arange(n_words), own)[None]
+            picked = picked_words(maps, np.array([asked]), candidates=allowed)
+            right[name].append(np.isin(picked, list(gold)))
+    return {name: np.concatenate(found, axis=-1) for name, found in right.items()}
 
 
 def head_accuracy(

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from helpers.analysis.claim_measures import share_of
 from helpers.analysis.claims import (
     Claim,
     Estimate,
@@ -20,6 +19,7 @@ from helpers.analysis.claims import (
     rows_of,
     with_bounds,
 )
+from helpers.analysis.claims_clark import share_of
 from helpers.analysis.paper import values_of
 from helpers.studies.estimates import learned_tasks, mean_interval
 
