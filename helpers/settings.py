@@ -14,7 +14,8 @@ from helpers.errors import InputError
 
 # The small profile, under which notebooks are tests: no setting is above these.
 SMALL = {
-    "segments": 24, "sentences": 160, "gradient_segments": 4, "seeds": 1, "task_examples": 24,
+    "segments": 12, "sentences": 80, "gradient_segments": 4, "max_tokens": 64, "seeds": 1,
+    "task_examples": 12,
 }  # fmt: skip
 
 # Settings that name a corpus or a file.
@@ -154,7 +155,7 @@ class Settings:
     @property
     def small(self) -> bool:
         """Whether this is the small profile (``ATTENTION_PROFILE=small``)."""
-        return os.environ.get("ATTENTION_PROFILE") == "small"
+        return small_profile()
 
     @property
     def minimum_count(self) -> int:
@@ -165,6 +166,11 @@ class Settings:
     def initialisations(self) -> int:
         """How many models with random weights the control of section 5 has."""
         return 2 if self.small else 5
+
+
+def small_profile() -> bool:
+    """Return whether this is the small profile, for what no setting says."""
+    return os.environ.get("ATTENTION_PROFILE") == "small"
 
 
 def flag(setting: str) -> str:

@@ -61,27 +61,33 @@ def check_table(
 
 def latex(table: pd.DataFrame) -> str:
     """Return a table as LaTeX (booktabs), its numbers rounded to about three digits."""
-    rounded = table.apply(lambda column: [_rounded(value, column) for value in column])
+    rounded = pd.DataFrame(dict(enumerate(_rounded(column) for _, column in table.items())))
     rounded.columns = [str(name).replace("_", " ") for name in table.columns]
     kinds = "".join("r" if pd.api.types.is_numeric_dtype(kind) else "l" for kind in table.dtypes)
     text = rounded.to_latex(index=False, escape=True, column_format=kinds)
     return text.replace("·", r"\textperiodcentered{}")
 
 
-def _rounded(value: object, column: pd.Series) -> str:
-    """Return a cell as text: with the decimals of its column, if its numbers are of one size."""
-    if pd.isna(value):
-        return ""
-    if not isinstance(value, float):
-        return str(value)
+def _rounded(column: pd.Series) -> list[str]:
+    """Return a column as text: with the same decimals, if its numbers are of one size."""
+    column = column.infer_objects()
+    if not pd.api.types.is_float_dtype(column):
+        return ["" if pd.isna(value) else str(value) for value in column]
     if (column.dropna() % 1 == 0).all():
-        return f"{value:.0f}"
+        return ["" if pd.isna(value) else f"{value:.0f}" for value in column]
     sizes = column.abs()
     decimals = int(np.clip(2 - np.floor(np.log10(sizes.max())), 1, 4))
-    if sizes.quantile(0.25) < 10.0 ** (1 - decimals) and abs(value) < 1000:
-        return f"{value:.3g}"
-    shown = f"{value:.{decimals}f}"
-    return shown if float(shown) or not value else f"{value:.1g}"
+    of_one_size = sizes.quantile(0.25) >= 10.0 ** (1 - decimals)
+
+    def shown(value: float) -> str:
+        if pd.isna(value):
+            return ""
+        if not of_one_size and abs(value) < 1000:
+            return f"{value:.3g}"
+        text = f"{value:.{decimals}f}"
+        return text if float(text) or not value else f"{value:.1g}"
+
+    return [shown(value) for value in column]
 
 
 def may_be_empty(column: str) -> bool:

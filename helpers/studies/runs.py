@@ -9,10 +9,11 @@ from functools import cache
 from helpers.errors import InputError
 from helpers.model.encoder import Encoder
 from helpers.paths import given_path
+from helpers.settings import small_profile
 from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
 from helpers.studies.grammar_tasks import NUMBER, SHIFT
 from helpers.studies.tasks import Task, read_task
-from helpers.studies.wikipedia_tasks import wikipedia_tasks
+from helpers.studies.wikipedia_tasks import NEXT, wikipedia_tasks
 
 # Chosen for 2,000 examples and two CPU cores; a text of a task is cut to these tokens.
 RECIPE = Recipe(epochs=2, max_tokens=64, batch_size=16, learning_rate=1e-4)
@@ -22,6 +23,8 @@ PRETRAINED, RANDOM = "pretrained", "random"  # what a run started from
 SEEDS = 5  # of a fine-tuning
 # Where seeds are compared: the task that needs its heads most, and the one that asks for subjects.
 SEEDED = (SHIFT, NUMBER)
+# The small profile has a task of two texts and one of one, and these tokens of each example.
+SMALL_TASKS, SMALL_TOKENS = (NEXT, NUMBER), 32
 
 
 @cache
@@ -38,7 +41,7 @@ def tasks(task: str, text: str, *, examples: int, seed: int) -> tuple[Task, ...]
     if not task:
         path = given_path(text) if text else None
         found = wikipedia_tasks(path, train=train, test=test, seed=seed)
-        return tuple(found.values())
+        return tuple(found[name] for name in found if name in SMALL_TASKS or not small_profile())
     paths = [given_path(part.strip()) for part in task.split(",")]
     if len(paths) != 2:
         raise InputError(f"--task {task}: expected TRAIN.tsv,TEST.tsv")
@@ -85,6 +88,6 @@ def from_both_starts(
 def _planned(
     encoder: Encoder, tasks: Iterable[Task], seed: int, max_tokens: int, checkpoints: int
 ) -> list[FineTuned]:
-    longest = min(RECIPE.max_tokens, max_tokens)
+    longest = min(RECIPE.max_tokens, max_tokens, SMALL_TOKENS if small_profile() else max_tokens)
     recipe = replace(RECIPE, seed=seed, max_tokens=longest, checkpoints=checkpoints)
     return [FineTuned(encoder, task, recipe) for task in tasks]

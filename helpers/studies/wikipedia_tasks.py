@@ -143,7 +143,7 @@ def _parted(
     """Return sentences to train on and to test, of different paragraphs."""
     order = [p for p in generator.sample(paragraphs, len(paragraphs)) if p]
     total = sum(map(len, order))
-    wanted = min(test, total * test / (train + test))
+    wanted = min(test, total * test / max(train + test, 1))
     cut = next(n for n in range(1, len(order) + 1) if sum(map(len, order[:n])) >= wanted)
     cut = min(cut, len(order) - 1)
     own, others = ([s for p in part for s in p] for part in (order[cut:], order[:cut]))

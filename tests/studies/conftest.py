@@ -1,4 +1,4 @@
-"""Each module of these tests has a cache of its own, which its tests share."""
+"""These tests are of the full profile; those of a module share a cache of its own."""
 
 import pytest
 
@@ -8,4 +8,5 @@ def own_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATTENTION_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("ATTENTION_HEADLESS", "1")
+        patch.delenv("ATTENTION_PROFILE", raising=False)
         yield

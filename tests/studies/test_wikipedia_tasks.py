@@ -47,6 +47,11 @@ def make(path, train=40, test=10, seed=0):
     return wikipedia_tasks(path, train=train, test=test, seed=seed)
 
 
+def test_fewer_examples_than_articles_leave_some_without_any(text):
+    task = make(text, train=4, test=3)[ARTICLE]
+    assert (len(task.labels), len(task.train), len(task.test)) == (ARTICLES, 4, 3)
+
+
 def test_next_paragraph(text):
     task = make(text)[NEXT]
     for pair in (*task.train, *task.test):

@@ -32,6 +32,7 @@ from helpers.data.corpora import fetch, registry
 from helpers.data.records import file_fingerprint
 from helpers.data.text_files import existing_file, lines, one_line, quoted
 from helpers.errors import CorpusError, InputError
+from helpers.settings import small_profile
 
 FORMAT = 1  # raise it when the reader gives something else for the same files
 SAMPLE = Path(__file__).with_name("arguments_sample.tsv")
@@ -49,6 +50,7 @@ INPUTS = {
     "all": ("reason", "claim", "warrant"),
 }
 SPLITS = ("train", "dev", "test")
+SMALL_SPLIT = 8  # arguments of a split in the small profile
 REQUIRED = ("#id", "warrant0", "warrant1", "correctLabelW0orW1", "reason", "claim")
 
 
@@ -189,7 +191,20 @@ def _corpus(name: str, files: Sequence[Path], negated: dict[str, Path]) -> Argum
     digest = hashlib.sha256(f"{FORMAT} {name}".encode())
     for file in (*files, *negated.values()):
         digest.update(file_fingerprint(file).encode())
-    return Arguments(name, digest.hexdigest(), tuple(original), tuple(counterparts), left_out)
+    found = Arguments(name, digest.hexdigest(), tuple(original), tuple(counterparts), left_out)
+    return _first(found, SMALL_SPLIT) if small_profile() else found
+
+
+def _first(corpus: Arguments, count: int) -> Arguments:
+    """Return the first ``count`` arguments of each split, and their counterparts."""
+    original = tuple(one for split in SPLITS for one in corpus.part(split)[:count])
+    ids = {one.id + MARK for one in original}
+    return replace(
+        corpus,
+        fingerprint=f"{corpus.fingerprint}-{count}",
+        original=original,
+        adversarial=tuple(one for one in corpus.adversarial if one.id in ids),
+    )
 
 
 def _counterparts(files: dict[str, Path]) -> tuple[list[Argument], int]:

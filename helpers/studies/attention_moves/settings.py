@@ -37,7 +37,7 @@ def sizes(settings: Settings, heads: int) -> Sizes:
     """Return the sizes of a run: no more segments than it has, less for a model of many heads."""
     most = min(settings.segments or Sizes.segments, Sizes.segments)
     if settings.small:
-        return Sizes(min(most, 12), 8, 12, 8, 4)
+        return Sizes(min(most, 8), 4, 6, 2, 2)
     if heads > MANY_HEADS:
         return Sizes(most, sentences=60, pairs=8, attributed=12)
     return Sizes(most)

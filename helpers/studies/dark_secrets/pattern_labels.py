@@ -41,10 +41,11 @@ from helpers.analysis.paper import values_of
 from helpers.analysis.statistics import percentiles, resampled_sums
 from helpers.cache import cached_table
 from helpers.model.parallel import StepDone, run_jobs
+from helpers.settings import small_profile
 from helpers.studies.dark_secrets.pattern_features import CLASSES, FEATURES
 
 JUDGES = ("forest", "network", "thresholds")
-FOLDS = 5
+FOLDS, SMALL_FOLDS = 5, 2  # the second in the small profile
 SMALL = 32  # tokens of a map for the network
 WIDTH = 8  # channels of the network's first convolution
 EPOCHS, BATCH, LEARNING_RATE, WEIGHT_DECAY, SMOOTHING = 25, 64, 8e-3, 1e-2, 0.05
@@ -154,12 +155,14 @@ def guesses() -> pd.DataFrame:
     Heads are dealt out to folds at random, and each fold is judged by what the others taught.
     """
 
+    folds = SMALL_FOLDS if small_profile() else FOLDS
+
     def compute() -> pd.DataFrame:
         heads = labelled_heads()
-        fold = (np.random.default_rng(0).permutation(heads.max() + 1) % FOLDS)[heads]
-        jobs = [partial(_fold, fold != number) for number in range(FOLDS)]
+        fold = (np.random.default_rng(0).permutation(heads.max() + 1) % folds)[heads]
+        jobs = [partial(_fold, fold != number) for number in range(folds)]
         device = torch.device("cpu")
-        found = run_jobs(jobs, device, label="patterns learned", unit="fold", total=FOLDS)
+        found = run_jobs(jobs, device, label="patterns learned", unit="fold", total=folds)
         told = np.zeros((len(heads), len(JUDGES)), int)
         for number, part in enumerate(found):
             told[fold == number] = part
@@ -168,7 +171,7 @@ def guesses() -> pd.DataFrame:
     return cached_table(
         "pattern-guesses",
         compute,
-        depends_on={},
+        depends_on={"folds": folds},
         code="studies.dark_secrets.pattern_labels.guesses",
     )
 

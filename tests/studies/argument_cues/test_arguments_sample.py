@@ -114,3 +114,15 @@ def test_the_file_is_ascii_without_stray_spaces():
 
 def test_the_counterparts_are_made_by_the_builder(corpus):
     assert list(corpus.adversarial) == adversarial(corpus.original)
+
+
+def test_the_small_profile_has_few_arguments_with_their_counterparts_and_the_cue(monkeypatch):
+    whole = argument_corpus()
+    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    corpus = argument_corpus()
+    assert corpus.fingerprint != whole.fingerprint
+    for split in SPLITS:
+        own = corpus.part(split)
+        assert own == whole.part(split)[:8]
+        assert corpus.part(split, adversarial=True) == adversarial(own)
+        assert sum("not" in " ".join(one.warrants).split() for one in own) >= 5

@@ -25,7 +25,6 @@ EMBEDDINGS = Embeddings(
 def tables_of(tiny_folder, tmp_path, monkeypatch):
     """Return `choice_tables` of a tiny model and vectors of a few words, in a small profile."""
     monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
-    monkeypatch.setenv("ATTENTION_PROFILE", "small")
     schedule = Schedule(epochs=6, learning_rate=1e-2, batch_size=16, min_updates=1)
     monkeypatch.setattr(
         warrant_models, "SCHEDULES", dict.fromkeys(warrant_models.ENCODERS, schedule)
@@ -33,11 +32,13 @@ def tables_of(tiny_folder, tmp_path, monkeypatch):
     folder = str(tiny_folder("bert"))
 
     def tables(corpus, seed=0):
-        return partial_inputs.choice_tables(
-            corpus, load(folder, device="cpu"),
-            lambda seed: load(folder, device="cpu", random_init=seed), EMBEDDINGS,
-            examples=40, max_tokens=64, seeds=1, seed=seed,
-        )  # fmt: skip
+        with monkeypatch.context() as patch:
+            patch.setenv("ATTENTION_PROFILE", "small")  # one epoch; the corpus is whole
+            return partial_inputs.choice_tables(
+                corpus, load(folder, device="cpu"),
+                lambda seed: load(folder, device="cpu", random_init=seed), EMBEDDINGS,
+                examples=40, max_tokens=64, seeds=1, seed=seed,
+            )  # fmt: skip
 
     return tables
 

@@ -67,9 +67,8 @@ def test_the_best_judge_is_used():
 
 
 @pytest.mark.default_model
-def test_committed_maps_are_those_of_the_default_model(monkeypatch):
+def test_committed_maps_are_those_of_the_default_model():
     """A map of every head in an input of each source, the input drawn anew for every map."""
-    monkeypatch.delenv("ATTENTION_PROFILE", raising=False)  # the labels are of the full profile
     study, labels = Study(), found.read_labels()
     encoder, generator = study.encoder, np.random.default_rng(0)
     pairs = [Pair(own.first, own.second, 0) for own in study.segment_corpus().records()]
@@ -91,7 +90,9 @@ def test_committed_maps_are_those_of_the_default_model(monkeypatch):
         np.testing.assert_allclose(features, committed, atol=0.02)
 
 
-def test_no_map_of_a_head_is_on_both_sides(monkeypatch):
+@pytest.mark.parametrize(("profile", "folds"), [("full", 5), ("small", 2)])
+def test_no_map_of_a_head_is_on_both_sides(profile, folds, monkeypatch):
+    monkeypatch.setenv("ATTENTION_PROFILE", profile)
     heads, seen = found.labelled_heads(), []
 
     def fold(keep, step_done):
@@ -102,7 +103,7 @@ def test_no_map_of_a_head_is_on_both_sides(monkeypatch):
     monkeypatch.setattr(found, "_fold", fold)
     monkeypatch.setattr(found, "cached_table", lambda name, compute, **_: compute())
     told = found.guesses()
-    assert len(seen) == found.FOLDS
+    assert len(seen) == folds
     assert not any(set(heads[keep]) & set(heads[~keep]) for keep in seen)
     assert (np.sum([~keep for keep in seen], axis=0) == 1).all()
     assert (told > 0).all().all()
