@@ -47,20 +47,18 @@ def test_all_examples(files, monkeypatch):
     assert len(found["next paragraph"].train) + len(found["next paragraph"].test) == 6 * 5
 
 
-def test_the_small_profile_has_a_task_of_one_text_and_one_of_two(tiny_encoder, monkeypatch):
-    found = tasks("", "", examples=12, seed=0)
-    assert len(found) == 5
-    (whole, *_) = runs._planned(tiny_encoder("bert"), found, 0, 128, 0)
+def test_the_small_profile_has_a_task_of_two_texts_and_one_of_one(tiny_encoder, monkeypatch):
+    found = {name: name for name in (runs.NEXT, "article", *runs.SEEDED)}
+    monkeypatch.setattr(runs, "wikipedia_tasks", lambda *_, **__: found)
+
+    def planned():
+        some = tasks.__wrapped__("", "", examples=12, seed=0)
+        several = runs._planned(tiny_encoder("bert"), some, 0, 128, 0)
+        return [run.task for run in several], {run.recipe.max_tokens for run in several}
+
+    assert planned() == (list(found), {64})
     monkeypatch.setenv("ATTENTION_PROFILE", "small")
-    tasks.cache_clear()
-    few = tasks("", "", examples=12, seed=0)
-    tasks.cache_clear()
-    assert [(task.name, task.train[0].second is None) for task in few] == [
-        (runs.NEXT, False), (runs.NUMBER, True)
-    ]  # fmt: skip
-    assert all(len(task.train) == len(task.test) == 12 for task in few)
-    (small, *_) = runs._planned(tiny_encoder("bert"), few, 0, 128, 0)
-    assert whole.recipe.max_tokens == 64 and small.recipe.max_tokens == 32
+    assert planned() == ([runs.NEXT, runs.NUMBER], {32})
 
 
 def test_seeds_are_compared_on_two_tasks_and_the_first_is_the_notebooks_own(
