@@ -53,20 +53,6 @@ def soon():
         yield
 
 
-@pytest.fixture
-def quickly():
-    """Fail a test that computes longer than four seconds, however busy the machine is."""
-
-    def stop(_signal, _frame):
-        raise TimeoutError("under 5 MB a second")
-
-    before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, 4)
-    yield
-    signal.setitimer(signal.ITIMER_PROF, 0)
-    signal.signal(signal.SIGPROF, before)
-
-
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress])
 @pytest.mark.parametrize("reader", READERS)
 def test_a_bomb_is_refused_by_every_reader_of_lines(reader, pack, tmp_path, monkeypatch):
@@ -90,11 +76,14 @@ def test_a_few_bytes_of_blank_lines_are_refused_at_once(reader, pack, tmp_path, 
 
 
 @pytest.mark.parametrize("reader", [reader for reader in READERS if reader != "GloVe"])
-def test_blank_lines_are_read_fast(reader, tmp_path, quickly):
+def test_blank_lines_are_read_fast(reader, tmp_path):
     name, read, part = READERS[reader]
     path = tmp_path / name
     path.write_bytes(part.encode() + b"\n" * (20 << 20) + b"\0")
-    with pytest.raises(CorpusError, match=rf":{part.count(chr(10)) + (20 << 20) + 1}: NUL"):
+    with (
+        at_most(4),
+        pytest.raises(CorpusError, match=rf":{part.count(chr(10)) + (20 << 20) + 1}: NUL"),
+    ):
         read(path)
 
 
