@@ -166,7 +166,7 @@ def argument_corpus(source: str | Path = "") -> Arguments:
     first, _, second = (part.strip() for part in str(source).partition(","))
     files = _files(first)
     second = second or COUNTERPARTS.get(first, "")
-    others = _files(second) if second else files | _nested(first)
+    others = _files(second) if second else files
     wanted = [_named(files, split, first) for split in SPLITS]
     negated = {split: others[name] for split, name in ADVERSARIAL_FILES.items() if name in others}
     if second and not negated:
@@ -235,19 +235,9 @@ def _files(source: str) -> dict[str, Path]:
     if not folder.is_dir():
         names = ", ".join(name for name, corpus in registry().items() if corpus.kind == KIND)
         raise InputError(f"no arguments at {source}; expected a name ({names}) or a folder")
-    return {stem_and_suffix(path)[0]: path for path in _tables(folder)}
-
-
-def _nested(source: str) -> dict[str, Path]:
-    if source in registry():
-        return {}
-    folder = Path(source).expanduser() / "adversarial"
-    return {stem_and_suffix(path)[0]: path for path in _tables(folder)}
-
-
-def _tables(folder: Path) -> list[Path]:
-    found = sorted(folder.glob("*")) if folder.is_dir() else []
-    return [path for path in found if stem_and_suffix(path)[1] in (".tsv", ".csv")]
+    found = [*sorted(folder.glob("*")), *sorted(folder.glob("adversarial/*"))]
+    tables = {stem_and_suffix(path): path for path in found}
+    return {stem: path for (stem, suffix), path in tables.items() if suffix in (".tsv", ".csv")}
 
 
 def _named(files: dict[str, Path], split: str, source: str) -> Path:

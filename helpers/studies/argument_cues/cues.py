@@ -21,13 +21,12 @@ word of its own wherever it is one in speech: ``n't`` is read as ``not`` (``don'
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from helpers.analysis.paper import values_of
 from helpers.studies.argument_cues.arguments import MARK, SPLITS, Argument, Arguments
@@ -82,21 +81,20 @@ def cue_table(arguments: Sequence[Argument], *, fewest: int = 1) -> pd.DataFrame
         with its 95% interval (ci_low, ci_high), coverage and gain (all in percent); the largest
         gain first.
     """
-    counts = Counter(cue for _, _, cues in _exclusive(arguments) for cue in cues)
-    kept = sorted(cue for cue, count in counts.items() if count >= fewest)
-    applicable, right = _indicators(arguments, kept)
-    alpha, hits, n = applicable.sum(axis=0), right.sum(axis=0), max(len(arguments), 1)
+    counts = _counts(arguments)
+    counts = counts[counts["applicable"] >= fewest]
+    alpha, hits = counts["applicable"].to_numpy(), counts["right"].to_numpy()
     low, high = wilson_interval(hits, alpha)
     table = pd.DataFrame(
         {
-            "cue": kept,
-            "kind": ["bigram" if " " in cue else "unigram" for cue in kept],
+            "cue": counts.index,
+            "kind": ["bigram" if " " in cue else "unigram" for cue in counts.index],
             "arguments": len(arguments),
             "applicability": alpha,
-            "productivity": 100 * hits / np.maximum(alpha, 1),
+            "productivity": 100 * hits / alpha,
             "ci_low": 100 * low,
             "ci_high": 100 * high,
-            "coverage": 100 * alpha / n,
+            "coverage": 100 * alpha / max(len(arguments), 1),
         }
     )
     table["gain"] = table["coverage"] / 100 * (table["productivity"] - CHANCE)
@@ -139,8 +137,8 @@ def rule_table(corpus: Arguments) -> pd.DataFrame:
     for rule in RULES:
         for split in (*SPLITS, ALL):
             chosen = half_of(corpus, HALVES[0], split)
-            found = _indicators(chosen, [NOT], rule=rule)
-            applicable, right = (int(array.sum()) for array in found)
+            counts = _counts(chosen, rule=rule).reindex([NOT], fill_value=0)
+            applicable, right = counts.iloc[0]
             productivity = 100 * right / applicable if applicable else np.nan
             coverage = 100 * applicable / max(len(chosen), 1)
             rows.append((rule, split, len(chosen), productivity, coverage))
@@ -166,43 +164,23 @@ def wilson_interval(
 def half_of(corpus: Arguments, half: str, split: str = ALL) -> list[Argument]:
     """Return the arguments of a half and a split; of "both", originals and their counterparts."""
     original, counterparts = (
-        [
-            argument
-            for argument in arguments
-            if split in (ALL, argument.split)
-        ]
+        [argument for argument in arguments if split in (ALL, argument.split)]
         for arguments in (corpus.original, corpus.adversarial)
-    )  # fmt: skip
-    if half == HALVES[0]:
-        return original
-    if half == HALVES[1]:
-        return counterparts
+    )
     known = {argument.id for argument in counterparts}
-    return [argument for argument in original if argument.id + MARK in known] + counterparts
+    paired = [argument for argument in original if argument.id + MARK in known]
+    return dict(zip(HALVES, (original, counterparts, paired + counterparts), strict=True))[half]
 
 
-def _exclusive(
-    arguments: Sequence[Argument], rule: str = RULE
-) -> Iterator[tuple[int, bool, set[str]]]:
-    """Yield the index of an argument, whether a warrant is the right one, and its cues alone."""
-    for index, argument in enumerate(arguments):
+def _counts(arguments: Sequence[Argument], rule: str = RULE) -> pd.DataFrame:
+    """Return, by cue, how many arguments it is applicable to, and where it is right."""
+    rows = []
+    for argument in arguments:
         first, second = (cues_of(warrant, rule=rule) for warrant in argument.warrants)
-        yield index, argument.label == 0, first - second
-        yield index, argument.label == 1, second - first
-
-
-def _indicators(
-    arguments: Sequence[Argument], cues: Sequence[str], *, rule: str = RULE
-) -> tuple[Bool[np.ndarray, "argument cue"], Bool[np.ndarray, "argument cue"]]:
-    """Return where each cue is applicable, and where it is in the right warrant alone."""
-    columns = {cue: column for column, cue in enumerate(cues)}
-    applicable = np.zeros((len(arguments), len(cues)), dtype=bool)
-    right = np.zeros_like(applicable)
-    for index, is_right, own in _exclusive(arguments, rule):
-        found = [columns[cue] for cue in own if cue in columns]
-        applicable[index, found] = True
-        right[index, found] = is_right
-    return applicable, right
+        rows += [(cue, argument.label == 0) for cue in first - second]
+        rows += [(cue, argument.label == 1) for cue in second - first]
+    by_cue = pd.DataFrame(rows, columns=["cue", "right"]).groupby("cue")["right"]
+    return by_cue.agg(applicable="size", right="sum").astype(int)
 
 
 def _with_paper(table: pd.DataFrame, rows: pd.Series) -> pd.DataFrame:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
+from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,6 +25,7 @@ from helpers.model.encoder import Encoder
 from helpers.model.parallel import StepDone, run_jobs
 from helpers.studies.argument_cues.arguments import (
     INPUTS,
+    SPLITS,
     Argument,
     Arguments,
     adversarial,
@@ -32,7 +35,6 @@ from helpers.studies.argument_cues.scores import (
     MIRRORED,
     ORIGINAL,
     SWAPPED,
-    TRAINING,
     score_table,
     seed_table,
     with_paper,
@@ -50,28 +52,34 @@ Splits = dict[str, list[Argument]]
 Choices = Int[np.ndarray, "*seed argument"]
 
 
-@dataclass(frozen=True)
-class _Run:
+class Run(NamedTuple):
     """What trains on what: a part of the arguments of one of the `TRAINING` sets."""
 
     model: str
     train: str
     inputs: str
 
+    @property
+    def wanted(self) -> bool:
+        """Whether there is such a run: see `choice_tables`."""
+        if self.train == SWAPPED:
+            return self.model == ENCODER
+        if self.train == MIRRORED:
+            return self.model != CONTROL and self.inputs == EVERYTHING
+        return self.model != CONTROL or self.inputs in CONTROL_INPUTS
 
-@dataclass(frozen=True)
-class _Job:
+
+class Job(NamedTuple):
     """A training of one run, with one seed or several; ``steps`` is how often it reports."""
 
-    run: _Run
+    run: Run
     steps: int
     train: Callable[[StepDone], Choices]
 
     @property
     def cost(self) -> int:
         """A rough measure of its time: texts are longer the more parts they have."""
-        weight = 1 if self.run.model in ENCODERS else 10
-        return self.steps * len(INPUTS[self.run.inputs]) * weight
+        return self.steps * len(INPUTS[self.run.inputs]) * (1 if self.run.model in ENCODERS else 10)
 
 
 def choice_tables(
@@ -123,11 +131,8 @@ def choice_tables(
 
     def compute() -> dict[str, pd.DataFrame]:
         splits = training_sets(corpus, examples)
-        jobs = [
-            *_encoder_jobs(encoder, control, splits, own, recipe),
-            *_small_model_jobs(vectors, splits, small),
-        ]
-        return _tables(_choices(jobs, encoder), corpus, seed)
+        jobs = _jobs(splits, encoder, control, vectors, recipe, own, small)
+        return _tables(_choices(jobs, encoder), corpus, splits[ORIGINAL]["test"], seed)
 
     return cached_tables(
         "argument-cues",
@@ -146,65 +151,45 @@ def training_sets(corpus: Arguments, examples: int = 0) -> dict[str, Splits]:
     the counterparts, their claims negated.  Either is there where the corpus can give it.
     """
     train, dev = corpus.part("train")[: examples or None], corpus.part("dev")
-    test = _test(corpus)
-    found = {ORIGINAL: {"train": train, "dev": dev, "test": test}}
+    test = corpus.part("test") + corpus.part("test", adversarial=True)
+    sets = {ORIGINAL: (train, dev)}
     if counterparts := corpus.part("dev", adversarial=True):
-        more = {"train": train + swapped(train), "dev": dev + counterparts}
-        found[SWAPPED] = {**more, "test": test}
+        sets[SWAPPED] = train + swapped(train), dev + counterparts
     if corpus.can_mirror:
-        more = {"train": train + adversarial(train), "dev": dev + adversarial(dev)}
-        found[MIRRORED] = {**more, "test": test}
-    return found
+        sets[MIRRORED] = train + adversarial(train), dev + adversarial(dev)
+    return {name: dict(zip(SPLITS, (*both, test), strict=True)) for name, both in sets.items()}
 
 
-def _test(corpus: Arguments) -> list[Argument]:
-    return corpus.part("test") + corpus.part("test", adversarial=True)
-
-
-def _encoder_jobs(
+def _jobs(
+    splits: dict[str, Splits],
     encoder: Encoder,
     control: Callable[[int], Encoder],
-    splits: dict[str, Splits],
-    seeds: Sequence[int],
+    vectors: Embeddings,
     recipe: WarrantRecipe,
-) -> list[_Job]:
-    """Return a job for each run of the encoder and of the control, and each seed."""
-    runs = [_Run(ENCODER, train, i) for train in (ORIGINAL, SWAPPED) for i in INPUTS]
-    runs += [_Run(ENCODER, MIRRORED, EVERYTHING)]
-    runs = [run for run in runs if run.train in splits]
-    runs += [_Run(CONTROL, ORIGINAL, inputs) for inputs in CONTROL_INPUTS]
+    seeds: Sequence[int],
+    small_seeds: Sequence[int],
+) -> list[Job]:
+    """Return what there is to train, in the order of the tables; small models train all seeds."""
+    texts = {name: prepare(own, vectors.vectors) for name, own in splits.items() if name != SWAPPED}
+    encoders = {seed: {ENCODER: encoder, CONTROL: control(seed)} for seed in seeds}
     jobs = []
-    for seed in seeds:
-        encoders = {ENCODER: encoder, CONTROL: control(seed)}
-        for run in runs:
-            own = splits[run.train]
+    for run in map(Run._make, product((*ENCODERS, ENCODER, CONTROL), splits, INPUTS)):
+        own = splits[run.train]
+        if run.wanted and run.model in ENCODERS:
+            train = partial(train_chooser, run.model, run.inputs, texts[run.train], small_seeds)
+            jobs.append(Job(run, epochs_of(run.model, len(own["train"])), train))
+        elif run.wanted:
             # Of twice as many arguments half the epochs are as many steps.
             epochs = recipe.epochs if run.train == ORIGINAL else -(-recipe.epochs // 2)
             how = replace(recipe, epochs=epochs)
-            train = partial(choose_warrants, encoders[run.model], own, run.inputs, seed, how)
-            jobs.append(_Job(run, how.steps(len(own["train"])), train))
+            for seed in seeds:
+                started = encoders[seed][run.model]
+                train = partial(choose_warrants, started, own, run.inputs, seed, how)
+                jobs.append(Job(run, how.steps(len(own["train"])), train))
     return jobs
 
 
-def _small_model_jobs(
-    vectors: Embeddings, splits: dict[str, Splits], seeds: Sequence[int]
-) -> list[_Job]:
-    """Return a job for each bag of vectors and BiLSTM, all seeds in one."""
-    jobs = []
-    for train in (ORIGINAL, MIRRORED):
-        if train not in splits:
-            continue
-        own = splits[train]
-        texts = prepare(own, vectors.vectors)
-        for kind in ENCODERS:
-            for inputs in INPUTS if train == ORIGINAL else [EVERYTHING]:
-                epochs = epochs_of(kind, len(own["train"]))
-                job = partial(train_chooser, kind, inputs, texts, seeds)
-                jobs.append(_Job(_Run(kind, train, inputs), epochs, job))
-    return jobs
-
-
-def _choices(jobs: Sequence[_Job], encoder: Encoder) -> dict[_Run, Choices]:
+def _choices(jobs: Sequence[Job], encoder: Encoder) -> dict[Run, Choices]:
     """Do the jobs and return the choices of each run, of all its seeds."""
     # The longest first, so that no thread is left with one at the end.
     order = sorted(range(len(jobs)), key=lambda i: -jobs[i].cost)
@@ -215,31 +200,21 @@ def _choices(jobs: Sequence[_Job], encoder: Encoder) -> dict[_Run, Choices]:
         unit="step",
         total=sum(job.steps for job in jobs),
     )
-    results = dict(zip(order, found, strict=True))
-    choices: dict[_Run, list[Choices]] = {}
-    for index, job in enumerate(jobs):
-        choices.setdefault(job.run, []).append(np.atleast_2d(results[index]))
+    choices: dict[Run, list[Choices]] = {}
+    for index, one in sorted(zip(order, found, strict=True), key=lambda pair: pair[0]):
+        choices.setdefault(jobs[index].run, []).append(np.atleast_2d(one))
     return {run: np.concatenate(rows) for run, rows in choices.items()}
 
 
-def _tables(choices: dict[_Run, Choices], corpus: Arguments, seed: int) -> dict[str, pd.DataFrame]:
-    test, ordered = _test(corpus), sorted(choices, key=_place)
-    scores = [_named(run, score_table(choices[run], test, seed=seed)) for run in ordered]
-    seeds = [_named(run, seed_table(choices[run], test)) for run in ordered]
-    table = pd.concat(scores, ignore_index=True)
+def _tables(
+    choices: dict[Run, Choices], corpus: Arguments, test: Sequence[Argument], seed: int
+) -> dict[str, pd.DataFrame]:
+    def by_run(table_of: Callable[..., pd.DataFrame]) -> pd.DataFrame:
+        tables = {run: table_of(own, test) for run, own in choices.items()}
+        table = pd.concat(tables, names=[*Run._fields, None])
+        return table.reset_index(Run._fields).reset_index(drop=True)
+
+    table = by_run(partial(score_table, seed=seed))
     table = table if corpus.planted else with_paper(table)
     table.insert(0, "corpus", corpus.name)
-    return {
-        "partial_inputs": table,
-        "partial_input_seeds": pd.concat(seeds, ignore_index=True),
-    }
-
-
-def _place(run: _Run) -> tuple[int, int, int]:
-    """Return where a run comes in the tables."""
-    models = (*ENCODERS, ENCODER, CONTROL)
-    return models.index(run.model), TRAINING.index(run.train), list(INPUTS).index(run.inputs)
-
-
-def _named(run: _Run, table: pd.DataFrame) -> pd.DataFrame:
-    return table.assign(**asdict(run))[["model", "train", "inputs", *table.columns]]
+    return {"partial_inputs": table, "partial_input_seeds": by_run(seed_table)}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 
 from helpers.analysis.paper import values_of
 from helpers.analysis.statistics import bootstrap_interval
@@ -35,12 +35,18 @@ def score_table(
         bootstrap interval of the mean over arguments, with their counterparts where there are
         both (ci_low, ci_high); all accuracies in percent.  A half without arguments has no row.
     """
-    right = np.asarray(choices) == np.array([argument.label for argument in arguments])
-    rows = [
-        {"test": half, **_scores(right[:, columns], sizes, seed)}
-        for half, columns, sizes in _halves(arguments)
-        if len(columns)
-    ]
+    rows = []
+    for half, right in _by_half(choices, arguments).items():
+        accuracies = pd.Series(100 * right.mean(axis=(1, 2)))
+        sizes = np.full(right.shape[1], right.shape[2])
+        low, high = bootstrap_interval(right.mean(axis=0).sum(axis=1), sizes, seed=seed)
+        rows.append(
+            {
+                "test": half, "arguments": sizes.sum(), "seeds": len(right),
+                **accuracies.agg(["mean", "median", "max", "std"]),
+                "ci_low": 100 * low, "ci_high": 100 * high,
+            }
+        )  # fmt: skip
     return pd.DataFrame(rows)
 
 
@@ -48,12 +54,10 @@ def seed_table(
     choices: Int[np.ndarray, "seed argument"], arguments: Sequence[Argument]
 ) -> pd.DataFrame:
     """Return the accuracy (percent) of each training run: test, seed, accuracy."""
-    right = np.asarray(choices) == np.array([argument.label for argument in arguments])
     rows = [
         (half, seed, 100 * accuracy)
-        for half, columns, _ in _halves(arguments)
-        if len(columns)
-        for seed, accuracy in enumerate(right[:, columns].mean(axis=1))
+        for half, right in _by_half(choices, arguments).items()
+        for seed, accuracy in enumerate(right.mean(axis=(1, 2)))
     ]
     return pd.DataFrame(rows, columns=["test", "seed", "accuracy"])
 
@@ -76,36 +80,15 @@ def with_paper(table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _scores(
-    right: Bool[np.ndarray, "seed argument"], sizes: Int[np.ndarray, " cluster"], seed: int
-) -> dict[str, float]:
-    accuracies = 100 * right.mean(axis=1)
-    mean: Float[np.ndarray, " argument"] = right.mean(axis=0)
-    # "both" lists all originals and then, in the same order, all counterparts.
-    low, high = bootstrap_interval(mean.reshape(-1, len(sizes)).sum(axis=0), sizes, seed=seed)
-    return {
-        "arguments": right.shape[1],
-        "seeds": len(right),
-        "mean": accuracies.mean(),
-        "median": float(np.median(accuracies)),
-        "max": accuracies.max(),
-        "std": accuracies.std(ddof=1) if len(right) > 1 else np.nan,
-        "ci_low": 100 * low,
-        "ci_high": 100 * high,
-    }
-
-
-def _halves(
-    arguments: Sequence[Argument],
-) -> list[tuple[str, list[int], Int[np.ndarray, " cluster"]]]:
-    """Return each half's arguments, and how many of them each cluster has."""
+def _by_half(
+    choices: Int[np.ndarray, "seed argument"], arguments: Sequence[Argument]
+) -> dict[str, Bool[np.ndarray, "seed cluster argument"]]:
+    """Return which choices are right in each half, an argument with its counterpart a cluster."""
+    right = np.asarray(choices) == np.array([argument.label for argument in arguments])
     place = {argument.id: index for index, argument in enumerate(arguments)}
-    original = [i for i, argument in enumerate(arguments) if not argument.adversarial]
-    counterparts = [i for i, argument in enumerate(arguments) if argument.adversarial]
-    paired = [i for i in original if arguments[i].id + MARK in place]
-    both = paired + [place[arguments[i].id + MARK] for i in paired]
-    return [
-        (HALVES[0], original, np.ones(len(original), int)),
-        (HALVES[1], counterparts, np.ones(len(counterparts), int)),
-        (HALVES[2], both, np.full(len(paired), 2)),
-    ]
+    halves = (
+        [[place[a.id]] for a in arguments if not a.adversarial],
+        [[place[a.id]] for a in arguments if a.adversarial],
+        [[place[a.id], place[a.id + MARK]] for a in arguments if a.id + MARK in place],
+    )
+    return {half: right[:, own] for half, own in zip(HALVES, halves, strict=True) if own}
