@@ -40,32 +40,34 @@ def cached_tables(
     name: str,
     compute: Callable[[], Mapping[str, pd.DataFrame]],
     *,
-    code: str,
     depends_on: Mapping[str, Any],
+    code: str = "",
 ) -> dict[str, pd.DataFrame]:
     """Return tables from the cache, or compute and keep them.
 
     Args:
         name: what the folder in the cache starts with.
         compute: called if the tables are not there, or are damaged.
+        depends_on: the store's key and the parameters, one part of the key.
         code: the function that the numbers come from, as ``module.function`` below ``helpers``
-            (``analysis.table3.table3``); with everything that it reaches it is part of the key.
-        depends_on: the store's key and the parameters, the other part.
+            (``analysis.table3.table3``); with everything that it reaches it is the other part.
+            Left out, it is the function that ``compute`` is written in.
     """
 
     def write(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
         for stem, table in tables.items():
             table.to_csv(folder / f"{stem}.csv", index=False)
 
-    folder = _kept(name, compute, write, code, depends_on)
+    folder = _kept(name, compute, write, code or code_of(compute), depends_on)
     # Read back even what was just written, so that a first and a second run see the same bits.
     return {path.stem: read_exact(path) for path in sorted(folder.glob("*.csv"))}
 
 
 def cached_table(
-    name: str, compute: Callable[[], pd.DataFrame], *, code: str, depends_on: Mapping[str, Any]
+    name: str, compute: Callable[[], pd.DataFrame], *, depends_on: Mapping[str, Any], code: str = ""
 ) -> pd.DataFrame:
     """Return one table from the cache, or compute and keep it; see :func:`cached_tables`."""
+    code = code or code_of(compute)
     return cached_tables(name, lambda: {name: compute()}, code=code, depends_on=depends_on)[name]
 
 
@@ -105,6 +107,13 @@ def _kept(
 def read_exact(path: Path) -> pd.DataFrame:
     """Read a table with every bit of its numbers; only an empty field is a missing value."""
     return pd.read_csv(path, keep_default_na=False, na_values=[""])
+
+
+def code_of(function: Callable[..., Any]) -> str:
+    """Return the function at the top of its module that a function is, or is written in."""
+    function = getattr(function, "func", function)  # of a partial
+    name, _, _ = function.__qualname__.partition(".")
+    return f"{function.__module__.removeprefix('helpers.')}.{name}"
 
 
 @cache

@@ -1,6 +1,7 @@
 import ast
 import json
 import re
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -63,13 +64,29 @@ def test_a_change_of_store_or_code_is_another_table(edited):
 
 
 def kept_tables():
-    """What every ``code=`` of the package says: the functions that kept tables come from."""
+    """The functions that kept tables come from: what ``code=`` says, or who else keeps one."""
     found = set()
-    for source in cache.SOURCES.values():
-        base = re.search(r'^CODE = "(.*)"$', source.decode(), re.MULTILINE)
-        for written in re.findall(r'\bcode=f?"([\w.{}]+)"', source.decode()):
-            found.add(written.replace("{CODE}", base[1] if base else ""))
+    for module, source in cache.SOURCES.items():
+        found |= set(re.findall(r'\bcode=f?"([\w.]+)"', source.decode()))
+        for function in ast.parse(source).body if module != "helpers.cache" else []:
+            calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+            if any(
+                ast.unparse(call.func) in ("cached_table", "cached_tables", "each_run")
+                and not any(keyword.arg == "code" for keyword in call.keywords)
+                for call in calls
+            ):
+                found.add(f"{module.removeprefix('helpers.')}.{function.name}")
     return sorted(found)
+
+
+def test_the_code_of_a_table_is_the_function_that_computes_it_is_written_in():
+    def inner():
+        return lambda: None
+
+    name = "test_the_code_of_a_table_is_the_function_that_computes_it_is_written_in"
+    for function in (inner, inner(), partial(inner, 1)):
+        assert cache.code_of(function) == f"{__name__}.{name}"
+    assert cache.code_of(kept_tables) == f"{__name__}.kept_tables"
 
 
 def far_away(code):

@@ -26,7 +26,7 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from helpers.cache import cached_table
+from helpers.cache import cached_table, code_of
 from helpers.model.encoder import Encoder
 from helpers.model.parallel import StepDone, run_jobs
 from helpers.model.weights import read_weights
@@ -178,23 +178,18 @@ def fine_tune(runs: Sequence[FineTuned]) -> list[FineTuned]:
 
 
 def each_run(
-    runs: Sequence[FineTuned],
-    name: str,
-    of_run: Callable[[FineTuned], pd.DataFrame],
-    *,
-    code: str,
-    **facts: Any,
+    runs: Sequence[FineTuned], name: str, of_run: Callable[[FineTuned], pd.DataFrame], **facts: Any
 ) -> pd.DataFrame:
     """Return a table of all runs, the task in its first column; each run's part is kept.
 
-    ``facts`` is what else ``of_run`` goes by; ``code`` is that of `cached_table`.
+    ``facts`` is what else ``of_run`` goes by.
     """
     frames = {
         run.task.name: cached_table(
             name,
             lambda run=run: of_run(run),
             depends_on=facts | {"run": run.folder.name},
-            code=code,
+            code=code_of(of_run),
         )
         for run in runs
     }

@@ -62,7 +62,6 @@ def tagged_sentences(
         "tagged-sentences",
         lambda: pd.DataFrame(_parsed(articles, count, seed), columns=COLUMNS),
         depends_on={"file": file_fingerprint(path), "count": count, "seed": seed},
-        code="studies.grammar_tasks.tagged_sentences",
     )
     return [_from_row(*row) for row in table.itertuples(index=False)]
 

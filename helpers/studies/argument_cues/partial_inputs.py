@@ -134,12 +134,7 @@ def choice_tables(
         jobs = _jobs(splits, encoder, control, vectors, recipe, own, small)
         return _tables(_choices(jobs, encoder), corpus, splits[ORIGINAL]["test"], seed)
 
-    return cached_tables(
-        "argument-cues",
-        compute,
-        depends_on=facts,
-        code="studies.argument_cues.partial_inputs.choice_tables",
-    )
+    return cached_tables("argument-cues", compute, depends_on=facts)
 
 
 def training_sets(corpus: Arguments, examples: int = 0) -> dict[str, Splits]:

@@ -47,7 +47,6 @@ def attribution_table(encoder: Encoder, source: Source, count: int) -> pd.DataFr
         "attributions",
         lambda: compare(encoder, [source.record(int(place)) for place in places]),
         depends_on={"store": source.key, "model": encoder.identity, "texts": len(places)},
-        code="studies.attention_moves.attributions.attribution_table",
     )
 
 

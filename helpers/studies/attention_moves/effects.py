@@ -89,10 +89,7 @@ def removal_tables(
         }  # fmt: skip
 
     return cached_tables(
-        "removal",
-        compute,
-        depends_on={"treebank": treebank.key, "segments": segments.key} | facts,
-        code="studies.attention_moves.effects.removal_tables",
+        "removal", compute, depends_on={"treebank": treebank.key, "segments": segments.key} | facts
     )
 
 

@@ -59,7 +59,6 @@ def lens_tables(encoder: Encoder, source: Source, count: int) -> dict[str, pd.Da
         "lenses",
         compute,
         depends_on={"store": source.key, "model": encoder.identity, "segments": len(places)},
-        code="studies.attention_moves.lenses.lens_tables",
     )
 
 
@@ -159,7 +158,6 @@ def heads_through_lenses(
         "heads-through-lenses",
         compute,
         depends_on={"stores": stores, "minimum": minimum, "seed": seed},
-        code="studies.attention_moves.lenses.heads_through_lenses",
     )
 
 

@@ -64,12 +64,7 @@ def accuracy_table(starts: Starts, *, seed: int) -> pd.DataFrame:
         )
 
     runs = [run.folder.name for some in starts.values() for run in some]
-    return cached_table(
-        "task-accuracy",
-        compute,
-        depends_on={"runs": runs, "seed": seed},
-        code="studies.dark_secrets.fine_tuning.accuracy_table",
-    )
+    return cached_table("task-accuracy", compute, depends_on={"runs": runs, "seed": seed})
 
 
 def control_accuracy(accuracy: pd.DataFrame) -> pd.DataFrame:
@@ -105,10 +100,7 @@ def similarity_table(starts: Starts) -> pd.DataFrame:
         return table.reset_index("task")
 
     return cached_table(
-        "finetuning-similarity",
-        compute,
-        depends_on={"runs": [run.folder.name for run in runs]},
-        code="studies.dark_secrets.fine_tuning.similarity_table",
+        "finetuning-similarity", compute, depends_on={"runs": [run.folder.name for run in runs]}
     )
 
 
@@ -119,7 +111,7 @@ def disabling_table(runs: Sequence[FineTuned]) -> pd.DataFrame:
     `removals.changes_of`, over all test examples where fewer do not settle it
     (`removals.in_two_looks`).
     """
-    return each_run(runs, "disabling", disabled, code="studies.dark_secrets.fine_tuning.disabled")
+    return each_run(runs, "disabling", disabled)
 
 
 def disabled(run: FineTuned) -> pd.DataFrame:

@@ -159,7 +159,6 @@ def treebank_links(store: Store, *, seed: int) -> pd.DataFrame:
         "semantic-links",
         lambda: link_table(_treebank(store), seed=seed),
         depends_on={"store": store.key, "seed": seed},
-        code="studies.dark_secrets.links.treebank_links",
     )
 
 
@@ -172,7 +171,6 @@ def framenet_links(
         "semantic-links",
         lambda: link_table(_framenet(encoder, sentences), seed=seed),
         depends_on=facts | {"framenet": [(s.words, s.links) for s in sentences]},
-        code="studies.dark_secrets.links.framenet_links",
     )
 
 

@@ -168,12 +168,7 @@ def guesses() -> pd.DataFrame:
             told[fold == number] = part
         return pd.DataFrame(told, columns=list(JUDGES))
 
-    return cached_table(
-        "pattern-guesses",
-        compute,
-        depends_on={"folds": folds},
-        code="studies.dark_secrets.pattern_labels.guesses",
-    )
+    return cached_table("pattern-guesses", compute, depends_on={"folds": folds})
 
 
 def confusion_by_head(judge: str) -> Confusion:

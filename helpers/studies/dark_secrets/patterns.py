@@ -90,12 +90,7 @@ def pattern_table(
         return pd.concat(found, ignore_index=True)
 
     facts = {"runs": [run.folder.name for run in runs], "segments": segments}
-    return cached_table(
-        "patterns",
-        compute,
-        depends_on=facts | {"max_tokens": max_tokens},
-        code="studies.dark_secrets.patterns.pattern_table",
-    )
+    return cached_table("patterns", compute, depends_on=facts | {"max_tokens": max_tokens})
 
 
 def share_table(table: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:

@@ -85,7 +85,6 @@ def feature_table(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.D
         "token-features",
         compute,
         depends_on={"runs": [run.folder.name for run in runs], "store": store.key, "seed": seed},
-        code="studies.dark_secrets.token_features.feature_table",
     )
 
 

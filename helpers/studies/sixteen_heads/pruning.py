@@ -38,7 +38,6 @@ SHARES = tuple(step / 10 for step in range(11))
 RANDOM_SHARES = (0.0, 0.3, 0.6, 1.0)  # of random orders, which are many
 RANDOM_ORDERS = 20
 
-CODE = "studies.sixteen_heads.pruning"
 Masks = Float[np.ndarray, "mask layer head"]
 
 
@@ -56,7 +55,7 @@ def head_importance(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
         )  # fmt: skip
         return _importance_rows(importance(found))
 
-    return each_run(runs, "heads-importance", of_task, seed=seed, code=f"{CODE}.head_importance")
+    return each_run(runs, "heads-importance", of_task, seed=seed)
 
 
 def single_ablation(
@@ -85,8 +84,7 @@ def single_ablation(
         )
 
     digest = hashlib.sha256(repr(tests).encode()).hexdigest() if tests else ""
-    code = f"{CODE}.single_ablation"
-    return each_run(runs, "heads-ablation", of_task, seed=seed, tests=digest, code=code)
+    return each_run(runs, "heads-ablation", of_task, seed=seed, tests=digest)
 
 
 def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
@@ -107,7 +105,7 @@ def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
         table = pd.DataFrame({"layer": range(1, layers + 1), "head": best + 1})
         return table.join(changes_of(_scores(run, chosen, scored, "best head a layer")))
 
-    return each_run(runs, "heads-one-head", of_task, seed=seed, code=f"{CODE}.one_head_layers")
+    return each_run(runs, "heads-one-head", of_task, seed=seed)
 
 
 def pruning(
@@ -150,7 +148,7 @@ def pruning(
         return frame.join(changes_of(Scores(scores.right[rows], scores.loss[rows])))
 
     given = [weights.to_csv(), single.to_csv()]
-    return each_run(runs, "heads-pruning", of_task, seed=seed, given=given, code=f"{CODE}.pruning")
+    return each_run(runs, "heads-pruning", of_task, seed=seed, given=given)
 
 
 def heads_over_seeds(runs: Mapping[int, Sequence[FineTuned]], *, seed: int) -> pd.DataFrame:
@@ -186,8 +184,7 @@ def pruning_over_seeds(
     for number, some in runs.items():
         own = heads[heads["seed"] == number]
         parts[number] = each_run(
-            some, "pruning-seeds", partial(of_task, own=own), seed=seed, given=own.to_csv(),
-            code=f"{CODE}.pruning_over_seeds",
+            some, "pruning-seeds", partial(of_task, own=own), seed=seed, given=own.to_csv()
         )  # fmt: skip
     return pd.concat(parts, names=["seed", None]).reset_index("seed").reset_index(drop=True)
 
@@ -212,10 +209,7 @@ def importance_course(run: FineTuned, *, seed: int) -> pd.DataFrame:
         return pd.concat(frames, ignore_index=True)
 
     return cached_table(
-        "importance-course",
-        compute,
-        depends_on={"run": run.folder.name, "seed": seed},
-        code=f"{CODE}.importance_course",
+        "importance-course", compute, depends_on={"run": run.folder.name, "seed": seed}
     )
 
 

@@ -52,10 +52,7 @@ def removal_speed(run: FineTuned, weights: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(rows, columns=COLUMNS)
 
     return cached_table(
-        "head-removal",
-        compute,
-        depends_on={"run": run.folder.name, "weights": weights.to_csv()},
-        code="studies.sixteen_heads.removal_speed.removal_speed",
+        "head-removal", compute, depends_on={"run": run.folder.name, "weights": weights.to_csv()}
     )
 
 

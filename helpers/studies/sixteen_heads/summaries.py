@@ -143,7 +143,6 @@ def head_syntax_scores(store: Store, *, minimum: int) -> pd.DataFrame:
         "head-syntax",
         lambda: head_scores(count_heads(store), minimum=minimum),
         depends_on={"store": store.key, "minimum": minimum},
-        code="studies.sixteen_heads.summaries.head_syntax_scores",
     )
 
 

@@ -89,8 +89,7 @@ def argument_heads(run: FineTuned, store: Store, *, minimum: int, seed: int) -> 
         lambda: _compared(run, _finders(store, minimum), scored_pairs(run, seed), seed),
         depends_on={
             "run": run.folder.name, "store": store.key, "minimum": minimum, "seed": seed
-        },
-        code="studies.sixteen_heads.transfer.argument_heads",
+        }
     )  # fmt: skip
 
 

@@ -106,7 +106,6 @@ def translation_tables(*, examples: int, seed: int) -> dict[str, pd.DataFrame]:
         "translation",
         lambda: without_heads(translator, weighed, test),
         depends_on={"translator": translator.identity, "pairs": pairs},
-        code="studies.sixteen_heads.translation.without_heads",
     )
 
 
