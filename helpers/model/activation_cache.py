@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -29,29 +28,40 @@ class Change(NamedTuple):
     context: Callable[[nn.Module], AbstractContextManager]
 
 
+def whole_output(model: nn.Module, batch: Batch, _intact: tuple | None) -> tuple[Tensor]:
+    """Read all that a model gives: ``[example, output]``."""
+    return (model(**batch),)
+
+
 def outputs_under(
-    model: nn.Module, batches: Sequence[Batch], changes: Sequence[Change], *, label: str
-) -> list[Float[Tensor, "change example output"]]:
+    model: nn.Module,
+    batches: Sequence[Any],
+    changes: Sequence[Change],
+    read: Callable[[nn.Module, Any, tuple | None], tuple] = whole_output,
+    *,
+    label: str,
+) -> list[Float[Tensor, "change ..."]]:
     """Return, for each batch, what the model gives unchanged (first) and under each change.
 
-    ``model(**batch)`` returns ``[example, output]``; a change must not touch layers before its
-    own.  Batches run side by side, each on one thread with a copy of the model, so that results
-    are those of full passes to the last bit, on any number of threads.  ``label`` is the bar's.
+    ``read(model, batch, intact)`` runs a batch; the first part of what it gives counts, and from
+    the second time on it gets as ``intact`` what it gave unchanged.  A change must not touch
+    layers before its own.  Batches run side by side, each on one thread with a copy of the model,
+    so that results are those of full passes to the last bit, on any number of threads.  ``label``
+    is the bar's.
     """
-    return side_by_side(model, batches, partial(_outputs, changes=changes), label)
 
+    @torch.inference_mode()
+    def job(model: nn.Module, batch: Any) -> Float[Tensor, "change ..."]:
+        memory = LayerMemory(model)
+        with memory.recording():
+            intact = read(model, batch, None)
+        found = [intact[0]]
+        for layer, context in changes:
+            with memory.resumed_at(layer), context(model):
+                found.append(read(model, batch, intact)[0])
+        return torch.stack(found).cpu()
 
-@torch.inference_mode()
-def _outputs(
-    model: nn.Module, batch: Batch, changes: Sequence[Change]
-) -> Float[Tensor, "change example output"]:
-    memory = LayerMemory(model)
-    with memory.recording():
-        outputs = [model(**batch)]
-    for layer, context in changes:
-        with memory.resumed_at(layer), context(model):
-            outputs.append(model(**batch))
-    return torch.stack(outputs).cpu()
+    return side_by_side(model, batches, job, label)
 
 
 class LayerMemory:

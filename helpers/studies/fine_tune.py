@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -193,8 +193,12 @@ def each_run(
         )
         for run in runs
     }
-    table = pd.concat(frames, names=["task", None]).reset_index("task")
-    return table.reset_index(drop=True)
+    return stacked(frames, "task")
+
+
+def stacked(frames: Mapping[Any, pd.DataFrame], name: str) -> pd.DataFrame:
+    """Return tables as one, their keys in its first column."""
+    return pd.concat(frames, names=[name, None]).reset_index(name).reset_index(drop=True)
 
 
 def _make(run: FineTuned, step_done: StepDone) -> None:

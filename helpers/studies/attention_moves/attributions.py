@@ -27,6 +27,7 @@ from helpers.model.lens import value_pass
 from helpers.model.word_attention import norm_maps
 from helpers.progress import progress
 from helpers.store.store import Source
+from helpers.studies.attention_moves.settings import spread
 
 EFFECTS = ("vector", "similarity")
 ATTENTION = "attention, all layers"  # what the others are compared with
@@ -42,11 +43,14 @@ def attribution_table(encoder: Encoder, source: Source, count: int) -> pd.DataFr
     out (no position attends to it, and it is left out of the mean) are one less the cosine of the
     text's vector with what it was, and the change of its similarity to the second paragraph.
     """
-    places = np.unique(np.linspace(0, len(source) - 1, min(count, len(source))).astype(int))
     return cached_table(
         "attributions",
-        lambda: compare(encoder, [source.record(int(place)) for place in places]),
-        depends_on={"store": source.key, "model": encoder.identity, "texts": len(places)},
+        lambda: compare(encoder, spread(source, count)),
+        depends_on={
+            "store": source.key,
+            "model": encoder.identity,
+            "texts": min(count, len(source)),
+        },
     )
 
 
@@ -64,19 +68,15 @@ def compare(encoder: Encoder, records: Sequence[Record]) -> pd.DataFrame:
                 rho = spearmanr(scores[own], effects[effect][own]).statistic
                 rows.append((method, effect, cluster_of(record, index), index, rho))
     table = pd.DataFrame(rows, columns=["method", "effect", "article", "text", "rho"])
-    base = table[table["method"] == ATTENTION].set_index(["effect", "text"])["rho"]
-    table = table.join(base.rename("base"), on=["effect", "text"])
-    table["lead"] = table["rho"] - table["base"]
-    found = []
-    for (method, effect), rows in table.groupby(["method", "effect"], sort=False):
-        sums = rows.groupby("article")[["rho", "lead"]].agg(["sum", "count"])
-        row = {"method": method, "effect": effect, "texts": len(rows)}
-        for name, column in (("correlation", "rho"), ("lead", "lead")):
-            total = sums[column].to_numpy(float)
-            low, high = bootstrap_intervals(total[:, :1], total[:, 1:])
-            row |= {name: rows[column].mean(), f"{name}_low": low[0], f"{name}_high": high[0]}
-        found.append(row)
-    return pd.DataFrame(found)
+    by_text = table.pivot_table("rho", ["article", "text"], ["effect", "method"], sort=False)
+    leads = by_text.sub(by_text.xs(ATTENTION, axis=1, level="method"), level="effect")
+    columns = {"texts": by_text.count()}
+    for name, values in (("correlation", by_text), ("lead", leads)):
+        of_article = values.groupby("article")
+        low, high = bootstrap_intervals(of_article.sum().to_numpy(), of_article.count().to_numpy())
+        columns |= {name: values.mean(), f"{name}_low": low, f"{name}_high": high}
+    found = pd.DataFrame(columns).reset_index()
+    return found[["method", *found.columns.drop("method")]]
 
 
 def paragraphs(encoder: Encoder, record: Record) -> tuple[Inputs, Inputs]:

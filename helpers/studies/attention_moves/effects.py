@@ -30,6 +30,7 @@ from helpers.studies.attention_moves.removal import (
     found_without_heads,
     objective_without_heads,
 )
+from helpers.studies.attention_moves.settings import spread
 
 MEASURES = ("loss", "similarity")
 MATCHED = 5  # heads, whose removal costs the objective about as much
@@ -75,8 +76,7 @@ def removal_tables(
         )
         probes = train_probes(treebank, seed=seed)
         found = found_without_heads(encoder, split["dev"][:sentences], probes, means)
-        places = np.unique(np.linspace(0, len(segments) - 1, min(pairs, len(segments))).astype(int))
-        records = [segments.record(int(place)) for place in places]
+        records = spread(segments, pairs)
         scores = objective_without_heads(encoder, records, seed=seed)
         shape = encoder.layers, encoder.heads
         importance = scores[1 : 1 + shape[0] * shape[1], :, 0].mean(axis=1) - scores[0, :, 0].mean()

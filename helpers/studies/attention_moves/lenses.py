@@ -30,6 +30,7 @@ from helpers.data.records import Record, cluster_of
 from helpers.model.encoder import Encoder
 from helpers.model.word_attention import norm_maps
 from helpers.store.store import Source, Store
+from helpers.studies.attention_moves.settings import spread
 
 BATCH_TOKENS = 512
 SPECIAL = ("cls", "sep")
@@ -50,15 +51,18 @@ def lens_tables(encoder: Encoder, source: Source, count: int) -> dict[str, pd.Da
     All with intervals over articles.  Another model than that of ``source`` may be looked at,
     with the same tokenizer.
     """
-    places = np.unique(np.linspace(0, len(source) - 1, min(count, len(source))).astype(int))
 
     def compute() -> dict[str, pd.DataFrame]:
-        return sums_tables(lens_sums(encoder, [source.record(int(place)) for place in places]))
+        return sums_tables(lens_sums(encoder, spread(source, count)))
 
     return cached_tables(
         "lenses",
         compute,
-        depends_on={"store": source.key, "model": encoder.identity, "segments": len(places)},
+        depends_on={
+            "store": source.key,
+            "model": encoder.identity,
+            "segments": min(count, len(source)),
+        },
     )
 
 

@@ -5,11 +5,10 @@ Two kinds of removal: the output is set to zero, or to its mean over the corpus.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.data.records import Record, cluster_of
-from helpers.model.activation_cache import Change, LayerMemory
+from helpers.model.activation_cache import Change, outputs_under
 from helpers.model.checkpoint import Objective
 from helpers.model.encoder import Encoder
 from helpers.model.forward import model_inputs, padded
@@ -31,7 +30,7 @@ from helpers.model.gradients import (
 )
 from helpers.model.head_mask import head_output
 from helpers.model.lens import mean_outputs
-from helpers.model.parallel import length_batches, side_by_side
+from helpers.model.parallel import length_batches
 from helpers.studies.attention_moves.probe_reading import (
     NOT_COUNTED,
     PROBES,
@@ -40,7 +39,6 @@ from helpers.studies.attention_moves.probe_reading import (
     read_probes,
 )
 
-Item = TypeVar("Item")
 KINDS = ("zero", "mean")
 BATCH_TOKENS = 512
 PAIRS_AT_ONCE = 16  # the contrastive loss is that of finding one's own neighbour among so many
@@ -92,7 +90,7 @@ def found_without_heads(
         own = padded(encoder, [inputs[i] for i in batch])
         return read_probes(model, own, sentences, probes, intact)
 
-    readings = _under(encoder, batches, changes, read, "heads taken out")
+    readings = outputs_under(encoder.model, batches, changes, read, label="heads taken out")
     relations = sorted({name for record in records for name in record["relations"]})
     articles: dict[str, int] = {}
     owner = [
@@ -120,11 +118,13 @@ def objective_without_heads(
     """
     inputs = [model_inputs(encoder, record) for record in records]
     changes = changes_of(mean_outputs(encoder, inputs), encoder.layers)
-    jobs = []
-    for i in range(0, len(inputs), SEGMENTS_AT_ONCE):
-        seconds = torch.tensor([record["second"] for record in records[i : i + SEGMENTS_AT_ONCE]])
-        jobs.append(padded(encoder, inputs[i : i + SEGMENTS_AT_ONCE]) | {"seconds": seconds})
-    found = _under(encoder, jobs, changes, _paragraphs, "heads taken out: paragraphs")
+    jobs = [
+        padded(encoder, inputs[some])
+        | {"seconds": torch.tensor([r["second"] for r in records[some]])}
+        for some in _parts(records)
+    ]
+    label = "heads taken out: paragraphs"
+    found = outputs_under(encoder.model, jobs, changes, _paragraphs, label=label)
     first, second = torch.cat(found, dim=1).unbind(2)  # [change, pair, width]
     if encoder.objective == "contrastive":
         sides = zip(*(side.split(PAIRS_AT_ONCE, dim=1) for side in (first, second)), strict=True)
@@ -141,12 +141,18 @@ def _losses_without_heads(
     if encoder.objective == "masked-lm":
         inputs, labels = corrupted(encoder, inputs, np.random.default_rng(seed))
     jobs = []
-    for i in range(0, len(inputs), SEGMENTS_AT_ONCE):
-        batch = padded(encoder, inputs[i : i + SEGMENTS_AT_ONCE])
-        own, length = labels[i : i + SEGMENTS_AT_ONCE], batch["input_ids"].shape[1]
-        jobs.append(batch | {"targets": targets_of(own, length, encoder.device)})
+    for some in _parts(records):
+        batch = padded(encoder, inputs[some])
+        length = batch["input_ids"].shape[1]
+        jobs.append(batch | {"targets": targets_of(labels[some], length, encoder.device)})
     read = partial(_token_losses, encoder.objective)
-    return torch.cat(_under(encoder, jobs, changes, read, "heads taken out: loss"), dim=1).numpy()
+    found = outputs_under(encoder.model, jobs, changes, read, label="heads taken out: loss")
+    return torch.cat(found, dim=1).numpy()
+
+
+def _parts(records: Sequence[Record]) -> list[slice]:
+    starts = range(0, len(records), SEGMENTS_AT_ONCE)
+    return [slice(start, start + SEGMENTS_AT_ONCE) for start in starts]
 
 
 def _paragraphs(
@@ -172,30 +178,3 @@ def _token_losses(
 ) -> tuple[Float[Tensor, " example"]]:
     inputs = {name: tensor for name, tensor in batch.items() if name != "targets"}
     return (token_losses(model(**inputs).logits, batch["targets"], objective),)
-
-
-def _under(
-    encoder: Encoder,
-    items: Sequence[Item],
-    changes: Sequence[Change],
-    read: Callable[[nn.Module, Item, tuple | None], tuple],
-    label: str,
-) -> list[Float[Tensor, "change ..."]]:
-    """Return what is read of each item, with the model intact (first) and under each change.
-
-    ``read`` gets, from the second time on, what it gave of the intact model; its first part
-    counts.
-    """
-
-    @torch.inference_mode()
-    def job(model: nn.Module, item: Item) -> Tensor:
-        memory = LayerMemory(model)
-        with memory.recording():
-            intact = read(model, item, None)
-        found = [intact[0]]
-        for layer, context in changes:
-            with memory.resumed_at(layer), context(model):
-                found.append(read(model, item, intact)[0])
-        return torch.stack(found).cpu()
-
-    return side_by_side(encoder.model, items, job, label)

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
+from helpers.data.records import Record
 from helpers.errors import InputError, ModelError
 from helpers.settings import Settings
+from helpers.store.store import Source
 
 MANY_HEADS = 100  # 12 layers of 12 heads take 16 times as long as 6 of half the width
 
@@ -41,6 +44,12 @@ def sizes(settings: Settings, heads: int) -> Sizes:
     if heads > MANY_HEADS:
         return Sizes(most, sentences=60, pairs=8, attributed=12)
     return Sizes(most)
+
+
+def spread(source: Source, count: int) -> list[Record]:
+    """Return at most ``count`` records of a source, spread evenly over it."""
+    places = np.unique(np.linspace(0, len(source) - 1, min(count, len(source))).astype(int))
+    return [source.record(int(place)) for place in places]
 
 
 class Kept(dict[str, pd.DataFrame]):

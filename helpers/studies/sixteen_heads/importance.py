@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from scipy.stats import rankdata
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.errors import InputError
@@ -44,15 +44,36 @@ def mask_gradients(
         InputError: ``classifier`` has other layers or heads than ``encoder``.
     """
     work = list(batches(encoder, pairs, max_tokens=max_tokens))
-    gradients = np.zeros((len(pairs), len(sites(classifier)), encoder.heads))
+    shape = len(sites(classifier)), encoder.heads
 
     def job(own: nn.Module, batch: Labelled) -> Float[np.ndarray, "example layer head"]:
-        return _gradients(own, batch, gradients.shape[1:])
+        inputs, labels, _ = batch
+        mask = unit_mask(*shape, labels)
+        with head_mask(own, mask):
+            loss = F.cross_entropy(own(**inputs).float(), labels, reduction="sum")
+        return by_example(loss, mask)
 
+    gradients = np.zeros((len(pairs), *shape))
     found = side_by_side(classifier, work, job, label)
     for (_, _, order), part in zip(work, found, strict=True):
         gradients[order] = part
     return gradients
+
+
+def unit_mask(layers: int, heads: int, examples: Tensor) -> Float[Tensor, "layer example head"]:
+    """Return a mask of ones for each of the ``examples`` of a batch, to be differentiated in."""
+    return torch.ones(layers, len(examples), heads, device=examples.device, requires_grad=True)
+
+
+def by_example(
+    loss: Float[Tensor, ""], mask: Float[Tensor, "layer example head"]
+) -> Float[np.ndarray, "example layer head"]:
+    """Return the gradient of a batch's loss in its mask.
+
+    The loss is a sum: an example's gradient must not depend on how many others share its batch.
+    """
+    (gradient,) = torch.autograd.grad(loss, mask)
+    return gradient.transpose(0, 1).double().cpu().numpy()
 
 
 def importance(
@@ -135,16 +156,3 @@ def rank_correlation(
     # The found order is one of the orders; the tolerance is for sums that round differently.
     extreme = (np.abs(np.concatenate(drawn)) >= np.abs(found) - 1e-9).sum()
     return float(found / norm), float((1 + extreme) / (1 + permutations))
-
-
-def _gradients(
-    classifier: nn.Module, batch: Labelled, shape: tuple[int, int]
-) -> Float[np.ndarray, "example layer head"]:
-    inputs, labels, _ = batch
-    layers, heads = shape
-    mask = torch.ones(layers, len(labels), heads, device=labels.device, requires_grad=True)
-    with head_mask(classifier, mask):
-        # Summed: an example's gradient must not depend on how many others share its batch.
-        loss = F.cross_entropy(classifier(**inputs).float(), labels, reduction="sum")
-    (gradient,) = torch.autograd.grad(loss, mask)  # [layer, example, head]
-    return gradient.transpose(0, 1).double().cpu().numpy()

@@ -17,7 +17,8 @@ from scipy.stats import false_discovery_control
 
 from helpers.analysis.heads import head_rows
 from helpers.cache import cached_table
-from helpers.studies.fine_tune import FineTuned, each_run
+from helpers.studies.classifier import Classifier
+from helpers.studies.fine_tune import FineTuned, each_run, stacked
 from helpers.studies.removals import Scores, changes_of, masking, scores_under
 from helpers.studies.sixteen_heads.importance import (
     by_layer_norm,
@@ -49,11 +50,7 @@ def head_importance(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
-        found = mask_gradients(
-            run.classifier, run.encoder, _weighed(run, seed, WEIGHED),
-            max_tokens=run.recipe.max_tokens,
-        )  # fmt: skip
-        return _importance_rows(importance(found))
+        return _importance_rows(run, run.classifier, WEIGHED, seed, "importance of heads")
 
     return each_run(runs, "heads-importance", of_task, seed=seed)
 
@@ -98,7 +95,7 @@ def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
     def of_task(run: FineTuned) -> pd.DataFrame:
         layers, heads = run.encoder.layers, run.encoder.heads
         masks = with_one_in_layer(layers, heads)
-        scored, choosing = scored_pairs(run, seed), _choosing_pairs(run, seed)
+        scored, choosing = scored_pairs(run, seed), _drawn(run.task.test, seed)[: _choosing(run)]
         tried = _scores(run, masks, choosing, "one head a layer")
         best = tried.loss[1:].mean(axis=1).reshape(layers, heads).argmin(axis=1)
         chosen = masks.reshape(layers, heads, layers, heads)[range(layers), best]
@@ -160,7 +157,7 @@ def heads_over_seeds(runs: Mapping[int, Sequence[FineTuned]], *, seed: int) -> p
         own: head_importance(some, seed=seed).merge(single_ablation(some, seed=seed))
         for own, some in runs.items()
     }
-    return pd.concat(parts, names=["seed", None]).reset_index("seed").reset_index(drop=True)
+    return stacked(parts, "seed")
 
 
 def pruning_over_seeds(
@@ -186,7 +183,7 @@ def pruning_over_seeds(
         parts[number] = each_run(
             some, "pruning-seeds", partial(of_task, own=own), seed=seed, given=own.to_csv()
         )  # fmt: skip
-    return pd.concat(parts, names=["seed", None]).reset_index("seed").reset_index(drop=True)
+    return stacked(parts, "seed")
 
 
 def importance_course(run: FineTuned, *, seed: int) -> pd.DataFrame:
@@ -196,17 +193,13 @@ def importance_course(run: FineTuned, *, seed: int) -> pd.DataFrame:
     """
 
     def compute() -> pd.DataFrame:
-        pairs = _weighed(run, seed, COURSE)
-        frames = []
-        for number in range(run.recipe.checkpoints + 1):
-            found = mask_gradients(
-                run.checkpoint(number), run.encoder, pairs, max_tokens=run.recipe.max_tokens,
-                label=f"importance, checkpoint {number}",
-            )  # fmt: skip
-            rows = _importance_rows(importance(found))
-            rows.insert(0, "trained", 100 * number / run.recipe.checkpoints)
-            frames.append(rows)
-        return pd.concat(frames, ignore_index=True)
+        count = run.recipe.checkpoints
+        frames = {}
+        for number in range(count + 1):
+            label = f"importance, checkpoint {number}"
+            rows = _importance_rows(run, run.checkpoint(number), COURSE, seed, label)
+            frames[100 * number / count] = rows
+        return stacked(frames, "trained")
 
     return cached_table(
         "importance-course", compute, depends_on={"run": run.folder.name, "seed": seed}
@@ -224,35 +217,37 @@ def _scores(run: FineTuned, masks: Masks, pairs: Sequence[Pair], what: str) -> S
 
 def scored_pairs(run: FineTuned, seed: int) -> list[Pair]:
     """Return the test examples, `SCORED` at most, that score a run with heads taken out."""
-    choosing = len(_choosing_pairs(run, seed))
-    return [run.task.test[i] for i in _shuffled(run, seed)[choosing:][:SCORED]]
+    return _drawn(run.task.test, seed)[_choosing(run) :][:SCORED]
 
 
-def _choosing_pairs(run: FineTuned, seed: int) -> list[Pair]:
-    """Return other test examples, a third at most, to choose with."""
-    choosing = min(CHOOSING, len(run.task.test) // 3)
-    return [run.task.test[i] for i in _shuffled(run, seed)[:choosing]]
+def _choosing(run: FineTuned) -> int:
+    """Return how many other test examples, a third at most, choose."""
+    return min(CHOOSING, len(run.task.test) // 3)
 
 
-def _shuffled(run: FineTuned, seed: int) -> Int[np.ndarray, " example"]:
-    return np.random.default_rng(seed).permutation(len(run.task.test))
+def _drawn(pairs: Sequence[Pair], seed: int) -> list[Pair]:
+    return [pairs[i] for i in np.random.default_rng(seed).permutation(len(pairs))]
+
+
+def articles_of(pairs: Sequence[Pair]) -> Int[np.ndarray, " example"]:
+    """Return the number of each example's article, or its own where that is not known."""
+    sources = [pair.source or str(number) for number, pair in enumerate(pairs)]
+    return np.unique(sources, return_inverse=True)[1]
 
 
 def _half(pairs: Sequence[Pair], seed: int) -> Bool[np.ndarray, " example"]:
     """Return which examples are of one half of the articles, or one half of them all."""
-    sources = [pair.source or str(number) for number, pair in enumerate(pairs)]
-    _, article = np.unique(sources, return_inverse=True)
+    article = articles_of(pairs)
     sizes = np.bincount(article)
     order = np.random.default_rng(seed).permutation(len(sizes))
     chosen = order[np.cumsum(sizes[order]) <= max(len(pairs) / 2, sizes[order[0]])]
     return np.isin(article, chosen)
 
 
-def _weighed(run: FineTuned, seed: int, count: int) -> list[Pair]:
-    train = run.task.train
-    order = np.random.default_rng(seed).permutation(len(train))
-    return [train[i] for i in order[:count]]
-
-
-def _importance_rows(scores: Float[np.ndarray, "layer head"]) -> pd.DataFrame:
+def _importance_rows(
+    run: FineTuned, classifier: Classifier, count: int, seed: int, label: str
+) -> pd.DataFrame:
+    pairs, longest = _drawn(run.task.train, seed)[:count], run.recipe.max_tokens
+    found = mask_gradients(classifier, run.encoder, pairs, max_tokens=longest, label=label)
+    scores = importance(found)
     return head_rows(*scores.shape, importance=scores, normalised=by_layer_norm(scores))

@@ -24,7 +24,7 @@ from helpers.studies.grammar_tasks import LABELS, labelled_pairs, tag_words
 from helpers.studies.removals import masking, scores_under
 from helpers.studies.sixteen_heads.claims import ARTICLES
 from helpers.studies.sixteen_heads.importance import without_each
-from helpers.studies.sixteen_heads.pruning import scored_pairs, single_ablation
+from helpers.studies.sixteen_heads.pruning import articles_of, scored_pairs, single_ablation
 from helpers.studies.tasks import Pair
 
 PERMUTATIONS = 9999
@@ -126,8 +126,7 @@ def _compared(
     masks = without_each(layers, heads).reshape(layers, heads, layers, heads)[needed]
     changes = [masking(mask) for mask in masks.reshape(-1, layers, heads)]
     scores = scores_under(run, pairs, changes, "heads of subjects and objects")
-    sources = [pair.source or str(number) for number, pair in enumerate(pairs)]
-    _, article = np.unique(sources, return_inverse=True)
+    article = articles_of(pairs)
     effects = {
         "": 100 * (scores.right[1:].astype(float) - scores.right[0]),
         "loss_": scores.loss[1:] - scores.loss[0],

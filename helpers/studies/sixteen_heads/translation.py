@@ -104,20 +104,13 @@ def translation_tables(*, examples: int, seed: int) -> dict[str, pd.DataFrame]:
     pairs = [fingerprint(weighed), fingerprint(test)]
     return cached_tables(
         "translation",
-        lambda: without_heads(translator, weighed, test),
+        lambda: {
+            "translation_pruning": pruning_curves(translator, weighed, test),
+            "translation_ablation": each_head(translator, test),
+            "translation_one_head": one_head(translator, test),
+        },
         depends_on={"translator": translator.identity, "pairs": pairs},
     )
-
-
-def without_heads(
-    translator: Translator, weighed: Sequence[Translation], test: Sequence[Translation]
-) -> dict[str, pd.DataFrame]:
-    """Return the tables of `translation_tables`, computed anew."""
-    return {
-        "translation_pruning": pruning_curves(translator, weighed, test),
-        "translation_ablation": _each_head(translator, test),
-        "translation_one_head": _one_head(translator, test),
-    }
 
 
 def pruning_curves(
@@ -137,28 +130,29 @@ def pruning_curves(
     return pd.DataFrame(rows, columns=["kind", "kept", "heads", "pairs", "bleu", "exact"])
 
 
-def _each_head(translator: Translator, test: Sequence[Translation]) -> pd.DataFrame:
-    shape = translator.shape
-    work = [(kind, mask) for kind in KINDS for mask in without_each(*shape)]
-    places = pd.concat([head_rows(*shape).assign(kind=kind) for kind in KINDS])
+def each_head(translator: Translator, test: Sequence[Translation]) -> pd.DataFrame:
+    """Return the table ``translation_ablation`` of `translation_tables`."""
+    work = [(kind, mask) for kind in KINDS for mask in without_each(*translator.shape)]
+    places = _places(translator)
     return _changes(translator, work, places, test, "heads of the translation model")
 
 
-def _one_head(translator: Translator, test: Sequence[Translation]) -> pd.DataFrame:
-    layers, heads = translator.shape
-    choosing = min(CHOOSING, len(test) // 3)
-    masks = with_one_in_layer(layers, heads)
-    work = [(kind, mask) for kind in KINDS for mask in masks]
+def one_head(translator: Translator, test: Sequence[Translation]) -> pd.DataFrame:
+    """Return the table ``translation_one_head`` of `translation_tables`."""
+    heads, choosing = translator.shape[1], min(CHOOSING, len(test) // 3)
+    work = [(kind, mask) for kind in KINDS for mask in with_one_in_layer(*translator.shape)]
     tried = _translations(translator, work, test[:choosing], "one head a layer")
     bleu = [translation_scores(texts, test[:choosing])[0] if choosing else 0.0 for texts in tried]
-    best = np.reshape(bleu, (len(KINDS), layers, heads)).argmax(axis=-1)
-    places = pd.DataFrame(
-        [(kind, layer + 1, best[k, layer] + 1) for k, kind in enumerate(KINDS)
-         for layer in range(layers)], columns=["kind", "layer", "head"],
-    )  # fmt: skip
-    by_place = masks.reshape(layers, heads, layers, heads)
-    work = [(row.kind, by_place[row.layer - 1, row.head - 1]) for row in places.itertuples()]
+    best = np.reshape(bleu, (-1, heads)).argmax(axis=1)  # of each layer of each kind
+    chosen = np.arange(len(best)) * heads + best
+    places = _places(translator).iloc[chosen]
+    work = [work[index] for index in chosen]
     return _changes(translator, work, places, test[choosing:], "best head a layer")
+
+
+def _places(translator: Translator) -> pd.DataFrame:
+    places = pd.concat({kind: head_rows(*translator.shape) for kind in KINDS}, names=["kind"])
+    return places.reset_index("kind")
 
 
 def _changes(
@@ -170,16 +164,14 @@ def _changes(
 ) -> pd.DataFrame:
     """Return what each mask changes, a row for each of ``places`` (kind, layer, head)."""
     whole = KINDS[0], np.ones(translator.shape)
-    unchanged, *found = _translations(translator, [whole, *work], test, what)
-    right = np.array(
-        [[own == pair.target for own, pair in zip(texts, test, strict=True)]
-         for texts in (unchanged, *found)]
-    )  # fmt: skip
-    scores = np.array([translation_scores(texts, test) for texts in (unchanged, *found)])
+    found = _translations(translator, [whole, *work], test, what)
+    targets = np.array([pair.target for pair in test], object)
+    right = np.array(found, object) == targets  # [change, pair]
     _, _, removable = compare_accuracies(right[0], right[1:])
+    scores = np.array([translation_scores(texts, test) for texts in found])
     bleu, exact = scores[1:].T
     change, exact_change = (scores[1:] - scores[0]).T
-    return places[["kind", "layer", "head"]].assign(
+    return places.assign(
         pairs=len(test), bleu=bleu, change=change, exact=exact, exact_change=exact_change,
         removable=removable,
     )  # fmt: skip

@@ -21,6 +21,7 @@ from transformers import MarianConfig, MarianMTModel
 
 from helpers.model.head_mask import head_mask
 from helpers.model.parallel import length_batches, side_by_side
+from helpers.studies.sixteen_heads.importance import by_example, unit_mask
 from helpers.studies.sixteen_heads.numbers import Translation
 
 Kind = Literal["encoder", "cross", "decoder"]
@@ -126,25 +127,15 @@ def mask_gradients(
     parts = [pairs[start : start + BATCH_SIZE] for start in starts]
 
     def job(model: MarianMTModel, part: Sequence[Translation]) -> Float[np.ndarray, ...]:
-        return _gradients(model, batch_of(translator.codec, part), kind)
+        batch = batch_of(translator.codec, part)
+        labels = batch["labels"]
+        mask = unit_mask(*translator.shape, labels)
+        with masked(model, kind, mask):
+            logits = model(**batch).logits.float().transpose(1, 2)
+        losses = F.cross_entropy(logits, labels, reduction="none", ignore_index=IGNORED)
+        return by_example((losses.sum(dim=1) / (labels != IGNORED).sum(dim=1)).sum(), mask)
 
     return np.concatenate(side_by_side(translator.model, parts, job, f"importance ({kind})"))
-
-
-def _gradients(
-    model: MarianMTModel, batch: dict[str, Tensor], kind: Kind
-) -> Float[np.ndarray, "example layer head"]:
-    layers, heads = model.config.encoder_layers, model.config.encoder_attention_heads
-    mask = torch.ones(layers, len(batch["labels"]), heads, requires_grad=True)
-    with masked(model, kind, mask):
-        logits, labels = model(**batch).logits.float(), batch["labels"]
-        losses = F.cross_entropy(
-            logits.transpose(1, 2), labels, reduction="none", ignore_index=IGNORED
-        )
-        # Summed: an example's gradient must not depend on how many others share its batch.
-        loss = (losses.sum(dim=1) / (labels != IGNORED).sum(dim=1)).sum()
-    (gradient,) = torch.autograd.grad(loss, mask)  # [layer, example, head]
-    return gradient.transpose(0, 1).double().numpy()
 
 
 def _padded(rows: Sequence[Sequence[int]], value: int) -> Int[Tensor, "example token"]:

@@ -59,15 +59,14 @@ def test_what_was_trained_and_computed_is_found_again(tmp_path, monkeypatch):
     curves = first["translation_pruning"]
     assert list(curves.columns) == ["kind", "kept", "heads", "pairs", "bleu", "exact"]
     assert (curves["pairs"] == 2).all()
-    monkeypatch.delattr(translation, "without_heads")
+    monkeypatch.delattr(translation, "pruning_curves")
     again = translation_tables(examples=8, seed=0)
     assert all(again[name].equals(table) for name, table in first.items())
 
 
 def test_each_head_alone_and_all_of_a_layer_but_one(translator):
     test = PAIRS[::3]
-    tables = translation.without_heads(translator, PAIRS[:40], test)
-    single, one = tables["translation_ablation"], tables["translation_one_head"]
+    single, one = translation.each_head(translator, test), translation.one_head(translator, test)
     assert len(single) == 3 * 2 * 2 and len(one) == 3 * 2
     sources = [pair.source for pair in test]
     whole = translate(translator.model, translator.codec, sources)
