@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -41,6 +41,7 @@ from helpers.studies.classifier import (
     predict,
     task_inputs,
 )
+from helpers.studies.tables import stacked
 from helpers.studies.tasks import Task
 from helpers.studies.training_loop import (
     gradient_steps,
@@ -194,11 +195,6 @@ def each_run(
         for run in runs
     }
     return stacked(frames, "task")
-
-
-def stacked(frames: Mapping[Any, pd.DataFrame], name: str) -> pd.DataFrame:
-    """Return tables as one, their keys in its first column."""
-    return pd.concat(frames, names=[name, None]).reset_index(name).reset_index(drop=True)
 
 
 def _make(run: FineTuned, step_done: StepDone) -> None:

@@ -41,6 +41,7 @@ from helpers.studies.argument_cues.scores import (
 )
 from helpers.studies.argument_cues.warrant_models import ENCODERS, epochs_of, prepare, train_chooser
 from helpers.studies.argument_cues.warrants import WarrantRecipe, choose_warrants
+from helpers.studies.tables import stacked
 
 ENCODER, CONTROL = "encoder", "random-init encoder"
 CONTROL_INPUTS = ("warrants", "all")
@@ -205,9 +206,7 @@ def _tables(
     choices: dict[Run, Choices], corpus: Arguments, test: Sequence[Argument], seed: int
 ) -> dict[str, pd.DataFrame]:
     def by_run(table_of: Callable[..., pd.DataFrame]) -> pd.DataFrame:
-        tables = {run: table_of(own, test) for run, own in choices.items()}
-        table = pd.concat(tables, names=[*Run._fields, None])
-        return table.reset_index(Run._fields).reset_index(drop=True)
+        return stacked({run: table_of(own, test) for run, own in choices.items()}, *Run._fields)
 
     table = by_run(partial(score_table, seed=seed))
     table = table if corpus.planted else with_paper(table)

@@ -32,7 +32,7 @@ from helpers.studies.dark_secrets.token_features import (
     UNIFORM,
     WORDS,
 )
-from helpers.studies.estimates import learned_tasks, mean_interval
+from helpers.studies.tables import learned_tasks, mean_interval
 
 LAST_PART = 1 / 6  # of the layers: the last two of BERT's twelve
 ALPHA = 0.05

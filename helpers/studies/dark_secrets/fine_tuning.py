@@ -7,7 +7,6 @@ attends uniformly over the real tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from itertools import product
 from typing import Any
@@ -23,11 +22,11 @@ from helpers.model.activation_cache import Change
 from helpers.model.head_mask import uniform_attention
 from helpers.model.parallel import StepDone, run_jobs
 from helpers.studies.baselines import bag_of_words, classifier_alone
-from helpers.studies.classifier import Classifier
 from helpers.studies.dark_secrets.maps import text_maps
 from helpers.studies.fine_tune import FineTuned, each_run
 from helpers.studies.removals import in_two_looks
 from helpers.studies.runs import PRETRAINED, RANDOM
+from helpers.studies.tables import stacked
 from helpers.studies.tasks import Task
 
 ALONE = "classifier alone"  # column ``start``, beside what fine-tuning starts from
@@ -95,9 +94,8 @@ def similarity_table(starts: Starts) -> pd.DataFrame:
             total=sum(len(run.task.test[:COMPARED_EXAMPLES]) for run in runs),
         )
         parts = zip(found[: len(own)], found[len(own) :], strict=True)
-        rows = [head_rows(*a.shape, similarity=a, similarity_random=b) for a, b in parts]
-        table = pd.concat(rows, keys=[run.task.name for run in own], names=["task", None])
-        return table.reset_index("task")
+        tables = [head_rows(*a.shape, similarity=a, similarity_random=b) for a, b in parts]
+        return stacked(dict(zip([run.task.name for run in own], tables, strict=True)), "task")
 
     return cached_table(
         "finetuning-similarity", compute, depends_on={"runs": [run.folder.name for run in runs]}
@@ -117,7 +115,9 @@ def disabling_table(runs: Sequence[FineTuned]) -> pd.DataFrame:
 def disabled(run: FineTuned) -> pd.DataFrame:
     """Return a run's part of `disabling_table`: of each layer its heads, and then all of them."""
     places = list(product(range(run.encoder.layers), (*range(run.encoder.heads), None)))
-    changes = [Change(layer, partial(_without, layer=layer, head=head)) for layer, head in places]
+    changes = [
+        Change(layer, partial(uniform_attention, layer=layer, head=head)) for layer, head in places
+    ]
     order = np.random.default_rng(run.recipe.seed).permutation(len(run.task.test))
     table = in_two_looks(run, [run.task.test[i] for i in order], changes, "disabling heads")
     table.insert(0, "layer", [layer + 1 for layer, _ in places])
@@ -161,7 +161,3 @@ def map_similarity(before: Maps, after: Maps) -> Float[np.ndarray, "layer head"]
     a, b = (maps.reshape(*maps.shape[:2], -1).astype(np.float64) for maps in (before, after))
     product = np.einsum("lhx,lhx->lh", a, b)
     return product / (np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1))
-
-
-def _without(classifier: Classifier, *, layer: int, head: int | None) -> AbstractContextManager:
-    return uniform_attention(classifier.encoder, layer, head)

@@ -186,5 +186,5 @@ def _treebank(store: Store) -> Linked:
 def _framenet(encoder: Encoder, sentences: Sequence[FrameSentence]) -> Linked:
     maps = sentence_maps(encoder, [sentence.words for sentence in sentences])
     both = zip(maps, sentences, strict=True)
-    for attention, sentence in progress(both, "semantic links", total=len(sentences)):
-        yield attention, sentence.links, sentence.source.rpartition(":")[0]
+    for (attention, own), sentence in progress(both, "semantic links", total=len(sentences)):
+        yield attention[..., own, own], sentence.links, sentence.source.rpartition(":")[0]

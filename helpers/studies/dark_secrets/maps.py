@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from torch import Tensor
 
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, forward
@@ -43,23 +44,24 @@ def text_maps(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> It
     """Yield the maps of each of ``pairs``, in their order, in float32."""
     for item, attention in _maps(encoder, task_inputs(encoder, pairs, max_tokens)):
         special = np.isin(item["input_ids"], list(encoder.special_ids))
-        yield TextMaps(attention, special, text_segments(special))
+        yield TextMaps(attention.numpy(), special, text_segments(special))
 
 
 def sentence_maps(
     encoder: Encoder, sentences: Sequence[Sequence[str]]
-) -> Iterator[Float[np.ndarray, "layer head word word"]]:
-    """Yield the word-level maps of sentences, without the special tokens' rows and columns.
-
-    Rows do not sum to 1: what goes to the special tokens is left out.
-    """
-    encodings = [encoder.encode_words(words) for words in sentences]
-    inputs = [
-        {"input_ids": encoding.ids, "token_type_ids": encoding.type_ids, "words": encoding.word_ids}
-        for encoding in encodings
-    ]
+) -> Iterator[tuple[Float[np.ndarray, "layer head position position"], slice]]:
+    """Yield the maps of sentences over words and special tokens, and where the words are."""
+    inputs = []
+    for words in sentences:
+        encoding = encoder.encode_words(words)
+        groups, ids = word_groups(encoding.word_ids), encoding.word_ids
+        inside = [group for group, word in zip(groups, ids, strict=True) if word is not None]
+        inputs.append(
+            {"input_ids": encoding.ids, "token_type_ids": encoding.type_ids, "groups": groups,
+             "words": slice(inside[0], inside[-1] + 1)}
+        )  # fmt: skip
     for item, attention in _maps(encoder, inputs):
-        yield _words_only(attention, item["words"])
+        yield to_words(attention, item["groups"]).numpy(), item["words"]
 
 
 def text_segments(special: Bool[np.ndarray, " key"]) -> Int[np.ndarray, " key"]:
@@ -74,22 +76,13 @@ def text_segments(special: Bool[np.ndarray, " key"]) -> Int[np.ndarray, " key"]:
 
 def _maps(
     encoder: Encoder, inputs: Sequence[Inputs]
-) -> Iterator[tuple[Inputs, Float[np.ndarray, "layer head token token"]]]:
+) -> Iterator[tuple[Inputs, Float[Tensor, "layer head token token"]]]:
     for start in range(0, len(inputs), BATCH_SIZE):
         batch = inputs[start : start + BATCH_SIZE]
         layers, _ = forward(encoder, batch)
         for row, item in enumerate(batch):
             n = len(item["input_ids"])
-            yield item, np.stack([layer[row, :, :n, :n].float().cpu().numpy() for layer in layers])
-
-
-def _words_only(
-    attention: Float[np.ndarray, "layer head token token"], word_ids: Sequence[int | None]
-) -> Float[np.ndarray, "layer head word word"]:
-    groups = word_groups(word_ids)
-    maps = to_words(torch.from_numpy(attention), groups).numpy()
-    inside = sorted({g for g, word in zip(groups, word_ids, strict=True) if word is not None})
-    return maps[..., inside, :][..., inside]
+            yield item, torch.stack([layer[row, :, :n, :n].float().cpu() for layer in layers])
 
 
 def shaded(attention: Float[np.ndarray, "*map query key"]) -> Float[np.ndarray, "*map query key"]:

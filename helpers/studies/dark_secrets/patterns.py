@@ -30,6 +30,7 @@ from helpers.studies.dark_secrets.pattern_labels import (
     resampled,
 )
 from helpers.studies.fine_tune import FineTuned
+from helpers.studies.tables import stacked
 from helpers.studies.tasks import Pair
 
 BEFORE, AFTER = "pretrained", "fine-tuned"  # column ``weights``
@@ -75,19 +76,19 @@ def pattern_table(
     """
 
     def compute() -> pd.DataFrame:
-        parts = [(encoder, segments, max_tokens, TEXT, BEFORE)]
+        parts = {(TEXT, BEFORE): (encoder, segments, max_tokens)}
         for run in runs:
-            some, longest = run.task.test[:PATTERN_EXAMPLES], run.recipe.max_tokens
-            parts.append((run.encoder, some, longest, run.task.name, BEFORE))
-            parts.append((run.fine_tuned_encoder(), some, longest, run.task.name, AFTER))
+            some = run.task.test[:PATTERN_EXAMPLES], run.recipe.max_tokens
+            parts[run.task.name, BEFORE] = run.encoder, *some
+            parts[run.task.name, AFTER] = run.fine_tuned_encoder(), *some
         found = run_jobs(
-            [partial(_patterns, *part) for part in parts],
+            [partial(_patterns, *part) for part in parts.values()],
             encoder.device,
             label="patterns of maps",
             unit="example",
-            total=sum(len(pairs) for _, pairs, *_ in parts),
+            total=sum(len(pairs) for _, pairs, _ in parts.values()),
         )
-        return pd.concat(found, ignore_index=True)
+        return stacked(dict(zip(parts, found, strict=True)), "task", "weights")
 
     facts = {"runs": [run.folder.name for run in runs], "segments": segments}
     return cached_table("patterns", compute, depends_on=facts | {"max_tokens": max_tokens})
@@ -154,19 +155,11 @@ def _with_sum(shares: Shares) -> Float[np.ndarray, "*sample share"]:
 
 
 def _patterns(
-    encoder: Encoder,
-    pairs: Sequence[Pair],
-    max_tokens: int,
-    task: str,
-    weights: str,
-    step_done: StepDone,
+    encoder: Encoder, pairs: Sequence[Pair], max_tokens: int, step_done: StepDone
 ) -> pd.DataFrame:
     def examples() -> Iterator[TextMaps]:
         for example in text_maps(encoder, pairs, max_tokens=max_tokens):
             yield example
             step_done()
 
-    table = pattern_counts(examples())
-    table.insert(0, "task", task)
-    table.insert(1, "weights", weights)
-    return table
+    return pattern_counts(examples())

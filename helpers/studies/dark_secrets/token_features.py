@@ -16,17 +16,15 @@ from jaxtyping import Bool, Float
 from helpers.analysis.averages import Sums
 from helpers.analysis.heads import head_rows
 from helpers.cache import cached_table
-from helpers.data.records import Record
 from helpers.model.encoder import Encoder
-from helpers.model.forward import forward, model_inputs
 from helpers.model.parallel import StepDone, run_jobs
-from helpers.model.word_attention import to_words
 from helpers.store.store import Store
+from helpers.studies.dark_secrets.maps import sentence_maps
 from helpers.studies.fine_tune import FineTuned
 from helpers.studies.grammar_tasks import Tagged, tag_words
+from helpers.studies.tables import stacked
 
 SENTENCES = 300  # of the treebank
-BATCH_SIZE = 16
 NEGATIONS = frozenset(
     {"not", "n't", "n’t", "no", "never", "none", "nobody", "nothing", "neither", "nor"}
 )
@@ -61,25 +59,18 @@ def feature_table(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.D
     chosen = sorted(int(index) for index in order)
 
     def compute() -> pd.DataFrame:
-        records = [store[index].record for index in chosen]
-        tagged = tag_words([record["words"] for record in records])
-        given = [(BEFORE, NO_TASK, encoder), *((AFTER, run.task.name, run) for run in runs)]
-        parts = run_jobs(
-            [partial(_shares, one, records, tagged) for _, _, one in given],
+        tagged = tag_words([store[index].record["words"] for index in chosen])
+        given = {(NO_TASK, BEFORE): encoder} | {(run.task.name, AFTER): run for run in runs}
+        found = run_jobs(
+            [partial(_shares, one, tagged) for one in given.values()],
             encoder.device,
             label="what heads attend to",
             unit="sentence",
-            total=len(given) * len(records),
+            total=len(given) * len(tagged),
         )
-        tables = [
-            part.assign(task=task, weights=weights)
-            for part, (weights, task, _) in zip(parts, given, strict=True)
-        ]
-        even = pd.DataFrame([_uniform(tagged)]).assign(
-            task=NO_TASK, weights=UNIFORM, layer=0, head=0
-        )
-        table = pd.concat([*tables, even], ignore_index=True)
-        return table[["task", "weights", "layer", "head", *tables[0].columns[2:-2]]]
+        even = pd.DataFrame([{"layer": 0, "head": 0} | _uniform(tagged)])
+        tables = dict(zip(given, found, strict=True)) | {(NO_TASK, UNIFORM): even}
+        return stacked(tables, "task", "weights")
 
     return cached_table(
         "token-features",
@@ -132,32 +123,19 @@ def kind_shares(
     return shares
 
 
-def _shares(
-    of: FineTuned | Encoder,
-    records: Sequence[Record],
-    tagged: Sequence[Tagged],
-    step_done: StepDone,
-) -> pd.DataFrame:
+def _shares(of: FineTuned | Encoder, tagged: Sequence[Tagged], step_done: StepDone) -> pd.DataFrame:
     encoder = of.fine_tuned_encoder() if isinstance(of, FineTuned) else of
-    sums = Sums()
-    inputs = [model_inputs(encoder, record) for record in records]
-    for start in range(0, len(inputs), BATCH_SIZE):
-        batch = inputs[start : start + BATCH_SIZE]
-        layers, _ = forward(encoder, batch)
-        for row, (item, sentence) in enumerate(zip(batch, tagged[start:], strict=False)):
-            n = len(item["input_ids"])
-            maps = [to_words(layer[row, :, :n, :n].float(), item["groups"]) for layer in layers]
-            ends = [item["input_ids"][end] in encoder.special_ids for end in (0, -1)]
-            kinds = token_kinds(sentence, first=ends[0], last=ends[1])
-            sums.add(kind_shares(np.stack([own.cpu().numpy() for own in maps]), kinds))
-            step_done()
-    columns = {}
-    for name in FEATURES:
-        for column in (name, f"{FROM_CLS}{name}"):
-            empty = np.full((encoder.layers, encoder.heads), np.nan)
-            columns[column] = sums.mean(column) if column in sums.totals else empty
-        columns[f"{FROM_CLS}{name}"][:-1] = np.nan
-    return head_rows(encoder.layers, encoder.heads, **columns)
+    sums, maps = Sums(), sentence_maps(encoder, [sentence.words for sentence in tagged])
+    for (attention, own), sentence in zip(maps, tagged, strict=True):
+        kinds = token_kinds(sentence, first=own.start > 0, last=own.stop < attention.shape[-1])
+        sums.add(kind_shares(attention, kinds))
+        step_done()
+    empty = np.full((encoder.layers, encoder.heads), np.nan)
+    names = [column for name in FEATURES for column in (name, f"{FROM_CLS}{name}")]
+    found = {name: sums.mean(name) if name in sums.totals else empty for name in names}
+    table = head_rows(*empty.shape, **found)
+    table.loc[table["layer"] < encoder.layers, names[1::2]] = np.nan
+    return table
 
 
 def _uniform(tagged: Sequence[Tagged]) -> dict[str, float]:

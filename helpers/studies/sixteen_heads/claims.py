@@ -21,7 +21,7 @@ from helpers.analysis.claims import (
 )
 from helpers.analysis.claims_clark import share_of
 from helpers.analysis.paper import values_of
-from helpers.studies.estimates import learned_tasks, mean_interval
+from helpers.studies.tables import learned_tasks, mean_interval
 
 LEVEL = 0.01  # of significance, as in the paper
 NOTICEABLE = 0.05  # a loss that is significant at this level is noticed

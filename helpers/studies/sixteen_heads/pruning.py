@@ -18,7 +18,7 @@ from scipy.stats import false_discovery_control
 from helpers.analysis.heads import head_rows
 from helpers.cache import cached_table
 from helpers.studies.classifier import Classifier
-from helpers.studies.fine_tune import FineTuned, each_run, stacked
+from helpers.studies.fine_tune import FineTuned, each_run
 from helpers.studies.removals import Scores, changes_of, masking, scores_under
 from helpers.studies.sixteen_heads.importance import (
     by_layer_norm,
@@ -29,6 +29,7 @@ from helpers.studies.sixteen_heads.importance import (
     with_one_in_layer,
     without_each,
 )
+from helpers.studies.tables import stacked
 from helpers.studies.tasks import Pair
 
 SCORED = 300  # test examples that score what is taken out, and cost most of the time

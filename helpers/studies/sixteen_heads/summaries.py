@@ -13,10 +13,10 @@ from helpers.analysis.claims import check_claims
 from helpers.analysis.head_counts import SCORES, count_heads, head_scores
 from helpers.cache import cached_table
 from helpers.store.store import Store
-from helpers.studies.estimates import mean_interval
 from helpers.studies.sixteen_heads.claims import LEVEL, pruning_claims
 from helpers.studies.sixteen_heads.importance import rank_correlation
 from helpers.studies.sixteen_heads.pruning import as_array
+from helpers.studies.tables import mean_interval
 
 
 def ablation_summary(single: pd.DataFrame) -> pd.DataFrame:

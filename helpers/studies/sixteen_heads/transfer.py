@@ -18,13 +18,13 @@ from helpers.analysis.heads import parse_head
 from helpers.analysis.statistics import bootstrap_intervals
 from helpers.cache import cached_table
 from helpers.store.store import Store
-from helpers.studies.estimates import mean_interval
 from helpers.studies.fine_tune import FineTuned
 from helpers.studies.grammar_tasks import LABELS, labelled_pairs, tag_words
 from helpers.studies.removals import masking, scores_under
 from helpers.studies.sixteen_heads.claims import ARTICLES
 from helpers.studies.sixteen_heads.importance import without_each
 from helpers.studies.sixteen_heads.pruning import articles_of, scored_pairs, single_ablation
+from helpers.studies.tables import mean_interval
 from helpers.studies.tasks import Pair
 
 PERMUTATIONS = 9999

@@ -50,6 +50,7 @@ from helpers.studies.sixteen_heads.translator import (
     new_marian,
     translate,
 )
+from helpers.studies.tables import stacked
 from helpers.studies.training_loop import (
     gradient_steps,
     save_weights,
@@ -151,8 +152,7 @@ def one_head(translator: Translator, test: Sequence[Translation]) -> pd.DataFram
 
 
 def _places(translator: Translator) -> pd.DataFrame:
-    places = pd.concat({kind: head_rows(*translator.shape) for kind in KINDS}, names=["kind"])
-    return places.reset_index("kind")
+    return stacked({kind: head_rows(*translator.shape) for kind in KINDS}, "kind")
 
 
 def _changes(

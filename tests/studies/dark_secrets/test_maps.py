@@ -32,14 +32,14 @@ def test_maps_are_those_of_the_example_alone(tiny_encoder, family, monkeypatch):
         assert example.special.tolist() == [i in encoder.tokenizer.all_special_ids for i in ids]
 
 
-def test_word_maps_leave_the_special_tokens_out(tiny_encoder):
+def test_word_maps_say_where_the_words_are(tiny_encoder):
     encoder = tiny_encoder("bert")
     words = ["Unbelievably", ",", "she", "knows", "Paris", "."]
-    (found,) = sentence_maps(encoder, [words])
+    ((found, own),) = sentence_maps(encoder, [words])
     encoding = encoder.encode_words(words)
     assert len(encoding.ids) > len(words) + 2
     ids = torch.tensor([encoding.ids])
     maps = encoder.model.base_model(input_ids=ids, output_attentions=True).attentions
-    expected = to_words(torch.cat(maps).detach(), word_groups(encoding.word_ids))[..., 1:-1, 1:-1]
-    assert found.shape == (encoder.layers, encoder.heads, 6, 6)
+    expected = to_words(torch.cat(maps).detach(), word_groups(encoding.word_ids))
+    assert found.shape == (encoder.layers, encoder.heads, 8, 8) and own == slice(1, 7)
     assert np.allclose(found, expected, atol=1e-5)

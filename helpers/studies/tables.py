@@ -1,6 +1,9 @@
-"""What claims of several guests ask: which tasks are learned, an interval over few numbers."""
+"""What the tables of several guests need: to be one, which tasks count, a mean with an interval."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,6 +12,12 @@ from scipy.stats import t
 from helpers.analysis.claims import Estimate, Tables, rows_of
 
 LEVEL = 0.95
+
+
+def stacked(tables: Mapping[Any, pd.DataFrame], *names: str) -> pd.DataFrame:
+    """Return tables as one, what their keys say in its first columns."""
+    whole = pd.concat(tables, names=[*names, None])
+    return whole.reset_index(names).reset_index(drop=True)
 
 
 def mean_interval(values: pd.Series) -> Estimate:
