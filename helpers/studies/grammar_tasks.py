@@ -36,7 +36,6 @@ LABELS = {
 TAGS = {NUMBER: {"NN": 0, "NNS": 1}, TENSE: {"VBZ": 0, "VBP": 0, "VBD": 1}}
 SUBJECTS = ("nsubj", "nsubjpass")
 SPARE = 1.25  # sentences of a label for each that a task takes: articles are not split
-COLUMNS = ["article", "title", "words", "tags", "heads", "relations"]
 
 
 class Tagged(NamedTuple):
@@ -60,7 +59,7 @@ def tagged_sentences(
     """
     table = cached_table(
         "tagged-sentences",
-        lambda: pd.DataFrame(_parsed(articles, count, seed), columns=COLUMNS),
+        lambda: pd.DataFrame(_parsed(articles, count, seed), columns=Tagged._fields),
         depends_on={"file": file_fingerprint(path), "count": count, "seed": seed},
     )
     return [_from_row(*row) for row in table.itertuples(index=False)]
@@ -118,11 +117,11 @@ def labelled_pairs(
         words: Sequence[str] = sentence.words
         if name != SHIFT:
             label = label_of(name, sentence)
-        elif (swapped := _swapped(words, generator)) is None:
-            label = None
-        else:
+        elif swapped := _swapped(words, generator):
             label = number % 2
             words = swapped if label else words
+        else:
+            label = None
         if label is not None:
             by_label[label].append(Pair(" ".join(words), None, label, sentence.title))
     each = min(size // 2, *map(len, by_label))
@@ -141,15 +140,12 @@ def label_of(name: str, sentence: Tagged) -> int | None:
 
 
 def _subject(sentence: Tagged, root: int) -> int | None:
-    of_root = [
-        i
-        for i, (head, relation) in enumerate(zip(sentence.heads, sentence.relations, strict=True))
-        if head == root + 1 and relation in SUBJECTS
-    ]
-    if len(of_root) != 1:
+    links = list(zip(sentence.heads, sentence.relations, strict=True))
+    wanted = [(root + 1, relation) for relation in SUBJECTS]
+    of_root = [i for i, link in enumerate(links) if link in wanted]
+    if len(of_root) != 1 or (of_root[0] + 1, "conj") in links:
         return None
-    below = zip(sentence.heads, sentence.relations, strict=True)
-    return None if (of_root[0] + 1, "conj") in below else of_root[0]
+    return of_root[0]
 
 
 def _swapped(words: Sequence[str], generator: random.Random) -> list[str] | None:

@@ -17,6 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from helpers.data import text_files
 from helpers.errors import CorpusError
 
@@ -56,9 +58,8 @@ class Task:
     @property
     def majority(self) -> float:
         """The share of the test examples that the most frequent label of train gets right."""
-        counts = [sum(pair.label == label for pair in self.train) for label in self._numbers]
-        most = counts.index(max(counts))
-        return sum(pair.label == most for pair in self.test) / len(self.test)
+        most = np.bincount([pair.label for pair in self.train]).argmax()
+        return float(np.mean([pair.label == most for pair in self.test]))
 
     def sample(self, *, train: int, test: int, seed: int) -> Task:
         """Return the task with at most so many examples (0: all), drawn with ``seed``."""
@@ -69,10 +70,6 @@ class Task:
             chosen = generator.sample(range(len(pairs)), min(size or len(pairs), len(pairs)))
             parts[name] = tuple(pairs[index] for index in sorted(chosen))
         return replace(self, **parts)
-
-    @property
-    def _numbers(self) -> range:
-        return range(len(self.labels))
 
 
 class _Row(NamedTuple):

@@ -35,7 +35,8 @@ _END = re.compile(r"(?<![\s.][A-Z])([.!?][\"”’')]?)\s+(?=[\"“‘(]?[A-Z])"
 
 class _Place(NamedTuple):
     article: int
-    paragraph: int
+    first: str
+    second: str
 
 
 def wikipedia_tasks(path: Path | None, *, train: int, test: int, seed: int) -> dict[str, Task]:
@@ -84,7 +85,7 @@ def _next_paragraph(
     seed: int,
 ) -> Task:
     held_out = split({number: len(own.paragraphs) - 1 for number, own in enumerate(found)})
-    places = [_Place(n, p) for n, own in enumerate(found) for p in range(len(own.paragraphs) - 1)]
+    places = [_Place(n, *two) for n, own in enumerate(found) for two in pairwise(own.paragraphs)]
     parts = [
         _next(found, [place for place in places if (place.article in held_out) == to_test], n, seed)
         for to_test, n in ((False, train), (True, test))
@@ -105,15 +106,8 @@ def _next(
         label, after = number % 2, place
         while label == 0 and after.article == place.article:
             after = generator.choice(places)
-        first, _ = _neighbours(found, place)
-        _, second = _neighbours(found, after)
-        pairs.append(Pair(first, second, label, found[place.article].title))
+        pairs.append(Pair(place.first, after.second, label, found[place.article].title))
     return tuple(pairs)
-
-
-def _neighbours(found: Sequence[Article], place: _Place) -> tuple[str, str]:
-    paragraphs = found[place.article].paragraphs
-    return paragraphs[place.paragraph], paragraphs[place.paragraph + 1]
 
 
 def _article(

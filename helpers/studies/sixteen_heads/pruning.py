@@ -17,6 +17,7 @@ from scipy.stats import false_discovery_control
 
 from helpers.analysis.heads import head_rows
 from helpers.cache import cached_table
+from helpers.plots.style import by_head
 from helpers.studies.classifier import Classifier
 from helpers.studies.fine_tune import FineTuned, each_run
 from helpers.studies.removals import Scores, changes_of, masking, scores_under
@@ -95,11 +96,11 @@ def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
 
     def of_task(run: FineTuned) -> pd.DataFrame:
         layers, heads = run.encoder.layers, run.encoder.heads
-        masks = with_one_in_layer(layers, heads)
+        masks = with_one_in_layer(layers, heads)  # layer by layer
         scored, choosing = scored_pairs(run, seed), _drawn(run.task.test, seed)[: _choosing(run)]
         tried = _scores(run, masks, choosing, "one head a layer")
         best = tried.loss[1:].mean(axis=1).reshape(layers, heads).argmin(axis=1)
-        chosen = masks.reshape(layers, heads, layers, heads)[range(layers), best]
+        chosen = masks[np.arange(layers) * heads + best]
         table = pd.DataFrame({"layer": range(1, layers + 1), "head": best + 1})
         return table.join(changes_of(_scores(run, chosen, scored, "best head a layer")))
 
@@ -121,9 +122,9 @@ def pruning(
         shape = run.encoder.layers, run.encoder.heads
         mine = weights[weights["task"] == run.task.name]
         own = single[single["task"] == run.task.name]
-        costs = -as_array(own, "change"), as_array(own, "loss_change")
+        costs = -by_head(own, "change"), by_head(own, "loss_change")
         orders = [
-            ("importance", 0, pruning_order(as_array(mine, "normalised")), SHARES),
+            ("importance", 0, pruning_order(by_head(mine, "normalised")), SHARES),
             ("single ablation", 0, pruning_order(*costs), SHARES),
         ]
         for draw in range(RANDOM_ORDERS):
@@ -171,7 +172,7 @@ def pruning_over_seeds(
     """
 
     def of_task(run: FineTuned, own: pd.DataFrame) -> pd.DataFrame:
-        scores = as_array(own[own["task"] == run.task.name], "normalised")
+        scores = by_head(own[own["task"] == run.task.name], "normalised")
         masks = masks_along(pruning_order(scores), scores.shape, SHARES)
         table = changes_of(_scores(run, masks, scored_pairs(run, seed), "pruning"))
         table.insert(0, "whole", 100 * run.accuracy)
@@ -205,11 +206,6 @@ def importance_course(run: FineTuned, *, seed: int) -> pd.DataFrame:
     return cached_table(
         "importance-course", compute, depends_on={"run": run.folder.name, "seed": seed}
     )
-
-
-def as_array(table: pd.DataFrame, column: str) -> Float[np.ndarray, "layer head"]:
-    """Return a column of a table of heads as a map."""
-    return table.pivot(index="layer", columns="head", values=column).to_numpy(float)
 
 
 def _scores(run: FineTuned, masks: Masks, pairs: Sequence[Pair], what: str) -> Scores:

@@ -15,11 +15,11 @@ from helpers.cache import cached_table
 from helpers.errors import ModelError
 from helpers.model.head_mask import head_mask
 from helpers.model.prune_heads import remove_heads
+from helpers.plots.style import by_head
 from helpers.progress import progress
 from helpers.studies.classifier import padded_batch, task_inputs
 from helpers.studies.fine_tune import FineTuned
 from helpers.studies.sixteen_heads.importance import masks_along, pruning_order
-from helpers.studies.sixteen_heads.pruning import as_array
 
 PRUNED = (0.5, 0.8)
 BATCH_SIZES = (1, 4, 16, 64)
@@ -42,7 +42,7 @@ def removal_speed(run: FineTuned, weights: pd.DataFrame) -> pd.DataFrame:
     """
 
     def compute() -> pd.DataFrame:
-        scores = as_array(weights[weights["task"] == run.task.name], "normalised")
+        scores = by_head(weights[weights["task"] == run.task.name], "normalised")
         keep = masks_along(pruning_order(scores), scores.shape, PRUNED)
         pairs = zip(PRUNED, keep.astype(bool), strict=True)
         try:

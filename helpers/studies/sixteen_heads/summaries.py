@@ -12,10 +12,10 @@ from jaxtyping import Float
 from helpers.analysis.claims import check_claims
 from helpers.analysis.head_counts import SCORES, count_heads, head_scores
 from helpers.cache import cached_table
+from helpers.plots.style import by_head
 from helpers.store.store import Store
 from helpers.studies.sixteen_heads.claims import LEVEL, pruning_claims
 from helpers.studies.sixteen_heads.importance import rank_correlation
-from helpers.studies.sixteen_heads.pruning import as_array
 from helpers.studies.tables import mean_interval
 
 
@@ -127,7 +127,7 @@ def task_correlations(weights: pd.DataFrame, single: pd.DataFrame, *, seed: int)
     for score, table, column in (
         ("importance", weights, "normalised"), ("loss change", single, "loss_change"),
     ):  # fmt: skip
-        arrays = {task: as_array(part, column) for task, part in table.groupby("task", sort=False)}
+        arrays = {task: by_head(part, column) for task, part in table.groupby("task", sort=False)}
         for (task, one), (other, two) in combinations(arrays.items(), 2):
             rows.append({"score": score, "task": task, "other": other, **_related(one, two, seed)})
     columns = ["score", "task", "other", "correlation", "p_value", "within_layers", "p_within"]
@@ -156,11 +156,11 @@ def syntax_and_importance(
     `task_correlations`.
     """
     by_task = {
-        task: as_array(rows, "normalised") for task, rows in weights.groupby("task", sort=False)
+        task: by_head(rows, "normalised") for task, rows in weights.groupby("task", sort=False)
     }
     by_task["all tasks"] = np.mean(list(by_task.values()), axis=0)
     rows = [
-        {"syntax": score, "task": task, **_related(as_array(syntactic, score), values, seed)}
+        {"syntax": score, "task": task, **_related(by_head(syntactic, score), values, seed)}
         for score in SCORES
         for task, values in by_task.items()
     ]
