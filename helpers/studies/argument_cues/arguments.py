@@ -114,21 +114,14 @@ def adversarial(arguments: Iterable[Argument]) -> list[Argument]:
         InputError: an argument has no negated claim.
     """
     counterparts = []
-    for argument in arguments:
-        if not argument.negated_claim:
+    for own in arguments:
+        if not own.negated_claim:
             raise InputError(
-                f"argument {argument.id}: no negated claim; give one in a column negatedClaim"
+                f"argument {own.id}: no negated claim; give one in a column negatedClaim"
             )
-        counterparts.append(
-            replace(
-                argument,
-                id=argument.id + MARK,
-                claim=argument.negated_claim,
-                negated_claim=argument.claim,
-                label=1 - argument.label,
-                adversarial=True,
-            )
-        )
+        claims = {"claim": own.negated_claim, "negated_claim": own.claim}
+        turned = replace(own, id=own.id + MARK, label=1 - own.label, adversarial=True, **claims)
+        counterparts.append(turned)
     return counterparts
 
 
@@ -136,13 +129,9 @@ def swapped(arguments: Iterable[Argument]) -> list[Argument]:
     """Return the same arguments with their warrants, and with them the label, swapped."""
     return [
         replace(
-            argument,
-            id=argument.id + SWAPPED_MARK,
-            warrant0=argument.warrant1,
-            warrant1=argument.warrant0,
-            label=1 - argument.label,
+            a, id=a.id + SWAPPED_MARK, warrant0=a.warrant1, warrant1=a.warrant0, label=1 - a.label
         )
-        for argument in arguments
+        for a in arguments
     ]
 
 
@@ -273,10 +262,7 @@ def read_arguments(path: str | Path, *, split: str = "") -> Iterator[Argument]:
         _check(path, line, row, seen)
         yield Argument(
             id=row["#id"],
-            claim=row["claim"],
-            reason=row["reason"],
-            warrant0=row["warrant0"],
-            warrant1=row["warrant1"],
+            **{part: row[part] for part in ("claim", "reason", "warrant0", "warrant1")},
             label=int(row["correctLabelW0orW1"]),
             split=row.get("split") or split,
             negated_claim=row.get("negatedClaim", ""),

@@ -57,8 +57,9 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") ->
         axes.set_yticks(range(len(rows)), [])
         axes.set_xlabel("Right warrant (%)")
     panels[0].set_yticks(range(len(rows)), [_row_name(*row) for row in rows])
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower left", ncols=len(TESTS))
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=len(TESTS)
+    )
     _cues(figure.add_subplot(grid[0, :]), cues)
     return figure
 

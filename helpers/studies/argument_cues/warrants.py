@@ -23,9 +23,8 @@ from torch.nn import functional as F
 
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, padded
-from helpers.model.parallel import length_batches
 from helpers.studies.argument_cues.arguments import INPUTS, Argument
-from helpers.studies.classifier import Classifier, new_classifier, task_inputs
+from helpers.studies.classifier import Classifier, batches, new_classifier, task_inputs
 from helpers.studies.tasks import Pair
 from helpers.studies.training_loop import gradient_steps, steps_of, trained
 
@@ -92,9 +91,9 @@ def choose_warrants(
     best: tuple[float, float] = (-1.0, 0.0)
     kept: list[Tensor] = []
     for epoch in range(recipe.epochs):
-        batches = _batches(encoder, splits["train"], inputs, [seed, epoch], recipe)
+        shuffled = _batches(encoder, splits["train"], inputs, [seed, epoch], recipe)
         what = f"model {encoder.name!r}, warrants, epoch {epoch + 1}"
-        for _ in gradient_steps(classifier, batches, loss, optimizer, falling, what=what):
+        for _ in gradient_steps(classifier, shuffled, loss, optimizer, falling, what=what):
             step_done()
         quality = _quality(classifier, encoder, splits["dev"], inputs, recipe)
         if quality > best:
@@ -116,14 +115,12 @@ def score_warrants(
     """Return the score of each warrant; the same texts are read once."""
     pairs = [pair for argument in arguments for pair in warrant_pairs(argument, inputs)]
     different = list(dict.fromkeys(pairs))
-    texts = task_inputs(encoder, different, recipe.max_tokens)
-    lengths = [len(text["input_ids"]) for text in texts]
-    scores: dict[Pair, float] = {}
-    for chosen in length_batches(lengths, size=SCORED_TOGETHER, longest_first=True):
-        batch = padded(encoder, [texts[index] for index in chosen])
-        found = classifier(**batch)[:, 0].tolist()
-        scores.update((different[index], score) for index, score in zip(chosen, found, strict=True))
-    return np.array([scores[pair] for pair in pairs]).reshape(-1, 2)
+    together = {"max_tokens": recipe.max_tokens, "batch_size": SCORED_TOGETHER}
+    scores = np.zeros(len(different))
+    for batch, _, order in batches(encoder, different, **together):
+        scores[order] = classifier(**batch)[:, 0].cpu().numpy()
+    place = {pair: index for index, pair in enumerate(different)}
+    return scores[[place[pair] for pair in pairs]].reshape(-1, 2)
 
 
 def _quality(

@@ -45,7 +45,10 @@ def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
                 _line(axes, shares.groupby("layer")[column].mean(), kind, special_tokens)
         axes.set(title=TITLES[lens], ylim=(-0.02, 1.02))
     figure.axes[0].set_ylabel("Average share (fraction)")
-    _shared_legend(figure)
+    for axes in figure.axes:
+        axes.set(xlabel="Layer", xticks=counting_ticks(int(shares["layer"].max()), 12))
+    lines = figure.axes[0].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside lower left", ncols=4)
     return figure
 
 
@@ -81,14 +84,14 @@ def fig14_sinks(
 
 @theme()
 def fig15_removed_heads(
-    recall: pd.DataFrame, heads: pd.DataFrame, probe: str, *, kind: str = "zero", model: str = ""
+    recall: pd.DataFrame, heads: pd.DataFrame, probe: str, *, model: str = ""
 ) -> Figure:
     """Draw what a probe finds less of each relation without each head; its own head is framed.
 
     ``recall`` is removed_recall.csv, ``heads`` relation_heads.csv.
     """
-    recall = recall[(recall["probe"] == probe) & (recall["kind"] == kind)]
-    heads = heads[(heads["probe"] == probe) & (heads["kind"] == kind)]
+    recall = recall[(recall["probe"] == probe) & (recall["kind"] == "zero")]
+    heads = heads[(heads["probe"] == probe) & (heads["kind"] == "zero")]
     heads = heads.sort_values("words", ascending=False, kind="stable").head(MOST_MAPS)
     maps = {
         f"{row.relation} ({row.recall:.0f}%)\n{row.head}: {row.change:+.1f}": by_head(
@@ -120,11 +123,3 @@ def _line(axes: Axes, values: pd.Series, kind: str, special_tokens: SpecialToken
         values.index, values, color=style.color, marker=style.marker, markeredgecolor="white",
         label=style.label.format(**names),
     )  # fmt: skip
-
-
-def _shared_legend(figure: Figure) -> None:
-    for axes in figure.axes:
-        layers = int(axes.dataLim.x1)
-        axes.set(xlabel="Layer", xticks=counting_ticks(layers, 12))
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower left", ncols=4)

@@ -63,10 +63,10 @@ def fig7_patterns(table: pd.DataFrame, examples: Sequence[DrawnMap], *, model: s
     """Draw Figure 7: a map of each pattern class, and the shares of the classes by layer.
 
     ``table`` is patterns.csv: layer, head, a column for each class with its share of the head's
-    maps (0-1) and, where several tasks are in it, task; each task gets a panel.  ``examples`` are
-    the maps to show, each named by its class and its head.
+    maps (0-1), and task; each task gets a panel.  ``examples`` are the maps to show, each named by
+    its class and its head.
     """
-    tasks = list(dict.fromkeys(table["task"])) if "task" in table else [""]
+    tasks = table["task"].unique()
     across = min(PER_ROW, len(tasks))
     down = -(-len(tasks) // across)
     heights = [1.95, *[2.5] * down]
@@ -86,13 +86,16 @@ def fig7_patterns(table: pd.DataFrame, examples: Sequence[DrawnMap], *, model: s
     for axes in grid.flat[len(tasks) :]:
         axes.set_axis_off()
     for axes, task in zip(grid.flat, tasks, strict=False):
-        rows = table[table["task"] == task] if task else table
-        _shares_by_layer(axes, rows)
+        _shares_by_layer(axes, table[table["task"] == task])
         axes.set_title(task, parse_math=False)
     for axes in grid[:, 0]:
         axes.set_ylabel("Share of maps")
-    handles, labels = grid.flat[0].get_legend_handles_labels()
-    below.legend(handles, labels, loc="outside lower left", ncols=len(CLASSES), columnspacing=1.2)
+    below.legend(
+        *grid.flat[0].get_legend_handles_labels(),
+        loc="outside lower left",
+        ncols=len(CLASSES),
+        columnspacing=1.2,
+    )
     return figure
 
 

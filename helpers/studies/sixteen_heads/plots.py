@@ -85,17 +85,15 @@ def fig10_importance(weights: pd.DataFrame, single: pd.DataFrame, *, model: str 
 
 
 @theme()
-def fig11_pruning(
-    table: pd.DataFrame, translation: pd.DataFrame | None = None, *, model: str = ""
-) -> Figure:
+def fig11_pruning(table: pd.DataFrame, translation: pd.DataFrame, *, model: str = "") -> Figure:
     """Draw what is left of the accuracy as heads are pruned, a panel for each task.
 
     ``table`` is pruning.csv (task, order, draw, pruned in percent, accuracy in percent); the
-    random draws are a band with their mean.  ``translation`` (kind, kept as a fraction or
-    pruned in percent, bleu) adds a panel with a line for each kind of attention.
+    random draws are a band with their mean.  ``translation`` (kind, kept as a fraction, bleu) has
+    a panel of its own, with a line for each kind of attention.
     """
     tasks = table["task"].unique()
-    panels = len(tasks) + (translation is not None)
+    panels = len(tasks) + 1
     columns = 2 if panels in (2, 4) else min(panels, 3)
     rows = -(-panels // columns)
     figure = canvas(
@@ -109,10 +107,8 @@ def fig11_pruning(
     for axes, task in zip(grid, tasks, strict=False):
         _pruning_panel(axes, table[table["task"] == task])
         axes.set_title(task, parse_math=False)
-    handles, labels = grid[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower left", ncols=3)
-    if translation is not None:
-        _translation_panel(grid[panels - 1], translation)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower left", ncols=3)
+    _translation_panel(grid[panels - 1], translation)
     return figure
 
 
@@ -174,6 +170,4 @@ def _translation_panel(axes: Axes, table: pd.DataFrame) -> None:
 def _extend(values: pd.Series, norm: Normalize) -> str:
     """Return which ends of a colour scale have values beyond them, in matplotlib's words."""
     beyond = values.min() < norm.vmin, values.max() > norm.vmax
-    return {(False, False): "neither", (True, False): "min", (False, True): "max"}.get(
-        beyond, "both"
-    )
+    return ("neither", "max", "min", "both")[2 * beyond[0] + beyond[1]]

@@ -46,7 +46,7 @@ def removal_speed(run: FineTuned, weights: pd.DataFrame) -> pd.DataFrame:
         keep = masks_along(pruning_order(scores), scores.shape, PRUNED)
         pairs = zip(PRUNED, keep.astype(bool), strict=True)
         try:
-            rows = [{"pruned": 100 * share, **row} for share, k in pairs for row in _rows(run, k)]
+            rows = [(100 * share, *row) for share, k in pairs for row in _rows(run, k)]
         except ModelError:
             rows = []
         return pd.DataFrame(rows, columns=COLUMNS)
@@ -56,7 +56,8 @@ def removal_speed(run: FineTuned, weights: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _rows(run: FineTuned, keep: Bool[np.ndarray, "layer head"]) -> list[dict[str, float]]:
+def _rows(run: FineTuned, keep: Bool[np.ndarray, "layer head"]) -> list[tuple[float, ...]]:
+    """Return the columns of `removal_speed` but the first, by batch size."""
     full, smaller = run.classifier, remove_heads(run.classifier, keep)
     rows = []
     sizes = [size for size in BATCH_SIZES if size <= len(run.task.test)]
@@ -65,20 +66,9 @@ def _rows(run: FineTuned, keep: Bool[np.ndarray, "layer head"]) -> list[dict[str
         seconds = _seconds((full, smaller), batch)
         before, after = size / np.median(seconds, axis=1)
         low, middle, high = np.percentile(100 * (seconds[0] / seconds[1] - 1), QUARTILES)
-        rows.append(
-            {
-                "heads": int(keep.sum()),
-                "parameters": 100 * (1 - _layer_parameters(smaller) / _layer_parameters(full)),
-                "difference": _difference(full, smaller, keep, batch),
-                "batch": size,
-                "full": before,
-                "removed": after,
-                "speed_up": middle,
-                "speed_up_low": low,
-                "speed_up_high": high,
-                "turns": seconds.shape[1],
-            }
-        )
+        less = 100 * (1 - _layer_parameters(smaller) / _layer_parameters(full))
+        about = int(keep.sum()), less, _difference(full, smaller, keep, batch), size
+        rows.append((*about, before, after, middle, low, high, seconds.shape[1]))
     return rows
 
 

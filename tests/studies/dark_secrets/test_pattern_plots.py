@@ -50,7 +50,7 @@ def test_figure_7_has_a_panel_for_each_task_with_the_mean_shares(tasks):
         np.testing.assert_allclose(heights, rows.to_numpy().T)
 
 
-def test_figure_7_of_one_table_and_many_layers():
-    wide = table(layers=24, tasks=("",)).drop(columns="task")
+def test_figure_7_of_one_task_and_many_layers():
+    wide = table(layers=24, tasks=("one",))
     figure = fig7_patterns(wide, [drawn(name) for name in CLASSES], model="big")
     assert len(shown(figure)) == len(CLASSES) + 1

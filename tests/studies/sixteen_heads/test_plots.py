@@ -48,9 +48,16 @@ def test_fig10_has_every_head_and_marks_significant_changes(single, tmp_path):
     assert save_figure(figure, tmp_path, "fig10").stat().st_size > 10_000
 
 
+def translation_table():
+    return pd.DataFrame(
+        [(kind, 1 - s / 100, 80 - s / 2) for kind in plots.KINDS for s in SHARES],
+        columns=["kind", "kept", "bleu"],
+    )
+
+
 def test_fig11_draws_means_bands_and_the_unpruned_accuracy(tmp_path):
-    figure = plots.fig11_pruning(pruning_table())
-    panels = [axes for axes in figure.axes if axes.lines]
+    figure = plots.fig11_pruning(pruning_table(), translation_table())
+    panels = [axes for axes in figure.axes if axes.lines][:-1]
     assert [axes.get_title(loc="left") for axes in panels] == list(TASKS)
     curves = {line.get_label(): line.get_ydata() for line in panels[0].lines}
     np.testing.assert_allclose(curves["random order"], [90 - 1.5 * s / 4 for s in SHARES])
@@ -60,15 +67,11 @@ def test_fig11_draws_means_bands_and_the_unpruned_accuracy(tmp_path):
 
 
 def test_fig11_has_room_for_the_kinds_of_attention():
-    translation = pd.DataFrame(
-        [(kind, 1 - s / 100, 80 - s / 2) for kind in plots.KINDS for s in SHARES],
-        columns=["kind", "kept", "bleu"],
-    )
-    figure = plots.fig11_pruning(pruning_table(), translation)
+    figure = plots.fig11_pruning(pruning_table(), translation_table())
     axes = figure.axes[3]
     assert [line.get_label() for line in axes.lines] == ["encoder", "cross-attention", "decoder"]
     np.testing.assert_allclose(axes.lines[0].get_xdata(), list(SHARES), atol=1e-9)
-    alone = plots.fig11_pruning(pruning_table().query("task == 'one'"), translation)
+    alone = plots.fig11_pruning(pruning_table().query("task == 'one'"), translation_table())
     assert len([axes for axes in alone.axes if axes.lines]) == 2
 
 
