@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,7 +25,7 @@ from helpers.progress import progress
 from helpers.studies.tasks import Pair, Task
 
 if TYPE_CHECKING:
-    from spacy.tokens import Doc, Span
+    from spacy.tokens import Span
 
 SHIFT, NUMBER, TENSE = "bigram shift", "number of the subject", "tense of the main verb"
 LABELS = {
@@ -172,19 +172,13 @@ def _parsed(articles: Sequence[Article], count: int, seed: int) -> list[tuple]:
     labels: Counter[tuple[str, int | None]] = Counter()
     docs = pipeline().pipe(paragraphs, as_tuples=True, batch_size=BATCH)
     read = progress(docs, "Parsing for tasks", unit=" paragraphs", total=len(paragraphs))
-    for sentence in _usable(read):
+    usable = (_tagged(*place, s) for doc, place in read for s in doc.sents if not why_unusable(s))
+    for sentence in usable:
         found.append(_to_row(sentence))
         labels.update((name, label_of(name, sentence)) for name in TAGS)
         if min(labels[name, label] for name in TAGS for label in (0, 1)) >= wanted:
             break
     return found
-
-
-def _usable(docs: Iterable[tuple[Doc, tuple[int, str]]]) -> Iterator[Tagged]:
-    for doc, place in docs:
-        for span in doc.sents:
-            if why_unusable(span) is None:
-                yield _tagged(*place, span)
 
 
 def _tagged(article: int, title: str, span: Span) -> Tagged:

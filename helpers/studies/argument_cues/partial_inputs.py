@@ -39,7 +39,7 @@ from helpers.studies.argument_cues.scores import (
     seed_table,
     with_paper,
 )
-from helpers.studies.argument_cues.warrant_models import ENCODERS, epochs_of, prepare, train_chooser
+from helpers.studies.argument_cues.warrant_models import ENCODERS, SCHEDULES, prepare, train_chooser
 from helpers.studies.argument_cues.warrants import WarrantRecipe, choose_warrants
 from helpers.studies.tables import stacked
 
@@ -173,7 +173,7 @@ def _jobs(
         own = splits[run.train]
         if run.wanted and run.model in ENCODERS:
             train = partial(train_chooser, run.model, run.inputs, texts[run.train], small_seeds)
-            jobs.append(Job(run, epochs_of(run.model, len(own["train"])), train))
+            jobs.append(Job(run, SCHEDULES[run.model].epochs_for(len(own["train"])), train))
         elif run.wanted:
             # Of twice as many arguments half the epochs are as many steps.
             epochs = recipe.epochs if run.train == ORIGINAL else -(-recipe.epochs // 2)

@@ -44,10 +44,13 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") ->
     names = list(choices["model"].unique())
     found = dict.fromkeys(zip(choices["inputs"], choices["train"], strict=True))
     rows = sorted(found, key=lambda row: TRAINING.index(row[1]))
+    compared = "crimson diamonds: the paper, on ARCT"
+    planted = "a planted cue: nothing of the paper's to compare with"
+    note = compared if "paper_median" in choices else planted
     figure = canvas(
         TOP + ROW * len(rows) + 1.5,
         "Figure 12 · Cues in warrants, and models that follow them",
-        joined(model, "dashed: chance; bars: 95% intervals", _paper_note(choices)),
+        joined(model, "dashed: chance; bars: 95% intervals", note),
     )
     grid = figure.add_gridspec(2, len(names), height_ratios=[TOP, ROW * len(rows)])
     panels = [figure.add_subplot(grid[1, column]) for column in range(len(names))]
@@ -56,7 +59,7 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") ->
         axes.set_title(name)
         axes.set_yticks(range(len(rows)), [])
         axes.set_xlabel("Right warrant (%)")
-    panels[0].set_yticks(range(len(rows)), [_row_name(*row) for row in rows])
+    panels[0].set_yticks(range(len(rows)), [inputs + TRAINED_ON[train] for inputs, train in rows])
     figure.legend(
         *panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=len(TESTS)
     )
@@ -156,13 +159,3 @@ def _choices(axes: Axes, table: pd.DataFrame, rows: list[tuple[str, str]]) -> No
     axes.axvline(CHANCE, color=INK, dashes=(4, 3), linewidth=1, zorder=0)
     axes.set(xlim=(0, 100), xticks=[0, 25, 50, 75, 100], ylim=(len(rows) - 0.5, -0.5))
     axes.tick_params(axis="y", length=0)
-
-
-def _paper_note(choices: pd.DataFrame) -> str:
-    if "paper_median" in choices:
-        return "crimson diamonds: the paper, on ARCT"
-    return "a planted cue: nothing of the paper's to compare with"
-
-
-def _row_name(inputs: str, train: str) -> str:
-    return inputs + TRAINED_ON[train]

@@ -56,7 +56,14 @@ class Texts:
 def prepare(arguments: Mapping[str, Sequence[Argument]], vectors: WordVectors) -> dict[str, Texts]:
     """Look up the words of several lists of arguments; words without a vector are left out."""
     everything = [argument for part in arguments.values() for argument in part]
-    vocabulary = sorted({word for a in everything for text in _texts(a) for word in words(text)})
+    vocabulary = sorted(
+        {
+            word
+            for a in everything
+            for text in (a.claim, a.reason, *a.warrants)
+            for word in words(text)
+        }
+    )
     found = np.asarray(vectors(vocabulary), dtype=np.float32).reshape(len(vocabulary), -1)
     known = found.any(axis=1)
     rows = dict(zip(np.array(vocabulary)[known].tolist(), range(1, 1 + known.sum()), strict=True))
@@ -190,11 +197,6 @@ def train_chooser(
         return model(test, _everything(test, len(seeds))).argmax(dim=-1).numpy()
 
 
-def epochs_of(kind: str, arguments: int) -> int:
-    """Return how many epochs a model trains on so many arguments."""
-    return SCHEDULES[kind].epochs_for(arguments)
-
-
 @torch.no_grad()
 def _validate(
     model: Chooser, dev: Texts, seeds: int
@@ -223,10 +225,6 @@ def _parameter(seeds: Sequence[int], shape: tuple[int, ...], scale: float) -> nn
         generator = torch.Generator().manual_seed(1_000_003 * seed + math.prod(shape))
         drawn.append(torch.rand(shape, generator=generator))
     return nn.Parameter((2 * torch.stack(drawn) - 1) * scale)
-
-
-def _texts(argument: Argument) -> tuple[str, ...]:
-    return argument.claim, argument.reason, *argument.warrants
 
 
 def _rows(arguments: Sequence[Argument], rows: Mapping[str, int], vectors: Tensor) -> Texts:

@@ -197,9 +197,11 @@ def relation_tables(
             side = others[name]
             columns |= _leads(name, (mine, words), side, seed)
             if side[1].any():  # a head alone, or relations of one head, have no others
-                lead = _mean_lead((mine, words), side, seed)
-                lead["p_value"] = _exchanged(points, heads, rivals.get(name), generator)
-                means.append(about | {"against": name, "relations": len(own)} | lead)
+                both = np.hstack([mine, -side[0]]), np.hstack([words, side[1]])
+                # The mean over both halves is half of the difference of their means.
+                lead = [200 * value for value in mean_ratio(*both, seed=seed)]
+                p_value = _exchanged(points, heads, rivals.get(name), generator)
+                means.append((kind, probe, name, len(own), *lead, p_value))
         leads = (mine - others["layer"][0]).T
         columns["p_holm"] = holm([sign_flip_test(lead, seed=seed)[1] for lead in leads])
         rows.append(pd.DataFrame(about | columns))
@@ -226,14 +228,6 @@ def _leads(name: str, mine: Side, others: Side, seed: int) -> dict[str, np.ndarr
         low, high = paired_interval(mine, others, seed=seed)
         one, other = (right.sum(axis=0) / total.sum(axis=0) for right, total in (mine, others))
     return {name: 100 * (one - other), f"{name}_low": 100 * low, f"{name}_high": 100 * high}
-
-
-def _mean_lead(mine: Side, others: Side, seed: int) -> dict[str, float]:
-    """Return the mean over relations of the differences, in points, with its interval."""
-    right, total = np.hstack([mine[0], -others[0]]), np.hstack([mine[1], others[1]])
-    # The mean over both halves is half of the difference of their means.
-    found = mean_ratio(right, total, seed=seed)
-    return dict(zip(("lead", "low", "high"), (200 * value for value in found), strict=True))
 
 
 def _exchanged(

@@ -53,7 +53,13 @@ def lens_tables(encoder: Encoder, source: Source, count: int) -> dict[str, pd.Da
     """
 
     def compute() -> dict[str, pd.DataFrame]:
-        return sums_tables(lens_sums(encoder, spread(source, count)))
+        sums = lens_sums(encoder, spread(source, count))
+        return {
+            "lens_shares": head_table(sums, SHARES),
+            "value_norms": head_table(sums, (*VALUES, "same_token")),
+            "sinks": head_table(sums, SINKS).drop(columns="head"),
+            "special_tokens": special_table(sums),
+        }
 
     return cached_tables(
         "lenses",
@@ -99,16 +105,6 @@ def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
         jobs = [partial(job, batch) for batch in batches]
         found = run_jobs(jobs, encoder.device, label="lenses", unit="batch", total=len(jobs))
     return combine(found)
-
-
-def sums_tables(sums: Sums) -> dict[str, pd.DataFrame]:
-    """Return the tables of `lens_tables`."""
-    return {
-        "lens_shares": head_table(sums, SHARES),
-        "value_norms": head_table(sums, (*VALUES, "same_token")),
-        "sinks": head_table(sums, SINKS).drop(columns="head"),
-        "special_tokens": special_table(sums),
-    }
 
 
 def special_table(sums: Sums) -> pd.DataFrame:

@@ -178,7 +178,8 @@ def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
     )
     grid = figure.add_gridspec(len(tasks), 3, width_ratios=(table["head"].max(), 1.3, 0.3))
     single, whole = table[table["head"] != WHOLE_LAYER], table[table["head"] == WHOLE_LAYER]
-    norm = _symmetric(table["change"])
+    largest = max(1.0, table["change"].abs().max())
+    norm = Normalize(-largest, largest)
     for number, task in enumerate(tasks):
         heads, layers = (figure.add_subplot(grid[number, column]) for column in (0, 1))
         for axes, part in ((heads, single), (layers, whole)):
@@ -231,11 +232,6 @@ def semantic_links(table: pd.DataFrame, *, links: str, model: str = "") -> Figur
     ordered.axhline(0, color=INK, linewidth=0.8)
     ordered.set(xlabel="Heads, in order", title="all heads")
     return figure
-
-
-def _symmetric(values: pd.Series) -> Normalize:
-    largest = max(1.0, values.abs().max())
-    return Normalize(-largest, largest)
 
 
 def _mark(axes: Axes, rows: pd.DataFrame) -> None:

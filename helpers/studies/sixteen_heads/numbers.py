@@ -78,14 +78,10 @@ def fingerprint(pairs: Sequence[Translation]) -> str:
 
 def _below_thousand(number: int) -> str:
     hundreds, rest = divmod(number, 100)
+    tens, ones = divmod(rest, 10)
     parts = [f"{ONES[hundreds]} hundred"] if hundreds else []
-    if rest or not hundreds:
-        parts.append(_below_hundred(rest))
+    if rest >= 20:
+        parts.append(TENS[tens - 2] + (f" {ONES[ones]}" if ones else ""))
+    elif rest or not hundreds:
+        parts.append(ONES[rest])
     return " and ".join(parts)
-
-
-def _below_hundred(number: int) -> str:
-    if number < 20:
-        return ONES[number]
-    tens, ones = divmod(number, 10)
-    return TENS[tens - 2] + (f" {ONES[ones]}" if ones else "")
