@@ -8,17 +8,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int, Num
 
+from helpers.analysis import statistics
 from helpers.analysis.dependency_heads import held_out_heads
 from helpers.analysis.head_counts import count_heads
 from helpers.analysis.heads import head_label, head_rows, parse_head
 from helpers.analysis.relations import ALL
-from helpers.analysis.statistics import (
-    bootstrap_intervals,
-    holm,
-    mean_ratio,
-    paired_interval,
-    sign_flip_test,
-)
 from helpers.cache import cached_tables
 from helpers.data.records import Record, cluster_of
 from helpers.model.encoder import Encoder
@@ -113,7 +107,7 @@ def objective_table(
         for measure, name in enumerate(MEASURES):
             intact = found[0, :, measure]
             change = own[..., measure] - intact  # [head, example]
-            low, high = bootstrap_intervals(of_article @ change.T, total)
+            low, high = statistics.bootstrap_intervals(of_article @ change.T, total)
             columns |= {
                 name: np.full(shape, intact.mean()), f"{name}_change": change.mean(axis=1),
                 f"{name}_change_low": low, f"{name}_change_high": high,
@@ -199,11 +193,13 @@ def relation_tables(
             if side[1].any():  # a head alone, or relations of one head, have no others
                 both = np.hstack([mine, -side[0]]), np.hstack([words, side[1]])
                 # The mean over both halves is half of the difference of their means.
-                lead = [200 * value for value in mean_ratio(*both, seed=seed)]
+                lead = [200 * value for value in statistics.mean_ratio(*both, seed=seed)]
                 p_value = _exchanged(points, heads, rivals.get(name), generator)
                 means.append((kind, probe, name, len(own), *lead, p_value))
         leads = (mine - others["layer"][0]).T
-        columns["p_holm"] = holm([sign_flip_test(lead, seed=seed)[1] for lead in leads])
+        columns["p_holm"] = statistics.holm(
+            [statistics.sign_flip_test(lead, seed=seed)[1] for lead in leads]
+        )
         rows.append(pd.DataFrame(about | columns))
     return {
         "relation_heads": pd.concat(rows[1:] or rows, ignore_index=True)[[*COLUMNS]],
@@ -225,7 +221,7 @@ def _rivals(
 def _leads(name: str, mine: Side, others: Side, seed: int) -> dict[str, np.ndarray]:
     """Return the differences of two losses, in points, with paired intervals."""
     with np.errstate(invalid="ignore"):  # without others
-        low, high = paired_interval(mine, others, seed=seed)
+        low, high = statistics.paired_interval(mine, others, seed=seed)
         one, other = (right.sum(axis=0) / total.sum(axis=0) for right, total in (mine, others))
     return {name: 100 * (one - other), f"{name}_low": 100 * low, f"{name}_high": 100 * high}
 

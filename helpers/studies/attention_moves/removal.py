@@ -17,17 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.data.records import Record, cluster_of
+from helpers.model import gradients
 from helpers.model.activation_cache import Change, outputs_under
 from helpers.model.checkpoint import Objective
 from helpers.model.encoder import Encoder
 from helpers.model.forward import model_inputs, padded
-from helpers.model.gradients import (
-    SCALE,
-    corrupted,
-    paragraph_vectors,
-    targets_of,
-    token_losses,
-)
 from helpers.model.head_mask import head_output
 from helpers.model.lens import mean_outputs
 from helpers.model.parallel import length_batches
@@ -139,12 +133,12 @@ def _losses_without_heads(
 ) -> Float[np.ndarray, "change example"]:
     inputs = labels = [model_inputs(encoder, record) for record in records]
     if encoder.objective == "masked-lm":
-        inputs, labels = corrupted(encoder, inputs, np.random.default_rng(seed))
+        inputs, labels = gradients.corrupted(encoder, inputs, np.random.default_rng(seed))
     jobs = []
     for some in _parts(records):
         batch = padded(encoder, inputs[some])
         length = batch["input_ids"].shape[1]
-        jobs.append(batch | {"targets": targets_of(labels[some], length, encoder.device)})
+        jobs.append(batch | {"targets": gradients.targets_of(labels[some], length, encoder.device)})
     read = partial(_token_losses, encoder.objective)
     found = outputs_under(encoder.model, jobs, changes, read, label="heads taken out: loss")
     return torch.cat(found, dim=1).numpy()
@@ -161,14 +155,14 @@ def _paragraphs(
     """Return the vectors of both paragraphs of each segment of a batch."""
     inputs = {name: tensor for name, tensor in batch.items() if name != "seconds"}
     states, inside = model.base_model(**inputs).last_hidden_state, batch["attention_mask"].bool()
-    return (torch.stack(paragraph_vectors(states, inside, batch["seconds"]), dim=1),)
+    return (torch.stack(gradients.paragraph_vectors(states, inside, batch["seconds"]), dim=1),)
 
 
 def _contrastive(
     first: Float[Tensor, "change pair width"], second: Float[Tensor, "change pair width"]
 ) -> Float[Tensor, "change pair"]:
     """Return the loss of telling each paragraph's neighbour from those of the other pairs."""
-    scores = SCALE * first @ second.mT
+    scores = gradients.SCALE * first @ second.mT
     ways = (F.log_softmax(way, dim=-1) for way in (scores, scores.mT))
     return -sum(way.diagonal(dim1=-2, dim2=-1) for way in ways) / 2
 
@@ -177,4 +171,4 @@ def _token_losses(
     objective: Objective, model: nn.Module, batch: Mapping[str, Tensor], _: object
 ) -> tuple[Float[Tensor, " example"]]:
     inputs = {name: tensor for name, tensor in batch.items() if name != "targets"}
-    return (token_losses(model(**inputs).logits, batch["targets"], objective),)
+    return (gradients.token_losses(model(**inputs).logits, batch["targets"], objective),)

@@ -28,6 +28,7 @@ from helpers.cache import cached_tables
 from helpers.model.parallel import StepDone, run_jobs, side_by_side
 from helpers.model.weights import read_weights
 from helpers.paths import cache_root, write_once
+from helpers.studies import training_loop
 from helpers.studies.removals import compare_accuracies
 from helpers.studies.sixteen_heads.importance import (
     by_layer_norm,
@@ -51,14 +52,6 @@ from helpers.studies.sixteen_heads.translator import (
     translate,
 )
 from helpers.studies.tables import stacked
-from helpers.studies.training_loop import (
-    gradient_steps,
-    save_weights,
-    shuffled_batches,
-    steps_of,
-    trained,
-    warmup_and_decay,
-)
 
 FORMAT = 2  # raise it whenever the same settings would give other weights, or another file
 WEIGHTS, FACTS = "final.safetensors", "run.json"
@@ -200,12 +193,12 @@ def train_translator(pairs: Sequence[Translation], recipe: TranslationRecipe) ->
             unit="step",
             total=_steps(pairs, recipe),
         )
-        save_weights(model, temporary / WEIGHTS)
+        training_loop.save_weights(model, temporary / WEIGHTS)
         (temporary / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
     write_once(folder, write)
     model = _new(codec, recipe)
-    read_weights(trained(model), folder / WEIGHTS)
+    read_weights(training_loop.trained(model), folder / WEIGHTS)
     return Translator(model.eval().requires_grad_(False), codec, {"weights": folder.name})
 
 
@@ -232,14 +225,14 @@ def _train(
 ) -> None:
     def batches() -> Iterator[dict[str, Tensor]]:
         lengths = [len(pair.source.split()) for pair in pairs]
-        for chosen in shuffled_batches(
+        for chosen in training_loop.shuffled_batches(
             lengths, epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
         ):
             yield batch_of(codec, [pairs[i] for i in chosen])
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate)
-    rates = warmup_and_decay(optimizer, _steps(pairs, recipe))
-    for _ in gradient_steps(
+    rates = training_loop.warmup_and_decay(optimizer, _steps(pairs, recipe))
+    for _ in training_loop.gradient_steps(
         model.train(), batches(), lambda batch: model(**batch).loss, optimizer, rates,
         what="translation of numbers",
     ):  # fmt: skip
@@ -247,7 +240,7 @@ def _train(
 
 
 def _steps(pairs: Sequence[Translation], recipe: TranslationRecipe) -> int:
-    return steps_of(len(pairs), epochs=recipe.epochs, batch_size=recipe.batch_size)
+    return training_loop.steps_of(len(pairs), epochs=recipe.epochs, batch_size=recipe.batch_size)
 
 
 def _translations(
