@@ -156,12 +156,16 @@ def argument_corpus(source: str | Path = "") -> Arguments:
     files = _files(first)
     second = second or COUNTERPARTS.get(first, "")
     others = _files(second) if second else files
-    wanted = [_named(files, split, first) for split in SPLITS]
+    for split in SPLITS:
+        if split not in files:
+            missing = Path(first) / f"{split}.tsv"
+            raise CorpusError(missing, "no such file; a corpus needs all splits")
     negated = {split: others[name] for split, name in ADVERSARIAL_FILES.items() if name in others}
     if second and not negated:
         names = " and ".join(f"{name}.csv" for name in ADVERSARIAL_FILES.values())
         raise InputError(f"{second}: no adversarial arguments; expected {names}")
-    return _corpus(first if first in registry() else Path(first).name, wanted, negated)
+    name = first if first in registry() else Path(first).name
+    return _corpus(name, [files[split] for split in SPLITS], negated)
 
 
 def _corpus(name: str, files: Sequence[Path], negated: dict[str, Path]) -> Arguments:
@@ -227,12 +231,6 @@ def _files(source: str) -> dict[str, Path]:
     found = [*sorted(folder.glob("*")), *sorted(folder.glob("adversarial/*"))]
     tables = {stem_and_suffix(path): path for path in found}
     return {stem: path for (stem, suffix), path in tables.items() if suffix in (".tsv", ".csv")}
-
-
-def _named(files: dict[str, Path], split: str, source: str) -> Path:
-    if split not in files:
-        raise CorpusError(Path(source) / f"{split}.tsv", "no such file; a corpus needs all splits")
-    return files[split]
 
 
 def read_arguments(path: str | Path, *, split: str = "") -> Iterator[Argument]:

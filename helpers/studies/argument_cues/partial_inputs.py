@@ -101,18 +101,12 @@ def choice_tables(
     originals and counterparts as well where the corpus has these for training, but on whole
     arguments only (of what does not show the claim, half is right by construction).
 
-    Args:
-        corpus: the arguments, of which ``examples`` (0: all) are to train on.
-        encoder: the model.
-        control: takes a seed and returns the model with random weights, its embeddings kept.
-        vectors: the words of the bag of vectors and the BiLSTM.
-        examples, max_tokens, seed: see `Settings`.
-        seeds: training runs of the encoder; the small models have `SMALL_MODEL_SEEDS`.
+    ``control`` takes a seed and returns the model with random weights; ``vectors`` are for the
+    small models, of which `SMALL_MODEL_SEEDS` are trained, and ``seeds`` of the encoder.
 
-    Returns:
-        partial_inputs: corpus (its name), model, train, inputs, and the columns of `score_table`
-        and, unless the cue is planted, of `with_paper`; partial_input_seeds: model, train,
-        inputs, and the columns of `seed_table`.
+    ``partial_inputs`` has corpus (its name), model, train, inputs, and the columns of
+    `score_table` and, unless the cue is planted, of `with_paper`; ``partial_input_seeds`` has
+    model, train, inputs, and the columns of `seed_table`.
     """
     small_profile = os.environ.get("ATTENTION_PROFILE") == "small"
     epochs = 1 if small_profile else RECIPE.epochs

@@ -22,18 +22,13 @@ TRAINING = ORIGINAL, SWAPPED, MIRRORED = "original", "swapped", "mirrored"
 def score_table(
     choices: Int[np.ndarray, "seed argument"], arguments: Sequence[Argument], *, seed: int = 0
 ) -> pd.DataFrame:
-    """Return the accuracy of several training runs on each half of ``arguments``.
+    """Return the accuracy of several training runs on each half of ``arguments`` that there is.
 
-    Args:
-        choices: which warrant each run chooses, 0 or 1.
-        arguments: originals, and the counterparts of some or all of them.
-        seed: decides the bootstrap.
-
-    Returns:
-        test ("original", "adversarial", or "both": the originals that have a counterpart, with
-        it), arguments, seeds, mean, median, max and std over runs (std NaN for one run), and the
-        bootstrap interval of the mean over arguments, with their counterparts where there are
-        both (ci_low, ci_high); all accuracies in percent.  A half without arguments has no row.
+    ``choices`` says which warrant each run chooses, 0 or 1.  Columns: test ("original",
+    "adversarial", or "both": the originals that have a counterpart, with it), arguments, seeds,
+    mean, median, max and std over runs (std NaN for one run), and the bootstrap interval of the
+    mean over arguments, with their counterparts where there are both (ci_low, ci_high); all
+    accuracies in percent.
     """
     rows = []
     for half, right in _by_half(choices, arguments).items():

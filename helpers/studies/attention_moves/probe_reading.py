@@ -34,21 +34,13 @@ STRUCTURAL, ATTN = PROBES = ("structural", "Attn")
 
 @dataclass(frozen=True)
 class Probes:
-    """Two trained probes.
+    """Two trained probes: the structural one, and the weights of heads of the Attn probe."""
 
-    Attributes:
-        structural: the map of the structural probe, for vectors divided by ``scale``.
-        layer: the layer that it reads; 0 is the embeddings.
-        scale: see `WordStates`.
-        words: weights of each head's attention from the candidate to the word, and back.
-        root: the same with the special tokens before and after the text (last axis).
-    """
-
-    structural: StructuralProbe
-    layer: int
+    structural: StructuralProbe  # for vectors divided by ``scale`` (see `WordStates`)
+    layer: int  # that it reads; 0 is the embeddings
     scale: float
-    words: Float[Tensor, "direction head"]
-    root: Float[Tensor, "direction head place"]
+    words: Float[Tensor, "direction head"]  # attention from the candidate to the word, and back
+    root: Float[Tensor, "direction head place"]  # special tokens before and after the text
 
     def reached(self, probe: str, layers: int) -> int:
         """Return how many layers, from the first, have heads that can matter to a probe."""

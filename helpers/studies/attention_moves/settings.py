@@ -19,21 +19,13 @@ MANY_HEADS = 100  # 12 layers of 12 heads take 16 times as long as 6 of half the
 
 @dataclass(frozen=True)
 class Sizes:
-    """Numbers of examples.
+    """Numbers of examples."""
 
-    Attributes:
-        segments: for shares, value norms and sinks.
-        control_segments: the same, for the model with random weights.
-        sentences: of dev, that heads are taken out for.
-        pairs: of paragraphs, for the objective and the similarity of their vectors.
-        attributed: pairs whose tokens are left out one at a time.
-    """
-
-    segments: int = 300
-    control_segments: int = 100
-    sentences: int = 200
-    pairs: int = 32
-    attributed: int = 32
+    segments: int = 300  # for shares, value norms and sinks
+    control_segments: int = 100  # the same, for the model with random weights
+    sentences: int = 200  # of dev, that heads are taken out for
+    pairs: int = 32  # of paragraphs, for the objective and the similarity of their vectors
+    attributed: int = 32  # pairs whose tokens are left out one at a time
 
 
 def sizes(settings: Settings, heads: int) -> Sizes:

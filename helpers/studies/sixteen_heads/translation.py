@@ -77,20 +77,16 @@ class TranslationRecipe:
 def translation_tables(*, examples: int, seed: int) -> dict[str, pd.DataFrame]:
     """Return how well a model translates without heads of each kind of attention.
 
-    The model is trained on `TRAIN_TIMES` as many numbers as there are ``examples``.
+    The model is trained on `TRAIN_TIMES` as many numbers as there are ``examples``.  All tables
+    have kind (encoder, cross, decoder), pairs (translated), bleu (0-100) and exact (percent of
+    translations that are right to the last word):
 
-    Returns:
-        Three tables with kind (encoder, cross, decoder), pairs (translated), bleu (0-100) and
-        exact (percent of translations that are right to the last word):
-
-        - translation_pruning: more and more heads of a kind pruned, by their importance
-          ``E|dL/dxi|`` divided by the l2 norm of the layer; kept (share of the heads of that
-          kind, 0-1), heads (how many);
-        - translation_ablation: each head removed alone; layer, head, and the change of bleu and
-          exact; removable is whether exact changes by less than
-          two points (see `pruning`);
-        - translation_one_head: all heads of a layer but one, the one that does best on the first
-          `CHOOSING` pairs, scored on the others; columns as for each head.
+    - ``translation_pruning``: more and more heads of a kind pruned, by their importance
+      ``E|dL/dxi|`` divided by the l2 norm of the layer; kept (share of heads, 0-1), heads (left);
+    - ``translation_ablation``: each head removed alone; layer, head, the change of bleu and
+      exact, and removable: whether exact changes by less than two points (see `removals`);
+    - ``translation_one_head``: all heads of a layer but one, the one that does best on the first
+      `CHOOSING` pairs, scored on the others; columns as for each head.
     """
     train, test = number_pairs(TRAIN_TIMES * examples, max(examples // 4, 1), seed=seed)
     translator = train_translator(train, TranslationRecipe(seed=seed))
