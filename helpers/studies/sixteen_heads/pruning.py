@@ -97,7 +97,7 @@ def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
     def of_task(run: FineTuned) -> pd.DataFrame:
         layers, heads = run.encoder.layers, run.encoder.heads
         masks = with_one_in_layer(layers, heads)  # layer by layer
-        scored, choosing = scored_pairs(run, seed), _drawn(run.task.test, seed)[: _choosing(run)]
+        scored, choosing = scored_pairs(run, seed), choosing_pairs(run, seed)
         tried = _scores(run, masks, choosing, "one head a layer")
         best = tried.loss[1:].mean(axis=1).reshape(layers, heads).argmin(axis=1)
         chosen = masks[np.arange(layers) * heads + best]
@@ -212,14 +212,14 @@ def _scores(run: FineTuned, masks: Masks, pairs: Sequence[Pair], what: str) -> S
     return scores_under(run, pairs, [masking(mask) for mask in masks], what)
 
 
+def choosing_pairs(run: FineTuned, seed: int) -> list[Pair]:
+    """Return the test examples, a third at most, that choose what others score."""
+    return _drawn(run.task.test, seed)[: min(CHOOSING, len(run.task.test) // 3)]
+
+
 def scored_pairs(run: FineTuned, seed: int) -> list[Pair]:
     """Return the test examples, `SCORED` at most, that score a run with heads taken out."""
-    return _drawn(run.task.test, seed)[_choosing(run) :][:SCORED]
-
-
-def _choosing(run: FineTuned) -> int:
-    """Return how many other test examples, a third at most, choose."""
-    return min(CHOOSING, len(run.task.test) // 3)
+    return _drawn(run.task.test, seed)[len(choosing_pairs(run, seed)) :][:SCORED]
 
 
 def _drawn(pairs: Sequence[Pair], seed: int) -> list[Pair]:

@@ -70,7 +70,7 @@ def test_importance_is_complete_and_each_layer_has_length_one(weights):
 
 def test_single_ablation_is_what_masking_each_head_gives(runs, single):
     for run in runs:
-        scored, choosing = pruning.scored_pairs(run, 0), pruning._choosing_pairs(run, 0)
+        scored, choosing = pruning.scored_pairs(run, 0), pruning.choosing_pairs(run, 0)
         assert len(scored) == 20 and len(choosing) == 10
         accuracy, loss = by_hand(run, torch.ones(LAYERS, HEADS), scored)
         for layer, head in ((0, 0), (2, 1)):
@@ -96,7 +96,7 @@ def test_single_ablation_is_what_masking_each_head_gives(runs, single):
 
 def test_the_one_head_of_a_layer_is_chosen_on_other_examples(runs):
     table = pruning.one_head_layers(runs[:1], seed=0)
-    scored, choosing = pruning.scored_pairs(runs[0], 0), pruning._choosing_pairs(runs[0], 0)
+    scored, choosing = pruning.scored_pairs(runs[0], 0), pruning.choosing_pairs(runs[0], 0)
     for row in table.itertuples():
         losses, accuracies = [], []
         for head in range(HEADS):
@@ -132,7 +132,7 @@ def test_pruning_starts_whole_and_ends_without_heads(runs, weights, single):
 
 def test_no_more_test_examples_than_needed_score_a_mask(runs, monkeypatch):
     monkeypatch.setattr(pruning, "SCORED", 7)
-    scored, choosing = pruning.scored_pairs(runs[0], 0), pruning._choosing_pairs(runs[0], 0)
+    scored, choosing = pruning.scored_pairs(runs[0], 0), pruning.choosing_pairs(runs[0], 0)
     assert (len(scored), len(choosing)) == (7, 10)
 
 
