@@ -10,13 +10,14 @@ import pandas as pd
 
 from helpers.analysis.claims import NOT_MEASURED, check_claims
 from helpers.analysis.relations import paper_names
-from helpers.studies.argument_cues.findings import cue_findings
-from helpers.studies.attention_moves.findings import (
+from helpers.studies.findings import (
     attribution_findings,
+    cue_findings,
+    finetuning_findings,
     lens_findings,
+    pruning_findings,
     removal_findings,
 )
-from helpers.studies.findings import finetuning_findings, pruning_findings
 
 if TYPE_CHECKING:
     from IPython.display import Markdown
