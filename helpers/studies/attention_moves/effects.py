@@ -25,6 +25,7 @@ from helpers.studies.attention_moves.removal import (
     objective_without_heads,
 )
 from helpers.studies.attention_moves.settings import spread
+from helpers.studies.tables import stacked
 
 MEASURES = ("loss", "similarity")
 MATCHED = 5  # heads, whose removal costs the objective about as much
@@ -101,7 +102,7 @@ def objective_table(
     names, owner = np.unique(articles, return_inverse=True)
     of_article = owner == np.arange(len(names))[:, None]  # [article, example]
     total = np.repeat(of_article.sum(axis=1)[:, None], shape[0] * shape[1], axis=1)
-    frames = []
+    frames = {}
     for kind, own in zip(KINDS, np.split(found[1:], len(KINDS)), strict=True):
         columns: dict[str, np.ndarray] = {}
         for measure, name in enumerate(MEASURES):
@@ -112,10 +113,8 @@ def objective_table(
                 name: np.full(shape, intact.mean()), f"{name}_change": change.mean(axis=1),
                 f"{name}_change_low": low, f"{name}_change_high": high,
             }  # fmt: skip
-        table = head_rows(*shape, **columns)
-        table.insert(0, "kind", kind)
-        frames.append(table)
-    return pd.concat(frames, ignore_index=True)
+        frames[kind] = head_rows(*shape, **columns)
+    return stacked(frames, "kind")
 
 
 def recall_table(found: Found, probes: Probes, layers: int, owners: Owners) -> pd.DataFrame:
@@ -123,18 +122,19 @@ def recall_table(found: Found, probes: Probes, layers: int, owners: Owners) -> p
 
     There are rows for the heads that can matter to a probe.
     """
-    frames = []
+    names = ("kind", "probe", "relation")
+    frames = {}
     for kind, probe, lost, total in _sweeps(found, probes, layers):
         intact = found.right[0, PROBES.index(probe)].sum(axis=0)
         for place, relation in enumerate(found.relations):
             if relation in owners and (words := total[:, place].sum()):
                 change = -100 * lost[..., place].sum(axis=2) / words
-                table = head_rows(*change.shape, change=change)
-                about = {"kind": kind, "probe": probe, "relation": relation,
-                         "recall": 100 * intact[place] / words}  # fmt: skip
-                frames.append(table.assign(**about))
-    columns = ["kind", "probe", "relation", "layer", "head", "recall", "change"]
-    return pd.concat(frames or [pd.DataFrame(columns=columns)], ignore_index=True)[columns]
+                recall = np.full(change.shape, 100 * intact[place] / words)
+                table = head_rows(*change.shape, recall=recall, change=change)
+                frames[kind, probe, relation] = table
+    if not frames:
+        return pd.DataFrame(columns=[*names, "layer", "head", "recall", "change"])
+    return stacked(frames, *names)
 
 
 def relation_tables(
