@@ -80,7 +80,7 @@ def test_other_arguments_are_other_tables(tables_of, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(
         partial_inputs, "cached_tables",
-        lambda name, compute, *, depends_on, code: seen.append(depends_on),
+        lambda name, compute, *, depends_on: seen.append(depends_on),
     )  # fmt: skip
     folder = tmp_path / "mine"
     folder.mkdir()
