@@ -80,6 +80,9 @@ def dask_client(*, scheduler: str = "", workers: int = 0) -> Iterator[Client]:
                 threads_per_worker=max(1, torch.get_num_threads() // workers),
                 processes=True,
                 dashboard_address="127.0.0.1:0",  # any free port, seen from this machine alone
+                # Errors of tasks reach the client; a worker that misses its scheduler at the end
+                # of a run would print a page for it.
+                silence_logs=logging.CRITICAL,
             )
             client = Client(entered.enter_context(cluster))
         entered.enter_context(client)

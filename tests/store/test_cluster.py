@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import shutil
@@ -131,6 +132,12 @@ def test_a_shard_that_kills_its_workers_is_named(client, alone, monkeypatch):
 
     with pytest.raises(ClusterError, match="shard 1: its workers died again and again"):
         list(map_shards(die, alone, client))
+
+
+def test_local_workers_log_no_pages(client):
+    client.wait_for_workers(1, timeout=60)
+    handlers = client.run(lambda: [one.level for one in logging.getLogger("distributed").handlers])
+    assert set(map(tuple, handlers.values())) == {(logging.CRITICAL,)}
 
 
 def test_no_cluster_is_one_line(monkeypatch):
