@@ -22,7 +22,8 @@ def test_a_good_run_passes(tiny_folder):
     check(Study(model=str(tiny_folder("bert")), device="cpu", max_tokens=48))
 
 
-def test_models(tiny_folder, tmp_path):
+def test_models(tiny_folder, tmp_path, monkeypatch):
+    monkeypatch.delenv("ATTENTION_PROFILE", raising=False)  # which has a limit for --max-tokens
     assert "no-such-model" in refused(tiny_folder, model="./no-such-model")
     (tmp_path / "empty").mkdir()
     assert "empty" in refused(tiny_folder, model=str(tmp_path / "empty"))
