@@ -10,8 +10,7 @@ import pandas as pd
 from scipy.stats import t
 
 from helpers.analysis.claims import Estimate, Tables, rows_of
-
-LEVEL = 0.95
+from helpers.analysis.statistics import LEVEL
 
 
 def stacked(tables: Mapping[Any, pd.DataFrame], *names: str) -> pd.DataFrame:

@@ -8,7 +8,6 @@ once and wrong once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -23,6 +22,7 @@ from helpers.cache import cached_tables
 from helpers.data.glove import Embeddings
 from helpers.model.encoder import Encoder
 from helpers.model.parallel import StepDone, run_jobs
+from helpers.settings import small_profile
 from helpers.studies.argument_cues.arguments import (
     INPUTS,
     SPLITS,
@@ -108,11 +108,10 @@ def choice_tables(
     `score_table` and, unless the cue is planted, of `with_paper`; ``partial_input_seeds`` has
     model, train, inputs, and the columns of `seed_table`.
     """
-    small_profile = os.environ.get("ATTENTION_PROFILE") == "small"
-    epochs = 1 if small_profile else RECIPE.epochs
+    epochs = 1 if small_profile() else RECIPE.epochs
     recipe = replace(RECIPE, epochs=epochs, max_tokens=min(RECIPE.max_tokens, max_tokens))
     own = range(seed, seed + seeds)
-    small = range(seed, seed + (1 if small_profile else max(SMALL_MODEL_SEEDS, seeds)))
+    small = range(seed, seed + (1 if small_profile() else max(SMALL_MODEL_SEEDS, seeds)))
     facts = {
         "arguments": corpus.fingerprint,
         "model": encoder.identity,
