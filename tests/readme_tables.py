@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from helpers.analysis.paper import paper_table2, paper_table3
+from helpers.analysis.paper import paper_table2, values_of
 from helpers.run.compare import Run, best_heads, claims_side_by_side, open_run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -145,13 +145,13 @@ def table_2(runs: Mapping[str, Run]) -> pd.DataFrame:
 
 def table_3(runs: Mapping[str, Run]) -> pd.DataFrame:
     """Return the probes: UAS without punctuation, and UUAS of the structural probe."""
-    columns = {"paper": dict(paper_table3())}
+    columns = {"paper": dict(values_of("Table 3"))}
     for label, run in runs.items():
         if "probes" in run.tables:
             rows = run.tables["probes"]
             rows = rows[rows["metric"].isin(["UUAS", "UAS without punctuation"])]
             columns[label] = dict(zip(rows["probe"], rows["value"], strict=True))
-    table = pd.DataFrame(columns).reindex(list(paper_table3()))
+    table = pd.DataFrame(columns).reindex(list(values_of("Table 3")))
     return table.map(lambda value: f"{value:.0f}" if pd.notna(value) else "")
 
 

@@ -174,13 +174,13 @@ def test_what_a_function_never_reaches_does_not_count(edited):
 
 
 def test_a_data_file_counts(monkeypatch, tmp_path):
-    before = code_digest("analysis.paper.paper_values")
+    before = code_digest("analysis.paper.values_of")
     copy = tmp_path / "helpers"
     (copy / "analysis").mkdir(parents=True)
     (copy / "analysis" / "paper.csv").write_text("changed")
     monkeypatch.setattr(cache, "PACKAGE", copy)
     code_digest.cache_clear()
-    assert code_digest("analysis.paper.paper_values") != before
+    assert code_digest("analysis.paper.values_of") != before
     code_digest.cache_clear()
 
 

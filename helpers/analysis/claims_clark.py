@@ -29,7 +29,7 @@ from helpers.analysis.claims import (
     with_bounds,
 )
 from helpers.analysis.head_choice import DIRECTIONS
-from helpers.analysis.paper import paper_table1, paper_table2, paper_table3, paper_values
+from helpers.analysis.paper import paper_table1, paper_table2, values_of
 from helpers.analysis.relations import ALL, paper_names
 from helpers.analysis.statistics import bootstrap_interval, percentiles
 
@@ -57,7 +57,8 @@ def paper_numbers() -> dict[str, float]:
 
     The latter are called as the measure that gives the same number here.
     """
-    one, two, three, text = paper_table1(), paper_table2(), paper_table3(), paper_values()
+    one, two = paper_table1(), paper_table2()
+    three, text = values_of("Table 3"), values_of("text")
     gains = one["accuracy"] - one["baseline"]
     single, pair = gains.drop(ALL), text["uniform share of a separator pair"]
     return {

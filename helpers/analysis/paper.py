@@ -18,17 +18,19 @@ def _rows(table: str) -> pd.DataFrame:
 
 
 @cache
+def values_of(part: str) -> dict[str, float]:
+    """Return the numbers by name that the paper's "text" or "Table 3" states, or another paper.
+
+    "Kovaleva", "Michel" and "Niven" are the others.  Those of Table 3 (Penn Treebank, without
+    punctuation) are percentages by probe: UAS or UUAS.
+    """
+    rows = _rows(part)
+    return dict(zip(rows["row"], rows["value"].astype(float), strict=True))
+
+
 def paper_values() -> dict[str, float]:
-    """Return the values stated in the text, by name."""
-    rows = _rows("text")
-    return dict(zip(rows["row"], rows["value"].astype(float), strict=True))
-
-
-@cache
-def values_of(paper: str) -> dict[str, float]:
-    """Return the values that another paper states ("Kovaleva", "Michel", "Niven"), by name."""
-    rows = _rows(paper)
-    return dict(zip(rows["row"], rows["value"].astype(float), strict=True))
+    """Return the values stated in the paper's text, by name."""
+    return values_of("text")
 
 
 @cache
@@ -50,13 +52,6 @@ def paper_table2() -> pd.DataFrame:
     are whole and its mentions its own.
     """
     return _table("Table 2").astype(float)
-
-
-@cache
-def paper_table3() -> dict[str, float]:
-    """Return Table 3 (Penn Treebank, without punctuation) in percent, by probe: UAS or UUAS."""
-    rows = _rows("Table 3")
-    return dict(zip(rows["row"], rows["value"].astype(float), strict=True))
 
 
 def _table(name: str) -> pd.DataFrame:

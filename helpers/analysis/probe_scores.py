@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int, Shaped
 
-from helpers.analysis.paper import paper_table3
+from helpers.analysis.paper import values_of
 from helpers.analysis.statistics import bootstrap_interval, paired_interval
 
 if TYPE_CHECKING:  # figures need the names below, not torch
@@ -98,7 +98,7 @@ def probe_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
     The 95% interval is a bootstrap over the dev articles; it does not cover the choice of training
     data.  The paper's value stands beside the metric that it is in: punctuation is left out.
     """
-    rows, paper = [], paper_table3()
+    rows, paper = [], values_of("Table 3")
     for result in results:
         for metric, counts in result.counts.items():
             low, high = bootstrap_interval(*result.by_article(metric))

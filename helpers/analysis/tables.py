@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -118,10 +119,19 @@ def read_tables(results: Path, written: Iterable[str] = ()) -> dict[str, pd.Data
 def listed(results: Path, kind: str) -> set[str] | None:
     """Return the "tables" or "figures" that ``run.json`` lists; None where it lists none."""
     try:
-        notebooks = json.loads((results / "run.json").read_bytes())["notebooks"]
-        return {name for files in notebooks.values() for name in files[kind]}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {
+            name for files in read_record(results)["notebooks"].values() for name in files[kind]
+        }
+    except (KeyError, TypeError, AttributeError):
         return None
+
+
+def read_record(results: Path) -> dict[str, Any]:
+    """Return what a run's ``run.json`` says; nothing where it is missing or damaged."""
+    try:
+        return dict(json.loads((results / "run.json").read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def _read(path: Path) -> pd.DataFrame:

@@ -103,11 +103,8 @@ def fig1_examples(
     rows = [panels[first : first + columns] for first in range(0, len(panels), columns)]
     figure, grid = _grid(
         rows,
-        [[len(panel.tokens) for panel in row] for row in rows],
         "Figure 1 · Heads that show the patterns",
         joined(model, "each token (left) attends to tokens (right); darker is more"),
-        columns,
-        headings=False,
     )
     for axes, panel in grid:
         kinds = _kinds(panel.tokens, special_tokens)
@@ -137,15 +134,12 @@ def fig5_heads(panels: Sequence[HeadPanel], *, model: str = "") -> Figure:
     for panel in panels:
         by_title.setdefault(panel.title, []).append(panel)
     rows = list(by_title.values())
-    note = " "  # the legend takes the place of the footnote
     figure, grid = _grid(
         rows,
-        [[len(panel.words) for panel in row] for row in rows],
         title,
         joined(model, "each word (left) attends to words (right); darker is more"),
-        max(len(row) for row in rows),
         headings=True,
-        note=note,
+        note=" ",  # the legend takes the place of the footnote
     )
     for axes, panel in grid:
         _draw_head_panel(axes, panel)
@@ -182,42 +176,35 @@ def _draw_head_panel(axes: Axes, panel: HeadPanel) -> None:
 
 
 def _grid(
-    rows: Sequence[Sequence[object]],
-    lengths: Sequence[Sequence[int]],
+    rows: Sequence[Sequence[PatternPanel | HeadPanel]],
     title: str,
     subtitle: str,
-    columns: int,
     *,
-    headings: bool,
+    headings: bool = False,
     note: str = "",
-) -> tuple[Figure, list[tuple[Axes, object]]]:
+) -> tuple[Figure, list[tuple[Axes, PatternPanel | HeadPanel]]]:
     """Return a figure and the axes of each panel, all with the same space between tokens.
 
     With ``headings`` the title of a row's first panel stands above the row.
     """
     above, gap = (0.52 if headings else 0.34), 0.16
-    heights = [ROW * max(row) + above + gap for row in lengths]
+    longest = [max(len(panel.weights) for panel in row) for row in rows]
+    heights = [ROW * words + above + gap for words in longest]
     figure = canvas(sum(heights), title, subtitle, note, constrained=False)
-    total, width = figure.get_figheight(), (WIDTH - 0.2 + PANEL_GAP) / columns
+    total, width = figure.get_figheight(), (WIDTH - 0.2 + PANEL_GAP) / max(map(len, rows))
     placed, top = [], sum(heights) + bottom_margin(note)
-    for row, counts, height in zip(rows, lengths, heights, strict=True):
+    for row, words, height in zip(rows, longest, heights, strict=True):
         if headings:
             figure.text(
                 0.1 / WIDTH, (top - 0.08) / total, row[0].title, va="top", parse_math=False,
                 fontsize=10, fontweight="bold",
             )  # fmt: skip
         for column, panel in enumerate(row):
-            inches = (
-                0.1 + column * width,
-                top - height + gap,
-                width - PANEL_GAP,
-                ROW * max(counts),
-            )
-            axes = figure.add_axes(
-                (inches[0] / WIDTH, inches[1] / total, inches[2] / WIDTH, inches[3] / total)
-            )
+            left, bottom = 0.1 + column * width, top - height + gap
+            place = (left / WIDTH, bottom / total, (width - PANEL_GAP) / WIDTH, ROW * words / total)
+            axes = figure.add_axes(place)
             axes.set_axis_off()
-            axes.set_ylim(max(counts) - 0.5, -0.5)
+            axes.set_ylim(words - 0.5, -0.5)
             placed.append((axes, panel))
         top -= height
     return figure, placed

@@ -15,6 +15,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from helpers.analysis.tables import read_record
 from helpers.errors import InputError
 from helpers.paths import build_dir, project_root, write_whole
 from helpers.progress import HEADLESS
@@ -112,14 +113,6 @@ class Record:
         found = [*self.study.results.glob("*.png"), *self.study.results.glob("tables/*.csv")]
         states = ((path, path.stat()) for path in found)
         return {path: (state.st_ino, state.st_mtime_ns) for path, state in states}
-
-
-def read_record(results: Path) -> dict[str, Any]:
-    """Return what ``run.json`` says; nothing where it is missing or damaged."""
-    try:
-        return dict(json.loads((results / "run.json").read_bytes()))
-    except (OSError, ValueError, TypeError):
-        return {}
 
 
 def _material(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from helpers.analysis.claims import (
     judge,
 )
 from helpers.analysis.claims_clark import clark_claims
-from helpers.analysis.paper import paper_table1, paper_table2, paper_table3, paper_values
+from helpers.analysis.paper import paper_table1, paper_table2, values_of
 
 
 def put(table, name, values):
@@ -521,7 +521,7 @@ def test_measures_by_hand():
 
 
 def test_paper_values_are_those_of_the_data_file():
-    one, two, three, text = paper_table1(), paper_table2(), paper_table3(), paper_values()
+    one, two, three, text = paper_table1(), paper_table2(), values_of("Table 3"), values_of("text")
     given = check_claims({}, clark_claims()).set_index("claim")["paper_value"].dropna()
     assert given["No single head is good at syntax overall"] == pytest.approx(34.5 - 26.3)
     assert given["Sometimes they outdo it by far"] == 7
