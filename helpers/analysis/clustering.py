@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from helpers.analysis.heads import head_labels, parse_head
+from helpers.analysis.heads import head_labels, head_rows, parse_head
 from helpers.errors import InputError
 
 # What Figure 6 colours heads by, with the values of the released analysis.
@@ -16,16 +16,7 @@ POSITION_SHARE = 0.5  # of a head's attention, to one relative position
 TOKEN_SHARE = 0.6  # of a head's attention, to one type of token
 BROAD_SHARE = 0.78  # of the entropy of uniform attention: 3.8 nats at 128 tokens
 
-BEHAVIOURS = (
-    "previous",
-    "current",
-    "next",
-    "cls",
-    "sep",
-    "punctuation",
-    "broad",
-    "other",
-)
+BEHAVIOURS = ("previous", "current", "next", "cls", "sep", "punctuation", "broad", "other")
 
 CLOSENESS = ("within_layers", "between_layers", "within_indices", "between_indices")
 PERMUTATIONS = 10_000
@@ -120,8 +111,7 @@ def head_positions(
         points = scaling.fit_transform(values)
     else:  # one head, or two: there is nothing to choose
         points = np.column_stack([values[0] - values[0].mean(), np.zeros(len(values))])
-    layer, head = (_indices(distances) + 1).T
-    positions = pd.DataFrame({"layer": layer, "head": head, "x": points[:, 0], "y": points[:, 1]})
+    positions = head_rows(*_shape(distances), x=points[:, 0], y=points[:, 1])
     positions = positions.merge(behaviours, on=["layer", "head"], how="left", validate="1:1")
     # Each unordered pair counts once in scikit-learn's raw stress.
     squares = np.square(values).sum() / 2
@@ -135,13 +125,10 @@ def mark_findings(positions: pd.DataFrame, findings: Mapping[str, str]) -> pd.Da
 
     ``findings`` maps what is found ("dobj") to a head ("8-10"); a head of several has them all.
     """
-    by_head: dict[tuple[int, int], list[str]] = {}
-    for name, label in findings.items():
-        by_head.setdefault(parse_head(label), []).append(name)
-    heads = zip(positions["layer"] - 1, positions["head"] - 1, strict=True)
-    names = [", ".join(by_head.get(head, [])) for head in heads]
-    behaviour = [name or own for name, own in zip(names, positions["behaviour"], strict=True)]
-    return positions.assign(behaviour=behaviour)
+    names = pd.Series(list(findings), index=list(findings.values()), dtype=object)
+    names = names.groupby(level=0, sort=False).agg(", ".join)
+    labels = pd.Series(head_labels(*positions[["layer", "head"]].max()), index=positions.index)
+    return positions.assign(behaviour=labels.map(names).fillna(positions["behaviour"]))
 
 
 def cohesion_table(distances: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
@@ -158,10 +145,9 @@ def cohesion_table(distances: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     two layers, and two heads in a layer.
     """
     values = distances.to_numpy()
-    heads = _indices(distances)
-    layers, per_layer = heads.max(axis=0) + 1
+    layers, per_layer = _shape(distances)
     ratio = dict(zip(CLOSENESS, closeness(values, layers, per_layer)[0], strict=True))
-    layer, index = heads.T.reshape(2, layers, per_layer)
+    layer, index = np.indices((layers, per_layer))
     groups = {"layer": layer.reshape(1, -1), "index": index}
     rows = []
     for (by, group), (within, between) in zip(
@@ -199,6 +185,7 @@ def _within_sums(
     return np.einsum("phl,phl->p", distances @ one_hot, one_hot)
 
 
-def _indices(distances: pd.DataFrame) -> Int[np.ndarray, "heads 2"]:
-    """Return the layer and head of every row, from 0."""
-    return np.array([parse_head(label) for label in distances.index])
+def _shape(distances: pd.DataFrame) -> tuple[int, int]:
+    """Return how many layers there are, and how many heads in each."""
+    layer, head = parse_head(distances.index[-1])
+    return layer + 1, head + 1

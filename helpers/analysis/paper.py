@@ -18,13 +18,13 @@ def _rows(table: str) -> pd.DataFrame:
 
 
 @cache
-def values_of(part: str) -> dict[str, float]:
+def values_of(paper: str) -> dict[str, float]:
     """Return the numbers by name that the paper's "text" or "Table 3" states, or another paper.
 
     "Kovaleva", "Michel" and "Niven" are the others.  Those of Table 3 (Penn Treebank, without
     punctuation) are percentages by probe: UAS or UUAS.
     """
-    rows = _rows(part)
+    rows = _rows(paper)
     return dict(zip(rows["row"], rows["value"].astype(float), strict=True))
 
 
