@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from helpers.analysis import parser_agreement
 from helpers.analysis.dependency_heads import (
     COLUMNS,
     beside_paper,
@@ -351,24 +350,6 @@ def test_agreement_separates_conventions_from_errors():
     ]
     assert table.loc["cop", "inverted"] == 0  # its predicate hangs on the preposition
     assert table.loc["det", ["count", "comparable"]].tolist() == [2, 1]
-
-
-def test_dev_trees_of_ud_are_parsed_and_compared(monkeypatch):
-    asked = []
-
-    def parses(sentences):
-        asked.extend(sentences)
-        return [Parse([2, 0], ["det", "ROOT"]) for _ in sentences]
-
-    monkeypatch.setattr(parser_agreement, "parse_words", parses)
-    words, names = ("the", "cat"), ("det", "root")
-    trees = [Sentence(words, (2, 0), names, split, "") for split in ("train", "dev")]
-    assert parser_agreement.silver_quality(trees) is None  # nothing says that this is UD
-    trees.append(Sentence(("two", "cats"), (2, 0), ("obj", "root"), "dev", ""))
-    table = parser_agreement.silver_quality(trees).set_index("relation")
-    assert asked == [words, ("two", "cats")]
-    assert table.loc["All", ["count", "attachment"]].tolist() == [4, 100]
-    assert table.loc["obj", "silver_relation"] == "det"
 
 
 def test_a_parser_is_scored_on_the_dev_trees_of_a_ud_treebank():
