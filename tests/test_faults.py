@@ -1,5 +1,6 @@
 """The page of promises: its tests exist, and its figures are those of a run of the long form."""
 
+import re
 import subprocess
 import sys
 
@@ -40,3 +41,14 @@ def test_only_a_whole_run_writes(passes, tmp_path):
         assert "what was" not in page.read_text() and "The end." in page.read_text()
     else:
         assert page.read_text() == before
+
+
+def test_the_figures_are_of_the_long_form_and_all_passed():
+    written = TEXT.partition(faults.BEGIN)[2].partition(faults.END)[0]
+    assert re.search(r"^\d{4}-\d\d-\d\d, commit [0-9a-f]{12}(-dirty)?, ", written, re.MULTILINE)
+    assert "30 kills of each kind, 3,000 files a reader" in written
+    rows = re.findall(r"^\| `(\S+)` \| ([^|]+) \|", written, re.MULTILINE)
+    assert [file for file, _ in rows] == faults.named("".join(faults.prose(TEXT)))
+    assert all(re.fullmatch(r"[\d,]+ passed(, \d+ skipped)?", outcome) for _, outcome in rows)
+    assert len(re.findall(r"30 kills", written)) >= 6  # the kinds, and the conditions
+    assert len(re.findall(r"files read, [\d,]+ refused", written)) == 14
