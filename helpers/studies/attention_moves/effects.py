@@ -223,7 +223,9 @@ def _leads(name: str, mine: Side, others: Side, seed: int) -> dict[str, np.ndarr
     with np.errstate(invalid="ignore"):  # without others
         low, high = statistics.paired_interval(mine, others, seed=seed)
         one, other = (right.sum(axis=0) / total.sum(axis=0) for right, total in (mine, others))
-    return {name: 100 * (one - other), f"{name}_low": 100 * low, f"{name}_high": 100 * high}
+    # Equal losses are not equal in the last bit: a mean over rivals is a fraction.
+    values = (100 * value.round(12) + 0.0 for value in (one - other, low, high))  # nor is -0 a loss
+    return dict(zip((name, f"{name}_low", f"{name}_high"), values, strict=True))
 
 
 def _exchanged(

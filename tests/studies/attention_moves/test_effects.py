@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from helpers.studies.attention_moves import effects
 from helpers.studies.attention_moves.effects import (
     objective_table,
     recall_table,
@@ -57,6 +58,13 @@ def test_a_head_like_any_other_is_not():
     assert made["relation_heads"]["layer"].tolist() == pytest.approx([0] * 12)
     assert (made["relation_heads_mean"]["p_value"] == 1).all()
     assert (made["relation_heads"]["p_holm"] == 1).all()
+
+
+def test_losses_that_differ_in_the_last_bit_are_equal():
+    ones = np.ones((ARTICLES, 1))
+    lead = effects._leads("layer", (0.3 * ones, ones), ((0.1 + 0.2) * ones, ones), seed=0)
+    assert list(lead) == ["layer", "layer_low", "layer_high"]
+    assert [f"{value:g}" for values in lead.values() for value in values] == ["0", "0", "0"]
 
 
 def test_a_probe_that_no_layer_reaches_has_no_rows():
