@@ -140,8 +140,8 @@ class Study(Settings):
 
         count = min(self.segments or CONTROL_SEGMENTS, CONTROL_SEGMENTS)
         corpus = replace(self, segments=count).segment_corpus()
-        control = self.control(self.seed)
-        return self._sums(Stream.open(control, corpus, max_tokens=self.max_tokens))
+        options = {"lens": self.lens, "max_tokens": self.max_tokens}
+        return self._sums(Stream.open(self.control(self.seed), corpus, **options))
 
     def _sums(self, store: Store | Stream) -> Sums:
         from helpers.analysis import averages

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from toy_corpora import SENTENCES
@@ -30,6 +31,12 @@ def test_the_control_is_computed_in_the_run_and_is_another_model(study):
     )
     assert (again.control_sums.mean("entropy") == control.mean("entropy")).all()
     assert study.segments >= CONTROL_SEGMENTS or study.small
+
+
+def test_the_control_goes_through_the_lens_of_the_run(study):
+    through_norms = replace(study, lens="norm")
+    weights, norms = (one.control_sums.mean("entropy") for one in (study, through_norms))
+    assert abs(weights - norms).max() > 1e-3
 
 
 @pytest.fixture
