@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from matplotlib.lines import Line2D
 from helpers.plots.style import ACCENT, BAR, INK, MUTED, Style, canvas, theme
 
 ROW = 0.24  # inches for one relation
+PANEL = 32  # letters of a note that a panel is wide
 LONGEST = 40  # characters of a run's name
 LINE = 112  # characters in the width of the page
 MOST_RELATIONS = 16  # as many as the paper has, where a treebank has none of the paper's
@@ -121,12 +123,15 @@ def _curves(axes: Axes, curves: Mapping[str, pd.Series], styles: Mapping[str, St
             curve.index, curve, color=style.color, marker=style.marker, markersize=5.5,
             markeredgecolor="white", markeredgewidth=0.7, clip_on=False,
         )  # fmt: skip
-    lacking = ", ".join(styles[name].label for name, curve in curves.items() if curve.empty)
+    lacking = [styles[name].label for name, curve in curves.items() if curve.empty]
     if lacking:
-        axes.text(
-            0.03, 0.97, f"none in {lacking}", transform=axes.transAxes, va="top", color=MUTED,
+        text = "none in these runs" if len(lacking) == len(curves) else f"none in {lacking[0]}"
+        text += f" and {len(lacking) - 1} more" if 1 < len(lacking) < len(curves) else ""
+        note = axes.text(
+            0.03, 0.97, fill(text, PANEL), transform=axes.transAxes, va="top", color=MUTED,
             fontsize=8.5, parse_math=False,
         )  # fmt: skip
+        note.set_in_layout(False)  # a long name would take the panels' room
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="Layer, as a share of the depth")
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "¼", "½", "¾", "1"])
 

@@ -92,6 +92,19 @@ def test_a_run_without_a_token_is_named_in_the_panel():
     assert not panel(figure, "Attention to the first").texts
 
 
+def test_what_no_run_has_is_said_shortly():
+    names = [f"{name}-{'x' * 60}" for name in ("one", "other")]
+    runs = {name: tables() for name in names}
+    for each in runs.values():
+        each["token_types"]["sep"] = np.nan
+    figure = drawn(runs=runs)
+    (text,) = panel(figure, "Attention to the sep").texts
+    assert text.get_text() == "none in these runs"
+    runs[names[0]] = tables()
+    (text,) = panel(drawn(runs=runs), "Attention to the sep").texts
+    assert max(map(len, text.get_text().splitlines())) <= 40
+
+
 def test_best_heads_intervals_and_the_papers():
     axes = panel(drawn(), "Best head")
     for index, color in enumerate(COLORS[:2]):
