@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 
 from helpers.errors import InputError
 
@@ -36,6 +36,11 @@ def head_rows(layers: int, heads: int, **columns: Shaped[np.ndarray, "layer head
     layer, head = np.indices((layers, heads)).reshape(2, -1) + 1
     values = {name: np.asarray(column).ravel() for name, column in columns.items()}
     return pd.DataFrame({"layer": layer, "head": head} | values)
+
+
+def by_head(table: pd.DataFrame, column: str) -> Float[np.ndarray, "layer head"]:
+    """Return a column of a table with a row for each layer and head (from 1): see `head_rows`."""
+    return table.pivot(index="layer", columns="head", values=column).to_numpy(float)
 
 
 def head_grid(values: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from matplotlib.colors import BoundaryNorm, Normalize
 from matplotlib.figure import Figure
 
 from helpers.analysis.averages import layer_intervals
+from helpers.analysis.heads import by_head
 from helpers.plots.labels import label_points
 from helpers.plots.style import (
     BEHAVIOUR_STYLES,
@@ -24,7 +25,6 @@ from helpers.plots.style import (
     TOKEN_STYLES,
     SpecialTokens,
     Style,
-    by_head,
     canvas,
     counting_ticks,
     heat_maps,

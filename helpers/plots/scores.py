@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from helpers.analysis.head_choice import DIRECTIONS, Direction
-from helpers.analysis.heads import head_label
+from helpers.analysis.heads import by_head, head_label
 from helpers.analysis.probe_scores import COMPARED
 from helpers.plots.style import (
     ACCENT,
@@ -21,7 +21,6 @@ from helpers.plots.style import (
     INK,
     LINES,
     HeadValues,
-    by_head,
     canvas,
     heat_maps,
     joined,

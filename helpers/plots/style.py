@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Float
 
 from helpers.paths import write_whole
@@ -197,11 +196,6 @@ def heat_maps(
     figure.supylabel("Layer", fontsize=9.5)
     figure.colorbar(ScalarMappable(norm, cmap), ax=grid, label=unit, aspect=30, pad=0.015)
     return figure
-
-
-def by_head(table: pd.DataFrame, column: str) -> HeadValues:
-    """Return a column of a table with a row for each layer and head (from 1) as a map."""
-    return table.pivot(index="layer", columns="head", values=column).to_numpy(float)
 
 
 def counting_ticks(count: int, most: int = 24) -> list[int]:

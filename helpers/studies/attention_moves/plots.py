@@ -9,7 +9,7 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from helpers.analysis.heads import parse_head
+from helpers.analysis.heads import by_head, parse_head
 from helpers.analysis.value_norms import LENSES, TYPES
 from helpers.plots.style import (
     ACCENT,
@@ -17,7 +17,6 @@ from helpers.plots.style import (
     LINES,
     TOKEN_STYLES,
     SpecialTokens,
-    by_head,
     canvas,
     counting_ticks,
     heat_maps,

@@ -13,6 +13,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from helpers.analysis.heads import by_head
 from helpers.plots.style import (
     ACCENT,
     DIVERGING,
@@ -21,7 +22,6 @@ from helpers.plots.style import (
     MUTED,
     SEQUENTIAL,
     Style,
-    by_head,
     canvas,
     heat_map,
     joined,

@@ -11,6 +11,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize, TwoSlopeNorm
 from matplotlib.figure import Figure
 
+from helpers.analysis.heads import by_head
 from helpers.plots.style import (
     DIVERGING,
     INK,
@@ -18,7 +19,6 @@ from helpers.plots.style import (
     SEQUENTIAL,
     WIDTH,
     Style,
-    by_head,
     canvas,
     heat_map,
     joined,

@@ -15,9 +15,8 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 from scipy.stats import false_discovery_control
 
-from helpers.analysis.heads import head_rows
+from helpers.analysis.heads import by_head, head_rows
 from helpers.cache import cached_table
-from helpers.plots.style import by_head
 from helpers.studies.classifier import Classifier
 from helpers.studies.fine_tune import FineTuned, each_run
 from helpers.studies.removals import Scores, changes_of, masking, scores_under

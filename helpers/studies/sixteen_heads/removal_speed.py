@@ -11,11 +11,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from helpers.analysis.heads import by_head
 from helpers.cache import cached_table
 from helpers.errors import ModelError
 from helpers.model.head_mask import head_mask
 from helpers.model.prune_heads import remove_heads
-from helpers.plots.style import by_head
 from helpers.progress import progress
 from helpers.studies.classifier import padded_batch, task_inputs
 from helpers.studies.fine_tune import FineTuned

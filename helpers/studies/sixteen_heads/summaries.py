@@ -11,8 +11,8 @@ from jaxtyping import Float
 
 from helpers.analysis.claims import check_claims
 from helpers.analysis.head_counts import SCORES, count_heads, head_scores
+from helpers.analysis.heads import by_head
 from helpers.cache import cached_table
-from helpers.plots.style import by_head
 from helpers.store.store import Store
 from helpers.studies.sixteen_heads.claims import LEVEL, pruning_claims
 from helpers.studies.sixteen_heads.importance import rank_correlation
@@ -62,11 +62,11 @@ def seed_measures(heads: pd.DataFrame, pruned: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for (task, seed), own in heads.groupby(["task", "seed"], sort=False):
-        by_head = heads[heads["task"] == task].pivot(
+        over_seeds = heads[heads["task"] == task].pivot(
             index="seed", columns=["layer", "head"], values="normalised"
         )
         steps = pruned[(pruned["task"] == task) & (pruned["seed"] == seed)].sort_values("pruned")
-        alike = by_head.T.corr("spearman")[seed].drop(seed).mean()
+        alike = over_seeds.T.corr("spearman")[seed].drop(seed).mean()
         rows.append(
             {
                 "task": task,
