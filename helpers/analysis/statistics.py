@@ -108,15 +108,16 @@ def equivalence(
     other: tuple[Clusters, Clusters],
     *,
     margin: float,
+    error: float = 0.05,
     resamples: int = 1000,
     seed: int = 0,
 ) -> Bool[np.ndarray, " statistic"]:
     """Return whether two ratios over the same clusters differ by less than ``margin``.
 
-    Two one-sided tests at 5% each: true where the 90% interval of the difference lies within the
-    margin, which the caller has to justify.
+    Two one-sided tests, each with this probability of an ``error``: true where the interval of
+    the difference (90% for 5%) lies within the margin, which the caller has to justify.
     """
-    low, high = percentiles(*_paired(one, other, resamples, seed), 0.90)
+    low, high = percentiles(*_paired(one, other, resamples, seed), 1 - 2 * error)
     return (low > -margin) & (high < margin)
 
 

@@ -26,7 +26,7 @@ from helpers.studies.tasks import Pair
 
 MARGIN = 2.0  # points of accuracy: less is no change
 LEVEL = 0.05
-FIRST_LOOK = 300  # examples that settle what hardly changes anything
+LOOKS = (300, 800)  # of so many examples, before that of all: most changes do hardly anything
 
 
 class Scores(NamedTuple):
@@ -81,25 +81,31 @@ def changes_of(scores: Scores, *, looks: int = 1) -> pd.DataFrame:
     )
 
 
-def in_two_looks(
+def in_looks(
     run: FineTuned, pairs: Sequence[Pair], changes: Sequence[Change], label: str
 ) -> pd.DataFrame:
     """Return `changes_of`, with all of ``pairs`` for every change that needs them.
 
-    What is shown to be removable on the `FIRST_LOOK` of them is settled; everything else is scored
-    on all.  Either look tests at half the level, so that both together err no more often than
-    one would; a change that is settled at the first look is not significant.
+    What is shown to be removable on the first `LOOKS` of them is settled; everything else is
+    scored on all.  The looks share the 5% between them, so that all together err no more often
+    than one would.
     """
-    first = scores_under(run, pairs[:FIRST_LOOK], changes, label)
-    table, rest = changes_of(first, looks=2), pairs[FIRST_LOOK:]
-    unsettled = np.flatnonzero(~table["removable"])
-    if not len(unsettled) or not rest:
-        return table
-    more = scores_under(run, rest, [changes[index] for index in unsettled], f"{label}, all tests")
-    rows = [0, *(unsettled + 1)]
-    both = (np.concatenate([one[rows], two], axis=1) for one, two in zip(first, more, strict=True))
-    late = changes_of(Scores(*both), looks=2).set_axis(unsettled)
-    return pd.concat([table.drop(index=unsettled), late]).sort_index()
+    ends = [*(look for look in LOOKS if look < len(pairs)), len(pairs)]
+    open_changes, start = np.arange(len(changes)), 0
+    found, settled = None, []
+    for end in ends:
+        own = [changes[index] for index in open_changes]
+        more = scores_under(run, pairs[start:end], own, f"{label}, {end} examples")
+        if found is not None:
+            more = Scores(*(np.hstack(both) for both in zip(found, more, strict=True)))
+        table = changes_of(more, looks=len(ends)).set_index(open_changes)
+        done = table["removable"].to_numpy() | (end == len(pairs))
+        settled.append(table[done])
+        if done.all():
+            break
+        found = Scores(*(part[[True, *~done]] for part in more))
+        open_changes, start = open_changes[~done], end
+    return pd.concat(settled).sort_index()
 
 
 def compare_accuracies(
@@ -108,7 +114,7 @@ def compare_accuracies(
     """Return by how much accuracy changes: a 95% interval (points), and whether by no more than
     `MARGIN` (see the module).  Fewer than 150 examples never show that, not even unchanged.
 
-    Of two ``looks`` each tests at 2.5%: the 95% interval lies within the margin.
+    Of several ``looks`` each has its share of the 5%.
     """
     changed = after.T.astype(float)  # [example, change]
     whole = np.repeat(before[:, None], len(after), axis=1).astype(float)
@@ -117,6 +123,5 @@ def compare_accuracies(
     low, high = (100 * bound for bound in paired_interval(*pair))
     # Of n examples none has changed: up to 3 in n still may (the rule of three, at 5%).
     enough = -100 * np.log(LEVEL / looks) / len(changed) <= MARGIN
-    if looks == 1:
-        return low, high, enough & equivalence(*pair, margin=MARGIN / 100)
-    return low, high, enough & (low > -MARGIN) & (high < MARGIN)
+    error = LEVEL / looks
+    return low, high, enough & equivalence(*pair, margin=MARGIN / 100, error=error)

@@ -5,7 +5,7 @@ import pytest
 
 from helpers.analysis.statistics import mcnemar
 from helpers.studies import removals
-from helpers.studies.removals import Scores, changes_of, compare_accuracies, in_two_looks
+from helpers.studies.removals import Scores, changes_of, compare_accuracies, in_looks
 
 
 def test_what_is_not_significant_is_not_yet_removable():
@@ -25,13 +25,14 @@ def test_what_is_not_significant_is_not_yet_removable():
     assert compare_accuracies(many, once[None])[2].all()
 
 
-def test_what_the_first_look_does_not_settle_is_scored_on_all_examples(monkeypatch):
-    """Three changes: none, one that the first look sees as larger than it is, and a large one."""
+def test_what_a_look_does_not_settle_is_scored_on_more_examples(monkeypatch):
+    """Four changes: none, two that the first look sees as larger than they are, a large one."""
     whole = np.arange(1200) % 10 > 0
-    unlucky, bad = whole.copy(), whole.copy()
-    unlucky[1:10] = False  # 3 points of the first 300, 0.75 of all
+    unlucky, late, bad = whole.copy(), whole.copy(), whole.copy()
+    unlucky[1:7] = False  # 2 points of the first 300, 0.75 of 800
+    late[1:14] = False  # 12 lost: 4 points, 1.5 of 800, 1 of all
     bad[5::10] = False
-    rows = np.array([whole, whole, unlucky, bad])
+    rows = np.array([whole, whole, unlucky, late, bad])
     asked = []
 
     def scores(run, pairs, changes, label):
@@ -40,13 +41,21 @@ def test_what_the_first_look_does_not_settle_is_scored_on_all_examples(monkeypat
         return Scores(right, 1.0 - right)
 
     monkeypatch.setattr(removals, "scores_under", scores)
-    table = in_two_looks(None, list(range(1200)), [0, 1, 2], "heads")
-    assert asked == [(300, [0, 1, 2]), (900, [1, 2])]
-    assert table["examples"].tolist() == [300, 1200, 1200]
-    assert table["removable"].tolist() == [True, True, False]
-    assert table["change"].tolist() == pytest.approx([0, -0.75, -10])
-    assert table["loss_change"].tolist() == pytest.approx([0, 0.0075, 0.1])
-    assert table["p_value"].tolist() == pytest.approx([1, 2 * 0.5**9, 2 * 0.5**120])
-    assert not changes_of(scores(None, range(300), [1], ""), looks=2)["removable"].any()
-    few = in_two_looks(None, list(range(300)), [0, 1], "heads")  # there are no more
+    table = in_looks(None, list(range(1200)), [0, 1, 2, 3], "heads")
+    assert asked == [(300, [0, 1, 2, 3]), (500, [1, 2, 3]), (400, [2, 3])]
+    assert table["examples"].tolist() == [300, 800, 1200, 1200]
+    assert table["removable"].tolist() == [True, True, True, False]
+    assert table["change"].tolist() == pytest.approx([0, -0.75, -1, -10])
+    assert table["loss_change"].tolist() == pytest.approx([0, 0.0075, 0.01, 0.1])
+    assert table["p_value"].tolist() == pytest.approx([1, 2 * 0.5**6, 2 * 0.5**12, 2 * 0.5**120])
+    assert not changes_of(scores(None, range(300), [1], ""), looks=3)["removable"].any()
+    few = in_looks(None, list(range(300)), [0, 1], "heads")  # there are no more
     assert few["examples"].tolist() == [300, 300]
+
+
+def test_looks_share_the_error_between_them():
+    """22 of 1,600 lost: within two points at 5%, at 2.5%, not at a thousandth."""
+    before = np.ones(1600, bool)
+    after = np.arange(1600) >= 22  # 1.375 points, with a standard error of 0.29
+    removable = [compare_accuracies(before, after[None], looks=n)[2][0] for n in (1, 2, 50)]
+    assert removable == [True, True, False]

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-from helpers.cache import cached_tables
+from helpers.cache import cached_arrays, cached_tables, code_of
 from helpers.data.glove import Embeddings
 from helpers.model.encoder import Encoder
 from helpers.model.parallel import StepDone, run_jobs
@@ -76,11 +76,30 @@ class Job(NamedTuple):
     run: Run
     steps: int
     train: Callable[[StepDone], Choices]
+    depends_on: dict[str, Any]
 
     @property
     def cost(self) -> int:
         """A rough measure of its time: texts are longer the more parts they have."""
         return self.steps * len(INPUTS[self.run.inputs]) * (1 if self.run.model in ENCODERS else 10)
+
+    def choices(self, step_done: StepDone) -> Choices:
+        """Train, or find what was chosen before: hours of training may be interrupted."""
+        left = iter(range(self.steps))
+
+        def step() -> None:
+            next(left)
+            step_done()
+
+        found = cached_arrays(
+            "warrant-choices",
+            lambda: {"choices": self.train(step)},
+            code=code_of(self.train),
+            depends_on=self.depends_on | {"run": self.run},
+        )
+        for _ in left:
+            step_done()
+        return found["choices"]
 
 
 def choice_tables(
@@ -114,14 +133,12 @@ def choice_tables(
     small = range(seed, seed + (1 if small_profile() else max(SMALL_MODEL_SEEDS, seeds)))
     facts = {
         "arguments": corpus.fingerprint,
-        "model": encoder.identity,
-        "tokenizer": encoder.tokenizer_sha256,
-        "dtype": encoder.dtype,
         "vectors": vectors.fingerprint,
         "train": examples,
         "seeds": (seed, seeds, len(small)),
         "recipe": asdict(recipe),
     }
+    facts |= _facts(encoder)
 
     def compute() -> dict[str, pd.DataFrame]:
         splits = training_sets(corpus, examples)
@@ -166,7 +183,8 @@ def _jobs(
         own = splits[run.train]
         if run.wanted and run.model in ENCODERS:
             train = partial(train_chooser, run.model, run.inputs, texts[run.train], small_seeds)
-            jobs.append(Job(run, SCHEDULES[run.model].epochs_for(len(own["train"])), train))
+            facts = {"arguments": own, "vectors": vectors.fingerprint, "seeds": list(small_seeds)}
+            jobs.append(Job(run, SCHEDULES[run.model].epochs_for(len(own["train"])), train, facts))
         elif run.wanted:
             # Of twice as many arguments half the epochs are as many steps.
             epochs = recipe.epochs if run.train == ORIGINAL else -(-recipe.epochs // 2)
@@ -174,8 +192,16 @@ def _jobs(
             for seed in seeds:
                 started = encoders[seed][run.model]
                 train = partial(choose_warrants, started, own, run.inputs, seed, how)
-                jobs.append(Job(run, how.steps(len(own["train"])), train))
+                facts = {"arguments": own, "seed": seed, "recipe": asdict(how)}
+                facts |= _facts(started)
+                jobs.append(Job(run, how.steps(len(own["train"])), train, facts))
     return jobs
+
+
+def _facts(encoder: Encoder) -> dict[str, Any]:
+    """Return what of a model decides how it learns."""
+    tokenizer = encoder.tokenizer_sha256
+    return {"model": encoder.identity, "tokenizer": tokenizer, "dtype": encoder.dtype}
 
 
 def _choices(jobs: Sequence[Job], encoder: Encoder) -> dict[Run, Choices]:
@@ -183,7 +209,7 @@ def _choices(jobs: Sequence[Job], encoder: Encoder) -> dict[Run, Choices]:
     # The longest first, so that no thread is left with one at the end.
     order = sorted(range(len(jobs)), key=lambda i: -jobs[i].cost)
     found = run_jobs(
-        [jobs[i].train for i in order],
+        [jobs[i].choices for i in order],
         encoder.device,
         label="choosing warrants",
         unit="step",

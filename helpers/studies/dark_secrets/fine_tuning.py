@@ -24,7 +24,7 @@ from helpers.model.parallel import StepDone, run_jobs
 from helpers.studies.baselines import bag_of_words, classifier_alone
 from helpers.studies.dark_secrets.maps import text_maps
 from helpers.studies.fine_tune import FineTuned, each_run
-from helpers.studies.removals import in_two_looks
+from helpers.studies.removals import in_looks
 from helpers.studies.runs import PRETRAINED, RANDOM
 from helpers.studies.tables import stacked
 from helpers.studies.tasks import Task
@@ -107,7 +107,7 @@ def disabling_table(runs: Sequence[FineTuned]) -> pd.DataFrame:
 
     Columns: task, layer and head (from 1; `WHOLE_LAYER` for a layer), and those of
     `removals.changes_of`, over all test examples where fewer do not settle it
-    (`removals.in_two_looks`).
+    (`removals.in_looks`).
     """
     return each_run(runs, "disabling", disabled)
 
@@ -119,7 +119,7 @@ def disabled(run: FineTuned) -> pd.DataFrame:
         Change(layer, partial(uniform_attention, layer=layer, head=head)) for layer, head in places
     ]
     order = np.random.default_rng(run.recipe.seed).permutation(len(run.task.test))
-    table = in_two_looks(run, [run.task.test[i] for i in order], changes, "disabling heads")
+    table = in_looks(run, [run.task.test[i] for i in order], changes, "disabling heads")
     table.insert(0, "layer", [layer + 1 for layer, _ in places])
     table.insert(1, "head", [WHOLE_LAYER if head is None else head + 1 for _, head in places])
     return table

@@ -76,6 +76,35 @@ def test_the_tables_of_a_run(tables_of, monkeypatch):
     assert again["partial_inputs"].equals(table)
 
 
+def test_what_was_trained_before_an_interruption_is_not_trained_again(tables_of, monkeypatch):
+    """The first attempt ends after four trainings of an encoder; whole, it is as if it had not."""
+    whole = tables_of(argument_corpus(), seed=1)
+    train, trained = partial_inputs.choose_warrants, []
+
+    def interrupted(*args):
+        if len(trained) == 4:
+            raise KeyboardInterrupt
+        trained.append(args)
+        return train(*args)
+
+    def counted(*args):
+        trained.append(args)
+        return train(*args)
+
+    for function in (interrupted, counted):
+        function.__module__, function.__qualname__ = train.__module__, train.__qualname__
+    with monkeypatch.context() as patch:
+        patch.setenv("ATTENTION_CACHE", os.environ["ATTENTION_CACHE"] + "/other")
+        patch.setattr(partial_inputs, "choose_warrants", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tables_of(argument_corpus(), seed=1)
+        patch.setattr(partial_inputs, "choose_warrants", counted)
+        again = tables_of(argument_corpus(), seed=1)
+    # 9 of the model and 2 of random weights; one that ran beside the fourth may begin again.
+    assert len(trained) in (11, 12)
+    assert all(again[name].equals(whole[name]) for name in whole)
+
+
 def test_other_arguments_are_other_tables(tables_of, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(

@@ -186,7 +186,7 @@ def test_what_is_computed_once_is_kept(models, starts, texts, store, monkeypatch
         ]
 
     first = tables()
-    for name in ("_similarity", "in_two_looks"):
+    for name in ("_similarity", "in_looks"):
         monkeypatch.setattr(fine_tuning, name, None)
     monkeypatch.setattr(patterns, "_patterns", None)
     monkeypatch.setattr(links, "link_table", None)
