@@ -23,15 +23,18 @@ from torch.nn import functional as F
 
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, padded
+from helpers.model.parallel import length_batches
 from helpers.studies.argument_cues.arguments import INPUTS, Argument
 from helpers.studies.classifier import Classifier, batches, new_classifier, task_inputs
 from helpers.studies.tasks import Pair
 from helpers.studies.training_loop import gradient_steps, steps_of, trained
 
 SCORED_TOGETHER = 32  # pairs
+READ_TOGETHER = 8  # pairs of a step, of similar length: padding is a third of a whole step's
 NO_LABEL = 0  # of a pair, whose label is that of the argument
 
-Batch = tuple[dict[str, Tensor], Int[Tensor, " argument"]]  # inputs of pairs, and labels
+Read = tuple[dict[str, Tensor], list[int]]  # inputs, and which of a step's pairs they are
+Batch = tuple[list[Read], Int[Tensor, " argument"]]
 
 
 @dataclass(frozen=True)
@@ -85,8 +88,8 @@ def choose_warrants(
     falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 1 / steps, steps - 1 or 1)
 
     def loss(batch: Batch) -> Tensor:
-        texts, labels = batch
-        return F.cross_entropy(classifier(**texts).view(-1, 2), labels)
+        reads, labels = batch
+        return F.cross_entropy(scores_of_reads(classifier, reads), labels)
 
     best: tuple[float, float] = (-1.0, 0.0)
     kept: list[Tensor] = []
@@ -102,6 +105,15 @@ def choose_warrants(
         for own, good in zip(weights, kept, strict=True):
             own.copy_(good)
     return score_warrants(classifier, encoder, splits["test"], inputs, recipe).argmax(axis=-1)
+
+
+def scores_of_reads(
+    classifier: Classifier, reads: Sequence[Read]
+) -> Float[Tensor, "argument warrant"]:
+    """Return the scores of a step's pairs, read group by group, in their order."""
+    places = torch.tensor([place for _, places in reads for place in places])
+    scores = torch.cat([classifier(**texts) for texts, _ in reads])
+    return scores[places.argsort()].view(-1, 2)
 
 
 @torch.inference_mode()
@@ -151,4 +163,5 @@ def _batches(
         pairs = [pair for argument in chosen for pair in warrant_pairs(argument, inputs)]
         texts: list[Inputs] = task_inputs(encoder, pairs, recipe.max_tokens)
         labels = torch.tensor([argument.label for argument in chosen], device=encoder.device)
-        yield padded(encoder, texts), labels
+        groups = length_batches([len(text["input_ids"]) for text in texts], size=READ_TOGETHER)
+        yield [(padded(encoder, [texts[i] for i in own]), own) for own in groups], labels

@@ -141,3 +141,26 @@ def test_a_learning_rate_that_diverges_is_refused(tiny_encoder, splits):
     recipe = WarrantRecipe(epochs=3, learning_rate=1e30, max_tokens=32)
     with pytest.raises(ModelError, match="smaller learning rate"):
         choose_warrants(tiny_encoder("bert"), splits, inputs="all", seed=0, recipe=recipe)
+
+
+def test_pairs_read_in_groups_of_similar_length_get_the_scores_of_a_whole_step(
+    tiny_encoder, monkeypatch
+):
+    """Texts of 4 to 24 words, so that no group is in the order of the step."""
+    encoder, lengths = tiny_encoder("bert"), np.random.default_rng(0).integers(4, 24, 12)
+    arguments = [
+        Argument(str(i), "yes", "a mat", "cat " * n, "dog " * (28 - n), i % 2, "x")
+        for i, n in enumerate(lengths)
+    ]
+    classifier = new_classifier(encoder, 1, seed=0)
+    found = []
+    for together in (3, 8, 100):
+        monkeypatch.setattr(warrants, "READ_TOGETHER", together)
+        recipe = WarrantRecipe(batch_size=5, max_tokens=64)
+        steps = list(warrants._batches(encoder, arguments, "all", [0, 0], recipe))
+        assert [len(reads) for reads, _ in steps[:2]] == [-(-10 // together)] * 2
+        scores = [warrants.scores_of_reads(classifier, reads) for reads, _ in steps]
+        found.append(torch.cat(scores))
+    assert torch.allclose(found[0], found[2], atol=1e-6)
+    assert torch.allclose(found[1], found[2], atol=1e-6)
+    assert found[2].std() > 1e-4  # they differ from pair to pair
