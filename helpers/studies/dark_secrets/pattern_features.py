@@ -13,6 +13,7 @@ eye sees of the map as it is drawn.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -63,7 +64,8 @@ def map_features(
     its neighbours.  Of the ordinary tokens, as they are and less each column's median: the
     largest diagonals within `REACH` of the main one, how many rows have something there, bands of
     several widths against the rest, which side has more, squares of the own text against the
-    other, and how alike rows are.
+    other, how much squares of four sizes stand out (`_contrast`), and how alike rows are that
+    are near or far from each other.
 
     Raises:
         InputError: the masks are not as long as the maps, or no token is an ordinary one.
@@ -146,11 +148,48 @@ def _ordinary(plain: Maps, text: Segment, length: int) -> list[np.ndarray]:
     right, left, other, same, apart, *sides = _means(plain, masks)
     squares = [same - other, apart - other, np.minimum(sides[0] - sides[1], sides[2] - sides[3])]
     found += [np.abs(right - left), *(not own.all()) * np.array([*squares, crossing])]
-    rows = plain - plain.mean(axis=-1, keepdims=True)
-    rows /= np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-6)
+    rows = _unit(plain - plain.mean(axis=-1, keepdims=True))
     for step in (1, max(1, count // 2)):
         found.append(_alike(rows[..., step:, :], rows[..., :-step, :]) * count)
-    return [*found, _alike(rows[..., 1:, 1:], rows[..., :-1, :-1]) * count]
+    found.append(_alike(rows[..., 1:, 1:], rows[..., :-1, :-1]) * count)
+    for part in (plain, above):
+        for width in (count // 12, count // 6, count // 3, count):
+            contrast = _contrast(np.where(distance > 2, part, 0), max(2, width))
+            found += [contrast.max(axis=-1), contrast.std(axis=-1)]
+    rows = np.sqrt(np.where(distance > 1, above, 0))
+    rows = _unit(rows - rows.mean(axis=-2, keepdims=True))
+    edges = [0, 1, 2, max(3, count / 16), count / BAND, count / 4, count]
+    apart = [(distance > low) & (distance <= high) for low, high in pairwise(edges)]
+    apart += [own & (distance > count / 16), ~own]
+    return [*found, *_means(rows @ np.swapaxes(rows, -1, -2), apart)]
+
+
+def _contrast(ordinary: Maps, width: int) -> Float[np.ndarray, "layer head cut"]:
+    """Return how much darker the squares on both sides of a cut are than where they cross.
+
+    Squares of up to ``width`` tokens, at cuts that are not too near the edges: a checkerboard
+    moved along the diagonal (Foote 2000).
+    """
+    count = ordinary.shape[-1]
+    if count < 2:
+        return np.zeros((*ordinary.shape[:2], 1))
+    margin = min(width // 2, (count - 2) // 3)
+    cut = np.arange(1 + margin, count - margin)
+    first, last = np.maximum(cut - width, 0), np.minimum(cut + width, count)
+    sums = np.pad(ordinary, ((0, 0), (0, 0), (1, 0), (1, 0))).cumsum(axis=-2).cumsum(axis=-1)
+
+    def mean(top: Int[np.ndarray, " cut"], left: Int[np.ndarray, " cut"]) -> np.ndarray:
+        """Return the mean of a rectangle from here to the cut, or from the cut on."""
+        bottom, right = (np.where(start == cut, last, cut) for start in (top, left))
+        inside = sums[..., bottom, right] - sums[..., top, right]
+        inside += sums[..., top, left] - sums[..., bottom, left]
+        return inside / ((bottom - top) * (right - left))
+
+    return (mean(first, first) + mean(cut, cut) - mean(first, cut) - mean(cut, first)) / 2
+
+
+def _unit(rows: Maps) -> Maps:
+    return rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-6)
 
 
 def _quantile(values: Float[np.ndarray, "*row value"], *shares: float) -> np.ndarray:

@@ -1,7 +1,7 @@
 """How often heads show each of five patterns (Kovaleva et al. 2019, section 4.1, Figures 1 and 2).
 
-The classes are told by the forest of `pattern_labels`.  It errs, and not evenly, so that shares
-are corrected for its confusion on the labelled maps (`corrected_shares`).
+The classes are told by the support vectors of `pattern_labels`.  They err, and not evenly, so that
+shares are corrected for their confusion on the labelled maps (`corrected_shares`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from helpers.model.parallel import StepDone, run_jobs
 from helpers.studies.dark_secrets.maps import DrawnMap, TextMaps, text_maps
 from helpers.studies.dark_secrets.pattern_features import ANY_COLUMN, CLASSES, map_features
 from helpers.studies.dark_secrets.pattern_labels import (
+    JUDGES,
     RESAMPLES,
     Confusion,
     confusion_by_head,
-    pattern_forest,
+    pattern_judge,
     resampled,
 )
 from helpers.studies.fine_tune import FineTuned
@@ -52,7 +53,7 @@ def pattern_counts(examples: Iterable[TextMaps]) -> pd.DataFrame:
     if not features:
         raise InputError("no attention map to classify; give at least one example")
     shape = (len(features), *features[0].shape[:2])
-    classes = pattern_forest().predict(np.concatenate(features).reshape(-1, features[0].shape[-1]))
+    classes = pattern_judge().predict(np.concatenate(features).reshape(-1, features[0].shape[-1]))
     shares = np.eye(len(CLASSES))[classes].reshape(*shape, -1).mean(axis=0)  # [layer, head, class]
     table = pd.DataFrame(shares.reshape(-1, len(CLASSES)), columns=list(CLASSES))
     heads = head_rows(*shape[1:], maps=np.full(len(table), len(features)))
@@ -101,7 +102,7 @@ def share_table(table: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     95% interval of share: the heads of
     ``table`` (a `pattern_table`) are drawn anew, and those of the labelled maps.
     """
-    confusion = confusion_by_head("forest")
+    confusion = confusion_by_head(JUDGES[0])
     drawn_confusion = resampled(confusion, seed=seed + 1)
     rows = []
     for (task, weights), part in table.groupby(["task", "weights"], sort=False):
@@ -133,11 +134,11 @@ def corrected_shares(told: Shares, counts: Confusion) -> Shares:
 
 
 def typical_maps(encoder: Encoder, segments: Sequence[Pair], *, max_tokens: int) -> list[DrawnMap]:
-    """Return a map of each pattern class that occurs: the one that the forest is surest of."""
+    """Return a map of each pattern class that occurs: the one that the judge is surest of."""
     some = segments[:: PATTERN_EXAMPLES // TYPICAL_EXAMPLES]
     examples = list(text_maps(encoder, some, max_tokens=max_tokens))
     features = np.stack([map_features(*example) for example in examples])
-    sure = pattern_forest().predict_proba(features.reshape(-1, features.shape[-1]))
+    sure = pattern_judge().decision_function(features.reshape(-1, features.shape[-1]))
     found = []
     for number, name in enumerate(CLASSES):
         own = np.where(sure.argmax(axis=1) == number, sure[:, number], 0)

@@ -5,8 +5,13 @@ import pytest
 
 from helpers.errors import InputError
 from helpers.studies.dark_secrets.maps import text_segments
-from helpers.studies.dark_secrets.pattern_features import CLASSES, FEATURES, map_features
-from helpers.studies.dark_secrets.pattern_labels import pattern_forest
+from helpers.studies.dark_secrets.pattern_features import (
+    CLASSES,
+    FEATURES,
+    _contrast,
+    map_features,
+)
+from helpers.studies.dark_secrets.pattern_labels import pattern_judge
 
 N = 40
 SPECIAL = np.isin(np.arange(N), (0, 19, N - 1))
@@ -47,7 +52,7 @@ def features_of(weights, special=SPECIAL, segment=SEGMENT):
 
 def pattern_of(weights):
     features = map_features(weights[None, None], SPECIAL, SEGMENT)
-    return CLASSES[pattern_forest().predict(features[0])[0]]
+    return CLASSES[pattern_judge().predict(features[0])[0]]
 
 
 def test_plain_maps_are_recognised():
@@ -96,6 +101,16 @@ def test_rows_that_move_slide_and_rows_that_repeat_do_not():
     assert features_of(blocks())["slide"] < 0
     # the same row throughout: its neighbours differ where it does
     assert features_of(rows(background() + np.arange(N) % 2))["slide"] < -0.5
+
+
+def test_squares_stand_out_from_what_crosses_them():
+    at_cut = _contrast(blocks()[None, None], N)[0, 0]
+    inside = rows(background() + (SEGMENT[:, None] == SEGMENT)).max()
+    assert at_cut.max() == pytest.approx(inside - blocks().min())
+    margin = (N - 2) // 3
+    assert at_cut.argmax() == 19 - margin  # the cut after 20 tokens, where the second text starts
+    for other in (noise(), column()):
+        assert _contrast(other[None, None], N).max() < 0.2 * at_cut.max() + 0.02
 
 
 def test_one_text_has_no_block_of_texts_and_dead_rows_are_no_error():

@@ -1,4 +1,4 @@
-"""Shares of patterns are counted by head, and corrected for what the forest confuses."""
+"""Shares of patterns are counted by head, and corrected for what the judge confuses."""
 
 import numpy as np
 import pandas as pd
