@@ -7,13 +7,14 @@ import dataclasses
 import os
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from helpers.errors import InputError
 from helpers.settings import Settings, flag
 
 if typing.TYPE_CHECKING:
+    from helpers.analysis.claims import Claim
     from helpers.study import Study
 
 Command = Callable[[argparse.Namespace], int]
@@ -140,13 +141,12 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
     check(study)
     from helpers.run.record import recorded
     from helpers.run.report import example_viewers, write_report
-    from helpers.studies.claims import later_claims
 
     try:
         with recorded(study) as record:
             folder = notebooks.run(paths, study, record)
-            if "claims" in study.tables():  # notebooks after 06 may have measured more of them
-                study.save_claims(later_claims())
+            if "claims" in study.tables():
+                study.save_claims(_later_claims(record.notebooks))
             results, viewers = study.results, example_viewers(study)
             report = write_report(record.facts, results, results / "tables", folder, viewers)
     except notebooks.NotebookFailed as error:
@@ -154,6 +154,17 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
         return 1
     print(f"figures and tables: {results}\nnotebooks: {folder}\nreport: {report}")
     return 0
+
+
+def _later_claims(ran: Iterable[str]) -> list[Claim]:
+    """Return the claims of the other papers, whose code imports torch, if a notebook is on them."""
+    from helpers.run.notebooks import CORE
+
+    if all(int(name[:2]) in CORE for name in ran):
+        return []
+    from helpers.studies.claims import later_claims
+
+    return later_claims()
 
 
 def _compare(options: argparse.Namespace) -> int:

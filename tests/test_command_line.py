@@ -185,6 +185,7 @@ def test_what_a_notebook_finds_wrong_with_the_input(kind, monkeypatch, capsys, t
 
     monkeypatch.setenv("ATTENTION_BUILD", str(tmp_path))
     monkeypatch.setattr("papermill.execute_notebook", execute)
+    monkeypatch.setattr(notebooks, "_kernels", no_kernels)
     assert main(["run", "--only", "00"]) == 2
     *_, last = capsys.readouterr().err.strip().splitlines()
     assert last.endswith("error: 00_extract: here: not a model")
@@ -264,6 +265,12 @@ def test_python_m_helpers(monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("error: --only 42")
 
 
+def no_kernels(paths):
+    """Start nothing."""
+    for path in paths:
+        yield path, None
+
+
 @pytest.fixture
 def given(monkeypatch, tmp_path):
     """Return the parameters that each notebook is executed with; nothing is executed."""
@@ -274,13 +281,26 @@ def given(monkeypatch, tmp_path):
         shutil.copy(path, output)
 
     monkeypatch.setattr("papermill.execute_notebook", execute)
-    monkeypatch.setattr("helpers.run.notebooks.write_html", lambda *_: None)
+    monkeypatch.setattr(notebooks, "_kernels", no_kernels)
+    monkeypatch.setattr(notebooks, "write_html", lambda *_: None)
     monkeypatch.setattr("helpers.run.checks.check", lambda *_: None)
     monkeypatch.setattr("helpers.run.record.describe", lambda study: {"settings": {}})
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     for place in ("FIGURES", "BUILD"):
         monkeypatch.setenv(f"ATTENTION_{place}", str(tmp_path / place))
     return parameters
+
+
+@pytest.mark.parametrize("only", ["06", "10"])
+def test_claims_of_other_papers_are_imported_where_they_are_measured(only, given, monkeypatch):
+    """They import torch: seconds, which a run of the paper's own notebooks does not have."""
+    monkeypatch.setattr(Study, "tables", lambda _: {"claims": None})
+    monkeypatch.setattr(Study, "save_claims", lambda _, later: saved.extend(later))
+    monkeypatch.setattr("helpers.run.report.example_viewers", lambda _: [])
+    monkeypatch.setattr("helpers.studies.claims.later_claims", lambda: ["later"])
+    saved = []
+    assert main(["run", "--only", only]) == 0
+    assert saved == ["later"] * (only == "10")
 
 
 VALUES = {"str": "x", "str | None": "x", "int": 7, "int | None": 7, "bool": True}

@@ -16,6 +16,9 @@ of sums over clusters: what is right over what there is, or a sum of values over
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import lru_cache
+
 import numpy as np
 from jaxtyping import Bool, Float, Num
 from scipy.stats import binom, norm, t
@@ -184,17 +187,29 @@ def resampled_sums(
     same resamples, whatever the counts.
     """
     counts = np.asarray(counts, np.float64)
-    n_clusters = len(counts)
-    sums = np.zeros((resamples, counts.shape[1]))
-    if not n_clusters:
-        return sums
+    if not len(counts):
+        return np.zeros((resamples, counts.shape[1]))
+    few = resamples * len(counts) <= WEIGHTS_AT_ONCE
+    parts = (_kept_weights if few else _weights)(len(counts), resamples, seed)
+    # [resample, cluster] @ [cluster, column]
+    return np.concatenate([weights @ counts for weights in parts])
+
+
+def _weights(
+    clusters: int, resamples: int, seed: int
+) -> Iterator[Float[np.ndarray, "draw cluster"]]:
+    """Yield how often each cluster is drawn in each resample, a part of them at a time."""
     generator = np.random.default_rng(seed)
-    step = max(1, WEIGHTS_AT_ONCE // n_clusters)
+    shares = np.full(clusters, 1 / clusters)
+    step = max(1, WEIGHTS_AT_ONCE // clusters)
     for start in range(0, resamples, step):
         size = min(step, resamples - start)
-        weights = generator.multinomial(n_clusters, np.full(n_clusters, 1 / n_clusters), size=size)
-        sums[start : start + size] = weights @ counts  # [resample, cluster] @ [cluster, column]
-    return sums
+        yield generator.multinomial(clusters, shares, size=size).astype(np.float64)
+
+
+@lru_cache(maxsize=4)  # a table asks for the same ones row by row
+def _kept_weights(*of: int) -> list[Float[np.ndarray, "draw cluster"]]:
+    return list(_weights(*of))
 
 
 def _ratios(

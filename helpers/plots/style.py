@@ -219,7 +219,7 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
     folder.mkdir(parents=True, exist_ok=True)
     drawn, small, lines = BytesIO(), BytesIO(), BytesIO()
     figure.savefig(drawn, dpi=DPI if figure.get_figheight() < TALL else DPI_TALL)
-    figure.set_layout_engine("none")  # it is laid out: most of the time that a figure takes
+    figure.set_layout_engine(None)  # it is laid out: most of the time that a figure takes
     # A third of the size; of the methods, this one keeps rare colours as they are.
     palette = Image.open(drawn).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
     palette.save(small, "png", optimize=True)

@@ -4,16 +4,25 @@ import itertools
 import os
 import random
 import re
+from contextlib import closing
 
 import nbformat
 import pandas as pd
 import pytest
 from faults import SLOW_KILLS
+from nbclient.util import run_sync
 
 from helpers.__main__ import main
 from helpers.progress import HEADLESS
 from helpers.run import notebooks
 from helpers.run.notebooks import NotebookFailed
+
+
+def execute(output, *paths):
+    """Execute notebooks one after the other; what the last one shows is left in ``output``."""
+    with closing(notebooks._kernels(paths)) as kernels:
+        for path, kernel in kernels:
+            notebooks._execute(path, output, {}, kernel)
 
 
 def test_kernels_are_told_that_nobody_watches_and_nothing_else_is(monkeypatch):
@@ -47,14 +56,42 @@ def test_a_killed_kernel_is_one_line_and_the_next_run_is_whole(tmp_path, record_
         cells = [tagged, nbformat.v4.new_code_cell(code)]
         nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
         with pytest.raises(NotebookFailed) as stopped:
-            notebooks._execute(path, tmp_path / "out.ipynb", {})
+            execute(tmp_path / "out.ipynb", path)
         message = str(stopped.value)
         assert re.match(rf"{path.name}: its process was killed, .* and run again$", message)
-        notebooks._execute(path, tmp_path / "out.ipynb", {})
+        execute(tmp_path / "out.ipynb", path)
         outputs = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[-1].outputs
         assert [output.text for output in outputs] == ["done\n"]
         ran += 1
     record_property("found", f"kernels: {ran} of {SLOW_KILLS} kills ended in one line")
+
+
+def test_a_kernel_has_imported_what_its_notebook_will(tmp_path):
+    path = tmp_path / "00_toy.ipynb"
+    sources = [
+        "%time 1",
+        "import sys; print('colorsys' in sys.modules)",
+        "import colorsys, no_such",
+    ]
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    with pytest.raises(NotebookFailed, match="cell 3: ModuleNotFoundError"):
+        execute(tmp_path / "out.ipynb", path)
+    cells = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells
+    shown = next(cell for cell in cells if cell.source == asked).outputs
+    assert [output.text for output in shown] == ["True\n"]
+
+
+def test_no_kernel_outlives_a_run_that_stops(tmp_path):
+    paths = [tmp_path / f"0{number}_toy.ipynb" for number in range(3)]
+    for path in paths:
+        nbformat.write(nbformat.v4.new_notebook(), path)
+    with pytest.raises(ZeroDivisionError), closing(notebooks._kernels(paths)) as kernels:
+        _, kernel = next(kernels)
+        started = kernels.gi_frame.f_locals["kernels"].copy()
+        raise ZeroDivisionError
+    assert len(started) == 2 and kernel is started[0]  # the second is there before it is needed
+    assert not any(run_sync(own.is_alive)() for own in started)
 
 
 # Surface-syntactic Universal Dependencies: function words are heads, objects are comp:obj.
