@@ -68,13 +68,9 @@ def test_a_killed_kernel_is_one_line_and_the_next_run_is_whole(tmp_path, record_
 
 def test_a_kernel_has_imported_what_its_notebook_will(tmp_path):
     path = tmp_path / "00_toy.ipynb"
-    sources = [
-        "%time 1",
-        "import sys; print('colorsys' in sys.modules)",
-        "import colorsys, no_such",
-    ]
-    cells = [nbformat.v4.new_code_cell(source) for source in sources]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    asked = "import sys; print('colorsys' in sys.modules)"
+    cells = map(nbformat.v4.new_code_cell, ["%time 1", asked, "import colorsys, no_such"])
+    nbformat.write(nbformat.v4.new_notebook(cells=list(cells)), path)
     with pytest.raises(NotebookFailed, match="cell 3: ModuleNotFoundError"):
         execute(tmp_path / "out.ipynb", path)
     cells = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells
