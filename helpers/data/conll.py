@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -83,13 +83,9 @@ class Tree(NamedTuple):
     document: int
 
 
-class _Row(NamedTuple):
-    line: int
-    word: str
-    tag: str | None
-    head: int  # 1: the sentence's first word, 0: root
-    relation: str
-    last: str  # the last column as it is
+# A line's number, word, tag, head (1: the sentence's first word, 0: root), relation, and the last
+# column as it is.  A tuple with names would take longer to make than the line to split.
+_Row = tuple[int, str, str | None, int, str, str]
 
 
 class _Comment(NamedTuple):
@@ -145,14 +141,15 @@ def read_trees(
     format = format or detect_format(path)
     document, ordinal = -1, 0
     for comments, rows in _blocks(path, format, Counter() if counts is None else counts):
-        document += any(comment.kind == "newdoc" for comment in comments)
+        kinds = [comment.kind for comment in comments]
+        document += "newdoc" in kinds
         if not rows:
             continue
         ordinal += 1
-        _check_tree(path, rows, single_root=format == "conllu")
-        names = [comment.value for comment in comments if comment.kind == "sent_id"]
         _, words, _, heads, relations, _ = zip(*rows, strict=True)
-        name = names[0] if names else str(ordinal)
+        _check_tree(path, rows, heads, single_root=format == "conllu")
+        named = "sent_id" in kinds
+        name = comments[kinds.index("sent_id")].value if named else str(ordinal)
         yield Tree(words, heads, relations, name, max(document, 0))
     if not ordinal:
         raise CorpusError(path, f"holds no sentence; {EXPECTED}")
@@ -192,7 +189,7 @@ def read_documents(
                 yield _annotated_text(path, format, name, source, sentences)
                 begun, ended, sentences = None, ended + 1, []
         if rows and format != "conllu" and not begun:
-            raise CorpusError(path, "a word outside of '#begin document'", line=rows[0].line)
+            raise CorpusError(path, "a word outside of '#begin document'", line=rows[0][0])
         if rows:
             sentences.append(rows)
     if begun:
@@ -216,38 +213,42 @@ def _annotated_text(
     path: Path, format: DocumentFormat, name: str, source: str, sentences: list[list[_Row]]
 ) -> AnnotatedText:
     rows = [row for sentence in sentences for row in sentence]
-    cells = [row.last for row in rows]
+    lines, words, tags, _, _, cells = zip(*rows, strict=True) if rows else ((),) * 6
     heads = starts = None
     if format == "conllu":
         cells = [dict(item.partition("=")[::2] for item in c.split("|")) for c in cells]
         cells = [misc.get("Entity", "_") for misc in cells]
         heads = []
         for sentence in sentences:
-            _check_tree(path, sentence)
-            first = len(heads)
-            heads.extend(first + row.head - 1 if row.head else -1 for row in sentence)
+            own, first = [row[3] for row in sentence], len(heads)
+            _check_tree(path, sentence, own)
+            heads.extend(first + head - 1 if head else -1 for head in own)
         heads = tuple(heads)
     if format != "ontogum":
         starts = tuple(row is sentence[0] for sentence in sentences for row in sentence)
-    words, tags = tuple(row.word for row in rows), tuple(row.tag for row in rows)
+    spans = column_spans(path, lines, cells)
     tags = None if format == "ontogum" else tags
-    spans = column_spans(path, [row.line for row in rows], cells)
     return AnnotatedText(name, source, words, spans, tags, heads, starts)
 
 
 def _blocks(path: Path, format: str, counts: Counter[str]) -> Iterator[_Block]:
     """Yield the comments and rows between blank lines; a mark of a document ends a block too."""
     layout, most = _LAYOUTS[format], limit("ATTENTION_MAX_PAGE")
+    parse = _row_parser(path, format, counts)
     block, index, size = _Block([], []), 0, 0
     for line, text in lines(path):
-        comment = text.startswith("#") and format != "plain"  # there "#" is a word
-        kind = match[1] if comment and (match := _COMMENT.match(text)) else ""
         size += len(text)
         if size > most:
             message = f"sentence longer than {most:,} characters; set ATTENTION_MAX_PAGE higher"
             raise CorpusError(path, message, line=line)
-        blank = not text or text.isspace()
-        if blank or kind in layout.marks:
+        comment = text[:1] == "#" and format != "plain"  # there "#" is a word
+        if not comment and text and not text.isspace():
+            if row := parse(line, text, index):
+                block.rows.append(row)
+                index += 1
+            continue
+        kind = match[1] if comment and (match := _COMMENT.match(text)) else ""
+        if not comment or kind in layout.marks:
             if block.rows or block.comments:
                 yield block
                 block = _Block([], [])
@@ -256,66 +257,78 @@ def _blocks(path: Path, format: str, counts: Counter[str]) -> Iterator[_Block]:
                 index = 0
         if kind:
             block.comments.append(_Comment(line, kind, text))
-        elif not (comment or blank) and (row := _row(path, line, text, format, index, counts)):
-            block.rows.append(row)
-            index += 1
     yield block
 
 
 def _cells(text: str, format: str) -> list[str]:
     if "\t" in text and format in ("conllu", "conllx", "ontogum"):
         return text.split("\t")
-    return [cell for cell in text.replace("\t", " ").split(" ") if cell]
+    return list(filter(None, text.replace("\t", " ").split(" ")))
 
 
-def _row(
-    path: Path, line: int, text: str, format: str, index: int, counts: Counter[str]
-) -> _Row | None:
-    """Return a line's word and what is said of it; None for what is no word."""
-    layout, cells = _LAYOUTS[format], _cells(text, format)
-    if len(cells) not in layout.columns:
-        found = f"expected {layout.expected}, found {len(cells)} columns"
-        raise CorpusError(path, found, line=line)
-    if layout.index is not None and cells[0] != str(index + layout.index):
-        if format == "conllu" and _NOT_A_WORD.fullmatch(cells[0]):
-            return None
-        wanted = f"expected word {index + layout.index}, found {quoted(cells[0])}"
-        raise CorpusError(path, wanted, line=line)
-    head, relation = "0", "-"
-    if layout.tree:
-        head, relation = cells[6], cells[7].strip()
-    elif format == "plain":
-        head, _, relation = cells[1].partition("-")
-    if not relation:
-        raise CorpusError(path, f"no relation in {quoted(text)}", line=line)
-    if not _NUMBER.fullmatch(head):
-        message = f"the head is {quoted(head)}; expected a whole number (0: root)"
-        raise CorpusError(path, message, line=line)
-    if format == "conll2012" and cells[3] == "[WORD]":
-        advice = "a skeleton without words; run the shared task's skeleton2conll on it first"
-        raise CorpusError(path, advice, line=line)
-    tag = None if layout.tag is None else cells[layout.tag]
-    tag = PENN_TO_UNIVERSAL.get(tag) if format == "conll2012" else tag
-    return _Row(line, word(cells[layout.word], counts), tag, int(head), relation, cells[-1])
+def _row_parser(
+    path: Path, format: str, counts: Counter[str]
+) -> Callable[[int, str, int], _Row | None]:
+    """Return what reads a line, given its number, text and the words before it in the sentence.
+
+    It returns None for what is no word.
+    """
+    columns, expected, word_column, first, tag_column, tree, _ = _LAYOUTS[format]
+
+    def parse(line: int, text: str, index: int) -> _Row | None:
+        cells = _cells(text, format)
+        if len(cells) not in columns:
+            found = f"expected {expected}, found {len(cells)} columns"
+            raise CorpusError(path, found, line=line)
+        if first is not None and cells[0] != str(index + first):
+            if format == "conllu" and _NOT_A_WORD.fullmatch(cells[0]):
+                return None
+            wanted = f"expected word {index + first}, found {quoted(cells[0])}"
+            raise CorpusError(path, wanted, line=line)
+        tag = None if tag_column is None else cells[tag_column]
+        head, relation = 0, "-"
+        if tree or format == "plain":
+            if tree:
+                number, relation = cells[6], cells[7].strip()
+            else:
+                number, _, relation = cells[1].partition("-")
+            if not relation:
+                raise CorpusError(path, f"no relation in {quoted(text)}", line=line)
+            if not _NUMBER.fullmatch(number):
+                message = f"the head is {quoted(number)}; expected a whole number (0: root)"
+                raise CorpusError(path, message, line=line)
+            head = int(number)
+        elif format == "conll2012":
+            if cells[3] == "[WORD]":
+                advice = (
+                    "a skeleton without words; run the shared task's skeleton2conll on it first"
+                )
+                raise CorpusError(path, advice, line=line)
+            tag = PENN_TO_UNIVERSAL.get(tag)
+        form = cells[word_column]
+        form = form if form.isalnum() else word(form, counts)
+        return line, form, tag, head, relation, cells[-1]
+
+    return parse
 
 
-def _check_tree(path: Path, rows: Sequence[_Row], *, single_root: bool = False) -> None:
-    heads = [row.head for row in rows]
-    if max(heads) > len(rows):
-        row = next(row for row in rows if row.head > len(rows))
-        message = f"the head of {quoted(row.word)} is {row.head}, but the sentence has "
-        raise CorpusError(path, f"{message}{len(rows)} words", line=row.line)
-    if 0 not in heads:
-        message = "the sentence that starts here has no root (a word with head 0)"
-        raise CorpusError(path, message, line=rows[0].line)
-    if single_root and heads.count(0) > 1:
-        row = [row for row in rows if row.head == 0][1]
-        message = f"a second root, {quoted(row.word)}; a tree of CoNLL-U has one"
-        raise CorpusError(path, message, line=row.line)
-    if (on_cycle := _find_cycle(heads)) is not None:
-        row = rows[on_cycle]
-        message = f"the heads of {quoted(row.word)} run in a cycle and never reach the root"
-        raise CorpusError(path, message, line=row.line)
+def _check_tree(
+    path: Path, rows: Sequence[_Row], heads: Sequence[int], *, single_root: bool = False
+) -> None:
+    place, problem = None, ""
+    if max(heads) > len(heads):
+        place = next(place for place, head in enumerate(heads) if head > len(heads))
+        problem = f"the head of {{}} is {heads[place]}, but the sentence has {len(heads)} words"
+    elif 0 not in heads:
+        place, problem = 0, "the sentence that starts here has no root (a word with head 0)"
+    elif single_root and heads.count(0) > 1:
+        place = heads.index(0, heads.index(0) + 1)
+        problem = "a second root, {}; a tree of CoNLL-U has one"
+    elif (place := _find_cycle(heads)) is not None:
+        problem = "the heads of {} run in a cycle and never reach the root"
+    if place is not None:
+        line, form, *_ = rows[place]
+        raise CorpusError(path, problem.format(quoted(form)), line=line)
 
 
 def _find_cycle(heads: Sequence[int]) -> int | None:

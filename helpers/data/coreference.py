@@ -50,9 +50,9 @@ MAX_DIGITS = 9  # of a chain number
 _HEADER = re.compile(r"# (?P<name>\S+) (?P<genre>\S.*)")
 _PIECE = re.compile(
     r"""
-    (?P<open>\[)
-  | (?P<close>\](?P<chain>[0-9]+)?)
-  | (?P<word>
+    (\[)
+  | (\]([0-9]+)?)                  # with the chain
+  | (
         (?:Mr|Mrs|Ms|Dr|St)\.
       | \d+(?:[.,:]\d+)+              # 1,200  3.5  10:30
       | \w+(?=n't\b) | n't\b
@@ -269,13 +269,12 @@ def _document(
     spans: list[Span] = []
     opened: list[tuple[int, int]] = []  # first word and line
     for number, line in text:
-        for piece in _PIECE.finditer(line):
-            kind = piece.lastgroup  # of open, close and word
-            if kind == "open":
+        for opening, _, chain, word in _PIECE.findall(line):
+            if opening:
                 opened.append((len(words), number))
-            elif kind == "word":
-                if visible(piece["word"]):
-                    words.append(piece["word"])
+            elif word:
+                if visible(word):
+                    words.append(word)
                 else:
                     counts["invisible characters left out"] += 1
             elif not opened:
@@ -284,7 +283,7 @@ def _document(
                 start, _ = opened.pop()
                 if start == len(words):
                     raise CorpusError(path, "a mention without words", line=number)
-                spans.append(Span(start, len(words), _chain(path, number, piece["chain"])))
+                spans.append(Span(start, len(words), _chain(path, number, chain)))
     if opened:
         raise CorpusError(path, "'[' is never closed in this document", line=opened[-1][1])
     name, genre = header
@@ -292,7 +291,7 @@ def _document(
     return AnnotatedText(name, f"{name} ({genre})", tuple(words), tuple(spans))
 
 
-def _chain(path: Path, line: int, digits: str | None) -> int | None:
-    if digits and len(digits) > MAX_DIGITS:  # int() has an error of its own over 4,300 digits
+def _chain(path: Path, line: int, digits: str) -> int | None:
+    if len(digits) > MAX_DIGITS:  # int() has an error of its own over 4,300 digits
         raise CorpusError(path, f"chain {quoted(digits)}; at most {MAX_DIGITS} digits", line=line)
-    return None if digits is None else int(digits)
+    return int(digits) if digits else None

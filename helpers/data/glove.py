@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -70,15 +71,16 @@ def read_glove(path: str | Path) -> Embeddings:
     """
     path = text_files.existing_file(path)
     rows: dict[str, int] = {}
-    vectors: list[Float[np.ndarray, " width"]] = []
+    values = array("f")
     for word, vector in progress(_entries(path), f"Reading {path.name}", unit=" words"):
         if word not in rows:
-            rows[word] = len(vectors)
-            vectors.append(vector)
-    if not vectors:
+            rows[word] = len(rows)
+            values.extend(vector)
+    if not rows:
         raise CorpusError(path, f"holds no word; {EXPECTED}")
+    matrix = np.frombuffer(values, np.float32).reshape(len(rows), -1)
     name = re.sub(r"(?:\.(?:txt|vec|gz|bz2))+$", "", path.name)
-    return Embeddings(name, file_fingerprint(path), rows, np.stack(vectors))
+    return Embeddings(name, file_fingerprint(path), rows, matrix)
 
 
 def check_glove(path: str | Path) -> None:
@@ -88,7 +90,7 @@ def check_glove(path: str | Path) -> None:
         raise CorpusError(path, f"holds no word; {EXPECTED}")
 
 
-def _entries(path: Path) -> Iterator[tuple[str, Float[np.ndarray, " width"]]]:
+def _entries(path: Path) -> Iterator[tuple[str, list[float]]]:
     width = 0
     for number, line in text_files.lines(path):
         if header := _HEADER.fullmatch(line) if number == 1 else None:
@@ -108,10 +110,10 @@ def _entries(path: Path) -> Iterator[tuple[str, Float[np.ndarray, " width"]]]:
         except ValueError as error:
             message = f"a value of {word[:40]!r} is not a number; {EXPECTED}"
             raise CorpusError(path, message, number) from error
-        if not all(abs(value) <= LARGEST for value in vector):  # NaN is not smaller either
+        if not sum(map(abs, vector)) <= LARGEST and not all(abs(x) <= LARGEST for x in vector):
             message = f"a value of {word[:40]!r} is not finite in 32 bits; {EXPECTED}"
             raise CorpusError(path, message, number)
-        yield word, np.array(vector, np.float32)
+        yield word, vector
 
 
 def _is_number(string: str) -> bool:

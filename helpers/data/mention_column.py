@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 
 from helpers.data.records import Span
@@ -18,9 +19,7 @@ from helpers.errors import CorpusError
 NOTHING = ("-", "_")
 # Nine digits at most: no chain has more, int() fails over 4,300, and a search for the bracket
 # after a million digits would start again at each of them.
-_BRACKET = re.compile(
-    r"\((?P<single>[0-9]{1,9})\)|\((?P<open>[0-9]{1,9})(?![0-9])|(?P<close>[0-9]{1,9})\)"
-)
+_BRACKET = re.compile(r"\(([0-9]{1,9})\)|\(([0-9]{1,9})(?![0-9])|([0-9]{1,9})\)")
 
 
 def column_spans(path: Path, lines: Sequence[int], cells: Sequence[str]) -> tuple[Span, ...]:
@@ -37,17 +36,17 @@ def column_spans(path: Path, lines: Sequence[int], cells: Sequence[str]) -> tupl
         if _BRACKET.sub("", cell).replace("|", ""):
             advice = "expected brackets with chain numbers such as (3|(4) or 3)"
             raise CorpusError(path, f"coreference {quoted(cell)}; {advice}", line=line)
-        for bracket in _BRACKET.finditer(cell):
-            if bracket["single"]:
-                spans.append(Span(place, place + 1, int(bracket["single"])))
-            elif bracket["open"]:
-                opened[int(bracket["open"])].append(place)
-            else:
-                chain = int(bracket["close"])
-                if not opened[chain]:
-                    raise CorpusError(path, f"{chain}) closes no mention", line=line)
+        for single, opening, closing in _BRACKET.findall(cell):
+            chain = int(single or opening or closing)
+            if single:
+                spans.append(Span(place, place + 1, chain))
+            elif opening:
+                opened[chain].append(place)
+            elif opened[chain]:
                 spans.append(Span(opened[chain].pop(), place + 1, chain))
+            else:
+                raise CorpusError(path, f"{chain}) closes no mention", line=line)
     for chain, starts in opened.items():
         if starts:
             raise CorpusError(path, f"({chain} is never closed", line=lines[starts[0]])
-    return tuple(sorted(spans, key=lambda span: (span.start, span.end)))
+    return tuple(sorted(spans, key=itemgetter(0, 1)))

@@ -103,12 +103,17 @@ def lines(path: str | Path) -> Iterator[tuple[int, str]]:
             except UnicodeDecodeError:
                 found = None
             first = number + 1
-            for number, line in enumerate(found or block.split(b"\n"), first):
-                text = line if found else _decoded(path, number, line, most)
-                shown = text and not text.isspace()
-                if shown or not blank:
-                    yield number, text.removesuffix("\r")
-                blank = not shown
+            if found is None:  # one line of it is at fault
+                packed = enumerate(block.split(b"\n"), first)
+                found = (_decoded(path, at, line, most) for at, line in packed)
+            for number, text in enumerate(found, first):
+                if text and not text.isspace():
+                    blank = False
+                elif blank:
+                    continue
+                else:
+                    blank = True
+                yield number, text.removesuffix("\r")
 
 
 def _blocks(file: BinaryIO, most: int) -> Iterator[bytes]:
@@ -149,6 +154,8 @@ def visible(text: str) -> bool:
     It keeps no white space, control, zero-width or lone combining character, and not the mark of
     a lost one (U+FFFD).
     """
+    if text.isascii() and text.isprintable():
+        return text != "" and not text.isspace()
     return text.isalnum() or any(
         unicodedata.category(c)[0] not in "ZCM" and c != "\ufffd" for c in text
     )

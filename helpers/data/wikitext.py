@@ -36,7 +36,8 @@ _DROPPED = (
 )
 _FORMULAS = ("ce", "chem", "hiero", "math", "score")
 _ELEMENT = re.compile(rf"<!--|-->|<(/?)({_DROPPED})\b[^<>]*+>", re.IGNORECASE)
-_BRACKET = re.compile(r"\{\{|\}\}|\[\[|\]\]|^[ :]*+\{\||^[ ]*+\|\}(?!\})", re.MULTILINE)
+# Alternatives that begin with a character each: re then looks for those, ten times as fast.
+_BRACKET = re.compile(r"\{\{|\}\}|\[\[|\]\]|\n[ :]*+\{\||\n[ ]*+\|\}(?!\})")
 _CLOSES = {"}}": "{{", "]]": "[[", "|}": "{|"}
 MAX_NESTING = 50
 
@@ -58,7 +59,7 @@ _SWITCH = re.compile(r"__[A-Z]{3,20}__")
 _LONG_REFERENCE = re.compile(r"&#[0-9]{20,}+;?")  # html.unescape() fails over 4,300 digits
 _APOSTROPHES = re.compile(r"'{2,}+")
 
-_RESIDUE = re.compile(r"\{\{|\}\}|\[\[|\]\]|==|''|[|<>]|\{\||\bISBN\b|\b(?:px|thumb)\|")
+_RESIDUE = re.compile(r"\{\{|\}\}|\[\[|\]\]|==|''|\||<|>|I(?<=\bI)SBN\b")
 _UNTIDY = re.compile(r"[()\[\]]|[ ,;:.][,;:.!?]")
 _END = re.compile(r"[.!?…。！？؟।][\"'”’»)\]]{0,3}$")
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_]++")  # a CJK character counts as a word
@@ -91,13 +92,15 @@ def why_not_prose(text: str) -> str | None:
         return "formula or other gap"
     if _RESIDUE.search(text):
         return "markup left"
-    if len(_WORD.findall(text)) < MIN_WORDS:
+    words = _WORD.findall(text)
+    if len(words) < MIN_WORDS:
         return f"fewer than {MIN_WORDS} words"
     if not _END.search(text):
         return "no end of sentence"
     if text[0].islower() or not (text[0].isalnum() or text[0] in "\"'“‘«([¡¿$£€…"):
         return "no start of sentence"
-    if sum(map(str.isalpha, text)) < 0.6 * (len(text) - text.count(" ")):
+    enough = 0.6 * (len(text) - text.count(" "))
+    if len("".join(filter(str.isalpha, words))) < enough and sum(map(str.isalpha, text)) < enough:
         return "mostly not letters"
     return None
 
@@ -167,20 +170,21 @@ def _without_brackets(text: str, hidden: Collection[str]) -> str:
     """
     out: list[str] = []
     stack: list[tuple[str, int]] = []  # opening bracket, its place in `out`
-    position = 0
+    text, position = f"\n{text}", 1
     for match in _BRACKET.finditer(text):
-        out.append(text[position : match.start()])
-        position, bracket = match.end(), match[0].strip(" :")
+        found = match[0].removeprefix("\n")
+        out.append(text[position : match.end() - len(found)])
+        position, bracket = match.end(), found.strip(" :")
         opening = _CLOSES.get(bracket)
         if opening is None:
             if len(stack) == MAX_NESTING:
                 del stack[0]  # an opening so far out was never closed
             stack.append((bracket, len(out)))
-            out.append(match[0])
+            out.append(found)
             continue
         depth = next((d for d in reversed(range(len(stack))) if stack[d][0] == opening), None)
         if depth is None:
-            out.append(match[0])
+            out.append(found)
             continue
         start = stack[depth][1]
         content = "".join(out[start + 1 :])
