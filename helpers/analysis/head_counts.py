@@ -6,12 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Bool, Float, Int, Shaped, UInt16
 
 from helpers.analysis.averages import checked_maps
 from helpers.analysis.head_choice import DIRECTIONS, Direction, picked_words, possessive_marks
-from helpers.analysis.heads import head_rows
 from helpers.analysis.relations import ALL
 from helpers.data.records import cluster_of
 from helpers.errors import InputError, MapError
@@ -20,7 +18,6 @@ from helpers.store.store import Example
 Accuracies = Float[np.ndarray, "direction layer head"]
 
 OFFSETS = np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
-SCORES = ("best_accuracy", "best_margin", "attachment")
 
 
 @dataclass(frozen=True)
@@ -208,25 +205,3 @@ def head_accuracy(
 ) -> Float[np.ndarray, "layer head"]:
     """Return every head's accuracy at a relation in one direction: `HeadCounts.accuracy`."""
     return counts.accuracy(relation, split)[DIRECTIONS.index(direction)]
-
-
-def head_scores(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
-    """Return three scores of each head as a finder of syntactic heads, in percent.
-
-    Columns: layer, head (both from 1), relation (the one that it finds best), best_accuracy (at
-    that one), best_margin (the largest lead over a relation's best fixed offset, in points; it
-    is not misled by relations that are easy) and attachment (of all words, the better of the two
-    directions).  Relations with fewer than ``minimum`` words are left out.
-    """
-    relations = [name for name in counts.frequent(minimum) if name != ALL]
-    best = {name: counts.accuracy(name).max(axis=0) for name in (ALL, *relations)}
-    attachment = best.pop(ALL)
-    accuracies = np.stack(list(best.values()))  # [relation, layer, head]
-    offsets = [counts.offset_accuracy(name).max() for name in relations]
-    return head_rows(
-        *attachment.shape,
-        relation=np.array(relations)[accuracies.argmax(axis=0)],
-        best_accuracy=accuracies.max(axis=0),
-        best_margin=(accuracies - np.array(offsets)[:, None, None]).max(axis=0),
-        attachment=attachment,
-    )

@@ -166,7 +166,7 @@ class _Relay:
 
 def _kernels(paths: Sequence[Path]) -> Iterator[tuple[Path, AsyncKernelManager]]:
     """Yield each notebook with a kernel: while one is used, the next starts and the last ends."""
-    from nbclient.util import run_sync
+    from jupyter_core.utils import run_sync
 
     kernels: list[AsyncKernelManager] = []
     try:
@@ -182,13 +182,15 @@ def _kernels(paths: Sequence[Path]) -> Iterator[tuple[Path, AsyncKernelManager]]
 def _kernel(path: Path) -> AsyncKernelManager:
     """Start a kernel that has imported what a notebook will: half of a cached one's time."""
     from jupyter_client import AsyncKernelManager
-    from nbclient.util import run_sync
+    from jupyter_core.utils import run_sync
 
-    imports = ["import seaborn"]  # by the first figure
+    imports: list[str] = []
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         with suppress(SyntaxError):  # prose, a magic
             body = ast.parse("".join(cell["source"])).body
             imports += [ast.unparse(line) for line in body if isinstance(line, IMPORTS)]
+    if any("helpers.plots" in line for line in imports):
+        imports.append("import seaborn")  # which the first figure would
     options = {
         "log_level": "CRITICAL",
         "exec_lines": f"exec({chr(10).join(imports)!r}, {{}})",

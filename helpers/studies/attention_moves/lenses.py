@@ -17,7 +17,13 @@ from helpers.analysis.head_choice import DIRECTIONS
 from helpers.analysis.head_counts import HeadCounts, count_heads
 from helpers.analysis.heads import head_label, parse_head
 from helpers.analysis.statistics import bootstrap_intervals, holm, mean_ratio, sign_flip_test
-from helpers.analysis.value_norms import (
+from helpers.cache import cached_tables
+from helpers.data.records import Record, cluster_of
+from helpers.model.encoder import Encoder
+from helpers.model.word_attention import norm_maps
+from helpers.store.store import Source, Store
+from helpers.studies.attention_moves.settings import spread
+from helpers.studies.attention_moves.value_norms import (
     LENSES,
     SHARES,
     SINKS,
@@ -25,12 +31,6 @@ from helpers.analysis.value_norms import (
     lens_values,
     sink_values,
 )
-from helpers.cache import cached_tables
-from helpers.data.records import Record, cluster_of
-from helpers.model.encoder import Encoder
-from helpers.model.word_attention import norm_maps
-from helpers.store.store import Source, Store
-from helpers.studies.attention_moves.settings import spread
 
 BATCH_TOKENS = 512
 SPECIAL = ("cls", "sep")

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from helpers.analysis.heads import by_head, parse_head
-from helpers.analysis.value_norms import LENSES, TYPES
 from helpers.plots.style import (
     ACCENT,
     DIVERGING,
@@ -23,6 +22,7 @@ from helpers.plots.style import (
     joined,
     theme,
 )
+from helpers.studies.attention_moves.value_norms import LENSES, TYPES
 
 MOST_MAPS = 12
 NARROWEST = 5.0  # points

@@ -15,11 +15,11 @@ from helpers.analysis.heads import by_head
 from helpers.cache import cached_table
 from helpers.errors import ModelError
 from helpers.model.head_mask import head_mask
-from helpers.model.prune_heads import remove_heads
 from helpers.progress import progress
 from helpers.studies.classifier import padded_batch, task_inputs
 from helpers.studies.fine_tune import FineTuned
 from helpers.studies.sixteen_heads.importance import masks_along, pruning_order
+from helpers.studies.sixteen_heads.prune_heads import remove_heads
 
 PRUNED = (0.5, 0.8)
 BATCH_SIZES = (1, 4, 16, 64)

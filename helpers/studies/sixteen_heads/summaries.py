@@ -10,13 +10,16 @@ import pandas as pd
 from jaxtyping import Float
 
 from helpers.analysis.claims import check_claims
-from helpers.analysis.head_counts import SCORES, count_heads, head_scores
-from helpers.analysis.heads import by_head
+from helpers.analysis.head_counts import HeadCounts, count_heads
+from helpers.analysis.heads import by_head, head_rows
+from helpers.analysis.relations import ALL
 from helpers.cache import cached_table
 from helpers.store.store import Store
 from helpers.studies.sixteen_heads.claims import LEVEL, pruning_claims
 from helpers.studies.sixteen_heads.importance import rank_correlation
 from helpers.studies.tables import mean_interval
+
+SCORES = ("best_accuracy", "best_margin", "attachment")  # of a head as a finder of heads of words
 
 
 def ablation_summary(single: pd.DataFrame) -> pd.DataFrame:
@@ -182,3 +185,25 @@ def _related(
     return {
         "correlation": over_all, "p_value": p_value, "within_layers": within, "p_within": p_within,
     }  # fmt: skip
+
+
+def head_scores(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
+    """Return three scores of each head as a finder of syntactic heads, in percent.
+
+    Columns: layer, head (both from 1), relation (the one that it finds best), best_accuracy (at
+    that one), best_margin (the largest lead over a relation's best fixed offset, in points; it
+    is not misled by relations that are easy) and attachment (of all words, the better of the two
+    directions).  Relations with fewer than ``minimum`` words are left out.
+    """
+    relations = [name for name in counts.frequent(minimum) if name != ALL]
+    best = {name: counts.accuracy(name).max(axis=0) for name in (ALL, *relations)}
+    attachment = best.pop(ALL)
+    accuracies = np.stack(list(best.values()))  # [relation, layer, head]
+    offsets = [counts.offset_accuracy(name).max() for name in relations]
+    return head_rows(
+        *attachment.shape,
+        relation=np.array(relations)[accuracies.argmax(axis=0)],
+        best_accuracy=accuracies.max(axis=0),
+        best_margin=(accuracies - np.array(offsets)[:, None, None]).max(axis=0),
+        attachment=attachment,
+    )

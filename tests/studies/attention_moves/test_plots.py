@@ -4,9 +4,9 @@ import pytest
 from plot_checks import shown_texts
 
 from helpers.analysis.heads import head_rows
-from helpers.analysis.value_norms import SHARES, SINKS, VALUES
 from helpers.plots.style import save_figure
 from helpers.studies.attention_moves import plots
+from helpers.studies.attention_moves.value_norms import SHARES, SINKS, VALUES
 
 LAYERS, HEADS = 3, 5
 SPECIAL = {"cls": "<s>", "sep": "</s>"}

@@ -9,11 +9,11 @@ import torch
 from scipy.stats import t as student
 from torch.nn import functional as F
 
-from helpers.analysis.head_counts import SCORES
 from helpers.model.head_mask import head_mask
 from helpers.studies.classifier import batches
 from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
 from helpers.studies.sixteen_heads import pruning, removal_speed, summaries
+from helpers.studies.sixteen_heads.summaries import SCORES
 from helpers.studies.tasks import Pair, Task
 
 LAYERS, HEADS = 3, 4

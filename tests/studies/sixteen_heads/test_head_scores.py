@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from helpers.analysis.head_counts import HeadCounts, head_scores
+from helpers.analysis.head_counts import HeadCounts
+from helpers.studies.sixteen_heads.summaries import head_scores
 
 
 def counts():

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.analysis.value_norms import lens_values, sink_values
 from helpers.errors import ModelError
 from helpers.model.token_types import roles
 from helpers.model.word_attention import norm_maps
+from helpers.studies.attention_moves.value_norms import lens_values, sink_values
 
 # One layer, one head, three tokens: [CLS] cat . - half of all attention is on [CLS], whose value
 # vector is a tenth of the others'.
