@@ -134,12 +134,6 @@ def _row(claim: Claim, tables: Tables, control: Tables) -> tuple[object, ...]:
     return claim.section, claim.statement, *numbers, verdict, claim.how
 
 
-def check_claim(claim: Claim, tables: Tables) -> tuple[float, Verdict]:
-    """Return what a claim measures here (NaN if it cannot), and its verdict without a control."""
-    found = judge(claim, tables)
-    return found.here, found.verdict
-
-
 def judge(claim: Claim, tables: Tables) -> Judgement:
     """Return what a claim measures in a run, and whether it holds, no control looked at."""
     try:

@@ -25,20 +25,17 @@ from scipy.stats import binom, norm, t
 
 WEIGHTS_AT_ONCE = 1 << 19  # 8 MiB, as integers and as floats
 LEVEL = 0.95
+RESAMPLES = 1000
 
 Clusters = Num[np.ndarray, "cluster *statistic"]
 
 
 def bootstrap_interval(
-    right: Num[np.ndarray, " cluster"],
-    total: Num[np.ndarray, " cluster"],
-    *,
-    resamples: int = 1000,
-    seed: int = 0,
+    right: Num[np.ndarray, " cluster"], total: Num[np.ndarray, " cluster"], *, seed: int = 0
 ) -> tuple[float, float]:
     """Return the bounds of `bootstrap_intervals` of a single ratio."""
     low, high = bootstrap_intervals(
-        np.asarray(right)[:, None], np.asarray(total)[:, None], resamples=resamples, seed=seed
+        np.asarray(right)[:, None], np.asarray(total)[:, None], seed=seed
     )
     return float(low[0]), float(high[0])
 
@@ -47,7 +44,6 @@ def bootstrap_intervals(
     right: Num[np.ndarray, "cluster statistic"],
     total: Num[np.ndarray, "cluster statistic"],
     *,
-    resamples: int = 1000,
     seed: int = 0,
 ) -> tuple[Float[np.ndarray, " statistic"], Float[np.ndarray, " statistic"]]:
     """Return the 95% bootstrap intervals of ``sum(right) / sum(total)``, column by column.
@@ -58,21 +54,19 @@ def bootstrap_intervals(
     Args:
         right: how many are right in each cluster, or the sum of a value.
         total: how many there are in each cluster.
-        resamples: how many times to draw as many clusters as there are.
         seed: decides the draws.
 
     Returns:
         The lower and the upper bounds; NaN where fewer than two clusters have a ``total``.
     """
-    ratios = _ratios(right, total, resamples, seed)
-    return percentiles(ratios, (np.asarray(total) > 0).sum(axis=0), LEVEL)
+    clusters = (np.asarray(total) > 0).sum(axis=0)
+    return percentiles(_ratios(right, total, seed), clusters)
 
 
 def mean_ratio(
     right: Num[np.ndarray, "cluster statistic"],
     total: Num[np.ndarray, "cluster statistic"],
     *,
-    resamples: int = 1000,
     seed: int = 0,
 ) -> tuple[float, float, float]:
     """Return the mean over statistics of ``sum(right) / sum(total)``, and its 95% interval.
@@ -84,17 +78,13 @@ def mean_ratio(
     right, total = np.asarray(right)[:, there], np.asarray(total)[:, there]
     if not there.any():
         return np.nan, np.nan, np.nan
-    drawn = np.nanmean(_ratios(right, total, resamples, seed), axis=1)
+    drawn = np.nanmean(_ratios(right, total, seed), axis=1)
     low, high = percentiles(drawn[:, None], len(right))
     return float((right.sum(axis=0) / total.sum(axis=0)).mean()), float(low[0]), float(high[0])
 
 
 def paired_interval(
-    one: tuple[Clusters, Clusters],
-    other: tuple[Clusters, Clusters],
-    *,
-    resamples: int = 1000,
-    seed: int = 0,
+    one: tuple[Clusters, Clusters], other: tuple[Clusters, Clusters], *, seed: int = 0
 ) -> tuple[Float[np.ndarray, " statistic"], Float[np.ndarray, " statistic"]]:
     """Return the 95% bootstrap intervals of a difference of ratios over the same clusters.
 
@@ -102,8 +92,7 @@ def paired_interval(
     cluster to cluster, which two intervals side by side do not show.  ``one`` and ``other`` are
     (right, total) each.
     """
-    difference, clusters = _paired(one, other, resamples, seed)
-    return percentiles(difference, clusters, LEVEL)
+    return percentiles(*_paired(one, other, seed))
 
 
 def equivalence(
@@ -112,7 +101,6 @@ def equivalence(
     *,
     margin: float,
     error: float = 0.05,
-    resamples: int = 1000,
     seed: int = 0,
 ) -> Bool[np.ndarray, " statistic"]:
     """Return whether two ratios over the same clusters differ by less than ``margin``.
@@ -120,7 +108,7 @@ def equivalence(
     Two one-sided tests, each with this probability of an ``error``: true where the interval of
     the difference (90% for 5%) lies within the margin, which the caller has to justify.
     """
-    low, high = percentiles(*_paired(one, other, resamples, seed), 1 - 2 * error)
+    low, high = percentiles(*_paired(one, other, seed), 1 - 2 * error)
     return (low > -margin) & (high < margin)
 
 
@@ -178,7 +166,7 @@ def holm(p_values: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
 
 
 def resampled_sums(
-    counts: Num[np.ndarray, "cluster column"], *, resamples: int = 1000, seed: int = 0
+    counts: Num[np.ndarray, "cluster column"], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> Float[np.ndarray, "resample column"]:
     """Return the column sums of each resample of the clusters.
 
@@ -212,20 +200,18 @@ def _kept_weights(*of: int) -> list[Float[np.ndarray, "draw cluster"]]:
     return list(_weights(*of))
 
 
-def _ratios(
-    right: Clusters, total: Clusters, resamples: int, seed: int
-) -> Float[np.ndarray, "resample statistic"]:
+def _ratios(right: Clusters, total: Clusters, seed: int) -> Float[np.ndarray, "resample statistic"]:
     """Return each resample's ratios, NaN where it has drawn no cluster with a ``total``."""
-    hits, sizes = (resampled_sums(c, resamples=resamples, seed=seed) for c in (right, total))
+    hits, sizes = (resampled_sums(c, seed=seed) for c in (right, total))
     return np.divide(hits, sizes, out=np.full_like(hits, np.nan), where=sizes > 0)
 
 
 def _paired(
-    one: tuple[Clusters, Clusters], other: tuple[Clusters, Clusters], resamples: int, seed: int
+    one: tuple[Clusters, Clusters], other: tuple[Clusters, Clusters], seed: int
 ) -> tuple[Float[np.ndarray, "resample statistic"], Num[np.ndarray, " statistic"]]:
     """Return each resample's differences, and how many clusters there are for each."""
     sides = [[np.asarray(c).reshape(len(c), -1) for c in side] for side in (one, other)]
-    first, second = (_ratios(*side, resamples, seed) for side in sides)
+    first, second = (_ratios(*side, seed) for side in sides)
     clusters = np.minimum(*((total > 0).sum(axis=0) for _, total in sides))
     return first - second, clusters
 

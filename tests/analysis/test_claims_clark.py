@@ -21,7 +21,6 @@ from helpers.analysis.claims import (
     Estimate,
     NotMeasurable,
     at_depth,
-    check_claim,
     check_claims,
     column,
     judge,
@@ -278,9 +277,9 @@ def test_a_claim_can_fail(statement):
     change, measured = COUNTEREXAMPLES[statement]
     tables = run_like_the_paper()
     change(tables)
-    here, verdict = check_claim(CLAIMS[statement], with_intervals(tables))
-    assert verdict == "no"
-    assert here == pytest.approx(measured)
+    found = judge(CLAIMS[statement], with_intervals(tables))
+    assert found.verdict == "no"
+    assert found.here == pytest.approx(measured)
 
 
 def test_nothing_is_measured_without_tables():

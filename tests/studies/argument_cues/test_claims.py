@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from helpers.analysis.claims import check_claim
+from helpers.analysis.claims import judge
 from helpers.studies.argument_cues.claims import cue_claims
 
 MODELS = ("bag of vectors", "BiLSTM", "encoder")
@@ -36,14 +36,14 @@ def run_like_the_paper():
 
 
 def checked(tables):
-    return {claim.statement: check_claim(claim, tables) for claim in cue_claims()}
+    return {claim.statement: judge(claim, tables) for claim in cue_claims()}
 
 
 def test_all_hold_of_a_run_like_the_paper():
     found = checked(run_like_the_paper())
-    assert {verdict for _, verdict in found.values()} == {"yes"}
+    assert {own.verdict for own in found.values()} == {"yes"}
     for claim in cue_claims():
-        here, _ = found[claim.statement]
+        here = found[claim.statement].here
         if claim.paper is not None:
             assert here == pytest.approx(claim.paper, rel=0.1, abs=1e-9), claim.statement
 
@@ -59,7 +59,7 @@ def test_each_fails_of_a_run_of_the_opposite():
     choices.loc[choices["model"] == "bag of vectors", "median"] = 52
     choices.loc[choices["test"] == "adversarial", columns] = 60, 60, 57, 63
     choices.loc[choices["train"] == "swapped", columns] = 60, 60, 57, 63
-    assert {verdict for _, verdict in checked(tables).values()} == {"no"}
+    assert {found.verdict for found in checked(tables).values()} == {"no"}
 
 
 def test_an_interval_across_the_threshold_cannot_be_told():
@@ -67,12 +67,12 @@ def test_an_interval_across_the_threshold_cannot_be_told():
     tables["cues"].loc[0, ["productivity", "ci_low"]] = 51, 48
     choices = tables["partial_inputs"]
     choices.loc[choices["model"] == "BiLSTM", ["mean", "ci_low", "ci_high"]] = 51, 48, 54
-    verdicts = [verdict for _, verdict in checked(tables).values()]
+    verdicts = [found.verdict for found in checked(tables).values()]
     assert verdicts.count("cannot be told") == 3 and verdicts.count("yes") == 4
 
 
 def test_a_run_without_the_tables_measures_nothing():
-    assert {verdict for _, verdict in checked({}).values()} == {"not measured"}
+    assert {found.verdict for found in checked({}).values()} == {"not measured"}
 
 
 def test_nothing_is_claimed_of_a_planted_cue():
@@ -80,21 +80,21 @@ def test_nothing_is_claimed_of_a_planted_cue():
     planted = {
         name: t.assign(corpus="arguments-sample") for name, t in run_like_the_paper().items()
     }
-    assert {verdict for _, verdict in checked(planted).values()} == {"not measured"}
+    assert {found.verdict for found in checked(planted).values()} == {"not measured"}
 
 
 def test_training_with_negated_claims_is_not_what_the_paper_did():
     tables = run_like_the_paper()
     choices = tables["partial_inputs"]
     choices["train"] = choices["train"].replace("swapped", "mirrored")
-    assert [verdict for _, verdict in checked(tables).values()].count("not measured") == 1
+    assert [found.verdict for found in checked(tables).values()].count("not measured") == 1
 
 
 def test_a_corpus_without_counterparts_to_validate_on_leaves_that_claim_open():
     tables = run_like_the_paper()
     choices = tables["partial_inputs"]
     tables["partial_inputs"] = choices[choices["train"] == "original"]
-    verdicts = [verdict for _, verdict in checked(tables).values()]
+    verdicts = [found.verdict for found in checked(tables).values()]
     assert verdicts.count("not measured") == 1
 
 

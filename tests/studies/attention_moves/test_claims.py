@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from helpers.analysis.claims import check_claim, check_claims
+from helpers.analysis.claims import check_claims, judge
 from helpers.studies.attention_moves.claims import movement_claims
 
 
@@ -52,10 +52,10 @@ UNSURE = made([0.98, 0.5, 0.5], 1.0, -5, 0.5, 0.5)
 
 @pytest.mark.parametrize("claim", movement_claims(), ids=lambda claim: claim.statement)
 def test_a_claim_holds_does_not_hold_or_cannot_be_told(claim):
-    assert check_claim(claim, GOOD)[1] == "yes"
-    assert check_claim(claim, BAD)[1] == "no"
-    assert check_claim(claim, UNSURE)[1] == "cannot be told"
-    assert check_claim(claim, {})[1] == "not measured"
+    assert judge(claim, GOOD).verdict == "yes"
+    assert judge(claim, BAD).verdict == "no"
+    assert judge(claim, UNSURE).verdict == "cannot be told"
+    assert judge(claim, {}).verdict == "not measured"
 
 
 def test_what_random_weights_do_too_is_no_evidence():

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from helpers.analysis.claims import check_claim
+from helpers.analysis.claims import judge
 from helpers.studies.sixteen_heads.claims import pruning_claims
 
 SHARES = range(0, 101, 10)
@@ -113,15 +113,17 @@ EXPECTED = {  # what the good and the bad tables measure, by hand
 @pytest.mark.parametrize("claim", pruning_claims(), ids=lambda claim: claim.statement[:30])
 def test_a_claim_holds_where_it_should_and_fails_where_it_should(claim):
     good, bad = EXPECTED[claim.statement]
-    assert check_claim(claim, GOOD) == (pytest.approx(good), "yes")
-    assert check_claim(claim, BAD) == (pytest.approx(bad), "no")
+    found = judge(claim, GOOD)
+    assert (found.here, found.verdict) == (pytest.approx(good), "yes")
+    found = judge(claim, BAD)
+    assert (found.here, found.verdict) == (pytest.approx(bad), "no")
 
 
 @pytest.mark.parametrize("claim", pruning_claims(), ids=lambda claim: claim.statement[:30])
 def test_without_its_table_a_claim_is_not_measured(claim):
-    assert check_claim(claim, {})[1] == "not measured"
+    assert judge(claim, {}).verdict == "not measured"
     empty = {name: table.iloc[:0] for name, table in GOOD.items()}
-    assert check_claim(claim, empty)[1] == "not measured"
+    assert judge(claim, empty).verdict == "not measured"
 
 
 def test_the_papers_numbers_are_there():
