@@ -42,8 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         return options.command(options)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (InputError, OSError) as error:  # of the latter: a name too long, no leave to read
+        print(f"error: {str(error).replace(chr(10), ' ')}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted; run again to go on from what is finished", file=sys.stderr)

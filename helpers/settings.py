@@ -21,7 +21,9 @@ SMALL = {
 # Settings that name a corpus or a file.
 PLACES = ("text", "treebank", "coref", "vectors", "task", "framenet", "arct")
 LENSES = ("attention", "norm")
-LONGEST_NAME = 100  # characters of what differs in the name of a run; file systems allow 255
+LONGEST_NAME = 100  # bytes of what differs in the name of a run; file systems allow 255
+# A folder of its own, and columns of the tables that compare runs.
+NO_NAMES = ("compare", "section", "claim", "paper", "relation")
 
 
 def _setting(default: Any, meaning: str, *, material: bool = True) -> Any:
@@ -115,9 +117,11 @@ class Settings:
             raise InputError(f"--parts {self.parts}: notebook 10 has parts 1, 2 and 3")
         if self.figures not in ("", "pdf"):
             raise InputError(f"--figures {self.figures}: pdf is what there is beside PNG and SVG")
-        if (self.name and not re.fullmatch(r"[^\W_][\w.+-]*", self.name)) or self.name == "compare":
+        named = re.fullmatch(r"[^\W_][\w.+-]*", self.name) and self.name not in NO_NAMES
+        if self.name and not (named and folder_name(self.name) == self.name):
             raise InputError(
-                f"--name {self.name}: expected the name of one folder: letters, digits, . _ + -"
+                f"--name {self.name}: expected the name of one folder: letters, digits, . _ + -, "
+                f"at most {LONGEST_NAME} bytes, and none of {', '.join(NO_NAMES)}"
             )
 
     @classmethod
@@ -148,9 +152,7 @@ class Settings:
     def difference(self) -> str:
         """What differs from the defaults, model and lens apart, as a part of a folder's name."""
         text = "--".join(_short(*item) for item in self.differing.items() if item[0] != "lens")
-        if len(text) <= LONGEST_NAME:
-            return text
-        return f"{text[:LONGEST_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+        return folder_name(text)
 
     @property
     def small(self) -> bool:
@@ -173,6 +175,14 @@ def small_profile() -> bool:
     return os.environ.get("ATTENTION_PROFILE") == "small"
 
 
+def folder_name(text: str, longest: int = LONGEST_NAME) -> str:
+    """Return a text as the name of a folder: cut where it is long, with a digest of the whole."""
+    data = text.encode(errors="replace")
+    if len(data) <= longest:
+        return text
+    return f"{data[:longest].decode(errors='ignore')}-{hashlib.sha256(data).hexdigest()[:8]}"
+
+
 def flag(setting: str) -> str:
     """Return the flag of the command line for a setting."""
     return f"--{setting.replace('_', '-')}"
@@ -193,3 +203,7 @@ def _check_type(setting: str, value: object, expected: str) -> None:
     kind = expected.removesuffix(" | None")
     if not (type(value).__name__ == kind or (value is None and expected != kind)):
         raise InputError(f"{flag(setting)} {value}: expected {kinds[kind]}")
+    if isinstance(value, str) and value.encode(errors="replace").decode() != value:
+        raise InputError(
+            f"{flag(setting)} {value!a}: not UTF-8, which results name it in; rename it"
+        )

@@ -225,6 +225,12 @@ def test_a_defect_is_not_hidden(monkeypatch):
         main(["run"])
 
 
+def test_what_the_system_refuses_is_one_line(capsys, monkeypatch):
+    error = fails(capsys, "compare", "minilm", "x" * 5000)
+    assert error.startswith("error: [Errno 36] File name too long: 'xxx")
+    assert fails(capsys, "compare", "no\nrun").startswith("error: no run: no finished run")
+
+
 def test_corpora_are_listed(capsys):
     assert main(["corpora"]) == 0
     assert len(capsys.readouterr().out.splitlines()) > 3

@@ -35,6 +35,11 @@ def test_a_wrong_type_is_one_line_that_names_the_flag(setting, value, message):
     assert str(error.value) == message
 
 
+def test_a_path_that_is_not_utf8_is_refused_before_a_result_names_it():
+    with pytest.raises(InputError, match=r"--text 'a\\udcff\.txt': not UTF-8"):
+        Settings(text="a\udcff.txt")
+
+
 def test_a_notebook_gives_the_settings_that_it_declares():
     cell = {"model": "x", "segments": 7, "stream": True, "study": None, "pd": object}
     study = Study.of(cell)
@@ -73,9 +78,13 @@ def test_long_names_are_cut_and_still_differ(monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     one, other = (Study(text="x" * 200 + end, segments=7).slug for end in "ab")
     assert len(one) < 150 and one != other
+    assert len(Study(text="文" * 80, treebank="文" * 80).slug.encode()) < 150
 
 
-@pytest.mark.parametrize("name", ["../../evil", "a/b", "..", "/etc", "a\\b", "compare", " "])
+@pytest.mark.parametrize(
+    "name",
+    ["../../evil", "a/b", "..", "/etc", "a\\b", "compare", "paper", " ", "x" * 300, "ä" * 99],
+)
 def test_a_name_is_one_folder(name):
     with pytest.raises(InputError, match="expected the name of one folder"):
         Settings(name=name)

@@ -50,10 +50,11 @@ def existing_file(path: str | Path) -> Path:
     """Return ``path`` with ``~`` expanded; CorpusError unless it is a regular file."""
     try:
         found = Path(path).expanduser()
+        found.name.encode()  # records and results name the file, in UTF-8
         if found.is_file():
             return found
         problem = "is not a regular file" if found.exists() else "does not exist"
-    except (OSError, RuntimeError) as error:  # name too long, no permission, unknown ~user
+    except (OSError, RuntimeError, UnicodeError) as error:  # too long, no leave, unknown ~user
         problem = f"cannot be reached ({error})"
     raise CorpusError(path, f"{problem}; check the path")
 

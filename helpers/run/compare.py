@@ -19,7 +19,7 @@ from helpers.analysis.claims import check_claims
 from helpers.analysis.claims_clark import clark_claims
 from helpers.analysis.paper import paper_table1
 from helpers.analysis.relations import paper_names
-from helpers.analysis.tables import read_tables
+from helpers.analysis.tables import problem_of, read_tables
 from helpers.errors import InputError
 from helpers.model import checkpoint
 from helpers.paths import build_dir, figures_dir, write_whole
@@ -27,7 +27,7 @@ from helpers.plots.compare import comparison
 from helpers.plots.style import save_figure
 from helpers.run.atlas import atlas, lacking, nearest_heads, spread
 from helpers.run.report import write_report
-from helpers.settings import Settings, flag
+from helpers.settings import NO_NAMES, Settings, flag, folder_name
 from helpers.store.extract import store_key
 from helpers.store.store import Store
 from helpers.study import Study
@@ -49,18 +49,13 @@ NOTEBOOKS = {
     "head_cohesion": "06",
     "averages_by_article": "06",
 }
-NEEDED = {
-    "token_types": {"layer", "cls", "sep"},
-    "entropy": {"layer", "entropy", "uniform"},
-    "dependency_heads": {"relation", "head", "accuracy"},
-}
 # Settings that make two runs' numbers differ even for one model.
 MATERIAL = [
     setting.name
     for setting in fields(Settings)
     if setting.metadata["material"] and setting.name not in ("model", "revision", "random_init")
 ]
-LONGEST_NAME = 200  # characters: file systems allow 255
+LONGEST_NAME = 200  # bytes: file systems allow 255
 OF_A_HEAD = ("head", "accuracy", "ci_low", "ci_high", "baseline")
 MARKS = {
     "yes": "yes", "no": "no", "cannot be told": "?", "no evidence": "(yes)", "not measured": "-",
@@ -109,12 +104,9 @@ def open_run(given: str) -> Run:
             f"{folder.name}: the run has no table that a claim is about; "
             f"make them with: {_command(made_by)}"
         )
-    for name, columns in NEEDED.items():
-        if name in tables and (lacking := sorted(columns - set(tables[name]))):
-            raise InputError(
-                f"{folder / 'tables' / name}.csv: no column {', '.join(lacking)}; "
-                f"run notebook {NOTEBOOKS[name]} again"
-            )
+    for name, table in tables.items():
+        if problem := problem_of(name, table):
+            raise InputError(f"{folder / 'tables' / name}.csv: {problem}; run its notebook again")
     return Run(folder.name, tables, settings)
 
 
@@ -131,6 +123,9 @@ def open_runs(given: Sequence[str]) -> list[Run]:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
         raise InputError(f"compare: two runs are called {twice}; run one with another --name")
+    taken = next((name for name in names if name in NO_NAMES or name.endswith(" holds")), None)
+    if taken:
+        raise InputError(f"compare: {taken} is a column of the tables; rename the run's folder")
     if not set(NOTEBOOKS).intersection(*(run.tables for run in runs)):
         raise InputError(
             f"compare: no table is in all of {', '.join(names)}; {'; '.join(gaps(runs))}"
@@ -156,7 +151,7 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
         `claims_side_by_side`; what is to be known: in which settings runs differ, what they lack;
         the folder of tables and figure, and the report.
     """
-    name = "-vs-".join(run.name for run in runs)[:LONGEST_NAME]
+    name = folder_name("-vs-".join(run.name for run in runs), LONGEST_NAME)
     folder = figures_dir("compare") / name
     folder.mkdir(parents=True, exist_ok=True)
     claims, best = claims_side_by_side(runs), best_heads(runs)
@@ -300,7 +295,7 @@ def _counts(claims: pd.DataFrame) -> list[str]:
 def _number(value: float) -> str:
     if np.isnan(value):
         return ""
-    return f"{value:.0f}" if value == round(value) or abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:.0f}" if abs(value) >= 100 or value == round(value) else f"{value:.3g}"
 
 
 def _by_paper_name(table: pd.DataFrame) -> pd.DataFrame:
@@ -316,9 +311,11 @@ def _read_settings(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8"))["settings"])
-    except (ValueError, KeyError, TypeError) as error:
+        found = dict(json.loads(path.read_text(encoding="utf-8"))["settings"])
+        Settings.of(found)  # whether they are of their types
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{path}: not the description of a run; run a notebook again") from error
+    return found
 
 
 def _settings_of(name: str) -> dict[str, Any]:

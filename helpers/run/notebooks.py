@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import os
 import re
 import sys
@@ -256,8 +257,9 @@ def read_times(folder: Path) -> dict[str, float]:
     """Return each notebook's latest run time in seconds; a damaged file has none."""
     try:
         found = json.loads((folder / "times.json").read_bytes())
-        return {name: float(seconds) for name, seconds in found.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+        times = {name: float(seconds) for name, seconds in found.items()}
+        return {name: seconds for name, seconds in times.items() if math.isfinite(seconds)}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError, OverflowError):
         return {}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import csv
 import html
+import io
 import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ from helpers.viewer.view import Viewer
 
 HERE = Path(__file__).parent
 LARGEST = 15_000_000  # bytes: what can be sent by mail
+LARGEST_TABLE = 1_500_000  # bytes
 WIDEST = 40  # columns of a table that is shown; a wider one is only offered as a file
 OPEN_ROWS = 16  # a longer table starts folded (and can be searched)
 UNFOLDED = ("atlas",)
@@ -250,16 +252,23 @@ def _figure(path: Path, part: Part) -> str:
 
 
 def _table(path: Path) -> str:
+    title, size = _text(path.stem.replace("_", " ")), path.stat().st_size
+    if size > LARGEST_TABLE:
+        return f'<p class="wide"><b>{title}</b>: {size / 1e6:,.0f} MB, too much for a page</p>'
     content = path.read_bytes()
-    columns, *rows = list(csv.reader(content.decode("utf-8").splitlines())) or [[]]
+    try:
+        text = io.StringIO(content.decode("utf-8"), newline="")
+        columns, *rows = list(csv.reader(text)) or [[]]
+    except (csv.Error, UnicodeError):
+        columns, rows = [], [[""]]
     data = base64.b64encode(content).decode("ascii")
     file = (
         f'<a class="file" download="{_text(path.name)}" href="data:text/csv;base64,{data}">'
         f"{_text(path.name)}</a>"
     )
-    title = _text(path.stem.replace("_", " "))
-    if len(columns) > WIDEST:
-        count = f"{len(rows)} x {len(columns)}, too wide to show"
+    uneven = any(len(row) != len(columns) for row in rows)
+    if uneven or len(columns) > WIDEST:
+        count = f"{len(rows)} x {len(columns)}, too wide to show" if not uneven else "not a table"
         return f'<p class="wide"><b>{title}</b> ({count}): {file}</p>'
     numeric = [all(_is_number(row[i]) or not row[i] for row in rows) for i in range(len(columns))]
     kinds = [' class="number"' if own else "" for own in numeric]

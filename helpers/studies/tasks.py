@@ -91,9 +91,9 @@ def read_task(train: Path, test: Path) -> Task:
 
     The labels are those of ``train``, in the order of their numbers if they are whole numbers,
     else of the alphabet.  Blank lines are passed over.  Raises CorpusError, with the line, for a
-    line with other columns than the file's first, an empty text or label, or a label in
-    ``test`` that ``train`` does not have; and for a file without examples, with one label only,
-    or with so many that they must be scores.
+    line with other columns than the file's first, an empty text or label, a label in ``test``
+    that ``train`` does not have, or one text where ``train`` has two; and for a file without
+    examples, with one label only, or with so many that they must be scores.
     """
     train, test = Path(train), Path(test)
     rows = [_rows(path) for path in (train, test)]
@@ -108,6 +108,9 @@ def read_task(train: Path, test: Path) -> Task:
     parts = []
     for path, part in zip((train, test), rows, strict=True):
         for row in part:
+            if (row.second is None) != (rows[0][0].second is None):
+                message = f"one of the two files has two texts an example; {EXPECTED} in both"
+                raise CorpusError(path, message, row.number)
             if row.label not in numbers:
                 message = f"the label {text_files.quoted(row.label)} is not in {train.name}"
                 raise CorpusError(path, message, row.number)
@@ -124,6 +127,10 @@ def _rows(path: Path) -> list[_Row]:
         if columns is None:
             columns = _header(cells)
             if columns is not None:
+                twice = [cell for cell in cells if cells.count(cell) > 1]
+                if twice:
+                    problem = f"two columns are called {text_files.quoted(twice[0])}"
+                    raise CorpusError(path, f"{problem}; name each once", number)
                 continue
             columns = _by_position(path, number, cells)
         rows.append(_row(path, number, cells, columns))

@@ -2,6 +2,7 @@
 
 import html
 import json
+import os
 import re
 import warnings
 
@@ -114,8 +115,18 @@ def test_every_table_of_a_claim_is_asked_for():
     [
         ("tables/entropy.csv", "", r"entropy\.csv: not a table"),
         ("tables/entropy.csv", "layer,head\n1,1\n", r"entropy\.csv: no column entropy, uniform"),
+        ("tables/head_cohesion.csv", "by,within\nlayer,1\nlayer,x2\n", "column within has what is"),
+        (
+            "tables/probes.csv",
+            "probe,value\nAttn,inf\n",
+            "column value has what is no number, or inf",
+        ),
+        ("tables/each_head.csv", "layer,head\n1,3-1\n", "column head has what is no number"),
+        ("tables/importance.csv", "task,importance\na,1\n", "no column head, layer"),
         ("run.json", "{", r"run\.json: not the description of a run"),
         ("run.json", "[]", r"run\.json: not the description of a run"),
+        ("run.json", '{"settings": {"seed": [1]}}', r"run\.json: not the description of a run"),
+        ("run.json", '{"a":' * 100_000, r"run\.json: not the description of a run"),
     ],
 )
 def test_a_damaged_file_is_one_line_that_names_it(figures, file, content, expected):
@@ -236,11 +247,27 @@ def test_compare_writes_two_tables_and_a_figure(figures):
 
 
 def test_the_folder_name_stays_within_what_file_systems_allow(figures):
-    names = [letter * 150 for letter in "ab"]
+    names = [letter * 120 for letter in "aä"]
     for name in names:
         write_run(figures / name)
     _, _, (folder, _) = compare.compare(compare.open_runs(names))
     assert (folder / "compare.png").is_file()
+
+
+@pytest.mark.parametrize("name", ["paper", "claim", "relation", "minilm holds"])
+def test_no_run_takes_the_place_of_a_column(figures, name):
+    for run in ("minilm", name):
+        write_run(figures / run)
+    with pytest.raises(InputError, match=f"{name} is a column of the tables; rename"):
+        compare.open_runs(["minilm", name])
+
+
+@pytest.mark.parametrize("file", ["run.json", "tables/entropy.csv"])
+def test_what_is_no_file_is_not_waited_for(figures, file):
+    folder = write_run(figures / "minilm")
+    (folder / file).unlink(missing_ok=True)
+    os.mkfifo(folder / file)
+    assert ("entropy" in compare.open_run("minilm").tables) == (file == "run.json")
 
 
 def small_claims():

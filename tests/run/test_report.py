@@ -61,6 +61,23 @@ def test_figures_and_tables_stand_in_the_part_they_belong_to(run):
     assert blue in sections["more-results"]
 
 
+def test_what_is_no_table_takes_no_report_with_it(run, monkeypatch):
+    for name, content in {
+        "latin": "läßt,b\n1,2\n".encode("latin-1"),
+        "ragged": b"a,b\n1\n\n",
+        "long": b"a\n" + b"x" * 200_000,
+        "lines": "a,b\n<b>\u2028</b>,2\n".encode(),
+    }.items():
+        (run[1] / f"{name}.csv").write_bytes(content)
+    monkeypatch.setattr("helpers.run.report.LARGEST_TABLE", 300_000)
+    (run[1] / "huge.csv").write_bytes(b"a\n" + b"1\n" * 200_000)
+    page = write_report(FACTS, *run).read_text(encoding="utf-8")
+    for name in ("latin", "ragged", "long"):
+        assert f"<b>{name}</b> (not a table)" in page and f'download="{name}.csv"' in page
+    assert "&lt;b&gt;\u2028&lt;/b&gt;" in page
+    assert "<b>huge</b>: 0 MB, too much for a page" in page and len(page) < 1_000_000
+
+
 def test_tables_are_shown_short_and_offered_whole(run):
     page = write_report(FACTS, *run).read_text(encoding="utf-8")
     assert '<td class="number">4.421</td>' in page

@@ -76,6 +76,7 @@ def test_whole_numbers_are_ordered_as_numbers(tmp_path):
         ("good\tyes\nbad\t\n", 2, "label is empty"),
         ("1\t2\t3\t4\t5\n", 1, "5 columns; expected sentence<TAB>label"),
         ("only words\n", 1, "1 columns; expected sentence<TAB>label"),
+        ("sentence\tsentence\tlabel\na\tb\tyes\n", 1, "two columns are called 'sentence'"),
         ("", None, "no examples"),
         ("sentence\tlabel\n", None, "no examples"),
         ("good\tyes\nbad\tyes\n", None, "every label is 'yes'"),
@@ -93,6 +94,11 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path, content, line, message):
 def test_a_test_label_that_train_does_not_have(tmp_path):
     with pytest.raises(CorpusError, match=r"d\.tsv:2: the label 'maybe' is not in t\.tsv"):
         read(tmp_path, GOOD, "fine\tyes\nhm\tmaybe\n")
+
+
+def test_pairs_are_not_scored_by_a_model_of_single_texts(tmp_path):
+    with pytest.raises(CorpusError, match=r"d\.tsv:1: one of the two files has two texts"):
+        read(tmp_path, GOOD, "a\tb\tyes\n")
 
 
 def test_a_missing_file(tmp_path):

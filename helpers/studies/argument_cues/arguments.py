@@ -174,6 +174,11 @@ def _corpus(name: str, files: Sequence[Path], negated: dict[str, Path]) -> Argum
         for split, file in zip(SPLITS, files, strict=False)
         for argument in read_arguments(file, split=split)
     ]
+    splits = {argument.split for argument in original}
+    if without := [split for split in SPLITS if split not in splits]:
+        raise CorpusError(
+            files[0].parent, f"no argument in {without[0]}; a corpus needs all splits"
+        )
     left_out = 0
     if negated:
         counterparts, left_out = _counterparts(negated)
@@ -251,6 +256,8 @@ def read_arguments(path: str | Path, *, split: str = "") -> Iterator[Argument]:
     if missing := [column for column in REQUIRED if column not in header]:
         expected = "expected a tab-separated header with " + ", ".join(REQUIRED)
         raise CorpusError(path, f"no column {', '.join(missing)}; {expected}", 1)
+    if twice := [column for column in header if column and header.count(column) > 1]:
+        raise CorpusError(path, f"two columns are called {quoted(twice[0])}; name each once", 1)
     seen: set[str] = set()
     for line, cells in rows:
         if len(cells) != len(header):
@@ -294,18 +301,22 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     by_csv = {"quoting": csv.QUOTE_MINIMAL, "strict": True}
     by_tabs = {"quoting": csv.QUOTE_NONE}
     style = by_csv if stem_and_suffix(path)[1] == ".csv" else by_tabs
-    reader = csv.reader((line for _, line in lines(path)), delimiter="\t", **style)
-    while True:
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            why = str(error).replace("\t", "a tab")
-            message = f"not tab-separated text ({why}); check the quotation marks"
-            raise CorpusError(path, message, reader.line_num) from error
-        if any(cells):
-            yield reader.line_num, cells
+    number = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal number  # the reader's own count is of the lines that it is given
+        for at, line in lines(path):
+            number = at
+            yield line
+
+    try:
+        for cells in csv.reader(texts(), delimiter="\t", **style):
+            if any(cells):
+                yield number, cells
+    except csv.Error as error:
+        why = str(error).replace("\t", "a tab")
+        message = f"not tab-separated text ({why}); check the quotation marks"
+        raise CorpusError(path, message, number) from error
 
 
 def stem_and_suffix(path: Path) -> tuple[str, str]:

@@ -86,6 +86,26 @@ def test_a_bad_row_is_refused_with_its_line(tmp_path, row, line, says):
     assert says in str(caught.value)
 
 
+def test_blank_lines_before_a_bad_row_are_counted(tmp_path):
+    path = write(tmp_path / "train.tsv", [ROWS[1], [""], [""], [""], ROWS[0][:-1]])
+    with pytest.raises(CorpusError, match=r"train\.tsv:6: 6 columns"):
+        list(read_arguments(path))
+
+
+def test_a_column_that_is_there_twice_is_refused(tmp_path):
+    path = write(tmp_path / "train.tsv", [[*ROWS[0], "x"]], [*HEADER, HEADER[-1]])
+    with pytest.raises(CorpusError, match=rf"train\.tsv:1: two columns are called '{HEADER[-1]}'"):
+        list(read_arguments(path))
+
+
+def test_a_split_without_an_argument_is_refused(tmp_path):
+    for split in ("train", "dev", "test"):
+        own = ["train" if split == "dev" else split]
+        write(tmp_path / f"{split}.tsv", [[*ROWS[0], *own]], [*HEADER, "split"])
+    with pytest.raises(CorpusError, match="no argument in dev"):
+        argument_corpus(tmp_path)
+
+
 def test_a_file_without_its_columns_or_rows_is_refused(tmp_path):
     with pytest.raises(CorpusError, match="no column reason, claim"):
         list(read_arguments(write(tmp_path / "a.tsv", [], HEADER[:4])))
