@@ -119,6 +119,8 @@ def _run(options: argparse.Namespace) -> int:
     names = [setting.name for setting in dataclasses.fields(Settings)]
     settings = {name: getattr(options, name) for name in names}
     models = [model.strip() for model in options.model.split(",") if model.strip()]
+    if not models or len(set(models)) < len(models):
+        raise InputError(f"--model {options.model}: expected a model, or several different ones")
     if len(models) > 1 and options.name:
         raise InputError(f"--name {options.name}: several models have a name each")
     studies = [Study(**settings | {"model": model}) for model in models]

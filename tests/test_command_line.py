@@ -225,6 +225,12 @@ def test_a_defect_is_not_hidden(monkeypatch):
         main(["run"])
 
 
+@pytest.mark.parametrize("model", ["", " , ", "minilm,minilm"])
+def test_no_model_and_one_twice_are_refused(ran, capsys, model):
+    assert "expected a model, or several different" in fails(capsys, "run", "--model", model)
+    assert not ran
+
+
 def test_what_the_system_refuses_is_one_line(capsys, monkeypatch):
     error = fails(capsys, "compare", "minilm", "x" * 5000)
     assert error.startswith("error: [Errno 36] File name too long: 'xxx")
