@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TextIO, TypeVar
@@ -11,6 +12,7 @@ from tqdm import tqdm
 
 Item = TypeVar("Item")
 
+BAR = re.compile(r".*\[[\d:]+(<[\d:?]+)?, .*/.*\]\n?")  # a line in a log
 HEADLESS = "ATTENTION_HEADLESS"  # set by batch runs: their kernels' bars go to a log
 
 

@@ -22,7 +22,7 @@ from tqdm import tqdm
 from helpers import errors
 from helpers.errors import InputError
 from helpers.paths import build_dir, in_checkout, project_root, write_whole
-from helpers.progress import HEADLESS
+from helpers.progress import BAR, HEADLESS
 from helpers.settings import Settings, flag
 
 if TYPE_CHECKING:
@@ -138,9 +138,21 @@ def write_html(path: Path) -> None:
 
     notebook = nbformat.read(path, as_version=4)
     notebook.metadata.pop("widgets", None)  # a live widget is blank without its kernel
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            _drop_bars(cell)
     body, _ = _exporter().from_notebook_node(notebook)
     body = re.sub(r'<script src=""[^>]*></script>', "", body)
     write_whole(path.with_suffix(".html"), body.encode())
+
+
+def _drop_bars(cell: NotebookNode) -> None:
+    """Take the lines of progress, which the log has, out of what a cell has shown."""
+    for output in cell.outputs:
+        if output.get("name") == "stderr":
+            lines = output.text.splitlines(keepends=True)
+            output.text = "".join(line for line in lines if not BAR.fullmatch(line))
+    cell.outputs = [out for out in cell.outputs if out.get("text", "shown").strip()]
 
 
 @cache

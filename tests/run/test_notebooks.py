@@ -13,7 +13,7 @@ from faults import SLOW_KILLS
 from nbclient.util import run_sync
 
 from helpers.__main__ import main
-from helpers.progress import HEADLESS
+from helpers.progress import HEADLESS, progress
 from helpers.run import notebooks
 from helpers.run.notebooks import NotebookFailed
 
@@ -34,6 +34,29 @@ def test_kernels_are_told_that_nobody_watches_and_nothing_else_is(monkeypatch):
     with notebooks._headless():
         assert os.environ[HEADLESS] == "1"
     assert os.environ[HEADLESS] == "0"
+
+
+def test_the_html_copy_has_warnings_and_no_lines_of_progress(tmp_path, monkeypatch, capsys):
+    """Both are on the stream of errors, in one output or in several."""
+    monkeypatch.setenv(HEADLESS, "1")
+    monkeypatch.setattr("tqdm.std.time", itertools.count(0, 6).__next__)
+    assert list(progress(range(5), "maps read", unit="map")) == list(range(5))
+    assert list(progress(iter("abc"), "no end in sight")) == list("abc")
+    bars = capsys.readouterr().err
+    assert bars.count("maps read") > 1 and "no end in sight" in bars
+    texts = [bars, f"{bars}UserWarning: mind the gap\n", "printed\n"]
+    cell = nbformat.v4.new_code_cell("compute()")
+    cell.outputs = [
+        nbformat.v4.new_output("stream", name=name, text=text)
+        for name, text in zip(("stderr", "stderr", "stdout"), texts, strict=True)
+    ]
+    prose = nbformat.v4.new_markdown_cell("What the cell below does")
+    nbformat.write(nbformat.v4.new_notebook(cells=[prose, cell]), tmp_path / "one.ipynb")
+    notebooks.write_html(tmp_path / "one.ipynb")
+    page = (tmp_path / "one.html").read_text()
+    assert "mind the gap" in page and "printed" in page
+    assert "maps read" not in page and "no end in sight" not in page
+    assert "maps read" in (tmp_path / "one.ipynb").read_text()  # the notebook is as it was
 
 
 KILLED = """
