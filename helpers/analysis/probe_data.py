@@ -47,13 +47,13 @@ MEMORY_BUDGET = 1 << 30  # bytes of a corpus that stay in memory
 class MapBuffer:
     """Append-only float16 arrays of any shapes.
 
-    What exceeds ``budget`` bytes goes to a temporary file, which is removed with the buffer.  A
+    What exceeds `MEMORY_BUDGET` goes to a temporary file, which is removed with the buffer.  A
     block on disk is read when it is asked for, so that resident memory stays near the budget
     whatever the corpus; the system caches the file where there is room.
     """
 
-    def __init__(self, budget: int | None = None) -> None:
-        self._budget = MEMORY_BUDGET if budget is None else budget
+    def __init__(self) -> None:
+        self._budget = MEMORY_BUDGET
         self._blocks: list[np.ndarray | tuple[int, tuple[int, ...]]] = []
         self._file = None
 

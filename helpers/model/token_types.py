@@ -29,6 +29,11 @@ class Roles:
         """Return the masks that the model has, by name."""
         return {name: mask for name, mask in vars(self).items() if mask is not None}
 
+    def kinds(self) -> list[str]:
+        """Return the name of the mask that each position is in."""
+        names, masks = zip(*self.masks().items(), strict=True)
+        return [names[index] for index in np.argmax(masks, axis=0)]
+
 
 def roles(tokens: Sequence[str], special_tokens: Mapping[str, str | None]) -> Roles:
     """Return the role of each token; ``special_tokens`` says what [CLS] and [SEP] are here."""

@@ -107,7 +107,7 @@ def fig1_examples(
         joined(model, "each token (left) attends to tokens (right); darker is more"),
     )
     for axes, panel in grid:
-        kinds = _kinds(panel.tokens, special_tokens)
+        kinds = roles(panel.tokens, special_tokens).kinds()
         colors = [TOKEN_STYLES[kind].color for kind in kinds]
         _columns_of_words(axes, panel.tokens, colors, colors)
         _lines(axes, panel.weights, colors)
@@ -251,8 +251,3 @@ def _lines(
         rasterized=len(queries) > MOST_VECTORS,
     )
     axes.add_collection(lines, autolim=False)
-
-
-def _kinds(tokens: Sequence[str], special_tokens: Mapping[str, str | None]) -> list[str]:
-    masks = roles(tokens, special_tokens).masks()
-    return [next(kind for kind in masks if masks[kind][index]) for index in range(len(tokens))]

@@ -87,8 +87,8 @@ def probe_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
 def learning_curves(table: pd.DataFrame, *, model: str = "") -> Figure:
     """Draw how the probes of section 5 improve with more training sentences.
 
-    ``table`` has probe, metric, n_train and value (percent), and may have ci_low and ci_high,
-    which are drawn as bands.  Punctuation is left out.
+    ``table`` has probe, metric, n_train, value (percent), and ci_low and ci_high, which are drawn
+    as bands.  Punctuation is left out.
     """
     table = table[table["metric"].isin(COMPARED)]
     figure = canvas(
@@ -101,9 +101,8 @@ def learning_curves(table: pd.DataFrame, *, model: str = "") -> Figure:
         rows = rows.sort_values("n_train")
         color, marker = LINES[index % len(LINES)]
         axes.plot(rows["n_train"], rows["value"], color=color, marker=marker, label=probe)
-        if {"ci_low", "ci_high"} <= set(rows):
-            band = (rows["n_train"], rows["ci_low"], rows["ci_high"])
-            axes.fill_between(*band, color=color, alpha=0.18, linewidth=0)
+        band = (rows["n_train"], rows["ci_low"], rows["ci_high"])
+        axes.fill_between(*band, color=color, alpha=0.18, linewidth=0)
     sizes = np.sort(table["n_train"].unique())
     if sizes[0] > 0:
         axes.set_xscale("log")

@@ -52,8 +52,8 @@ Maps = Float[np.ndarray, "layer head query key"]
 def page_facts(store: Source, example: Example) -> dict[str, Any]:
     """Return everything about an example but its weights, ready for JSON."""
     tokens = tokens_of(store, example)
-    masks = roles(tokens, store.special_tokens).masks()
-    kinds = [next(kind for kind in masks if masks[kind][i]) for i in range(len(tokens))]
+    own_roles = roles(tokens, store.special_tokens)
+    masks, kinds = own_roles.masks(), own_roles.kinds()
     special = {i for i, kind in enumerate(kinds) if kind in ("cls", "sep")}
     record, offset = example.record, example.offset
     if "words" in record:

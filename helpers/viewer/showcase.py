@@ -193,7 +193,7 @@ def _head_panel(
     positions = [word + own.start for word in words]
     most = set(weights[positions].argmax(axis=1).tolist()) - set(range(own.start, own.stop))
     shown = sorted({*positions, *most})
-    masks = roles(tokens, store.special_tokens).masks()
+    kinds = roles(tokens, store.special_tokens).kinds()
     index = {position - own.start: at for at, position in enumerate(shown)}
     return HeadPanel(
         title,
@@ -202,10 +202,7 @@ def _head_panel(
         [(index[attending], index[attended]) for attending, attended in gold],
         [(index[picked[0]], index[picked[1]])],
         place,
-        {
-            shown.index(position): next((k for k in ("cls", "sep") if masks[k][position]), "other")
-            for position in most
-        },
+        {shown.index(position): kinds[position] for position in most},
     )
 
 

@@ -160,10 +160,11 @@ def test_two_special_tokens_before_and_none_after():
     assert not block[:, :, 1].any()
 
 
-def test_buffer_on_disk_returns_what_it_was_given():
+def test_buffer_on_disk_returns_what_it_was_given(monkeypatch):
     rng = np.random.default_rng(0)
     blocks = [rng.random((n, 2, 3)).astype(np.float16) for n in (4, 2, 5, 1)]
-    buffer = MapBuffer(blocks[0].nbytes)
+    monkeypatch.setattr("helpers.analysis.probe_data.MEMORY_BUDGET", blocks[0].nbytes)
+    buffer = MapBuffer()
     for block in blocks:
         buffer.append(block)
         np.testing.assert_array_equal(buffer[0], blocks[0])

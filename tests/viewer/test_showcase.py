@@ -40,8 +40,10 @@ def test_a_possessor_found_from_its_mark_is_right_in_the_figure_as_in_the_table(
     assert panel.gold == ([(2, 4)] if direction == DIRECTIONS[0] else [(4, 2)])
 
 
-def test_special_tokens_are_in_the_figure_where_they_get_the_attention():
+@pytest.mark.parametrize("cls", ["[CLS]", None])
+def test_special_tokens_are_in_the_figure_where_they_get_the_attention(cls):
     store = word_store(POSSESSIVE, layers=1, heads=2)
+    store.special_tokens = {"cls": cls, "sep": "[SEP]"}  # T5 has an end, but no beginning
     maps = store.examples[0].attention
     maps[:] = 0
     maps[0, :, range(11), range(11)] = 1
