@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,8 @@ def found(study: Study, notebook: str) -> Markdown:
     else:
         claims = study.claims(SECTIONS[notebook])
     paragraphs = [" ".join(sentences), *verdicts(claims)]
-    return Markdown("\n\n".join(filter(None, ["**What this run found.**", *paragraphs])))
+    text = "\n\n".join(filter(None, ["**What this run found.**", *paragraphs]))
+    return Markdown(html.escape(text, quote=False))  # <s>, and names of a corpus, are no markup
 
 
 def findings(tables: Tables, special_tokens: SpecialTokens) -> dict[str, list[str]]:

@@ -1,10 +1,12 @@
 """Sentences about a run are made of its tables, and of nothing that it does not have."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 from made_up_runs import run_like_the_paper
 
-from helpers.run.findings import findings, verdicts
+from helpers.run.findings import findings, found, verdicts
 
 SPECIAL = {"cls": "<s>", "sep": "</s>"}
 
@@ -27,6 +29,20 @@ def test_the_numbers_are_those_of_the_tables():
     assert "dobj: 3-1, 86.8% (84.8 to 88.8) (offset 40)" in found["04"][1]
     assert "dobj (3-1) 50% and 10%; det (3-1) 50% and 10%; " in found["04"][3]
     assert "compound" not in found["04"][3]
+
+
+def test_tokens_and_relations_are_text_in_a_notebook_too():
+    tables = written()
+    tables["dependency_heads"]["relation"] = tables["dependency_heads"]["relation"].replace(
+        "dobj", "<img src=x onerror=alert(1)>"
+    )
+    study = SimpleNamespace(
+        tables=lambda: tables,
+        encoder=SimpleNamespace(special_tokens=SPECIAL),
+        claims=lambda _: pd.DataFrame(columns=["holds", "claim"]),
+    )
+    assert "&lt;img src=x onerror=alert(1)&gt;: 3-1, 86.8%" in found(study, "04").data
+    assert "&lt;/s&gt; gets the most attention in layer 4" in found(study, "02").data
 
 
 def test_a_decoder_is_not_said_to_look_ahead():
