@@ -231,9 +231,8 @@ def test_no_model_and_one_twice_are_refused(ran, capsys, model):
     assert not ran
 
 
-def test_what_the_system_refuses_is_one_line(capsys, monkeypatch):
-    error = fails(capsys, "compare", "minilm", "x" * 5000)
-    assert error.startswith("error: [Errno 36] File name too long: 'xxx")
+def test_what_the_system_refuses_is_one_line(capsys):
+    assert "File name too long: 'xxx" in fails(capsys, "compare", "x" * 5000)
     assert fails(capsys, "compare", "no\nrun").startswith("error: no run: no finished run")
 
 

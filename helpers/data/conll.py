@@ -46,6 +46,7 @@ _LAYOUTS = {
         range(3, 4), "'index<TAB>word<TAB>coreference'", 1, 0, marks=("begin", "end")
     ),
 }
+SKELETON = "a skeleton without words; run the shared task's skeleton2conll on it first"
 EXPECTED = "expected CoNLL-U, CoNLL-X (8 or 10 columns) or lines of 'word head-relation'"
 _NOT_A_WORD = re.compile(r"\d+-\d+|\d+\.\d+")  # of CoNLL-U: a multi-word range, an empty node
 # int() alone would take "1_0", "٣" and " 3", and raise its own error over 4,300 digits.
@@ -148,8 +149,7 @@ def read_trees(
         ordinal += 1
         _, words, _, heads, relations, _ = zip(*rows, strict=True)
         _check_tree(path, rows, heads, single_root=format == "conllu")
-        named = "sent_id" in kinds
-        name = comments[kinds.index("sent_id")].value if named else str(ordinal)
+        name = comments[kinds.index("sent_id")].value if "sent_id" in kinds else str(ordinal)
         yield Tree(words, heads, relations, name, max(document, 0))
     if not ordinal:
         raise CorpusError(path, f"holds no sentence; {EXPECTED}")
@@ -269,22 +269,20 @@ def _cells(text: str, format: str) -> list[str]:
 def _row_parser(
     path: Path, format: str, counts: Counter[str]
 ) -> Callable[[int, str, int], _Row | None]:
-    """Return what reads a line, given its number, text and the words before it in the sentence.
-
-    It returns None for what is no word.
-    """
+    """Return what reads a line (number, text, words before it); it gives None for no word."""
     columns, expected, word_column, first, tag_column, tree, _ = _LAYOUTS[format]
+
+    def wrong(line: int, message: str) -> CorpusError:
+        return CorpusError(path, message, line=line)
 
     def parse(line: int, text: str, index: int) -> _Row | None:
         cells = _cells(text, format)
         if len(cells) not in columns:
-            found = f"expected {expected}, found {len(cells)} columns"
-            raise CorpusError(path, found, line=line)
+            raise wrong(line, f"expected {expected}, found {len(cells)} columns")
         if first is not None and cells[0] != str(index + first):
             if format == "conllu" and _NOT_A_WORD.fullmatch(cells[0]):
                 return None
-            wanted = f"expected word {index + first}, found {quoted(cells[0])}"
-            raise CorpusError(path, wanted, line=line)
+            raise wrong(line, f"expected word {index + first}, found {quoted(cells[0])}")
         tag = None if tag_column is None else cells[tag_column]
         head, relation = 0, "-"
         if tree or format == "plain":
@@ -293,17 +291,15 @@ def _row_parser(
             else:
                 number, _, relation = cells[1].partition("-")
             if not relation:
-                raise CorpusError(path, f"no relation in {quoted(text)}", line=line)
+                raise wrong(line, f"no relation in {quoted(text)}")
             if not _NUMBER.fullmatch(number):
-                message = f"the head is {quoted(number)}; expected a whole number (0: root)"
-                raise CorpusError(path, message, line=line)
+                raise wrong(
+                    line, f"the head is {quoted(number)}; expected a whole number (0: root)"
+                )
             head = int(number)
         elif format == "conll2012":
             if cells[3] == "[WORD]":
-                advice = (
-                    "a skeleton without words; run the shared task's skeleton2conll on it first"
-                )
-                raise CorpusError(path, advice, line=line)
+                raise wrong(line, SKELETON)
             tag = PENN_TO_UNIVERSAL.get(tag)
         form = cells[word_column]
         form = form if form.isalnum() else word(form, counts)

@@ -79,10 +79,11 @@ def coreference_corpus(
     """
     source = Path(path) if path is not None else SAMPLE
     formats = {file: _format(file) for file in _files(source)}
+    folder = source.parent if source.is_file() else source
     spec = {
         "kind": "coreference",
         "format": READER_FORMAT,
-        "files": {_relative(file, source): file_fingerprint(file) for file in formats},
+        "files": {file.relative_to(folder).as_posix(): file_fingerprint(file) for file in formats},
     }
     if set(formats.values()) != {"conllu"}:
         spec["heads"] = {package: version(package) for package in ("spacy", PIPELINE)}
@@ -134,10 +135,6 @@ def _files(source: Path) -> list[Path]:
             return files
     expected = ", ".join(FILE_PATTERNS)
     raise CorpusError(source, f"no coreference file in this folder; expected {expected}")
-
-
-def _relative(file: Path, source: Path) -> str:
-    return file.name if file == source else file.relative_to(source).as_posix()
 
 
 def _format(file: Path) -> Format:
@@ -283,15 +280,12 @@ def _document(
                 start, _ = opened.pop()
                 if start == len(words):
                     raise CorpusError(path, "a mention without words", line=number)
-                spans.append(Span(start, len(words), _chain(path, number, chain)))
+                if len(chain) > MAX_DIGITS:  # int() has an error of its own over 4,300 digits
+                    problem = f"chain {quoted(chain)}; at most {MAX_DIGITS} digits"
+                    raise CorpusError(path, problem, line=number)
+                spans.append(Span(start, len(words), int(chain) if chain else None))
     if opened:
         raise CorpusError(path, "'[' is never closed in this document", line=opened[-1][1])
     name, genre = header
     spans.sort(key=lambda span: (span.start, span.end))
     return AnnotatedText(name, f"{name} ({genre})", tuple(words), tuple(spans))
-
-
-def _chain(path: Path, line: int, digits: str) -> int | None:
-    if len(digits) > MAX_DIGITS:  # int() has an error of its own over 4,300 digits
-        raise CorpusError(path, f"chain {quoted(digits)}; at most {MAX_DIGITS} digits", line=line)
-    return int(digits) if digits else None

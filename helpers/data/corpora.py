@@ -198,20 +198,14 @@ def _named(source: str, kind: Kind) -> dict[str, Path] | None:
 def _whereabouts(corpus: OpenCorpus) -> Literal["folder", "cache", "no"]:
     if all(_in_folder(file) for file in corpus.files):
         return "folder"
-    if all((_cache() / file.path).is_file() for file in corpus.files):
+    if all((cache_root() / "corpora" / file.path).is_file() for file in corpus.files):
         return "cache"
     return "no"
 
 
-def _cache() -> Path:
-    return cache_root() / "corpora"
-
-
 def _in_folder(file: OpenFile) -> Path | None:
     folder = os.environ.get("CORPORA_DIR")
-    if not folder:
-        return None
-    copies = (Path(folder) / file.path, Path(folder) / f"{file.path}.gz")
+    copies = [Path(folder) / file.path, Path(folder) / f"{file.path}.gz"] if folder else []
     return next((copy for copy in copies if copy.is_file()), None)
 
 
@@ -238,7 +232,7 @@ def _download(file: OpenFile, name: str) -> Path:
 
     pooch.get_logger().setLevel("WARNING")  # its line per file would break the progress bar
     store = pooch.create(
-        _cache(),
+        cache_root() / "corpora",
         base_url="",
         registry={file.path: f"sha256:{file.sha256}"},
         urls={file.path: file.url},

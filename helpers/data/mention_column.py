@@ -16,7 +16,6 @@ from helpers.data.records import Span
 from helpers.data.text_files import quoted
 from helpers.errors import CorpusError
 
-NOTHING = ("-", "_")
 # Nine digits at most: no chain has more, int() fails over 4,300, and a search for the bracket
 # after a million digits would start again at each of them.
 _BRACKET = re.compile(r"\(([0-9]{1,9})\)|\(([0-9]{1,9})(?![0-9])|([0-9]{1,9})\)")
@@ -31,7 +30,7 @@ def column_spans(path: Path, lines: Sequence[int], cells: Sequence[str]) -> tupl
     spans: list[Span] = []
     opened: dict[int, list[int]] = defaultdict(list)  # chain: first words, innermost last
     for place, (line, cell) in enumerate(zip(lines, cells, strict=True)):
-        if cell in NOTHING:
+        if cell in ("-", "_"):
             continue
         if _BRACKET.sub("", cell).replace("|", ""):
             advice = "expected brackets with chain numbers such as (3|(4) or 3)"

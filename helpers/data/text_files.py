@@ -98,23 +98,19 @@ def lines(path: str | Path) -> Iterator[tuple[int, str]]:
     with open_bounded(path) as file:
         for block in _blocks(file, most):
             block = block if number else block.removeprefix(b"\xef\xbb\xbf")
-            try:
-                clean = len(block) <= most and b"\0" not in block
-                found = block.decode("utf-8").split("\n") if clean else None
-            except UnicodeDecodeError:
-                found = None
             first = number + 1
-            if found is None:  # one line of it is at fault
+            try:
+                if len(block) > most or b"\0" in block:
+                    raise ValueError
+                found = block.decode("utf-8").split("\n")
+            except ValueError:  # as UnicodeDecodeError is one: a line of it is at fault
                 packed = enumerate(block.split(b"\n"), first)
                 found = (_decoded(path, at, line, most) for at, line in packed)
             for number, text in enumerate(found, first):
-                if text and not text.isspace():
-                    blank = False
-                elif blank:
-                    continue
-                else:
-                    blank = True
-                yield number, text.removesuffix("\r")
+                shown = text and not text.isspace()
+                if shown or not blank:
+                    yield number, text.removesuffix("\r")
+                blank = not shown
 
 
 def _blocks(file: BinaryIO, most: int) -> Iterator[bytes]:

@@ -119,15 +119,10 @@ def _split(trees: Sequence[Tree], path: Path, seed: int) -> list[list[Tree]]:
             break
         in_dev.add(index)
         size += len(documents[index])
-    return [
-        [
-            tree
-            for index, group in enumerate(documents)
-            if (index in in_dev) == dev
-            for tree in group
-        ]
-        for dev in (False, True)
-    ]
+    halves: list[list[Tree]] = [[], []]
+    for index, group in enumerate(documents):
+        halves[index in in_dev] += group
+    return halves
 
 
 def _sample(
