@@ -30,7 +30,7 @@ from helpers.analysis.claims import (
 )
 from helpers.analysis.head_choice import DIRECTIONS
 from helpers.analysis.paper import paper_table1, paper_table2, values_of
-from helpers.analysis.relations import ALL, paper_names
+from helpers.analysis.relations import ALL, FIGURE_5, paper_names
 from helpers.analysis.statistics import bootstrap_interval, percentiles
 
 Layers = pd.Series | pd.DataFrame  # a number for each layer, or for each layer and resample
@@ -292,12 +292,12 @@ def lowest_of_named(tables: Tables) -> Estimate:
 def no_op_difference(tables: Tables) -> Estimate:
     """Return how much more attention special tokens get where relations are not there.
 
-    The mean over `NAMED` relations and auxpass that there are, and over the bounds of their
+    The mean over the relations of Figure 5 that there are, and over the bounds of their
     intervals: those of a mean are at most as far apart.
     """
     columns = with_bounds("difference")
     table = rows_of(tables, "no_op", "relation", *columns)
-    own = table["relation"].map(paper_names(table["relation"])).isin([*NAMED, "auxpass"])
+    own = table["relation"].map(paper_names(table["relation"])).isin(FIGURE_5)
     return Estimate(*chosen_rows(table, own, "special tokens without a relation")[columns].mean())
 
 

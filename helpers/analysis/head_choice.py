@@ -6,12 +6,14 @@ are no candidates; of equals it picks the first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+
+from helpers.data.records import Record
 
 Direction = Literal["dependent attends to head", "head attends to dependent"]
 
@@ -19,8 +21,6 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 POSSESSIVE_RELATIONS = frozenset({"poss", "nmod:poss"})
 POSSESSIVE_MARKS = frozenset({"'s", "'", "s'", "’s", "’", "s’"})
 COREFERENCE = "coreference"  # the name of the one relation of a coreference corpus
-
-Record = Mapping[str, Any]
 
 
 def picked_words(

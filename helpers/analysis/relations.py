@@ -13,6 +13,7 @@ import pandas as pd
 Scheme = Literal["stanford", "clear", "ud"]
 
 ALL = "All"
+FIGURE_5 = ("dobj", "det", "pobj", "poss", "auxpass")  # the relations that it shows
 HERE = Path(__file__).parent
 # Relations that only one scheme has.
 ONLY_IN = {

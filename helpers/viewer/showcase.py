@@ -11,14 +11,13 @@ import pandas as pd
 
 from helpers.analysis.head_choice import COREFERENCE, DIRECTIONS, answer, questions
 from helpers.analysis.heads import head_label, parse_head
-from helpers.analysis.relations import paper_names
+from helpers.analysis.relations import FIGURE_5, paper_names
 from helpers.analysis.surface import entropy, relative_position, token_types
 from helpers.model.token_types import roles
 from helpers.plots.examples import HeadPanel, PatternPanel, Place
 from helpers.store.store import Example, Source, tokens_of
 from helpers.viewer.view import Viewer, view
 
-RELATIONS = ("dobj", "det", "pobj", "poss", "auxpass")  # of the paper's Figure 5
 LONGEST = 16  # words of a sentence that is easy to read as two columns
 SHORTEST = 8
 LOOKED_AT = 400  # sentences to choose from
@@ -82,7 +81,7 @@ def best_heads(tables: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     if "dependency_heads" in tables:
         heads = tables["dependency_heads"].set_index("relation")["head"]
         names = paper_names(heads.index)
-        found = {names[own]: heads[own] for own in names if names[own] in RELATIONS}
+        found = {names[own]: heads[own] for own in names if names[own] in FIGURE_5}
     if "coreference" in tables:
         own = tables["coreference"]["system"].str.extract(r"^head (\d+-\d+)$")[0].dropna()
         found["coreference"] = own.iloc[0]
