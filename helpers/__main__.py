@@ -147,8 +147,8 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
     try:
         with recorded(study) as record:
             folder = notebooks.run(paths, study, record)
-            if "claims" in study.tables():
-                study.save_claims(_later_claims(record.notebooks))
+            if later := _later_claims(record.notebooks):  # the paper's own are 06's to save
+                study.save_claims(later)
             results, viewers = study.results, example_viewers(study)
             report = write_report(record.facts, results, results / "tables", folder, viewers)
     except notebooks.NotebookFailed as error:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from helpers.analysis.claims import NOT_MEASURED, Claim, check_claims
+from helpers.analysis.claims import Claim, check_claims, with_later
 from helpers.analysis.clustering import distance_table
 from helpers.analysis.tables import check_table, latex, read_tables
 from helpers.cache import cached_arrays, cached_table, cached_tables
@@ -265,9 +265,9 @@ class Study(Settings):
 
     def save_claims(self, later: Iterable[Claim] = ()) -> None:
         """Write ``claims.csv``: the claims of the paper, and of ``later`` ones what is measured."""
-        others = check_claims(self.tables(), later)
-        measured = others[others["holds"] != NOT_MEASURED]
-        self.save_table(pd.concat([self.claims(), measured]), "claims")
+        found = with_later(self.claims(), check_claims(self.tables(), later))
+        if len(found):
+            self.save_table(found, "claims")
 
     def save_figure(self, figure: Figure, name: str) -> Figure:
         """Write a figure in the formats that are asked for and return it for display."""

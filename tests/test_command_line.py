@@ -305,7 +305,6 @@ def given(monkeypatch, tmp_path):
 @pytest.mark.parametrize("only", ["06", "10"])
 def test_claims_of_other_papers_are_imported_where_they_are_measured(only, given, monkeypatch):
     """They import torch: seconds, which a run of the paper's own notebooks does not have."""
-    monkeypatch.setattr(Study, "tables", lambda _: {"claims": None})
     monkeypatch.setattr(Study, "save_claims", lambda _, later: saved.extend(later))
     monkeypatch.setattr("helpers.run.report.example_viewers", lambda _: [])
     monkeypatch.setattr("helpers.studies.claims.later_claims", lambda: ["later"])

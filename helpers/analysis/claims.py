@@ -125,6 +125,12 @@ def check_claims(
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(COLUMNS[2:8], float))
 
 
+def with_later(paper: pd.DataFrame, later: pd.DataFrame) -> pd.DataFrame:
+    """Return the paper's claims, unless none of them is measured, and the later ones that are."""
+    own = [paper] if (paper["holds"] != NOT_MEASURED).any() else []
+    return pd.concat([*own, later[later["holds"] != NOT_MEASURED]])
+
+
 def _row(claim: Claim, tables: Tables, control: Tables) -> tuple[object, ...]:
     found, random = judge(claim, tables), judge(claim, control)
     verdict = found.verdict

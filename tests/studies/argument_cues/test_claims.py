@@ -5,6 +5,7 @@ import pytest
 
 from helpers.analysis.claims import judge
 from helpers.studies.argument_cues.claims import cue_claims
+from helpers.study import Study
 
 MODELS = ("bag of vectors", "BiLSTM", "encoder")
 
@@ -102,3 +103,18 @@ def test_claims_name_their_paper_and_are_told_apart():
     statements = [claim.statement for claim in cue_claims()]
     assert len(set(statements)) == len(statements)
     assert all(claim.section.startswith("Niven & Kao ") for claim in cue_claims())
+
+
+def test_a_run_of_a_guest_alone_has_its_claims_and_no_rows_about_what_it_did_not_measure(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("ATTENTION_FIGURES", str(tmp_path))
+    study = Study(name="arct")
+    study.save_claims(cue_claims())
+    assert not (tmp_path / "arct").exists()  # nothing is measured yet
+    for name, table in run_like_the_paper().items():
+        study.save_table(table, name)
+    study.save_claims(cue_claims())
+    found = pd.read_csv(tmp_path / "arct" / "tables" / "claims.csv")
+    assert set(found["section"].str[:5]) == {"Niven"}
+    assert set(found["holds"]) == {"yes"}
