@@ -81,7 +81,7 @@ def fig7_patterns(table: pd.DataFrame, examples: Sequence[DrawnMap], *, model: s
         axes.set_axis_off()
     for axes, drawn in zip(top, examples, strict=False):
         draw_map(axes, drawn)
-        axes.set_title(drawn.name, parse_math=False)
+        axes.set_title(fill(drawn.name, 20), parse_math=False)
     grid = below.subplots(down, across, squeeze=False, sharey=True)
     for axes in grid.flat[len(tasks) :]:
         axes.set_axis_off()
