@@ -80,8 +80,10 @@ def offline(browser):
 
 
 def drawn(place, layer="av-lines"):
-    """Return the drawn weights as {(query, key): weight}."""
-    lines = place.locator(f".{layer} line").evaluate_all(
+    """Return the drawn weights as {(query, key): weight}, once there are some."""
+    lines = place.locator(f".{layer} line")
+    lines.first.wait_for(state="attached")
+    lines = lines.evaluate_all(
         "all => all.map(line => ['query', 'key', 'weight'].map(name => line.dataset[name]))"
     )
     return {(int(query), int(key)): float(weight) for query, key, weight in lines}
