@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
+from readme_numbers import arct_rules, arct_table
 
 from helpers.analysis.paper import paper_table2, values_of
 from helpers.run.compare import Run, best_heads, claims_side_by_side, open_run
@@ -53,6 +54,8 @@ def blocks(figures: Path) -> dict[str, str]:
         "table 1": table_1(runs),
         "table 2": table_2(runs),
         "table 3": table_3(runs),
+        "cues of arct": arct_rules(figures),
+        "arct": arct_table(figures),
     }
     rows = {
         "best head, all relations (fixed offset)": tables["table 1"].loc["All"],

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from readme_numbers import sentences
 from readme_tables import PAGES as SIDE_BY_SIDE
 from readme_tables import written_anew
 from screens import readme_viewer
@@ -123,4 +124,9 @@ def test_a_number_that_is_not_the_runs_is_replaced():
     assert "| 86.8 (40.0) 8-10 |" in dobj and "| 76.9 (38.9) 3-1 |" in dobj
     wrong = anew.replace("76.9 (38.9) 3-1", "77.9 (38.9) 3-1")
     assert written_anew(wrong, ROOT / "figures") == anew
-    assert anew.count("<!-- end -->") == page.count("<!-- end -->") == 5
+    assert anew.count("<!-- end -->") == page.count("<!-- end -->") == 7
+
+
+def test_what_is_said_of_the_later_notebooks_is_what_their_tables_say():
+    page = " ".join((ROOT / "figures" / "README.md").read_text().split())
+    assert [sentence for sentence in sentences() if sentence not in page] == []

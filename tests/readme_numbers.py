@@ -1,0 +1,166 @@
+"""The numbers that figures/README.md says of notebooks 07 to 10, from the tables of their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+FIGURES = Path(__file__).resolve().parent.parent / "figures"
+ARCT_MODELS = {
+    ("bag of vectors", "original"): "bag of vectors",
+    ("BiLSTM", "original"): "BiLSTM",
+    ("encoder", "original"): "MiniLM, fine-tuned",
+    ("encoder", "swapped"): "the same, on swapped warrants too",
+    ("random-init encoder", "original"): "MiniLM from random weights",
+}
+ARCT_RULES = {
+    "not as written": "the word `not` alone",
+    "not and n't": "and `n't`",
+    "not, n't and cannot": "and `cannot`",
+}
+SHIFT, NUMBER = "bigram shift", "number of the subject"
+
+
+def rows(name: str, run: str = "minilm", figures: Path = FIGURES, **where: object) -> pd.DataFrame:
+    """Return a table of a committed run, or those of its rows that have these values."""
+    table = pd.read_csv(figures / run / "tables" / f"{name}.csv", keep_default_na=False,
+                        na_values=[""])  # fmt: skip
+    for column, value in where.items():
+        table = table[table[column] == value]
+    return table
+
+
+def arct_table(figures: Path) -> pd.DataFrame:
+    """Return right warrants as written and on the counterparts, in percent, models down."""
+    table = rows("partial_inputs", "minilm-arct", figures)
+    cells = table.pivot(index=["model", "train", "inputs"], columns="test", values="mean")
+    shown = (
+        cells["original"].map("{:.0f}".format) + " / " + cells["adversarial"].map("{:.0f}".format)
+    )
+    shown = shown.unstack("inputs")[list(dict.fromkeys(table["inputs"]))].fillna("")
+    return shown.reindex(list(ARCT_MODELS)).set_axis(list(ARCT_MODELS.values()))
+
+
+def arct_rules(figures: Path) -> pd.DataFrame:
+    """Return what counting more words as `not` makes of its productivity and coverage."""
+    table = rows("cue_rules", "minilm-arct", figures).set_index(["rule", "split"])
+    cells = (
+        table["productivity"].map("{:.0f}".format) + " / " + table["coverage"].map("{:.0f}".format)
+    )
+    shown = cells.unstack("split")[["all", "train", "dev", "test"]]
+    return shown.reindex(list(ARCT_RULES)).set_axis(list(ARCT_RULES.values()))
+
+
+def sentences() -> Iterator[str]:
+    """Yield what the page says, word for word."""
+    yield from _patterns()
+    yield from _disabling()
+    yield from _pruning()
+    yield from _arct()
+    yield from _lenses()
+
+
+def _patterns() -> Iterator[str]:
+    trust = rows("pattern_trust").set_index("measure")
+    value = trust["percent"]
+    f1 = trust.loc["macro F1, support vectors"]
+    yield (
+        f"they agree with the labels in {value['accuracy, support vectors']:.0f}% (always the "
+        f"commonest label: {value['accuracy of the commonest label']:.0f}); macro F1 is "
+        f"{f1['percent']:.1f} ({f1['ci_low']:.1f} to {f1['ci_high']:.1f}), where a small network "
+        f"as in the paper has {value['macro F1, network']:.1f} and thresholds "
+        f"{value['macro F1, thresholds']:.1f}."
+    )
+    kappa = value["the same beyond chance (kappa, in percent)"] / 100
+    yield f"in two passes of one sitting (kappa {kappa:.3f})"
+
+
+def _disabling() -> Iterator[str]:
+    table = rows("disabling")
+    heads, layers = table[table["head"] > 0], table[table["head"] == 0]
+    share = 100 * heads.groupby("task")["removable"].mean()
+    yield (
+        f"Of 72 heads, {share[SHIFT]:.0f}% can be disabled (attend uniformly) without a change of "
+        "two points in telling whether two words are swapped, "
+        f"{share['next paragraph']:.0f}% for the next paragraph, and every one for the three other "
+        "tasks."
+    )
+    assert (share.drop([SHIFT, "next paragraph"]) == 100).all()
+    yield (
+        f"the largest loss is {-heads['change'].min():.1f} points for a head, "
+        f"{-layers['change'].min():.1f} for a layer."
+    )
+
+
+def _pruning() -> Iterator[str]:
+    steps = rows("pruning", order="importance").set_index(["task", "pruned"])
+    kept = steps[steps["removable"].groupby("task").cummin()].reset_index("pruned")
+    up_to = kept.groupby("task")["pruned"].max()
+    lost = -steps.loc[("next paragraph", 40), "change"]
+    over_seeds = rows("seed_intervals").set_index(["task", "measure"])
+    yield (
+        f"The tense of the main verb is told without {up_to['tense of the main verb']}% of "
+        f"the heads, the number of the subject without {up_to[NUMBER]}% of them "
+        f"({over_seeds.loc[(NUMBER, 'prunable'), 'mean']:.0f} over five seeds); which of two "
+        f"paragraphs follows loses {lost:.0f} points at 40%."
+    )
+    half = rows("head_removal", pruned=50)["speed_up"]
+    yield (
+        "Removing half of the heads for real makes the encoder "
+        f"{half.min():.0f} to {half.max():.0f}% faster"
+    )
+    objects = rows("argument_seeds", relation="dobj").iloc[0]
+    yield (
+        f"({objects['loss_difference']:.3f} nats; {objects['ci_low']:.3f} to "
+        f"{objects['ci_high']:.3f})"
+    )
+    number, shift = (over_seeds.loc[(task, "removable")] for task in (NUMBER, SHIFT))
+    yield (
+        f"Over these seeds {number['mean']:.0f}% of the heads can be removed alone for that task "
+        f"({number['ci_low']:.0f} to {number['ci_high']:.0f}) and {shift['mean']:.0f}% for the "
+        f"order of two words ({shift['ci_low']:.0f} to {shift['ci_high']:.0f})."
+    )
+
+
+def _arct() -> Iterator[str]:
+    table = rows("partial_inputs", "minilm-arct", model="encoder", inputs="all", test="both")
+    swapped = table[table["train"] == "swapped"].iloc[0]
+    yield (
+        f"Trained on swapped warrants too it is right on {swapped['mean']:.1f}% of both halves "
+        f"({swapped['ci_low']:.1f} to {swapped['ci_high']:.1f}; mean of the paper: "
+        f"{swapped['paper_mean']:.1f})."
+    )
+    claims = rows("claims", "minilm-arct").set_index("claim")
+    lead = claims.loc["The encoder follows the cues better than a bag of vectors"]
+    yield f"({lead['here']:.1f} points; {lead['ci_low']:.1f} to {lead['ci_high']:.1f})"
+
+
+def _lenses() -> Iterator[str]:
+    shares = rows("lens_shares").mean(numeric_only=True)
+    special = {lens: 100 * (shares[f"{lens}_cls"] + shares[f"{lens}_sep"])
+               for lens in ("attention", "norm")}  # fmt: skip
+    yield (
+        f"[CLS] and [SEP] get {special['attention']:.1f}% of the attention, but only "
+        f"{special['norm']:.1f}% of what attention moves comes from them"
+    )
+    effects, by_chance = (
+        rows(name, effect="vector").set_index("method")["correlation"]
+        for name in ("attributions", "control_attributions")
+    )
+    yield (
+        f"is ranked best by the norm lens ({effects['norm lens, all layers']:.2f}; attention "
+        f"{effects['attention, all layers']:.2f}, rollout {effects['rollout']:.2f}), but as well "
+        f"as with random weights ({by_chance['norm lens, all layers']:.2f}), nearly."
+    )
+    needed = rows("relation_heads_mean", kind="mean", probe="Attn", against="layer").iloc[0]
+    yield (
+        f"replaced by its mean, it costs the relation {needed['lead']:.1f} points more "
+        f"({needed['low']:.1f} to {needed['high']:.1f}) than the other heads of its layer do"
+    )
+    found = rows("lens_relations", relation="mean").iloc[0]
+    yield (
+        f"keep what they find through the norm lens ({found['norm_accuracy']:.1f}% where attention "
+        f"has {found['attention_accuracy']:.1f}, means over relations)"
+    )
