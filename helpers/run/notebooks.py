@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from helpers.study import Study
 
 CELL_TIMEOUT = 6 * 3600  # seconds: a large model on a small machine is slow, not stuck
+START_TIMEOUT = 900  # a kernel imports PyTorch first, maybe from a cold disk or on a busy machine
 LIVE_WIDGET = "application/vnd.jupyter.widget-view+json"  # its text/html needs no kernel
 DISCUSSION = "findings"  # the tag of cells that discuss the default run
 CORE = range(7)  # the paper's own notebooks; the others are about what came after it
@@ -189,7 +190,8 @@ def _kernels(paths: Sequence[Path]) -> Iterator[tuple[Path, AsyncKernelManager]]
             run_sync(kernels.pop(0).request_shutdown)()
     finally:  # one that is at work is interrupted, one that was not needed ended
         for kernel in kernels:
-            run_sync(kernel.shutdown_kernel)()
+            if run_sync(kernel.is_alive)():
+                run_sync(kernel.shutdown_kernel)()
 
 
 def _kernel(path: Path) -> AsyncKernelManager:
@@ -234,6 +236,7 @@ def _execute(
             km=kernel,
             progress_bar=False,
             execution_timeout=CELL_TIMEOUT,
+            start_timeout=START_TIMEOUT,
             stderr_file=_Relay(),
         )
     except PapermillExecutionError as error:
@@ -248,6 +251,11 @@ def _execute(
         raise NotebookFailed(
             f"{path.name}: its process was killed, as the system does where memory runs out; what "
             "was computed is kept: free some memory or choose smaller sizes, and run again"
+        ) from None
+    except RuntimeError as error:
+        raise NotebookFailed(
+            f"{path.name}: its process did not start ({error}); is the machine busy? What was "
+            "computed is kept: run again"
         ) from None
 
 

@@ -89,6 +89,18 @@ def test_a_killed_kernel_is_one_line_and_the_next_run_is_whole(tmp_path, record_
     record_property("found", f"kernels: {ran} of {SLOW_KILLS} kills ended in one line")
 
 
+def test_a_kernel_that_does_not_start_in_time_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(60)\n")
+    path = tmp_path / "00_toy.ipynb"
+    cell = nbformat.v4.new_code_cell("import slow_to_import")
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(notebooks, "START_TIMEOUT", 1)
+    with pytest.raises(NotebookFailed) as stopped:
+        execute(tmp_path / "out.ipynb", path)
+    assert re.match(rf"{path.name}: its process did not start .* run again$", str(stopped.value))
+
+
 def test_a_kernel_has_imported_what_its_notebook_will(tmp_path):
     path = tmp_path / "00_toy.ipynb"
     asked = "import sys; print('colorsys' in sys.modules)"
