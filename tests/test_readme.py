@@ -1,12 +1,13 @@
 """What the documentation names is there, and what it shows runs."""
 
 import importlib
+import json
 import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from readme_numbers import sentences
+from readme_numbers import notebook_09, sentences
 from readme_tables import PAGES as SIDE_BY_SIDE
 from readme_tables import written_anew
 from screens import readme_viewer
@@ -130,3 +131,6 @@ def test_a_number_that_is_not_the_runs_is_replaced():
 def test_what_is_said_of_the_later_notebooks_is_what_their_tables_say():
     page = " ".join((ROOT / "figures" / "README.md").read_text().split())
     assert [sentence for sentence in sentences() if sentence not in page] == []
+    cells = json.loads((ROOT / "notebooks" / "09_argument_cues.ipynb").read_text())["cells"]
+    prose = " ".join("".join(word for cell in cells for word in cell["source"]).split())
+    assert [sentence for sentence in notebook_09() if sentence not in prose] == []
