@@ -83,21 +83,22 @@ def changes_of(scores: Scores, *, looks: int = 1) -> pd.DataFrame:
 
 def in_looks(
     run: FineTuned, pairs: Sequence[Pair], changes: Sequence[Change], label: str
-) -> pd.DataFrame:
+) -> tuple[pd.DataFrame, Scores]:
     """Return `changes_of`, with all of ``pairs`` for every change that needs them.
 
     What is shown to be removable on the first `LOOKS` of them is settled; everything else is
     scored on all.  The looks share the 5% between them, so that all together err no more often
-    than one would.
+    than one would.  Beside it, the scores of the first look: the same examples for every change.
     """
     ends = [*(look for look in LOOKS if look < len(pairs)), len(pairs)]
     open_changes, start = np.arange(len(changes)), 0
-    found, settled = None, []
+    found, first, settled = None, None, []
     for end in ends:
         own = [changes[index] for index in open_changes]
         more = scores_under(run, pairs[start:end], own, f"{label}, {end} examples")
         if found is not None:
             more = Scores(*(np.hstack(both) for both in zip(found, more, strict=True)))
+        first = first or more
         table = changes_of(more, looks=len(ends)).set_index(open_changes)
         done = table["removable"].to_numpy() | (end == len(pairs))
         settled.append(table[done])
@@ -105,7 +106,7 @@ def in_looks(
             break
         found = Scores(*(part[[True, *~done]] for part in more))
         open_changes, start = open_changes[~done], end
-    return pd.concat(settled).sort_index()
+    return pd.concat(settled).sort_index(), first
 
 
 def compare_accuracies(

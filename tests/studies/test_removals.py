@@ -41,7 +41,7 @@ def test_what_a_look_does_not_settle_is_scored_on_more_examples(monkeypatch):
         return Scores(right, 1.0 - right)
 
     monkeypatch.setattr(removals, "scores_under", scores)
-    table = in_looks(None, list(range(1200)), [0, 1, 2, 3], "heads")
+    table, first = in_looks(None, list(range(1200)), [0, 1, 2, 3], "heads")
     assert asked == [(300, [0, 1, 2, 3]), (500, [1, 2, 3]), (400, [2, 3])]
     assert table["examples"].tolist() == [300, 800, 1200, 1200]
     assert table["removable"].tolist() == [True, True, True, False]
@@ -49,7 +49,9 @@ def test_what_a_look_does_not_settle_is_scored_on_more_examples(monkeypatch):
     assert table["loss_change"].tolist() == pytest.approx([0, 0.0075, 0.01, 0.1])
     assert table["p_value"].tolist() == pytest.approx([1, 2 * 0.5**6, 2 * 0.5**12, 2 * 0.5**120])
     assert not changes_of(scores(None, range(300), [1], ""), looks=3)["removable"].any()
-    few = in_looks(None, list(range(300)), [0, 1], "heads")  # there are no more
+    np.testing.assert_array_equal(first.right, rows[:, :300])
+    few, first = in_looks(None, list(range(300)), [0, 1], "heads")  # there are no more
+    assert first.right.shape == (3, 300)
     assert few["examples"].tolist() == [300, 300]
 
 

@@ -119,7 +119,7 @@ def disabled(run: FineTuned) -> pd.DataFrame:
         Change(layer, partial(uniform_attention, layer=layer, head=head)) for layer, head in places
     ]
     order = np.random.default_rng(run.recipe.seed).permutation(len(run.task.test))
-    table = in_looks(run, [run.task.test[i] for i in order], changes, "disabling heads")
+    table, _ = in_looks(run, [run.task.test[i] for i in order], changes, "disabling heads")
     table.insert(0, "layer", [layer + 1 for layer, _ in places])
     table.insert(1, "head", [WHOLE_LAYER if head is None else head + 1 for _, head in places])
     return table

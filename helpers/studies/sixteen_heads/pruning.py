@@ -19,7 +19,7 @@ from helpers.analysis.heads import by_head, head_rows
 from helpers.cache import cached_table
 from helpers.studies.classifier import Classifier
 from helpers.studies.fine_tune import FineTuned, each_run
-from helpers.studies.removals import Scores, changes_of, masking, scores_under
+from helpers.studies.removals import Scores, changes_of, in_looks, masking, scores_under
 from helpers.studies.sixteen_heads.importance import (
     by_layer_norm,
     importance,
@@ -32,7 +32,7 @@ from helpers.studies.sixteen_heads.importance import (
 from helpers.studies.tables import stacked
 from helpers.studies.tasks import Pair
 
-SCORED = 300  # test examples that score what is taken out, and cost most of the time
+SCORED = 300  # test examples that score what takes long: many heads taken out, in many orders
 CHOOSING = 80  # test examples that choose the one head that a layer keeps; others score it
 WEIGHED = 200  # training examples behind the importance of heads
 COURSE = 100  # the same, for each checkpoint
@@ -61,23 +61,27 @@ def single_ablation(
 ) -> pd.DataFrame:
     """Return what removing each head alone does (section 3.2).
 
-    ``tests`` are examples to score on by the name of the task; left out, `scored_pairs`.
+    ``tests`` are examples to score on by the name of the task; left out, all test examples but
+    those that choose.
 
-    Columns: task, layer, head, those of `changes_of`, change_one and change_other (on the one
-    half of the articles and on the other) and q_value (adjusted for the number of heads of the
-    task).
+    Columns: task, layer, head, those of `changes_of` (on as many examples as it takes:
+    `removals.in_looks`) and q_value (adjusted for the number of heads of the task).  Of the first
+    look, which all heads share: loss_change, change_one and change_other (on the one half of its
+    articles and on the other).
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
         layers, heads = run.encoder.layers, run.encoder.heads
-        pairs = tests[run.task.name] if tests else scored_pairs(run, seed)
-        scores = _scores(run, without_each(layers, heads), pairs, "single heads")
-        first = _half(pairs, seed)
-        own = scores.right[1:].astype(float) - scores.right[0]
-        table = head_rows(layers, heads).join(changes_of(scores))
-        return table.assign(
-            change_one=100 * own[:, first].mean(axis=1),
-            change_other=100 * own[:, ~first].mean(axis=1),
+        pairs = tests[run.task.name] if tests else other_pairs(run, seed)
+        changes = [masking(mask) for mask in without_each(layers, heads)]
+        table, shared = in_looks(run, pairs, changes, "single heads")
+        one = _half(pairs[: shared.right.shape[1]], seed)
+        own = 100 * (shared.right[1:].astype(float) - shared.right[0])
+        rows = head_rows(layers, heads).join(table)
+        return rows.assign(
+            loss_change=shared.loss[1:].mean(axis=1) - shared.loss[0].mean(),
+            change_one=own[:, one].mean(axis=1),
+            change_other=own[:, ~one].mean(axis=1),
             q_value=false_discovery_control(table["p_value"]),
         )
 
@@ -88,20 +92,19 @@ def single_ablation(
 def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
     """Return what each layer does with the best of its heads alone (section 3.3).
 
-    The head is the one with the least loss on `CHOOSING` test examples, and is scored on others,
-    so that it is not favoured by its choice.  Columns: task, layer, head, and those of
-    `changes_of`.
+    The head is the one with the least loss on `CHOOSING` test examples, and is scored on others
+    (`removals.in_looks`), so that it is not favoured by its choice.  Columns: task, layer, head,
+    and those of `changes_of`.
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
         layers, heads = run.encoder.layers, run.encoder.heads
         masks = with_one_in_layer(layers, heads)  # layer by layer
-        scored, choosing = scored_pairs(run, seed), choosing_pairs(run, seed)
-        tried = _scores(run, masks, choosing, "one head a layer")
+        tried = _scores(run, masks, choosing_pairs(run, seed), "one head a layer")
         best = tried.loss[1:].mean(axis=1).reshape(layers, heads).argmin(axis=1)
-        chosen = masks[np.arange(layers) * heads + best]
-        table = pd.DataFrame({"layer": range(1, layers + 1), "head": best + 1})
-        return table.join(changes_of(_scores(run, chosen, scored, "best head a layer")))
+        chosen = [masking(mask) for mask in masks[np.arange(layers) * heads + best]]
+        found, _ = in_looks(run, other_pairs(run, seed), chosen, "best head a layer")
+        return pd.DataFrame({"layer": range(1, layers + 1), "head": best + 1}).join(found)
 
     return each_run(runs, "heads-one-head", of_task, seed=seed)
 
@@ -216,9 +219,14 @@ def choosing_pairs(run: FineTuned, seed: int) -> list[Pair]:
     return _drawn(run.task.test, seed)[: min(CHOOSING, len(run.task.test) // 3)]
 
 
+def other_pairs(run: FineTuned, seed: int) -> list[Pair]:
+    """Return the test examples that choose nothing, in the order in which they score."""
+    return _drawn(run.task.test, seed)[len(choosing_pairs(run, seed)) :]
+
+
 def scored_pairs(run: FineTuned, seed: int) -> list[Pair]:
-    """Return the test examples, `SCORED` at most, that score a run with heads taken out."""
-    return _drawn(run.task.test, seed)[len(choosing_pairs(run, seed)) :][:SCORED]
+    """Return the first `SCORED` of them, which score a run with many heads taken out."""
+    return other_pairs(run, seed)[:SCORED]
 
 
 def _drawn(pairs: Sequence[Pair], seed: int) -> list[Pair]:

@@ -23,7 +23,12 @@ from helpers.studies.grammar_tasks import LABELS, labelled_pairs, tag_words
 from helpers.studies.removals import masking, scores_under
 from helpers.studies.sixteen_heads.claims import ARTICLES
 from helpers.studies.sixteen_heads.importance import without_each
-from helpers.studies.sixteen_heads.pruning import articles_of, scored_pairs, single_ablation
+from helpers.studies.sixteen_heads.pruning import (
+    articles_of,
+    other_pairs,
+    scored_pairs,
+    single_ablation,
+)
 from helpers.studies.tables import mean_interval
 from helpers.studies.tasks import Pair
 
@@ -68,7 +73,7 @@ def on_treebank(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.Dat
         run.task.name: pairs
         for run in runs
         if run.task.name in LABELS
-        and (pairs := labelled_pairs(run.task.name, sentences, len(scored_pairs(run, seed)), seed))
+        and (pairs := labelled_pairs(run.task.name, sentences, len(other_pairs(run, seed)), seed))
     }
     own = [run for run in runs if run.task.name in tests]
     return single_ablation(own, seed=seed, tests=tests) if own else None

@@ -10,6 +10,7 @@ from scipy.stats import t as student
 from torch.nn import functional as F
 
 from helpers.model.head_mask import head_mask
+from helpers.studies import removals
 from helpers.studies.classifier import batches
 from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
 from helpers.studies.sixteen_heads import pruning, removal_speed, summaries
@@ -92,6 +93,25 @@ def test_single_ablation_is_what_masking_each_head_gives(runs, single):
             assert row[column] == pytest.approx(change)
     assert single["p_value"].between(0, 1).all()
     assert (single["q_value"] >= single["p_value"]).all()
+
+
+def test_what_heads_are_compared_by_is_of_the_examples_that_all_share(runs, single, monkeypatch):
+    monkeypatch.setattr(removals, "LOOKS", (12,))
+    pairs = pruning.other_pairs(runs[0], 0)
+    table = pruning.single_ablation(runs[:1], seed=1, tests={"pets": pairs})
+    first = by_hand(runs[0], torch.ones(LAYERS, HEADS), pairs[:12])
+    for row in (table.iloc[0], table.iloc[-1]):
+        mask = torch.ones(LAYERS, HEADS)
+        mask[int(row["layer"]) - 1, int(row["head"]) - 1] = 0
+        change, loss = np.subtract(by_hand(runs[0], mask, pairs[:12]), first)
+        assert row["loss_change"] == pytest.approx(loss, abs=1e-5)
+        one = pruning._half(pairs[:12], 1).mean()
+        own = one * row["change_one"] + (1 - one) * row["change_other"]
+        assert own == pytest.approx(change)
+    # So few examples show nothing to be removable: all heads are scored on all of them.
+    whole = single[single["task"] == "pets"]
+    for column in ("examples", "accuracy", "change", "p_value"):
+        assert table[column].tolist() == whole[column].tolist()
 
 
 def test_the_one_head_of_a_layer_is_chosen_on_other_examples(runs):
