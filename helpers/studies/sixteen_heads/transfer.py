@@ -23,12 +23,7 @@ from helpers.studies.grammar_tasks import LABELS, labelled_pairs, tag_words
 from helpers.studies.removals import masking, scores_under
 from helpers.studies.sixteen_heads.claims import ARTICLES
 from helpers.studies.sixteen_heads.importance import without_each
-from helpers.studies.sixteen_heads.pruning import (
-    articles_of,
-    other_pairs,
-    scored_pairs,
-    single_ablation,
-)
+from helpers.studies.sixteen_heads.pruning import articles_of, other_pairs, single_ablation
 from helpers.studies.tables import mean_interval
 from helpers.studies.tasks import Pair
 
@@ -91,7 +86,7 @@ def argument_heads(run: FineTuned, store: Store, *, minimum: int, seed: int) -> 
     """
     return cached_table(
         "argument-heads",
-        lambda: _compared(run, _finders(store, minimum), scored_pairs(run, seed), seed),
+        lambda: _compared(run, _finders(store, minimum), other_pairs(run, seed), seed),
         depends_on={
             "run": run.folder.name, "store": store.key, "minimum": minimum, "seed": seed
         }

@@ -85,7 +85,7 @@ def test_the_heads_of_subjects_beside_their_layer_by_hand(run, store):
     assert table["relation"].tolist() == ["nsubj"]  # there are no objects
     row = table.iloc[0]
     layer, head = (int(part) - 1 for part in row["head"].split("-"))
-    pairs = pruning.scored_pairs(run, 0)
+    pairs = pruning.other_pairs(run, 0)
 
     def scores(mask):
         losses, right = 0.0, 0
