@@ -57,6 +57,7 @@ def sentences() -> Iterator[str]:
     """Yield what figures/README.md says, word for word."""
     yield from _patterns()
     yield from _disabling()
+    yield from _single_heads()
     yield from _pruning()
     yield from _arct()
     yield from _lenses()
@@ -111,6 +112,32 @@ def _disabling() -> Iterator[str]:
     yield (
         f"the largest loss is {-heads['change'].min():.1f} points for a head, "
         f"{-layers['change'].min():.1f} for a layer."
+    )
+
+
+def _single_heads() -> Iterator[str]:
+    table = rows("ablation")
+    own = table.set_index(["task", "layer", "head"])
+    weights = rows("importance").set_index(["task", "layer", "head"])["normalised"]
+    worst = {task: change.idxmin() for task, change in own["change"].groupby("task")}
+    costliest = []
+    for task in ("next paragraph", SHIFT):
+        assert worst[task] == weights[[task]].idxmax()
+        _, layer, head = worst[task]
+        costliest.append((f"{layer}-{head}", -own.loc[worst[task], "change"]))
+    (one, lost), (other, also_lost) = costliest
+    rest = table[~table["task"].isin(["next paragraph", SHIFT])]
+    yield (
+        "For the next paragraph and for bigram shift the most important head is the costliest one, "
+        f"too ({one}: {lost:.1f} points, {other}: {also_lost:.1f}); for the other tasks none costs "
+        f"more than {-rest['change'].min():.1f}."
+    )
+    can_go = table.groupby("task")["removable"].sum()
+    assert (can_go[[NUMBER, "tense of the main verb"]] == 72).all()
+    yield (
+        f"Shown to be removable alone are {can_go['next paragraph']} of 72 heads for the next "
+        f"paragraph, {can_go[SHIFT]} for bigram shift, {can_go['article']} for the article and all "
+        "of them for the two others."
     )
 
 
