@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+
+from helpers.cache import read_exact
 
 FIGURES = Path(__file__).resolve().parent.parent / "figures"
 ARCT_MODELS = {
@@ -25,8 +28,7 @@ SHIFT, NUMBER = "bigram shift", "number of the subject"
 
 def rows(name: str, run: str = "minilm", figures: Path = FIGURES, **where: object) -> pd.DataFrame:
     """Return a table of a committed run, or those of its rows that have these values."""
-    table = pd.read_csv(figures / run / "tables" / f"{name}.csv", keep_default_na=False,
-                        na_values=[""])  # fmt: skip
+    table = read_exact(figures / run / "tables" / f"{name}.csv")
     for column, value in where.items():
         table = table[table[column] == value]
     return table
@@ -130,7 +132,7 @@ def _single_heads() -> Iterator[str]:
     yield (
         "For the next paragraph and for bigram shift the most important head is the costliest one, "
         f"too ({one}: {lost:.1f} points, {other}: {also_lost:.1f}); for the other tasks none costs "
-        f"more than {-rest['change'].min():.1f}."
+        f"more than {np.ceil(-10 * rest['change'].min()) / 10:.1f}."
     )
     can_go = table.groupby("task")["removable"].sum()
     assert (can_go[[NUMBER, "tense of the main verb"]] == 72).all()
