@@ -119,7 +119,8 @@ def _columns(shades: Maps, special: Special) -> list[np.ndarray]:
     for columns in (median, quartile, means, means - around, (shades > 0.5).mean(axis=-2)):
         order = np.sort(columns, axis=-1)[..., ::-1]
         found += [order[..., min(rank, length - 1)] for rank in (0, 1, 4)]
-        found += [columns[..., 0], columns[..., -1], columns[..., special].max(axis=-1)]
+        at_special = columns[..., special] if special.any() else np.zeros_like(columns)
+        found += [columns[..., 0], columns[..., -1], at_special.max(axis=-1)]
     return found
 
 
@@ -153,8 +154,9 @@ def _ordinary(plain: Maps, text: Segment, length: int) -> list[np.ndarray]:
         found.append(_alike(rows[..., step:, :], rows[..., :-step, :]) * count)
     found.append(_alike(rows[..., 1:, 1:], rows[..., :-1, :-1]) * count)
     for part in (plain, above):
+        sums = _corner_sums(np.where(distance > 2, part, 0))
         for width in (count // 12, count // 6, count // 3, count):
-            contrast = _contrast(np.where(distance > 2, part, 0), max(2, width))
+            contrast = _contrast(sums, max(2, width))
             found += [contrast.max(axis=-1), contrast.std(axis=-1)]
     rows = np.sqrt(np.where(distance > 1, above, 0))
     rows = _unit(rows - rows.mean(axis=-2, keepdims=True))
@@ -164,19 +166,25 @@ def _ordinary(plain: Maps, text: Segment, length: int) -> list[np.ndarray]:
     return [*found, *_means(rows @ np.swapaxes(rows, -1, -2), apart)]
 
 
-def _contrast(ordinary: Maps, width: int) -> Float[np.ndarray, "layer head cut"]:
+def _corner_sums(maps: Maps) -> Float[np.ndarray, "layer head corner corner"]:
+    """Return what each map has above and to the left of each corner of its cells."""
+    return np.pad(maps, ((0, 0), (0, 0), (1, 0), (1, 0))).cumsum(axis=-2).cumsum(axis=-1)
+
+
+def _contrast(
+    sums: Float[np.ndarray, "layer head corner corner"], width: int
+) -> Float[np.ndarray, "layer head cut"]:
     """Return how much darker the squares on both sides of a cut are than where they cross.
 
     Squares of up to ``width`` tokens, at cuts that are not too near the edges: a checkerboard
-    moved along the diagonal (Foote 2000).
+    moved along the diagonal (Foote 2000).  ``sums`` are the map's `_corner_sums`.
     """
-    count = ordinary.shape[-1]
+    count = sums.shape[-1] - 1
     if count < 2:
-        return np.zeros((*ordinary.shape[:2], 1))
+        return np.zeros((*sums.shape[:2], 1))
     margin = min(width // 2, (count - 2) // 3)
     cut = np.arange(1 + margin, count - margin)
     first, last = np.maximum(cut - width, 0), np.minimum(cut + width, count)
-    sums = np.pad(ordinary, ((0, 0), (0, 0), (1, 0), (1, 0))).cumsum(axis=-2).cumsum(axis=-1)
 
     def mean(top: Int[np.ndarray, " cut"], left: Int[np.ndarray, " cut"]) -> np.ndarray:
         """Return the mean of a rectangle from here to the cut, or from the cut on."""

@@ -9,6 +9,7 @@ from helpers.studies.dark_secrets.pattern_features import (
     CLASSES,
     FEATURES,
     _contrast,
+    _corner_sums,
     map_features,
 )
 from helpers.studies.dark_secrets.pattern_labels import pattern_judge
@@ -50,8 +51,8 @@ def features_of(weights, special=SPECIAL, segment=SEGMENT):
     return dict(zip(FEATURES, values[: len(FEATURES)], strict=True))
 
 
-def pattern_of(weights):
-    features = map_features(weights[None, None], SPECIAL, SEGMENT)
+def pattern_of(weights, special=SPECIAL):
+    features = map_features(weights[None, None], special, SEGMENT)
     return CLASSES[pattern_judge().predict(features[0])[0]]
 
 
@@ -104,13 +105,13 @@ def test_rows_that_move_slide_and_rows_that_repeat_do_not():
 
 
 def test_squares_stand_out_from_what_crosses_them():
-    at_cut = _contrast(blocks()[None, None], N)[0, 0]
+    at_cut = _contrast(_corner_sums(blocks()[None, None]), N)[0, 0]
     inside = rows(background() + (SEGMENT[:, None] == SEGMENT)).max()
     assert at_cut.max() == pytest.approx(inside - blocks().min())
     margin = (N - 2) // 3
     assert at_cut.argmax() == 19 - margin  # the cut after 20 tokens, where the second text starts
     for other in (noise(), column()):
-        assert _contrast(other[None, None], N).max() < 0.2 * at_cut.max() + 0.02
+        assert _contrast(_corner_sums(other[None, None]), N).max() < 0.2 * at_cut.max() + 0.02
 
 
 def test_one_text_has_no_block_of_texts_and_dead_rows_are_no_error():
@@ -123,6 +124,15 @@ def test_one_text_has_no_block_of_texts_and_dead_rows_are_no_error():
         assert found[name] == pytest.approx(0, abs=1e-6)
     assert pattern_of(to_first) == "vertical"
     assert np.isfinite(map_features(to_first[None, None], SPECIAL, SEGMENT)).all()
+
+
+def test_a_text_without_special_tokens_is_a_map_like_any_other():
+    none = np.zeros(N, bool)  # GPT-2 has neither [CLS] nor [SEP]
+    for number, maps in enumerate((column(), diagonal(), noise())):
+        found = features_of(maps, none, SEGMENT)
+        assert np.isfinite(list(found.values())).all(), number
+        assert found["special"] == 0
+    assert pattern_of(diagonal(), none) == "diagonal"
 
 
 def test_features_do_not_depend_on_the_other_heads():
