@@ -7,8 +7,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # before torch is imported; kernels inh
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Inherited by the kernels: a small profile, whose results do not belong in figures/.
-if os.environ.setdefault("ATTENTION_PROFILE", "small") == "small":
-    os.environ.setdefault("ATTENTION_FIGURES", tempfile.mkdtemp(prefix="figures-"))
+small = os.environ.setdefault("ATTENTION_PROFILE", "small") == "small"
+if small and "ATTENTION_FIGURES" not in os.environ:
+    figures = tempfile.TemporaryDirectory(prefix="figures-")  # removed when pytest ends
+    os.environ["ATTENTION_FIGURES"] = figures.name
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 

@@ -96,7 +96,10 @@ def held_out_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> 
     """
     for split in ("train", "dev"):
         if split not in counts.splits:
-            raise InputError(f"no {split} sentences; choosing heads on train takes both splits")
+            raise InputError(
+                f"no {split} sentences; heads are chosen on train and scored on dev, so give a "
+                "treebank with both (TRAIN,DEV), more sentences, or more tokens for long ones"
+            )
     rows, p_values = [], []
     for name in counts.frequent(minimum, "train"):
         if not counts.size(name, "dev"):

@@ -35,9 +35,10 @@ CLASS_COLORS = dict(
     zip(CLASSES, ("#0B3C6F", "#B5432A", "#7D6BB5", "#E6A03C", "#D9D9D9"), strict=True)
 )
 PER_ROW = 3  # tasks side by side
-NARROW = 13  # letters of a task's name in a line
+NARROW, WIDE = 13, 22  # letters of a task's name in a line
 LAYER = 0.17  # inches: the change without a layer is written into its row
 LEGIBLE = 0.12  # the smallest share that is written into its bar
+MOST_BARS = 36  # side by side that can be told apart by numbers
 
 
 def draw_map(axes: Axes, drawn: DrawnMap) -> None:
@@ -62,34 +63,35 @@ def draw_map(axes: Axes, drawn: DrawnMap) -> None:
 def fig7_patterns(table: pd.DataFrame, examples: Sequence[DrawnMap], *, model: str = "") -> Figure:
     """Draw Figure 7: a map of each pattern class, and the shares of the classes by layer.
 
-    ``table`` is patterns.csv: layer, head, a column for each class with its share of the head's
-    maps (0-1), and task; each task gets a panel.  ``examples`` are the maps to show, each named by
-    its class and its head.
+    ``table`` is patterns.csv: task, weights, layer, head, and a column for each class with its
+    share of the head's maps (0-1).  Each task has a column, and ``weights`` are below each other.
+    ``examples`` are the maps to show, each named by its class and its head.
     """
-    tasks = table["task"].unique()
-    across = min(PER_ROW, len(tasks))
-    down = -(-len(tasks) // across)
-    heights = [1.95, *[2.5] * down]
+    tasks, weights = (table[column].unique() for column in ("task", "weights"))
+    heights = [1.95, 0.25 + 1.9 * len(weights)]
     figure = canvas(
         sum(heights),
         "Figure 7 · Patterns of attention (Kovaleva et al. 2019)",
         joined(model, "above: a typical map of each class; below: shares of the maps of a layer"),
     )
-    above, below = figure.subfigures(2, 1, height_ratios=[heights[0], sum(heights[1:])])
+    above, below = figure.subfigures(2, 1, height_ratios=heights)
     top = above.subplots(1, len(CLASSES), squeeze=False)[0]
     for axes in top[len(examples) :]:
         axes.set_axis_off()
     for axes, drawn in zip(top, examples, strict=False):
         draw_map(axes, drawn)
         axes.set_title(fill(drawn.name, 20), parse_math=False)
-    grid = below.subplots(down, across, squeeze=False, sharey=True)
-    for axes in grid.flat[len(tasks) :]:
-        axes.set_axis_off()
-    for axes, task in zip(grid.flat, tasks, strict=False):
-        _shares_by_layer(axes, table[table["task"] == task])
-        axes.set_title(task, parse_math=False)
-    for axes in grid[:, 0]:
-        axes.set_ylabel("Share of maps")
+    grid = below.subplots(len(weights), len(tasks), squeeze=False, sharex=True, sharey=True)
+    step = -(-table["layer"].nunique() * len(tasks) // MOST_BARS)
+    for row, state in zip(grid, weights, strict=True):
+        for axes, task in zip(row, tasks, strict=True):
+            own = table[(table["task"] == task) & (table["weights"] == state)]
+            _shares_by_layer(axes, own, step)
+        row[0].set_ylabel(f"{state}\nShare of maps")
+    for axes, task in zip(grid[0], tasks, strict=True):
+        axes.set_title(fill(task, WIDE), parse_math=False)
+    for axes in grid[-1]:
+        axes.set_xlabel("Layer")
     below.legend(
         *grid.flat[0].get_legend_handles_labels(),
         loc="outside lower left",
@@ -99,7 +101,8 @@ def fig7_patterns(table: pd.DataFrame, examples: Sequence[DrawnMap], *, model: s
     return figure
 
 
-def _shares_by_layer(axes: Axes, rows: pd.DataFrame) -> None:
+def _shares_by_layer(axes: Axes, rows: pd.DataFrame, step: int) -> None:
+    """Draw a bar for each layer; every ``step``-th has a number, and if all do, shares do too."""
     shares = rows.groupby("layer")[list(CLASSES)].mean()
     bottom = np.zeros(len(shares))
     for name in CLASSES:
@@ -111,14 +114,13 @@ def _shares_by_layer(axes: Axes, rows: pd.DataFrame) -> None:
         )  # fmt: skip
         ink = INK if name in ("block", "heterogeneous") else "white"
         for layer, value, base in zip(shares.index, values, bottom, strict=True):
-            if value >= LEGIBLE and len(shares) <= 12:
+            if step == 1 and value >= LEGIBLE:
                 axes.text(
                     layer, base + value / 2, f"{100 * value:.0f}", color=ink, fontsize=7.5,
                     ha="center", va="center",
                 )  # fmt: skip
         bottom = bottom + values
-    step = -(-len(shares) // 12)
-    axes.set(xlabel="Layer", ylim=(0, 1), xticks=shares.index[::step])
+    axes.set(ylim=(0, 1), xticks=shares.index[::step])
 
 
 CONDITIONS = {

@@ -31,7 +31,7 @@ NARROWEST = 3.0  # points: a smaller range would make differences of single exam
 ORDERS = {
     "importance": Style("least important first", "#0173B2", "o"),
     "single ablation": Style("least costly alone first", "#D55E00", "s"),
-    "random": Style("random order", "#555555", "D"),
+    "random": Style("random orders: mean and range", "#555555", "D"),
 }
 KINDS = {
     "encoder": Style("encoder", "#0173B2", "o"),

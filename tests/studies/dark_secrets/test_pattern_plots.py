@@ -8,6 +8,8 @@ from helpers.studies.dark_secrets.maps import DrawnMap, shaded
 from helpers.studies.dark_secrets.pattern_features import CLASSES
 from helpers.studies.dark_secrets.plots import fig7_patterns
 
+WEIGHTS = ("pretrained", "fine-tuned")
+
 
 def drawn(name="1", length=12):
     weights = np.random.default_rng(0).dirichlet(np.ones(length), length)
@@ -17,9 +19,15 @@ def drawn(name="1", length=12):
 
 def table(layers=3, heads=2, tasks=("order", "article")):
     rng = np.random.default_rng(1)
-    rows = [(t, a + 1, b + 1) for t in tasks for a in range(layers) for b in range(heads)]
+    rows = [
+        (task, weights, layer + 1, head + 1)
+        for task in tasks
+        for weights in WEIGHTS
+        for layer in range(layers)
+        for head in range(heads)
+    ]
     shares = rng.dirichlet(np.ones(len(CLASSES)), len(rows))
-    places = pd.DataFrame(rows, columns=["task", "layer", "head"])
+    places = pd.DataFrame(rows, columns=["task", "weights", "layer", "head"])
     return places.join(pd.DataFrame(shares, columns=list(CLASSES)))
 
 
@@ -40,17 +48,24 @@ def test_typical_maps_are_shown_whole_under_their_names():
 
 
 @pytest.mark.parametrize("tasks", [("order",), ("order", "article"), ("a", "b", "c", "d")])
-def test_figure_7_has_a_panel_for_each_task_with_the_mean_shares(tasks):
+def test_figure_7_has_a_column_for_each_task_with_the_mean_shares_before_above_after(tasks):
     shares = table(tasks=tasks)
-    panels = shown(fig7_patterns(shares, [drawn("vertical · 1-2")]))
-    assert [axes.get_title(loc="left") for axes in panels] == ["vertical · 1-2", *tasks]
-    for axes, task in zip(panels[1:], tasks, strict=True):
-        rows = shares[shares["task"] == task].groupby("layer")[list(CLASSES)].mean()
+    panels = shown(fig7_patterns(shares, [drawn("vertical · 1-2")]))[1:]
+    assert [axes.get_title(loc="left") for axes in panels] == [*tasks, *[""] * len(tasks)]
+    places = [(weights, task) for weights in WEIGHTS for task in tasks]
+    for axes, (weights, task) in zip(panels, places, strict=True):
+        own = shares[(shares["task"] == task) & (shares["weights"] == weights)]
+        rows = own.groupby("layer")[list(CLASSES)].mean()
         heights = np.array([[bar.get_height() for bar in group] for group in axes.containers])
         np.testing.assert_allclose(heights, rows.to_numpy().T)
+    for number, weights in enumerate(WEIGHTS):
+        assert panels[number * len(tasks)].get_ylabel() == f"{weights}\nShare of maps"
 
 
 def test_figure_7_of_one_task_and_many_layers():
     wide = table(layers=24, tasks=("one",))
     figure = fig7_patterns(wide, [drawn(name) for name in CLASSES], model="big")
-    assert len(shown(figure)) == len(CLASSES) + 1
+    assert len(shown(figure)) == len(CLASSES) + len(WEIGHTS)
+    assert any(axes.texts for axes in shown(figure))
+    crowded = fig7_patterns(table(layers=12, tasks=tuple("abcd")), [], model="big")
+    assert not any(axes.texts for axes in shown(crowded))
