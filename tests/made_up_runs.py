@@ -112,6 +112,8 @@ def _run_like_the_paper():
             punctuation=[0.1, 0.1, 0.1, 0.1, 0.1, 0.3],
             sep_to_sep=[0.3, 0.5, 0.95, 0.96, 0.97, 0.8],
             other_to_sep=[0.04, 0.1, 0.5, 0.6, 0.6, 0.3],
+            uniform_cls=[1 / 128] * LAYERS,
+            uniform_sep=[2 / 128] * LAYERS,
         ),
         "gradients": pd.DataFrame(
             {

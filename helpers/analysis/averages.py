@@ -29,7 +29,9 @@ from helpers.progress import progress
 from helpers.store.store import Example, Source, read_ahead
 
 RELATIVE_POSITION = ("previous", "current", "next")
-TOKEN_TYPES = ("cls", "sep", "punctuation", "sep_to_sep", "other_to_sep")
+TOKEN_TYPES = (
+    "cls", "sep", "punctuation", "sep_to_sep", "other_to_sep", "uniform_cls", "uniform_sep",
+)  # fmt: skip
 ENTROPY = ("entropy", "entropy_from_cls", "uniform", "largest")
 SECTION_3 = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY)
 ROW_SUM_TOLERANCE = 0.02
@@ -148,7 +150,7 @@ def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
     columns = list(columns)
     means = {name: sums.mean(name) for name in columns}
     for name in columns:
-        if name != "uniform":  # no property of the model
+        if not name.startswith("uniform"):  # no property of the model
             totals, counts = (part.reshape(len(part), -1) for part in sums.by_group(name))
             means[f"{name}_low"], means[f"{name}_high"] = bootstrap_intervals(totals, counts)
     return head_rows(*means[columns[0]].shape, **means)

@@ -180,8 +180,8 @@ def share_of_two(tables: Tables) -> float:
 
 
 def times_uniform(tables: Tables) -> Estimate:
-    """Return the special token's share in the middle layers as a multiple of a uniform one."""
-    share = share_of_two(tables)
+    """Return the special token's share in the middle layers as a multiple of its uniform one."""
+    share = column(tables, "token_types", f"uniform_{special_token(tables)}").mean()
     return over_layers(tables, lambda values: middle(values) / share, SPECIAL)
 
 

@@ -33,13 +33,16 @@ def token_types(attention: Maps, roles: Roles) -> dict[str, PerHead]:
     """Return the attention to [CLS], [SEP] and punctuation (section 3.2, Figure 2).
 
     ``sep_to_sep`` is what the average [SEP] gives to [SEP], ``other_to_sep`` what the average
-    other token gives.  A type of token that the model does not have is NaN.
+    other token gives, and ``uniform_cls`` and ``uniform_sep`` what they would get if all tokens
+    got the same.  A type of token that the model does not have is NaN.
     """
     n = attention.shape[-1]
     received = attention.sum(axis=-2) / n  # [layer, head, key]
+    evenly = np.broadcast_to(_uniform(attention).mean(axis=0), received.shape)
     missing = np.full(attention.shape[:2], np.nan)
     shares = {
-        name: missing if mask is None else received[..., mask].sum(axis=-1)
+        f"{start}{name}": missing if mask is None else share[..., mask].sum(axis=-1)
+        for start, share in (("", received), ("uniform_", evenly))
         for name, mask in (("cls", roles.cls), ("sep", roles.sep))
     }
     shares["punctuation"] = received[..., roles.punctuation].sum(axis=-1)
@@ -62,18 +65,24 @@ def entropy(attention: Maps, roles: Roles) -> dict[str, PerHead]:
     decoder).  ``largest`` is the mean over queries of the attention to any single token.
     """
     n = attention.shape[-1]
-    causal = not np.triu(attention, 1).any()
     smoothed = (1 - ENTROPY_SMOOTHING) * attention + ENTROPY_SMOOTHING / n
     each = -np.einsum("lhij,lhij->lhi", smoothed, np.log(smoothed))
     missing = np.full(attention.shape[:2], np.nan)
     return {
         "entropy": each.mean(axis=-1),
         "entropy_from_cls": missing if roles.cls is None else _mean_at(each, roles.cls),
-        "uniform": np.full(
-            attention.shape[:2], np.log(np.arange(n) + 1).mean() if causal else np.log(n)
-        ),
+        "uniform": np.full(attention.shape[:2], -np.log(_uniform(attention).max(axis=-1)).mean()),
         "largest": attention.max(axis=-1).mean(axis=-1),
     }
+
+
+def _uniform(attention: Maps) -> Float[np.ndarray, "query key"]:
+    """Return the map that gives all tokens the same, or in a decoder all tokens so far."""
+    seen = np.ones(attention.shape[-2:])
+    heads = attention.reshape(-1, *seen.shape)
+    if not any(np.triu(weights, 1).any() for weights in heads):  # the first one tells, mostly
+        seen = np.tril(seen)
+    return seen / seen.sum(axis=-1, keepdims=True)
 
 
 def _mean_at(values: Float[np.ndarray, "layer head query"], mask: np.ndarray) -> PerHead:

@@ -18,9 +18,12 @@ WHOLE = (
     "structural_layers",
 )  # fmt: skip
 ABOUT = {
-    "cls": ("cls", "entropy_from_cls", "attention_cls", "norm_cls", "value_cls"),
-    "sep": ("sep", "sep_to_sep", "other_to_sep", "attention_sep", "norm_sep", "value_sep"),
-}
+    "cls": ("cls", "uniform_cls", "entropy_from_cls", "attention_cls", "norm_cls", "value_cls"),
+    "sep": (
+        "sep", "uniform_sep", "sep_to_sep", "other_to_sep", "attention_sep", "norm_sep",
+        "value_sep",
+    ),
+}  # fmt: skip
 # Columns that may be empty from top to bottom: what the paper does not say, what a figure's
 # example has no use for, what claims could not measure, what no sentence has, and what there is
 # nothing to compare with: a model of one head, a relation alone.

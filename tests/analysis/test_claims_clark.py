@@ -133,8 +133,8 @@ COUNTEREXAMPLES = {
         0.49,
     ),
     "That is many times what uniform attention would give it": (
-        put("entropy", "uniform", np.log(20)),
-        (0.6 + 0.7 + 0.7) / 3 / (2 / 20),
+        put("token_types", "uniform_sep", 3 / 20),  # some models put two between two texts
+        (0.6 + 0.7 + 0.7) / 3 / (3 / 20),
     ),
     "That special token is [SEP]": (put("token_types", "cls", 2.55 / 6 - 0.01), 0.01),
     "Early heads attend to [CLS]": (put("token_types", "cls", RISING), 0.15 - 0.45),
@@ -490,7 +490,7 @@ def test_measures_by_hand():
         ),
         "token_types": table.assign(
             cls=[0.1, 0.2], sep=[0.4, 0.5], punctuation=[0.0, 0.1],
-            sep_to_sep=[0.7, 0.9], other_to_sep=[0.3, 0.3],
+            sep_to_sep=[0.7, 0.9], other_to_sep=[0.3, 0.3], uniform_cls=0.01, uniform_sep=0.02,
         ),
         "gradients": table.assign(sep=[0.2, 0.1], cls=[0.1, 0.2]),
         "entropy": table.assign(

@@ -39,6 +39,21 @@ def test_token_types_by_hand():
     assert heads(shares["punctuation"]) == [0, 0]
     assert heads(shares["sep_to_sep"]) == pytest.approx([0.9, 1 / 3])
     assert heads(shares["other_to_sep"]) == pytest.approx([0.9 / 2, 1 / 3])
+    for name in ("cls", "sep"):  # whatever a head attends to
+        assert heads(shares[f"uniform_{name}"]) == pytest.approx([1 / 3, 1 / 3])
+
+
+def test_uniform_shares_count_the_special_tokens_that_there_are():
+    maps = np.random.default_rng(0).dirichlet(np.ones(5), size=(1, 1, 5))
+    tokens = ["<s>", "a", "</s>", "</s>", "b"]  # RoBERTa puts two between two texts
+    names = roles(tokens, {"cls": "<s>", "sep": "</s>"})
+    assert token_types(maps, names)["uniform_sep"].item() == pytest.approx(2 / 5)
+    causal = np.tril(maps)
+    causal /= causal.sum(axis=-1, keepdims=True)
+    shares = token_types(causal, names)
+    rows = [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5]  # what each query gives to every token so far
+    assert shares["uniform_cls"].item() == pytest.approx(sum(rows) / 5)
+    assert shares["uniform_sep"].item() == pytest.approx((rows[2] + 2 * sum(rows[3:])) / 5)
 
 
 def test_token_types_with_punctuation_and_two_separators():
