@@ -58,11 +58,14 @@ def arct_rules(figures: Path) -> pd.DataFrame:
 def sentences() -> Iterator[str]:
     """Yield what figures/README.md says, word for word."""
     yield from _patterns()
+    yield from _fine_tuning()
     yield from _disabling()
     yield from _single_heads()
     yield from _pruning()
     yield from _arct()
     yield from _lenses()
+    yield from _norm_lens()
+    yield from _mpnet()
 
 
 def notebook_09() -> Iterator[str]:
@@ -98,6 +101,32 @@ def _patterns() -> Iterator[str]:
     )
     kappa = value["the same beyond chance (kappa, in percent)"] / 100
     yield f"in two passes of one sitting (kappa {kappa:.3f})"
+
+
+def _fine_tuning() -> Iterator[str]:
+    accuracy = rows("fine_tuning").set_index(["start", "task"])
+    learned = accuracy["learned"]
+    assert learned["pretrained"].all()
+    assert list(learned["random"][learned["random"]].index) == ["tense of the main verb"]
+    yield (
+        "All five tasks are learned beyond what a bag of words knows (dotted); from random weights "
+        "that is so of the tense alone."
+    )
+    alone, tuned = (
+        accuracy.loc[(start, "article")] for start in ("classifier alone", "pretrained")
+    )
+    assert alone["accuracy"] >= tuned["ci_low"]
+    yield (
+        "What tells articles apart is there before fine-tuning: a classifier on the model as it "
+        "was does as well."
+    )
+    similarity = rows("finetuning_similarity").groupby(["task", "layer"])["similarity"].mean()
+    by_layer = similarity.unstack()
+    assert (by_layer.idxmin(axis=1) == 6).all() and by_layer[6].idxmax() == SHIFT
+    yield (
+        "The last layers change most, as in BERT, and hardly for the order of two words "
+        "(bigram shift)."
+    )
 
 
 def _disabling() -> Iterator[str]:
@@ -224,4 +253,56 @@ def _lenses() -> Iterator[str]:
     yield (
         f"keep what they find through the norm lens ({found['norm_accuracy']:.1f}% where attention "
         f"has {found['attention_accuracy']:.1f}, means over relations)"
+    )
+
+
+def _norm_lens() -> Iterator[str]:
+    runs = "minilm-norm", "minilm"
+    scores = [rows("probes", run, metric="UAS without punctuation") for run in runs]
+    scores = [table.set_index("probe")["value"] for table in scores]
+    own, default = ((table["Attn"], table["Attn + GloVe"]) for table in scores)
+    yield (
+        f"the probes have {own[0]:.1f} and {own[1]:.1f}%, with attention {default[0]:.1f} and "
+        f"{default[1]:.1f}"
+    )
+    claims = [rows("claims", run).set_index("claim") for run in runs]
+    times = [
+        table.loc["That is many times what uniform attention would give it", "here"]
+        for table in claims
+    ]
+    yield f"[CLS] gets {times[0]:.1f} times a uniform share ({times[1]:.1f})"
+    assert claims[0].loc["Entropy is highest in lower layers", "holds"] == "no"
+    closeness = claims[0].loc["Heads of one layer are closer to each other than to other layers'"]
+    assert round(closeness["here"], 2) == round(closeness["control"], 2)
+    yield f"({closeness['here']:.2f} of the distance between layers, as with the trained ones)"
+    hold = [(table["holds"] == "yes").sum() for table in claims]
+    yield f"{hold[0]} of the {len(claims[0])} claims hold ({hold[1]})."
+
+
+def _mpnet() -> Iterator[str]:
+    shares = rows("lens_shares", "mpnet").groupby("layer").mean()
+    attention, norm = (
+        shares[f"{lens}_cls"] + shares[f"{lens}_sep"] for lens in ("attention", "norm")
+    )
+    yield (
+        f"`<s>` and `</s>` get {100 * attention.mean():.1f}% of the attention, and "
+        f"{100 * norm.mean():.1f}% of what is moved comes from them"
+    )
+    ratios = norm / attention
+    yield f"less in every layer (ratios of {ratios.min():.2f} to {ratios.max():.2f})"
+    values = rows("value_norms", "mpnet").groupby("layer")["value_cls"].mean()
+    small = values[values < 0.2]
+    assert list(small.index) == [3, 4, 5, 10, 11, 12]
+    yield (
+        f"are small ({small.min():.2f} to {small.max():.2f} of the mean) in layers 3 to 5 and 10 "
+        "to 12"
+    )
+    yield f"7 and 8, where it gets {100 * shares.loc[[7, 8], 'attention_cls'].mean():.0f}%."
+    found = rows("lens_relations", "mpnet").set_index("relation")
+    mean, prepositions = found.loc["mean"], found.loc["pobj"]
+    yield (
+        f"Heads of Table 1 find {mean['attention_accuracy']:.1f}% through attention and "
+        f"{mean['norm_accuracy']:.1f} through the norm lens; objects of prepositions alone lose "
+        f"clearly ({prepositions['attention_accuracy']:.1f} to "
+        f"{prepositions['norm_accuracy']:.1f})"
     )

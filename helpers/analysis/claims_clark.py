@@ -179,6 +179,11 @@ def share_of_two(tables: Tables) -> float:
     return 2 / np.exp(column(tables, "entropy", "uniform").mean())
 
 
+def share_of_sep(tables: Tables) -> float:
+    """Return the uniform share of [SEP], which some models have three times in a segment."""
+    return column(tables, "token_types", "uniform_sep").mean()
+
+
 def times_uniform(tables: Tables) -> Estimate:
     """Return the special token's share in the middle layers as a multiple of its uniform one."""
     share = column(tables, "token_types", f"uniform_{special_token(tables)}").mean()

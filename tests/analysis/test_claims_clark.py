@@ -574,7 +574,8 @@ def test_the_paper_meets_its_own_claims():
 
 WORDS = {
     "one": 0, "half": 0.5, "two thirds": 2 / 3, "the paper's 90%": 0.9, "the paper's 75": 75,
-    "the uniform share of two tokens": "share_of_two", "that of all": "margin_over_match",
+    "the uniform share of two tokens": "share_of_two", "the uniform share of [SEP]": "share_of_sep",
+    "that of all": "margin_over_match",
     "75% of that of uniform attention": "broad_entropy", "1": 1,
 }  # fmt: skip
 
