@@ -344,10 +344,6 @@ def cohesion_p_value(tables: Tables) -> float:
 
 def within_of_between(tables: Tables) -> Estimate:
     """Return the distance within layers as a share of that between them."""
-    row = _layer_cohesion(tables)
-    return _resampled(
-        tables,
-        row["within"] / row["between"],
-        lambda within, between: (within / between).iloc[0],
-        ("within_layers", "between_layers"),
-    )
+    row, names = _layer_cohesion(tables), ("within_layers", "between_layers")
+    value = row["within"] / row["between"]
+    return _resampled(tables, value, lambda within, between: (within / between).iloc[0], names)
