@@ -29,6 +29,11 @@ from helpers.studies.tasks import Pair
 
 PERMUTATIONS = 9999
 ARGUMENTS = ("nsubj", "nsubjpass", "nsubj:pass", "dobj", "obj")
+COMPARED = (
+    "relation", "head", "found", "task", "change", "others", "difference", "ci_low", "ci_high",
+    "loss_change", "loss_others", "loss_difference", "loss_ci_low", "loss_ci_high", "rank",
+    "examples",
+)  # fmt: skip
 
 
 def cross_data(
@@ -82,7 +87,8 @@ def argument_heads(run: FineTuned, store: Store, *, minimum: int, seed: int) -> 
     on dev, percent), task, change and loss_change (without it), others and loss_others (without
     another head of its layer, the mean), difference (change less others, points) and
     loss_difference (nats), with 95% bootstrap intervals over articles (ci_low ...), and rank (of
-    its loss among its layer's, 1: the most missed).
+    its loss among its layer's, 1: the most missed).  No rows where the treebank has neither
+    relation ``minimum`` times.
     """
     return cached_table(
         "argument-heads",
@@ -152,7 +158,7 @@ def _compared(
             }
         rank = int((own.mean(axis=1) > own[head].mean()).sum()) + 1
         rows.append(row | {"rank": rank, "examples": len(pairs)})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=COMPARED)
 
 
 def _pearson(one: np.ndarray, other: np.ndarray, seed: int) -> dict[str, float]:

@@ -109,6 +109,13 @@ def test_the_heads_of_subjects_beside_their_layer_by_hand(run, store):
     assert row["rank"] == 1 + sum(effect[1] > effects[head][1] for effect in effects)
 
 
+def test_a_treebank_without_subjects_has_no_heads_that_find_them(run, store):
+    for _ in range(2):  # computed, and read back
+        table = transfer.argument_heads(run, store, minimum=10**6, seed=0)
+        assert table.empty and list(table) == list(transfer.COMPARED)
+    assert transfer.arguments_over_seeds(table, pd.DataFrame()).empty
+
+
 def test_over_seeds_each_difference_is_to_the_layers_other_heads():
     heads = pd.DataFrame(
         {"task": "a", "seed": [0, 0, 0, 0, 1, 1, 1, 1], "layer": [1, 1, 1, 2] * 2,
