@@ -226,7 +226,7 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
     figure.savefig(lines, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
     path = folder / f"{name}.png"
     write_whole(path, small.getvalue())
-    write_whole(path.with_suffix(".svg"), _numbered_clips(lines.getvalue().decode()).encode())
+    write_whole(path.with_suffix(".svg"), _repeatable(lines.getvalue().decode()).encode())
     if paper:
         write_whole(path.with_suffix(".pdf"), _for_paper(figure))
     return path
@@ -258,12 +258,18 @@ def _for_paper(figure: Figure) -> bytes:
     return page.getvalue()
 
 
-def _numbered_clips(svg: str) -> str:
-    """Return an SVG whose clip paths are numbered: matplotlib names some by memory address."""
+def _repeatable(svg: str) -> str:
+    """Return an SVG that comes out the same on every machine.
+
+    Clip paths are numbered: matplotlib names some by memory address.  Places have three decimals
+    (of a point): the sixth is another one on another processor.  Numbers below 1 stay as they
+    are, scales among them.
+    """
     names = re.findall(r'<clipPath id="([^"]+)"', svg)
     numbers = {name: f"clip{number}" for number, name in enumerate(names)}
-    return re.sub(
+    svg = re.sub(
         r'(<clipPath id="|url\(#)([^")]+)',
         lambda found: found[1] + numbers.get(found[2], found[2]),
         svg,
     )
+    return re.sub(r"(?<![\w.])[1-9]\d*\.\d{4,}", lambda found: f"{float(found[0]):.3f}", svg)
