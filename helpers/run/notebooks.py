@@ -187,11 +187,13 @@ def _kernels(paths: Sequence[Path]) -> Iterator[tuple[Path, AsyncKernelManager]]
         for number, path in enumerate(paths):
             kernels += map(_kernel, paths[number + len(kernels) : number + 2])
             yield path, kernels[0]
-            run_sync(kernels.pop(0).request_shutdown)()
+            run_sync(kernels[0].request_shutdown)()
+            kernels.pop(0).cleanup_connection_file()  # else it stays in /tmp
     finally:  # one that is at work is interrupted, one that was not needed ended
         for kernel in kernels:
             if run_sync(kernel.is_alive)():
                 run_sync(kernel.shutdown_kernel)()
+            kernel.cleanup_connection_file()
 
 
 def _kernel(path: Path) -> AsyncKernelManager:

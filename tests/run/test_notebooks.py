@@ -4,6 +4,7 @@ import itertools
 import os
 import random
 import re
+import tempfile
 from contextlib import closing
 
 import nbformat
@@ -111,6 +112,21 @@ def test_a_kernel_has_imported_what_its_notebook_will(tmp_path):
     cells = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells
     shown = next(cell for cell in cells if cell.source == asked).outputs
     assert [output.text for output in shown] == ["True\n"]
+
+
+def test_kernels_leave_no_file_behind(tmp_path, monkeypatch):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    good, bad = (tmp_path / f"0{number}_toy.ipynb" for number in range(2))
+    nbformat.write(nbformat.v4.new_notebook(), good)
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1 / 0")]), bad)
+    seen = []
+    with pytest.raises(NotebookFailed), closing(notebooks._kernels([good, bad])) as kernels:
+        for path, kernel in kernels:
+            seen += temporary.iterdir()
+            notebooks._execute(path, tmp_path / "out.ipynb", {}, kernel)
+    assert seen and list(temporary.iterdir()) == []
 
 
 def test_no_kernel_outlives_a_run_that_stops(tmp_path):
