@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 POLL = 0.02  # seconds between looks at a shard that is being computed elsewhere
 CONNECT = 10  # seconds to wait for a scheduler
+LOOK = 1.0  # seconds between looks at whether a worker is left
+LOST = 300  # seconds without any worker, once there was one: the cluster has lost them for good
 AHEAD = 4  # shards submitted for each thread of the cluster
 
 _OPENING = threading.Lock()
@@ -44,7 +46,7 @@ Result = TypeVar("Result")
 
 
 class ClusterError(InputError):
-    """A Dask cluster cannot be had, or keeps losing the workers of a shard."""
+    """A Dask cluster cannot be had, keeps losing the workers of a shard, or has none left."""
 
 
 @contextmanager
@@ -119,7 +121,7 @@ def fill_on(client: Client) -> Fill:
     """
 
     def fill(encoder: Encoder, records: Records, missing: Sequence[int], listed: Listed) -> None:
-        """Raise a ClusterError where a shard's workers died again and again."""
+        """Raise a ClusterError where a shard's workers died again and again, or none is left."""
         task = partial(_on_shard, _make_shard, _Place.of(Stream.over(encoder, records)))
         label = f"{records.folder.name} on {len(client.nthreads())} workers"
         with stop_signals() as stop, closing(_in_order(client, task, missing, stop)) as shards:
@@ -137,7 +139,7 @@ def map_shards(
     A worker opens a store's folder itself; for a stream it loads the model, too.
 
     Raises:
-        ClusterError: a shard's workers died again and again.
+        ClusterError: a shard's workers died again and again, or none is left.
     """
     task = partial(_on_shard, function, _Place.of(source))
     yield from _in_order(client, task, range(source.n_shards))
@@ -171,7 +173,7 @@ def _in_order(
     """Yield the results in order; only so many are under way that they need not be kept."""
     from distributed import KilledWorker
 
-    waiting = iter(numbers)
+    waiting, check_workers = iter(numbers), _worker_check(client)
     pending: deque[tuple[int, Future]] = deque()
     try:
         while True:
@@ -185,6 +187,7 @@ def _in_order(
             while not future.done():
                 if stop is not None and stop.is_set():
                     return
+                check_workers()
                 time.sleep(POLL)
             yield future.result()
             pending.popleft()
@@ -195,6 +198,35 @@ def _in_order(
         ) from error
     finally:
         client.cancel([future for _, future in pending])
+
+
+def _worker_check(client: Client) -> Callable[[], None]:
+    """Return what raises a ClusterError where all workers are gone, and Dask would wait forever.
+
+    It does not before the first one was there: workers may stand in a cluster's queue.
+    """
+    looked = time.monotonic()
+    seen = looked if client.nthreads() else None
+
+    def check() -> None:
+        nonlocal looked, seen
+        now = time.monotonic()
+        if now < looked + LOOK:
+            return
+        looked = now
+        try:
+            workers = client.nthreads()
+        except OSError:  # the scheduler is gone, which ends the futures, too
+            return
+        if workers:
+            seen = now
+        elif seen is not None and now > seen + LOST:
+            raise ClusterError(
+                f"no worker for {LOST} s: all of them have ended, and their output says why (a "
+                "module that they cannot import, too little memory); finished shards are kept"
+            )
+
+    return check
 
 
 def _on_shard(function: Callable[[Source, int], Result], place: _Place, number: int) -> Result:

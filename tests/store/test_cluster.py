@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from dataclasses import asdict
+from types import FunctionType, ModuleType
 
 import numpy as np
 import pytest
@@ -132,6 +133,19 @@ def test_a_shard_that_kills_its_workers_is_named(client, alone, monkeypatch):
 
     with pytest.raises(ClusterError, match="shard 1: its workers died again and again"):
         list(map_shards(die, alone, client))
+
+
+def test_a_cluster_that_has_lost_all_its_workers_is_one_line(alone, monkeypatch):
+    elsewhere = ModuleType("not_on_a_worker")
+    elsewhere.shard_sum = FunctionType(shard_sum.__code__, vars(elsewhere))
+    monkeypatch.setitem(sys.modules, elsewhere.__name__, elsewhere)
+    monkeypatch.setattr(cluster, "LOST", 1)
+    with (
+        dask_client(workers=1) as client,
+        pytest.raises(ClusterError, match=r"no worker for 1 s: .* finished shards are kept"),
+    ):
+        client.wait_for_workers(1, timeout=60)
+        list(map_shards(elsewhere.shard_sum, alone, client))
 
 
 def test_local_workers_log_no_pages(client):
