@@ -375,8 +375,10 @@ def test_random_weights_meet_few_claims():
     """Nearly uniform attention, whose differences are those of chance."""
     tables, rng = run_like_the_paper(), np.random.default_rng(0)
     for table in ("relative_position", "token_types"):
-        for name in set(tables[table]) - {"layer", "head"}:
+        for name in tables[table].columns.difference(["layer", "head"]):
             put(table, name, rng.uniform(0.007, 0.009, LAYERS))(tables)
+    for name, number in (("uniform_cls", 1), ("uniform_sep", 2)):
+        put("token_types", name, number / 128)(tables)
     for name in ("sep", "sep_to_sep", "other_to_sep"):
         put("token_types", name, rng.uniform(0.014, 0.018, LAYERS))(tables)
     for name in ("entropy", "entropy_from_cls"):
