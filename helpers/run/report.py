@@ -13,14 +13,11 @@ import io
 import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from helpers.analysis.tables import listed, read_tables
-from helpers.errors import InputError
+from helpers.analysis.tables import listed
 from helpers.paths import write_whole
-from helpers.run.findings import findings
 from helpers.run.notebooks import read_times
 from helpers.study import Study
 from helpers.viewer import showcase
@@ -62,11 +59,8 @@ def write_report(
     name = str(facts.get("model", {}).get("name") or build.name)
     parts = list(_parts(figures, tables))
     sources = _sources(facts.pop("notebooks", {}), build)
-    sentences: dict[str, list[str]] = {}
-    with suppress(InputError):  # a table that cannot be read is shown as it is
-        sentences = findings(read_tables(figures), facts.get("special tokens", {}))
     head = [
-        _summary(sentences or {note: [note] for note in facts.pop("notes", [])}, build),
+        _summary(facts.pop("notes", [])),
         *(_section(*part, sources) for part in parts),
         _facts(facts, build),
     ]
@@ -201,16 +195,11 @@ def _fact(value: object, empty: str) -> str:
     return _text(f"{value:,}" if isinstance(value, int) else value)
 
 
-def _summary(sentences: Mapping[str, Sequence[str]], build: Path) -> str:
-    """Return what the run found, a paragraph a notebook."""
-    titles = {path.stem[:2]: path for path in sorted(build.glob("[0-9]*.html"))}
-    paragraphs = "".join(
-        f"<p>{_text(' '.join(found))}{_link(titles.get(notebook))}</p>"
-        for notebook, found in sentences.items()
-        if found
-    )
-    if not paragraphs:
+def _summary(notes: Sequence[str]) -> str:
+    """Return what is to be known before the tables, a paragraph a note."""
+    if not notes:
         return ""
+    paragraphs = "".join(f"<p>{_text(note)}</p>" for note in notes)
     return f'<section id="summary"><h2>Summary</h2><div class="prose">{paragraphs}</div></section>'
 
 

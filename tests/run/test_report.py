@@ -6,7 +6,6 @@ import re
 from io import BytesIO
 
 import pytest
-from made_up_runs import run_like_the_paper
 from PIL import Image
 from viewer_stores import HOSTILE, SENTENCE, word_store
 
@@ -135,24 +134,17 @@ def test_an_empty_table_does_no_harm(run):
     assert "probes" in write_report(FACTS, *run).read_text(encoding="utf-8")
 
 
-def test_what_the_run_found_comes_first_with_links_to_the_notebooks(run, tmp_path):
-    figures, tables, _ = run
-    made = run_like_the_paper()
-    for name in ("token_types", "entropy"):
-        made[name].to_csv(tables / f"{name}.csv", index=False)
+def test_a_section_shows_the_runs_own_and_links_to_their_notebook(run):
+    figures = run[0]
     facts = FACTS | {
-        "special tokens": {"cls": "<s>", "sep": "</s>"},
         "notebooks": {"03_focused_vs_broad": {"tables": ["entropy"], "figures": ["fig4_entropy"]}},
     }
     (figures / "run.json").write_text(json.dumps(facts))
     page = write_report(facts, *run).read_text(encoding="utf-8")
     sections = dict(re.findall(r'<section id="([^"]+)">(.*?)</section>', page, re.S))
-    assert list(sections) == ["summary", "focused-or-broad", "notebooks", "run"]
-    assert "Layer 1 is the broadest with 4.60 nats" in sections["summary"]
-    assert "In the last layer &lt;s&gt; has 3.90 nats." in sections["summary"]
-    assert "token_types" not in page  # an earlier run's: not on the list
-    for place in ("summary", "focused-or-broad"):
-        assert 'href="03_focused_vs_broad.html"' in sections[place]
+    assert list(sections) == ["focused-or-broad", "notebooks", "run"]
+    assert "dependency_heads" not in page  # an earlier run's: not on the list
+    assert 'href="03_focused_vs_broad.html"' in sections["focused-or-broad"]
     assert "<figcaption>" in sections["focused-or-broad"]
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from helpers.analysis.claims import check_claims
 from helpers.analysis.head_counts import HeadCounts, count_heads
 from helpers.analysis.heads import by_head, head_rows
 from helpers.analysis.relations import ALL
 from helpers.cache import cached_table
 from helpers.store.store import Store
-from helpers.studies.sixteen_heads.claims import LEVEL, pruning_claims
+from helpers.studies.sixteen_heads.claims import LEVEL
 from helpers.studies.sixteen_heads.importance import rank_correlation
 from helpers.studies.tables import mean_interval
 
@@ -168,13 +167,6 @@ def syntax_and_importance(
         for task, values in by_task.items()
     ]
     return pd.DataFrame(rows)
-
-
-def beside_paper(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return the paper's statements: its number, the one here, and whether the statement holds."""
-    table = check_claims(tables, pruning_claims(), control={})
-    columns = {"claim": "statement", "paper_value": "paper", "holds": "holds here"}
-    return table.rename(columns=columns)[["section", "statement", "paper", "here", "holds here"]]
 
 
 def _related(

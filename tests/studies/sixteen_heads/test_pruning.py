@@ -217,17 +217,6 @@ def test_the_summary_of_ablation_by_hand():
     ]
 
 
-def test_the_papers_statements_stand_beside_what_is_measured(single):
-    lost = {"task": single["task"].unique(), "pruned": 100, "change": -30, "p_value": 0.001}
-    seeds = pd.DataFrame({"task": "pets", "seed": [0, 1, 2], "removable": [70.0, 80.0, 90.0]})
-    tables = {"pruning_seeds": seeds, "pruning": pd.DataFrame(lost)}
-    table = summaries.beside_paper(tables).set_index("section")
-    assert table.loc["Michel et al. 3.2", "here"] == pytest.approx(80)
-    assert table.loc["Michel et al. 3.2", "holds here"] == "yes"
-    assert table.loc["Michel et al. 3.2", "paper"] == pytest.approx(100 * 88 / 96)
-    assert (table.drop("Michel et al. 3.2")["holds here"] == "not measured").all()
-
-
 @pytest.fixture(scope="module")
 def by_seed(runs):
     """The same task under another seed, which has other weights."""
