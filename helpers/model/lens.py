@@ -9,7 +9,7 @@ that all that takes attention maps takes these.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 
@@ -20,13 +20,11 @@ from torch import Tensor, nn
 from helpers.errors import ModelError
 from helpers.model.checkpoint import Lens
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, Maps, States, forward, padded
-from helpers.model.head_mask import Site, sites
-from helpers.model.parallel import length_batches
+from helpers.model.forward import Inputs, Maps, States, forward
+from helpers.model.sites import Site, sites
 from helpers.model.word_attention import norm_maps
 
 TOLERANCE = 1e-2  # of half precision, relative to the largest output
-BATCH_TOKENS = 1024
 Norms = list[Float[Tensor, "batch head token"]]  # a layer each
 Pass = Callable[..., tuple[Maps, States]]
 Recorded = Callable[[], AbstractContextManager[list[Tensor]]]
@@ -72,23 +70,6 @@ def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, St
             return maps, list(map(transformed_norms, layers, projected)), states
 
         yield run
-
-
-def mean_outputs(encoder: Encoder, inputs: Sequence[Inputs]) -> Float[Tensor, "layer head width"]:
-    """Return the mean output of each head over all tokens of some inputs."""
-    layers = sites(encoder.model)
-    total, tokens = 0, 0
-    with _watched([site.output for site in layers], before=True) as outputs:
-        for batch in length_batches([len(i["input_ids"]) for i in inputs], budget=BATCH_TOKENS):
-            own = [inputs[index] for index in batch]
-            with outputs() as found:
-                forward(encoder, own)
-            real = padded(encoder, own)["attention_mask"].double()
-            total = total + torch.stack(
-                [torch.einsum("bt,btf->f", real, x.double()) for x in found]
-            )
-            tokens += real.sum()
-    return (total / tokens).unflatten(-1, (layers[0].heads, layers[0].width)).float()
 
 
 def transformed_norms(

@@ -6,14 +6,13 @@ share every product; and what a job gives does not depend on the number of threa
 
 from __future__ import annotations
 
-import copy
 import ctypes
 import math
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypeVar
 
@@ -23,9 +22,7 @@ from helpers.progress import progress
 if TYPE_CHECKING:  # torch takes seconds to import, and who reads a store only needs `trim`
     import numpy as np
     import torch
-    from torch import nn
 
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 StepDone = Callable[[], None]
 
@@ -138,33 +135,6 @@ def run_jobs(
     for error in sorted(failures, key=lambda error: isinstance(error, _Stopped)):
         raise error
     return [future.result() for future in futures]
-
-
-def side_by_side(
-    model: nn.Module, items: Sequence[Item], job: Callable[[nn.Module, Item], Result], label: str
-) -> list[Result]:
-    """Return ``job(model, item)`` for each item, in order, behind a bar called ``label``.
-
-    Each job computes on one thread, with a copy of the model that is its own for that time, so
-    that results do not depend on the number of threads.
-    """
-    import torch
-
-    device = next(model.parameters()).device
-    threads = min(torch.get_num_threads(), len(items)) if device.type == "cpu" else 1
-    free = [model, *(copy.deepcopy(model) for _ in range(threads - 1))]
-
-    def with_own_copy(item: Item, step_done: StepDone) -> Result:
-        own = free.pop()
-        try:
-            result = job(own, item)
-        finally:
-            free.append(own)
-        step_done()
-        return result
-
-    jobs = [partial(with_own_copy, item) for item in items]
-    return run_jobs(jobs, device, label=label, unit="batch", total=len(items))
 
 
 def compute_alone() -> None:

@@ -16,8 +16,7 @@ from typing import Any
 
 import torch
 import transformers
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
+from safetensors import safe_open
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import (
@@ -34,7 +33,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
 )
 
-from helpers.errors import ModelError, StoreError
+from helpers.errors import ModelError
 from helpers.model.checkpoint import WAYS_OUT, Device, DType, Objective, weight_files
 from helpers.model.parallel import torch_device
 from helpers.model.tokenizer import (
@@ -43,7 +42,6 @@ from helpers.model.tokenizer import (
     input_facts,
     read_tokenizer,
 )
-from helpers.paths import seal_broken
 
 LARGEST = 1 << 24  # number in a configuration
 PADDING_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -149,28 +147,6 @@ def _input_embeddings(model: PreTrainedModel) -> list[nn.Module]:
         for name, part in holder.named_children()
         if isinstance(part, nn.Embedding) or ("norm" in name and "emb" in name)
     ]
-
-
-def read_weights(parameters: Mapping[str, Tensor], path: Path) -> None:
-    """Copy what a training run of this project has saved in its folder into ``parameters``.
-
-    Raises:
-        StoreError: the file is damaged, or holds other names or sizes.
-    """
-    way_out = f"remove the folder {path.parent.name} and run again: it is trained anew"
-    try:
-        saved = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise StoreError(f"{path}: {error}; {way_out}") from error
-    if seal_broken(path):
-        raise StoreError(f"{path}: changed since it was written; {way_out}")
-    if {key: tensor.shape for key, tensor in saved.items()} != {
-        key: tensor.shape for key, tensor in parameters.items()
-    }:
-        raise StoreError(f"{path}: not the weights of this model; {way_out}")
-    with torch.no_grad():
-        for key, parameter in parameters.items():
-            parameter.copy_(saved[key])
 
 
 def _model(

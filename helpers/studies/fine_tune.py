@@ -29,7 +29,6 @@ from torch.nn import functional as F
 from helpers.cache import cached_table, code_of
 from helpers.model.encoder import Encoder
 from helpers.model.parallel import StepDone, run_jobs
-from helpers.model.weights import read_weights
 from helpers.paths import cache_root, write_once
 from helpers.store.extract import model_facts
 from helpers.studies.classifier import (
@@ -45,6 +44,7 @@ from helpers.studies.tables import stacked
 from helpers.studies.tasks import Task
 from helpers.studies.training_loop import (
     gradient_steps,
+    read_weights,
     save_weights,
     shuffled_batches,
     steps_of,

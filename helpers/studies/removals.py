@@ -18,10 +18,10 @@ from jaxtyping import Bool, Float
 from torch.nn import functional as F
 
 from helpers.analysis.statistics import equivalence, mcnemar, paired_interval
-from helpers.model.activation_cache import Change, outputs_under
-from helpers.model.head_mask import head_mask
+from helpers.studies.activation_cache import Change, outputs_under
 from helpers.studies.classifier import batches
 from helpers.studies.fine_tune import FineTuned
+from helpers.studies.head_mask import head_mask
 from helpers.studies.tasks import Pair
 
 MARGIN = 2.0  # points of accuracy: less is no change

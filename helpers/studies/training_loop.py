@@ -6,18 +6,20 @@ follows a schedule, no random numbers but the seed's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from helpers.errors import ModelError
+from helpers.errors import ModelError, StoreError
+from helpers.paths import seal_broken
 
 WARMUP = 0.1  # of all steps
 BUCKET = 16  # batches that are sorted by length together
@@ -93,3 +95,25 @@ def save_weights(model: nn.Module, path: Path, dtype: torch.dtype = torch.float3
     """Write the weights that are trained."""
     found = {k: p.detach().to("cpu", dtype).contiguous() for k, p in trained(model).items()}
     save_file(found, path)
+
+
+def read_weights(parameters: Mapping[str, Tensor], path: Path) -> None:
+    """Copy what a training run of this project has saved in its folder into ``parameters``.
+
+    Raises:
+        StoreError: the file is damaged, or holds other names or sizes.
+    """
+    way_out = f"remove the folder {path.parent.name} and run again: it is trained anew"
+    try:
+        saved = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise StoreError(f"{path}: {error}; {way_out}") from error
+    if seal_broken(path):
+        raise StoreError(f"{path}: changed since it was written; {way_out}")
+    if {key: tensor.shape for key, tensor in saved.items()} != {
+        key: tensor.shape for key, tensor in parameters.items()
+    }:
+        raise StoreError(f"{path}: not the weights of this model; {way_out}")
+    with torch.no_grad():
+        for key, parameter in parameters.items():
+            parameter.copy_(saved[key])

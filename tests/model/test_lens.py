@@ -14,8 +14,8 @@ from tiny_models import FAMILIES
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import load
 from helpers.model.forward import forward, model_inputs
-from helpers.model.head_mask import sites
 from helpers.model.lens import lens_pass
+from helpers.model.sites import sites
 from helpers.store.extract import Stream, extract, store_key
 
 HALF = {"rtol": 2**-10, "atol": 2**-22}  # float16 precision, and float32 noise before rounding

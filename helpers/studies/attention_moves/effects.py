@@ -60,7 +60,7 @@ def removal_tables(
 
     def compute() -> dict[str, pd.DataFrame]:
         from helpers.model.forward import model_inputs
-        from helpers.model.lens import mean_outputs
+        from helpers.studies.head_mask import mean_outputs
 
         held_out = held_out_heads(count_heads(treebank), minimum=minimum, seed=seed)
         owners = {row.relation: parse_head(row.head) for row in held_out.itertuples()}

@@ -18,13 +18,11 @@ from torch.nn import functional as F
 
 from helpers.data.records import Record, cluster_of
 from helpers.model import gradients
-from helpers.model.activation_cache import Change, outputs_under
 from helpers.model.checkpoint import Objective
 from helpers.model.encoder import Encoder
 from helpers.model.forward import model_inputs, padded
-from helpers.model.head_mask import head_output
-from helpers.model.lens import mean_outputs
 from helpers.model.parallel import length_batches
+from helpers.studies.activation_cache import Change, outputs_under
 from helpers.studies.attention_moves.probe_reading import (
     NOT_COUNTED,
     PROBES,
@@ -32,6 +30,7 @@ from helpers.studies.attention_moves.probe_reading import (
     Reading,
     read_probes,
 )
+from helpers.studies.head_mask import head_output, mean_outputs
 
 KINDS = ("zero", "mean")
 BATCH_TOKENS = 512

@@ -18,12 +18,12 @@ from jaxtyping import Bool, Float
 from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import bootstrap_interval
 from helpers.cache import cached_table
-from helpers.model.activation_cache import Change
-from helpers.model.head_mask import uniform_attention
 from helpers.model.parallel import StepDone, run_jobs
+from helpers.studies.activation_cache import Change
 from helpers.studies.baselines import bag_of_words, classifier_alone
 from helpers.studies.dark_secrets.maps import text_maps
 from helpers.studies.fine_tune import FineTuned, each_run
+from helpers.studies.head_mask import uniform_attention
 from helpers.studies.removals import in_looks
 from helpers.studies.runs import PRETRAINED, RANDOM
 from helpers.studies.tables import stacked

@@ -18,9 +18,10 @@ from torch.nn import functional as F
 
 from helpers.errors import InputError
 from helpers.model.encoder import Encoder
-from helpers.model.head_mask import head_mask, sites
-from helpers.model.parallel import side_by_side
+from helpers.model.sites import sites
+from helpers.studies.activation_cache import side_by_side
 from helpers.studies.classifier import Labelled, batches
+from helpers.studies.head_mask import head_mask
 from helpers.studies.tasks import Pair
 
 AT_ONCE = 1000  # permutations in memory

@@ -10,7 +10,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from helpers.errors import InputError, ModelError
-from helpers.model.head_mask import FUSED, Site, sites
+from helpers.model.sites import FUSED, Site, sites
 
 # Their attention reads the number of heads off the width of its projections; the others keep it
 # in positions, splits or cached biases, where smaller matrices would not be enough.

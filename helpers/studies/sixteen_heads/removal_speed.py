@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from helpers.analysis.heads import by_head
 from helpers.cache import cached_table
 from helpers.errors import ModelError
-from helpers.model.head_mask import head_mask
 from helpers.progress import progress
 from helpers.studies.classifier import padded_batch, task_inputs
 from helpers.studies.fine_tune import FineTuned
+from helpers.studies.head_mask import head_mask
 from helpers.studies.sixteen_heads.importance import masks_along, pruning_order
 from helpers.studies.sixteen_heads.prune_heads import remove_heads
 

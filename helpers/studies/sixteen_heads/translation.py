@@ -25,10 +25,10 @@ from transformers import MarianMTModel
 
 from helpers.analysis.heads import head_rows
 from helpers.cache import cached_tables
-from helpers.model.parallel import StepDone, run_jobs, side_by_side
-from helpers.model.weights import read_weights
+from helpers.model.parallel import StepDone, run_jobs
 from helpers.paths import cache_root, write_once
 from helpers.studies import training_loop
+from helpers.studies.activation_cache import side_by_side
 from helpers.studies.removals import compare_accuracies
 from helpers.studies.sixteen_heads.importance import (
     by_layer_norm,
@@ -194,7 +194,7 @@ def train_translator(pairs: Sequence[Translation], recipe: TranslationRecipe) ->
 
     write_once(folder, write)
     model = _new(codec, recipe)
-    read_weights(training_loop.trained(model), folder / WEIGHTS)
+    training_loop.read_weights(training_loop.trained(model), folder / WEIGHTS)
     return Translator(model.eval().requires_grad_(False), codec, {"weights": folder.name})
 
 

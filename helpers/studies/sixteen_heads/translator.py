@@ -19,8 +19,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import MarianConfig, MarianMTModel
 
-from helpers.model.head_mask import head_mask
-from helpers.model.parallel import length_batches, side_by_side
+from helpers.model.parallel import length_batches
+from helpers.studies.activation_cache import side_by_side
+from helpers.studies.head_mask import head_mask
 from helpers.studies.sixteen_heads.importance import by_example, unit_mask
 from helpers.studies.sixteen_heads.numbers import Translation
 

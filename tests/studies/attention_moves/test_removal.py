@@ -13,11 +13,11 @@ from helpers.analysis.table3 import fit_probe, score
 from helpers.model.encoder import load
 from helpers.model.forward import forward, model_inputs, padded
 from helpers.model.gradients import objective
-from helpers.model.head_mask import head_output, sites
-from helpers.model.lens import mean_outputs
+from helpers.model.sites import sites
 from helpers.store.extract import Stream, extract
 from helpers.studies.attention_moves import removal
 from helpers.studies.attention_moves.probe_reading import Probes, train_probes
+from helpers.studies.head_mask import head_output, mean_outputs
 
 LAYERS, HEADS = 3, 4
 

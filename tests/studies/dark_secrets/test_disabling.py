@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from helpers.model.head_mask import uniform_attention
 from helpers.studies.classifier import batches, new_classifier
 from helpers.studies.dark_secrets.fine_tuning import WHOLE_LAYER, disabled
 from helpers.studies.fine_tune import Recipe
+from helpers.studies.head_mask import uniform_attention
 from helpers.studies.tasks import Pair, Task
 
 TEXTS = ("The cat sat on the mat.", "She doesn't know.", "Rainy winters in Paris!", "Yes.", "Dr.")

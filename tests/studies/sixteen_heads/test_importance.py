@@ -9,8 +9,8 @@ from scipy.stats import spearmanr
 from torch.nn import functional as F
 
 from helpers.errors import InputError
-from helpers.model.head_mask import head_mask
 from helpers.studies.classifier import batches, new_classifier
+from helpers.studies.head_mask import head_mask
 from helpers.studies.sixteen_heads.importance import (
     by_layer_norm,
     importance,

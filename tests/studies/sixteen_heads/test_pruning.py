@@ -9,10 +9,10 @@ import torch
 from scipy.stats import t as student
 from torch.nn import functional as F
 
-from helpers.model.head_mask import head_mask
 from helpers.studies import removals
 from helpers.studies.classifier import batches
 from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
+from helpers.studies.head_mask import head_mask
 from helpers.studies.sixteen_heads import pruning, removal_speed, summaries
 from helpers.studies.sixteen_heads.summaries import SCORES
 from helpers.studies.tasks import Pair, Task

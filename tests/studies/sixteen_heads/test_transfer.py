@@ -8,11 +8,11 @@ from torch.nn import functional as F
 from toy_corpora import conllu
 
 from helpers.data.corpora import resolve_treebank
-from helpers.model.head_mask import head_mask
 from helpers.store.extract import extract
 from helpers.studies.classifier import batches
 from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
 from helpers.studies.grammar_tasks import LABELS, NUMBER, SHIFT
+from helpers.studies.head_mask import head_mask
 from helpers.studies.sixteen_heads import pruning, transfer
 from helpers.studies.tasks import Pair, Task
 

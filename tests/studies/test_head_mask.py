@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 from helpers.errors import InputError, ModelError
 from helpers.model.forward import padded
-from helpers.model.head_mask import head_mask, input_width, sites, uniform_attention
+from helpers.model.sites import input_width, sites
+from helpers.studies.head_mask import head_mask, uniform_attention
 from helpers.studies.sixteen_heads.prune_heads import remove_heads
 
 LAYERS, HEADS, WIDTH = 3, 4, 6

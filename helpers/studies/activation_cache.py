@@ -6,19 +6,23 @@ unchanged pass over the same batch, so that a sweep over all heads costs about h
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from helpers.model.head_mask import sites
-from helpers.model.parallel import side_by_side
+from helpers.model.parallel import StepDone, run_jobs
+from helpers.model.sites import sites
 
 Batch = dict[str, Tensor]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Change(NamedTuple):
@@ -62,6 +66,31 @@ def outputs_under(
         return torch.stack(found).cpu()
 
     return side_by_side(model, batches, job, label)
+
+
+def side_by_side(
+    model: nn.Module, items: Sequence[Item], job: Callable[[nn.Module, Item], Result], label: str
+) -> list[Result]:
+    """Return ``job(model, item)`` for each item, in order, behind a bar called ``label``.
+
+    Each job computes on one thread, with a copy of the model that is its own for that time, so
+    that results do not depend on the number of threads.
+    """
+    device = next(model.parameters()).device
+    threads = min(torch.get_num_threads(), len(items)) if device.type == "cpu" else 1
+    free = [model, *(copy.deepcopy(model) for _ in range(threads - 1))]
+
+    def with_own_copy(item: Item, step_done: StepDone) -> Result:
+        own = free.pop()
+        try:
+            result = job(own, item)
+        finally:
+            free.append(own)
+        step_done()
+        return result
+
+    jobs = [partial(with_own_copy, item) for item in items]
+    return run_jobs(jobs, device, label=label, unit="batch", total=len(items))
 
 
 class LayerMemory:

@@ -5,9 +5,9 @@ import tiny_models
 import torch
 from torch import nn
 
-from helpers.model.activation_cache import Change, LayerMemory, outputs_under
 from helpers.model.forward import padded
-from helpers.model.head_mask import head_mask, uniform_attention
+from helpers.studies.activation_cache import Change, LayerMemory, outputs_under
+from helpers.studies.head_mask import head_mask, uniform_attention
 
 LAYERS, HEADS = 3, 4
 

@@ -1,29 +1,23 @@
-"""Where the heads of a layer meet, and how to switch them off, in whole or in part.
+"""Where the heads of a layer meet, and how to put something else in the place of their outputs.
 
 The input of an attention's output projection holds the outputs of the heads side by side,
 ``[head * width]``.  Families differ in the names of their modules only; what is known of them is
-in the tables below.  transformers 5 has no ``head_mask``: a forward pre-hook on that projection
-scales each head's output by its entry of the mask, as Michel et al. (2019, section 2.3) define
-it: ``xi[layer, head] * output``.  A mask of ones multiplies by one, which changes no bit; a zero
-does what removing the head's columns of the projection does.
+in the tables below.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
-import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from helpers.errors import InputError, ModelError
+from helpers.errors import ModelError
 
 Outputs = Float[Tensor, "batch token head width"]
 
@@ -119,133 +113,7 @@ def owner(model: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def head_mask(
-    model: nn.Module, mask: Float[Tensor, "layer *example head"], *, cross: bool = False
-) -> Iterator[None]:
-    """Scale the output of each head by its entry of ``mask`` inside the context.
-
-    ``mask`` is ``[layer, head]``, or ``[layer, example, head]`` with a row for each example of
-    the batch.  The output of the model is differentiable in it.  On leaving, by an exception too,
-    the model is as it was.  Encoder, decoder and cross-attention are masked apart:
-    ``head_mask(model.get_encoder(), a)``, ``head_mask(model.get_decoder(), b)``,
-    ``head_mask(model.get_decoder(), c, cross=True)``.
-
-    Raises:
-        InputError: the mask has another shape than the model's layers and heads.
-        ModelError: the model's attention has parts that are not known.
-    """
-    layers = sites(model, cross=cross)
-    shape = len(layers), layers[0].heads
-    if (len(mask), mask.shape[-1]) != shape or mask.ndim > 3:
-        raise InputError(f"a head mask of shape {tuple(mask.shape)}; this model needs {shape}")
-
-    def scaled(layer: int, outputs: Outputs) -> Outputs:
-        return outputs * mask[layer].to(outputs)[..., None, :, None]  # [(example), 1, head, 1]
-
-    with _replaced(model, layers, scaled):
-        yield
-
-
-@contextmanager
-def head_output(
-    model: nn.Module, layer: int, head: int, output: Float[Tensor, " width"]
-) -> Iterator[None]:
-    """Let a head give the same output at every position inside the context.
-
-    Zeros take the head out (as `head_mask` does); the head's mean over a corpus takes out what
-    it tells one position from another by.  ``layer`` and ``head`` count from 0.
-    """
-
-    def fixed(current: int, outputs: Outputs) -> Outputs:
-        if current != layer:
-            return outputs
-        outputs = outputs.clone()
-        outputs[..., head, :] = output.to(outputs)
-        return outputs
-
-    with _replaced(model, sites(model), fixed):
-        yield
-
-
-@contextmanager
-def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> Iterator[None]:
-    """Let a head, or all heads of a layer, attend uniformly inside the context.
-
-    This is how Kovaleva et al. (2019, section 4.6) disable a head: the weights of each query are
-    the same for all real tokens (of those that the layer lets a query see: a decoder's earlier
-    ones, ModernBERT's window).  The head's output is then the mean of their value vectors, which
-    takes the place of what the head computes.  ``layer`` and ``head`` count from 0; ``model`` is
-    an encoder or a decoder alone, not both.
-
-    Raises:
-        InputError: there is no such layer or head.
-        ModelError: the model's attention has parts that are not known.
-    """
-    layers = sites(model)
-    heads = layers[0].heads
-    if not 0 <= layer < len(layers) or not (head is None or 0 <= head < heads):
-        raise InputError(
-            f"no layer {layer} with head {head}: there are {len(layers)} layers of {heads} heads, "
-            "counted from 0 here"
-        )
-    site, seen = layers[layer], {}
-    chosen = torch.arange(heads) == head if head is not None else torch.ones(heads).bool()
-
-    def keep_padding(model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        given = inspect.signature(model.forward).bind_partial(*args, **kwargs).arguments
-        seen["mask"] = given.get("attention_mask", given.get("kwargs", {}).get("attention_mask"))
-
-    def keep_values(_module: nn.Module, _args: tuple, projected: Tensor) -> None:
-        seen["values"] = site.value_vectors(projected)
-
-    def averaged(current: int, outputs: Outputs) -> Outputs:
-        if current != layer:
-            return outputs
-        uniform = _uniform_outputs(site, seen["values"], seen["mask"]).to(outputs)
-        return torch.where(chosen.to(outputs.device)[:, None], uniform, outputs)
-
-    with ExitStack() as hooks:
-        register = owner(model).register_forward_pre_hook
-        hooks.callback(register(keep_padding, with_kwargs=True).remove)
-        hooks.callback(site.values.register_forward_hook(keep_values).remove)
-        with _replaced(model, layers, averaged):
-            yield
-
-
-def input_width(projection: nn.Module) -> int:
-    """Return the number of inputs of a linear layer (of GPT-2's transposed kind too)."""
-    return projection.weight.shape[0 if isinstance(projection, Conv1D) else 1]
-
-
-def _uniform_outputs(
-    site: Site,
-    values: Float[Tensor, "batch key head width"],
-    mask: Float[Tensor, "batch key"] | None,
-) -> Outputs:
-    """Return what uniform attention over the visible real tokens gives, for every head."""
-    visible = _visible(site, values).expand(len(values), -1, -1)  # [batch, query, key]
-    if mask is not None:
-        visible = visible & mask.bool()[:, None, :]
-    weights = visible.to(values)
-    weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1)  # padding may see nothing
-    return torch.einsum("bqk,bkhw->bqhw", weights, values)
-
-
-def _visible(site: Site, values: Outputs) -> Bool[Tensor, "query key"]:
-    """Return which keys a layer lets a query see, padding aside."""
-    positions = torch.arange(values.shape[1], device=values.device)
-    distance = positions - positions[:, None]  # [query, key]
-    visible = torch.ones_like(distance, dtype=torch.bool)
-    if getattr(site.inner, "is_causal", False):
-        visible = distance <= 0
-    if getattr(site.inner, "sliding_window", None):
-        # The module holds its half-width plus one, for kernels that count it exclusively.
-        visible = visible & (distance.abs() < site.inner.sliding_window)
-    return visible
-
-
-@contextmanager
-def _replaced(
+def replaced(
     model: nn.Module, layers: Sequence[Site], change: Callable[[int, Outputs], Outputs]
 ) -> Iterator[None]:
     """Put ``change(layer, outputs)`` in the place of each layer's head outputs."""
@@ -272,6 +140,11 @@ def _replaced(
         for site in {id(site.output): site for site in layers}.values():
             hooks.callback(site.output.register_forward_pre_hook(hook_of(site)).remove)
         yield
+
+
+def input_width(projection: nn.Module) -> int:
+    """Return the number of inputs of a linear layer (of GPT-2's transposed kind too)."""
+    return projection.weight.shape[0 if isinstance(projection, Conv1D) else 1]
 
 
 def _attentions(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
