@@ -244,11 +244,6 @@ def _lenses() -> Iterator[str]:
         f"{effects['attention, all layers']:.2f}, rollout {effects['rollout']:.2f}), but as well "
         f"as with random weights ({by_chance['norm lens, all layers']:.2f}), nearly."
     )
-    needed = rows("relation_heads_mean", kind="mean", probe="Attn", against="layer").iloc[0]
-    yield (
-        f"replaced by its mean, it costs the relation {needed['lead']:.1f} points more "
-        f"({needed['low']:.1f} to {needed['high']:.1f}) than the other heads of its layer do"
-    )
     found = rows("lens_relations", relation="mean").iloc[0]
     yield (
         f"keep what they find through the norm lens ({found['norm_accuracy']:.1f}% where attention "

@@ -1,4 +1,4 @@
-"""What maps say of which tokens matter, against leaving each of them out (part three).
+"""What maps say of which tokens matter, against leaving each of them out (part two).
 
 A text is the first paragraph of a segment; its vector is the mean of its tokens'.  Rollout is
 that of Abnar and Zuidema (2020): the product over layers of half the mean map of the heads and

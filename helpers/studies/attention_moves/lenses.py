@@ -1,4 +1,9 @@
-"""Attention beside what it moves (Kobayashi et al. 2020): token types, sinks, Tables 1 and 2."""
+"""Attention beside what it moves (Kobayashi et al. 2020), token by token: shares, values, sinks.
+
+Attention adds ``sum_j A[i, j] f(x_j)`` to position i (`helpers.model.lens`).  Here are one
+example's maps, the sizes ``|f(x_j)|`` of its transformed value vectors and its hidden states, and
+their averages over a corpus (`helpers.analysis.averages.Sums`).
+"""
 
 from __future__ import annotations
 
@@ -8,37 +13,83 @@ from zlib import crc32
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int, Num
+from jaxtyping import Float
 
 from helpers.analysis.averages import GROUPS, Sums, head_table
-from helpers.analysis.coreference import TYPES, Judgements, best_head, judge
-from helpers.analysis.dependency_heads import held_out_heads
-from helpers.analysis.head_choice import DIRECTIONS
-from helpers.analysis.head_counts import HeadCounts, count_heads
-from helpers.analysis.heads import head_label, parse_head
-from helpers.analysis.statistics import bootstrap_intervals, holm, mean_ratio, sign_flip_test
+from helpers.analysis.statistics import bootstrap_intervals
 from helpers.cache import cached_tables
 from helpers.data.records import Record, cluster_of
 from helpers.model.encoder import Encoder
+from helpers.model.token_types import Roles
 from helpers.model.word_attention import norm_maps
-from helpers.store.store import Source, Store
+from helpers.store.store import Source
 from helpers.studies.attention_moves.settings import spread
-from helpers.studies.attention_moves.value_norms import (
-    LENSES,
-    SHARES,
-    SINKS,
-    VALUES,
-    lens_values,
-    sink_values,
-)
 
+Maps = Float[np.ndarray, "layer head query key"]
+Norms = Float[np.ndarray, "layer head key"]
+TYPES = ("cls", "sep", "punctuation", "other")
+LENSES = ("attention", "norm")
+SHARES = tuple(f"{lens}_{kind}" for lens in LENSES for kind in TYPES)
+VALUES = tuple(f"value_{kind}" for kind in TYPES)
+SINKS = (
+    "attention_first", "norm_first", "uniform", "value_first", "state_first", "peak_first",
+    "peak_others",
+)  # fmt: skip
 BATCH_TOKENS = 512
 SPECIAL = ("cls", "sep")
 WHOLE = "all"  # layers
-MEAN = "mean"  # over relations, or types of mentions
 
-Cluster = Int[np.ndarray, " item"]
-Right = Num[np.ndarray, " item"]
+
+def lens_values(
+    lenses: Mapping[str, Maps], norms: Norms, roles: Roles
+) -> dict[str, Float[np.ndarray, "layer head"]]:
+    """Return what attention and norm lens make of one example, for each head.
+
+    ``lenses`` has its maps as "attention" and as "norm" (`helpers.model.word_attention.norm_maps`).
+
+    ``attention_cls`` ... ``norm_other``: shares of the types of token, NaN for a token that the
+    model does not have.  ``value_cls`` ...: the mean ``|f(x)|`` of a type, as a multiple of the
+    mean over all tokens of the example (NaN where it has none).  ``same_token``: how often the
+    most-attended token is also the one that moves most.
+    """
+    masks, missing = roles.masks(), np.full(norms.shape[:2], np.nan)
+    values = {}
+    for lens, maps in lenses.items():
+        received = maps.mean(axis=-2)  # [layer, head, key]
+        for kind in TYPES:
+            own = masks.get(kind)
+            values[f"{lens}_{kind}"] = missing if own is None else received[..., own].sum(axis=-1)
+    relative = norms / norms.mean(axis=-1, keepdims=True)
+    for kind in TYPES:
+        own = masks.get(kind)
+        there = own is not None and own.any()
+        values[f"value_{kind}"] = relative[..., own].mean(axis=-1) if there else missing
+    most, moves = (lenses[lens].argmax(axis=-1) for lens in LENSES)
+    values["same_token"] = (most == moves).mean(axis=-1)
+    return values
+
+
+def sink_values(
+    lenses: Mapping[str, Maps], norms: Norms, states: Float[np.ndarray, "layer position width"]
+) -> dict[str, Float[np.ndarray, "layer one"]]:
+    """Return what marks the first position as an attention sink, for each layer, a column wide.
+
+    ``attention_first`` and ``norm_first`` are its shares, ``uniform`` that of any position
+    (``1 / n``).  ``value_first`` and ``state_first`` are the sizes of its value vector and of its
+    hidden state (``states[l]`` goes into layer l), as multiples of the other positions' mean.
+    ``peak_first`` is the largest component of that state as a multiple of the example's median
+    (absolute values); ``peak_others`` the mean of the same over the other positions.
+    """
+    values = {f"{lens}_first": maps[..., 0].mean(axis=(1, 2)) for lens, maps in lenses.items()}
+    values |= {
+        "uniform": np.full(len(norms), 1 / norms.shape[-1]),
+        "value_first": (norms[..., 0] / norms[..., 1:].mean(axis=-1)).mean(axis=-1),
+    }
+    sizes, absolute = np.linalg.norm(states, axis=-1), np.abs(states)
+    peaks = absolute.max(axis=-1) / np.median(absolute, axis=(1, 2))[:, None]
+    values["state_first"] = sizes[:, 0] / sizes[:, 1:].mean(axis=-1)
+    values["peak_first"], values["peak_others"] = peaks[:, 0], peaks[:, 1:].mean(axis=-1)
+    return {name: value[:, None] for name, value in values.items()}
 
 
 def lens_tables(encoder: Encoder, source: Source, count: int) -> dict[str, pd.DataFrame]:
@@ -135,99 +186,3 @@ def special_table(sums: Sums) -> pd.DataFrame:
             columns[name] = over.sum(axis=0) / under.sum(axis=0)
         columns[f"{name}_low"], columns[f"{name}_high"] = bootstrap_intervals(over, under)
     return pd.DataFrame(columns)
-
-
-def heads_through_lenses(
-    treebanks: Mapping[str, Store], documents: Mapping[str, Store], *, minimum: int, seed: int
-) -> dict[str, pd.DataFrame]:
-    """Return Tables 1 and 2 through both lenses, from word-level stores by lens.
-
-    ``lens_relations`` and ``lens_mentions``: see `relations_through_lenses`.
-    """
-
-    def compute() -> dict[str, pd.DataFrame]:
-        counts = (count_heads(treebanks[lens]) for lens in LENSES)
-        judgements = (judge(documents[lens]) for lens in LENSES)
-        return {
-            "lens_relations": relations_through_lenses(*counts, minimum=minimum, seed=seed),
-            "lens_mentions": mentions_through_lenses(*judgements, seed=seed),
-        }
-
-    stores = [store.key for kind in (treebanks, documents) for store in kind.values()]
-    return cached_tables(
-        "heads-through-lenses",
-        compute,
-        depends_on={"stores": stores, "minimum": minimum, "seed": seed},
-    )
-
-
-def relations_through_lenses(
-    attention: HeadCounts, norm: HeadCounts, *, minimum: int, seed: int
-) -> pd.DataFrame:
-    """Return Table 1 through both lenses: heads chosen on train with each, scored on dev.
-
-    Columns: relation, count (of dev), attention_head, attention_accuracy, norm_head,
-    norm_accuracy (percent), ``gain`` of the norm lens in points with its paired interval over
-    articles, and ``p_holm`` of a two-sided sign-flip test, adjusted for the relations.  The last
-    row is the mean over the relations (not "All").
-    """
-    rows = []
-    both = [held_out_heads(counts, minimum=minimum, seed=seed) for counts in (attention, norm)]
-    for sides in zip(*(table.to_dict("records") for table in both), strict=True):
-        name = sides[0]["relation"]
-        dev = attention.rows(name, "dev")
-        articles = attention.articles[attention.sentence[dev]]
-        right = [
-            counts.right[dev, DIRECTIONS.index(row["direction"]), *parse_head(row["head"])]
-            for counts, row in zip((attention, norm), sides, strict=True)
-        ]
-        rows.append((name, [row["head"] for row in sides], articles, right, attention.total[dev]))
-    return _compared(rows, attention.articles.max() + 1, seed)
-
-
-def mentions_through_lenses(attention: Judgements, norm: Judgements, *, seed: int) -> pd.DataFrame:
-    """Return Table 2 through both lenses, among the other mentions; columns as for relations.
-
-    Intervals and tests are over documents.
-    """
-    rows = []
-    heads = [best_head(judgements, split="train") for judgements in (attention, norm)]
-    for kind in TYPES:
-        mine = attention.select(kind, "dev")
-        right = [
-            judgements.heads["mentions"][head][mine]
-            for judgements, head in zip((attention, norm), heads, strict=True)
-        ]
-        names = [head_label(*head) for head in heads]
-        rows.append((kind, names, attention.document[mine], right, np.ones(mine.sum())))
-    return _compared(rows, len(attention.splits), seed)
-
-
-def _compared(
-    rows: Sequence[tuple[str, list[str], Cluster, list[Right], Right]], clusters: int, seed: int
-) -> pd.DataFrame:
-    """Return a row for each name, and their mean over all but the first, which is of all words.
-
-    ``rows`` have a name, the head of each lens, and of each sentence or mention its cluster, how
-    many are right by each lens, and of how many.
-    """
-    right = np.array([[np.bincount(c, own, clusters) for own in both] for _, _, c, both, _ in rows])
-    total = np.array([np.bincount(c, n, clusters) for _, _, c, _, n in rows])  # [row, cluster]
-    used = total.any(axis=0)
-    right, total = right[..., used], total[:, used].T
-    table = pd.DataFrame({"relation": [row[0] for row in rows], "count": total.sum(0).astype(int)})
-    with np.errstate(invalid="ignore"):  # no such mention on dev
-        for lens, name in enumerate(LENSES):
-            table[f"{name}_head"] = [row[1][lens] for row in rows]
-            table[f"{name}_accuracy"] = 100 * right[:, lens].sum(axis=-1) / total.sum(axis=0)
-        lead = (right[:, 1] - right[:, 0]).T
-        table["gain"] = 100 * lead.sum(axis=0) / total.sum(axis=0)
-    low, high = bootstrap_intervals(lead, total, seed=seed)
-    table["gain_low"], table["gain_high"] = 100 * low, 100 * high
-    p_values = np.minimum(sign_flip_test(lead, seed=seed)[0], sign_flip_test(-lead, seed=seed)[0])
-    table["p_holm"] = holm(np.minimum(1, 2 * p_values))
-    accuracies = [f"{lens}_accuracy" for lens in LENSES]
-    last = {"relation": MEAN, "count": table["count"][1:].sum(), **table[accuracies][1:].mean()}
-    mean = np.multiply(100, mean_ratio(lead[:, 1:], total[:, 1:], seed=seed))
-    last |= dict(zip(("gain", "gain_low", "gain_high"), mean, strict=True))
-    return pd.concat([table, pd.DataFrame([last])], ignore_index=True)

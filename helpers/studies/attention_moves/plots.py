@@ -1,28 +1,21 @@
-"""Figures 13 to 15: what attention moves, and what depends on single heads."""
+"""Figures 13 and 14: what attention moves."""
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
-from helpers.analysis.heads import by_head, parse_head
 from helpers.plots.style import (
-    ACCENT,
-    DIVERGING,
     LINES,
     TOKEN_STYLES,
     SpecialTokens,
     canvas,
     counting_ticks,
-    heat_maps,
     joined,
     theme,
 )
-from helpers.studies.attention_moves.value_norms import LENSES, TYPES
+from helpers.studies.attention_moves.lenses import LENSES, TYPES
 
 MOST_MAPS = 12
 NARROWEST = 5.0  # points
@@ -78,40 +71,6 @@ def fig14_sinks(
         axes.set(xlabel="Layer", xticks=counting_ticks(int(sinks["layer"].max()), 12))
         axes.set_ylim(bottom=0)
         axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
-    return figure
-
-
-@theme()
-def fig15_removed_heads(
-    recall: pd.DataFrame, heads: pd.DataFrame, probe: str, *, model: str = ""
-) -> Figure:
-    """Draw what a probe finds less of each relation without each head; its own head is framed.
-
-    ``recall`` is removed_recall.csv, ``heads`` relation_heads.csv.
-    """
-    recall = recall[(recall["probe"] == probe) & (recall["kind"] == "zero")]
-    heads = heads[(heads["probe"] == probe) & (heads["kind"] == "zero")]
-    heads = heads.sort_values("words", ascending=False, kind="stable").head(MOST_MAPS)
-    maps = {
-        f"{row.relation} ({row.recall:.0f}%)\n{row.head}: {row.change:+.1f}": by_head(
-            recall[recall["relation"] == row.relation], "change"
-        )
-        for row in heads.itertuples()
-    }
-    widest = max(float(np.nanquantile(np.abs([*maps.values()]), 0.99)), NARROWEST)
-    figure = heat_maps(
-        maps,
-        f"Figure 15 · Relations without single heads ({probe} probe)",
-        joined(model, "framed: the head found for the relation; beside its name: recall, intact"),
-        "Change of recall (points)",
-        TwoSlopeNorm(0, -widest, widest),
-        columns=4,
-        cmap=DIVERGING,
-    )
-    for axes, name in zip(figure.axes, heads["head"], strict=False):
-        layer, head = parse_head(name)
-        box = {"fill": False, "edgecolor": ACCENT, "linewidth": 1.8}
-        axes.add_patch(Rectangle((head + 0.5, layer + 0.5), 1, 1, **box))
     return figure
 
 

@@ -23,8 +23,6 @@ class Sizes:
 
     segments: int = 300  # for shares, value norms and sinks
     control_segments: int = 100  # the same, for the model with random weights
-    sentences: int = 200  # of dev, that heads are taken out for
-    pairs: int = 32  # of paragraphs, for the objective and the similarity of their vectors
     attributed: int = 32  # pairs whose tokens are left out one at a time
 
 
@@ -32,9 +30,9 @@ def sizes(settings: Settings, heads: int) -> Sizes:
     """Return the sizes of a run: no more segments than it has, less for a model of many heads."""
     most = min(settings.segments or Sizes.segments, Sizes.segments)
     if settings.small:
-        return Sizes(min(most, 8), 4, 6, 2, 2)
+        return Sizes(min(most, 8), control_segments=4, attributed=2)
     if heads > MANY_HEADS:
-        return Sizes(most, sentences=60, pairs=8, attributed=12)
+        return Sizes(most, attributed=12)
     return Sizes(most)
 
 

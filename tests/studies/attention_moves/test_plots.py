@@ -6,7 +6,7 @@ from plot_checks import shown_texts
 from helpers.analysis.heads import head_rows
 from helpers.plots.style import save_figure
 from helpers.studies.attention_moves import plots
-from helpers.studies.attention_moves.value_norms import SHARES, SINKS, VALUES
+from helpers.studies.attention_moves.lenses import SHARES, SINKS, VALUES
 
 LAYERS, HEADS = 3, 5
 SPECIAL = {"cls": "<s>", "sep": "</s>"}
@@ -48,28 +48,3 @@ def test_fig14_draws_values_shares_and_states(tables, tmp_path):
     np.testing.assert_allclose(shares.lines[1].get_ydata(), sinks["norm_first"])
     np.testing.assert_allclose(states.lines[0].get_ydata(), sinks["peak_first"])
     save_figure(figure, tmp_path, "fig14")
-
-
-def test_fig15_has_a_map_for_each_relation_with_its_head_framed(tmp_path):
-    generator = np.random.default_rng(1)
-    names = [f"relation {i}" for i in range(plots.MOST_MAPS + 2)]
-    recall = pd.concat(
-        head_rows(LAYERS, HEADS, change=generator.normal(size=(LAYERS, HEADS))).assign(
-            kind=kind, probe="Attn", relation=name
-        )
-        for kind in ("zero", "mean")
-        for name in names
-    )
-    heads = pd.DataFrame(
-        {"kind": "zero", "probe": "Attn", "relation": names, "head": "2-3", "recall": 50.0,
-         "change": -1.0, "words": range(len(names))}
-    )  # fmt: skip
-    figure = plots.fig15_removed_heads(recall, heads, "Attn", model="m")
-    panels = [axes for axes in figure.axes if axes.images]
-    assert len(panels) == plots.MOST_MAPS  # those with the most words
-    own = recall[(recall["kind"] == "zero") & (recall["relation"] == names[-1])]
-    expected = own.pivot(index="layer", columns="head", values="change")
-    np.testing.assert_array_equal(panels[0].images[0].get_array(), expected)
-    box = panels[0].patches[-1]
-    assert box.get_xy() == (2.5, 1.5)
-    save_figure(figure, tmp_path, "fig15")
