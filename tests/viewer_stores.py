@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -88,15 +88,6 @@ def word_store(*records, layers=3, heads=4):
         ],
         "word",
     )
-
-
-def through_other_lens(store):
-    """The same examples with other maps, as the norm lens gives them."""
-    examples = [
-        replace(example, attention=random_maps(*example.attention.shape[:3], seed=100 + i))
-        for i, example in enumerate(store.examples)
-    ]
-    return MemoryStore(examples, store.level, "norm")
 
 
 def token_store(layers, heads, n, tokens=None):

@@ -20,9 +20,8 @@ from helpers.analysis.tables import listed
 from helpers.paths import write_whole
 from helpers.run.notebooks import read_times
 from helpers.study import Study
-from helpers.viewer import showcase
 from helpers.viewer.page import POLICY, document, json_in_html
-from helpers.viewer.view import Viewer
+from helpers.viewer.view import Viewer, viewers
 
 HERE = Path(__file__).parent
 LARGEST = 15_000_000  # bytes: what can be sent by mail
@@ -77,7 +76,7 @@ def example_viewers(study: Study) -> list[Viewer]:
     tables = study.tables()
     drawn = [tables[name] for name in ("fig1_examples", "fig5_examples") if name in tables]
     stores = (study.treebank_store, study.coreference_store)
-    return [viewer for rows in drawn for viewer in showcase.viewers(rows, *stores)]
+    return [viewer for rows in drawn for viewer in viewers(rows, *stores)]
 
 
 def _parts(figures: Path, tables: Path) -> Iterator[tuple[Part, list[Path], list[Path]]]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import base64
-import html
-import json
 import zlib
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, UInt8, UInt16
+from jinja2.utils import htmlsafe_json_dumps
 
 from helpers.analysis.head_choice import DIRECTIONS, answer, questions
 from helpers.analysis.heads import head_labels
@@ -62,6 +62,7 @@ def page_facts(store: Source, example: Example) -> dict[str, Any]:
     return {
         "model": store.spec.model["name"],
         "corpus": store.spec.corpus["name"],
+        "lens": store.spec.lens,
         "level": store.level,
         "labels": head_labels(store.layers, store.heads),
         "layers": store.layers,
@@ -220,30 +221,18 @@ def _kind_labels(special_tokens: Mapping[str, str | None]) -> dict[str, str]:
 
 def json_in_html(value: object) -> str:
     """Return JSON that stays data inside a script element, whatever the text in it."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return htmlsafe_json_dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def render(template: Path, **values: object) -> str:
+    """Return the page of a jinja2 template; text that it is given stays text."""
+    loader = jinja2.FileSystemLoader(template.parent)
+    pages = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return pages.get_template(template.name).render(values, policy=POLICY)
 
 
 def document(title: str, data: object) -> str:
     """Return a page that shows ``data`` and needs nothing else: no network, no kernel."""
     style = (HERE / "viewer.css").read_text(encoding="utf-8")
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>{html.escape(title)}</title>
-<link rel="icon" href="data:,">
-<style>{style}</style>
-</head>
-<body>
-<main id="viewer"></main>
-<script type="application/json" id="data">{json_in_html(data)}</script>
-<script type="module">
-{SCRIPT}
-start(document.getElementById("viewer"), JSON.parse(document.getElementById("data").textContent));
-</script>
-</body>
-</html>
-"""
+    shown = {"title": title, "data": json_in_html(data), "style": style, "script": SCRIPT}
+    return render(HERE / "viewer.html", **shown)

@@ -15,14 +15,12 @@ function unpacked([all, words, answers]) {
 
 /* A page without a kernel: everything is in `data.pages`. */
 function embedded(data) {
-  const key = (lens, example) => `${lens || 0}/${example}`;
-  const pages = new Map(data.pages.map((page) => [key(page.lens, page.example), page]));
+  const pages = new Map(data.pages.map((page) => [page.example, page]));
   const source = {
-    lens: 0,
-    examples: [...new Set(data.pages.map((page) => page.example))],
+    examples: [...pages.keys()],
     relations: [...new Set(data.pages.flatMap((page) => page.questions.map((q) => q.relation)))],
     async page(index) {
-      const page = pages.get(key(source.lens, index));
+      const page = pages.get(index);
       if (!page) throw new Error(`Example ${index} is not in this page.`);
       if (!page.small) Object.assign(page, unpacked(await Promise.all(page.buffers.map(unpack))));
       return page;
@@ -75,28 +73,18 @@ function answers(page, query) {
 }
 
 /* A notebook: the kernel is asked, and answers with JSON and bytes. */
-function kernel(model, settings, pane) {
-  const waiting = new Map();
-  let asked = pane; // the panes of a pair share the channel: even and odd numbers
-  const receive = (content, buffers) => {
-    const pending = waiting.get(content.answer);
-    waiting.delete(content.answer);
-    if (!pending) return;
-    if (content.error) pending.reject(new Error(content.error));
-    else pending.resolve([content, buffers]);
+function kernel(invoke, settings, pane) {
+  const stop = new AbortController(); // or anywidget gives up after three seconds
+  const ask = async (request) => {
+    const [content, buffers] = await invoke("answer", { ...request, pane }, { signal: stop.signal });
+    if (content.error) throw new Error(content.error);
+    return [content, buffers];
   };
-  model.on("msg:custom", receive);
-  const ask = (request) => new Promise((resolve, reject) => {
-    asked += 2;
-    waiting.set(asked, { resolve, reject });
-    model.send({ ...request, pane, lens: source.lens, ask: asked });
-  });
   const copy = (view) => view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength);
-  const source = {
-    lens: 0,
+  return {
     examples: null, // every example of the store
     relations: settings.relations,
-    close: () => model.off("msg:custom", receive),
+    close: () => stop.abort(),
     async page(index, masked) {
       const [content, buffers] = await ask({ kind: "page", example: index, masked });
       return { masked, ...content.page, ...unpacked(buffers.map((view) => new Uint8Array(copy(view)))) };
@@ -111,7 +99,6 @@ function kernel(model, settings, pane) {
       return (await ask({ kind: "search", ...query, direction }))[0];
     },
   };
-  return source;
 }
 
 // ---- Whole words (section 4.1) ---------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any
 import anywidget
 import pandas as pd
 import traitlets
+from anywidget.experimental import command
 
-from helpers.analysis.head_choice import DIRECTIONS, Direction
+from helpers.analysis.head_choice import COREFERENCE, DIRECTIONS, Direction
 from helpers.analysis.heads import head_label
 from helpers.errors import InputError
 from helpers.paths import write_whole
+from helpers.store.format import tensor_name
 from helpers.store.store import Example, Source, tokens_of
 from helpers.viewer import page
-from helpers.viewer.masking import check_masks, masked_example
 from helpers.viewer.search import MOST_FOUND, check_relation, relations_in, search
 
 if TYPE_CHECKING:
@@ -53,11 +54,10 @@ class Viewer:
     direction: Direction = DIRECTIONS[0]
     title: str = ""
     encoder: Encoder | None = field(default=None, repr=False)
-    other_lens: Source | None = field(default=None, repr=False)
     second: Viewer | None = None
 
     def beside(self, other: Viewer) -> Viewer:
-        """Return this view and another (example, head or model) side by side."""
+        """Return this view and another (example, head, model or lens) side by side."""
         return replace(self, second=other)
 
     def save(self, path: str | Path, examples: Sequence[int] | None = None) -> Path:
@@ -82,16 +82,12 @@ class Viewer:
         for pane, own in zip(self.panes, data["panes"], strict=True):
             heads = range(pane.store.layers * pane.store.heads) if all_heads else [pane.index]
             wanted = examples or [pane.example]
-            own["pages"] = [
-                page.embedded_page(source, source[i], heads) | {"lens": lens}
-                for lens, source in enumerate(pane.sources)
-                for i in wanted
-            ]
+            own["pages"] = [page.embedded_page(pane.store, pane.store[i], heads) for i in wanted]
         return data
 
     def _frame(self) -> str:
         """Return a page for where there is no kernel as an inline frame: small, or of one head."""
-        sizes = [pane.store[pane.example].attention.size * len(pane.sources) for pane in self.panes]
+        sizes = [pane.store[pane.example].attention.size for pane in self.panes]
         data = self.data(all_heads=sum(sizes) <= NOTEBOOK_LIMIT)
         tokens = max(len(pane["pages"][0]["tokens"]) for pane in data["panes"])
         shown = html.escape(page.document(self.heading, data))
@@ -115,16 +111,6 @@ class Viewer:
         return [self] if self.second is None else [replace(self, second=None), self.second]
 
     @property
-    def sources(self) -> list[Source]:
-        """The store, and the same examples through another lens, if there is one."""
-        return [self.store] if self.other_lens is None else [self.store, self.other_lens]
-
-    @property
-    def lenses(self) -> list[str]:
-        """The names of the lenses that there is a switch between."""
-        return [] if self.other_lens is None else [source.spec.lens for source in self.sources]
-
-    @property
     def heading(self) -> str:
         """What the view is of at first, in a line."""
         own = [f"head {head_label(*pane.head)}, example {pane.example}" for pane in self.panes]
@@ -138,7 +124,7 @@ class Viewer:
 
     def settings(self) -> dict[str, Any]:
         """Return what the view starts with, ready for JSON."""
-        names = ("title", "example", "relation", "direction", "lenses")
+        names = ("title", "example", "relation", "direction")
         panes = [
             {name: getattr(pane, name) for name in names} | {"head": pane.index}
             for pane in self.panes
@@ -162,19 +148,16 @@ def view(
     direction: Direction = DIRECTIONS[0],
     title: str = "",
     encoder: Encoder | None = None,
-    other_lens: Source | None = None,
 ) -> Viewer:
     """Show the attention of an example of a store (or of a part of it: ``store[100:120]``).
 
     ``layer`` and ``head`` count from 1, as in the paper; ``example`` from 0, as in the store.
     ``relation`` starts with one relation marked, read in ``direction``.  With the model of the
     store as ``encoder``, words can be masked in a notebook, to see how its maps change.
-    With the store of the same examples through another lens as ``other_lens``, a switch goes from
-    one to the other.
 
     Raises:
-        InputError: there is no such example, head, direction or relation, the encoder is another
-            model or has no mask token, or the other lens is not that of the same examples.
+        InputError: there is no such example, head, direction or relation, or the encoder is
+            another model or has no mask token.
     """
     if not 0 <= example < len(store):
         raise InputError(f"no example {example}: the store has 0 to {len(store) - 1}")
@@ -187,22 +170,67 @@ def view(
         check_relation(store, relation)
     if encoder is not None:
         check_masks(store, encoder)
-    if other_lens is not None:
-        _check_lens(store, other_lens)
-    place = (layer - 1, head - 1)
-    return Viewer(store, example, place, relation, direction, title, encoder, other_lens)
+    return Viewer(store, example, (layer - 1, head - 1), relation, direction, title, encoder)
 
 
-def _check_lens(store: Source, other: Source) -> None:
-    """Raise InputError unless two stores have the same examples of one model, differently seen."""
-    own, its = store.spec, other.spec
-    if (own.model, own.corpus, store.level, len(store)) != (
-        its.model, its.corpus, other.level, len(other),
-    ) or own.lens == its.lens:  # fmt: skip
-        raise InputError(
-            f"other_lens: expected the store of the same examples and model through another lens "
-            f"than {own.lens!r}; see Study.lens_stores"
+def viewers(
+    table: pd.DataFrame, treebank: Callable[[], Source], documents: Callable[[], Source]
+) -> list[Viewer]:
+    """Return a viewer of each row of `helpers.plots.showcase.places`, in the store it is from.
+
+    ``treebank`` and ``documents`` give the two stores and are called where they are needed.  Where
+    there is no row, the treebank's first sentence is shown.
+    """
+    if table.empty:
+        return [view(treebank())]
+    return [
+        view(
+            (documents if row.relation == COREFERENCE else treebank)(),
+            int(row.example),
+            layer=int(row.layer),
+            head=int(row.head),
+            relation=row.relation,
+            direction=row.direction or DIRECTIONS[0],
+            title=row.title,
         )
+        for row in table.fillna("").itertuples()
+    ]
+
+
+def check_masks(store: Source, encoder: Encoder) -> None:
+    """Check that an encoder can mask the words of a store.
+
+    Raises:
+        InputError: it is not the model that the maps are of, or has no mask token.
+    """
+    from helpers.store.extract import model_facts
+
+    own, other = store.spec.model, model_facts(encoder)
+    if other != own:
+        raise InputError(
+            f"the maps are those of {own['name']}, and {encoder.name} is not that model as it was"
+        )
+    if encoder.tokenizer.mask_token is None:
+        raise InputError(f"{encoder.name} has no mask token")
+
+
+def masked_example(
+    store: Source, index: int, positions: Sequence[int], encoder: Encoder
+) -> Example:
+    """Return an example with the mask token at ``positions`` of its maps, run through the model.
+
+    At word level the mask token takes the place of a whole word, however many tokens it has.
+    """
+    from helpers.store.shards import shard_tensors
+
+    example, mask = store[index], encoder.tokenizer.mask_token
+    kind, offset = ("words", example.offset) if "words" in example.record else ("tokens", 0)
+    texts = list(example.record[kind])
+    for position in positions:
+        texts[position - offset] = mask
+    record = example.record | {kind: texts}
+    tensors = shard_tensors(encoder, [record], index, **store.spec.maps)
+    return replace(example, attention=tensors[tensor_name("attention", index)], record=record)
 
 
 def to_bertviz(store: Source, example: int) -> tuple[tuple[Tensor, ...], list[str]]:
@@ -236,40 +264,37 @@ class ViewerWidget(anywidget.AnyWidget):
         super().__init__(settings=settings)
         self._panes = viewer.panes
         self._masked: tuple[object, Example | None] = (None, None)  # the last one that was asked
-        self.on_msg(self._answer)
 
-    def _answer(self, _: object, message: dict[str, Any], __: object) -> None:
-        """Answer one request; a mistake of the user's is shown in the view, not raised."""
+    @command
+    def answer(self, request: dict[str, Any], _: object) -> tuple[dict[str, Any], list[bytes]]:
+        """Answer a request of the browser: with JSON and bytes, or with the user's mistake."""
+        pane = self._panes[request["pane"]]
         try:
-            content, data = self.reply(message)
+            if request["kind"] == "search":
+                return self._search(pane, request), []
+            example = self._example(pane, request)
         except InputError as error:
-            content, data = {"error": str(error)}, []
-        self.send({"answer": message["ask"]} | content, data)
-
-    def reply(self, message: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
-        """Return what a request asks for: JSON and bytes."""
-        pane = self._panes[message.get("pane", 0)]
-        store = pane.sources[message.get("lens", 0)]
-        if message["kind"] == "search":
-            wanted = {name: message[name] for name in ("word", "relation", "right", "direction")}
-            head = divmod(int(message["head"]), store.heads)
-            found = search(store, head, **wanted, limit=MOST_FOUND + 1)
-            rows = json.loads(found.head(MOST_FOUND).to_json(orient="records"))
-            return {"found": rows, "more": len(found) > MOST_FOUND}, []
-        index = int(message["example"])
-        if not 0 <= index < len(store):
-            raise InputError(f"no example {index}: the store has 0 to {len(store) - 1}")
-        example = self._example(pane, store, index, sorted(message.get("masked") or []))
-        if message["kind"] == "map":
-            head = divmod(int(message["head"]), store.heads)
+            return {"error": str(error)}, []
+        if request["kind"] == "map":
+            head = divmod(int(request["head"]), pane.store.heads)
             return {}, [page.quantize(example.attention[head]).tobytes()]
-        facts = page.page_facts(store, example)
+        facts = page.page_facts(pane.store, example)
         return {"page": facts}, page.buffers(example, facts["special"])
 
-    def _example(self, pane: Viewer, store: Source, index: int, positions: list[int]) -> Example:
-        if not positions or pane.encoder is None:
-            return store[index]
-        wanted = (self._panes.index(pane), pane.sources.index(store), index, positions)
+    def _search(self, pane: Viewer, request: dict[str, Any]) -> dict[str, Any]:
+        wanted = {name: request[name] for name in ("word", "relation", "right", "direction")}
+        head = divmod(int(request["head"]), pane.store.heads)
+        found = search(pane.store, head, **wanted, limit=MOST_FOUND + 1)
+        rows = json.loads(found.head(MOST_FOUND).to_json(orient="records"))
+        return {"found": rows, "more": len(found) > MOST_FOUND}
+
+    def _example(self, pane: Viewer, request: dict[str, Any]) -> Example:
+        index, masked = int(request["example"]), sorted(request.get("masked") or [])
+        if not 0 <= index < len(pane.store):
+            raise InputError(f"no example {index}: the store has 0 to {len(pane.store) - 1}")
+        if not masked or pane.encoder is None:
+            return pane.store[index]
+        wanted = (request["pane"], index, masked)
         if self._masked[0] != wanted:
-            self._masked = wanted, masked_example(store, index, positions, pane.encoder)
+            self._masked = wanted, masked_example(pane.store, index, masked, pane.encoder)
         return self._masked[1]

@@ -193,7 +193,6 @@ class View {
       page.special.length ? this.checkbox("special tokens", "showSpecial") : null,
       this.raw.page.groups ? this.checkbox("whole words", "byWord") : null,
       this.settings.masks ? this.maskButton() : null,
-      this.settings.lenses?.length > 1 ? this.lensSwitch() : null,
       ...this.labelControls(),
     ].filter(Boolean));
     if (focused) {
@@ -214,16 +213,6 @@ class View {
         this.open(page.example, { pinned, masked: [...masked] });
       } }, !able && this.masked.size ? "unmask all"
       : able && this.masked.has(pinned) ? "unmask" : "mask the chosen word");
-  }
-
-  /* Shows the same example and head through another lens. */
-  lensSwitch() {
-    const select = element("select", { "aria-label": "Lens", onchange: () => {
-      this.source.lens = select.selectedIndex;
-      this.open(this.page.example, { masked: [...this.masked] });
-    } }, ...this.settings.lenses.map((name) => element("option", {}, `lens: ${name}`)));
-    select.selectedIndex = this.source.lens;
-    return select;
   }
 
   checkbox(label, setting) {
@@ -372,13 +361,12 @@ class View {
 
   /* Names what is shown now; the given title is that of what was shown first. */
   drawName() {
-    const { labels, summaries, model, corpus, level, source, example, examples } = this.page;
+    const { labels, summaries, model, corpus, lens, level, source, example, examples } = this.page;
     const { title, head, example: first } = this.settings;
     const own = head === this.head && first === example && !this.masked.size ? title : "";
     this.name.replaceChildren(`Head ${labels[this.head]}`,
       element("small", {}, summaries[this.head]));
-    const lens = this.settings.lenses?.[this.source.lens];
-    this.facts.textContent = [own, model, corpus, `${level} level`, lens && `${lens} lens`,
+    this.facts.textContent = [own, model, corpus, `${level} level`, `${lens} lens`,
       `example ${example} of ${examples}`, source].filter(Boolean).join(" · ");
     if (this.root.id === "viewer") {
       document.title = `${own || model} · head ${labels[this.head]}, example ${example}`;
@@ -741,9 +729,10 @@ function start(root, data) {
 }
 
 export default {
-  render({ model, el }) {
+  render({ model, el, experimental }) {
     const data = model.get("settings");
-    const sources = data.panes.map((pane, i) => kernel(model, { ...pane, look: data.look }, i));
+    const sources = data.panes.map((pane, i) => kernel(experimental.invoke,
+      { ...pane, look: data.look }, i));
     views(el, data, (_, i) => sources[i]);
     return () => sources.forEach((source) => source.close());
   },

@@ -170,5 +170,5 @@ def test_a_treebank_without_the_relations_of_figure_5(tmp_path, tiny_folder, fig
     assert {"All", "subj", "comp:obj"} <= set(relations)
     assert pd.read_csv(figures / "sud" / "tables" / "fig5_examples.csv").empty
     last = nbformat.read(tmp_path / "build" / "sud" / "04_individual_heads.ipynb", as_version=4)
-    shown = next(cell for cell in last.cells if "showcase.viewers" in cell.source).outputs
+    shown = next(cell for cell in last.cells if "viewers(" in cell.source).outputs
     assert ["Viewer(example=0" in output.data["text/plain"] for output in shown] == [True]

@@ -22,7 +22,6 @@ from viewer_stores import (
     HOSTILE,
     OTHER,
     SENTENCE,
-    through_other_lens,
     token_store,
     word_store,
 )
@@ -33,9 +32,8 @@ from helpers.paths import project_root
 from helpers.run.notebooks import write_html
 from helpers.run.report import write_report
 from helpers.store.extract import extract
-from helpers.viewer.masking import masked_example
 from helpers.viewer.page import SCRIPT, json_in_html
-from helpers.viewer.view import ViewerWidget, view
+from helpers.viewer.view import ViewerWidget, masked_example, view
 
 CHROMIUM = Path("/usr/bin/chromium")
 SLOW = 120_000  # milliseconds: a kernel on a busy machine
@@ -132,26 +130,6 @@ def test_special_tokens_can_be_hidden(offline, tmp_path):
     shifted = {(query - 1, key - 1): weight for (query, key), weight in drawn(offline).items()}
     assert_drawn(shifted, store[0].attention[0, 0][own, own])
     expect(offline.locator("[data-left='0']")).to_have_count(0)
-
-
-def test_a_switch_goes_from_one_lens_to_the_other(offline, tmp_path):
-    store = word_store(SENTENCE, OTHER)
-    other = through_other_lens(store)
-    page = view(store, 1, layer=2, head=3, other_lens=other).save(tmp_path / "view.html", [0, 1])
-    offline.goto(page.as_uri())
-    assert_drawn(drawn(offline), store[1].attention[1, 2])
-    offline.get_by_label("Lens").select_option("lens: norm")
-    expect(offline.locator(".av-facts")).to_contain_text("norm lens")
-    expect(offline.locator(".av-name")).to_contain_text("Head 2-3")
-    assert_drawn(drawn(offline), other[1].attention[1, 2])
-    offline.get_by_label("Previous example").click()
-    expect(offline.locator(".av-drawing")).to_contain_text("bit")
-    assert_drawn(drawn(offline), other[0].attention[1, 2])
-    offline.get_by_label("Lens").select_option("lens: attention")
-    expect(offline.locator(".av-facts")).to_contain_text("attention lens")
-    assert_drawn(drawn(offline), store[0].attention[1, 2])
-    offline.goto(view(store).save(tmp_path / "plain.html").as_uri())
-    expect(offline.get_by_label("Lens")).to_have_count(0)
 
 
 def test_tokens_can_be_joined_to_words(offline, tmp_path):
@@ -331,18 +309,16 @@ def test_a_view_follows_jupyterlabs_theme_not_the_browsers(browser, tmp_path):
 
 
 HOST = """
-const receivers = [];
-const data = { get: () => JSON.parse(document.getElementById("settings").textContent),
-  on: (_, receive) => receivers.push(receive), off() {},
-  async send(message) {
-    const [content, buffers] = await ask(message);
-    const views = buffers.map((text) => new DataView(
-      Uint8Array.from(atob(text), (character) => character.charCodeAt(0)).buffer));
-    receivers.forEach((receive) => receive(content, views));
-  } };
+const settings = JSON.parse(document.getElementById("settings").textContent);
+async function invoke(name, message) {
+  const [content, buffers] = await ask(name, message);
+  return [content, buffers.map((text) => new DataView(
+    Uint8Array.from(atob(text), (character) => character.charCodeAt(0)).buffer))];
+}
 const module = await import(URL.createObjectURL(new Blob(
   [document.getElementById("module").textContent], { type: "text/javascript" })));
-module.default.render({ model: data, el: document.getElementById("here") });
+module.default.render({ model: { get: () => settings }, el: document.getElementById("here"),
+  experimental: { invoke } });
 """
 
 
@@ -350,10 +326,8 @@ def with_kernel(page, shown, tmp_path):
     """Show a view on a page whose kernel is this process."""
     widget = ViewerWidget(shown)
 
-    def ask(message):
-        content, data = {}, []
-        widget.send = lambda *sent: (content.update(sent[0]), data.extend(sent[1]))
-        widget._answer(None, message, [])
+    def ask(name, message):
+        content, data = getattr(widget, name)(message, [])
         return content, [base64.b64encode(part).decode() for part in data]
 
     page.expose_function("ask", ask)

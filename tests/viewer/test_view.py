@@ -4,19 +4,22 @@ import base64
 import html
 import json
 import re
+import subprocess
+import sys
 import zlib
 from importlib.util import find_spec
 
 import numpy as np
+import pandas as pd
 import pytest
 import seaborn as sns
+from toy_corpora import corpus_of, sentence_of
 from viewer_stores import (
     DOCUMENT,
     HOSTILE,
     OTHER,
     SENTENCE,
     MemoryStore,
-    through_other_lens,
     token_store,
     word_store,
 )
@@ -26,6 +29,7 @@ from helpers.analysis.head_choice import COREFERENCE, DIRECTIONS, Question, answ
 from helpers.analysis.head_counts import count_heads
 from helpers.errors import InputError
 from helpers.plots.style import SEQUENTIAL
+from helpers.store.extract import extract
 from helpers.store.store import Example, tokens_of
 from helpers.viewer import view as viewer
 from helpers.viewer.page import (
@@ -36,7 +40,7 @@ from helpers.viewer.page import (
     thumbnails,
     words_of_tokens,
 )
-from helpers.viewer.view import ViewerWidget, to_bertviz, view
+from helpers.viewer.view import ViewerWidget, masked_example, to_bertviz, view, viewers
 
 
 def data_of(page):
@@ -165,11 +169,11 @@ def store_with_known_answers():
 def test_search_by_relation_right_or_wrong():
     here = view(store_with_known_answers())
     right = here.search(relation="dobj", right=True)
-    assert right[["example", "asked", "word", "picked", "gold"]].values.tolist() == [
+    assert right[["example", "asked", "word", "picked", "gold"]].to_numpy().tolist() == [
         [0, 6, HOSTILE, "bit", "bit"]
     ]
     wrong = here.search(relation="dobj", right=False)
-    assert wrong[["example", "asked", "word", "picked", "gold"]].values.tolist() == [
+    assert wrong[["example", "asked", "word", "picked", "gold"]].to_numpy().tolist() == [
         [1, 4, "dog", "the", "saw"]
     ]
     assert len(here.search(relation="dobj")) == 2
@@ -184,11 +188,11 @@ def test_an_unknown_relation_is_an_error():
 
 def test_search_by_word():
     here = view(store_with_known_answers())
-    assert here.search(word="DOG")[["example", "asked"]].values.tolist() == [[0, 2], [1, 4]]
+    assert here.search(word="DOG")[["example", "asked"]].to_numpy().tolist() == [[0, 2], [1, 4]]
     assert here.search(word="dog", relation="dobj")["example"].tolist() == [1]
     assert here.search(word="cat").empty
     tokens = view(token_store(1, 1, 5)).search(word="token1")
-    assert tokens[["example", "asked"]].values.tolist() == [[0, 2]]
+    assert tokens[["example", "asked"]].to_numpy().tolist() == [[0, 2]]
     with pytest.raises(InputError, match="word"):
         here.search()
 
@@ -235,43 +239,31 @@ def test_a_page_of_144_heads_and_128_tokens_can_be_sent_by_mail():
 def test_a_notebook_is_sent_what_it_shows():
     store = token_store(12, 12, 128)
     widget = ViewerWidget(view(store))
-    content, small = widget.reply({"kind": "page", "example": 0})
-    _, weights = widget.reply({"kind": "map", "example": 0, "head": 13})
+    content, small = widget.answer({"kind": "page", "pane": 0, "example": 0}, [])
+    _, weights = widget.answer({"kind": "map", "pane": 0, "example": 0, "head": 13}, [])
     assert sum(map(len, small)) <= 2 * 144 * 32 * 32
     assert len(json.dumps(content)) < 20_000
     sent = np.frombuffer(weights[0], "<u2").reshape(128, 128) / 10_000
     np.testing.assert_allclose(sent, store[0].attention[1, 1], atol=0.51e-4)
 
 
-def test_the_kernel_answers_a_search_and_reports_a_mistake(monkeypatch):
+def test_the_kernel_answers_a_search_and_reports_a_mistake():
     widget = ViewerWidget(view(store_with_known_answers()))
-    sent = []
-    monkeypatch.setattr(widget, "send", lambda content, data: sent.append((content, data)))
-    query = {"kind": "search", "head": 0, "word": "", "relation": "dobj", "right": False}
-    widget._answer(None, {**query, "direction": DIRECTIONS[0], "ask": 7}, [])
-    assert sent[0][0]["answer"] == 7
-    assert [hit["word"] for hit in sent[0][0]["found"]] == ["dog"]
-    widget._answer(None, {"kind": "page", "example": 2, "ask": 8}, [])
-    assert sent[1] == ({"answer": 8, "error": "no example 2: the store has 0 to 1"}, [])
-    assert not sent[0][0]["more"]
-    assert widget.settings["panes"][0]["relations"] == [
-        "case",
-        "det",
-        "dobj",
-        "nsubj",
-        "poss",
-        "punct",
-    ]
+    query = {"kind": "search", "pane": 0, "head": 0, "word": "", "relation": "dobj"}
+    content, _ = widget.answer({**query, "right": False, "direction": DIRECTIONS[0]}, [])
+    assert [hit["word"] for hit in content["found"]] == ["dog"] and not content["more"]
+    refused = widget.answer({"kind": "page", "pane": 0, "example": 2}, [])
+    assert refused == ({"error": "no example 2: the store has 0 to 1"}, [])
+    relations = widget.settings["panes"][0]["relations"]
+    assert relations == ["case", "det", "dobj", "nsubj", "poss", "punct"]
 
 
-def test_the_kernel_says_that_there_are_more_places_than_it_shows():
-    store = word_store(*[OTHER] * 51)
-    widget = ViewerWidget(view(store))
-    query = {"kind": "search", "head": 0, "relation": "", "right": None, "direction": DIRECTIONS[0]}
-    content, _ = widget.reply({**query, "word": "dog"})
-    assert (len(content["found"]), content["more"]) == (50, True)
-    content, _ = ViewerWidget(view(word_store(*[OTHER] * 50))).reply({**query, "word": "dog"})
-    assert (len(content["found"]), content["more"]) == (50, False)
+@pytest.mark.parametrize(("places", "more"), [(51, True), (50, False)])
+def test_the_kernel_says_that_there_are_more_places_than_it_shows(places, more):
+    widget = ViewerWidget(view(word_store(*[OTHER] * places)))
+    query = {"kind": "search", "pane": 0, "head": 0, "word": "dog", "relation": "", "right": None}
+    content, _ = widget.answer({**query, "direction": DIRECTIONS[0]}, [])
+    assert (len(content["found"]), content["more"]) == (50, more)
 
 
 def test_two_views_side_by_side():
@@ -281,7 +273,7 @@ def test_two_views_side_by_side():
     assert [pane["head"] for pane in data["panes"]] == [1, 2]
     assert [len(pane["pages"][0]["maps"]) for pane in data["panes"]] == [12, 4]
     widget = ViewerWidget(pair)
-    _, sent = widget.reply({"kind": "map", "pane": 1, "example": 0, "head": 2})
+    _, sent = widget.answer({"kind": "map", "pane": 1, "example": 0, "head": 2}, [])
     weights = np.frombuffer(sent[0], "<u2").reshape(7, 7) / 10_000
     np.testing.assert_allclose(weights, other[0].attention[1, 0], atol=0.51e-4)
     assert pair.heading == "Attention of head 1-2, example 0 | head 2-1, example 0"
@@ -373,27 +365,76 @@ def test_the_marks_of_a_vocabulary_say_which_tokens_are_one_word(tokens, groups)
     assert words_of_tokens(tokens, {0, len(tokens) - 1}) == groups
 
 
-def test_a_page_and_a_kernel_have_the_maps_of_both_lenses():
-    store = word_store(SENTENCE, OTHER)
-    other = through_other_lens(store)
-    both = view(store, other_lens=other)
-    data = data_of(both.html(examples=[0, 1]))
-    assert data["lenses"] == ["attention", "norm"]
-    assert [(page["lens"], page["example"]) for page in data["pages"]] == [
-        (0, 0), (0, 1), (1, 0), (1, 1),
-    ]  # fmt: skip
-    assert data["pages"][0]["maps"]["5"] != data["pages"][2]["maps"]["5"]
-    assert data["pages"][0]["summaries"] != data["pages"][2]["summaries"]
-    widget = ViewerWidget(both)
-    for lens, source in enumerate((store, other)):
-        _, sent = widget.reply({"kind": "map", "lens": lens, "example": 1, "head": 5})
-        assert sent == [quantize(source[1].attention[1, 1]).tobytes()]
-    assert data_of(view(store).html())["lenses"] == []
+def test_each_example_is_opened_in_the_store_that_it_is_from():
+    treebank, documents = word_store(SENTENCE), word_store(DOCUMENT, DOCUMENT)
+    columns = ["title", "example", "layer", "head", "relation", "direction"]
+    rows = [
+        ("a", 0, 1, 2, "", ""),
+        ("b", 1, 2, 1, COREFERENCE, ""),
+        ("c", 0, 2, 2, "dobj", DIRECTIONS[1]),
+    ]
+    table = pd.DataFrame(rows, columns=columns)
+    found = viewers(table, lambda: treebank, lambda: documents)
+    assert [shown.store is documents for shown in found] == [False, True, False]
+    assert [(shown.example, shown.head) for shown in found] == [
+        (0, (0, 1)),
+        (1, (1, 0)),
+        (0, (1, 1)),
+    ]
+    assert found[2].direction == DIRECTIONS[1]
+    (first,) = viewers(table.head(0), lambda: treebank, lambda: documents)
+    assert first.store is treebank and first.example == 0
 
 
-def test_another_lens_is_of_the_same_examples():
-    store = word_store(SENTENCE, OTHER)
-    with pytest.raises(InputError, match="another lens than 'attention'"):
-        view(store, other_lens=store)
-    with pytest.raises(InputError, match="the same examples"):
-        view(store, other_lens=through_other_lens(word_store(SENTENCE)))
+def test_the_viewer_needs_no_library_that_draws():
+    code = (
+        "import sys, helpers.viewer.view, helpers.viewer.own_text;"
+        "print([name for name in ('matplotlib', 'seaborn') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+WORDS = ["the", "dog", "saw", "Ann", "."]
+
+
+@pytest.fixture
+def store(encoder, own_cache):
+    corpus = corpus_of([sentence_of(WORDS), sentence_of(WORDS[::-1])])
+    return extract(encoder, corpus, level="word", max_tokens=32)
+
+
+def test_nothing_masked_gives_the_maps_of_the_store(encoder, store):
+    same = masked_example(store, 1, [], encoder)
+    np.testing.assert_array_equal(same.attention, store[1].attention)
+
+
+def test_a_masked_word_changes_the_maps_as_the_mask_token_in_the_text_does(
+    encoder, store, tmp_path
+):
+    masked = masked_example(store, 0, [2], encoder)
+    assert masked.record["words"] == ["the", encoder.tokenizer.mask_token, "saw", "Ann", "."]
+    corpus = corpus_of([sentence_of(masked.record["words"])], name="masked")
+    options = {"level": "word", "max_tokens": 32}
+    expected = extract(encoder, corpus, **options)[0].attention
+    np.testing.assert_allclose(masked.attention, expected, atol=1e-3)
+    assert np.abs(masked.attention - store[0].attention).max() > 0.01
+
+
+def test_the_kernel_masks_where_it_is_asked_to(encoder, store):
+    widget = ViewerWidget(view(store, encoder=encoder))
+    assert widget.settings["panes"][0]["masks"]
+    content, _ = widget.answer({"kind": "page", "pane": 0, "example": 0, "masked": [2]}, [])
+    assert content["page"]["tokens"][2] == encoder.tokenizer.mask_token
+    request = {"kind": "map", "pane": 0, "example": 0, "masked": [2], "head": 0}
+    _, sent = widget.answer(request, [])
+    n = len(store[0])
+    weights = np.frombuffer(sent[0], "<u2").reshape(n, n) / 10_000
+    expected = masked_example(store, 0, [2], encoder).attention[0, 0]
+    np.testing.assert_allclose(weights, expected, atol=1e-4)
+    assert not ViewerWidget(view(store)).settings["panes"][0]["masks"]
+
+
+def test_another_model_cannot_mask(tiny_encoder, encoder, store):
+    with pytest.raises(InputError, match="is not that model"):
+        view(store, encoder=tiny_encoder("roberta"))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from helpers.analysis.head_choice import COREFERENCE, DIRECTIONS, answer, questions
+from helpers.analysis.head_choice import COREFERENCE, DIRECTIONS, Question, answer, questions
 from helpers.analysis.heads import head_label, parse_head
 from helpers.analysis.relations import FIGURE_5, paper_names
 from helpers.analysis.surface import entropy, relative_position, token_types
 from helpers.model.token_types import roles
 from helpers.plots.examples import HeadPanel, PatternPanel, Place
 from helpers.store.store import Example, Source, tokens_of
-from helpers.viewer.view import Viewer, view
 
 LONGEST = 16  # words of a sentence that is easy to read as two columns
 SHORTEST = 8
@@ -57,16 +55,15 @@ def relation_panels(
     panels = []
     for row in table[table["relation"].isin(list(relations))].itertuples():
         title = f"{relations[row.relation]} · head {row.head} · {row.accuracy:.0f}%"
-        found = [p for each in examples for p in _relation_panel(store, each, row, title)]
-        panels += _most_certain(found)
+        asked = (parse_head(row.head), row.relation, row.direction, title)
+        panels += _most_certain([p for each in examples for p in _panels(store, each, *asked)])
     return panels
 
 
 def coreference_panels(store: Source, head: tuple[int, int], accuracy: float) -> list[HeadPanel]:
     """Return the panels of Figure 5 for coreference, the head words of the mentions alone."""
-    title = f"coreference · head {head_label(*head)} · {accuracy:.0f}%"
-    found = [panel for example in store for panel in _mention_panels(store, example, head, title)]
-    return _most_certain(found)
+    asked = (head, COREFERENCE, "", f"coreference · head {head_label(*head)} · {accuracy:.0f}%")
+    return _most_certain([panel for each in store for panel in _panels(store, each, *asked)])
 
 
 def places(panels: Sequence[PatternPanel | HeadPanel]) -> pd.DataFrame:
@@ -86,30 +83,6 @@ def best_heads(tables: Mapping[str, pd.DataFrame]) -> dict[str, str]:
         own = tables["coreference"]["system"].str.extract(r"^head (\d+-\d+)$")[0].dropna()
         found["coreference"] = own.iloc[0]
     return found
-
-
-def viewers(
-    table: pd.DataFrame, treebank: Callable[[], Source], documents: Callable[[], Source]
-) -> list[Viewer]:
-    """Return a viewer of each row of :func:`places`, in the store that its example is from.
-
-    ``treebank`` and ``documents`` give the two stores and are called where they are needed.  Where
-    there is no row, the treebank's first sentence is shown.
-    """
-    if table.empty:
-        return [view(treebank())]
-    return [
-        view(
-            (documents if row.relation == COREFERENCE else treebank)(),
-            int(row.example),
-            layer=int(row.layer),
-            head=int(row.head),
-            relation=row.relation,
-            direction=row.direction or DIRECTIONS[0],
-            title=row.title,
-        )
-        for row in table.fillna("").itertuples()
-    ]
 
 
 def _short_examples(store: Source) -> Iterator[Example]:
@@ -139,42 +112,42 @@ def _pattern_panel(
     return PatternPanel(title, tokens_of(store, best), weights, place)
 
 
-def _relation_panel(
-    store: Source, example: Example, row: NamedTuple, title: str
+def _panels(
+    store: Source,
+    example: Example,
+    head: tuple[int, int],
+    relation: str,
+    direction: str,
+    title: str,
 ) -> Iterator[HeadPanel]:
-    layer, number = parse_head(row.head)
-    own = example.word_positions
-    weights = example.attention[layer, number].astype(np.float32)
-    place = Place(example.index, layer + 1, number + 1, row.relation, row.direction)
-    for question in questions(example.record):
-        if question.relation != row.relation:
-            continue
-        picked, right = answer(question, weights[own, own], row.direction)
-        asked, gold = question.asked, question.gold[0]
-        if right and picked != gold:
-            asked, picked = question.mark, gold  # the possessor's 's has found the head
-        pairs = [(asked, gold), (asked, int(picked))]
-        if row.direction != DIRECTIONS[0]:
-            pairs = [(head, dependent) for dependent, head in pairs]
-        words = range(own.stop - own.start)
-        yield _head_panel(store, example, weights, words, pairs[:1], pairs[1], title, place)
-
-
-def _mention_panels(
-    store: Source, example: Example, head: tuple[int, int], title: str
-) -> Iterator[HeadPanel]:
+    """Yield a panel for each time that an example asks a head about a relation."""
     own = example.word_positions
     weights = example.attention[head].astype(np.float32)
-    mentions = sorted({mention[3] for mention in example.record["mentions"]})
-    place = Place(example.index, head[0] + 1, head[1] + 1, COREFERENCE)
+    place = Place(example.index, head[0] + 1, head[1] + 1, relation, direction)
     for question in questions(example.record):
-        picked, _ = answer(question, weights[own, own], DIRECTIONS[0])
-        # Documents are too long to draw: show the last mentions up to the one in question.
-        last = [word for word in mentions if word <= question.asked][-LONGEST:]
-        gold = [(question.asked, word) for word in question.gold if word in last]
-        if gold and picked in last and len(last) >= SHORTEST:
-            choice = (question.asked, int(picked))
-            yield _head_panel(store, example, weights, last, gold, choice, title, place)
+        if question.relation != relation:
+            continue
+        words = _words_to_show(example, question)
+        gold = [word for word in question.gold if word in words]
+        picked, right = answer(question, weights[own, own], direction or DIRECTIONS[0])
+        asked = question.asked
+        if right and picked not in question.gold:
+            asked, picked = question.mark, gold[0]  # the possessor's 's has found the head
+        if not gold or picked not in words:
+            continue
+        pairs = [(asked, word) for word in (*gold, int(picked))]
+        if direction == DIRECTIONS[1]:
+            pairs = [(attended, attending) for attending, attended in pairs]
+        yield _head_panel(store, example, weights, words, pairs[:-1], pairs[-1], title, place)
+
+
+def _words_to_show(example: Example, question: Question) -> Sequence[int]:
+    """Return a sentence's words, or the last mentions of a document, which is too long to draw."""
+    if question.relation != COREFERENCE:
+        return range(len(example.record["words"]))
+    mentions = sorted({mention[3] for mention in example.record["mentions"]})
+    last = [word for word in mentions if word <= question.asked][-LONGEST:]
+    return last if len(last) >= SHORTEST else []
 
 
 def _head_panel(

@@ -1,17 +1,13 @@
 """Figures 1 and 5 show what the tables say, of what the model can do."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
-from viewer_stores import DOCUMENT, word_store
+from viewer_stores import word_store
 
-from helpers.analysis.head_choice import COREFERENCE, DIRECTIONS
+from helpers.analysis.head_choice import DIRECTIONS
 from helpers.analysis.head_counts import count_heads
-from helpers.plots.examples import HeadPanel, PatternPanel, Place
-from helpers.viewer.showcase import pattern_panels, places, relation_panels, viewers
+from helpers.plots.showcase import pattern_panels, relation_panels
 
 POSSESSIVE = {
     "words": ["old", "Ann", "'s", "red", "hat", "has", "a", "hole", "."],
@@ -58,25 +54,6 @@ def test_special_tokens_are_in_the_figure_where_they_get_the_attention(cls):
     assert panel.correct and panel.gold == [(7, 5)]
 
 
-def test_each_example_is_opened_in_the_store_that_it_is_from():
-    treebank, documents = word_store(POSSESSIVE), word_store(DOCUMENT, DOCUMENT)
-    table = places([
-        PatternPanel("a", (), None, Place(0, 1, 2)),
-        HeadPanel("b", (), None, (), (), Place(1, 2, 1, COREFERENCE)),
-        HeadPanel("c", (), None, (), (), Place(0, 2, 2, "dobj", DIRECTIONS[1])),
-    ])  # fmt: skip
-    found = viewers(table, lambda: treebank, lambda: documents)
-    assert [shown.store is documents for shown in found] == [False, True, False]
-    assert [(shown.example, shown.head) for shown in found] == [
-        (0, (0, 1)),
-        (1, (1, 0)),
-        (0, (1, 1)),
-    ]
-    assert found[2].direction == DIRECTIONS[1]
-    (first,) = viewers(places([]), lambda: treebank, lambda: documents)
-    assert first.store is treebank and first.example == 0
-
-
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_model_that_cannot_look_ahead_is_shown_with_the_previous_token(causal):
     store = word_store(POSSESSIVE, layers=1, heads=2)
@@ -103,12 +80,3 @@ def test_without_a_sentence_that_is_easy_to_read_the_nearest_in_length_is_shown(
     })  # fmt: skip
     found = pattern_panels(store, heads)
     assert found and {panel.place.example for panel in found} == {1}
-
-
-def test_the_viewer_needs_no_library_that_draws():
-    code = (
-        "import sys, helpers.viewer.showcase, helpers.viewer.view, helpers.viewer.own_text;"
-        "print([name for name in ('matplotlib', 'seaborn') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
