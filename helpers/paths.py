@@ -67,7 +67,7 @@ def _results_root() -> Path:
     return project_root() if in_checkout() else Path.cwd()
 
 
-def given_path(given: str) -> Path:
+def given_path(given: str | Path) -> Path:
     """Return a path of the user's; a relative one counts from where they are, then the project."""
     path = Path(given).expanduser()
     if path.exists() or path.is_absolute():

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from helpers.data.mention_column import column_spans
 from helpers.data.records import AnnotatedText
-from helpers.data.text_files import limit, lines, quoted, word
+from helpers.data.text_files import lines, quoted, word
 from helpers.errors import CorpusError
 
 TreeFormat = Literal["conllu", "conllx", "plain"]
@@ -233,14 +233,10 @@ def _annotated_text(
 
 def _blocks(path: Path, format: str, counts: Counter[str]) -> Iterator[_Block]:
     """Yield the comments and rows between blank lines; a mark of a document ends a block too."""
-    layout, most = _LAYOUTS[format], limit("ATTENTION_MAX_PAGE")
+    layout = _LAYOUTS[format]
     parse = _row_parser(path, format, counts)
-    block, index, size = _Block([], []), 0, 0
+    block, index = _Block([], []), 0
     for line, text in lines(path):
-        size += len(text)
-        if size > most:
-            message = f"sentence longer than {most:,} characters; set ATTENTION_MAX_PAGE higher"
-            raise CorpusError(path, message, line=line)
         comment = text[:1] == "#" and format != "plain"  # there "#" is a word
         if not comment and text and not text.isspace():
             if row := parse(line, text, index):
@@ -252,7 +248,6 @@ def _blocks(path: Path, format: str, counts: Counter[str]) -> Iterator[_Block]:
             if block.rows or block.comments:
                 yield block
                 block = _Block([], [])
-            size = 0
             if comment or format != "ontogum":  # its numbers run on through a document
                 index = 0
         if kind:

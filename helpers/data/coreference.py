@@ -32,10 +32,9 @@ from helpers.data.records import (
     Document,
     Mention,
     Span,
-    file_fingerprint,
 )
 from helpers.data.silver_treebank import PIPELINE, pipeline
-from helpers.data.text_files import lines, one_line, quoted, visible
+from helpers.data.text_files import file_fingerprint, lines, one_line, quoted, visible
 from helpers.errors import CorpusError
 from helpers.progress import progress
 
@@ -105,24 +104,6 @@ def coreference_corpus(
 
     own_name = source.stem if source.is_file() else source.name
     return Corpus(name or ("coreference-sample" if path is None else own_name), spec, read, check)
-
-
-def cut(document: Document, words: int) -> tuple[Document, int]:
-    """Return a document's first words and the number of mentions dropped for crossing the cut.
-
-    Mentions wholly inside stay; those wholly outside go with their words and are not counted.
-    A chain with one mention left becomes a singleton (chain None).
-    """
-    inside = [mention for mention in document.mentions if mention.end <= words]
-    crossing = sum(mention.start < words < mention.end for mention in document.mentions)
-    sizes = Counter(mention.chain for mention in inside)
-    mentions = tuple(
-        mention if sizes[mention.chain] > 1 else mention._replace(chain=None) for mention in inside
-    )
-    shorter = Document(
-        document.words[:words], document.tags[:words], mentions, document.split, document.source
-    )
-    return shorter, crossing
 
 
 def _files(source: Path) -> list[Path]:

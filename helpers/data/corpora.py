@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from helpers.data.coreference import coreference_corpus
 from helpers.data.records import Corpus, Document, Sentence
-from helpers.data.text_files import open_bounded
+from helpers.data.text_files import unpacked
 from helpers.data.treebank import treebank
 from helpers.errors import CorpusError, InputError
 from helpers.paths import cache_root
@@ -221,7 +221,7 @@ def _local_copy(file: OpenFile) -> Path | None:
 
 
 def _sha256(path: Path) -> str:
-    with open_bounded(path) if path.suffix == ".gz" else path.open("rb") as content:
+    with unpacked(path) as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 

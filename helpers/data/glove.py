@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from helpers.data import text_files
-from helpers.data.records import file_fingerprint
+from helpers.data.text_files import existing_file, file_fingerprint, lines
 from helpers.errors import CorpusError
 from helpers.progress import progress
 
@@ -69,7 +68,7 @@ def read_glove(path: str | Path) -> Embeddings:
     listed twice, the first vector counts.  Raises CorpusError, with the line, for a line with
     another number of values than the first or a value that is not a finite number.
     """
-    path = text_files.existing_file(path)
+    path = existing_file(path)
     rows: dict[str, int] = {}
     values = array("f")
     for word, vector in progress(_entries(path), f"Reading {path.name}", unit=" words"):
@@ -85,14 +84,14 @@ def read_glove(path: str | Path) -> Embeddings:
 
 def check_glove(path: str | Path) -> None:
     """Read the first thousand lines; raises CorpusError as `read_glove` does."""
-    path = text_files.existing_file(path)
+    path = existing_file(path)
     if not list(islice(_entries(path), 1000)):
         raise CorpusError(path, f"holds no word; {EXPECTED}")
 
 
 def _entries(path: Path) -> Iterator[tuple[str, list[float]]]:
     width = 0
-    for number, line in text_files.lines(path):
+    for number, line in lines(path):
         if header := _HEADER.fullmatch(line) if number == 1 else None:
             width = int(header[2])
             continue

@@ -9,13 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
-
-from helpers.data.text_files import existing_file
-from helpers.errors import CorpusError
-
-HASHED_WHOLE = 1 << 30  # larger files are fingerprinted by size and both ends
 
 
 class Segment(NamedTuple):
@@ -83,6 +77,22 @@ class Document(NamedTuple):
     split: str
     source: str
 
+    def cut(self, words: int) -> tuple[Document, int]:
+        """Return the first words and the number of mentions dropped for crossing the cut.
+
+        Mentions wholly inside stay; those wholly outside go with their words and are not
+        counted.  A chain with one mention left becomes a singleton (chain None).
+        """
+        inside = [mention for mention in self.mentions if mention.end <= words]
+        crossing = sum(mention.start < words < mention.end for mention in self.mentions)
+        sizes = Counter(mention.chain for mention in inside)
+        mentions = tuple(
+            mention if sizes[mention.chain] > 1 else mention._replace(chain=None)
+            for mention in inside
+        )
+        shorter = Document(self.words[:words], self.tags[:words], mentions, self.split, self.source)
+        return shorter, crossing
+
 
 Record = dict[str, Any]  # an example of a store: one line of examples.jsonl
 Item = TypeVar("Item", Segment, Sentence, Document)
@@ -112,26 +122,6 @@ class Corpus(Generic[Item]):
     def records(self) -> list[Item]:
         """Read everything into memory."""
         return list(self.read(Counter()))
-
-
-def file_fingerprint(path: Path) -> str:
-    """Return what identifies a file's content: its SHA-256.
-
-    A file over 1 GiB is identified by a sample: its size and the SHA-256 of its first and last
-    64 MiB.  Raises CorpusError for anything but a regular file, such as a pipe.
-    """
-    path, digest, end = existing_file(path), hashlib.sha256(), 64 << 20
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            if size <= HASHED_WHOLE:
-                return hashlib.file_digest(file, "sha256").hexdigest()
-            digest.update(file.read(end))
-            file.seek(size - end)
-            digest.update(file.read(end))
-    except OSError as error:
-        raise CorpusError(path, f"cannot be read ({error.strerror}); check the path") from error
-    return f"{size}-{digest.hexdigest()}"
 
 
 def cluster_of(record: Mapping[str, Any], index: int) -> str:

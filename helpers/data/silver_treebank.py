@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from helpers.data import text_files
-from helpers.data.records import Corpus, Sentence, file_fingerprint, reservoir
+from helpers.data.records import Corpus, Sentence, reservoir
 from helpers.data.wikipedia import READER_FORMAT, articles, check_text, corpus_name, sample_path
 from helpers.errors import CorpusError, InputError
 from helpers.progress import progress
@@ -77,7 +77,7 @@ def silver_treebank(
     spec = {
         "reader": "silver",
         "format": [SILVER_FORMAT, READER_FORMAT],
-        "file": file_fingerprint(path),
+        "file": text_files.file_fingerprint(path),
         "count": count,
         "seed": seed,
         "dev_share": DEV_SHARE,

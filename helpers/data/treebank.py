@@ -9,7 +9,8 @@ from itertools import groupby
 from pathlib import Path
 
 from helpers.data.conll import Tree, detect_format, read_trees
-from helpers.data.records import Corpus, Sentence, file_fingerprint
+from helpers.data.records import Corpus, Sentence
+from helpers.data.text_files import file_fingerprint
 from helpers.errors import CorpusError, InputError
 from helpers.progress import progress
 

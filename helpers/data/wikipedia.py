@@ -1,12 +1,10 @@
 """Wikipedia segments: two consecutive paragraphs of one article, as in BERT's pre-training.
 
 The same reader takes a MediaWiki dump (``.xml``, or packed as ``.xml.bz2`` or ``.xml.gz``) and
-plain text (blank line between documents, one paragraph a line).  The limits on hostile or
-broken files are those of :mod:`helpers.data.text_files`.
+plain text (blank line between documents, one paragraph a line).
 
 Of a dump, one page is in memory at a time.  gensim's ``extract_pages`` keeps an (emptied) XML
-element of every page that it has passed, which on a full Wikipedia is gigabytes, and knows
-neither lines nor limits.
+element of every page that it has passed, which on a full Wikipedia is gigabytes.
 """
 
 from __future__ import annotations
@@ -14,17 +12,15 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from helpers.data import text_files
-from helpers.data.records import Corpus, Segment, file_fingerprint, reservoir
+from helpers.data.records import Corpus, Segment, reservoir
 from helpers.data.wikitext import HIDDEN_PREFIXES, paragraphs
-from helpers.data.xml_reader import Attributes, XmlReader
 from helpers.errors import CorpusError
 from helpers.progress import progress
 
@@ -37,9 +33,8 @@ EXPECTED = (
 )
 NO_SEGMENT = "no segment of two consecutive paragraphs"
 CHECKED = 2_000_000  # characters that `check_text` reads
-MAX_LINES = 200_000  # of one document
-MAX_HIDDEN = 1000  # link prefixes that are remembered
-FILES, CATEGORIES, MEDIA = "6", "14", "-2"  # namespaces whose links show no text
+ARTICLES = "0"  # their namespace
+HIDING = ("6", "14", "-2")  # namespaces whose links show no text: files, categories, media
 
 
 class Article(NamedTuple):
@@ -47,20 +42,6 @@ class Article(NamedTuple):
 
     title: str
     paragraphs: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class Page:
-    """A page as stored: its title, namespace number (0: article) and wikitext.
-
-    ``hidden``: the lower-case link prefixes of this wiki's files and categories.
-    """
-
-    title: str = ""
-    namespace: int = 0
-    redirect: bool = False
-    wikitext: str = ""
-    hidden: Collection[str] = HIDDEN_PREFIXES
 
 
 def sample_path() -> Path:
@@ -85,12 +66,12 @@ def articles(path: str | Path, *, counts: Counter[str] | None = None) -> Iterato
     (see :mod:`helpers.data.wikitext`).  Of plain text: every line that is not blank,
     as it is but for spaces and control characters.
     ``counts`` receives what was read and dropped.  Raises CorpusError for a file that is
-    missing, damaged, not UTF-8 or over a limit.
+    missing, damaged or not UTF-8.
     """
     path = text_files.existing_file(path)
     counts = Counter() if counts is None else counts
     dump = _is_dump(path)
-    for article in _dump_articles(path, counts) if dump else _text_documents(path, counts):
+    for article in _dump_articles(path, counts) if dump else _text_documents(path):
         counts["articles"] += 1
         counts["paragraphs"] += 0 if dump else len(article.paragraphs)
         counts["paragraphs kept"] += len(article.paragraphs)
@@ -114,7 +95,7 @@ def segments(
     spec = {
         "reader": "wikipedia",
         "format": READER_FORMAT,
-        "file": file_fingerprint(path),
+        "file": text_files.file_fingerprint(path),
         "count": count,
         "seed": seed if count is not None else None,
     }
@@ -165,88 +146,36 @@ def _sample(
 
 
 def _is_dump(path: Path) -> bool:
-    with text_files.open_bounded(path) as file:
+    with text_files.unpacked(path) as file:
         start = file.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()
     return start.startswith((b"<?xml", b"<mediawiki")) or ".xml" in path.suffixes
 
 
 def _dump_articles(path: Path, counts: Counter[str]) -> Iterator[Article]:
-    for page in pages(path):
-        if page.namespace != 0 or page.redirect:
+    hidden = set(HIDDEN_PREFIXES)
+    for element in text_files.xml_elements(path, "mediawiki", ("namespace", "page")):
+        if element.tag == "namespace":
+            if element.get("key") in HIDING and element.text:
+                hidden.add(element.text.strip().lower())
+            continue
+        revisions = [text.text or "" for text in element.iter("text")]
+        wikitext = revisions[-1] if revisions else ""
+        redirect = element.find("redirect") is not None or wikitext[:9].upper() == "#REDIRECT"
+        if redirect or element.findtext("ns", ARTICLES).strip() != ARTICLES:
             counts["pages skipped: redirect or not an article"] += 1
             continue
-        yield Article(
-            page.title, tuple(paragraphs(page.wikitext, hidden=page.hidden, counts=counts))
-        )
+        title = " ".join(element.findtext("title", "").split())
+        yield Article(title, tuple(paragraphs(wikitext, hidden=hidden, counts=counts)))
 
 
-def _text_documents(path: Path, counts: Counter[str]) -> Iterator[Article]:
-    most, documents, size = text_files.limit("ATTENTION_MAX_PAGE"), 0, 0
-    found: list[str] = []
-    for number, line in text_files.lines(path):
+def _text_documents(path: Path) -> Iterator[Article]:
+    documents, found = 0, []
+    for _, line in text_files.lines(path):
         if paragraph := text_files.one_line(line):
-            size += len(line)
             found.append(paragraph)
-            if size > most or len(found) > MAX_LINES:
-                limits = f"{most:,} characters or {MAX_LINES:,} lines"
-                message = (
-                    f"document longer than {limits}; put blank lines between documents, or set "
-                    "ATTENTION_MAX_PAGE higher"
-                )
-                raise CorpusError(path, message, number)
         elif found and not line.strip():
             documents += 1
             yield Article(f"{path.name} {documents}", tuple(found))
-            found, size = [], 0
+            found = []
     if found:
         yield Article(f"{path.name} {documents + 1}", tuple(found))
-
-
-def pages(path: str | Path) -> Iterator[Page]:
-    """Yield every page of a dump, redirects and all namespaces included.
-
-    Of a page with several revisions, the last one.  CorpusError as in `XmlReader`.
-    """
-    return _DumpReader(path).read()
-
-
-class _DumpReader(XmlReader):
-    """Yields pages."""
-
-    root, item, expected = "mediawiki", "page", "expected a MediaWiki dump"
-
-    def __init__(self, path: str | Path) -> None:
-        super().__init__(path)
-        self._page = Page()
-        self._text: list[str] | None = None
-        self._hidden, self._hides = set(HIDDEN_PREFIXES), False
-
-    def start(self, tag: str, attributes: Attributes) -> None:
-        if tag == "page":
-            self._page = Page(hidden=self._hidden)  # one set for all: a copy each would be a bomb
-        elif tag == "redirect":
-            self._page.redirect = True
-        elif tag in ("title", "ns", "text", "namespace"):
-            self._text = []
-            self._hides = attributes.get("key") in (FILES, CATEGORIES, MEDIA)
-
-    def characters(self, data: str) -> None:
-        if self._text is not None:
-            self._text.append(data)
-
-    def end(self, tag: str) -> None:
-        content, self._text = "".join(self._text or ()), None
-        if tag == "title":
-            self._page.title = " ".join(content.split())
-        elif tag == "ns":
-            if not re.fullmatch(r"\s*-?[0-9]{1,9}\s*", content):
-                self.fail(f"namespace {content[:40]!r}; expected a number")
-            self._page.namespace = int(content)
-        elif tag == "text":
-            self._page.wikitext = content
-        elif tag == "namespace" and self._hides and content.strip():
-            if len(self._hidden) < MAX_HIDDEN:
-                self._hidden.add(content.strip().lower())
-        elif tag == "page":
-            self._page.redirect |= self._page.wikitext[:9].upper() == "#REDIRECT"
-            self.done.append(self._page)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from tokenizers import Encoding
 
-from helpers.data.coreference import cut
 from helpers.data.records import Corpus, Document, Record, Segment, Sentence
 from helpers.errors import InputError
 from helpers.model.encoder import Encoder
@@ -142,7 +141,7 @@ def document_record(
     fitting = _words_that_fit(encoder, encoding.word_ids, max_tokens)
     if fitting < len(words):
         counts["documents cut to the token limit"] += 1
-        document, dropped = cut(document, fitting)
+        document, dropped = document.cut(fitting)
         counts["mentions dropped: beyond the cut"] += dropped
     if not document.mentions:
         counts["documents dropped: no mention before the cut"] += 1

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pandas as pd
 
 from helpers.cache import cached_table
-from helpers.data.records import file_fingerprint
 from helpers.data.silver_treebank import BATCH, pipeline, why_unusable
+from helpers.data.text_files import file_fingerprint
 from helpers.data.wikipedia import Article
 from helpers.progress import progress
 from helpers.studies.tasks import Pair, Task

@@ -12,7 +12,7 @@ from helpers.analysis.coreference_rules import (
     nearest_mention,
 )
 from helpers.data.conll import read_documents
-from helpers.data.coreference import coreference_corpus, cut, head_word, read_brackets
+from helpers.data.coreference import coreference_corpus, head_word, read_brackets
 from helpers.data.records import Document, Mention
 from helpers.errors import CorpusError
 
@@ -169,12 +169,12 @@ def test_cut_keeps_what_is_wholly_inside():
         Mention(5, 6, 1, 5),
     )
     document = Document(tuple("abcdef"), ("NOUN",) * 6, mentions, "dev", "d")
-    shorter, dropped = cut(document, 4)
+    shorter, dropped = document.cut(4)
     assert shorter.words == tuple("abcd")
     assert len(shorter.tags) == 4
     assert shorter.mentions == (Mention(0, 1, None, 0), Mention(1, 2, 2, 1), Mention(3, 4, 2, 3))
     assert dropped == 1  # 2-5 crosses; 4-6 and 5-6 lie beyond
-    assert cut(document, 6)[0].mentions[:4] == mentions[:4]
+    assert document.cut(6)[0].mentions[:4] == mentions[:4]
 
 
 def begin_2012(*rows):

@@ -38,9 +38,9 @@ PROFILE = settings(
 )
 # Facts of a file as a whole; every other error has a line.
 WHOLE_FILE = re.compile(
-    r"holds no |holds one sentence|no mention in any|no segment of|truncated or damaged|"
-    r"unpacks to more|archive|no examples|no sentence with a link|every label is|\d+ labels in|"
-    r"no argument after"
+    r"holds no |holds one sentence|no mention in any|no segment of|is the file whole|"
+    r"document type|the XML is|not inside its text|no examples|no sentence with a link|"
+    r"every label is|\d+ labels in|no argument after"
 )
 
 # What may stand where a word, a number, a bracket column, wikitext, or a value is expected

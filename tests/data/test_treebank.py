@@ -114,7 +114,6 @@ def test_compression_bom_and_crlf_change_nothing(write):
         (row(1, 0) + row(2, "9" * 5000), 2, "head is '999"),
         (row(1, 0) + row(3, 1), 2, "expected word 2"),
         (row(1, 0).encode() + row(2, 1, "caf").encode() + b"\xe9\n", 3, "UTF-8"),
-        (row(1, 0) + row(2, 1, "\0"), 2, "NUL"),
     ],
 )
 def test_a_broken_tree_is_blamed_on_its_line(write, content, line, message):

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from helpers.data import wikipedia
-from helpers.data.wikipedia import Article, articles, pages, sample_path, segments
+from helpers.data.wikipedia import Article, articles, sample_path, segments
 from helpers.data.wikitext import paragraphs, plain, tidy, why_not_prose
-from helpers.errors import CorpusError, InputError
+from helpers.errors import CorpusError
 
 PROSE = "The {} paragraph has more than ten words, as every usable one must."
 XMLNS = "http://www.mediawiki.org/xml/export-0.10/"
@@ -158,29 +157,20 @@ def test_file_links_of_another_language_are_known_from_the_dump(tmp_path):
 
 
 def test_last_revision_counts(tmp_path):
-    two = "<revision><text>old</text></revision><revision><text>new</text></revision>"
+    two = "".join(f"<revision><text>{prose(name)}</text></revision>" for name in ("old", "new"))
     path = write(tmp_path, "a.xml", dump(f"<page><title>T</title><ns>0</ns>{two}</page>"))
-    assert [p.wikitext for p in pages(path)] == ["new"]
+    assert list(articles(path)) == [Article("T", (PROSE.format("new"),))]
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", r"a\.xml:1: malformed XML \(no element found\)"),
-        (
-            b"<html></html>",
-            r":1: the XML is <html>, expected <mediawiki>; expected a MediaWiki dump",
-        ),
-        (b"<mediawiki>\n<page>\n</mediawiki>", r":3: malformed XML \(mismatched tag\)"),
-        (b"<mediawiki>\n<page><ns>x</ns></page></mediawiki>", r":2: namespace 'x'"),
-        (b"<mediawiki><page><ns>" + b"9" * 5000 + b"</ns></page></mediawiki>", "namespace"),
-        (b"<mediawiki>\n" + b"<a>" * 40, r":2: elements nested more than 32 deep"),
-        (b"<mediawiki>\n\0</mediawiki>", r":2: malformed XML"),
+        (b"", r"a\.xml:1: malformed XML \(no element found"),
+        (b"<html></html>", "the XML is <html>, expected <mediawiki>"),
+        (b"<mediawiki>\n<page>\n</mediawiki>", r":3: malformed XML \(mismatched tag"),
         (b"<mediawiki>\n\xff\xfe</mediawiki>", r":2: malformed XML"),
-        (b'<!DOCTYPE m [<!ENTITY a "b">]><mediawiki/>', "document type"),
-        (bz2.compress(b"<mediawiki>" + bytes(range(32, 60)) * 99)[:-20], "truncated or damaged"),
-        (gzip.compress(b"<mediawiki>", mtime=0)[:-5], "truncated or damaged"),
-        (b"PK\x03\x04rest", "zip archive"),
+        (bz2.compress(b"<mediawiki>" + bytes(range(32, 60)) * 99)[:-20], "is the file whole"),
+        (gzip.compress(b"<mediawiki>", mtime=0)[:-5], "is the file whole"),
     ],
 )
 def test_bad_dumps_are_refused_with_file_and_line(tmp_path, content, message):
@@ -188,9 +178,7 @@ def test_bad_dumps_are_refused_with_file_and_line(tmp_path, content, message):
         list(articles(write(tmp_path, "a.xml", content)))
 
 
-def test_bad_archives_and_paths(tmp_path):
-    with pytest.raises(CorpusError, match=r"not a \.bz2 archive"):
-        list(articles(write(tmp_path, "a.xml.bz2", b"plain")))
+def test_bad_paths(tmp_path):
     with pytest.raises(CorpusError, match=r"nowhere\.txt: does not exist"):
         segments(tmp_path / "nowhere.txt")
     with pytest.raises(CorpusError, match="not a regular file"):
@@ -199,36 +187,6 @@ def test_bad_archives_and_paths(tmp_path):
         segments(tmp_path / ("n" * 5000))
     with pytest.raises(CorpusError, match="at least 1"):
         segments(count=0)
-
-
-def test_limits_on_pages_lines_documents_and_expansion(tmp_path, monkeypatch):
-    xml = write(tmp_path, "a.xml", dump(page("T", "word " * 200_000)))
-    assert len(next(pages(xml)).wikitext) == 1_000_000
-    monkeypatch.setenv("ATTENTION_MAX_PAGE", "1000")
-    with pytest.raises(CorpusError, match="set ATTENTION_MAX_PAGE higher"):
-        list(articles(xml))
-    document = write(tmp_path, "d.txt", "A line.\n" * 200)
-    with pytest.raises(CorpusError, match=r"d\.txt:143: document longer than 1,000 .*blank lines"):
-        list(articles(document))  # 143 lines of 7 characters are 1,001
-    monkeypatch.setenv("ATTENTION_MAX_LINE", "7")
-    assert next(iter(articles(write(tmp_path, "l.txt", "A line.\r\n")))).paragraphs == ("A line.",)
-    with pytest.raises(CorpusError, match=r":2: line longer than 7 bytes; set ATTENTION_MAX_LINE"):
-        list(articles(write(tmp_path, "m.txt", "A line.\nA  line.\n")))
-    monkeypatch.setenv("ATTENTION_MAX_LINE", "many")
-    with pytest.raises(InputError, match="ATTENTION_MAX_LINE=many"):
-        list(articles(document))
-
-
-def test_decompression_bombs_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("helpers.data.text_files.FREE_EXPANSION", 1 << 16)
-    bomb = b"A line of text.\n\n" * 20_000
-    for name, packed in [("b.txt.bz2", bz2.compress(bomb)), ("b.txt.gz", gzip.compress(bomb))]:
-        path = write(tmp_path, name, packed)
-        with pytest.raises(CorpusError, match="set ATTENTION_MAX_EXPANSION higher"):
-            list(articles(path))
-        with monkeypatch.context() as raised:
-            raised.setenv("ATTENTION_MAX_EXPANSION", "100000")
-            assert sum(1 for _ in articles(path)) == 20_000
 
 
 # Plain text
@@ -244,10 +202,8 @@ def test_plain_text_keeps_every_line(tmp_path):
 
 
 def test_plain_text_that_is_not_utf8_names_the_line(tmp_path):
-    with pytest.raises(CorpusError, match=r"a\.txt:2: not UTF-8 \(byte 3 of the line\)"):
+    with pytest.raises(CorpusError, match=r"a\.txt:2: not UTF-8"):
         list(articles(write(tmp_path, "a.txt", b"caf\xc3\xa9\nca\xe9\n")))
-    with pytest.raises(CorpusError, match=r":3: NUL"):
-        list(articles(write(tmp_path, "a.txt", b"a\n\nb\0\n")))
 
 
 # Segments
@@ -378,7 +334,7 @@ def test_any_wikitext_is_cleaned_or_dropped(text):
 def test_any_file_gives_articles_or_a_corpus_error(tmp_path, content, name):
     path = write(tmp_path, name, content)
     try:
-        for article in wikipedia.articles(path):
+        for article in articles(path):
             assert all(article.paragraphs)
     except CorpusError as error:
         assert str(path) in str(error)

@@ -29,8 +29,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from helpers.data.corpora import fetch, registry
-from helpers.data.records import file_fingerprint
-from helpers.data.text_files import existing_file, lines, one_line, quoted
+from helpers.data.text_files import existing_file, file_fingerprint, lines, one_line, quoted
 from helpers.errors import CorpusError, InputError
 from helpers.settings import small_profile
 

@@ -1,19 +1,19 @@
 """FrameNet's full-text annotation: which words are a predicate and its core arguments.
 
 The data are requested from the FrameNet project and read from a folder: ``fulltext/*.xml``, and
-beside it ``frame/*.xml``, which says of each frame which of its elements are core.  The XML is
-read with the limits of :mod:`helpers.data.xml_reader`.
+beside it ``frame/*.xml``, which says of each frame which of its elements are core.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from xml.etree.ElementTree import Element
 
 from helpers.data import text_files
-from helpers.data.xml_reader import Attributes, XmlReader
 from helpers.errors import CorpusError
 
 LONGEST = 12  # words of a sentence, as in Kovaleva et al. (2019, section 4.2)
@@ -57,15 +57,15 @@ def framenet_sentences(path: Path) -> list[FrameSentence]:
     the core elements where the frames are there, otherwise all elements.
 
     Raises:
-        CorpusError: no such file, no full-text annotation, damaged or hostile XML (with its
-            line), or no sentence of that kind.
+        CorpusError: no such file, no full-text annotation, damaged XML (with its line), or
+            no sentence of that kind.
     """
     counts: Counter[str] = Counter()
     files = _files(Path(path).expanduser())
     core = _core_elements(files[0].parent.parent / "frame")
     found = []
     for file in files:
-        for sentence in _FullTextReader(file).read():
+        for sentence in _sentences(file):
             words = sentence.words or [match.span() for match in _WORD.finditer(sentence.text)]
             if len(words) > LONGEST:  # before the links, whose number grows with its cube
                 counts[f"sentences dropped: over {LONGEST} words"] += 1
@@ -94,9 +94,15 @@ def _core_elements(folder: Path) -> dict[str, set[str]] | None:
     """Return the names of each frame's core elements, or None without the frames' folder."""
     if not folder.is_dir():
         return None
-    return dict(
-        frame for file in sorted(folder.glob("*.xml")) for frame in _FrameReader(file).read()
-    )
+    return {
+        frame.get("name", ""): {
+            element.get("name", "")
+            for element in frame.iter("FE")
+            if element.get("coreType", "").startswith("Core")
+        }
+        for file in sorted(folder.glob("*.xml"))
+        for frame in text_files.xml_elements(file, "frame", ("frame",))
+    }
 
 
 def _links(
@@ -123,74 +129,34 @@ def _within(words: list[Span], spans: list[Span]) -> list[int]:
     ]
 
 
-class _FrameReader(XmlReader):
-    """Yields a frame's name and the names of its core elements."""
+def _sentences(path: Path) -> Iterator[_Sentence]:
+    for element in text_files.xml_elements(path, "fullTextAnnotation", ("sentence",)):
+        sentence = _Sentence(element.get("ID", "?"), element.findtext("text", ""))
+        for annotation in element.iter("annotationSet"):
+            frame = _Frame(annotation.get("frameName", ""))
+            for layer in annotation.iter("layer"):
+                found = [
+                    (label.get("name", ""), _span(path, sentence, label))
+                    for label in layer.iter("label")
+                    if "start" in label.attrib  # others stand for what is not in the text
+                ]
+                if layer.get("name") == "FE":
+                    frame.elements += found
+                elif layer.get("name") == "Target":
+                    frame.target += [span for _, span in found]
+                elif layer.get("name") in WORD_LAYERS:
+                    sentence.words += [span for _, span in found]
+            if frame.target:
+                sentence.frames.append(frame)
+        sentence.words = sorted(set(sentence.words))
+        yield sentence
 
-    root, item, expected = "frame", "frame", EXPECTED
 
-    def start(self, tag: str, attributes: Attributes) -> None:
-        if tag == self.root:
-            self._frame = (attributes.get("name", ""), set())
-        elif tag == "FE" and attributes.get("coreType", "").startswith("Core"):
-            self._frame[1].add(attributes.get("name", ""))
-
-    def end(self, tag: str) -> None:
-        if tag == self.root:
-            self.done.append(self._frame)
-
-
-class _FullTextReader(XmlReader):
-    """Yields sentences."""
-
-    root, item, expected = "fullTextAnnotation", "sentence", EXPECTED
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self._most = text_files.limit("ATTENTION_MAX_LINE")
-        self._sentence = _Sentence("")
-        self._frame = _Frame("")
-        self._layer, self._in_text = "", False
-
-    def start(self, tag: str, attributes: Attributes) -> None:
-        if tag == "sentence":
-            self._sentence = _Sentence(attributes.get("ID", "?"))
-        elif tag == "annotationSet":
-            self._frame = _Frame(attributes.get("frameName", ""))
-        elif tag == "layer":
-            self._layer = attributes.get("name", "")
-        elif tag == "label" and "start" in attributes:  # others stand for what is not in the text
-            self._label(attributes)
-        self._in_text = tag == "text"
-
-    def characters(self, data: str) -> None:
-        if self._in_text:
-            self._sentence.text += data
-            if len(self._sentence.text) > self._most:
-                self.fail(f"sentence over {self._most:,} characters; set ATTENTION_MAX_LINE higher")
-
-    def end(self, tag: str) -> None:
-        self._in_text = False
-        if tag == "annotationSet" and self._frame.target:
-            self._sentence.frames.append(self._frame)
-        elif tag == "sentence":
-            self._sentence.words = sorted(set(self._sentence.words))
-            self.done.append(self._sentence)
-
-    def _label(self, attributes: Attributes) -> None:
-        if self._layer not in (*WORD_LAYERS, "Target", "FE"):
-            return
-        span = self._span(attributes)
-        if self._layer == "Target":
-            self._frame.target.append(span)
-        elif self._layer == "FE":
-            self._frame.elements.append((attributes.get("name", ""), span))
-        else:
-            self._sentence.words.append(span)
-
-    def _span(self, attributes: Attributes) -> Span:
-        first, last = attributes["start"], attributes.get("end", "")
-        if not all(re.fullmatch("[0-9]{1,9}", place) for place in (first, last)):
-            self.fail(f"a label from {first[:20]!r} to {last[:20]!r}; expected whole numbers")
-        if not int(first) <= int(last) < len(self._sentence.text):
-            self.fail(f"a label from {first} to {last} is not inside its sentence")
-        return int(first), int(last) + 1
+def _span(path: Path, sentence: _Sentence, label: Element) -> Span:
+    first, last = label.get("start", ""), label.get("end", "")
+    if not all(re.fullmatch("[0-9]{1,9}", place) for place in (first, last)) or not (
+        int(first) <= int(last) < len(sentence.text)
+    ):
+        place = f"sentence {sentence.number[:20]}: a label from {first[:20]!r} to {last[:20]!r}"
+        raise CorpusError(path, f"{place} is not inside its text")
+    return int(first), int(last) + 1
