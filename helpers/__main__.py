@@ -72,9 +72,8 @@ def parser() -> argparse.ArgumentParser:
         _compare,
         "finished runs side by side: claims, best heads, one figure",
         description="Results in figures/compare/<names>/: claims.csv, best_heads.csv, atlas.csv (a "
-        "row a head a model), nearest_heads.csv (the most similar head of every other model), "
-        "spread.csv (mean and spread of each claim's number), compare.png; a report of them, with "
-        "tables to sort and search, in build/compare/<names>/.",
+        "row a head a model), spread.csv (mean and spread of each claim's number), compare.png; a "
+        "report of them, with tables to sort and search, in build/compare/<names>/.",
     )
     compare.add_argument(
         "runs", nargs="*", metavar="RUN",
@@ -174,9 +173,8 @@ def _compare(options: argparse.Namespace) -> int:
 
     runs = compare.open_runs(options.runs)
     claims, notes, places = compare.compare(runs)
-    print(compare.claims_text(claims))
-    for note in notes:
-        print(f"note: {note}")
+    print(claims.round(3).to_string(index=False, na_rep=""))
+    print(*notes, sep="\n")
     print(f"tables and figure: {places[0]}\nreport: {places[1]}")
     return 0
 

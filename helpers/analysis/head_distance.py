@@ -16,19 +16,13 @@ import math
 import threading
 import warnings
 from collections.abc import Callable
-from itertools import product
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from helpers.analysis.heads import head_labels
-from helpers.store.store import Example, Source
-
 SMOOTHING = 1e-3  # p = 0.999 A + 0.001 / n: no weight is zero, so every logarithm is finite
-LEAST = 1e-7  # is added to every weight: a row with no attention to words is uniform over them
 TILE = 512  # weights that are summed in float32 before float64 takes over
 COMPILE_AFTER = 3e9  # (pair, weight)s: where eager work has cost about what compiling costs
 
@@ -73,38 +67,6 @@ def head_distances(
     of_mean[first, second] = of_mean[second, first] = entropies
     own = of_mean.diagonal()
     return of_mean - (own[:, None] + own) / 2
-
-
-def shared_distances(first: Source, second: Source) -> pd.DataFrame:
-    """Return how far the heads of two models are apart on the sentences that both have read.
-
-    A sentence counts, once, if both word-level stores have it with the same words.  Special tokens
-    are left out: a row is what a word gives to the words of its sentence, as shares of their sum.
-
-    Columns: head, other ("layer-head"), distance (in nats a word: from 0 to ln 2), sentences.
-    Empty if they share none.
-    """
-    places = {tuple(record["words"]): index for index, record in enumerate(second.records())}
-    words = count = 0
-    labels = [head_labels(one.layers, one.heads) for one in (first, second)]
-    total = np.zeros([len(heads) for heads in labels])
-    for example in first:
-        place = places.pop(tuple(example.record["words"]), None)
-        if place is None:
-            continue
-        maps = [_among_words(one) for one in (example, second[place])]
-        total += head_distances(np.concatenate(maps, axis=1))[: len(total), len(total) :]
-        words, count = words + len(example.record["words"]), count + 1
-    table = pd.DataFrame(product(*labels), columns=["head", "other"])
-    table = table.assign(distance=total.ravel() / max(words, 1), sentences=count)
-    return table if count else table[:0]
-
-
-def _among_words(example: Example) -> Float[np.ndarray, "1 head word word"]:
-    words = example.word_positions
-    weights = example.attention[..., words, words].astype(np.float32) + LEAST
-    weights = weights.reshape(1, -1, *weights.shape[-2:])
-    return weights / weights.sum(axis=-1, keepdims=True)
 
 
 def _tiles(attention: Float[np.ndarray | Tensor, "layer head query key"]) -> Tiles:

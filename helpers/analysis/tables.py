@@ -32,24 +32,6 @@ MAY_BE_EMPTY = (
     "correlation", "noun", "verb", "pronoun", "subject", "object", "negation", "ratio",
     "value_ratio", "layer", "matched", "relations",
 )  # fmt: skip
-# Tables of heads that runs are compared by, with the columns that it takes.
-NEEDED = {
-    "token_types": {"layer", "head", "cls", "sep"},
-    "entropy": {"layer", "head", "entropy", "uniform"},
-    "dependency_heads": {"relation", "head", "accuracy"},
-    "head_positions": {"layer", "head"},
-    "each_head": {"layer", "head"},
-    "importance": {"layer", "head", "importance"},
-}
-# The others that it takes, and the columns of all of them that hold words, not numbers.
-COMPARED = (
-    "relative_position", "gradients", "dependency_heads_held_out", "no_op", "coreference",
-    "coreference_held_out", "probes", "probe_differences", "head_cohesion", "averages_by_article",
-)  # fmt: skip
-IN_WORDS = (
-    "relation", "head", "direction", "paper_head", "objective", "system", "candidates", "type",
-    "against", "probe", "metric", "other", "by", "behaviour", "task",
-)  # fmt: skip
 CAUSE = (
     "weights or hidden states that are not finite, or a damaged store: try --dtype float32, and "
     "'python -m helpers verify'"
@@ -79,19 +61,6 @@ def check_table(
         if not any(special_tokens().get(role) is None for role in roles):
             rows = "no number" if empty.all() else f"{empty.sum()} of {len(table)} numbers missing"
             raise TableError(f"{name}.csv: column {column} has {rows}; {CAUSE}")
-
-
-def problem_of(name: str, table: pd.DataFrame) -> str:
-    """Return why a table that runs are compared by is not one that a run has saved, if it is so."""
-    if lacking := sorted(NEEDED.get(name, set()) - set(table)):
-        return f"no column {', '.join(lacking)}"
-    for column, values in table.items() if name in {*NEEDED, *COMPARED} else ():
-        if column in IN_WORDS and not (column == "head" and "layer" in table):
-            continue
-        numbers = pd.to_numeric(values, errors="coerce")
-        if (numbers.isna() & values.notna()).any() or np.isinf(numbers).any():
-            return f"column {column} has what is no number, or infinite"
-    return ""
 
 
 def latex(table: pd.DataFrame) -> str:

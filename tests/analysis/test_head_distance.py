@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 import torch
 from scipy.spatial.distance import jensenshannon
-from viewer_stores import OTHER, SENTENCE, word_store
 
 from helpers.analysis import head_distance
-from helpers.analysis.head_distance import head_distances, shared_distances
+from helpers.analysis.head_distance import head_distances
 
 
 def maps(rng, layers, heads, n, *, sharpness=3.0):
@@ -162,21 +161,3 @@ def test_short_jobs_never_compile_and_long_jobs_do(backend, monkeypatch):
         assert len(compilations) == expected
     head_distances(attention, compiled=False)
     assert len(compilations) == 1
-
-
-def test_models_are_compared_on_the_words_of_sentences_that_both_have_read():
-    renamed = {**SENTENCE, "words": ["A", *SENTENCE["words"][1:]]}
-    first, second = word_store(SENTENCE, OTHER, OTHER), word_store(OTHER, renamed, layers=2)
-    first.examples[1].attention[0, 0, 2, 1:6] = 0  # all of a word's attention to special tokens
-    table = shared_distances(first, second)
-    assert list(table) == ["head", "other", "distance", "sentences"]
-    assert len(table) == 12 * 8 and set(table["sentences"]) == {1}
-    own = slice(1, 6)
-    maps = [example.attention[..., own, own].astype(float) for example in (first[1], second[0])]
-    maps[0][0, 0, 1] = 1
-    both = np.concatenate([normalised(one).reshape(1, -1, 5, 5) for one in maps], axis=1)
-    expected = by_scipy(both)[:12, 12:] / 5
-    np.testing.assert_allclose(table["distance"], expected.ravel(), rtol=1e-4)
-    row = table.set_index(["head", "other"]).loc[("2-1", "1-3"), "distance"]
-    assert row == pytest.approx(expected[4, 2], rel=1e-4)
-    assert shared_distances(word_store(SENTENCE), word_store(renamed)).empty
