@@ -189,11 +189,6 @@ def _pruning() -> Iterator[str]:
         "Removing half of the heads for real makes the encoder "
         f"{half.min():.0f} to {half.max():.0f}% faster"
     )
-    objects = rows("argument_seeds", relation="dobj").iloc[0]
-    yield (
-        f"({objects['loss_difference']:.3f} nats; {objects['ci_low']:.3f} to "
-        f"{objects['ci_high']:.3f})"
-    )
     number, shift = (over_seeds.loc[(task, "removable")] for task in (NUMBER, SHIFT))
     yield (
         f"Over these seeds {number['mean']:.0f}% of the heads can be removed alone for that task "

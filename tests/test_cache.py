@@ -131,7 +131,6 @@ def with_another_line(module, name):
 STALE = {
     "analysis.averages.sweep": {"analysis.averages.checked_maps", "model.token_types.roles"},
     "analysis.table3.table3": {"analysis.averages.checked_maps"},
-    "studies.sixteen_heads.summaries.head_syntax_scores": {"analysis.averages.checked_maps"},
     "analysis.averages.gradient_table": {"model.forward.padded"},
 }
 

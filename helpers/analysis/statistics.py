@@ -12,6 +12,8 @@ of sums over clusters: what is right over what there is, or a sum of values over
 - are two numbers alike? `equivalence`, against a margin; that a difference is not significant
   says nothing of the kind
 - do two classifiers differ on the same independent examples? `mcnemar`
+- a mean, a share, a correlation of independent values: `mean_interval`, `wilson_interval`,
+  `correlation`
 """
 
 from __future__ import annotations
@@ -21,11 +23,13 @@ from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Bool, Float, Num
-from scipy.stats import binom, norm, t
+from numpy.typing import ArrayLike
+from scipy.stats import PermutationMethod, binom, binomtest, norm, pearsonr, t
 
 WEIGHTS_AT_ONCE = 1 << 19  # 8 MiB, as integers and as floats
 LEVEL = 0.95
 RESAMPLES = 1000
+PERMUTATIONS = 9999
 
 Clusters = Num[np.ndarray, "cluster *statistic"]
 
@@ -137,6 +141,46 @@ def sign_flip_test(
         best += int((drawn.max(axis=1) >= observed.max() - 1e-9).sum())
     p_values = (as_large / (flips + 1)).reshape(np.shape(differences)[1:])
     return p_values, best / (flips + 1)
+
+
+def mean_interval(values: ArrayLike) -> tuple[float, float, float]:
+    """Return the mean of independent values and its 95% interval (Student's t).
+
+    NaN bounds for a single value.
+    """
+    values = np.asarray(values, float)
+    mean, count = float(values.mean()), len(values)
+    if count < 2:
+        return mean, np.nan, np.nan
+    half = t.ppf((1 + LEVEL) / 2, count - 1) * values.std(ddof=1) / np.sqrt(count)
+    return mean, float(mean - half), float(mean + half)
+
+
+def wilson_interval(right: int, total: int) -> tuple[float, float]:
+    """Return Wilson's 95% score interval of the share ``right / total`` of independent examples.
+
+    It has a width where all or none are right, where a bootstrap's would have none.
+    """
+    low, high = binomtest(int(right), int(total)).proportion_ci(LEVEL, "wilson")
+    return float(low), float(high)
+
+
+def correlation(one: ArrayLike, other: ArrayLike, *, seed: int = 0) -> dict[str, float]:
+    """Return Pearson's correlation of two scores of the same heads.
+
+    Keys: correlation, ci_low and ci_high (95%, Fisher's z), p_value (permutation test).  NaN for
+    fewer than four heads, or scores that are all the same.
+    """
+    if min(len(one) - 3, np.ptp(one), np.ptp(other)) <= 0:
+        return dict.fromkeys(("correlation", "ci_low", "ci_high", "p_value"), np.nan)
+    found = pearsonr(one, other)
+    low, high = found.confidence_interval(LEVEL)
+    shuffled = PermutationMethod(n_resamples=PERMUTATIONS, rng=np.random.default_rng(seed))
+    p_value = pearsonr(one, other, method=shuffled).pvalue
+    return {
+        "correlation": float(found.statistic), "ci_low": float(low), "ci_high": float(high),
+        "p_value": float(p_value),
+    }  # fmt: skip
 
 
 def mcnemar(

@@ -1,4 +1,4 @@
-"""An encoder with a linear layer on top, which tells the labels of a task apart.
+"""An encoder with a linear layer on top, and the baselines that it has to beat on a task.
 
 The vector of a text is what the model was trained to make: of a sentence encoder (and of a
 decoder, whose first token sees nothing) the mean over the tokens, of a masked language model
@@ -14,6 +14,10 @@ from typing import Literal
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from sklearn.feature_extraction import DictVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -21,10 +25,11 @@ from helpers.errors import ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, padded
 from helpers.model.parallel import length_batches
-from helpers.studies.tasks import Pair
+from helpers.studies.tasks import Pair, Task
 
 BATCH_SIZE = 16
 HEAD_SCALE = 0.02  # standard deviation of the head's first weights, as in BERT
+MOST_STEPS = 1000  # of a logistic regression, which needs far fewer
 
 Pooling = Literal["first", "mean"]
 Batch = dict[str, Tensor]
@@ -93,17 +98,13 @@ def task_inputs(encoder: Encoder, pairs: Sequence[Pair], max_tokens: int) -> lis
             f"model {encoder.name!r}: tasks of {max_tokens} tokens; it takes 8 to "
             f"{encoder.max_length}"
         )
-    backend = encoder.tokenizer.backend_tokenizer
-    inputs = []
-    for pair in pairs:
-        texts = [pair.first] if pair.second is None else [pair.first, pair.second]
-        encodings = [backend.encode(text, add_special_tokens=False) for text in texts]
-        room = max_tokens - backend.num_special_tokens_to_add(is_pair=len(texts) == 2)
-        for encoding, length in zip(encodings, _lengths(encodings, room), strict=True):
-            encoding.truncate(length)
-        whole = backend.post_process(*encodings, add_special_tokens=True)
-        inputs.append({"input_ids": whole.ids, "token_type_ids": whole.type_ids})
-    return inputs
+    cutting = copy.deepcopy(encoder.tokenizer.backend_tokenizer)
+    cutting.enable_truncation(max_tokens, strategy="longest_first")
+    texts = [p.first if p.second is None else (p.first, p.second) for p in pairs]
+    return [
+        {"input_ids": found.ids, "token_type_ids": found.type_ids}
+        for found in cutting.encode_batch(texts)
+    ]
 
 
 def batches(
@@ -144,12 +145,47 @@ def predict(
     return predicted
 
 
-def _lengths(encodings: Sequence[object], room: int) -> list[int]:
-    """Return to how many tokens each text is cut, the longer one first."""
-    lengths = [len(encoding) for encoding in encodings]
-    if sum(lengths) <= room or len(lengths) == 1:
-        return [min(length, room) for length in lengths]
-    shorter = min(*lengths, room // 2)
-    if lengths[0] <= lengths[1]:
-        return [shorter, min(lengths[1], room - shorter)]
-    return [min(lengths[0], room - shorter), shorter]
+def bag_of_words(encoder: Encoder, task: Task, *, max_tokens: int) -> Int[np.ndarray, " example"]:
+    """Return the labels that a logistic regression gives to the test examples.
+
+    It knows which tokens occur in the first text and which in the second, each cut as for the
+    encoder, and nothing of their order: what it gets right, a task's labels give away.
+    """
+    model = make_pipeline(DictVectorizer(), LogisticRegression(max_iter=MOST_STEPS))
+    train, test = (_bags(encoder, part, max_tokens) for part in (task.train, task.test))
+    return model.fit(train, [pair.label for pair in task.train]).predict(test)
+
+
+def classifier_alone(
+    encoder: Encoder, task: Task, *, max_tokens: int
+) -> Int[np.ndarray, " example"]:
+    """Return the labels given by a classifier of the encoder's vectors, which stay as they are.
+
+    The third condition of Kovaleva et al. (2019, section 4.3): pre-trained, not fine-tuned.  A
+    logistic regression on the vectors that are pooled for the fine-tuned classifier.
+    """
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=MOST_STEPS))
+    train, test = (_vectors(encoder, part, max_tokens) for part in (task.train, task.test))
+    return model.fit(train, [pair.label for pair in task.train]).predict(test)
+
+
+def _bags(encoder: Encoder, pairs: Sequence[Pair], max_tokens: int) -> list[dict[str, int]]:
+    """Return the tokens of each example, each with the number of special tokens before it."""
+    bags = []
+    for item in task_inputs(encoder, pairs, max_tokens):
+        special = np.isin(item["input_ids"], list(encoder.special_ids))
+        places = zip(np.cumsum(special), item["input_ids"], strict=True)
+        bags.append({f"{text} {token}": 1 for text, token in places})
+    return bags
+
+
+@torch.inference_mode()
+def _vectors(
+    encoder: Encoder, pairs: Sequence[Pair], max_tokens: int
+) -> Float[np.ndarray, "example width"]:
+    classifier = new_classifier(encoder, 1, seed=0)
+    found = np.zeros((len(pairs), classifier.head.in_features))
+    for batch, _, order in batches(encoder, pairs, max_tokens=max_tokens):
+        states = classifier.encoder(**batch).last_hidden_state
+        found[order] = classifier.pooled(states, batch["attention_mask"]).cpu().numpy()
+    return found

@@ -1,4 +1,4 @@
-"""Heads switched off, in whole or in part, and what they give on average.
+"""Heads switched off, in whole or in part.
 
 transformers 5 has no ``head_mask``: a forward pre-hook on the output projection (`model.sites`)
 scales each head's output by its entry of the mask, as Michel et al. (2019, section 2.3) define
@@ -9,7 +9,7 @@ does what removing the head's columns of the projection does.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -18,12 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from helpers.errors import InputError
-from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, forward, padded
-from helpers.model.parallel import length_batches
 from helpers.model.sites import Outputs, Site, owner, replaced, sites
-
-BATCH_TOKENS = 1024
 
 
 @contextmanager
@@ -51,27 +46,6 @@ def head_mask(
         return outputs * mask[layer].to(outputs)[..., None, :, None]  # [(example), 1, head, 1]
 
     with replaced(model, layers, scaled):
-        yield
-
-
-@contextmanager
-def head_output(
-    model: nn.Module, layer: int, head: int, output: Float[Tensor, " width"]
-) -> Iterator[None]:
-    """Let a head give the same output at every position inside the context.
-
-    Zeros take the head out (as `head_mask` does); the head's mean over a corpus takes out what
-    it tells one position from another by.  ``layer`` and ``head`` count from 0.
-    """
-
-    def fixed(current: int, outputs: Outputs) -> Outputs:
-        if current != layer:
-            return outputs
-        outputs = outputs.clone()
-        outputs[..., head, :] = output.to(outputs)
-        return outputs
-
-    with replaced(model, sites(model), fixed):
         yield
 
 
@@ -118,25 +92,6 @@ def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> 
         hooks.callback(site.values.register_forward_hook(keep_values).remove)
         with replaced(model, layers, averaged):
             yield
-
-
-def mean_outputs(encoder: Encoder, inputs: Sequence[Inputs]) -> Float[Tensor, "layer head width"]:
-    """Return the mean output of each head over all tokens of some inputs."""
-    layers = sites(encoder.model)
-    shape = len(layers), layers[0].heads, layers[0].width
-    total, tokens = torch.zeros(shape, dtype=torch.double, device=encoder.device), 0
-
-    def summed(layer: int, outputs: Outputs) -> Outputs:
-        total[layer] += torch.einsum("bt,bthw->hw", real, outputs.double())
-        return outputs
-
-    with replaced(encoder.model, layers, summed):
-        for batch in length_batches([len(i["input_ids"]) for i in inputs], budget=BATCH_TOKENS):
-            own = [inputs[index] for index in batch]
-            real = padded(encoder, own)["attention_mask"].double()
-            forward(encoder, own)
-            tokens += real.sum()
-    return (total / tokens).float()
 
 
 def _uniform_outputs(

@@ -1,4 +1,4 @@
-"""Classification tasks, and their tab-separated files.
+"""Classification tasks, their tab-separated files, and which of them a model learns.
 
 A line is ``sentence<TAB>label`` or ``sentence<TAB>sentence<TAB>label``.  With a header, columns
 are found by name, in any order and beside others, so that the files of GLUE are read as they
@@ -19,9 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from helpers.analysis.claims import Tables, rows_of
 from helpers.data import text_files
 from helpers.errors import CorpusError
 
+PRETRAINED, RANDOM = "pretrained", "random"  # weights that a fine-tuning starts from
+FINE_TUNED = "fine-tuned"  # weights that it ends with
 LABEL_COLUMNS = ("gold_label", "label", "is_duplicate", "quality")  # the first one found
 FIRST_COLUMNS = ("sentence1", "question1", "question", "#1 string", "sentence")
 SECOND_COLUMNS = ("sentence2", "question2", "#2 string", "sentence")
@@ -74,105 +77,88 @@ class Task:
 
 class _Row(NamedTuple):
     number: int  # of the line
-    first: str
-    second: str | None
+    texts: tuple[str, ...]
     label: str
 
 
-class _Columns(NamedTuple):
-    first: int
-    second: int | None
-    label: int
-    count: int
+def learned_tasks(tables: Tables) -> set[str]:
+    """Return the tasks that the model learns beyond the baselines, by the table ``fine_tuning``."""
+    accuracy = rows_of(tables, "fine_tuning", "task", "start", "learned")
+    own = (accuracy["start"] == PRETRAINED) & accuracy["learned"].astype(bool)
+    return set(accuracy.loc[own, "task"])
 
 
 def read_task(train: Path, test: Path) -> Task:
     """Return the task of two tab-separated files (packed with gzip or bzip2, if need be).
 
     The labels are those of ``train``, in the order of their numbers if they are whole numbers,
-    else of the alphabet.  Blank lines are passed over.  Raises CorpusError, with the line, for a
-    line with other columns than the file's first, an empty text or label, a label in ``test``
-    that ``train`` does not have, or one text where ``train`` has two; and for a file without
-    examples, with one label only, or with so many that they must be scores.
+    else of the alphabet.  Raises CorpusError, with the line, for a line with other columns than
+    the file's first, an empty text or label, a label in ``test`` that ``train`` does not have, or
+    one text where ``train`` has two; and for a file with one label only, or with so many that
+    they must be scores.
     """
     train, test = Path(train), Path(test)
-    rows = [_rows(path) for path in (train, test)]
-    names = sorted({row.label for row in rows[0]}, key=_number_then_name)
-    if len(names) < 2:
-        raise CorpusError(train, f"every label is {text_files.quoted(names[0])}; a task takes two")
-    if len(names) > min(MOST_LABELS, max(2, len(rows[0]) // 2)):
-        raise CorpusError(
-            train, f"{len(names)} labels in {len(rows[0])} examples; expected classes, not scores"
-        )
+    rows = {path: _rows(path) for path in (train, test)}
+    names = sorted({row.label for row in rows[train]}, key=_number_then_name)
+    if not 2 <= len(names) <= min(MOST_LABELS, max(2, len(rows[train]) // 2)):
+        found = f"{len(names)} labels in {len(rows[train])} examples"
+        raise CorpusError(train, f"{found}; expected two classes or more, not scores; {EXPECTED}")
     numbers = {name: number for number, name in enumerate(names)}
-    parts = []
-    for path, part in zip((train, test), rows, strict=True):
-        for row in part:
-            if (row.second is None) != (rows[0][0].second is None):
-                message = f"one of the two files has two texts an example; {EXPECTED} in both"
-                raise CorpusError(path, message, row.number)
-            if row.label not in numbers:
-                message = f"the label {text_files.quoted(row.label)} is not in {train.name}"
-                raise CorpusError(path, message, row.number)
-        parts.append(tuple(Pair(row.first, row.second, numbers[row.label]) for row in part))
+    texts = len(rows[train][0].texts)
+    for number, own, label in rows[test]:
+        if label not in numbers:
+            message = f"the label {text_files.quoted(label)} is not in {train.name}"
+            raise CorpusError(test, message, number)
+        if len(own) != texts:
+            message = f"{len(own)} texts, {train.name} has {texts}; {EXPECTED} in both"
+            raise CorpusError(test, message, number)
+    parts = (
+        tuple(Pair(*row.texts, *[None] * (2 - texts), numbers[row.label]) for row in rows[path])
+        for path in (train, test)
+    )
     return Task(train.name.partition(".")[0] or "task", tuple(names), *parts)
 
 
 def _rows(path: Path) -> list[_Row]:
-    columns, rows = None, []
+    chosen, width, rows = None, 0, []
     for number, line in text_files.lines(path):
-        if not line.strip():
-            continue
         cells = [text_files.one_line(cell) for cell in line.split("\t")]
-        if columns is None:
-            columns = _header(cells)
-            if columns is not None:
-                twice = [cell for cell in cells if cells.count(cell) > 1]
-                if twice:
-                    problem = f"two columns are called {text_files.quoted(twice[0])}"
-                    raise CorpusError(path, f"{problem}; name each once", number)
+        if not any(cells):
+            continue
+        if chosen is None:
+            width, (chosen, header) = len(cells), _columns(path, number, cells)
+            if header:
                 continue
-            columns = _by_position(path, number, cells)
-        rows.append(_row(path, number, cells, columns))
+        if len(cells) != width:
+            message = f"{len(cells)} columns, expected {width} as in the first line"
+            raise CorpusError(path, message, number)
+        *texts, label = (cells[place] for place in chosen)
+        if not (label and all(texts)):
+            raise CorpusError(path, f"a text or the label is empty; {EXPECTED}", number)
+        rows.append(_Row(number, tuple(texts), label))
     if not rows:
         raise CorpusError(path, f"no examples; {EXPECTED}")
     return rows
 
 
-def _header(cells: Sequence[str]) -> _Columns | None:
-    """Return the columns that a header names, or None for a first line that is no header."""
-    names = [cell.lower() for cell in cells]
-    label, first = (_found(names, known) for known in (LABEL_COLUMNS, FIRST_COLUMNS))
-    if label is None or first is None:
-        return None
-    second = _found(names, SECOND_COLUMNS)
-    return _Columns(first, None if second == first else second, label, len(cells))
-
-
-def _found(names: Sequence[str], known: Sequence[str]) -> int | None:
-    return next((names.index(name) for name in known if name in names), None)
-
-
-def _by_position(path: Path, number: int, cells: Sequence[str]) -> _Columns:
+def _columns(path: Path, number: int, cells: Sequence[str]) -> tuple[list[int], bool]:
+    """Return the columns of the texts and of the label; whether the line is a header."""
+    names, places = [cell.lower() for cell in cells], []
+    for known in (FIRST_COLUMNS, SECOND_COLUMNS, LABEL_COLUMNS):
+        place = next((names.index(name) for name in known if name in names), None)
+        if place is not None:
+            names[place] = ""  # two columns may both be called "sentence"
+        places.append(place)
+    first, _, label = places
+    if first is not None and label is not None:
+        return [place for place in places if place is not None], True
     count = len(cells)
     if count == 4 and cells[1] in ("0", "1") and cells[2] in ("", "*"):
-        return _Columns(first=3, second=None, label=1, count=count)  # CoLA
+        return [3, 1], False  # CoLA
     if count not in (2, 3):
-        names = ", ".join(LABEL_COLUMNS)
-        message = f"{count} columns; {EXPECTED}, or a header that names a label ({names})"
-        raise CorpusError(path, message, number)
-    return _Columns(0, 1 if count == 3 else None, count - 1, count)
-
-
-def _row(path: Path, number: int, cells: Sequence[str], columns: _Columns) -> _Row:
-    if len(cells) != columns.count:
-        message = f"{len(cells)} columns, expected {columns.count} as in the first line"
-        raise CorpusError(path, message, number)
-    values = [None if i is None else cells[i] for i in columns[:3]]
-    if "" in values:
-        empty = ("first text", "second text", "label")[values.index("")]
-        raise CorpusError(path, f"the {empty} is empty; {EXPECTED}", number)
-    return _Row(number, *values)
+        header = f"or a header that names a label ({', '.join(LABEL_COLUMNS)})"
+        raise CorpusError(path, f"{count} columns; {EXPECTED}, {header}", number)
+    return list(range(count)), False
 
 
 def _number_then_name(label: str) -> tuple[bool, int, str]:

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from helpers.model.forward import padded
-from helpers.studies.activation_cache import Change, LayerMemory, outputs_under
 from helpers.studies.head_mask import head_mask, uniform_attention
+from helpers.studies.head_removal import Change, LayerMemory, outputs_under
 
 LAYERS, HEADS = 3, 4
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.studies.baselines import bag_of_words, classifier_alone
+from helpers.studies.classifier import bag_of_words, classifier_alone
 from helpers.studies.tasks import Pair, Task
 
 WORDS = ("the", "cat", "dog", "sat", "on", "mat", "rainy", "winters", "coffee", "home")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from helpers.analysis.statistics import mcnemar
-from helpers.studies import removals
-from helpers.studies.removals import Scores, changes_of, compare_accuracies, in_looks
+from helpers.studies import head_removal as removals
+from helpers.studies.head_removal import Scores, changes_of, compare_accuracies, in_looks
 
 
 def test_what_is_not_significant_is_not_yet_removable():

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from helpers.errors import InputError
-from helpers.studies import runs
-from helpers.studies.runs import tasks
+from helpers.studies import fine_tune as runs
+from helpers.studies.fine_tune import tasks_of as tasks
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_all_examples(files, monkeypatch):
 
 
 def test_the_small_profile_has_a_task_of_two_texts_and_one_of_one(tiny_encoder, monkeypatch):
-    found = {name: name for name in (runs.NEXT, "article", *runs.SEEDED)}
+    found = {name: name for name in (runs.NEXT, *runs.SEEDED)}
     monkeypatch.setattr(runs, "wikipedia_tasks", lambda *_, **__: found)
 
     def planned():
@@ -66,7 +66,7 @@ def test_seeds_are_compared_on_two_tasks_and_the_first_is_the_notebooks_own(
 ):
     monkeypatch.setenv("ATTENTION_CACHE", str(files / "cache"))
     (own,) = tasks(f"{files / 'train.tsv'},{files / 'test.tsv'}", "", examples=4, seed=0)
-    several = [replace(own, name=name) for name in ("article", *runs.SEEDED)]
+    several = [replace(own, name=name) for name in ("other", *runs.SEEDED)]
     encoder = tiny_encoder("bert")
     found = runs.over_seeds(encoder, several, [3, 4], max_tokens=16)
     assert {seed: [run.task.name for run in some] for seed, some in found.items()} == {

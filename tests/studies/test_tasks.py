@@ -2,10 +2,11 @@
 
 import gzip
 
+import pandas as pd
 import pytest
 
 from helpers.errors import CorpusError
-from helpers.studies.tasks import Pair, Task, read_task
+from helpers.studies.tasks import PRETRAINED, RANDOM, Pair, Task, learned_tasks, read_task
 
 GOOD = "good film\tyes\nbad film\tno\nso so\tno\n"
 
@@ -26,6 +27,7 @@ def test_single_texts_and_pairs_without_a_header(tmp_path):
     assert task.train == (Pair("good film", None, 1), Pair("bad film", None, 0), task.test[2])
     task = read(tmp_path, "a b\tc d\t1\n\ne f\tg h\t0\n")
     assert task.train == (Pair("a b", "c d", 1), Pair("e f", "g h", 0))
+    assert read(tmp_path, "sentence\tsentence\tlabel\na b\tc d\t1\n\ne f\tg h\t0\n") == task
 
 
 @pytest.mark.parametrize(
@@ -71,16 +73,16 @@ def test_whole_numbers_are_ordered_as_numbers(tmp_path):
     [
         ("good\tyes\nbad\n", 2, "1 columns, expected 2"),
         ("good\tyes\nbad\tno\tmaybe\n", 2, "3 columns, expected 2"),
-        ("good\tyes\n\n\tno\n", 3, "first text is empty"),
-        ("a\tb\tyes\na\t \tno\n", 2, "second text is empty"),
-        ("good\tyes\nbad\t\n", 2, "label is empty"),
+        ("good\tyes\n\n\tno\n", 3, "a text or the label is empty"),
         ("1\t2\t3\t4\t5\n", 1, "5 columns; expected sentence<TAB>label"),
         ("only words\n", 1, "1 columns; expected sentence<TAB>label"),
-        ("sentence\tsentence\tlabel\na\tb\tyes\n", 1, "two columns are called 'sentence'"),
         ("", None, "no examples"),
-        ("sentence\tlabel\n", None, "no examples"),
-        ("good\tyes\nbad\tyes\n", None, "every label is 'yes'"),
-        ("".join(f"t\t{n / 7}\n" for n in range(20)), None, "expected classes, not scores"),
+        ("good\tyes\nbad\tyes\n", None, "1 labels in 2 examples"),
+        (
+            "".join(f"t\t{n / 7}\n" for n in range(20)),
+            None,
+            "two classes or more, not scores",
+        ),
         (b"good\tyes\n\xff\tno\n", 2, "not UTF-8"),
     ],
 )
@@ -97,13 +99,19 @@ def test_a_test_label_that_train_does_not_have(tmp_path):
 
 
 def test_pairs_are_not_scored_by_a_model_of_single_texts(tmp_path):
-    with pytest.raises(CorpusError, match=r"d\.tsv:1: one of the two files has two texts"):
+    with pytest.raises(CorpusError, match=r"d\.tsv:1: 2 texts, t\.tsv has 1"):
         read(tmp_path, GOOD, "a\tb\tyes\n")
 
 
 def test_a_missing_file(tmp_path):
     with pytest.raises(CorpusError, match="does not exist"):
         read_task(tmp_path / "none.tsv", tmp_path / "none.tsv")
+
+
+def test_a_task_is_learned_beyond_its_baselines_by_the_models_own_weights():
+    rows = [("a", PRETRAINED, True), ("b", PRETRAINED, False), ("b", RANDOM, True)]
+    table = pd.DataFrame(rows, columns=["task", "start", "learned"])
+    assert learned_tasks({"fine_tuning": table}) == {"a"}
 
 
 def make(train="aab", test="abbb"):

@@ -5,7 +5,7 @@ from itertools import chain
 import pytest
 import torch
 
-from helpers.studies.training_loop import (
+from helpers.studies.training import (
     BUCKET,
     shuffled_batches,
     steps_of,

@@ -5,8 +5,16 @@ from collections import Counter
 import pytest
 
 from helpers.errors import CorpusError, InputError
-from helpers.studies.grammar_tasks import SHIFT
-from helpers.studies.wikipedia_tasks import ARTICLE, NEXT, sentences, wikipedia_tasks
+from helpers.studies.wikipedia_tasks import (
+    NEXT,
+    NUMBER,
+    SHIFT,
+    Tagged,
+    labelled_pairs,
+    number_of_subject,
+    tag_words,
+    wikipedia_tasks,
+)
 
 ARTICLES, PARAGRAPHS = 10, 12
 
@@ -47,11 +55,6 @@ def make(path, train=40, test=10, seed=0):
     return wikipedia_tasks(path, train=train, test=test, seed=seed)
 
 
-def test_fewer_examples_than_articles_leave_some_without_any(text):
-    task = make(text, train=4, test=3)[ARTICLE]
-    assert (len(task.labels), len(task.train), len(task.test)) == (ARTICLES, 4, 3)
-
-
 def test_next_paragraph(text):
     task = make(text)[NEXT]
     for pair in (*task.train, *task.test):
@@ -63,14 +66,6 @@ def test_next_paragraph(text):
             assert other != article
 
 
-def test_article(text):
-    task = make(text)[ARTICLE]
-    assert len(task.labels) == ARTICLES
-    for pair in (*task.train, *task.test):
-        assert pair.second is None
-        assert where(pair.first)[0] == pair.label  # articles in the order of the corpus
-
-
 def test_no_article_is_in_train_and_test(text):
     task = make(text)[NEXT]
     train, test = (
@@ -80,15 +75,8 @@ def test_no_article_is_in_train_and_test(text):
     assert train and test and not train & test
 
 
-def test_no_paragraph_is_in_train_and_test_of_the_article_task(text):
-    task = make(text)[ARTICLE]
-    train, test = ({where(pair.first) for pair in part} for part in (task.train, task.test))
-    assert not train & test
-
-
-@pytest.mark.parametrize("name", [NEXT, ARTICLE])
-def test_sizes_and_balance(text, name):
-    task = make(text, train=40, test=10)[name]
+def test_sizes_and_balance(text):
+    task = make(text, train=40, test=10)[NEXT]
     assert (len(task.train), len(task.test)) == (40, 10)
     for part in (task.train, task.test):
         counts = Counter(pair.label for pair in part)
@@ -102,13 +90,11 @@ def test_fewer_examples_where_the_text_has_fewer(text):
     pairs = ARTICLES * (PARAGRAPHS - 1)
     assert len(tasks[NEXT].train) + len(tasks[NEXT].test) == pairs
     assert len(tasks[NEXT].test) == 2 * (PARAGRAPHS - 1)  # two articles: a fifth of the pairs
-    assert len(tasks[ARTICLE].train) + len(tasks[ARTICLE].test) == ARTICLES * PARAGRAPHS * 2
 
 
 def test_the_seed_decides(text):
     assert make(text) == make(text)
     assert make(text)[NEXT].train != make(text, seed=1)[NEXT].train
-    assert make(text)[ARTICLE].train != make(text, seed=1)[ARTICLE].train
 
 
 def test_a_text_that_is_too_short(tmp_path):
@@ -116,13 +102,16 @@ def test_a_text_that_is_too_short(tmp_path):
     path.write_text("\n\n".join("One line.\nAnother line." for _ in range(3)))
     with pytest.raises(CorpusError, match=r"short\.txt: 3 articles with two paragraphs"):
         make(path)
-    path.write_text("\n\n".join("One line.\nAnother line." for _ in range(4)))
-    with pytest.raises(CorpusError, match="fewer than two articles with sentences"):
-        make(path)
 
 
 def test_tasks_of_grammar_are_made_where_the_text_has_both_labels(text):
-    assert set(make(text)) == {NEXT, ARTICLE, SHIFT}  # one subject, one tense
+    tasks = make(text)
+    assert set(tasks) == {NEXT, SHIFT}  # all subjects are singular
+    train, test = (
+        {pair.source for pair in part} for part in (tasks[SHIFT].train, tasks[SHIFT].test)
+    )
+    assert train and test and not train & test
+    assert tasks[SHIFT].majority == 0.5
 
 
 def test_counts_too_small(text):
@@ -130,14 +119,69 @@ def test_counts_too_small(text):
         make(text, train=1)
 
 
-def test_sentences():
-    long = " ".join(["Word"] * 45)
-    found = sentences(
-        "It was led by J. R. Smith of the north until 1901. Was that too short? "
-        f'"He said that it was over now." The U.S. Army left in the spring after that. {long}.'
-    )
-    assert found == [
-        "It was led by J. R. Smith of the north until 1901.",
-        '"He said that it was over now."',
-        "The U.S. Army left in the spring after that.",
+# Tasks of grammar
+
+NUMBERS = [chr(97 + n) * 3 for n in range(26)]  # words of letters alone
+
+
+def sentence(article, number, *, subject="NN", relation="nsubj", joined="prep"):
+    """The <number> <subject> of <article> <verb> here."""
+    words = ("The", NUMBERS[number], "of", NUMBERS[article].upper(), "sat", "here", ".")
+    return Tagged(
+        article, f"Article {article}", words, ("DT", subject, "IN", "NN", "VBD", "RB", "."),
+        (2, 5, 2, 3, 0, 5, 5), ("det", relation, joined, "pobj", "root", "advmod", "punct"),
+    )  # fmt: skip
+
+
+def parsed(articles=6, each=20):
+    return [
+        sentence(a, n, subject="NNS" if n % 4 == 0 else "NN")
+        for a in range(articles)
+        for n in range(each)
     ]
+
+
+@pytest.mark.parametrize(
+    ("tags", "number"),
+    [
+        ({"subject": "NN"}, 0),
+        ({"subject": "NNS", "relation": "nsubjpass"}, 1),
+        ({"subject": "NNP"}, None),  # a name
+        ({"joined": "conj"}, None),  # "the cat and the dog"
+        ({"relation": "dobj"}, None),
+    ],
+)
+def test_the_number_of_a_trees_subject(tags, number):
+    assert number_of_subject(sentence(0, 0, **tags)) == number
+
+
+def test_every_label_is_that_of_its_sentence():
+    sentences = {" ".join(s.words): s for s in parsed()}
+    pairs = labelled_pairs(NUMBER, sentences.values(), 20, seed=0)
+    assert len(pairs) == len({pair.first for pair in pairs}) == 20
+    assert Counter(pair.label for pair in pairs) == {0: 10, 1: 10}
+    for pair in pairs:
+        assert pair.label == number_of_subject(sentences[pair.first])
+        assert pair.source == sentences[pair.first].title
+
+
+def test_a_shifted_sentence_has_two_neighbouring_words_in_each_others_place():
+    originals = {frozenset(s.words): s.words for s in parsed()}
+    pairs = labelled_pairs(SHIFT, parsed(), 40, seed=0)
+    assert Counter(pair.label for pair in pairs) == {0: 20, 1: 20}
+    for pair in pairs:
+        words = tuple(pair.first.split())
+        original = originals[frozenset(words)]
+        apart = [i for i, (a, b) in enumerate(zip(words, original, strict=True)) if a != b]
+        if pair.label == 0:
+            assert apart == []
+        else:
+            assert apart[1] == apart[0] + 1 and len(apart) == 2
+            assert all(words[i].isalpha() for i in apart)
+
+
+def test_words_are_tagged_as_they_are():
+    words = ["The", "cats", "were", "asleep", "."]
+    (found,) = tag_words([words])
+    assert list(found.words) == words
+    assert number_of_subject(found) == 1

@@ -41,7 +41,7 @@ from helpers.studies.argument_cues.scores import (
 )
 from helpers.studies.argument_cues.warrant_models import ENCODERS, SCHEDULES, prepare, train_chooser
 from helpers.studies.argument_cues.warrants import WarrantRecipe, choose_warrants
-from helpers.studies.tables import stacked
+from helpers.studies.fine_tune import stacked
 
 ENCODER, CONTROL = "encoder", "random-init encoder"
 CONTROL_INPUTS = ("warrants", "all")

@@ -27,7 +27,7 @@ from helpers.model.parallel import length_batches
 from helpers.studies.argument_cues.arguments import INPUTS, Argument
 from helpers.studies.classifier import Classifier, batches, new_classifier, task_inputs
 from helpers.studies.tasks import Pair
-from helpers.studies.training_loop import gradient_steps, steps_of, trained
+from helpers.studies.training import gradient_steps, steps_of, trained
 
 SCORED_TOGETHER = 32  # pairs
 READ_TOGETHER = 8  # pairs of a step, of similar length: padding is a third of a whole step's

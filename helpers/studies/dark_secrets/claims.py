@@ -21,6 +21,7 @@ from helpers.analysis.claims import (
     rows_of,
 )
 from helpers.analysis.paper import values_of
+from helpers.analysis.statistics import mean_interval
 from helpers.studies.dark_secrets.fine_tuning import WHOLE_LAYER
 from helpers.studies.dark_secrets.links import linked_heads
 from helpers.studies.dark_secrets.pattern_features import ANY_COLUMN
@@ -32,7 +33,7 @@ from helpers.studies.dark_secrets.token_features import (
     UNIFORM,
     WORDS,
 )
-from helpers.studies.tables import learned_tasks, mean_interval
+from helpers.studies.tasks import PRETRAINED, RANDOM, learned_tasks
 
 LAST_PART = 1 / 6  # of the layers: the last two of BERT's twelve
 ALPHA = 0.05
@@ -82,7 +83,7 @@ def last_layers_change_most(tables: Tables) -> float:
 def gain_of_pretraining(tables: Tables) -> Estimate:
     """Return the smallest difference of accuracy to a model from random weights."""
     value, low, high = (_accuracies(tables, name) for name in ("accuracy", "ci_low", "ci_high"))
-    own, random = "pretrained", "random"
+    own, random = PRETRAINED, RANDOM
     return Estimate(
         (value[own] - value[random]).min(),
         (low[own] - high[random]).min(),
@@ -112,7 +113,7 @@ def heads_with_gain(tables: Tables) -> int:
 def removable_heads(tables: Tables) -> Estimate:
     """Return the share of heads that can be disabled, over tasks."""
     rows = _disabled(tables, "removable", whole=False)
-    return mean_interval(rows.groupby("task")["removable"].mean())
+    return Estimate(*mean_interval(rows.groupby("task")["removable"].mean()))
 
 
 def largest_gain(tables: Tables) -> float:
@@ -140,7 +141,7 @@ def _accuracies(tables: Tables, column: str = "accuracy") -> pd.DataFrame:
     """Return test accuracies by task and start."""
     rows = rows_of(tables, "fine_tuning", "task", "start", column)
     found = _of_learned(tables, rows).pivot(index="task", columns="start", values=column)
-    if not {"pretrained", "random"} <= set(found):
+    if not {PRETRAINED, RANDOM} <= set(found):
         raise NotMeasurable("fine_tuning: one of the two starts is missing")
     return found
 

@@ -19,15 +19,12 @@ from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import bootstrap_interval
 from helpers.cache import cached_table
 from helpers.model.parallel import StepDone, run_jobs
-from helpers.studies.activation_cache import Change
-from helpers.studies.baselines import bag_of_words, classifier_alone
+from helpers.studies.classifier import bag_of_words, classifier_alone
 from helpers.studies.dark_secrets.maps import text_maps
-from helpers.studies.fine_tune import FineTuned, each_run
+from helpers.studies.fine_tune import FineTuned, each_run, stacked
 from helpers.studies.head_mask import uniform_attention
-from helpers.studies.removals import in_looks
-from helpers.studies.runs import PRETRAINED, RANDOM
-from helpers.studies.tables import stacked
-from helpers.studies.tasks import Task
+from helpers.studies.head_removal import Change, in_looks
+from helpers.studies.tasks import PRETRAINED, RANDOM, Task
 
 ALONE = "classifier alone"  # column ``start``, beside what fine-tuning starts from
 COMPARED_EXAMPLES = 200  # test examples of a task whose maps are compared
@@ -106,8 +103,8 @@ def disabling_table(runs: Sequence[FineTuned]) -> pd.DataFrame:
     """Return what each task's accuracy becomes without each head, and without each layer.
 
     Columns: task, layer and head (from 1; `WHOLE_LAYER` for a layer), and those of
-    `removals.changes_of`, over all test examples where fewer do not settle it
-    (`removals.in_looks`).
+    `head_removal.changes_of`, over all test examples where fewer do not settle it
+    (`head_removal.in_looks`).
     """
     return each_run(runs, "disabling", disabled)
 

@@ -30,11 +30,10 @@ from helpers.studies.dark_secrets.pattern_labels import (
     pattern_judge,
     resampled,
 )
-from helpers.studies.fine_tune import FineTuned
-from helpers.studies.tables import stacked
-from helpers.studies.tasks import Pair
+from helpers.studies.fine_tune import FineTuned, stacked
+from helpers.studies.tasks import FINE_TUNED, PRETRAINED, Pair
 
-BEFORE, AFTER = "pretrained", "fine-tuned"  # column ``weights``
+BEFORE, AFTER = PRETRAINED, FINE_TUNED  # column ``weights``
 PATTERN_EXAMPLES = 100  # examples of a task, or segments of the text, whose maps are classified
 TYPICAL_EXAMPLES = 10  # segments of the text to choose typical maps from
 TEXT = "none (segments of the text)"  # what stands in column ``task`` for these

@@ -20,9 +20,9 @@ from helpers.model.encoder import Encoder
 from helpers.model.parallel import StepDone, run_jobs
 from helpers.store.store import Store
 from helpers.studies.dark_secrets.maps import sentence_maps
-from helpers.studies.fine_tune import FineTuned
-from helpers.studies.grammar_tasks import Tagged, tag_words
-from helpers.studies.tables import stacked
+from helpers.studies.fine_tune import FineTuned, stacked
+from helpers.studies.tasks import FINE_TUNED, PRETRAINED
+from helpers.studies.wikipedia_tasks import Tagged, tag_words
 
 SENTENCES = 300  # of the treebank
 NEGATIONS = frozenset(
@@ -40,7 +40,7 @@ SPECIAL = ("cls", "sep")
 WORDS = tuple(IS)
 FEATURES = (*SPECIAL, *WORDS)
 UNIFORM, FROM_CLS = "uniform", "from_cls_"
-BEFORE, AFTER, NO_TASK = "pretrained", "fine-tuned", "none"
+BEFORE, AFTER, NO_TASK = PRETRAINED, FINE_TUNED, "none"
 
 
 def feature_table(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.DataFrame:

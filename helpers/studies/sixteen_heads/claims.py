@@ -21,7 +21,8 @@ from helpers.analysis.claims import (
 )
 from helpers.analysis.claims_clark import share_of
 from helpers.analysis.paper import values_of
-from helpers.studies.tables import learned_tasks, mean_interval
+from helpers.analysis.statistics import mean_interval
+from helpers.studies.tasks import learned_tasks
 
 LEVEL = 0.01  # of significance, as in the paper
 NOTICEABLE = 0.05  # a loss that is significant at this level is noticed
@@ -41,7 +42,7 @@ def pruning_claims() -> list[Claim]:
 def over_seeds(tables: Tables, column: str) -> Estimate:
     """Return a column of `summaries.seed_measures`, the mean over tasks, over seeds."""
     rows = _learned(tables, "pruning_seeds", "seed", column)
-    return mean_interval(rows.groupby("seed")[column].mean())
+    return Estimate(*mean_interval(rows.groupby("seed")[column].mean()))
 
 
 def layers_with_one_head(tables: Tables) -> Estimate:
@@ -59,7 +60,7 @@ def transfer(tables: Tables) -> Estimate:
 def over_single_ablation(tables: Tables) -> Estimate:
     """Return by how many points importance orders heads better than their ablation alone."""
     means = _orders(tables, "task")
-    return mean_interval(means["importance"] - means["single ablation"])
+    return Estimate(*mean_interval(means["importance"] - means["single ablation"]))
 
 
 def over_random_order(tables: Tables) -> Estimate:

@@ -12,16 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.stats import rankdata
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from helpers.errors import InputError
 from helpers.model.encoder import Encoder
 from helpers.model.sites import sites
-from helpers.studies.activation_cache import side_by_side
 from helpers.studies.classifier import Labelled, batches
 from helpers.studies.head_mask import head_mask
+from helpers.studies.head_removal import side_by_side
 from helpers.studies.tasks import Pair
 
 AT_ONCE = 1000  # permutations in memory
@@ -122,38 +120,3 @@ def with_one_in_layer(layers: int, heads: int) -> Float[np.ndarray, "head layer 
     for layer in range(layers):
         masks[layer, :, layer] = np.eye(heads)
     return masks.reshape(-1, layers, heads)
-
-
-def rank_correlation(
-    one: Float[np.ndarray, "layer head"],
-    other: Float[np.ndarray, "layer head"],
-    *,
-    within_layers: bool = False,
-    permutations: int = 10_000,
-    seed: int = 0,
-) -> tuple[float, float]:
-    """Return Spearman's correlation of two scores of the same heads, and its p-value.
-
-    The p-value (two-sided) is that of a permutation test, which shuffles the heads of one of
-    them; with ``within_layers`` only heads of the same layer are exchanged, and the ranks are
-    taken within each layer, so that a difference between layers counts for nothing.
-
-    Raises:
-        InputError: fewer than three heads, or scores that are all the same.
-    """
-    groups = (one, other) if within_layers else (one.reshape(1, -1), other.reshape(1, -1))
-    ranks = [rankdata(scores, axis=1) for scores in groups]
-    centred = np.stack([rank - rank.mean(axis=1, keepdims=True) for rank in ranks])
-    norm = np.sqrt(np.prod([(part**2).sum() for part in centred]))
-    if one.size < 3 or not norm > 0:
-        raise InputError("no rank correlation: it takes three heads with different scores")
-    generator = np.random.default_rng(seed)
-    found = (centred[0] * centred[1]).sum()
-    drawn = []
-    for start in range(0, permutations, AT_ONCE):
-        copies = np.repeat(centred[:1], min(AT_ONCE, permutations - start), axis=0)
-        shuffled = generator.permuted(copies, axis=2)  # [permutation, group, head]
-        drawn.append(np.einsum("pgh,gh->p", shuffled, centred[1]))
-    # The found order is one of the orders; the tolerance is for sums that round differently.
-    extreme = (np.abs(np.concatenate(drawn)) >= np.abs(found) - 1e-9).sum()
-    return float(found / norm), float((1 + extreme) / (1 + permutations))

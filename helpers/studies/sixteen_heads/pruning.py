@@ -1,7 +1,7 @@
 """The experiments of Michel et al. (2019) on fine-tuned classifiers: heads taken out.
 
 Every table is over some fine-tuned runs.  Accuracies and their changes are in percent, losses in
-nats; layers and heads count from 1.  What is removable is said in `removals`.
+nats; layers and heads count from 1.  What is removable is said in `head_removal`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from scipy.stats import false_discovery_control
 from helpers.analysis.heads import by_head, head_rows
 from helpers.cache import cached_table
 from helpers.studies.classifier import Classifier
-from helpers.studies.fine_tune import FineTuned, each_run
-from helpers.studies.removals import Scores, changes_of, in_looks, masking, scores_under
+from helpers.studies.fine_tune import FineTuned, each_run, stacked
+from helpers.studies.head_removal import Scores, changes_of, in_looks, masking, scores_under
 from helpers.studies.sixteen_heads.importance import (
     by_layer_norm,
     importance,
@@ -29,7 +29,6 @@ from helpers.studies.sixteen_heads.importance import (
     with_one_in_layer,
     without_each,
 )
-from helpers.studies.tables import stacked
 from helpers.studies.tasks import Pair
 
 SCORED = 300  # test examples that score what takes long: many heads taken out, in many orders
@@ -65,9 +64,9 @@ def single_ablation(
     those that choose.
 
     Columns: task, layer, head, those of `changes_of` (on as many examples as it takes:
-    `removals.in_looks`) and q_value (adjusted for the number of heads of the task).  Of the first
-    look, which all heads share: loss_change, change_one and change_other (on the one half of its
-    articles and on the other).
+    `head_removal.in_looks`) and q_value (adjusted for the number of heads of the task).  Of the
+    first look, which all heads share: loss_change, change_one and change_other (on the one half of
+    its articles and on the other).
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
@@ -93,8 +92,8 @@ def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
     """Return what each layer does with the best of its heads alone (section 3.3).
 
     The head is the one with the least loss on `CHOOSING` test examples, and is scored on others
-    (`removals.in_looks`), so that it is not favoured by its choice.  Columns: task, layer, head,
-    and those of `changes_of`.
+    (`head_removal.in_looks`), so that it is not favoured by its choice.  Columns: task, layer,
+    head, and those of `changes_of`.
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 
-from helpers.analysis.head_counts import HeadCounts, count_heads
-from helpers.analysis.heads import by_head, head_rows
-from helpers.analysis.relations import ALL
-from helpers.cache import cached_table
-from helpers.store.store import Store
+from helpers.analysis.statistics import mean_interval
 from helpers.studies.sixteen_heads.claims import LEVEL
-from helpers.studies.sixteen_heads.importance import rank_correlation
-from helpers.studies.tables import mean_interval
 
 SCORES = ("best_accuracy", "best_margin", "attachment")  # of a head as a finder of heads of words
 
@@ -115,87 +107,4 @@ def course_summary(course: pd.DataFrame) -> pd.DataFrame:
             "correlation": wide.T.corr("spearman").iloc[-1].to_numpy(),
             "top_tenth": 100 * shares.to_numpy(),
         }
-    )
-
-
-def task_correlations(weights: pd.DataFrame, single: pd.DataFrame, *, seed: int) -> pd.DataFrame:
-    """Return whether the heads that matter for one task matter for another (section 3.4).
-
-    Columns: score ("importance", or "loss change" of single ablation), task, other, correlation
-    (Spearman's over all heads), p_value (permutation test), within_layers and p_within (the
-    same, where only heads of one layer are compared).  No rows where there is one task.
-    """
-    rows = []
-    for score, table, column in (
-        ("importance", weights, "normalised"), ("loss change", single, "loss_change"),
-    ):  # fmt: skip
-        arrays = {task: by_head(part, column) for task, part in table.groupby("task", sort=False)}
-        for (task, one), (other, two) in combinations(arrays.items(), 2):
-            rows.append({"score": score, "task": task, "other": other, **_related(one, two, seed)})
-    columns = ["score", "task", "other", "correlation", "p_value", "within_layers", "p_within"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def head_syntax_scores(store: Store, *, minimum: int) -> pd.DataFrame:
-    """Return how well each head does syntax, beside notebook 04: see `head_scores`.
-
-    ``store`` holds word-level maps of a treebank; a relation takes ``minimum`` words to count.
-    """
-    return cached_table(
-        "head-syntax",
-        lambda: head_scores(count_heads(store), minimum=minimum),
-        depends_on={"store": store.key, "minimum": minimum},
-    )
-
-
-def syntax_and_importance(
-    syntactic: pd.DataFrame, weights: pd.DataFrame, *, seed: int
-) -> pd.DataFrame:
-    """Return whether the heads that do syntax are the ones that matter.
-
-    Columns: syntax (the score of `head_syntax_scores`), task ("all tasks" is the mean of their
-    normalised importance), correlation, p_value, within_layers, p_within, as in
-    `task_correlations`.
-    """
-    by_task = {
-        task: by_head(rows, "normalised") for task, rows in weights.groupby("task", sort=False)
-    }
-    by_task["all tasks"] = np.mean(list(by_task.values()), axis=0)
-    rows = [
-        {"syntax": score, "task": task, **_related(by_head(syntactic, score), values, seed)}
-        for score in SCORES
-        for task, values in by_task.items()
-    ]
-    return pd.DataFrame(rows)
-
-
-def _related(
-    one: Float[np.ndarray, "layer head"], other: Float[np.ndarray, "layer head"], seed: int
-) -> dict[str, float]:
-    over_all, p_value = rank_correlation(one, other, seed=seed)
-    within, p_within = rank_correlation(one, other, within_layers=True, seed=seed)
-    return {
-        "correlation": over_all, "p_value": p_value, "within_layers": within, "p_within": p_within,
-    }  # fmt: skip
-
-
-def head_scores(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
-    """Return three scores of each head as a finder of syntactic heads, in percent.
-
-    Columns: layer, head (both from 1), relation (the one that it finds best), best_accuracy (at
-    that one), best_margin (the largest lead over a relation's best fixed offset, in points; it
-    is not misled by relations that are easy) and attachment (of all words, the better of the two
-    directions).  Relations with fewer than ``minimum`` words are left out.
-    """
-    relations = [name for name in counts.frequent(minimum) if name != ALL]
-    best = {name: counts.accuracy(name).max(axis=0) for name in (ALL, *relations)}
-    attachment = best.pop(ALL)
-    accuracies = np.stack(list(best.values()))  # [relation, layer, head]
-    offsets = [counts.offset_accuracy(name).max() for name in relations]
-    return head_rows(
-        *attachment.shape,
-        relation=np.array(relations)[accuracies.argmax(axis=0)],
-        best_accuracy=accuracies.max(axis=0),
-        best_margin=(accuracies - np.array(offsets)[:, None, None]).max(axis=0),
-        attachment=attachment,
     )

@@ -27,9 +27,9 @@ from helpers.analysis.heads import head_rows
 from helpers.cache import cached_tables
 from helpers.model.parallel import StepDone, run_jobs
 from helpers.paths import cache_root, write_once
-from helpers.studies import training_loop
-from helpers.studies.activation_cache import side_by_side
-from helpers.studies.removals import compare_accuracies
+from helpers.studies import training
+from helpers.studies.fine_tune import stacked
+from helpers.studies.head_removal import compare_accuracies, side_by_side
 from helpers.studies.sixteen_heads.importance import (
     by_layer_norm,
     importance,
@@ -51,7 +51,6 @@ from helpers.studies.sixteen_heads.translator import (
     new_marian,
     translate,
 )
-from helpers.studies.tables import stacked
 
 FORMAT = 2  # raise it whenever the same settings would give other weights, or another file
 WEIGHTS, FACTS = "final.safetensors", "run.json"
@@ -189,12 +188,12 @@ def train_translator(pairs: Sequence[Translation], recipe: TranslationRecipe) ->
             unit="step",
             total=_steps(pairs, recipe),
         )
-        training_loop.save_weights(model, temporary / WEIGHTS)
+        training.save_weights(model, temporary / WEIGHTS)
         (temporary / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
     write_once(folder, write)
     model = _new(codec, recipe)
-    training_loop.read_weights(training_loop.trained(model), folder / WEIGHTS)
+    training.read_weights(training.trained(model), folder / WEIGHTS)
     return Translator(model.eval().requires_grad_(False), codec, {"weights": folder.name})
 
 
@@ -221,14 +220,14 @@ def _train(
 ) -> None:
     def batches() -> Iterator[dict[str, Tensor]]:
         lengths = [len(pair.source.split()) for pair in pairs]
-        for chosen in training_loop.shuffled_batches(
+        for chosen in training.shuffled_batches(
             lengths, epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
         ):
             yield batch_of(codec, [pairs[i] for i in chosen])
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate)
-    rates = training_loop.warmup_and_decay(optimizer, _steps(pairs, recipe))
-    for _ in training_loop.gradient_steps(
+    rates = training.warmup_and_decay(optimizer, _steps(pairs, recipe))
+    for _ in training.gradient_steps(
         model.train(), batches(), lambda batch: model(**batch).loss, optimizer, rates,
         what="translation of numbers",
     ):  # fmt: skip
@@ -236,7 +235,7 @@ def _train(
 
 
 def _steps(pairs: Sequence[Translation], recipe: TranslationRecipe) -> int:
-    return training_loop.steps_of(len(pairs), epochs=recipe.epochs, batch_size=recipe.batch_size)
+    return training.steps_of(len(pairs), epochs=recipe.epochs, batch_size=recipe.batch_size)
 
 
 def _translations(

@@ -20,8 +20,8 @@ from torch.nn import functional as F
 from transformers import MarianConfig, MarianMTModel
 
 from helpers.model.parallel import length_batches
-from helpers.studies.activation_cache import side_by_side
 from helpers.studies.head_mask import head_mask
+from helpers.studies.head_removal import side_by_side
 from helpers.studies.sixteen_heads.importance import by_example, unit_mask
 from helpers.studies.sixteen_heads.numbers import Translation
 

@@ -10,13 +10,12 @@ from helpers.errors import InputError
 from helpers.model.encoder import load
 from helpers.store.extract import extract
 from helpers.studies import fine_tune
-from helpers.studies import runs as task_runs
 from helpers.studies.dark_secrets import fine_tuning, links, patterns
 from helpers.studies.dark_secrets.framenet import framenet_sentences
 from helpers.studies.dark_secrets.pattern_features import CLASSES
-from helpers.studies.runs import PRETRAINED, RANDOM
+from helpers.studies.tasks import PRETRAINED, RANDOM
 
-TASKS = ["next paragraph", "article", "bigram shift"]
+TASKS = ["next paragraph", "bigram shift"]
 LAYERS, HEADS, LONGEST = 3, 4, 48
 
 
@@ -51,8 +50,8 @@ def models(tiny_folder):
 
 @pytest.fixture(scope="module")
 def starts(models, files):
-    tasks = task_runs.tasks("", str(files / "text.txt"), examples=12, seed=0)
-    return task_runs.from_both_starts(*models, tasks, seed=0, max_tokens=LONGEST)
+    tasks = fine_tune.tasks_of("", str(files / "text.txt"), examples=12, seed=0)
+    return fine_tune.from_both_starts(*models, tasks, seed=0, max_tokens=LONGEST)
 
 
 @pytest.fixture(scope="module")
@@ -193,5 +192,5 @@ def test_what_is_computed_once_is_kept(models, starts, texts, store, monkeypatch
     monkeypatch.setattr(fine_tune, "_train", None)
     assert all(one.equals(other) for one, other in zip(first, tables(), strict=True))
     tasks = [run.task for run in starts[PRETRAINED]]
-    again = task_runs.fine_tuned(models[0], tasks, seed=0, max_tokens=LONGEST)
+    again = fine_tune.fine_tuned(models[0], tasks, seed=0, max_tokens=LONGEST)
     assert [run.folder for run in again] == [run.folder for run in starts[PRETRAINED]]

@@ -7,8 +7,8 @@ from helpers.data.corpora import resolve_treebank
 from helpers.store.extract import extract
 from helpers.studies.dark_secrets import token_features as features
 from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
-from helpers.studies.grammar_tasks import Tagged
 from helpers.studies.tasks import Pair, Task
+from helpers.studies.wikipedia_tasks import Tagged
 
 SENTENCE = Tagged(
     0, "", ("She", "does", "n't", "like", "cats"), ("PRP", "VBZ", "RB", "VB", "NNS"),

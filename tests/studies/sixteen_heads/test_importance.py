@@ -1,14 +1,10 @@
 """Scores of heads, orders and masks by hand; slopes of the loss by small steps."""
 
-from itertools import permutations as every_order
-
 import numpy as np
 import pytest
 import torch
-from scipy.stats import spearmanr
 from torch.nn import functional as F
 
-from helpers.errors import InputError
 from helpers.studies.classifier import batches, new_classifier
 from helpers.studies.head_mask import head_mask
 from helpers.studies.sixteen_heads.importance import (
@@ -17,7 +13,6 @@ from helpers.studies.sixteen_heads.importance import (
     mask_gradients,
     masks_along,
     pruning_order,
-    rank_correlation,
     with_one_in_layer,
     without_each,
 )
@@ -58,40 +53,6 @@ def test_masks_for_single_heads():
     assert without[4].tolist() == [[1, 1, 1], [1, 0, 1]]
     assert only[4].tolist() == [[1, 1, 1], [0, 1, 0]]
     assert only[0].tolist() == [[1, 0, 0], [1, 1, 1]]
-
-
-def test_the_correlation_is_spearmans():
-    generator = np.random.default_rng(1)
-    one = generator.integers(0, 6, (4, 5)).astype(float)  # with ties
-    other = one + generator.normal(0, 2, one.shape)
-    expected = spearmanr(one.ravel(), other.ravel())
-    found, p = rank_correlation(one, other, permutations=2000)
-    assert found == pytest.approx(expected.statistic)
-    assert p == pytest.approx(expected.pvalue, abs=0.02)
-
-
-def test_the_permutation_test_agrees_with_all_permutations():
-    one, other = np.array([[1.0, 2.0, 3.0, 4.0, 5.0]]), np.array([[2.0, 1.0, 4.0, 3.0, 5.0]])
-    found, p = rank_correlation(one, other, permutations=20_000)
-    every = [spearmanr(order, other[0]).statistic for order in every_order(one[0])]
-    assert p == pytest.approx(np.mean(np.abs(every) >= found - 1e-9), abs=0.01)
-
-
-def test_within_layers_a_difference_between_layers_counts_for_nothing():
-    layers = np.repeat([[0.0], [10.0], [20.0]], 6, axis=1)
-    generator = np.random.default_rng(2)
-    one, other = (layers + generator.random(layers.shape) for _ in range(2))
-    across, p_across = rank_correlation(one, other)
-    within, p_within = rank_correlation(one, other, within_layers=True)
-    assert across > 0.8 and p_across < 0.001
-    assert abs(within) < 0.5 and p_within > 0.05
-    by_hand = np.mean([spearmanr(*pair).statistic for pair in zip(one, other, strict=True)])
-    assert within == pytest.approx(by_hand)
-
-
-def test_scores_without_differences_have_no_correlation():
-    with pytest.raises(InputError, match="different scores"):
-        rank_correlation(np.ones((2, 3)), np.arange(6.0).reshape(2, 3))
 
 
 # The slope of the loss in a head's mask

@@ -9,12 +9,11 @@ import torch
 from scipy.stats import t as student
 from torch.nn import functional as F
 
-from helpers.studies import removals
+from helpers.studies import head_removal
 from helpers.studies.classifier import batches
 from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
 from helpers.studies.head_mask import head_mask
 from helpers.studies.sixteen_heads import pruning, removal_speed, summaries
-from helpers.studies.sixteen_heads.summaries import SCORES
 from helpers.studies.tasks import Pair, Task
 
 LAYERS, HEADS = 3, 4
@@ -96,7 +95,7 @@ def test_single_ablation_is_what_masking_each_head_gives(runs, single):
 
 
 def test_what_heads_are_compared_by_is_of_the_examples_that_all_share(runs, single, monkeypatch):
-    monkeypatch.setattr(removals, "LOOKS", (12,))
+    monkeypatch.setattr(head_removal, "LOOKS", (12,))
     pairs = pruning.other_pairs(runs[0], 0)
     table = pruning.single_ablation(runs[:1], seed=1, tests={"pets": pairs})
     first = by_hand(runs[0], torch.ones(LAYERS, HEADS), pairs[:12])
@@ -176,19 +175,6 @@ def test_the_course_ends_where_importance_is(runs, monkeypatch):
     assert summary["correlation"].iloc[0] == pytest.approx(expected)
 
 
-def test_a_task_is_related_to_itself(weights, single):
-    one = weights[weights["task"] == "pets"]
-    both = pd.concat([one, one.assign(task="again")])
-    changes = single[single["task"] == "pets"]
-    table = summaries.task_correlations(
-        both, pd.concat([changes, changes.assign(task="again")]), seed=0
-    )
-    assert table["score"].tolist() == ["importance", "loss change"]
-    np.testing.assert_allclose(table[["correlation", "within_layers"]], 1)
-    assert (table["p_value"] < 0.01).all()
-    assert summaries.task_correlations(one, changes, seed=0).empty
-
-
 def test_changes_stand_in_layers_and_heads_with_a_star_where_they_matter():
     rows = pd.DataFrame(
         {"task": "a", "layer": [1, 1, 2, 2], "head": [1, 2, 1, 2], "change": [0.0, -0.6, 1.25, -9],
@@ -264,20 +250,6 @@ def test_measures_over_seeds_by_hand():
     assert row[["mean", "smallest", "largest", "seeds"]].tolist() == [92, 90, 95, 3]
     low, high = student.interval(0.95, 2, 92, np.std([90, 91, 95], ddof=1) / 3**0.5)
     assert (row["ci_low"], row["ci_high"]) == pytest.approx((low, high))
-
-
-def test_syntax_that_is_importance_is_found_and_noise_is_not(weights):
-    pets = weights[weights["task"] == "pets"].reset_index(drop=True)
-    noise = np.random.default_rng(3).random(len(pets))
-    scores = {"best_accuracy": pets["normalised"], "best_margin": noise, "attachment": -noise}
-    syntactic = pets[["layer", "head"]].assign(**scores)
-    table = summaries.syntax_and_importance(syntactic, weights, seed=0)
-    assert len(table) == len(SCORES) * 3
-    own = table.set_index(["syntax", "task"])
-    assert own.loc[("best_accuracy", "pets"), "correlation"] == pytest.approx(1)
-    assert own.loc[("best_accuracy", "pets"), "p_value"] < 0.001
-    opposite = own.loc[("best_margin", "pets"), "correlation"]
-    assert own.loc[("attachment", "pets"), "correlation"] == pytest.approx(-opposite)
 
 
 def test_removed_heads_leave_a_smaller_model_of_the_same_output(runs, weights, monkeypatch):

@@ -1,14 +1,19 @@
-"""How every model of these notebooks is trained, and how its weights are kept.
+"""How every model of these notebooks is trained, once, and how its weights are kept.
 
 Plain PyTorch: AdamW, a step for each batch, gradients clipped to norm 1, a learning rate that
-follows a schedule, no random numbers but the seed's.
+follows a schedule, no random numbers but the seed's.  A training computes on one thread, so that
+several go side by side and each gives what it gives alone.  What it gives is kept in the cache,
+in a folder named by a hash of all that determines it, and found again.  Nothing is pickled.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -19,13 +24,56 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from helpers.errors import ModelError, StoreError
-from helpers.paths import seal_broken
+from helpers.model.parallel import StepDone, run_jobs
+from helpers.paths import cache_root, seal_broken, write_once
 
 WARMUP = 0.1  # of all steps
 BUCKET = 16  # batches that are sorted by length together
 LARGEST_NORM = 1.0  # of a step's gradient
 
 Batch = TypeVar("Batch")
+
+
+class Training(NamedTuple):
+    """What is trained once: the folder that keeps it, its number of steps, and what fills that.
+
+    ``write(folder, step_done)`` trains, calls ``step_done`` after each step, and writes all that
+    is wanted of it later.
+    """
+
+    folder: Path
+    steps: int
+    write: Callable[[Path, StepDone], None]
+
+
+def kept_folder(kind: str, name: str, facts: Mapping[str, Any], root: Path | None = None) -> Path:
+    """Return the folder of a training under ``root`` or the cache, there or not.
+
+    ``facts`` is everything that determines what it gives.
+    """
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return (root or cache_root()) / kind / f"{name}--{digest[:10]}"
+
+
+def train_once(trainings: Iterable[Training], device: torch.device, *, label: str) -> None:
+    """Train what is not there, side by side, the one with the most steps first.
+
+    Raises:
+        StoreError: the disk is full.
+    """
+    missing = [training for training in trainings if not training.folder.is_dir()]
+    run_jobs(
+        [partial(_fill, one) for one in sorted(missing, key=lambda one: -one.steps)],
+        device,
+        label=label,
+        unit="step",
+        total=sum(training.steps for training in missing),
+    )
+
+
+def _fill(training: Training, step_done: StepDone) -> None:
+    """Train and write the folder, unless another process has."""
+    write_once(training.folder, lambda folder: training.write(folder, step_done))
 
 
 def gradient_steps(
@@ -84,6 +132,27 @@ def warmup_and_decay(optimizer: Optimizer, steps: int) -> LambdaLR:
     return LambdaLR(
         optimizer, lambda step: min((step + 1) / rising, (steps - step) / max(1, steps - rising))
     )
+
+
+class Best:
+    """The trained weights of a model where it was best, for training that may get worse again."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._weights = list(trained(model).values())
+        self._quality: Any = None
+        self._kept: list[Tensor] = []
+
+    def keep(self, quality: Any) -> None:
+        """Keep the weights as they are, if ``quality`` is above all before."""
+        if self._quality is None or quality > self._quality:
+            self._quality = quality
+            self._kept = [weights.detach().clone() for weights in self._weights]
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Give the model the kept weights back."""
+        for weights, kept in zip(self._weights, self._kept, strict=True):
+            weights.copy_(kept)
 
 
 def trained(model: nn.Module) -> dict[str, nn.Parameter]:
