@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pandas as pd
 
 from helpers.cache import cached_table
-from helpers.data.records import file_fingerprint
 from helpers.data.silver_treebank import BATCH, pipeline, why_unusable
+from helpers.data.text_files import file_fingerprint
 from helpers.data.wikipedia import Article, articles, sample_path
 from helpers.errors import CorpusError, InputError
 from helpers.progress import progress
