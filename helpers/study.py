@@ -260,8 +260,7 @@ class Study(Settings):
         """The paper's claims (about one section), the paper's numbers and those found so far."""
         from helpers.analysis.claims_clark import clark_claims
 
-        own = (claim for claim in clark_claims() if claim.section.startswith(section))
-        return check_claims(self.tables(), own)
+        return check_claims(self.tables(), clark_claims(section))
 
     def save_claims(self, later: Iterable[Claim] = ()) -> None:
         """Write ``claims.csv``: the claims of the paper, and of ``later`` ones what is measured."""

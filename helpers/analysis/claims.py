@@ -15,6 +15,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from helpers.analysis.statistics import Estimate
+
 Verdict = Literal["yes", "no", "cannot be told", "no evidence", "not measured"]
 
 YES, NO, CANNOT_BE_TOLD, NO_EVIDENCE, NOT_MEASURED = (
@@ -31,14 +33,6 @@ Tables = Mapping[str, pd.DataFrame]
 
 class NotMeasurable(LookupError):
     """The run has no table, row or column that a claim needs."""
-
-
-class Estimate(NamedTuple):
-    """A number with its 95% interval; NaN bounds where the data are too few for one."""
-
-    value: float
-    low: float = np.nan
-    high: float = np.nan
 
 
 @dataclass(frozen=True)
@@ -211,15 +205,7 @@ def with_bounds(name: str) -> list[str]:
     return [name, f"{name}_low", f"{name}_high"]
 
 
-def by_layer(tables: Tables, table: str, name: str) -> pd.Series:
-    """Return a column's mean over the heads of each layer, by layer from 1."""
-    return column(tables, table, name).groupby(column(tables, table, "layer")).mean()
-
-
-def at_depth(values: pd.Series | pd.DataFrame, low: float, high: float) -> float | pd.Series:
-    """Return the mean over the layers between two shares of the depth (the last layer: 1).
-
-    ``values`` is indexed by layer; the mean of no layer is NaN.
-    """
-    depth = values.index / values.index.max()
-    return values[(depth >= low) & (depth <= high)].mean()
+def counted(tables: Tables, table: str, name: str, count: Callable[..., float]) -> Estimate:
+    """Return a count of a column's values, and those of the ends of their intervals."""
+    value, *bounds = (float(count(column(tables, table, own))) for own in with_bounds(name))
+    return Estimate(value, min(bounds), max(bounds))

@@ -1,39 +1,38 @@
-"""The claims of Clark et al. (2019), each a row of ``claims_clark.csv``, and their measures.
+"""The paper's claims about attention to text (sections 3 and 6), beside what measures each.
 
-A measure is a function that the file names: from a run's tables to a number with its interval.
+A measure takes a run's tables and returns a number, with its interval where there is one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
+from functools import partial, reduce
+from operator import sub
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binomtest, norm, spearmanr
+from scipy.stats import norm, spearmanr
 
 from helpers.analysis.averages import layer_draws
 from helpers.analysis.claims import (
     Claim,
-    Estimate,
     NotMeasurable,
     Tables,
-    at_depth,
-    by_layer,
     chosen_rows,
     column,
-    read_claims,
+    counted,
     row_where,
     rows_of,
     with_bounds,
 )
-from helpers.analysis.head_choice import DIRECTIONS
-from helpers.analysis.paper import paper_table1, paper_table2, values_of
-from helpers.analysis.relations import ALL, FIGURE_5, paper_names
-from helpers.analysis.statistics import bootstrap_interval, percentiles
+from helpers.analysis.claims_heads import head_claims, probe_claims
+from helpers.analysis.paper import values_of
+from helpers.analysis.statistics import Estimate, bootstrap_interval, percentiles
 
 Layers = pd.Series | pd.DataFrame  # a number for each layer, or for each layer and resample
+Numbers = float | pd.Series  # one, or one for each resample
 
 ARTICLES = "averages_by_article"
 SEGMENTS = ("relative_position", "token_types", "entropy")  # tables that have its averages
@@ -41,46 +40,188 @@ MOSTLY = 0.5  # "more than half of their attention"
 LITTLE = 0.1  # of their attention
 NEAR_UNIFORM = 0.9  # of the entropy of uniform attention
 BROAD = 0.75  # of that entropy; the paper's 3.89 nats are 80% of ln 128
-ALPHA = 0.05
-BY_FAR = 20  # points
-NAMED = ("dobj", "det", "pobj", "poss")  # in the introduction
-SPECIAL = "special token"  # stands for "sep" or "cls"
+TAILS = np.array([0.025, 0.975])  # of 95%
 
 
-def clark_claims() -> list[Claim]:
-    """Return every claim of the paper, in its order."""
-    return read_claims(Path(__file__).with_name("claims_clark.csv"), globals(), paper_numbers())
+def clark_claims(section: str = "") -> list[Claim]:
+    """Return the claims of the paper (about a section, such as "3" or "3.2"), in its order."""
+    made_by = {"3": text_claims, "4": head_claims, "5": probe_claims, "6": cluster_claims}
+    parts = [make() for number, make in made_by.items() if section[:1] in ("", number)]
+    return [claim for part in parts for claim in part if claim.section.startswith(section)]
 
 
-def paper_numbers() -> dict[str, float]:
-    """Return the paper's numbers by name: those of its text, and what its tables come to.
+def text_claims() -> list[Claim]:
+    """Return the claims of section 3."""
+    paper = values_of("text")
+    to_special = paper["middle layers to separator"]
+    position, token, breadth = (partial(Claim, section) for section in ("3.1", "3.2", "3.3"))
+    return [
+        position(
+            "Most heads put little attention on the current token",
+            "share of heads with less than 10% on it; holds above half",
+            partial(share_with_little, name="current"),
+            0.5,
+        ),
+        *(
+            position(
+                f"Some heads put more than half of their attention on the {name} token",
+                "number of heads; holds from one on",
+                partial(heads_mostly_to, name=name),
+                0,
+                paper=paper[f"heads mostly to {name}"],
+            )
+            for name in ("previous", "next")
+        ),
+        position(
+            "Such positional heads are found especially in earlier layers",
+            "their mean layer as a share of the depth, interval over these heads; holds below half",
+            depth_of_positional_heads,
+            0.5,
+            below=True,
+            paper=paper["mean relative depth of positional heads"],
+        ),
+        token(
+            "Over half of the attention in middle layers goes to one special token",
+            "attention to [SEP] (or [CLS], whichever gets more there) in layers at 45-85% of the "
+            "depth; holds above half",
+            to_special_token,
+            0.5,
+            paper=to_special,
+        ),
+        token(
+            "That is many times what uniform attention would give it",
+            "the same, as a multiple of what uniform attention gives that token; holds above 10, a "
+            "third of the paper's",
+            times_uniform,
+            10,
+            paper=to_special / paper["uniform share of a separator pair"],
+        ),
+        token(
+            "That special token is [SEP]",
+            "attention to [SEP] less attention to [CLS], all layers; holds above the uniform share "
+            "of [SEP]",
+            partial(over_layers, summary=overall, name="sep", less="cls"),
+            share_of_sep,
+        ),
+        token(
+            "Early heads attend to [CLS]",
+            "attention to it in the first third of the layers less that in the others; holds above "
+            "the uniform share of two tokens",
+            partial(over_layers, summary=first_third_less_rest, name="cls"),
+            share_of_two,
+        ),
+        token(
+            "Deep heads attend to periods and commas",
+            "attention to them in the last third of the layers less that in the others; holds "
+            "above the uniform share of two tokens",
+            partial(over_layers, summary=last_third_less_rest, name="punctuation"),
+            share_of_two,
+        ),
+        token(
+            "Heads attend to [SEP] even more when the current token is [SEP]",
+            "attention to [SEP] from [SEP] less that from other tokens, all layers; holds above "
+            "the uniform share of two tokens",
+            partial(over_layers, summary=overall, name="sep_to_sep", less="other_to_sep"),
+            share_of_two,
+        ),
+        token(
+            "Heads processing [SEP] attend almost entirely to [SEP]",
+            "attention from [SEP] to [SEP] in layers at 45-85% of the depth; holds above the "
+            "paper's 90%",
+            partial(over_layers, summary=middle, name="sep_to_sep"),
+            paper["separator to separator"],
+            paper=paper["separator to separator"],
+        ),
+        token(
+            "Gradients for the special token fall where attention to it rises",
+            "Spearman correlation over layers of attention to it and its gradient, interval over "
+            "layers; holds below -0.5",
+            attention_against_gradient,
+            -0.5,
+            below=True,
+        ),
+        breadth(
+            "Some heads in lower layers attend very broadly",
+            "heads in the first third of the layers above 90% of uniform entropy; holds from "
+            "one on",
+            broad_heads,
+            0,
+        ),
+        breadth(
+            "These broad heads spend at most 10% of their attention on any single word",
+            "their largest weight, mean over tokens and heads; holds below 10%",
+            largest_of_broad,
+            0.1,
+            below=True,
+        ),
+        breadth(
+            "Entropy is highest in lower layers",
+            "mean entropy of the first third of the layers less that of the others, nats; holds "
+            "above 0.1, more than random weights differ by",
+            partial(over_layers, summary=first_third_less_rest, name="entropy"),
+            0.1,
+        ),
+        breadth(
+            "In the last layer, [CLS] attends very broadly",
+            "its mean entropy in nats; holds above 75% of that of uniform attention",
+            partial(over_layers, summary=last, name="entropy_from_cls"),
+            broad_entropy,
+            paper=paper["entropy from cls in the last layer"],
+        ),
+        breadth(
+            "In the last layer, [CLS] attends more broadly than tokens do on average",
+            "entropy from [CLS] less that from all tokens, nats; holds above 0.1, more than random "
+            "weights differ by",
+            partial(over_layers, summary=last, name="entropy_from_cls", less="entropy"),
+            0.1,
+        ),
+        breadth(
+            "In most layers before, [CLS] attends about as broadly as tokens do on average",
+            "median difference of the two entropies, nats; holds below 0.5",
+            partial(over_layers, summary=median_before, name="entropy_from_cls", less="entropy"),
+            0.5,
+            below=True,
+        ),
+    ]
 
-    The latter are called as the measure that gives the same number here.
-    """
-    one, two = paper_table1(), paper_table2()
-    three, text = values_of("Table 3"), values_of("text")
-    gains = one["accuracy"] - one["baseline"]
-    single, pair = gains.drop(ALL), text["uniform share of a separator pair"]
-    return {
-        **text,
-        "times_uniform": text["middle layers to separator"] / pair,
-        **{f"margin: {name}": gain for name, gain in gains.items()},
-        "relations_beyond_offset": (single > 0).mean(),
-        "relations_by_far": (single > BY_FAR).sum(),
-        "lowest_of_named": one.loc[list(NAMED), "accuracy"].min(),
-        **{f"margin_over_rule: {rule}, {kind}": two.loc["head", kind] - score
-           for (rule, kind), score in two.stack().items()},
-        **{f"probe_difference: {probe}, {other}": three[probe] - three[other]
-           for probe in three for other in three},
-    }  # fmt: skip
+
+def cluster_claims() -> list[Claim]:
+    """Return the claims of section 6."""
+    claim = partial(Claim, "6")
+    return [
+        claim(
+            "Heads of one layer are closer to each other than to other layers'",
+            "mean distance within layers as a share of that between layers; holds below 1",
+            within_of_between,
+            1,
+            below=True,
+        ),
+        claim(
+            "The closeness of a layer's heads is no accident",
+            "p of a permutation test that shuffles heads over layers; holds below 0.05",
+            cohesion_p_value,
+            0.05,
+            below=True,
+        ),
+    ]
 
 
-# Section 3: averages by layer, resampled over articles
-
-
-def middle(values: Layers) -> float | pd.Series:
+def middle(values: Layers) -> Numbers:
     """Return the mean over layers 6 to 10 of 12, by relative depth."""
-    return at_depth(values, 0.45, 0.85)
+    depth = values.index / values.index.max()
+    return values[(depth >= 0.45) & (depth <= 0.85)].mean()
+
+
+def first_third_less_rest(values: Layers) -> Numbers:
+    """Return the mean over the first third of the layers less that over the others."""
+    first = values.index <= third(values.index)
+    return values[first].mean() - values[~first].mean()
+
+
+def last_third_less_rest(values: Layers) -> Numbers:
+    """Return the mean over the last third of the layers less that over the others."""
+    latter = values.index > values.index.max() - third(values.index)
+    return values[latter].mean() - values[~latter].mean()
 
 
 def third(layers: pd.Index | pd.Series) -> float:
@@ -88,45 +229,44 @@ def third(layers: pd.Index | pd.Series) -> float:
     return np.ceil(layers.max() / 3)
 
 
-def _less_rest(values: Layers, mine: np.ndarray) -> float | pd.Series:
-    return values[mine].mean() - values[~mine].mean()
+def overall(values: Layers) -> Numbers:
+    """Return the mean over all layers."""
+    return values.mean()
 
 
-SUMMARIES: Mapping[str, Callable[..., float | pd.Series]] = {
-    "middle layers": middle,
-    "first third less rest": lambda v: _less_rest(v, v.index <= third(v.index)),
-    "last third less rest": lambda v: _less_rest(v, v.index > v.index.max() - third(v.index)),
-    "last layer": lambda v: v.iloc[-1],
-    "difference": lambda one, other: one.mean() - other.mean(),
-    "difference in the last layer": lambda one, other: (one - other).iloc[-1],
-    "median distance before the last layer": lambda one, other: (
-        (one - other).iloc[:-1].abs().median()
-    ),
-}
+def last(values: Layers) -> Numbers:
+    """Return the value of the last layer."""
+    return values.iloc[-1]
+
+
+def median_before(values: Layers) -> Numbers:
+    """Return the median size of the values before the last layer."""
+    return values.iloc[:-1].abs().median()
 
 
 def over_layers(
-    tables: Tables, summary: str | Callable[..., float | pd.Series], *names: str
+    tables: Tables, summary: Callable[[Layers], Numbers], name: str, less: str | None = None
 ) -> Estimate:
-    """Return one of `SUMMARIES` of averages by layer, with its interval over articles."""
-    names = [special_token(tables) if name == SPECIAL else name for name in names]
-    compute = SUMMARIES[summary] if isinstance(summary, str) else summary
-    value = compute(*(by_layer(tables, _owner(tables, name), name) for name in names))
-    if np.isnan(value):
-        return Estimate(value)
-    return _resampled(tables, value, compute, names)
+    """Return a summary of a column's means by layer, or of how much more they are than another's.
+
+    The interval is over articles, if the run has their averages.
+    """
+    names = [name, less] if less else [name]
+    values = [by_layer(tables, _owner(tables, own), own) for own in names]
+    return _resampled(tables, names, lambda *own: summary(reduce(sub, own)), values)
 
 
 def _resampled(
-    tables: Tables, value: float, compute: Callable[..., pd.Series], names: Iterable[str]
+    tables: Tables, names: Iterable[str], compute: Callable[..., Numbers], values: Iterable[Any]
 ) -> Estimate:
-    """Give a number its interval, over the articles if the run has their averages."""
-    if ARTICLES not in tables:
-        return Estimate(value)
+    """Return what is computed from ``values``, and its interval over articles."""
+    found = compute(*values)
+    if ARTICLES not in tables or np.isnan(found):
+        return Estimate(found)
     draws = [layer_draws(rows_of(tables, ARTICLES, name), name) for name in names]
     drawn = np.asarray(compute(*(means for means, _ in draws)))
     low, high = percentiles(drawn[:, None], min(count for _, count in draws))
-    return Estimate(value, float(low[0]), float(high[0]))
+    return Estimate(found, float(low[0]), float(high[0]))
 
 
 def _owner(tables: Tables, name: str) -> str:
@@ -137,20 +277,19 @@ def _owner(tables: Tables, name: str) -> str:
     raise NotMeasurable(f"a table with {name}")
 
 
-def _counted(tables: Tables, table: str, name: str, count: Callable[..., float]) -> Estimate:
-    """Return a count of a column's values, and those of the ends of their intervals."""
-    value, *bounds = (float(count(column(tables, table, own))) for own in with_bounds(name))
-    return Estimate(value, min(bounds), max(bounds))
+def by_layer(tables: Tables, table: str, name: str) -> pd.Series:
+    """Return a column's mean over the heads of each layer, by layer from 1."""
+    return column(tables, table, name).groupby(column(tables, table, "layer")).mean()
 
 
 def share_with_little(tables: Tables, name: str) -> Estimate:
     """Return the share of heads with little attention to a relative position."""
-    return _counted(tables, "relative_position", name, lambda values: (values < LITTLE).mean())
+    return counted(tables, "relative_position", name, lambda values: (values < LITTLE).mean())
 
 
 def heads_mostly_to(tables: Tables, name: str) -> Estimate:
     """Return how many heads have most of their attention at a relative position."""
-    return _counted(tables, "relative_position", name, lambda values: (values > MOSTLY).sum())
+    return counted(tables, "relative_position", name, lambda values: (values > MOSTLY).sum())
 
 
 def depth_of_positional_heads(tables: Tables) -> Estimate:
@@ -184,10 +323,16 @@ def share_of_sep(tables: Tables) -> float:
     return column(tables, "token_types", "uniform_sep").mean()
 
 
+def to_special_token(tables: Tables) -> Estimate:
+    """Return the attention in the middle layers to the special token."""
+    return over_layers(tables, middle, special_token(tables))
+
+
 def times_uniform(tables: Tables) -> Estimate:
-    """Return the special token's share in the middle layers as a multiple of its uniform one."""
-    share = column(tables, "token_types", f"uniform_{special_token(tables)}").mean()
-    return over_layers(tables, lambda values: middle(values) / share, SPECIAL)
+    """Return the same as a multiple of the uniform share of that token."""
+    name = special_token(tables)
+    share = column(tables, "token_types", f"uniform_{name}").mean()
+    return over_layers(tables, lambda values: middle(values) / share, name)
 
 
 def attention_against_gradient(tables: Tables) -> Estimate:
@@ -202,7 +347,7 @@ def attention_against_gradient(tables: Tables) -> Estimate:
     # Fisher's z with the standard error of Bonett and Wright (2000).
     error = np.sqrt((1 + found**2 / 2) / (len(attention) - 3))
     z = np.arctanh(np.clip(found, -1 + 1e-9, 1 - 1e-9))
-    return Estimate(found, *np.tanh(z + error * norm.ppf([ALPHA / 2, 1 - ALPHA / 2])))
+    return Estimate(found, *np.tanh(z + error * norm.ppf(TAILS)))
 
 
 def broad_early(tables: Tables, entropies: pd.Series) -> pd.Series:
@@ -213,7 +358,7 @@ def broad_early(tables: Tables, entropies: pd.Series) -> pd.Series:
 
 def broad_heads(tables: Tables) -> Estimate:
     """Return how many heads of the first third of the layers are nearly uniform."""
-    return _counted(tables, "entropy", "entropy", lambda each: broad_early(tables, each).sum())
+    return counted(tables, "entropy", "entropy", lambda each: broad_early(tables, each).sum())
 
 
 def largest_of_broad(tables: Tables) -> Estimate:
@@ -228,106 +373,6 @@ def broad_entropy(tables: Tables) -> float:
     return BROAD * column(tables, "entropy", "uniform").mean()
 
 
-# Section 4: heads chosen on train, scored on dev
-
-
-def _held_out(tables: Tables) -> pd.DataFrame:
-    """Return the heads chosen on train and scored on dev, with the paper's name of a relation.
-
-    The scheme shows in the names of all relations, so these are looked up together; ``paper`` is
-    empty where the paper has none.
-    """
-    columns = ("relation", "direction", "dev_accuracy", "ci_low", "ci_high", "p_holm")
-    table = rows_of(tables, "dependency_heads_held_out", *columns, *with_bounds("margin"))
-    names = table["relation"].map(paper_names(table["relation"])).fillna("")
-    return table.assign(paper=names.where(names.isin(paper_table1().index), ""))
-
-
-def _relation(tables: Tables, name: str) -> pd.Series:
-    """Return the row of a relation of the paper: the most frequent, where several stand for it."""
-    return row_where(_held_out(tables), paper=name)
-
-
-def _single_relations(tables: Tables, without: str = ALL) -> pd.DataFrame:
-    """Return the rows of single relations that the paper has too."""
-    rows = _held_out(tables)
-    return chosen_rows(rows, ~rows["paper"].isin(["", ALL, without]), "single relations")
-
-
-def share_of(flags: pd.Series) -> Estimate:
-    """Return a share with Wilson's interval."""
-    found = binomtest(int(flags.sum()), len(flags))
-    return Estimate(found.statistic, *found.proportion_ci(1 - ALPHA, "wilson"))
-
-
-def margin(tables: Tables, name: str) -> Estimate:
-    """Return by how many points the head of a relation of the paper outdoes its offset."""
-    return Estimate(*_relation(tables, name)[with_bounds("margin")])
-
-
-def relations_beyond_offset(tables: Tables) -> Estimate:
-    """Return the share of relations whose head is better than an offset, the others' counted in."""
-    return share_of(_single_relations(tables)["p_holm"] < ALPHA)
-
-
-def relations_by_far(tables: Tables) -> Estimate:
-    """Return how many relations have a head that outdoes its offset `BY_FAR`."""
-    rows = {"relations": _single_relations(tables)}
-    return _counted(rows, "relations", "margin", lambda margins: (margins > BY_FAR).sum())
-
-
-def dependents_attend(tables: Tables) -> Estimate:
-    """Return the share of relations but pobj whose dependents attend to their heads."""
-    return share_of(_single_relations(tables, "pobj")["direction"] == DIRECTIONS[0])
-
-
-def head_attends(tables: Tables, name: str) -> float:
-    """Return 1 if a relation's head attends to its dependent, 0 if not."""
-    return float(_relation(tables, name)["direction"] == DIRECTIONS[1])
-
-
-def lowest_of_named(tables: Tables) -> Estimate:
-    """Return the lowest accuracy of the relations of the introduction."""
-    rows = _held_out(tables)
-    named = chosen_rows(rows, rows["paper"].isin(NAMED), "the relations of the introduction")
-    lowest = named.loc[named["dev_accuracy"].idxmin()]
-    return Estimate(*lowest[["dev_accuracy", "ci_low", "ci_high"]])
-
-
-def no_op_difference(tables: Tables) -> Estimate:
-    """Return how much more attention special tokens get where relations are not there.
-
-    The mean over the relations of Figure 5 that there are, and over the bounds of their
-    intervals: those of a mean are at most as far apart.
-    """
-    columns = with_bounds("difference")
-    table = rows_of(tables, "no_op", "relation", *columns)
-    own = table["relation"].map(paper_names(table["relation"])).isin(FIGURE_5)
-    return Estimate(*chosen_rows(table, own, "special tokens without a relation")[columns].mean())
-
-
-def margin_over_rule(tables: Tables, rule: str, kind: str) -> Estimate:
-    """Return by how many points a head outdoes a rule at mentions of a type."""
-    columns = ["margin", "ci_low", "ci_high"]
-    table = rows_of(tables, "coreference_held_out", "candidates", "type", "against", *columns)
-    return Estimate(*row_where(table, candidates="mentions", type=kind, against=rule)[columns])
-
-
-def margin_over_match(tables: Tables) -> float:
-    """Return by how many points a head outdoes head match at all mentions, if it does."""
-    return max(0.0, margin_over_rule(tables, "head match", "all").value)
-
-
-# Sections 5 and 6
-
-
-def probe_difference(tables: Tables, probe: str, other: str) -> Estimate:
-    """Return by how many points one probe outdoes another, on the same resamples of articles."""
-    columns = ["difference", "ci_low", "ci_high"]
-    table = rows_of(tables, "probe_differences", "probe", "other", *columns)
-    return Estimate(*row_where(table, probe=probe, other=other)[columns])
-
-
 def _layer_cohesion(tables: Tables) -> pd.Series:
     """Return the row of `cohesion_table` that is about layers."""
     table = rows_of(tables, "head_cohesion", "by", "within", "between", "p_value")
@@ -338,12 +383,12 @@ def _layer_cohesion(tables: Tables) -> pd.Series:
 
 
 def cohesion_p_value(tables: Tables) -> float:
-    """Return how likely the closeness of a layer's heads is by accident."""
+    """Return how likely the closeness of a layer's heads is by accident (section 6)."""
     return _layer_cohesion(tables)["p_value"]
 
 
 def within_of_between(tables: Tables) -> Estimate:
-    """Return the distance within layers as a share of that between them."""
-    row, names = _layer_cohesion(tables), ("within_layers", "between_layers")
-    value = row["within"] / row["between"]
-    return _resampled(tables, value, lambda within, between: (within / between).iloc[0], names)
+    """Return the distance within layers as a share of that between them (section 6)."""
+    layers = [pd.Series([each]) for each in _layer_cohesion(tables)[["within", "between"]]]
+    names = ("within_layers", "between_layers")
+    return _resampled(tables, names, lambda one, other: (one / other).iloc[0], layers)

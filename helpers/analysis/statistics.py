@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Num
@@ -32,6 +33,14 @@ RESAMPLES = 1000
 PERMUTATIONS = 9999
 
 Clusters = Num[np.ndarray, "cluster *statistic"]
+
+
+class Estimate(NamedTuple):
+    """A number with its 95% interval; NaN bounds where the data are too few for one."""
+
+    value: float
+    low: float = np.nan
+    high: float = np.nan
 
 
 def bootstrap_interval(
@@ -163,6 +172,11 @@ def wilson_interval(right: int, total: int) -> tuple[float, float]:
     """
     low, high = binomtest(int(right), int(total)).proportion_ci(LEVEL, "wilson")
     return float(low), float(high)
+
+
+def share_of(flags: Bool[np.ndarray, " case"]) -> Estimate:
+    """Return the share of independent cases that are true, with its `wilson_interval`."""
+    return Estimate(float(np.mean(flags)), *wilson_interval(np.sum(flags), len(flags)))
 
 
 def correlation(one: ArrayLike, other: ArrayLike, *, seed: int = 0) -> dict[str, float]:

@@ -19,9 +19,8 @@ from helpers.analysis.claims import (
     rows_of,
     with_bounds,
 )
-from helpers.analysis.claims_clark import share_of
 from helpers.analysis.paper import values_of
-from helpers.analysis.statistics import mean_interval
+from helpers.analysis.statistics import mean_interval, share_of
 from helpers.studies.tasks import learned_tasks
 
 LEVEL = 0.01  # of significance, as in the paper
