@@ -129,7 +129,7 @@ def with_another_line(module, name):
 
 # Edits that once left tables as they were.
 STALE = {
-    "analysis.averages.sweep": {"analysis.averages.checked_maps", "model.token_types.roles"},
+    "analysis.averages.sweep": {"analysis.averages.checked_maps", "model.tokens.roles"},
     "analysis.table3.table3": {"analysis.averages.checked_maps"},
     "analysis.averages.gradient_table": {"model.forward.padded"},
 }
@@ -162,7 +162,7 @@ def test_a_change_two_imports_away_is_another_key_for_every_kept_table(edited):
 
 def test_a_docstring_or_comment_is_no_change(edited):
     before = code_digest("analysis.averages.sweep")
-    edited("helpers.model.token_types", '"""Return', '"""Give back')
+    edited("helpers.model.tokens", '"""Return', '"""Give back')
     assert code_digest("analysis.averages.sweep") == before
 
 

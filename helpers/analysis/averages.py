@@ -24,7 +24,7 @@ from helpers.analysis.statistics import bootstrap_intervals, percentiles, resamp
 from helpers.analysis.surface import entropy, relative_position, token_types
 from helpers.data.records import cluster_of
 from helpers.errors import MapError
-from helpers.model.token_types import roles
+from helpers.model.tokens import roles
 from helpers.progress import progress
 from helpers.store.store import Example, Source, read_ahead
 

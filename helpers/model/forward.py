@@ -1,21 +1,41 @@
-"""One pass of a model over a padded batch: token ids in, attention maps out."""
+"""One pass of a model over a padded batch: token ids in, maps out, seen through a lens.
+
+A map shows where a head looks (the lens ``attention``), or what it brings from there (``norm``).
+Attention block ``h`` adds ``sum_j alpha[i, j] f(x_j)`` to position ``i``, with
+``f(x) = (x W_V + b_V) W_O`` of the head.  Kobayashi et al. (2020, *Attention is Not Only a
+Weight*) look at the size of each term: ``|alpha[i, j] f(x_j)|``, here normalised over ``j``, so
+that all that takes attention maps takes these.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from helpers.data.records import Record
 from helpers.errors import ModelError
+from helpers.model.checkpoint import Lens
 from helpers.model.encoder import Encoder
-from helpers.model.word_attention import word_groups
+from helpers.model.sites import Site, sites
+from helpers.model.tokens import word_groups
+
+TOLERANCE = 1e-2  # of half precision, relative to the largest output
 
 Inputs = dict[str, Any]
 Maps = list[Float[Tensor, "batch head query key"]]  # a layer each
 States = list[Float[Tensor, "batch token width"]]  # of the embeddings and of each layer
+Norms = list[Float[Tensor, "batch head token"]]  # a layer each
+Pass = Callable[..., tuple[Maps, States]]
+Recorded = Callable[[], AbstractContextManager[list[Tensor]]]
+Values = TypeVar("Values", np.ndarray, Tensor)
 
 
 def model_inputs(encoder: Encoder, record: Record) -> Inputs:
@@ -38,11 +58,6 @@ def forward(encoder: Encoder, inputs: list[Inputs], *, hidden: bool = False) -> 
     output = encoder.model.base_model(
         **padded(encoder, inputs), output_attentions=True, output_hidden_states=hidden
     )
-    if len(output.attentions) != encoder.layers:
-        raise ModelError(
-            f"model {encoder.name!r}: returned {len(output.attentions)} layers of maps, expected "
-            f"{encoder.layers}; load it with helpers.model.encoder.load"
-        )
     return list(output.attentions), list(output.hidden_states or ())
 
 
@@ -60,3 +75,134 @@ def padded(encoder: Encoder, inputs: list[Inputs]) -> dict[str, Tensor]:
         [1] * len(item["input_ids"]) + [0] * (longest - len(item["input_ids"])) for item in inputs
     ]
     return {name: torch.tensor(rows, device=encoder.device) for name, rows in batch.items()}
+
+
+@contextmanager
+def lens_pass(encoder: Encoder, lens: Lens) -> Iterator[Pass]:
+    """Yield what runs a batch and returns maps as `forward` does, seen through a lens.
+
+    Several threads may call it at a time.
+
+    Raises:
+        ModelError: the model's attention is not a sum of value vectors that can be found.
+    """
+    if lens == "attention":
+        yield partial(forward, encoder)
+        return
+    with value_pass(encoder) as seen:
+
+        def run(inputs: list[Inputs], *, hidden: bool = False) -> tuple[Maps, States]:
+            maps, norms, states = seen(inputs, hidden=hidden)
+            return [norm_maps(m.float(), n) for m, n in zip(maps, norms, strict=True)], states
+
+        yield run
+
+
+@contextmanager
+def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, States]]]:
+    """Yield what runs a batch and returns maps, each layer's ``|f(x)|``, and vectors if asked.
+
+    Several threads may call it at a time.
+
+    Raises:
+        ModelError: the model's attention is not a sum of value vectors that can be found.
+    """
+    layers = _layers(encoder)
+    with _watched([site.values for site in layers]) as values:
+        _check(encoder, layers, values)
+
+        def run(inputs: list[Inputs], *, hidden: bool = False) -> tuple[Maps, Norms, States]:
+            with values() as projected:
+                maps, states = forward(encoder, inputs, hidden=hidden)
+            return maps, list(map(transformed_norms, layers, projected)), states
+
+        yield run
+
+
+def norm_maps(attention: Values, norms: Values) -> Values:
+    """Return ``A[i, j] |f(x_j)|``, normalised over j (Kobayashi et al. 2020), in float32 or wider.
+
+    Arrays or tensors: ``attention`` ``[..., head, query, key]``, ``norms`` ``[..., head, key]``.
+    Raises ModelError where a head moves nothing at all, or what is not finite.
+    """
+    moved = attention * norms[..., None, :]
+    total = moved.sum(axis=-1)[..., None]
+    if not ((total > 0) & (total < np.inf)).all():
+        raise ModelError(
+            "a head moves nothing at all, or what is not finite, so the lens 'norm' has no map of "
+            "it; use --lens attention, or --dtype float32"
+        )
+    moved /= total
+    return moved
+
+
+def transformed_norms(
+    site: Site, projected: Float[Tensor, "batch token features"]
+) -> Float[Tensor, "batch head token"]:
+    """Return ``|f(x)|`` of every token and head, from the output of a layer's value projection.
+
+    ``|v W_O|`` is the root of ``v (W_O W_O^T) v^T``: products of the width of a head alone.
+    """
+    values = site.value_vectors(projected).transpose(1, 2).double()  # [batch, head, token, width]
+    weight = site.output_weight.double()  # [head, width, model width]
+    squared = (values @ (weight @ weight.mT) * values).sum(dim=-1)
+    return squared.clamp(min=0).sqrt().float()
+
+
+def _layers(encoder: Encoder) -> list[Site]:
+    try:
+        return sites(encoder.model)
+    except ModelError as error:
+        raise ModelError(
+            f"model {encoder.name!r}: --lens norm needs value vectors: {error}"
+        ) from error
+
+
+def _check(encoder: Encoder, layers: list[Site], values: Recorded) -> None:
+    """Check on a short text that each layer's heads put out attention times values."""
+    encoding = encoder.encode_words(["a", "b", "c"])
+    inputs = [{"input_ids": encoding.ids, "token_type_ids": encoding.type_ids}]
+    with (
+        _watched([site.output for site in layers], before=True) as outputs,
+        values() as projected,
+        outputs() as found,
+    ):
+        maps, _ = forward(encoder, inputs)
+    fits = len(projected) == len(found) == len(layers) == len(maps)
+    for site, attention, value, output in zip(layers, maps, projected, found, strict=False):
+        vectors = site.value_vectors(value).to(attention)
+        expected = torch.einsum("bhqk,bkhw->bqhw", attention, vectors).flatten(-2)
+        error = (expected - output).abs().max()
+        fits = fits and bool(error <= TOLERANCE * output.abs().max())
+    if not fits:
+        raise ModelError(
+            f"model {encoder.name!r}: its heads do more than to weigh value vectors, so --lens "
+            "norm is not defined for it; use --lens attention"
+        )
+
+
+@contextmanager
+def _watched(modules: list[nn.Module], *, before: bool = False) -> Iterator[Recorded]:
+    """Yield what records, in the thread that asks, all that modules give (are given: ``before``).
+
+    It is a context with a list, which gets a tensor at each call inside.
+    """
+    here = threading.local()
+
+    def keep(_module: nn.Module, args: tuple, output: Tensor | None = None) -> None:
+        if hasattr(here, "calls"):
+            here.calls.append(args[0] if before else output)
+
+    @contextmanager
+    def recorded() -> Iterator[list[Tensor]]:
+        here.calls = []
+        try:
+            yield here.calls
+        finally:
+            del here.calls
+
+    with ExitStack() as hooks:
+        for module in {id(module): module for module in modules}.values():
+            hook = module.register_forward_pre_hook if before else module.register_forward_hook
+            hooks.callback(hook(keep).remove)
+        yield recorded

@@ -22,7 +22,7 @@ from helpers.errors import InputError, ModelError
 from helpers.model.checkpoint import Objective
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, Maps, model_inputs, padded
-from helpers.model.token_types import roles
+from helpers.model.tokens import roles
 from helpers.progress import progress
 
 KEY_TYPES = ("sep", "cls", "punctuation", "other")

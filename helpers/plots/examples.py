@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from helpers.model.token_types import roles
+from helpers.model.tokens import roles
 from helpers.plots.style import (
     INK,
     MUTED,

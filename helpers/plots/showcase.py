@@ -12,7 +12,7 @@ from helpers.analysis.head_choice import COREFERENCE, DIRECTIONS, Question, answ
 from helpers.analysis.heads import head_label, parse_head
 from helpers.analysis.relations import FIGURE_5, paper_names
 from helpers.analysis.surface import entropy, relative_position, token_types
-from helpers.model.token_types import roles
+from helpers.model.tokens import roles
 from helpers.plots.examples import HeadPanel, PatternPanel, Place
 from helpers.store.store import Example, Source, tokens_of
 

@@ -17,7 +17,7 @@ from tokenizers import Encoding
 from helpers.data.records import Corpus, Document, Record, Segment, Sentence
 from helpers.errors import InputError
 from helpers.model.encoder import Encoder
-from helpers.model.word_attention import word_groups
+from helpers.model.tokens import word_groups
 
 
 def write_examples(

@@ -27,10 +27,9 @@ from helpers.data.records import Record
 from helpers.errors import ModelError
 from helpers.model.checkpoint import Lens
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, model_inputs
-from helpers.model.lens import Pass, lens_pass
+from helpers.model.forward import Inputs, Pass, lens_pass, model_inputs
 from helpers.model.parallel import compute_alone, length_batches, trim
-from helpers.model.word_attention import to_words, vectors_to_words
+from helpers.model.tokens import to_words, vectors_to_words
 from helpers.paths import sha256, whole_file
 from helpers.progress import progress
 from helpers.store.format import STORED, Level, Listed, Shard, Tensors, shard_name, tensor_name

@@ -16,7 +16,7 @@ from jinja2.utils import htmlsafe_json_dumps
 
 from helpers.analysis.head_choice import DIRECTIONS, answer, questions
 from helpers.analysis.heads import head_labels
-from helpers.model.token_types import roles
+from helpers.model.tokens import roles
 from helpers.plots.style import INK, MUTED, RIGHT, TOKEN_COLORS, TOKEN_STYLES, WRONG
 from helpers.store.store import Example, Source, tokens_of
 

@@ -27,7 +27,7 @@ from helpers.analysis.probe_data import PLACES, attention_block, prepare
 from helpers.analysis.surface import entropy, relative_position, token_types
 from helpers.data.records import Segment, Sentence
 from helpers.errors import InputError, MapError
-from helpers.model.token_types import roles
+from helpers.model.tokens import roles
 from helpers.store.extract import extract
 from helpers.store.store import Example
 

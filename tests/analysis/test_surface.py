@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from helpers.analysis.surface import entropy, relative_position, token_types
-from helpers.model.token_types import roles
+from helpers.model.tokens import roles
 
 # [CLS] a [SEP]; one layer, two heads: the second attends evenly.
 TOKENS = ["[CLS]", "a", "[SEP]"]

@@ -30,7 +30,7 @@ from common import (
 from helpers.model.encoder import Encoder
 from helpers.model.forward import model_inputs, padded
 from helpers.model.parallel import length_batches
-from helpers.model.word_attention import to_words
+from helpers.model.tokens import to_words
 from helpers.store import extract as extraction
 from helpers.store.shards import BATCH_TOKENS
 from helpers.store.store import Records

@@ -14,7 +14,7 @@ from transformers import AutoModel, AutoTokenizer
 from helpers.analysis.surface import token_types
 from helpers.model.forward import model_inputs
 from helpers.model.gradients import KEY_TYPES, gradient_importance
-from helpers.model.token_types import roles
+from helpers.model.tokens import roles
 from helpers.store.examples import examples
 from helpers.store.extract import extract
 from helpers.store.shards import shard_tensors

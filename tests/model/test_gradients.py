@@ -19,7 +19,7 @@ from helpers.model.gradients import (
     mask_tokens,
     objective,
 )
-from helpers.model.token_types import roles
+from helpers.model.tokens import roles
 from helpers.store.examples import examples
 
 STEP = 1e-4

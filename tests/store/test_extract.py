@@ -14,7 +14,7 @@ from store_tools import MAX_TOKENS, content, extract_small, many_segments
 
 from helpers import paths
 from helpers.errors import InputError, Interrupted, ModelError, StoreError
-from helpers.model import forward, lens
+from helpers.model import forward
 from helpers.store import examples as listing
 from helpers.store import extract as extraction
 from helpers.store import inventory
@@ -75,7 +75,7 @@ def test_batches_run_on_one_thread_each_with_two_shards_under_way(encoder, monke
         seen.append((threading.current_thread().name, torch.get_num_threads()))
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(lens, "forward", spy)
+    monkeypatch.setattr(forward, "forward", spy)
     torch.set_num_threads(2)
     extract_small(encoder, tmp_path, COUNT)
     names, threads = zip(*seen, strict=True)
@@ -190,7 +190,7 @@ def test_maps_that_are_no_distributions_are_refused_by_example(
         attentions[1][0, 0, 0, 0] += spoil
         return attentions, states
 
-    monkeypatch.setattr(lens, "forward", spoiled)
+    monkeypatch.setattr(forward, "forward", spoiled)
     with pytest.raises(ModelError, match=rf"example \d+ is off from summing to 1 by {amount}"):
         extract_small(encoder, tmp_path, COUNT)
 
@@ -214,7 +214,7 @@ def test_vectors_that_half_precision_cannot_hold_are_refused_by_example_and_laye
             layer[0, 0, 5] = spoil
         return attentions, states
 
-    monkeypatch.setattr(lens, "forward", spoiled)
+    monkeypatch.setattr(forward, "forward", spoiled)
     message = rf"example \d+, layer 2 .* reaches {amount}, and float16 holds 65,504; {advice}"
     options = {"level": "word", "max_tokens": 60}
     with pytest.raises(ModelError, match=message):

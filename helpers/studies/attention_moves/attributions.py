@@ -21,10 +21,8 @@ from helpers.analysis.statistics import bootstrap_intervals
 from helpers.cache import cached_table
 from helpers.data.records import Record, cluster_of
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, model_inputs, padded
+from helpers.model.forward import Inputs, model_inputs, norm_maps, padded, value_pass
 from helpers.model.gradients import with_graph
-from helpers.model.lens import value_pass
-from helpers.model.word_attention import norm_maps
 from helpers.progress import progress
 from helpers.store.store import Source
 from helpers.studies.attention_moves.settings import spread

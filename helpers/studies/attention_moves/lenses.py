@@ -1,6 +1,6 @@
 """Attention beside what it moves (Kobayashi et al. 2020), token by token: shares, values, sinks.
 
-Attention adds ``sum_j A[i, j] f(x_j)`` to position i (`helpers.model.lens`).  Here are one
+Attention adds ``sum_j A[i, j] f(x_j)`` to position i (`helpers.model.forward`).  Here are one
 example's maps, the sizes ``|f(x_j)|`` of its transformed value vectors and its hidden states, and
 their averages over a corpus (`helpers.analysis.averages.Sums`).
 """
@@ -20,8 +20,7 @@ from helpers.analysis.statistics import bootstrap_intervals
 from helpers.cache import cached_tables
 from helpers.data.records import Record, cluster_of
 from helpers.model.encoder import Encoder
-from helpers.model.token_types import Roles
-from helpers.model.word_attention import norm_maps
+from helpers.model.tokens import Roles
 from helpers.store.store import Source
 from helpers.studies.attention_moves.settings import spread
 
@@ -45,7 +44,7 @@ def lens_values(
 ) -> dict[str, Float[np.ndarray, "layer head"]]:
     """Return what attention and norm lens make of one example, for each head.
 
-    ``lenses`` has its maps as "attention" and as "norm" (`helpers.model.word_attention.norm_maps`).
+    ``lenses`` has its maps as "attention" and as "norm" (`helpers.model.forward.norm_maps`).
 
     ``attention_cls`` ... ``norm_other``: shares of the types of token, NaN for a token that the
     model does not have.  ``value_cls`` ...: the mean ``|f(x)|`` of a type, as a multiple of the
@@ -126,10 +125,9 @@ def lens_tables(encoder: Encoder, source: Source, count: int) -> dict[str, pd.Da
 def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
     """Return the sums of both kinds of values over segments, by group of articles too."""
     from helpers.analysis.averages import combine
-    from helpers.model.forward import model_inputs
-    from helpers.model.lens import value_pass
+    from helpers.model.forward import model_inputs, norm_maps, value_pass
     from helpers.model.parallel import length_batches, run_jobs
-    from helpers.model.token_types import roles
+    from helpers.model.tokens import roles
 
     inputs = [model_inputs(encoder, record) for record in records]
     lengths = [len(item["input_ids"]) for item in inputs]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, forward
-from helpers.model.word_attention import to_words, word_groups
+from helpers.model.tokens import to_words, word_groups
 from helpers.studies.classifier import BATCH_SIZE, task_inputs
 from helpers.studies.tasks import Pair
 

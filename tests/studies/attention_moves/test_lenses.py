@@ -9,8 +9,8 @@ from toy_corpora import SENTENCES, corpus_of, sentence_of
 
 from helpers.analysis.coreference import Judgements
 from helpers.analysis.head_counts import count_heads
-from helpers.model.token_types import roles
-from helpers.model.word_attention import norm_maps
+from helpers.model.forward import norm_maps
+from helpers.model.tokens import roles
 from helpers.store.extract import Stream, extract
 from helpers.studies.attention_moves.lenses import (
     lens_sums,

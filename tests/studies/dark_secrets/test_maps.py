@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.model.word_attention import to_words, word_groups
+from helpers.model.tokens import to_words, word_groups
 from helpers.studies.dark_secrets import maps as map_reader
 from helpers.studies.dark_secrets.maps import sentence_maps, text_maps
 from helpers.studies.tasks import Pair

@@ -1,19 +1,53 @@
-"""What is made of maps over tokens: maps of what moves (a lens), and maps over words (4.1)."""
+"""What the tokens of an example are: its special tokens and punctuation (3.2), its words (4.1)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
-from helpers.errors import ModelError
-
-if TYPE_CHECKING:  # torch takes seconds to import, and records of words need `word_groups` alone
+if TYPE_CHECKING:  # torch takes seconds to import, and roles and records of words need none
     from torch import Tensor
 
-Maps = TypeVar("Maps", np.ndarray, "Tensor")
+PUNCTUATION = (".", ",")
+WORD_MARKS = "Ġ▁"  # how byte-level and SentencePiece vocabularies write a leading space
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Masks over an example's positions; every position is in exactly one of them.
+
+    ``cls`` or ``sep`` is None where the model has no such token, which is not the same as a
+    model that has one and gives it no attention.
+    """
+
+    cls: Bool[np.ndarray, " position"] | None
+    sep: Bool[np.ndarray, " position"] | None
+    punctuation: Bool[np.ndarray, " position"]
+    other: Bool[np.ndarray, " position"]
+
+    def masks(self) -> dict[str, Bool[np.ndarray, " position"]]:
+        """Return the masks that the model has, by name."""
+        return {name: mask for name, mask in vars(self).items() if mask is not None}
+
+    def kinds(self) -> list[str]:
+        """Return the name of the mask that each position is in."""
+        names, masks = zip(*self.masks().items(), strict=True)
+        return [names[index] for index in np.argmax(masks, axis=0)]
+
+
+def roles(tokens: Sequence[str], special_tokens: Mapping[str, str | None]) -> Roles:
+    """Return the role of each token; ``special_tokens`` says what [CLS] and [SEP] are here."""
+    cls, sep = (
+        None if token is None else np.array([other == token for other in tokens])
+        for token in map(special_tokens.get, ("cls", "sep"))
+    )
+    punctuation = np.array([token.lstrip(WORD_MARKS) in PUNCTUATION for token in tokens])
+    taken = [mask for mask in (cls, sep, punctuation) if mask is not None]
+    return Roles(cls, sep, punctuation, ~np.any(taken, axis=0))
 
 
 def word_groups(word_ids: Sequence[int | None]) -> list[int]:
@@ -27,23 +61,6 @@ def word_groups(word_ids: Sequence[int | None]) -> list[int]:
         new = index == 0 or word is None or word != word_ids[index - 1]
         groups.append(groups[-1] + new if groups else 0)
     return groups
-
-
-def norm_maps(attention: Maps, norms: Maps) -> Maps:
-    """Return ``A[i, j] |f(x_j)|``, normalised over j (Kobayashi et al. 2020), in float32 or wider.
-
-    Arrays or tensors: ``attention`` ``[..., head, query, key]``, ``norms`` ``[..., head, key]``.
-    Raises ModelError where a head moves nothing at all, or what is not finite.
-    """
-    moved = attention * norms[..., None, :]
-    total = moved.sum(axis=-1)[..., None]
-    if not ((total > 0) & (total < np.inf)).all():
-        raise ModelError(
-            "a head moves nothing at all, or what is not finite, so the lens 'norm' has no map of "
-            "it; use --lens attention, or --dtype float32"
-        )
-    moved /= total
-    return moved
 
 
 def membership(groups: Sequence[int]) -> Float[Tensor, "token word"]:

@@ -13,8 +13,7 @@ from tiny_models import FAMILIES
 
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import load
-from helpers.model.forward import forward, model_inputs
-from helpers.model.lens import lens_pass
+from helpers.model.forward import forward, lens_pass, model_inputs
 from helpers.model.sites import sites
 from helpers.store.extract import Stream, extract, store_key
 
