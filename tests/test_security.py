@@ -15,7 +15,7 @@ from helpers.data.treebank import treebank
 from helpers.data.wikipedia import articles
 from helpers.errors import CorpusError, ModelError
 from helpers.model import checkpoint, encoder
-from helpers.studies.dark_secrets.framenet import framenet_sentences
+from helpers.studies.dark_secrets.links import framenet_sentences
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_long_sentences_of_framenet_are_dropped_in_linear_time(tmp_path, soon):
         f"<annotationSet frameName='f'><layer name='Target'>{whole}</layer>"
         f"<layer name='FE'>{whole}{every}</layer></annotationSet></sentence></fullTextAnnotation>"
     )
-    with pytest.raises(CorpusError, match="1 sentences dropped: over 12 words"):
+    with pytest.raises(CorpusError, match="at most 12 words among 1"):
         framenet_sentences(path)
 
 

@@ -25,7 +25,7 @@ from helpers.data.treebank import treebank
 from helpers.data.wikipedia import segments
 from helpers.errors import CorpusError
 from helpers.studies.argument_cues.arguments import Argument, read_arguments
-from helpers.studies.dark_secrets.framenet import FrameSentence, framenet_sentences
+from helpers.studies.dark_secrets.links import FrameSentence, framenet_sentences
 from helpers.studies.tasks import Pair, read_task
 
 SECONDS = 10  # a case; the slowest takes a fraction of one

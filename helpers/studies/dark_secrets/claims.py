@@ -24,7 +24,7 @@ from helpers.analysis.paper import values_of
 from helpers.analysis.statistics import mean_interval
 from helpers.studies.dark_secrets.fine_tuning import WHOLE_LAYER
 from helpers.studies.dark_secrets.links import linked_heads
-from helpers.studies.dark_secrets.pattern_features import ANY_COLUMN
+from helpers.studies.dark_secrets.patterns import ANY_COLUMN
 from helpers.studies.dark_secrets.token_features import (
     AFTER,
     FEATURES,
@@ -59,7 +59,7 @@ def fewest_columns(tables: Tables) -> Estimate:
 
 def heads_with_links(tables: Tables) -> int:
     """Return how many heads attend along links beyond chance."""
-    return len(linked_heads(rows_of(tables, "semantic_links", "difference", "ci_low")))
+    return len(linked_heads(rows_of(tables, "semantic_links", "p_holm")))
 
 
 def share_with_links(tables: Tables) -> float:
@@ -130,7 +130,7 @@ def _of_learned(tables: Tables, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _class_shares(tables: Tables, pattern: str) -> pd.DataFrame:
-    """Return a pattern's corrected share and its interval, by fine-tuned task."""
+    """Return a pattern's share and its interval, by fine-tuned task."""
     columns = ["share", "ci_low", "ci_high"]
     rows = rows_of(tables, "pattern_shares", "task", "weights", "pattern", *columns)
     tuned = rows[(rows["weights"] == AFTER) & (rows["pattern"] == pattern)]

@@ -1,45 +1,208 @@
 """How often heads show each of five patterns (Kovaleva et al. 2019, section 4.1, Figures 1 and 2).
 
-The classes are told by the support vectors of `pattern_labels`.  They err, and not evenly, so that
-shares are corrected for their confusion on the labelled maps (`corrected_shares`).
+- vertical: columns, a few tokens get the attention of every token (mostly special tokens);
+- diagonal: each token attends to itself or to its neighbours;
+- vertical + diagonal: both;
+- block: squares on the diagonal, tokens attend within their own text or sentence;
+- heterogeneous: none of these.
+
+A map is reduced to eleven numbers (`FEATURES`), and support vectors tell its class from them: they
+learned from maps that were labelled by eye.  ``pattern_labels.csv`` has a row a map: model,
+source, example, layer, head, the labels of the first and the second pass, and the settled one;
+``pattern_features.safetensors`` has their features, in the same order.  One annotator labelled
+from images without names, in two passes and two orders; a third look settled where they differ.
+The first 648 are one map of each head of two models in an input of each source; few of them were
+blocks or heterogeneous, so that the last 118 are two more of each head and source that had one.
+The rules, in this order:
+
+- a column counts where it is clearly darker than its surroundings over most of the rows, be it
+  one token wide or at the edge; a diagonal where a dark line or band (of one side, too) follows
+  the main diagonal over most of its length; a light one does not count;
+- squares (or triangles) that fill a text or a sentence on the diagonal, and are what one sees
+  first, make a map "block", whatever columns cross them;
+- else columns and diagonal decide; a map with neither is "heterogeneous".
+
+The features are what was left of 96 when the one that helped least went again and again, over
+eight ways of dealing the heads out to folds (their score is somewhat optimistic), and the column's
+share, without which a column alone, drawn by hand, is none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
+from safetensors.numpy import load_file
+from sklearn.metrics import cohen_kappa_score
+from sklearn.model_selection import PredefinedSplit, cross_val_predict
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 
 from helpers.analysis.heads import head_rows
-from helpers.analysis.statistics import percentiles, resampled_sums
+from helpers.analysis.paper import values_of
+from helpers.analysis.statistics import bootstrap_intervals, percentiles, resampled_sums
 from helpers.cache import cached_table
 from helpers.data.records import Corpus, Segment
 from helpers.errors import InputError
 from helpers.model.encoder import Encoder
 from helpers.model.parallel import StepDone, run_jobs
-from helpers.studies.dark_secrets.maps import DrawnMap, TextMaps, text_maps
-from helpers.studies.dark_secrets.pattern_features import ANY_COLUMN, CLASSES, map_features
-from helpers.studies.dark_secrets.pattern_labels import (
-    JUDGES,
-    RESAMPLES,
-    Confusion,
-    confusion_by_head,
-    pattern_judge,
-    resampled,
-)
+from helpers.studies.dark_secrets.maps import DrawnMap, TextMaps, shaded, text_maps
 from helpers.studies.fine_tune import FineTuned, stacked
 from helpers.studies.tasks import FINE_TUNED, PRETRAINED, Pair
 
-BEFORE, AFTER = PRETRAINED, FINE_TUNED  # column ``weights``
+CLASSES = ("vertical", "diagonal", "vertical + diagonal", "block", "heterogeneous")
+ANY_COLUMN = "vertical, with or without diagonal"
+FEATURES = (
+    "column share", "column", "first column", "diagonal", "second diagonal", "main diagonal", "far",
+    "square", "rows alike", "far rows alike", "length",
+)  # fmt: skip
+REACH = 3  # a diagonal is looked for so many tokens to either side
+BAND = 8  # a square begins an eighth of the input away from the diagonal
+
+COST = 5  # of an error of the support vectors
+FOLDS = 5
+SMALL_CLASS = 1e-9  # a class that a resample has no map of counts as not found
+
 PATTERN_EXAMPLES = 100  # examples of a task, or segments of the text, whose maps are classified
 TYPICAL_EXAMPLES = 10  # segments of the text to choose typical maps from
 TEXT = "none (segments of the text)"  # what stands in column ``task`` for these
-ROUNDS = 500  # of expectation maximisation
 
-Shares = Float[np.ndarray, "*sample class"]
+Confusion = Int[np.ndarray, "*sample label guess"]
+
+
+def map_features(
+    attention: Float[np.ndarray, "layer head query key"],
+    special: Bool[np.ndarray, " key"],
+    segment: Int[np.ndarray, " key"],
+) -> Float[np.ndarray, "layer head feature"]:
+    """Return `FEATURES` of each map, as float32: but for the first of the map as drawn (`shaded`).
+
+    - column share: what the token that gets most attention gets, averaged over queries;
+    - column, first column: the median over queries, of the darkest key and of the first one.
+
+    Of the ordinary tokens alone:
+
+    - diagonal, second diagonal: the means of the darkest diagonals within `REACH` of the main
+      one; main diagonal: its mean; far: the mean of what is further away;
+    - square: the mean within a text, away from the diagonal, less that between texts;
+    - rows alike, far rows alike: the mean correlation of rows next to each other, and of rows that
+      are half of the tokens apart.
+
+    And the logarithm of the length, on which the others depend.
+
+    Raises:
+        InputError: the masks are not as long as the maps, or no token is an ordinary one.
+    """
+    length, ordinary = attention.shape[-1], np.flatnonzero(~special)
+    if not len(special) == len(segment) == length or length < 2 or not len(ordinary):
+        raise InputError(
+            f"maps of {attention.shape[-2]} x {length} tokens with {len(special)} special flags "
+            f"and {len(segment)} segments: expected as many of each, and an ordinary token"
+        )
+    maps = np.asarray(attention, np.float32)
+    shades = shaded(maps)
+    columns = np.median(shades, axis=-2)
+    plain, text = shades[..., ordinary, :][..., ordinary], segment[ordinary]
+    count = len(ordinary)
+    reach = min(REACH, count - 1)
+    lines = [np.diagonal(plain, step, -2, -1).mean(axis=-1) for step in range(-reach, reach + 1)]
+    darkest = np.sort(lines, axis=0)[::-1]
+    distance = np.abs(np.arange(count) - np.arange(count)[:, None])
+    own = text[:, None] == text
+    square = _mean(plain, own & (distance > length / BAND)) - _mean(plain, ~own)
+    rows = plain - plain.mean(axis=-1, keepdims=True)
+    rows /= np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-4)
+    values = [
+        maps.mean(axis=-2).max(axis=-1),
+        columns.max(axis=-1),
+        columns[..., 0],
+        darkest[0],
+        darkest[min(1, 2 * reach)],
+        lines[reach],
+        _mean(plain, distance > REACH),
+        square * (not own.all()),
+        _alike(rows, 1),
+        _alike(rows, max(1, count // 2)),
+        np.full(attention.shape[:2], np.log(length)),
+    ]
+    return np.stack(values, axis=-1).astype(np.float32)
+
+
+@cache
+def read_labels() -> pd.DataFrame:
+    """Return the labelled maps (see the module)."""
+    return pd.read_csv(Path(__file__).with_name("pattern_labels.csv"))
+
+
+@cache
+def read_features() -> Float[np.ndarray, "map feature"]:
+    """Return `FEATURES` of the labelled maps."""
+    return load_file(Path(__file__).with_name("pattern_features.safetensors"))["features"]
+
+
+def label_indices(column: str = "settled") -> Int[np.ndarray, " map"]:
+    """Return the labels of one column, as indices into `CLASSES`."""
+    return read_labels()[column].map(CLASSES.index).to_numpy()
+
+
+def labelled_heads() -> Int[np.ndarray, " map"]:
+    """Return a number for the head of each labelled map."""
+    return read_labels().groupby(["model", "layer", "head"]).ngroup().to_numpy()
+
+
+@cache
+def pattern_judge() -> Pipeline:
+    """Return the support vectors of all labelled maps."""
+    return _judge().fit(read_features(), label_indices())
+
+
+def confusion_by_head() -> Confusion:
+    """Return, for each labelled head, how many maps of each class are taken for which.
+
+    Heads are dealt out to folds at random, and each fold is judged by what the others taught:
+    nothing of a head is on both sides.
+    """
+    heads, labels = labelled_heads(), label_indices()
+    folds = (np.random.default_rng(0).permutation(heads.max() + 1) % FOLDS)[heads]
+    told = cross_val_predict(_judge(), read_features(), labels, cv=PredefinedSplit(folds))
+    counts = np.zeros((heads.max() + 1, len(CLASSES), len(CLASSES)), int)
+    np.add.at(counts, (heads, labels, told), 1)
+    return counts
+
+
+def confusion_table() -> pd.DataFrame:
+    """Return how many labelled maps of each class (rows) are taken for which (columns)."""
+    table = pd.DataFrame(confusion_by_head().sum(axis=0), columns=list(CLASSES))
+    table.insert(0, "label", CLASSES)
+    return table
+
+
+def trust_table() -> pd.DataFrame:
+    """Return how far the pattern classes can be trusted.
+
+    Columns: measure, percent, its 95% interval over heads where there is one, and the paper's F1
+    of its own network on its own labels.
+    """
+    counts, passes = confusion_by_head(), (label_indices("pass1"), label_indices("pass2"))
+    drawn = resampled_sums(counts.reshape(len(counts), -1)).reshape(-1, *counts.shape[1:])
+    (accuracy, f1), bounds = _scores(counts.sum(axis=0)), percentiles(_scores(drawn), len(counts))
+    low, high = 100 * np.array(bounds)
+    commonest = np.bincount(label_indices()).max() / len(read_labels())
+    same, kappa = (passes[0] == passes[1]).mean(), cohen_kappa_score(*passes)
+    published = values_of("Kovaleva")["pattern classifier F1"]
+    rows = [
+        ("accuracy", 100 * accuracy, low[0], high[0], np.nan),
+        ("macro F1", 100 * f1, low[1], high[1], published),
+        ("accuracy of the commonest label", 100 * commonest, np.nan, np.nan, np.nan),
+        ("same label in both passes", 100 * same, np.nan, np.nan, np.nan),
+        ("the same beyond chance (kappa, in percent)", 100 * kappa, np.nan, np.nan, np.nan),
+    ]
+    return pd.DataFrame(rows, columns=["measure", "percent", "ci_low", "ci_high", "paper"])
 
 
 def pattern_counts(examples: Iterable[TextMaps]) -> pd.DataFrame:
@@ -52,7 +215,7 @@ def pattern_counts(examples: Iterable[TextMaps]) -> pd.DataFrame:
     if not features:
         raise InputError("no attention map to classify; give at least one example")
     shape = (len(features), *features[0].shape[:2])
-    classes = pattern_judge().predict(np.concatenate(features).reshape(-1, features[0].shape[-1]))
+    classes = pattern_judge().predict(np.concatenate(features).reshape(-1, len(FEATURES)))
     shares = np.eye(len(CLASSES))[classes].reshape(*shape, -1).mean(axis=0)  # [layer, head, class]
     table = pd.DataFrame(shares.reshape(-1, len(CLASSES)), columns=list(CLASSES))
     heads = head_rows(*shape[1:], maps=np.full(len(table), len(features)))
@@ -76,11 +239,11 @@ def pattern_table(
     """
 
     def compute() -> pd.DataFrame:
-        parts = {(TEXT, BEFORE): (encoder, segments, max_tokens)}
+        parts = {(TEXT, PRETRAINED): (encoder, segments, max_tokens)}
         for run in runs:
             some = run.task.test[:PATTERN_EXAMPLES], run.recipe.max_tokens
-            parts[run.task.name, BEFORE] = run.encoder, *some
-            parts[run.task.name, AFTER] = run.fine_tuned_encoder(), *some
+            parts[run.task.name, PRETRAINED] = run.encoder, *some
+            parts[run.task.name, FINE_TUNED] = run.fine_tuned_encoder(), *some
         found = run_jobs(
             [partial(_patterns, *part) for part in parts.values()],
             encoder.device,
@@ -95,41 +258,18 @@ def pattern_table(
 
 
 def share_table(table: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
-    """Return the share of each class over all heads, as told and corrected (`corrected_shares`).
+    """Return the share of each class, and of `ANY_COLUMN`, over all heads of a `pattern_table`.
 
-    `ANY_COLUMN` is the sum of two classes.  Columns: task, weights, pattern, told, share, and the
-    95% interval of share: the heads of
-    ``table`` (a `pattern_table`) are drawn anew, and those of the labelled maps.
+    Columns: task, weights, pattern, share, and its 95% bootstrap interval over heads.
     """
-    confusion = confusion_by_head(JUDGES[0])
-    drawn_confusion = resampled(confusion, seed=seed + 1)
-    rows = []
-    for (task, weights), part in table.groupby(["task", "weights"], sort=False):
-        counts = part[list(CLASSES)].to_numpy() * part[["maps"]].to_numpy()  # [head, class]
-        told = counts.sum(axis=0) / counts.sum()
-        share = _with_sum(corrected_shares(told, confusion.sum(axis=0)))
-        drawn = resampled_sums(counts, resamples=RESAMPLES, seed=seed)
-        drawn = corrected_shares(drawn / drawn.sum(axis=1, keepdims=True), drawn_confusion)
-        bounds = percentiles(_with_sum(drawn), min(len(counts), len(confusion)))
-        columns = zip((*CLASSES, ANY_COLUMN), _with_sum(told), share, *bounds, strict=True)
-        rows += [(task, weights, *values) for values in columns]
-    columns = ["task", "weights", "pattern", "told", "share", "ci_low", "ci_high"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def corrected_shares(told: Shares, counts: Confusion) -> Shares:
-    """Return the most likely true shares, given those told and the confusion of who tells.
-
-    ``counts`` are labelled maps by label and guess; how a class is taken for others is held to
-    be the same in both.  Expectation maximisation (Vardi and Lee 1993) from equal shares: unlike
-    those of the inverse matrix, no share is below 0.
-    """
-    taken = (counts + 1e-9) / (counts + 1e-9).sum(axis=-1, keepdims=True)  # P(guess | label)
-    shares = np.full_like(told, 1 / len(CLASSES))
-    for _ in range(ROUNDS):
-        expected = np.einsum("...l,...lg->...g", shares, taken)
-        shares = shares * np.einsum("...g,...lg->...l", told / expected, taken)
-    return shares
+    shares = table.assign(**{ANY_COLUMN: table["vertical"] + table["vertical + diagonal"]})
+    names, parts = [*CLASSES, ANY_COLUMN], {}
+    for key, part in shares.groupby(["task", "weights"], sort=False):
+        own = part[names].to_numpy()
+        low, high = bootstrap_intervals(own, np.ones_like(own), seed=seed)
+        columns = {"share": own.mean(axis=0), "ci_low": low, "ci_high": high}
+        parts[key] = pd.DataFrame({"pattern": names} | columns)
+    return stacked(parts, "task", "weights")
 
 
 def typical_maps(encoder: Encoder, segments: Sequence[Pair], *, max_tokens: int) -> list[DrawnMap]:
@@ -137,7 +277,7 @@ def typical_maps(encoder: Encoder, segments: Sequence[Pair], *, max_tokens: int)
     some = segments[:: PATTERN_EXAMPLES // TYPICAL_EXAMPLES]
     examples = list(text_maps(encoder, some, max_tokens=max_tokens))
     features = np.stack([map_features(*example) for example in examples])
-    sure = pattern_judge().decision_function(features.reshape(-1, features.shape[-1]))
+    sure = pattern_judge().decision_function(features.reshape(-1, len(FEATURES)))
     found = []
     for number, name in enumerate(CLASSES):
         own = np.where(sure.argmax(axis=1) == number, sure[:, number], 0)
@@ -149,9 +289,30 @@ def typical_maps(encoder: Encoder, segments: Sequence[Pair], *, max_tokens: int)
     return found
 
 
-def _with_sum(shares: Shares) -> Float[np.ndarray, "*sample share"]:
-    columns = [name.startswith("vertical") for name in CLASSES]
-    return np.concatenate([shares, shares[..., columns].sum(axis=-1, keepdims=True)], axis=-1)
+def _judge() -> Pipeline:
+    return make_pipeline(StandardScaler(), SVC(C=COST, class_weight="balanced"))
+
+
+def _scores(counts: Confusion) -> Float[np.ndarray, "*sample measure"]:
+    """Return accuracy and macro F1 (the mean over all classes, 0 for one never found)."""
+    right = np.diagonal(counts, axis1=-2, axis2=-1)
+    f1 = 2 * right / np.maximum(counts.sum(axis=-1) + counts.sum(axis=-2), SMALL_CLASS)
+    return np.stack([right.sum(axis=-1) / counts.sum(axis=(-2, -1)), f1.mean(axis=-1)], axis=-1)
+
+
+def _mean(
+    maps: Float[np.ndarray, "layer head query key"], mask: Bool[np.ndarray, "query key"]
+) -> Float[np.ndarray, "layer head"]:
+    """Return the mean over the cells of a mask; 0 where it has none."""
+    return maps[..., mask].sum(axis=-1) / max(1, mask.sum())
+
+
+def _alike(
+    rows: Float[np.ndarray, "layer head query key"], step: int
+) -> Float[np.ndarray, "layer head"]:
+    """Return the mean product of unit rows that are ``step`` apart; 0 where there are none."""
+    products = (rows[..., step:, :] * rows[..., :-step, :]).sum(axis=-1)
+    return products.sum(axis=-1) / max(1, products.shape[-1])
 
 
 def _patterns(

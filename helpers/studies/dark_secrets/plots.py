@@ -27,8 +27,9 @@ from helpers.plots.style import (
     joined,
     theme,
 )
+from helpers.studies.dark_secrets.links import linked_heads
 from helpers.studies.dark_secrets.maps import DrawnMap, shaded
-from helpers.studies.dark_secrets.pattern_features import CLASSES
+from helpers.studies.dark_secrets.patterns import CLASSES
 
 # Apart in lightness too, from "vertical" (dark) to "heterogeneous" (light).
 CLASS_COLORS = dict(
@@ -204,13 +205,13 @@ def semantic_links(table: pd.DataFrame, *, links: str, model: str = "") -> Figur
     """Draw section 4.2: how much more each head attends along semantic links.
 
     ``table`` is semantic_links.csv: layer, head, linked, random, difference, ci_low, ci_high
-    (fractions of attention).  ``links`` says which; a dot marks a head whose interval is above
-    zero.  To the right, the differences of all heads in order, with their intervals.
+    (fractions of attention), p_holm.  ``links`` says which; a dot marks the `linked_heads`.  To
+    the right, the differences of all heads in order, with their intervals.
     """
     figure = canvas(
         2.6,
         "Kovaleva et al., section 4.2 · Attention along semantic links",
-        joined(model, links, "a dot: above chance, 95% interval of all heads together"),
+        joined(model, links, "a dot: above chance, p < 0.05 over all heads"),
     )
     *axes, ordered = figure.subplots(1, 3, width_ratios=(1, 1, 0.9))
     largest = table["difference"].abs().max()
@@ -223,7 +224,7 @@ def semantic_links(table: pd.DataFrame, *, links: str, model: str = "") -> Figur
         panel.set_title(title)
         panel.set_xlabel("Head")
         figure.colorbar(ScalarMappable(norm, cmap), ax=panel, label="Attention (fraction)")
-    _mark(axes[1], table[table["ci_low"] > 0])
+    _mark(axes[1], linked_heads(table))
     axes[0].set_ylabel("Layer")
     rows = table.sort_values("difference")
     errors = [rows["difference"] - rows["ci_low"], rows["ci_high"] - rows["difference"]]

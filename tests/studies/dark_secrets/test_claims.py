@@ -8,7 +8,7 @@ import pytest
 
 from helpers.analysis.claims import NotMeasurable, judge
 from helpers.studies.dark_secrets.claims import finetuning_claims
-from helpers.studies.dark_secrets.pattern_features import ANY_COLUMN
+from helpers.studies.dark_secrets.patterns import ANY_COLUMN
 
 TASKS = ("a", "b", "c")
 LAYERS, HEADS = 6, 4
@@ -28,8 +28,8 @@ def run_like_the_paper():
         heads.assign(task=task, similarity=1 - heads["layer"] / 20, similarity_random=1.0)
         for task in TASKS
     ]
-    links = heads.assign(difference=0.01, ci_low=-0.005)
-    links.loc[3, ["difference", "ci_low"]] = 0.3, 0.2
+    links = heads.assign(difference=0.01, p_holm=0.5)
+    links.loc[3, ["difference", "p_holm"]] = 0.3, 0.01
     accuracy = [
         (task, start, value, value - 2, value + 2)
         for task in TASKS
@@ -105,9 +105,9 @@ COUNTEREXAMPLES = {
         where("pattern_shares", lambda t: (t["task"] == "c") & (t["pattern"] == ANY_COLUMN),
               share=0.34, ci_low=0.3, ci_high=0.38), 0.34,  # the interval has a third in it
     ),
-    "A few heads attend along": (where("semantic_links", all_rows, ci_low=-0.1), 0),
+    "A few heads attend along": (where("semantic_links", all_rows, p_holm=0.05), 0),
     "Such heads are few": (
-        where("semantic_links", lambda t: t["layer"] == 1, ci_low=0.001), 4 / 24,
+        where("semantic_links", lambda t: t["layer"] == 1, p_holm=0.04), 4 / 24,
     ),
     "Fine-tuning changes": (
         where("finetuning_similarity",

@@ -11,8 +11,8 @@ from helpers.model.encoder import load
 from helpers.store.extract import extract
 from helpers.studies import fine_tune
 from helpers.studies.dark_secrets import fine_tuning, links, patterns
-from helpers.studies.dark_secrets.framenet import framenet_sentences
-from helpers.studies.dark_secrets.pattern_features import CLASSES
+from helpers.studies.dark_secrets.links import framenet_sentences
+from helpers.studies.dark_secrets.patterns import CLASSES
 from helpers.studies.tasks import PRETRAINED, RANDOM
 
 TASKS = ["next paragraph", "bigram shift"]
@@ -95,7 +95,7 @@ def test_the_control_keeps_the_embeddings_and_nothing_else(starts):
 
 def test_similarity_has_a_row_for_each_head_and_task(starts):
     table = fine_tuning.similarity_table(starts)
-    assert len(table) == 3 * LAYERS * HEADS
+    assert len(table) == len(TASKS) * LAYERS * HEADS
     assert table["layer"].max() == LAYERS and table["head"].max() == HEADS
     values = table[["similarity", "similarity_random"]]
     assert ((values > 0) & (values <= 1 + 1e-9)).all().all()
@@ -104,7 +104,7 @@ def test_similarity_has_a_row_for_each_head_and_task(starts):
 
 def test_disabling_has_a_row_for_each_head_and_layer(starts):
     table = fine_tuning.disabling_table(starts[PRETRAINED])
-    assert len(table) == 3 * LAYERS * (HEADS + 1)
+    assert len(table) == len(TASKS) * LAYERS * (HEADS + 1)
     runs = {run.task.name: run for run in starts[PRETRAINED]}
     for task, rows in table.groupby("task"):
         whole = 100 * runs[task].accuracy
@@ -114,11 +114,11 @@ def test_disabling_has_a_row_for_each_head_and_layer(starts):
 
 def test_the_controls_accuracies_count_the_models_own_tasks(starts):
     table = fine_tuning.accuracy_table(starts, seed=0)
-    table["learned"] = [task == "article" for task in table["task"]]
+    table["learned"] = [task == "bigram shift" for task in table["task"]]
     table.loc[table["start"] == RANDOM, "learned"] = False
     control = fine_tuning.control_accuracy(table)
     assert control["accuracy"].tolist() == table.query("start == 'random'")["accuracy"].tolist()
-    assert control["learned"].tolist() == [False, True, False]
+    assert control["learned"].tolist() == [False, True]
     assert (control["start"] == PRETRAINED).all()
 
 
@@ -189,7 +189,7 @@ def test_what_is_computed_once_is_kept(models, starts, texts, store, monkeypatch
         monkeypatch.setattr(fine_tuning, name, None)
     monkeypatch.setattr(patterns, "_patterns", None)
     monkeypatch.setattr(links, "link_table", None)
-    monkeypatch.setattr(fine_tune, "_train", None)
+    monkeypatch.setattr(fine_tune, "_train", pytest.fail)
     assert all(one.equals(other) for one, other in zip(first, tables(), strict=True))
     tasks = [run.task for run in starts[PRETRAINED]]
     again = fine_tune.fine_tuned(models[0], tasks, seed=0, max_tokens=LONGEST)

@@ -1,16 +1,16 @@
-"""Links from trees, their weights by hand, and random pairs that tell neighbours from links."""
+"""Links of trees and of FrameNet, their weights by hand, and random pairs to compare with."""
 
 import numpy as np
 import pytest
 
-from helpers.errors import InputError
-from helpers.studies.dark_secrets.fine_tuning import map_similarity
+from helpers.errors import CorpusError, InputError
 from helpers.studies.dark_secrets.links import (
-    corrected_interval,
     dependency_links,
     far_enough,
+    framenet_sentences,
     link_table,
     link_weights,
+    linked_heads,
     random_links,
 )
 
@@ -71,19 +71,19 @@ def test_a_head_that_sees_links_and_one_that_sees_distances():
     assert table["difference"][0] > 0.8 and np.allclose(table["difference"][1:], 0)
     assert (table["ci_low"] <= table["difference"] + 1e-9).all()
     assert (table["ci_high"] >= table["difference"] - 1e-9).all()
+    assert table["p_holm"][0] < 0.1 and (table["p_holm"][1:] > 0.5).all()  # 1 in 64, of three heads
 
 
-def test_intervals_hold_for_all_heads_at_once():
-    """Of 300 sets of 40 heads that see nothing, one in twenty has a head beyond chance."""
-    rng, wrong = np.random.default_rng(0), 0
-    clusters = np.repeat(np.arange(30), 4).astype(str)
-    for _ in range(300):
-        articles = rng.normal(size=(30, 40)).repeat(4, axis=0)  # sentences of one are alike
-        low, high = corrected_interval(articles + rng.normal(size=(120, 40)), clusters)
-        wrong += bool(((low > 0) | (high < 0)).any())
-    assert 4 <= wrong <= 27
-    alone = corrected_interval(rng.normal(size=(9, 2)), ["a"] * 9)
-    assert np.isnan(alone).all()
+def test_heads_that_see_nothing_are_rarely_linked():
+    """Of 40 sets of 20 heads that see nothing, about one in twenty has a head beyond chance."""
+    generator, wrong = np.random.default_rng(0), 0
+    articles = np.repeat(np.arange(12), 3).astype(str)
+    for seed in range(40):
+        maps = generator.dirichlet(np.ones(8), (len(articles), 1, 20, 8))
+        links = [[(1, 4)]] * len(maps)
+        table = link_table(zip(maps, links, articles, strict=True), seed=seed)
+        wrong += len(linked_heads(table)) > 0
+    assert wrong <= 6
 
 
 def test_sentences_that_say_nothing_are_left_out():
@@ -102,15 +102,163 @@ def test_the_seed_decides():
     assert first.equals(again) and not first.equals(other)
 
 
-# Maps before and after
+# FrameNet
+
+TEXT = "The tall sailor sold Mary a boat yesterday ."
+XMLNS = "http://framenet.icsi.berkeley.edu"
 
 
-def test_similarity_is_the_cosine_of_flattened_maps():
-    before = np.zeros((1, 3, 2, 2), dtype=np.float16)
-    after = before.copy()
-    before[0, :] = [[1, 0], [0.5, 0.5]]
-    after[0, 0] = before[0, 0]
-    after[0, 1] = [[0, 1], [0.5, 0.5]]
-    after[0, 2] = [[0, 1], [0, 0]]
-    expected = [1, 0.5 / 1.5, 0]
-    assert np.allclose(map_similarity(before, after), [expected])
+def label(part, name, text=TEXT, extra=""):
+    start = text.index(part)
+    return f'<label name="{name}" start="{start}" end="{start + len(part) - 1}" {extra}/>'
+
+
+def layer(name, *labels, rank=1):
+    return f'<layer rank="{rank}" name="{name}">{"".join(labels)}</layer>'
+
+
+def words(text=TEXT):
+    found, start = [], 0
+    for word in text.split():
+        start = text.index(word, start)
+        found.append(f'<label start="{start}" end="{start + len(word) - 1}" name="X"/>')
+        start += len(word)
+    return f'<annotationSet status="UNANN">{layer("PENN", *found)}</annotationSet>'
+
+
+def frame(*layers, name="Commerce_sell"):
+    return (
+        f'<annotationSet status="MANUAL" luName="sell.v" frameName="{name}">'
+        f"{''.join(layers)}</annotationSet>"
+    )
+
+
+SOLD = frame(
+    layer("Target", label("sold", "Target")),
+    layer(
+        "FE",
+        label("The tall sailor", "Seller"),
+        label("a boat", "Goods"),
+        label("yesterday", "Time"),
+        '<label name="Money" itype="INI"/>',
+    ),
+    layer("GF", label("Mary", "Dep")),
+)
+
+
+def sentence(*sets, text=TEXT, number="7"):
+    return f'<sentence ID="{number}"><text>{text}</text>{"".join(sets)}</sentence>'
+
+
+def full_text(*sentences):
+    return f'<fullTextAnnotation xmlns="{XMLNS}"><header/>{"".join(sentences)}</fullTextAnnotation>'
+
+
+def frame_file(name, **elements):
+    own = "".join(f'<FE name="{fe}" coreType="{kind}"/>' for fe, kind in elements.items())
+    return f'<?xml version="1.0"?><frame xmlns="{XMLNS}" name="{name}">{own}</frame>'
+
+
+@pytest.fixture
+def make(tmp_path):
+    def make(content, frames=()):
+        for folder, files in (("fulltext", {"doc": content}), ("frame", dict(frames))):
+            for name, text in files.items():
+                (tmp_path / folder).mkdir(exist_ok=True)
+                data = text if isinstance(text, bytes) else text.encode()
+                (tmp_path / folder / f"{name}.xml").write_bytes(data)
+        return tmp_path
+
+    return make
+
+
+FRAMES = {
+    "Commerce_sell": frame_file(
+        "Commerce_sell", Seller="Core", Goods="Core-Unexpressed", Time="Peripheral"
+    )
+}
+
+
+def test_links_of_a_predicate_to_every_word_of_its_core_arguments(make):
+    (found,) = framenet_sentences(make(full_text(sentence(words(), SOLD)), FRAMES))
+    assert found.words == tuple(TEXT.split())
+    assert found.source == "doc"
+    sold = found.words.index("sold")
+    linked = {found.words[argument] for predicate, argument in found.links if predicate == sold}
+    assert linked == {"The", "tall", "sailor", "a", "boat"}
+    assert len(found.links) == 5
+
+
+def test_all_arguments_where_the_frames_are_not_there(make):
+    (found,) = framenet_sentences(make(full_text(sentence(words(), SOLD))))
+    assert (3, 7) in found.links and len(found.links) == 6
+
+
+@pytest.mark.parametrize("where", ["", "fulltext", "fulltext/doc.xml"])
+def test_the_folder_may_be_named_at_any_level(make, where):
+    root = make(full_text(sentence(words(), SOLD)), FRAMES)
+    assert len(framenet_sentences(root / where)[0].links) == 5
+
+
+def test_words_without_a_layer_of_them(make):
+    text = "He didn't sell, though."
+    sold = frame(
+        layer("Target", label("sell", "Target", text)), layer("FE", label("He", "Seller", text))
+    )
+    (found,) = framenet_sentences(make(full_text(sentence(sold, text=text))))
+    assert found.words == ("He", "didn't", "sell", ",", "though", ".")
+    assert found.links == ((2, 0),)
+
+
+def test_an_argument_is_no_word_of_its_predicate(make):
+    sold = frame(layer("Target", label("sold", "Target")), layer("FE", label("sold Mary", "Goods")))
+    (found,) = framenet_sentences(make(full_text(sentence(words(), sold))))
+    assert found.links == ((3, 4),)
+
+
+def test_long_sentences_and_those_without_a_link_are_left_out(make):
+    long = " ".join(["word"] * 13)
+    others = sentence(words(long), text=long), sentence(words())
+    assert len(framenet_sentences(make(full_text(sentence(words(), SOLD), *others), FRAMES))) == 1
+
+
+EXTERNAL = '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]>'
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "message"),
+    [
+        (EXTERNAL + full_text(sentence(text="&a;")), None, "declares a document type"),
+        ("<corpus/>", None, "the XML is <corpus>, expected <fullTextAnnotation>"),
+        (full_text("\n<sentence>"), 2, "malformed XML"),
+        (full_text(sentence(words()))[:-30], 1, "malformed XML"),
+        (
+            full_text(sentence(frame(layer("Target", '<label start="3" end="99"/>')))),
+            None,
+            "a label from '3' to '99' is not inside its text",
+        ),
+        (
+            full_text(sentence(frame(layer("FE", '<label start="x" end="-1"/>')))),
+            None,
+            "a label from 'x' to '-1' is not inside",
+        ),
+        (
+            full_text(sentence(words())),
+            None,
+            "no sentence with a link and at most 12 words among 1",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(make, content, line, message):
+    root = make(content)
+    with pytest.raises(CorpusError) as raised:
+        framenet_sentences(root)
+    assert message in str(raised.value)
+    assert line is None or f"doc.xml:{line}: " in str(raised.value)
+
+
+def test_no_such_folder(tmp_path):
+    with pytest.raises(CorpusError, match="does not exist"):
+        framenet_sentences(tmp_path / "none")
+    with pytest.raises(CorpusError, match=r"holds no \*\.xml"):
+        framenet_sentences(tmp_path)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from helpers.studies.dark_secrets.maps import DrawnMap, shaded
-from helpers.studies.dark_secrets.pattern_features import CLASSES
+from helpers.studies.dark_secrets.patterns import CLASSES
 from helpers.studies.dark_secrets.plots import fig7_patterns
 
 WEIGHTS = ("pretrained", "fine-tuned")
