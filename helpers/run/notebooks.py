@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import os
 import re
 import sys
@@ -276,13 +275,9 @@ def _headless() -> Iterator[None]:
 
 
 def read_times(folder: Path) -> dict[str, float]:
-    """Return each notebook's latest run time in seconds; a damaged file has none."""
-    try:
-        found = json.loads((folder / "times.json").read_bytes())
-        times = {name: float(seconds) for name, seconds in found.items()}
-        return {name: seconds for name, seconds in times.items() if math.isfinite(seconds)}
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError, OverflowError):
-        return {}
+    """Return each notebook's latest run time in seconds."""
+    path = folder / "times.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def _record_times(folder: Path, seconds: Mapping[str, float]) -> None:

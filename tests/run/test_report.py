@@ -60,28 +60,23 @@ def test_figures_and_tables_stand_in_the_part_they_belong_to(run):
     assert blue in sections["more-results"]
 
 
-def test_what_is_no_table_takes_no_report_with_it(run, monkeypatch):
-    for name, content in {
-        "latin": "läßt,b\n1,2\n".encode("latin-1"),
-        "ragged": b"a,b\n1\n\n",
-        "long": b"a\n" + b"x" * 200_000,
-        "lines": "a,b\n<b>\u2028</b>,2\n".encode(),
-    }.items():
-        (run[1] / f"{name}.csv").write_bytes(content)
-    monkeypatch.setattr("helpers.run.report.LARGEST_TABLE", 300_000)
+def test_a_section_closes_with_the_verdicts_on_its_claims(run, monkeypatch):
+    claims = "section,claim,here,holds,how_measured\n3.1,A,1,yes,x\n3.3,B,2,no,x\n"
+    (run[1] / "claims.csv").write_text(claims)
+    monkeypatch.setattr(report, "LARGEST_TABLE", 300_000)
     (run[1] / "huge.csv").write_bytes(b"a\n" + b"1\n" * 200_000)
     page = write_report(FACTS, *run).read_text(encoding="utf-8")
-    for name in ("latin", "ragged", "long"):
-        assert f"<b>{name}</b> (not a table)" in page and f'download="{name}.csv"' in page
-    assert "&lt;b&gt;\u2028&lt;/b&gt;" in page
-    assert "<b>huge</b>: 0 MB, too much for a page" in page and len(page) < 1_000_000
+    sections = dict(re.findall(r'<section id="([^"]+)">(.*?)</section>', page, re.S))
+    shown = re.findall("<td[^>]*>(.*?)</td>", sections["focused-or-broad"])
+    assert shown[-3:] == ["B", "2", "no"] and "A" not in shown
+    assert "<b>huge</b> (0 MB, too much for a page)" in page and len(page) < 1_000_000
 
 
 def test_tables_are_shown_short_and_offered_whole(run):
     page = write_report(FACTS, *run).read_text(encoding="utf-8")
     assert '<td class="number">4.421</td>' in page
     assert '<td class="number">1.234e-05</td>' in page
-    assert "<td>3-1</td>" in page
+    assert '<td class="">3-1</td>' in page
     files = re.findall(r'download="([^"]+)" href="data:text/csv;base64,([^"]+)"', page)
     assert [name for name, _ in files] == [
         "entropy.csv", "dependency_heads.csv", "head_distances.csv"
@@ -127,11 +122,6 @@ def test_the_page_never_grows_too_large(run, monkeypatch):
 def test_a_run_without_results_still_has_a_page(tmp_path):
     path = write_report({}, tmp_path / "a", tmp_path / "b", tmp_path / "build")
     assert "What does build look at?" in path.read_text(encoding="utf-8")
-
-
-def test_an_empty_table_does_no_harm(run):
-    (run[1] / "probes.csv").write_text("")
-    assert "probes" in write_report(FACTS, *run).read_text(encoding="utf-8")
 
 
 def test_a_section_shows_the_runs_own_and_links_to_their_notebook(run):

@@ -466,7 +466,7 @@ def test_the_report_on_a_dark_or_small_screen(browser, tmp_path, width):
     tables = tmp_path / "figures" / "tables"
     tables.mkdir(parents=True)
     for name in (*parts, "patterns", "pruning", "head_positions", "claims", "fig1_examples"):
-        (tables / f"{name}.csv").write_text("layer,head,some_value\n1,1,0.5\n")
+        (tables / f"{name}.csv").write_text("section,layer,some_value\n3.1,1,0.5\n")
     shown = [view(word_store(SENTENCE), relation="nsubj")]
     path = write_report({}, tables.parent, tables, tmp_path, shown)
     context = browser.new_context(
