@@ -24,12 +24,14 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pandas as pd
+
 from helpers.data.corpora import fetch, registry
-from helpers.data.text_files import existing_file, file_fingerprint, lines, one_line, quoted
+from helpers.data.text_files import existing_file, file_fingerprint, one_line, quoted
 from helpers.errors import CorpusError, InputError
 from helpers.settings import small_profile
 
@@ -107,21 +109,14 @@ class Arguments:
 
 
 def adversarial(arguments: Iterable[Argument]) -> list[Argument]:
-    """Return the counterparts: the claim negated, so that the other warrant is right.
-
-    Raises:
-        InputError: an argument has no negated claim.
-    """
-    counterparts = []
-    for own in arguments:
-        if not own.negated_claim:
-            raise InputError(
-                f"argument {own.id}: no negated claim; give one in a column negatedClaim"
-            )
-        claims = {"claim": own.negated_claim, "negated_claim": own.claim}
-        turned = replace(own, id=own.id + MARK, label=1 - own.label, adversarial=True, **claims)
-        counterparts.append(turned)
-    return counterparts
+    """Return the counterparts: the claim negated, so that the other warrant is right."""
+    return [
+        replace(
+            own, id=own.id + MARK, label=1 - own.label, adversarial=True,
+            claim=own.negated_claim, negated_claim=own.claim,
+        )
+        for own in arguments
+    ]  # fmt: skip
 
 
 def swapped(arguments: Iterable[Argument]) -> list[Argument]:
@@ -208,7 +203,7 @@ def _counterparts(files: dict[str, Path]) -> tuple[list[Argument], int]:
     """Return the adversarial half of published files, without the claims left as they were."""
     kept, left_out = [], 0
     for split, file in files.items():
-        rows = list(read_arguments(file, split=split))
+        rows = read_arguments(file, split=split)
         claims = {row.id: row.claim for row in rows if not row.adversarial}
         for row in rows:
             if not row.adversarial:
@@ -227,18 +222,21 @@ def _files(source: str) -> dict[str, Path]:
     if source in registry():
         if registry()[source].kind != KIND:
             raise InputError(f"{source} is a {registry()[source].kind} corpus, not {KIND}")
-        return {stem_and_suffix(path)[0]: path for path in fetch(source).values()}
+        return _by_stem(fetch(source).values())
     folder = Path(source).expanduser()
     if not folder.is_dir():
         names = ", ".join(name for name, corpus in registry().items() if corpus.kind == KIND)
         raise InputError(f"no arguments at {source}; expected a name ({names}) or a folder")
-    found = [*sorted(folder.glob("*")), *sorted(folder.glob("adversarial/*"))]
-    tables = {stem_and_suffix(path): path for path in found}
-    return {stem: path for (stem, suffix), path in tables.items() if suffix in (".tsv", ".csv")}
+    return _by_stem([*sorted(folder.glob("*")), *sorted(folder.glob("adversarial/*"))])
 
 
-def read_arguments(path: str | Path, *, split: str = "") -> Iterator[Argument]:
-    """Yield the arguments of a file, tab-separated with a header.
+def _by_stem(paths: Iterable[Path]) -> dict[str, Path]:
+    """Return the tables among files by name, whether they are compressed or not."""
+    return {p.name.split(".")[0]: p for p in paths if {".tsv", ".csv"} & set(p.suffixes)}
+
+
+def read_arguments(path: str | Path, *, split: str = "") -> list[Argument]:
+    """Return the arguments of a file, tab-separated with a header.
 
     A ``.csv`` file is read with CSV quoting; in any other a quotation mark is text, as in ARCT.
     Columns: ``#id``, ``warrant0``, ``warrant1``, ``correctLabelW0orW1``, ``reason``, ``claim``,
@@ -250,75 +248,63 @@ def read_arguments(path: str | Path, *, split: str = "") -> Iterator[Argument]:
             and 1, an id that comes twice, or two equal warrants.
     """
     path = existing_file(path)
-    rows = _rows(path)
-    _, header = next(rows, (1, []))
-    if missing := [column for column in REQUIRED if column not in header]:
-        expected = "expected a tab-separated header with " + ", ".join(REQUIRED)
-        raise CorpusError(path, f"no column {', '.join(missing)}; {expected}", 1)
-    if twice := [column for column in header if column and header.count(column) > 1]:
-        raise CorpusError(path, f"two columns are called {quoted(twice[0])}; name each once", 1)
-    seen: set[str] = set()
-    for line, cells in rows:
-        if len(cells) != len(header):
-            message = f"{len(cells)} columns where the header has {len(header)}"
-            raise CorpusError(path, f"{message}; check for a stray tab or quotation mark", line)
-        row = {column: one_line(cell) for column, cell in zip(header, cells, strict=True)}
-        _check(path, line, row, seen)
-        yield Argument(
+    table = _table(path)
+    _check(path, table)
+    own = pd.DataFrame({"split": split, "negatedClaim": "", "adversarial": "False"}, table.index)
+    own = table.combine_first(own)
+    own["split"] = own["split"].mask(own["split"] == "", split)
+    return [
+        Argument(
             id=row["#id"],
             **{part: row[part] for part in ("claim", "reason", "warrant0", "warrant1")},
             label=int(row["correctLabelW0orW1"]),
-            split=row.get("split") or split,
-            negated_claim=row.get("negatedClaim", ""),
-            adversarial=row.get("adversarial") == "True",
+            split=row["split"],
+            negated_claim=row["negatedClaim"],
+            adversarial=row["adversarial"] == "True",
         )
-    if not seen:
-        raise CorpusError(path, "no argument after the header")
+        for row in own.to_dict("records")
+    ]
 
 
-def _check(path: Path, line: int, row: dict[str, str], seen: set[str]) -> None:
-    if empty := [column for column in REQUIRED if not row[column]]:
-        raise CorpusError(path, f"empty {', '.join(empty)}; every argument needs them", line)
-    if row["correctLabelW0orW1"] not in ("0", "1"):
-        label = quoted(row["correctLabelW0orW1"])
-        raise CorpusError(path, f"label {label}; expected 0 or 1, the right warrant", line)
-    if row.get("adversarial", "True") not in ("True", "False"):
-        value = quoted(row["adversarial"])
-        raise CorpusError(path, f"adversarial is {value}; expected True or False", line)
-    if row.get("split", SPLITS[0]) not in SPLITS:
-        message = f"split {quoted(row['split'])}; expected {', '.join(SPLITS)}"
-        raise CorpusError(path, message, line)
-    if row["warrant0"] == row["warrant1"]:
-        raise CorpusError(path, "both warrants are the same; one must be wrong", line)
-    if row["#id"] in seen:
-        raise CorpusError(path, f"id {quoted(row['#id'])} comes twice; give each its own", line)
-    seen.add(row["#id"])
-
-
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line on which a row ends, and its cells; blank lines are skipped."""
-    by_csv = {"quoting": csv.QUOTE_MINIMAL, "strict": True}
-    by_tabs = {"quoting": csv.QUOTE_NONE}
-    style = by_csv if stem_and_suffix(path)[1] == ".csv" else by_tabs
-    number = 0
-
-    def texts() -> Iterator[str]:
-        nonlocal number  # the reader's own count is of the lines that it is given
-        for at, line in lines(path):
-            number = at
-            yield line
-
+def _table(path: Path) -> pd.DataFrame:
+    """Read a file's cells as text; the index is the line of each row."""
+    quoting = csv.QUOTE_MINIMAL if ".csv" in path.suffixes else csv.QUOTE_NONE
     try:
-        for cells in csv.reader(texts(), delimiter="\t", **style):
-            if any(cells):
-                yield number, cells
-    except csv.Error as error:
-        why = str(error).replace("\t", "a tab")
-        message = f"not tab-separated text ({why}); check the quotation marks"
-        raise CorpusError(path, message, number) from error
+        table = pd.read_csv(
+            path, sep="\t", dtype=str, keep_default_na=False, quoting=quoting,
+            encoding="utf-8-sig", skip_blank_lines=False,
+        )  # fmt: skip
+    except (OSError, EOFError, ValueError) as error:  # of pandas, of gzip, of an encoding
+        why = one_line(str(error))
+        raise CorpusError(path, f"not tab-separated UTF-8 text with a header ({why})") from error
+    if not isinstance(table.index, pd.RangeIndex):
+        raise CorpusError(path, "rows have more columns than the header", 2)
+    if missing := [column for column in REQUIRED if column not in table]:
+        expected = "expected a tab-separated header with " + ", ".join(REQUIRED)
+        raise CorpusError(path, f"no column {', '.join(missing)}; {expected}", 1)
+    table.index += 2
+    table = table[(table.fillna("") != "").any(axis=1)]
+    if table.empty:
+        raise CorpusError(path, "no argument after the header")
+    if (short := table.isna().any(axis=1)).any():
+        message = f"fewer columns than the header's {len(table.columns)}"
+        raise CorpusError(path, f"{message}; check for a missing tab", int(short.idxmax()))
+    return table.map(one_line)
 
 
-def stem_and_suffix(path: Path) -> tuple[str, str]:
-    """Return a file's name in two, without the suffix of its compression."""
-    plain = Path(path.name.removesuffix(".gz").removesuffix(".bz2"))
-    return plain.stem, plain.suffix
+def _check(path: Path, table: pd.DataFrame) -> None:
+    """Refuse the first row that is no argument."""
+    required, labels = table[[*REQUIRED]], table["correctLabelW0orW1"]
+    splits = table.get("split", pd.Series(SPLITS[0], table.index))
+    turned = table.get("adversarial", pd.Series("True", table.index))
+    wrong = {
+        f"an empty cell; every argument needs {', '.join(REQUIRED)}": (required == "").any(axis=1),
+        "a label that is not 0 or 1, the right warrant": ~labels.isin(("0", "1")),
+        "adversarial is neither True nor False": ~turned.isin(("True", "False")),
+        f"a split that is none of {', '.join(SPLITS)}": ~splits.isin(("", *SPLITS)),
+        "both warrants are the same; one must be wrong": table["warrant0"] == table["warrant1"],
+        "an id that comes twice; give each its own": table["#id"].duplicated(),
+    }
+    for message, rows in wrong.items():
+        if rows.any():
+            raise CorpusError(path, message, int(rows.idxmax()))

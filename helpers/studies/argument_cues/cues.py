@@ -26,15 +26,14 @@ from itertools import pairwise
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
 
 from helpers.analysis.paper import values_of
+from helpers.analysis.statistics import wilson_interval
 from helpers.studies.argument_cues.arguments import MARK, SPLITS, Argument, Arguments
 
 NOT = "not"
 ALL = "all"
 CHANCE = 50.0  # percent, of two warrants
-QUANTILE = 1.959964  # of the normal distribution, at 97.5%
 HALVES = ("original", "adversarial", "both")
 # A cue applicable to fewer arguments than these is not listed.
 FEWEST, SMALLEST_SHARE = 5, 0.01
@@ -84,7 +83,8 @@ def cue_table(arguments: Sequence[Argument], *, fewest: int = 1) -> pd.DataFrame
     counts = _counts(arguments)
     counts = counts[counts["applicable"] >= fewest]
     alpha, hits = counts["applicable"].to_numpy(), counts["right"].to_numpy()
-    low, high = wilson_interval(hits, alpha)
+    intervals = [wilson_interval(*of_cue) for of_cue in zip(hits, alpha, strict=True)]
+    low, high = np.array(intervals).reshape(-1, 2).T
     table = pd.DataFrame(
         {
             "cue": counts.index,
@@ -145,20 +145,6 @@ def rule_table(corpus: Arguments) -> pd.DataFrame:
     columns = ["rule", "split", "arguments", "productivity", "coverage"]
     table = pd.DataFrame(rows, columns=columns)
     return table if corpus.planted else _with_paper(table, pd.Series(True, index=table.index))
-
-
-def wilson_interval(
-    right: Int[np.ndarray, " cue"], total: Int[np.ndarray, " cue"]
-) -> tuple[Float[np.ndarray, " cue"], Float[np.ndarray, " cue"]]:
-    """Return Wilson's 95% score interval of the shares ``right / total``, for ``total`` above 0.
-
-    Arguments are independent, and many cues are always right in a few of them, where a bootstrap
-    would give an interval without width.
-    """
-    share, weight = right / total, QUANTILE**2 / total
-    middle = (share + weight / 2) / (1 + weight)
-    half = np.sqrt(share * (1 - share) * weight + weight**2 / 4) / (1 + weight)
-    return middle - half, middle + half
 
 
 def half_of(corpus: Arguments, half: str, split: str = ALL) -> list[Argument]:

@@ -8,49 +8,59 @@ once and wrong once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
-from helpers.cache import cached_arrays, cached_tables, code_of
+from helpers.analysis.paper import values_of
+from helpers.analysis.statistics import bootstrap_interval
+from helpers.cache import cached_arrays, cached_tables
 from helpers.data.glove import Embeddings
 from helpers.model.encoder import Encoder
 from helpers.model.parallel import StepDone, run_jobs
 from helpers.settings import small_profile
 from helpers.studies.argument_cues.arguments import (
     INPUTS,
+    MARK,
     SPLITS,
     Argument,
     Arguments,
     adversarial,
     swapped,
 )
-from helpers.studies.argument_cues.scores import (
-    MIRRORED,
-    ORIGINAL,
-    SWAPPED,
-    score_table,
-    seed_table,
-    with_paper,
+from helpers.studies.argument_cues.choosers import (
+    BAG,
+    BILSTM,
+    ENCODER,
+    EncoderChooser,
+    WarrantRecipe,
+    WordChooser,
+    train_chooser,
 )
-from helpers.studies.argument_cues.warrant_models import ENCODERS, SCHEDULES, prepare, train_chooser
-from helpers.studies.argument_cues.warrants import WarrantRecipe, choose_warrants
+from helpers.studies.argument_cues.cues import HALVES
 from helpers.studies.fine_tune import stacked
 
-ENCODER, CONTROL = "encoder", "random-init encoder"
+CONTROL = "random-init encoder"
 CONTROL_INPUTS = ("warrants", "all")
 EVERYTHING = "all"
-RECIPE = WarrantRecipe(epochs=3, learning_rate=1e-4, batch_size=8, max_tokens=64)
+STATISTICS = ("mean", "median", "max")
+# What a model was trained and validated on: originals; these and the same with their warrants
+# swapped, validated on both halves as in the paper; originals and counterparts (claims negated).
+TRAINING = ORIGINAL, SWAPPED, MIRRORED = "original", "swapped", "mirrored"
+RECIPES = {
+    BAG: WarrantRecipe(epochs=20, learning_rate=3e-3, batch_size=16),
+    BILSTM: WarrantRecipe(epochs=10, learning_rate=1e-2, batch_size=16),
+    ENCODER: WarrantRecipe(epochs=3, learning_rate=1e-4, batch_size=8),
+    CONTROL: WarrantRecipe(epochs=3, learning_rate=1e-4, batch_size=8),
+}
 SMALL_MODEL_SEEDS = 10  # at least
 
 Splits = dict[str, list[Argument]]
-Choices = Int[np.ndarray, "*seed argument"]
 
 
 class Run(NamedTuple):
@@ -60,46 +70,16 @@ class Run(NamedTuple):
     train: str
     inputs: str
 
-    @property
-    def wanted(self) -> bool:
-        """Whether there is such a run: see `choice_tables`."""
-        if self.train == SWAPPED:
-            return self.model == ENCODER
-        if self.train == MIRRORED:
-            return self.model != CONTROL and self.inputs == EVERYTHING
-        return self.model != CONTROL or self.inputs in CONTROL_INPUTS
 
-
-class Job(NamedTuple):
-    """A training of one run, with one seed or several; ``steps`` is how often it reports."""
-
-    run: Run
-    steps: int
-    train: Callable[[StepDone], Choices]
-    depends_on: dict[str, Any]
-
-    @property
-    def cost(self) -> int:
-        """A rough measure of its time: texts are longer the more parts they have."""
-        return self.steps * len(INPUTS[self.run.inputs]) * (1 if self.run.model in ENCODERS else 10)
-
-    def choices(self, step_done: StepDone) -> Choices:
-        """Train, or find what was chosen before: hours of training may be interrupted."""
-        left = iter(range(self.steps))
-
-        def step() -> None:
-            next(left)
-            step_done()
-
-        found = cached_arrays(
-            "warrant-choices",
-            lambda: {"choices": self.train(step)},
-            code=code_of(self.train),
-            depends_on=self.depends_on | {"run": self.run},
-        )
-        for _ in left:
-            step_done()
-        return found["choices"]
+def runs(sets: dict[str, Splits]) -> Iterator[Run]:
+    """Yield what is trained, in the order of the tables."""
+    for model in (BAG, BILSTM, ENCODER):
+        yield from (Run(model, ORIGINAL, inputs) for inputs in INPUTS)
+        if model == ENCODER and SWAPPED in sets:
+            yield from (Run(model, SWAPPED, inputs) for inputs in INPUTS)
+        if MIRRORED in sets:
+            yield Run(model, MIRRORED, EVERYTHING)
+    yield from (Run(CONTROL, ORIGINAL, inputs) for inputs in CONTROL_INPUTS)
 
 
 def choice_tables(
@@ -127,25 +107,43 @@ def choice_tables(
     `score_table` and, unless the cue is planted, of `with_paper`; ``partial_input_seeds`` has
     model, train, inputs, and the columns of `seed_table`.
     """
-    epochs = 1 if small_profile() else RECIPE.epochs
-    recipe = replace(RECIPE, epochs=epochs, max_tokens=min(RECIPE.max_tokens, max_tokens))
-    own = range(seed, seed + seeds)
-    small = range(seed, seed + (1 if small_profile() else max(SMALL_MODEL_SEEDS, seeds)))
+    small_seeds = 1 if small_profile() else max(SMALL_MODEL_SEEDS, seeds)
+    numbers = {BAG: small_seeds, BILSTM: small_seeds, ENCODER: seeds, CONTROL: seeds}
     facts = {
         "arguments": corpus.fingerprint,
         "vectors": vectors.fingerprint,
         "train": examples,
-        "seeds": (seed, seeds, len(small)),
-        "recipe": asdict(recipe),
+        "seeds": (seed, numbers),
+        "recipes": {name: asdict(_recipe(name, max_tokens)) for name in RECIPES},
     }
-    facts |= _facts(encoder)
 
     def compute() -> dict[str, pd.DataFrame]:
-        splits = training_sets(corpus, examples)
-        jobs = _jobs(splits, encoder, control, vectors, recipe, own, small)
-        return _tables(_choices(jobs, encoder), corpus, splits[ORIGINAL]["test"], seed)
+        sets = training_sets(corpus, examples)
+        controls = {own: control(own) for own in range(seed, seed + seeds)}
+        trained = [
+            (run, own) for run in runs(sets) for own in range(seed, seed + numbers[run.model])
+        ]
+        jobs = [
+            partial(
+                chosen, run, sets[run.train], own, _recipe(run.model, max_tokens),
+                controls[own] if run.model == CONTROL else encoder, vectors,
+            )
+            for run, own in trained
+        ]  # fmt: skip
+        label = {"label": "choosing warrants", "unit": "training"}
+        found = run_jobs(jobs, encoder.device, total=len(jobs), **label)
+        choices: dict[Run, list[np.ndarray]] = {}
+        for (run, _), one in zip(trained, found, strict=True):
+            choices.setdefault(run, []).append(one)
+        return _tables(choices, corpus, sets[ORIGINAL]["test"], seed)
 
-    return cached_tables("argument-cues", compute, depends_on=facts)
+    return cached_tables("argument-cues", compute, depends_on=facts | _facts(encoder))
+
+
+def _recipe(model: str, max_tokens: int) -> WarrantRecipe:
+    recipe = RECIPES[model]
+    epochs = 1 if small_profile() and model in (ENCODER, CONTROL) else recipe.epochs
+    return replace(recipe, epochs=epochs, max_tokens=min(recipe.max_tokens, max_tokens))
 
 
 def training_sets(corpus: Arguments, examples: int = 0) -> dict[str, Splits]:
@@ -166,36 +164,34 @@ def training_sets(corpus: Arguments, examples: int = 0) -> dict[str, Splits]:
     return {name: dict(zip(SPLITS, (*both, test), strict=True)) for name, both in sets.items()}
 
 
-def _jobs(
-    splits: dict[str, Splits],
-    encoder: Encoder,
-    control: Callable[[int], Encoder],
-    vectors: Embeddings,
+def chosen(
+    run: Run,
+    splits: Splits,
+    seed: int,
     recipe: WarrantRecipe,
-    seeds: Sequence[int],
-    small_seeds: Sequence[int],
-) -> list[Job]:
-    """Return what there is to train, in the order of the tables; small models train all seeds."""
-    texts = {name: prepare(own, vectors.vectors) for name, own in splits.items() if name != SWAPPED}
-    encoders = {seed: {ENCODER: encoder, CONTROL: control(seed)} for seed in seeds}
-    jobs = []
-    for run in map(Run._make, product((*ENCODERS, ENCODER, CONTROL), splits, INPUTS)):
-        own = splits[run.train]
-        if run.wanted and run.model in ENCODERS:
-            train = partial(train_chooser, run.model, run.inputs, texts[run.train], small_seeds)
-            facts = {"arguments": own, "vectors": vectors.fingerprint, "seeds": list(small_seeds)}
-            jobs.append(Job(run, SCHEDULES[run.model].epochs_for(len(own["train"])), train, facts))
-        elif run.wanted:
-            # Of twice as many arguments half the epochs are as many steps.
-            epochs = recipe.epochs if run.train == ORIGINAL else -(-recipe.epochs // 2)
-            how = replace(recipe, epochs=epochs)
-            for seed in seeds:
-                started = encoders[seed][run.model]
-                train = partial(choose_warrants, started, own, run.inputs, seed, how)
-                facts = {"arguments": own, "seed": seed, "recipe": asdict(how)}
-                facts |= _facts(started)
-                jobs.append(Job(run, how.steps(len(own["train"])), train, facts))
-    return jobs
+    encoder: Encoder,
+    vectors: Embeddings,
+    done: StepDone,
+) -> Int[np.ndarray, " argument"]:
+    """Train, or find what was chosen before: hours of training may be interrupted."""
+    # Of twice as many arguments half the epochs are as many steps.
+    epochs = recipe.epochs if run.train == ORIGINAL else -(-recipe.epochs // 2)
+    recipe = replace(recipe, epochs=epochs)
+    facts = {"run": run, "arguments": splits, "seed": seed, "recipe": asdict(recipe)}
+    if run.model in (BAG, BILSTM):
+        make = partial(WordChooser, run.model, run.inputs, vectors.vectors, seed=seed)
+        facts |= {"vectors": vectors.fingerprint}
+    else:
+        make = partial(EncoderChooser, encoder, run.inputs, recipe.max_tokens, seed=seed)
+        facts |= _facts(encoder)
+
+    def choices() -> dict[str, np.ndarray]:
+        return {"choices": train_chooser(make(), splits, recipe, seed, ", ".join(run))}
+
+    code = "studies.argument_cues.partial_inputs.chosen"
+    found = cached_arrays("warrant-choices", choices, code=code, depends_on=facts)["choices"]
+    done()
+    return found
 
 
 def _facts(encoder: Encoder) -> dict[str, Any]:
@@ -204,30 +200,85 @@ def _facts(encoder: Encoder) -> dict[str, Any]:
     return {"model": encoder.identity, "tokenizer": tokenizer, "dtype": encoder.dtype}
 
 
-def _choices(jobs: Sequence[Job], encoder: Encoder) -> dict[Run, Choices]:
-    """Do the jobs and return the choices of each run, of all its seeds."""
-    # The longest first, so that no thread is left with one at the end.
-    order = sorted(range(len(jobs)), key=lambda i: -jobs[i].cost)
-    found = run_jobs(
-        [jobs[i].choices for i in order],
-        encoder.device,
-        label="choosing warrants",
-        unit="step",
-        total=sum(job.steps for job in jobs),
-    )
-    choices: dict[Run, list[Choices]] = {}
-    for index, one in sorted(zip(order, found, strict=True), key=lambda pair: pair[0]):
-        choices.setdefault(jobs[index].run, []).append(np.atleast_2d(one))
-    return {run: np.concatenate(rows) for run, rows in choices.items()}
-
-
 def _tables(
-    choices: dict[Run, Choices], corpus: Arguments, test: Sequence[Argument], seed: int
+    choices: dict[Run, list[np.ndarray]], corpus: Arguments, test: Sequence[Argument], seed: int
 ) -> dict[str, pd.DataFrame]:
     def by_run(table_of: Callable[..., pd.DataFrame]) -> pd.DataFrame:
-        return stacked({run: table_of(own, test) for run, own in choices.items()}, *Run._fields)
+        return stacked(
+            {run: table_of(np.stack(own), test) for run, own in choices.items()}, *Run._fields
+        )
 
     table = by_run(partial(score_table, seed=seed))
     table = table if corpus.planted else with_paper(table)
     table.insert(0, "corpus", corpus.name)
     return {"partial_inputs": table, "partial_input_seeds": by_run(seed_table)}
+
+
+def score_table(
+    choices: Int[np.ndarray, "seed argument"], arguments: Sequence[Argument], *, seed: int = 0
+) -> pd.DataFrame:
+    """Return the accuracy of several training runs on each half of ``arguments`` that there is.
+
+    ``choices`` says which warrant each run chooses, 0 or 1.  Columns: test ("original",
+    "adversarial", or "both": the originals that have a counterpart, with it), arguments, seeds,
+    mean, median, max and std over runs (std NaN for one run), and the bootstrap interval of the
+    mean over arguments, with their counterparts where there are both (ci_low, ci_high); all
+    accuracies in percent.
+    """
+    rows = []
+    for half, right in _by_half(choices, arguments).items():
+        accuracies = pd.Series(100 * right.mean(axis=(1, 2)))
+        sizes = np.full(right.shape[1], right.shape[2])
+        low, high = bootstrap_interval(right.mean(axis=0).sum(axis=1), sizes, seed=seed)
+        rows.append(
+            {
+                "test": half, "arguments": sizes.sum(), "seeds": len(right),
+                **accuracies.agg(["mean", "median", "max", "std"]),
+                "ci_low": 100 * low, "ci_high": 100 * high,
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def seed_table(
+    choices: Int[np.ndarray, "seed argument"], arguments: Sequence[Argument]
+) -> pd.DataFrame:
+    """Return the accuracy (percent) of each training run: test, seed, accuracy."""
+    rows = [
+        (half, seed, 100 * accuracy)
+        for half, right in _by_half(choices, arguments).items()
+        for seed, accuracy in enumerate(right.mean(axis=(1, 2)))
+    ]
+    return pd.DataFrame(rows, columns=["test", "seed", "accuracy"])
+
+
+def with_paper(table: pd.DataFrame) -> pd.DataFrame:
+    """Add the paper's figures of ARCT: paper_mean, paper_median and paper_max (percent).
+
+    ``table`` has model, train, inputs and test.  The paper's encoder is BERT Large; its figures
+    on both halves (Table 4) are those of training with the warrants swapped and validating on
+    both.  The authors have since corrected what they concluded from them: trained on negated
+    claims, `MIRRORED` here, models do better than chance.
+    """
+    paper = values_of("Niven")
+    comparable = (table["test"] == HALVES[0]) & (table["train"] == ORIGINAL)
+    comparable |= (table["test"] == HALVES[2]) & (table["train"] == SWAPPED)
+    names = table["model"] + ", " + table["inputs"] + ", " + table["test"]
+    for statistic in STATISTICS:
+        values = (names + f", {statistic}").map(paper).where(comparable)
+        table = table.assign(**{f"paper_{statistic}": values.astype(float)})
+    return table
+
+
+def _by_half(
+    choices: Int[np.ndarray, "seed argument"], arguments: Sequence[Argument]
+) -> dict[str, Bool[np.ndarray, "seed cluster argument"]]:
+    """Return which choices are right in each half, an argument with its counterpart a cluster."""
+    right = np.asarray(choices) == np.array([argument.label for argument in arguments])
+    place = {argument.id: index for index, argument in enumerate(arguments)}
+    halves = (
+        [[place[a.id]] for a in arguments if not a.adversarial],
+        [[place[a.id]] for a in arguments if a.adversarial],
+        [[place[a.id], place[a.id + MARK]] for a in arguments if a.id + MARK in place],
+    )
+    return {half: right[:, own] for half, own in zip(HALVES, halves, strict=True) if own}

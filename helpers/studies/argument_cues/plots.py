@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from helpers.plots.labels import label_points
-from helpers.plots.style import ACCENT, INK, MUTED, Style, canvas, joined, theme
+from helpers.plots.style import ACCENT, INK, Style, canvas, joined, theme
 from helpers.studies.argument_cues.cues import ALL, CHANCE, HALVES, NOT
-from helpers.studies.argument_cues.scores import MIRRORED, ORIGINAL, SWAPPED, TRAINING
+from helpers.studies.argument_cues.partial_inputs import MIRRORED, ORIGINAL, SWAPPED, TRAINING
 
 TOP, ROW = 2.6, 0.4  # inches: the upper panel, and a row of the lower ones
 LABELLED = 7  # cues with a name, those of the largest gain
-GAINS = (1, 5, 15)  # points, of the lines of equal gain
-KINDS = {
-    "unigram": Style("one word", "#2F4B7C", "o"),
-    "bigram": Style("two words in a row", "#B08900", "s"),
-}
+KINDS = {"unigram": "#2F4B7C", "bigram": "#B08900"}
 TRAINED_ON = {
     ORIGINAL: "",
     SWAPPED: ", trained with\nwarrants swapped too",
@@ -70,57 +66,29 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") ->
 def _cues(axes: Axes, cues: pd.DataFrame) -> None:
     """Draw each cue of the originals, and where ``not`` goes when the counterparts are added."""
     own = cues[(cues["split"] == ALL) & (cues["half"] == HALVES[0])].reset_index(drop=True)
-    for kind, style in KINDS.items():
-        rows = own[own["kind"] == kind]
-        axes.scatter(
-            rows["coverage"], rows["productivity"], s=26, color=style.color, marker=style.marker,
-            alpha=0.75, linewidths=0, label=style.label,
+    sns.scatterplot(
+        own, x="coverage", y="productivity", hue="kind", style="kind", s=36, alpha=0.75,
+        palette=KINDS, markers=["o", "s"], ax=axes,
+    )  # fmt: skip
+    if "paper_coverage" in own:  # elsewhere the cue is planted
+        axes.plot(
+            "paper_coverage", "paper_productivity", "D", data=own[own["cue"] == NOT], color=ACCENT,
+            markersize=7, markeredgecolor="white", zorder=4, label=f"“{NOT}” in the paper",
         )  # fmt: skip
-    axes.set_xscale("log")
-    least, most = 0.8 * min(own["coverage"], default=1.0), 100.0
-    axes.set(xlim=(least, most), ylim=(-4, 104))
-    _equal_gains(axes, np.geomspace(least, most, 200))
-    axes.axhline(CHANCE, color=INK, dashes=(4, 3), linewidth=1)
-    _paper(axes, own)
     _mirrored(axes, cues)
+    axes.axhline(CHANCE, color=INK, dashes=(4, 3), linewidth=1)
     axes.set(
+        xscale="log", xlim=(0.8 * min(own["coverage"], default=1.0), 100), ylim=(-4, 104),
         xlabel="Coverage: arguments where the cue is in one warrant only (%, log scale)",
         ylabel="Productivity:\nthat warrant is right (%)",
-    )
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    )  # fmt: skip
     axes.minorticks_off()
-    axes.set_xticks([tick for tick in (1, 2, 3, 5, 10, 20, 50, 100) if tick >= least])
+    axes.set_xticks([tick for tick in (1, 2, 3, 5, 10, 20, 50, 100) if tick >= axes.get_xlim()[0]])
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.legend(loc="lower right")
     points = own[["coverage", "productivity"]].to_numpy(float)
     named = own["gain"].nlargest(LABELLED).index.tolist()
     label_points(axes, points, named, own.loc[named, "cue"].tolist())
-
-
-def _equal_gains(axes: Axes, coverage: Float[np.ndarray, " step"]) -> None:
-    """Draw which cues help equally: accuracy above chance is coverage x (productivity - 50%)."""
-    for gain in GAINS:
-        productivity = CHANCE + 100 * gain / coverage
-        shown = productivity <= 100
-        if not shown.any():
-            continue
-        axes.plot(
-            coverage[shown], productivity[shown], color="#CCCCCC", linewidth=0.8, zorder=0,
-            label="points gained over guessing" if gain == GAINS[-1] else None,
-        )  # fmt: skip
-        axes.annotate(
-            f"+{gain}", (coverage[shown][0], productivity[shown][0]), xytext=(4, -4),
-            textcoords="offset points", va="center", fontsize=7.5, color=MUTED,
-        )  # fmt: skip
-
-
-def _paper(axes: Axes, own: pd.DataFrame) -> None:
-    row = own[own["cue"] == NOT]
-    if "paper_coverage" not in row:  # the cue is planted
-        return
-    axes.plot(
-        row["paper_coverage"], row["paper_productivity"], "D", color=ACCENT, markersize=7,
-        markeredgecolor="white", zorder=4, linestyle="none", label=f"“{NOT}” in the paper",
-    )  # fmt: skip
 
 
 def _mirrored(axes: Axes, cues: pd.DataFrame) -> None:

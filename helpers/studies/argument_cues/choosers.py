@@ -1,0 +1,230 @@
+"""Models that choose between two warrants (Niven & Kao 2019, sections 2 and 3).
+
+Each scores both warrants of an argument, with the same weights, beside what it is shown of the
+argument; a softmax over the two scores gives the probabilities.
+
+- The *encoder* reads reason and claim as the first text and the warrant as the second (the only
+  one where it is shown warrants alone); the vector is that of `classifier`.
+- The *bag of vectors* takes the mean of a text's word vectors, the *BiLSTM* the largest value of
+  each state over its words.  The vectors of the parts that they are shown are joined, and a
+  hidden layer turns them into a score.  (The paper's score is linear, in which whatever both
+  warrants share cancels out: claim and reason need the hidden layer to matter.)
+
+All weights are trained but word vectors; kept is the epoch with the best accuracy on dev, of
+equals that with the lowest loss there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
+
+from helpers.model.encoder import Encoder
+from helpers.model.forward import padded
+from helpers.model.parallel import length_batches
+from helpers.studies.argument_cues.arguments import INPUTS, Argument
+from helpers.studies.argument_cues.cues import words
+from helpers.studies.classifier import batches, new_classifier, task_inputs
+from helpers.studies.tasks import Pair
+from helpers.studies.training import Best, gradient_steps, steps_of, trained
+
+ENCODER, BAG, BILSTM = "encoder", "bag of vectors", "BiLSTM"
+SCORED_TOGETHER = 32  # pairs
+READ_TOGETHER = 8  # pairs of a step, of similar length: padding is a third of a whole step's
+NO_LABEL = 0  # of a pair, whose label is that of the argument
+HIDDEN = 32  # units of the hidden layer, and of the LSTM in either direction
+LONGEST = 60  # words of a text that are read
+
+Scores = Float[Tensor, "argument warrant"]
+WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
+
+
+@dataclass(frozen=True)
+class WarrantRecipe:
+    """How to train; ``batch_size`` counts arguments, and the learning rate falls along a line."""
+
+    epochs: int = 5
+    learning_rate: float = 1e-4
+    batch_size: int = 8
+    max_tokens: int = 64  # of the encoder's input
+
+
+def train_chooser(
+    chooser: EncoderChooser | WordChooser,
+    splits: Mapping[str, Sequence[Argument]],
+    recipe: WarrantRecipe,
+    seed: int,
+    what: str,
+) -> Int[np.ndarray, " argument"]:
+    """Train on ``splits["train"]`` and return the choices, 0 or 1, in ``splits["test"]``.
+
+    ``seed`` decides the order of the examples, ``what`` names the model in an error.
+
+    Raises:
+        ModelError: texts of ``max_tokens`` are too long for the model, or the loss is no number.
+    """
+    train, dev = splits["train"], splits["dev"]
+    optimizer = torch.optim.AdamW(trained(chooser.model).values(), lr=recipe.learning_rate)
+    steps = steps_of(len(train), epochs=recipe.epochs, batch_size=recipe.batch_size)
+    falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 1 / steps, steps - 1 or 1)
+    best = Best(chooser.model)
+
+    def loss(batch: Sequence[Argument]) -> Tensor:
+        scores = chooser.step_scores(batch)
+        return F.cross_entropy(scores, _labels(batch).to(scores.device))
+
+    for epoch in range(recipe.epochs):
+        order = np.random.default_rng([seed, epoch]).permutation(len(train))
+        parts = np.split(order, range(recipe.batch_size, len(order), recipe.batch_size))
+        shuffled = ([train[index] for index in part] for part in parts)
+        name = f"{what}, epoch {epoch + 1}"
+        for _ in gradient_steps(chooser.model, shuffled, loss, optimizer, falling, what=name):
+            pass
+        best.keep(quality(chooser.scores(dev), _labels(dev)))
+    best.restore()
+    return chooser.scores(splits["test"]).argmax(dim=-1).numpy()
+
+
+def quality(scores: Scores, labels: Int[Tensor, " argument"]) -> tuple[float, float]:
+    """Return the accuracy and the negative loss: the larger, the better."""
+    right = (scores.argmax(dim=-1) == labels).double().mean()
+    return right.item(), -F.cross_entropy(scores, labels).item()
+
+
+class EncoderChooser:
+    """A copy of an encoder with a linear layer, whose first weights ``seed`` decides."""
+
+    def __init__(self, encoder: Encoder, inputs: str, max_tokens: int, *, seed: int) -> None:
+        self.model = new_classifier(encoder, 1, seed=seed)
+        self.encoder, self.inputs, self.max_tokens = encoder, inputs, max_tokens
+
+    def pairs(self, arguments: Sequence[Argument]) -> list[Pair]:
+        """Return the texts that are read, those of an argument's two warrants in turn."""
+        return [pair for argument in arguments for pair in warrant_pairs(argument, self.inputs)]
+
+    def step_scores(self, arguments: Sequence[Argument]) -> Scores:
+        """Return the scores of the arguments of a step, read in groups of similar length."""
+        texts = task_inputs(self.encoder, self.pairs(arguments), self.max_tokens)
+        groups = length_batches([len(text["input_ids"]) for text in texts], size=READ_TOGETHER)
+        scores = torch.cat(
+            [self.model(**padded(self.encoder, [texts[i] for i in group])) for group in groups]
+        )
+        places = torch.tensor([place for group in groups for place in group])
+        return scores[places.argsort()].view(-1, 2)
+
+    @torch.inference_mode()
+    def scores(self, arguments: Sequence[Argument]) -> Scores:
+        """Return the scores of any number of arguments; the same texts are read once."""
+        pairs = self.pairs(arguments)
+        different = list(dict.fromkeys(pairs))
+        together = {"max_tokens": self.max_tokens, "batch_size": SCORED_TOGETHER}
+        scores = torch.zeros(len(different), dtype=torch.double)
+        for batch, _, order in batches(self.encoder, different, **together):
+            scores[torch.tensor(order)] = self.model(**batch)[:, 0].double().cpu()
+        place = {pair: index for index, pair in enumerate(different)}
+        return scores[[place[pair] for pair in pairs]].view(-1, 2)
+
+
+def warrant_pairs(argument: Argument, inputs: str) -> tuple[Pair, Pair]:
+    """Return the texts that the encoder reads for each of the two warrants."""
+    parts = {"reason": argument.reason, "claim": argument.claim}
+    shown = " ".join(parts[part] for part in INPUTS[inputs] if part in parts)
+    first, second = (
+        Pair(shown, warrant, NO_LABEL) if shown else Pair(warrant, None, NO_LABEL)
+        for warrant in argument.warrants
+    )
+    return first, second
+
+
+class WordChooser:
+    """A bag of vectors or a BiLSTM over words with a vector; ``seed`` draws its weights."""
+
+    def __init__(self, kind: str, inputs: str, vectors: WordVectors, *, seed: int) -> None:
+        self.parts, self.vectors = INPUTS[inputs], vectors
+        width = vectors(["the"]).shape[-1]
+        self.model = WordModel(kind, width, len(self.parts), seed=seed)
+        self._read: dict[str, Float[Tensor, "word width"]] = {}
+
+    def step_scores(self, arguments: Sequence[Argument]) -> Scores:
+        """Return the scores of the arguments of a step; the same texts are read once."""
+        texts = [text for part in self.parts for a in arguments for text in _texts(a, part)]
+        place = {text: index for index, text in enumerate(dict.fromkeys(texts))}
+        read = [self._vectors_of(text) for text in place]
+        lengths = torch.tensor([len(text) for text in read])
+        rows = torch.tensor([place[text] for text in texts])
+        return self.model(pad_sequence(read, batch_first=True), lengths, rows)
+
+    @torch.inference_mode()
+    def scores(self, arguments: Sequence[Argument]) -> Scores:
+        """Return the scores of any number of arguments."""
+        return self.step_scores(arguments)
+
+    def _vectors_of(self, text: str) -> Float[Tensor, "word width"]:
+        if text not in self._read:
+            found = torch.tensor(self.vectors(words(text)), dtype=torch.float)
+            found = found.view(-1, self.model.width)
+            self._read[text] = found[found.any(dim=1)][:LONGEST]
+        return self._read[text]
+
+
+def _texts(argument: Argument, part: str) -> tuple[str, str]:
+    """Return what of a part stands beside each of the two warrants."""
+    if part == "warrant":
+        return argument.warrants
+    return (getattr(argument, part),) * 2
+
+
+class WordModel(nn.Module):
+    """Scores texts of which only word vectors are known."""
+
+    def __init__(self, kind: str, width: int, parts: int, *, seed: int) -> None:
+        super().__init__()
+        self.width, self.parts = width, parts
+        self.lstm = None
+        if kind == BILSTM:
+            self.lstm = nn.LSTM(width, HIDDEN, bidirectional=True, batch_first=True)
+            width = 2 * HIDDEN
+        self.inner = nn.Linear(parts * width, HIDDEN)
+        self.outer = nn.Linear(HIDDEN, 1)
+        generator = torch.Generator().manual_seed(seed)
+        for weights in self.parameters():  # as the layers draw them, but from this seed
+            bound = weights.shape[-1] ** -0.5 if weights.dim() > 1 else 0.0
+            nn.init.uniform_(weights, -bound, bound, generator=generator)
+
+    def forward(
+        self,
+        x: Float[Tensor, "text word width"],
+        lengths: Int[Tensor, " text"],
+        rows: Int[Tensor, " read"],
+    ) -> Scores:
+        """Return scores; ``rows`` has the texts of the first part, two an argument, and so on."""
+        pieces = self.text_vectors(x, lengths)[rows].chunk(self.parts)
+        hidden = self.inner(torch.cat(pieces, dim=-1)).relu()
+        return self.outer(hidden).view(-1, 2)
+
+    def text_vectors(
+        self, x: Float[Tensor, "text word width"], lengths: Int[Tensor, " text"]
+    ) -> Float[Tensor, "text state"]:
+        """Return a vector for each text; zeros for one without words."""
+        if self.lstm is None:
+            return x.sum(dim=1) / lengths.clamp(min=1)[:, None]
+        if x.shape[1] == 0:
+            return x.new_zeros(len(x), 2 * HIDDEN)
+        packed = pack_padded_sequence(
+            x, lengths.clamp(min=1), batch_first=True, enforce_sorted=False
+        )
+        states, _ = pad_packed_sequence(
+            self.lstm(packed)[0], batch_first=True, padding_value=-torch.inf
+        )
+        return states.amax(dim=1).where(lengths[:, None] > 0, 0)
+
+
+def _labels(arguments: Sequence[Argument]) -> Int[Tensor, " argument"]:
+    return torch.tensor([argument.label for argument in arguments])
