@@ -211,15 +211,6 @@ def mcnemar(
     return np.minimum(1, 2 * binom.cdf(np.minimum(lost, won), lost + won, 0.5))
 
 
-def wilson_interval(right: int, total: int) -> tuple[float, float]:
-    """Return Wilson's 95% score interval of the share ``right / total`` of independent examples.
-
-    It has a width where all or none are right, where a bootstrap's would have none.
-    """
-    low, high = binomtest(int(right), int(total)).proportion_ci(LEVEL, "wilson")
-    return float(low), float(high)
-
-
 def holm(p_values: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
     """Return the p-values adjusted so that any false finding among the tests is rare (Holm 1979).
 

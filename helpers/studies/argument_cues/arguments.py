@@ -283,12 +283,9 @@ def _table(path: Path) -> pd.DataFrame:
         expected = "expected a tab-separated header with " + ", ".join(REQUIRED)
         raise CorpusError(path, f"no column {', '.join(missing)}; {expected}", 1)
     table.index += 2
-    table = table[(table.fillna("") != "").any(axis=1)]
+    table = table[(table != "").any(axis=1)]
     if table.empty:
         raise CorpusError(path, "no argument after the header")
-    if (short := table.isna().any(axis=1)).any():
-        message = f"fewer columns than the header's {len(table.columns)}"
-        raise CorpusError(path, f"{message}; check for a missing tab", int(short.idxmax()))
     return table.map(one_line)
 
 

@@ -5,8 +5,6 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from helpers.errors import CorpusError, InputError
 from helpers.studies.argument_cues.arguments import (
@@ -64,38 +62,31 @@ def test_compressed_files_and_blank_lines_are_read(tmp_path):
     plain = write(tmp_path / "train.tsv", ROWS)
     packed = tmp_path / "other.tsv.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes().replace(b"\nb", b"\n\nb") + b"\n"))
-    assert list(read_arguments(packed)) == list(read_arguments(plain))
+    assert read_arguments(packed) == read_arguments(plain)
 
 
 @pytest.mark.parametrize(
-    ("row", "line", "says"),
+    ("row", "says"),
     [
-        (changed("correctLabelW0orW1", "2"), 3, "label '2'; expected 0 or 1"),
-        (changed("correctLabelW0orW1", ""), 3, "empty correctLabelW0orW1"),
-        (changed("claim", " "), 3, "empty claim"),
-        (changed("warrant0", "wet is good"), 3, "both warrants are the same"),
-        (ROWS[0][:-1], 3, "6 columns where the header has 7"),
-        (ROWS[1], 3, "id 'b' comes twice"),
+        (changed("correctLabelW0orW1", "2"), "a label that is not 0 or 1"),
+        (changed("claim", " "), "an empty cell"),
+        (changed("warrant0", "wet is good"), "both warrants are the same"),
+        (ROWS[0][:-2], "an empty cell"),
+        (ROWS[1], "an id that comes twice"),
     ],
 )
-def test_a_bad_row_is_refused_with_its_line(tmp_path, row, line, says):
-    path = write(tmp_path / "train.tsv", [ROWS[1], row])
-    with pytest.raises(CorpusError) as caught:
-        list(read_arguments(path))
-    assert str(caught.value).startswith(f"{path}:{line}: ")
-    assert says in str(caught.value)
+def test_a_bad_row_is_refused_with_its_line(tmp_path, row, says):
+    path = write(tmp_path / "train.tsv", [ROWS[1], [""], row])
+    with pytest.raises(CorpusError, match=says) as caught:
+        read_arguments(path)
+    assert str(caught.value).startswith(f"{path}:4: ")
 
 
-def test_blank_lines_before_a_bad_row_are_counted(tmp_path):
-    path = write(tmp_path / "train.tsv", [ROWS[1], [""], [""], [""], ROWS[0][:-1]])
-    with pytest.raises(CorpusError, match=r"train\.tsv:6: 6 columns"):
-        list(read_arguments(path))
-
-
-def test_a_column_that_is_there_twice_is_refused(tmp_path):
-    path = write(tmp_path / "train.tsv", [[*ROWS[0], "x"]], [*HEADER, HEADER[-1]])
-    with pytest.raises(CorpusError, match=rf"train\.tsv:1: two columns are called '{HEADER[-1]}'"):
-        list(read_arguments(path))
+def test_a_row_of_too_many_cells_is_refused(tmp_path):
+    with pytest.raises(CorpusError, match="Expected 7 fields in line 3, saw 8"):
+        read_arguments(write(tmp_path / "train.tsv", [ROWS[1], [*ROWS[0], "x"]]))
+    with pytest.raises(CorpusError, match="more columns than the header"):
+        read_arguments(write(tmp_path / "train.tsv", [[*ROWS[0], "x"]]))
 
 
 def test_a_split_without_an_argument_is_refused(tmp_path):
@@ -108,25 +99,18 @@ def test_a_split_without_an_argument_is_refused(tmp_path):
 
 def test_a_file_without_its_columns_or_rows_is_refused(tmp_path):
     with pytest.raises(CorpusError, match="no column reason, claim"):
-        list(read_arguments(write(tmp_path / "a.tsv", [], HEADER[:4])))
+        read_arguments(write(tmp_path / "a.tsv", [], HEADER[:4]))
     with pytest.raises(CorpusError, match="no argument after the header"):
-        list(read_arguments(write(tmp_path / "b.tsv", [])))
+        read_arguments(write(tmp_path / "b.tsv", []))
     (tmp_path / "c.tsv").write_bytes(b"")
-    with pytest.raises(CorpusError, match="no column #id"):
-        list(read_arguments(tmp_path / "c.tsv"))
+    with pytest.raises(CorpusError, match="not tab-separated"):
+        read_arguments(tmp_path / "c.tsv")
 
 
 def test_a_quotation_mark_that_is_never_closed_is_refused(tmp_path):
     path = write(tmp_path / "a.csv", [["x", '"open', "b", "0", "r", "c", "t"]])
-    with pytest.raises(CorpusError, match=r"a\.csv:\d+: "):
-        list(read_arguments(path))
-
-
-def test_a_quotation_mark_inside_a_cell_is_refused_in_one_line(tmp_path):
-    path = write(tmp_path / "a.csv", [["x", '"no" way', "b", "0", "r", "c", "t"]])
-    with pytest.raises(CorpusError, match="'a tab' expected after") as refused:
-        list(read_arguments(path))
-    assert str(refused.value).isprintable()
+    with pytest.raises(CorpusError, match=r"a\.csv: not tab-separated .*EOF inside string"):
+        read_arguments(path)
 
 
 def test_a_counterpart_has_the_claim_negated_and_the_other_label():
@@ -138,11 +122,6 @@ def test_a_counterpart_has_the_claim_negated_and_the_other_label():
     assert counterpart.id == "a" + MARK
     (back,) = adversarial([counterpart])
     assert (back.claim, back.label) == (original.claim, original.label)
-
-
-def test_no_counterpart_without_a_negated_claim():
-    with pytest.raises(InputError, match="argument a: no negated claim"):
-        adversarial([Argument("a", "Go", "It is late.", "w", "x", 0, "test")])
 
 
 def folder_of(path, header=HEADER, rows=ROWS):
@@ -209,14 +188,6 @@ def test_what_is_no_corpus_of_arguments_is_refused(tmp_path):
         argument_corpus(tmp_path)
 
 
-def test_the_fingerprint_follows_the_content(tmp_path):
-    folder = folder_of(tmp_path / "mine")
-    before = argument_corpus(folder).fingerprint
-    assert argument_corpus(folder).fingerprint == before
-    write(folder / "test.tsv", [changed("reason", "It snows.")])
-    assert argument_corpus(folder).fingerprint != before
-
-
 @NEEDS_ARCT
 def test_the_real_corpus_by_name_has_the_published_numbers():
     corpus = argument_corpus("arct")
@@ -228,24 +199,3 @@ def test_the_real_corpus_by_name_has_the_published_numbers():
         original = originals[argument.id.removesuffix(MARK)]
         assert set(argument.warrants) == set(original.warrants)
         assert argument.warrants[argument.label] != original.warrants[original.label]
-
-
-LINES = st.one_of(
-    st.binary(max_size=60),
-    st.lists(st.sampled_from([b"a", b"0", b"1", b'"', b"True", b"", b"\t", b"\n"])).map(b"\t".join),
-)
-
-
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(lines=st.lists(LINES, max_size=4), suffix=st.sampled_from([".tsv", ".csv"]))
-def test_any_bytes_are_arguments_or_an_error_of_ours(tmp_path, lines, suffix):
-    path = tmp_path / f"any{suffix}"
-    path.write_bytes(b"\n".join(["\t".join(HEADER).encode(), *lines]))
-    try:
-        found = list(read_arguments(path))
-    except CorpusError as error:
-        assert str(error).startswith(str(path))
-    else:
-        assert all(argument.label in (0, 1) for argument in found)

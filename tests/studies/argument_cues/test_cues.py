@@ -4,7 +4,6 @@ import os
 import re
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -24,7 +23,6 @@ from helpers.studies.argument_cues.cues import (
     cues_of,
     half_of,
     rule_table,
-    wilson_interval,
     words,
 )
 
@@ -115,36 +113,8 @@ def test_every_cue_of_a_naive_count_is_there():
             assert table.loc[cue, "productivity"] == pytest.approx(100 * right / applicable)
 
 
-def test_the_gain_is_the_accuracy_of_following_the_cue_over_guessing():
-    rng = np.random.default_rng(0)
-    right = {True: "it is not so", False: "it is so"}
-    many = [argument(str(i), right[bool(rng.random() < 0.7)], "so what", 0) for i in range(50)]
-    accuracy = np.mean([1.0 if "not" in a.warrant0 else 0.5 for a in many])
-    assert row(cue_table(many), "not")["gain"] == pytest.approx(100 * accuracy - 50)
-
-
-def test_a_wilson_interval_has_width_even_where_all_are_right():
-    low, high = wilson_interval(np.array([10, 5]), np.array([10, 10]))
-    # z^2 / (n + z^2) below 1; symmetric around a half.
-    assert low[0] == pytest.approx(10 / (10 + 1.959964**2))
-    assert high[0] == pytest.approx(1)
-    assert low[1] == pytest.approx(1 - high[1])
-
-
 def corpus_of(arguments):
     return Arguments("toy", "0", tuple(arguments), tuple(adversarial(arguments)))
-
-
-def test_counterparts_mirror_every_cue():
-    corpus = corpus_of(FOUR)
-    original = cue_table(half_of(corpus, "original")).set_index("cue")
-    turned = cue_table(half_of(corpus, "adversarial")).set_index("cue").loc[original.index]
-    assert turned["coverage"].tolist() == original["coverage"].tolist()
-    assert (turned["productivity"] + original["productivity"]).tolist() == pytest.approx(
-        [100] * len(original)
-    )
-    both = cue_table(half_of(corpus, "both"))
-    assert both["productivity"].tolist() == pytest.approx([50] * len(both))
 
 
 def test_both_leaves_out_originals_without_a_counterpart():

@@ -7,11 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers.analysis.training import Schedule
 from helpers.data.glove import Embeddings
 from helpers.model.encoder import load
-from helpers.studies.argument_cues import partial_inputs, warrant_models
-from helpers.studies.argument_cues.arguments import argument_corpus, read_arguments
+from helpers.studies.argument_cues import partial_inputs
+from helpers.studies.argument_cues.arguments import (
+    Argument,
+    adversarial,
+    argument_corpus,
+    read_arguments,
+)
+from helpers.studies.argument_cues.partial_inputs import score_table, seed_table
 
 WORDS = ["not", "do", "does", "a", "of"]
 
@@ -25,10 +30,6 @@ EMBEDDINGS = Embeddings(
 def tables_of(tiny_folder, tmp_path, monkeypatch):
     """Return `choice_tables` of a tiny model and vectors of a few words, in a small profile."""
     monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
-    schedule = Schedule(epochs=6, learning_rate=1e-2, batch_size=16, min_updates=1)
-    monkeypatch.setattr(
-        warrant_models, "SCHEDULES", dict.fromkeys(warrant_models.ENCODERS, schedule)
-    )
     folder = str(tiny_folder("bert"))
 
     def tables(corpus, seed=0):
@@ -79,7 +80,7 @@ def test_the_tables_of_a_run(tables_of, monkeypatch):
 def test_what_was_trained_before_an_interruption_is_not_trained_again(tables_of, monkeypatch):
     """The first attempt ends after four trainings of an encoder; whole, it is as if it had not."""
     whole = tables_of(argument_corpus(), seed=1)
-    train, trained = partial_inputs.choose_warrants, []
+    train, trained = partial_inputs.train_chooser, []
 
     def interrupted(*args):
         if len(trained) == 4:
@@ -91,35 +92,15 @@ def test_what_was_trained_before_an_interruption_is_not_trained_again(tables_of,
         trained.append(args)
         return train(*args)
 
-    for function in (interrupted, counted):
-        function.__module__, function.__qualname__ = train.__module__, train.__qualname__
     with monkeypatch.context() as patch:
         patch.setenv("ATTENTION_CACHE", os.environ["ATTENTION_CACHE"] + "/other")
-        patch.setattr(partial_inputs, "choose_warrants", interrupted)
+        patch.setattr(partial_inputs, "train_chooser", interrupted)
         with pytest.raises(KeyboardInterrupt):
             tables_of(argument_corpus(), seed=1)
-        patch.setattr(partial_inputs, "choose_warrants", counted)
+        patch.setattr(partial_inputs, "train_chooser", counted)
         again = tables_of(argument_corpus(), seed=1)
-    # 9 of the model and 2 of random weights; one that ran beside the fourth may begin again.
-    assert len(trained) in (11, 12)
+    assert len(trained) in (21, 22)  # one that ran beside the fourth may begin again
     assert all(again[name].equals(whole[name]) for name in whole)
-
-
-def test_other_arguments_are_other_tables(tables_of, tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        partial_inputs, "cached_tables",
-        lambda name, compute, *, depends_on: seen.append(depends_on),
-    )  # fmt: skip
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    header = "#id\twarrant0\twarrant1\tcorrectLabelW0orW1\treason\tclaim\n"
-    for split in ("train", "dev", "test"):
-        (folder / f"{split}.tsv").write_text(header + "a\tit is\tit is not\t1\tSo.\tGo\n")
-    mine = argument_corpus(folder)
-    for corpus, seed in ((argument_corpus(), 0), (mine, 0), (mine, 1)):
-        tables_of(corpus, seed)
-    assert len({str(facts) for facts in seen}) == 3
 
 
 def test_counterparts_stay_with_their_original_when_training_is_cut():
@@ -154,3 +135,34 @@ def test_the_published_swapped_file_is_what_is_trained_on_here():
         return sorted((a.warrants, a.label, a.reason, a.claim) for a in arguments)
 
     assert facts(published) == facts(ours)
+
+
+ORIGINALS = [
+    Argument(name, "Go", "It is late.", "w", "x", label, "test", negated_claim="Stay")
+    for name, label in zip("abcd", (0, 0, 1, 1), strict=True)
+]
+# The counterparts of the first three, in another order.
+ARGUMENTS = [*ORIGINALS, *reversed(adversarial(ORIGINALS[:3]))]
+# Labels: a 0, b 0, c 1, d 1; c' 0, b' 1, a' 1.
+CHOICES = np.array([[0, 0, 1, 0, 0, 0, 0], [0, 1, 1, 1, 0, 1, 1]])
+
+
+def test_accuracies_of_each_half_by_hand():
+    table = score_table(CHOICES, ARGUMENTS).set_index("test")
+    original, counterparts, both = (table.loc[h] for h in ("original", "adversarial", "both"))
+    assert table["arguments"].tolist() == [4, 3, 6]
+    assert (original["mean"], original["max"]) == (75, 75)  # three of four in either run
+    assert counterparts["mean"] == pytest.approx(100 * (1 / 3 + 3 / 3) / 2)
+    # Run 1: a, b, c right, of the counterparts c' alone; run 2: a, c, and all counterparts.
+    assert both["mean"] == pytest.approx(100 * (4 / 6 + 5 / 6) / 2)
+    assert both["std"] == pytest.approx(np.std([400 / 6, 500 / 6], ddof=1))
+    of_runs = seed_table(CHOICES, ARGUMENTS).query("test == 'both'")
+    assert of_runs["accuracy"].tolist() == pytest.approx([400 / 6, 500 / 6])
+
+
+def test_intervals_are_over_arguments_with_their_counterparts():
+    """Choices that ignore the claim are right on one of each pair: there is nothing to resample."""
+    arguments = [*ORIGINALS, *adversarial(ORIGINALS)]
+    same = np.random.default_rng(0).integers(0, 2, (3, 4))
+    both = score_table(np.hstack([same, same]), arguments).set_index("test").loc["both"]
+    assert both[["mean", "ci_low", "ci_high"]].tolist() == [50, 50, 50]

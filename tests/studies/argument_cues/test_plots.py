@@ -1,13 +1,10 @@
 """Figure 12 draws every cue and every accuracy of its tables."""
 
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.collections import PathCollection
 
-from helpers.plots.style import save_figure
 from helpers.studies.argument_cues.arguments import argument_corpus
 from helpers.studies.argument_cues.cues import cues_by_split
 from helpers.studies.argument_cues.plots import LABELLED, fig12_cues
@@ -53,18 +50,3 @@ def test_every_accuracy_is_drawn_in_the_panel_of_its_model(cues):
             )
     rows = [label.get_text() for label in panels[0].get_yticklabels()]
     assert rows == [*INPUTS, "all, trained with\nclaims negated too"]
-
-
-@pytest.mark.parametrize("models", [("encoder",), ("a", "b", "c", "d")])
-def test_any_number_of_models_is_saved_without_warnings(cues, models, tmp_path):
-    with warnings.catch_warnings():
-        # an earlier test's socket may be collected meanwhile: that is no fault of the figure
-        warnings.filterwarnings("error", category=UserWarning)
-        figure = fig12_cues(cues, choices(models, mirrored=False))
-        assert save_figure(figure, tmp_path, "fig12_cues").is_file()
-
-
-def test_a_corpus_without_counterparts_is_drawn_too(cues):
-    alone = cues[cues["half"] == "original"]
-    one = choices(mirrored=False)
-    assert fig12_cues(alone, one[one["test"] == "original"]).axes
