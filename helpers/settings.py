@@ -85,7 +85,7 @@ class Settings:
         material=False,
     )  # fmt: skip
     figures: str = _setting(
-        "", "pdf: figures as PDF for papers, too (no title, 6.3 inches wide, fonts embedded)",
+        "", "pdf: figures as PDF for papers, too (no title, fonts embedded)",
         material=False,
     )  # fmt: skip
     latex: bool = _setting(False, "tables as LaTeX for papers, too (booktabs)", material=False)

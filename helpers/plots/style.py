@@ -29,7 +29,6 @@ SpecialTokens = Mapping[str, str | None]  # what [CLS] ("cls") and [SEP] ("sep")
 WIDTH = 9.0  # inches: shown 900 pixels wide, 10-point type is 14 pixels high
 DPI = 160
 TALL, DPI_TALL = 12.0, 110  # inches: keeps the file of a long figure small
-PAPER_WIDTH = 6.3  # inches: a page's one column, or both of two; type is then 6 to 7 points
 HEADING = "heading"  # the label of what a caption says in a paper
 
 
@@ -233,26 +232,13 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
 
 
 def _for_paper(figure: Figure) -> bytes:
-    """Return a figure as a PDF page of a paper's width, without what its caption will say."""
-    from matplotlib.backends.backend_pdf import Op, PdfFile, RendererPdf
-
-    page, dpi = BytesIO(), figure.dpi
+    """Return a figure as a PDF page without what its caption will say."""
+    page = BytesIO()
     headings = [text for text in figure.texts if text.get_label() == HEADING]
     for text in headings:
         text.set_visible(False)
-    figure.dpi = points = 72  # of PDF, to the inch
-    box = figure.get_tightbbox().padded(0.03)
-    scale = PAPER_WIDTH / figure.get_figwidth()
-    file = PdfFile(page, {"CreationDate": None, "Creator": None})
-    file.newPage(PAPER_WIDTH, scale * box.height)
-    file.output(scale, 0, 0, scale, 0, -scale * box.y0 * points, Op.concat_matrix)
-    file.width, file.height = figure.get_size_inches()  # beyond them, lines are left out
-    renderer = RendererPdf(file, DPI, file.height, file.width)
-    figure.draw(renderer)
-    renderer.finalize()
-    file.finalize()
-    file.close()
-    figure.dpi = dpi
+    metadata = {"CreationDate": None, "Creator": None}
+    figure.savefig(page, format="pdf", dpi=DPI, metadata=metadata, bbox_inches="tight")
     for text in headings:
         text.set_visible(True)
     return page.getvalue()
