@@ -67,6 +67,11 @@ def _results_root() -> Path:
     return project_root() if in_checkout() else Path.cwd()
 
 
+def readable(text: str) -> str:
+    """Return a text as a part of a file's name: letters, digits and ``. _ + -`` stay, in it."""
+    return re.sub(r"[^\w.+-]+", "-", text).strip("-.")
+
+
 def given_path(given: str | Path) -> Path:
     """Return a path of the user's; a relative one counts from where they are, then the project."""
     path = Path(given).expanduser()

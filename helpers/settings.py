@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from helpers.errors import InputError
+from helpers.paths import readable
 
 # The small profile, under which notebooks are tests: no setting is above these.
 SMALL = {
@@ -192,7 +193,7 @@ def _short(setting: str, value: object) -> str:
         value = Path(str(value).split(",")[0]).name.partition(".")[0] or "folder"
     else:
         value = f"{setting.replace('_', '-')}-{value}"
-    return re.sub(r"[^\w.+-]+", "-", value)
+    return readable(value)
 
 
 def _check_type(setting: str, value: object, expected: str) -> None:

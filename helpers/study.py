@@ -21,7 +21,7 @@ from helpers.analysis.claims import Claim, check_claims, with_later
 from helpers.analysis.clustering import distance_table
 from helpers.analysis.tables import check_table, latex, read_tables
 from helpers.cache import cached_arrays, cached_table, cached_tables
-from helpers.paths import figures_dir, given_path, write_whole
+from helpers.paths import figures_dir, write_whole
 from helpers.settings import Settings
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Study(Settings):
         """The text of sections 3 and 6."""
         from helpers.data.wikipedia import segments
 
-        return segments(self._text, count=self.segments or None, seed=self.seed)
+        return segments(self.text or None, count=self.segments or None, seed=self.seed)
 
     def treebank_corpus(self) -> Corpus[Sentence]:
         """The treebank of sections 4.2 and 5."""
@@ -75,14 +75,16 @@ class Study(Settings):
             return resolve_treebank(self.treebank, sentences=limit, seed=self.seed)
         from helpers.data.silver_treebank import silver_treebank
 
-        return silver_treebank(self._text, count=self.sentences or EVERYTHING, seed=self.seed)
+        return silver_treebank(
+            self.text or None, count=self.sentences or EVERYTHING, seed=self.seed
+        )
 
     def coreference_corpus(self) -> Corpus[Document]:
         """The documents of section 4.3."""
         if self.coref:
             from helpers.data.corpora import resolve_coreference
 
-            return resolve_coreference(str(given_path(self.coref)))
+            return resolve_coreference(self.coref)
         from helpers.data.coreference import coreference_corpus
 
         return coreference_corpus()
@@ -126,7 +128,7 @@ class Study(Settings):
         """GloVe vectors."""
         from helpers.data.glove import glove, read_glove
 
-        return read_glove(Path(self.vectors)) if self.vectors else glove()
+        return read_glove(self.vectors) if self.vectors else glove()
 
     @cached_property
     def sums(self) -> Sums:
@@ -296,10 +298,6 @@ class Study(Settings):
     @cached_property
     def _written(self) -> set[str]:
         return set()
-
-    @property
-    def _text(self) -> Path | None:
-        return given_path(self.text) if self.text else None
 
     def _extract(self, encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
         from helpers.store.extract import extract

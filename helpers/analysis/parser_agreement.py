@@ -9,7 +9,7 @@ import pandas as pd
 
 from helpers.analysis.relations import ALL, relation_table, scheme_of
 from helpers.data.records import Sentence
-from helpers.data.silver_treebank import Parse, parse_words
+from helpers.data.silver_treebank import parse_words
 
 COMPARABLE = "same conventions"
 COLUMNS = ["relation", "comparable", "agrees", "inverted", "silver_relation"]
@@ -24,7 +24,7 @@ def silver_quality(treebank: Iterable[Sentence], *, minimum: int = 1) -> pd.Data
 
 
 def attachment_agreement(
-    gold: Sequence[Sentence], silver: Sequence[Parse], *, minimum: int = 1
+    gold: Sequence[Sentence], silver: Sequence[Sentence], *, minimum: int = 1
 ) -> pd.DataFrame:
     """Compare the heads of a CLEAR parse (spaCy) with those of a Universal Dependencies tree.
 

@@ -20,22 +20,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
+from operator import itemgetter
 from pathlib import Path
-from typing import Literal
 
-from helpers.data.conll import DocumentFormat, read_documents
-from helpers.data.records import (
-    AnnotatedText,
-    Corpus,
-    Document,
-    Mention,
-    Span,
-)
+from helpers.data.columns import read_documents
+from helpers.data.records import AnnotatedText, Corpus, Document, Mention, Span
 from helpers.data.silver_treebank import PIPELINE, pipeline
 from helpers.data.text_files import file_fingerprint, lines, one_line, quoted, visible
 from helpers.errors import CorpusError
+from helpers.paths import given_path
 from helpers.progress import progress
 
 READER_FORMAT = 1  # raise it when the readers give something else for the same files
@@ -43,14 +38,11 @@ SAMPLE = Path(__file__).with_name("coreference_sample.txt")
 # A folder may hold one corpus in several formats: the first of these that it has is read.
 FILE_PATTERNS = ("*.conllu", "*gold_conll", "*conll", "*.txt")
 SPLITS = ("train", "dev")
-Format = DocumentFormat | Literal["brackets"]
-
-MAX_DIGITS = 9  # of a chain number
 _HEADER = re.compile(r"# (?P<name>\S+) (?P<genre>\S.*)")
 _PIECE = re.compile(
     r"""
     (\[)
-  | (\]([0-9]+)?)                  # with the chain
+  | (\]([0-9]{1,9})?)                  # with the chain
   | (
         (?:Mr|Mrs|Ms|Dr|St)\.
       | \d+(?:[.,:]\d+)+              # 1,200  3.5  10:30
@@ -71,27 +63,33 @@ def coreference_corpus(
     """Return a coreference corpus; it is read only when its documents are asked for.
 
     ``path`` is a file or a folder (searched through) of CoNLL-2012 (``*_conll``), OntoGUM
-    (``.conllu`` with ``Entity=``, or three-column ``.conll``) or bracket notation (``.txt``);
-    None is the embedded sample.  Every second document is ``train``, the others ``dev``; parts of
-    one document stay together.  Raises :class:`CorpusError` here where there is no such file, and
-    while reading where a file is damaged or no file has a mention.
+    (``.conllu`` with ``Entity=``) or bracket notation (``.txt``); None is the embedded sample.
+    Every second document, in order of name, is ``train``, the others ``dev``: names start with
+    the genre, so that both halves have the same mixture.  Parts of one document stay together.
+
+    Raises:
+        CorpusError: there is no such file; on reading, a file that is damaged, or no mention.
     """
-    source = Path(path) if path is not None else SAMPLE
-    formats = {file: _format(file) for file in _files(source)}
+    source = SAMPLE if path is None else given_path(path)
+    files = _files(source)
     folder = source.parent if source.is_file() else source
     spec = {
         "kind": "coreference",
         "format": READER_FORMAT,
-        "files": {file.relative_to(folder).as_posix(): file_fingerprint(file) for file in formats},
+        "files": {file.relative_to(folder).as_posix(): file_fingerprint(file) for file in files},
     }
-    if set(formats.values()) != {"conllu"}:
+    if any(file.suffix != ".conllu" for file in files):
         spec["heads"] = {package: version(package) for package in ("spacy", PIPELINE)}
 
     def texts(counts: Counter[str]) -> Iterator[tuple[AnnotatedText, str]]:
         mentions = 0
-        for text, split in _halves(formats, counts):
-            mentions += len(text.spans)
-            yield text, split
+        turns: dict[str, int] = {}  # of the splits, taken in the order of names
+        for file in progress(files, "reading documents", unit="file"):
+            read_file = read_brackets if file.suffix == ".txt" else read_documents
+            for text in read_file(file, counts):
+                mentions += len(text.spans)
+                turn = turns.setdefault(text.name, len(turns))
+                yield text, SPLITS[turn % len(SPLITS)]
         if not mentions:
             raise CorpusError(source, "no mention in any document; is coreference annotated?")
 
@@ -118,44 +116,10 @@ def _files(source: Path) -> list[Path]:
     raise CorpusError(source, f"no coreference file in this folder; expected {expected}")
 
 
-def _format(file: Path) -> Format:
-    """Choose by name; CoNLL-2012 and three-column OntoGUM differ in their first line."""
-    if file.suffix == ".conllu":
-        return "conllu"
-    if file.suffix == ".txt":
-        return "brackets"
-    first = next((line for _, line in lines(file) if line.strip()), "")
-    if first.startswith("#begin document"):
-        return "conll2012"
-    if first.startswith("# begin document"):
-        return "ontogum"
-    formats = "'#begin document (name); part 000' (CoNLL-2012) or '# begin document' (OntoGUM)"
-    raise CorpusError(file, f"unknown format: expected {formats}, .conllu or .txt", line=1)
-
-
-def _halves(
-    formats: Mapping[Path, Format], counts: Counter[str]
-) -> Iterator[tuple[AnnotatedText, str]]:
-    """Yield texts, alternating between the splits from document name to document name.
-
-    Files and documents are in order of name, which in these corpora starts with the genre: taking
-    turns gives both halves the same mixture.
-    """
-    turns: dict[str, int] = {}
-    for file, format in progress(formats.items(), "reading documents", unit="file"):
-        brackets = format == "brackets"
-        for text in (
-            read_brackets(file, counts) if brackets else read_documents(file, format, counts)
-        ):
-            turn = turns.setdefault(text.name, len(turns))
-            yield text, SPLITS[turn % len(SPLITS)]
-
-
 def _with_heads(text: AnnotatedText, split: str, counts: Counter[str]) -> Document:
-    heads, tags = text.heads, text.tags
-    predicted = None
-    if heads is None or tags is None:
-        heads, predicted = _parse(text.words, text.sentence_starts)
+    heads, tags, predicted = text.heads, text.tags, None
+    if heads is None:
+        heads, predicted = _parse(text)
         known = tags or (None,) * len(predicted)
         tags = tuple(tag or guess for tag, guess in zip(known, predicted, strict=True))
     mentions = []
@@ -163,20 +127,15 @@ def _with_heads(text: AnnotatedText, split: str, counts: Counter[str]) -> Docume
         tie = len(_head_candidates(start, end, heads)) != 1
         counts["mention heads that needed a tie-break"] += tie
         mentions.append(Mention(start, end, chain, head_word(start, end, heads, predicted)))
-    return Document(text.words, tuple(tags), tuple(mentions), split, text.source)
+    return Document(text.words, tags, tuple(mentions), split, text.source)
 
 
-def _parse(
-    words: Sequence[str], sentence_starts: Sequence[bool] | None
-) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def _parse(text: AnnotatedText) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Return each word's head (index in the document, -1 for a root) and universal tag."""
     from spacy.tokens import Doc
 
-    if not words:
-        return (), ()
     nlp = pipeline()
-    starts = list(sentence_starts) if sentence_starts is not None else None
-    parsed = nlp(Doc(nlp.vocab, words=list(words), sent_starts=starts))
+    parsed = nlp(Doc(nlp.vocab, words=list(text.words), sent_starts=text.sentence_starts))
     heads = tuple(token.head.i if token.head.i != token.i else -1 for token in parsed)
     return heads, tuple(token.pos_ for token in parsed)
 
@@ -189,9 +148,8 @@ def head_word(start: int, end: int, heads: Sequence[int], tags: Sequence[str] | 
     apart then does not make "behind" the head of "a tree behind the church".  ``heads`` are
     indices into the document, -1 for a root.
     """
-    # In a damaged tree every word may depend on another inside the span.
     return min(
-        _head_candidates(start, end, heads) or range(start, end),
+        _head_candidates(start, end, heads),
         key=lambda word: (_HEAD_RANKS.get(tags[word], 2) if tags else 0, _depth(word, heads)),
     )
 
@@ -203,7 +161,7 @@ def _head_candidates(start: int, end: int, heads: Sequence[int]) -> list[int]:
 
 def _depth(word: int, heads: Sequence[int]) -> int:
     depth = 0
-    while heads[word] >= 0 and depth <= len(heads):  # the bound ends a cycle
+    while heads[word] >= 0:
         word, depth = heads[word], depth + 1
     return depth
 
@@ -211,38 +169,39 @@ def _depth(word: int, heads: Sequence[int]) -> int:
 def read_brackets(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
     """Yield the documents of a file in bracket notation.
 
-    ``counts`` receives the invisible characters that stood for a word, and are left out.  Raises
-    :class:`CorpusError` with the line: text before the first header, a name used twice, a
-    mention that is empty, never closed, or closed without having been opened.
+    ``counts`` receives the invisible characters that stood for a word, and are left out.
+
+    Raises:
+        CorpusError: with the line: text before the first header, a name used twice, a mention
+            that is empty, never closed, or closed without having been opened.
     """
-    names: set[str] = set()
-    header: tuple[str, str] | None = None
-    text: list[tuple[int, str]] = []
+    documents: dict[str, tuple[str, list[tuple[int, str]]]] = {}  # genre, lines of text
+    text = None
     for number, line in lines(path):
         if line.startswith("##") or not line.strip():
             continue
         if not line.startswith("#"):
-            if header is None:
+            if text is None:
                 message = "text before the first header, a line '# name genre' such as '# a story'"
                 raise CorpusError(path, message, line=number)
             text.append((number, one_line(line)))
             continue
-        if header:
-            yield _document(path, header, text, counts)
-        match = _HEADER.fullmatch(line.rstrip())
-        if not match:
+        header = _HEADER.fullmatch(line.rstrip())
+        if not header:
             raise CorpusError(path, "expected '# name genre' (or '##', a comment)", line=number)
-        if match["name"] in names:
-            raise CorpusError(path, f"a second document named {quoted(match['name'])}", line=number)
-        names.add(match["name"])
-        header, text = (match["name"], match["genre"]), []
-    if header:
-        yield _document(path, header, text, counts)
+        if header["name"] in documents:
+            problem = f"a second document named {quoted(header['name'])}"
+            raise CorpusError(path, problem, line=number)
+        text = []
+        documents[header["name"]] = (header["genre"], text)
+    for name, (genre, text) in documents.items():
+        words, spans = _words_and_spans(path, text, counts)
+        yield AnnotatedText(name, f"{name} ({genre})", words, spans)
 
 
-def _document(
-    path: Path, header: tuple[str, str], text: list[tuple[int, str]], counts: Counter[str]
-) -> AnnotatedText:
+def _words_and_spans(
+    path: Path, text: list[tuple[int, str]], counts: Counter[str]
+) -> tuple[tuple[str, ...], tuple[Span, ...]]:
     words: list[str] = []
     spans: list[Span] = []
     opened: list[tuple[int, int]] = []  # first word and line
@@ -250,23 +209,17 @@ def _document(
         for opening, _, chain, word in _PIECE.findall(line):
             if opening:
                 opened.append((len(words), number))
+            elif word and visible(word):
+                words.append(word)
             elif word:
-                if visible(word):
-                    words.append(word)
-                else:
-                    counts["invisible characters left out"] += 1
+                counts["invisible characters left out"] += 1
             elif not opened:
                 raise CorpusError(path, "']' closes no mention; remove it", line=number)
             else:
                 start, _ = opened.pop()
                 if start == len(words):
                     raise CorpusError(path, "a mention without words", line=number)
-                if len(chain) > MAX_DIGITS:  # int() has an error of its own over 4,300 digits
-                    problem = f"chain {quoted(chain)}; at most {MAX_DIGITS} digits"
-                    raise CorpusError(path, problem, line=number)
                 spans.append(Span(start, len(words), int(chain) if chain else None))
     if opened:
         raise CorpusError(path, "'[' is never closed in this document", line=opened[-1][1])
-    name, genre = header
-    spans.sort(key=lambda span: (span.start, span.end))
-    return AnnotatedText(name, f"{name} ({genre})", tuple(words), tuple(spans))
+    return tuple(words), tuple(sorted(spans, key=itemgetter(0, 1)))

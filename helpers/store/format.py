@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -27,7 +26,7 @@ import numpy as np
 
 from helpers.errors import StoreError
 from helpers.model.checkpoint import Lens
-from helpers.paths import cache_root, sha256, write_whole
+from helpers.paths import cache_root, readable, sha256, write_whole
 
 FORMAT = 2
 MANIFEST, UNFINISHED, EXAMPLES = "manifest.json", "unfinished.json", "examples.jsonl"
@@ -66,8 +65,8 @@ class StoreKey:
         seed = self.model.get("random_init")
         control = "" if seed is None else f"-random-{seed}"
         lens = "" if self.lens == "attention" else f"-{self.lens}"
-        readable = f"{self.model['name']}{control}--{self.corpus['name']}--{self.level}{lens}"
-        return re.sub(r"[^A-Za-z0-9._-]+", "-", readable)
+        name = f"{self.model['name']}{control}--{self.corpus['name']}--{self.level}{lens}"
+        return readable(name)
 
     def folder(self) -> Path:
         """Return the store's folder in the cache: a readable slug and a short hash."""

@@ -8,7 +8,6 @@ trained, the head included), ``checkpoint-01-of-10.safetensors`` and so on (if w
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, partial
@@ -26,7 +25,7 @@ from helpers.cache import cached_table, code_of
 from helpers.errors import InputError
 from helpers.model.encoder import Encoder
 from helpers.model.parallel import StepDone
-from helpers.paths import given_path
+from helpers.paths import given_path, readable
 from helpers.settings import small_profile
 from helpers.store.extract import model_facts
 from helpers.studies.classifier import (
@@ -97,7 +96,7 @@ class FineTuned:
     @cached_property
     def folder(self) -> Path:
         """The folder of the run, there or not."""
-        task = re.sub(r"[^a-z0-9]+", "-", self.task.name.lower()).strip("-") or "task"
+        task = readable(self.task.name.lower()) or "task"
         name = f"{self.encoder.slug}--{task}"
         return kept_folder("fine-tuned", name, self.settings, self.root)
 

@@ -20,7 +20,6 @@ from helpers.analysis.paper import paper_table1
 from helpers.analysis.parser_agreement import attachment_agreement, silver_quality
 from helpers.analysis.relations import paper_names, relation_table, scheme_of, titles
 from helpers.data.records import Sentence
-from helpers.data.silver_treebank import Parse
 from helpers.errors import InputError, MapError
 from helpers.store.store import Example
 
@@ -338,7 +337,8 @@ def test_agreement_separates_conventions_from_errors():
         "dev",
         "",
     )
-    parse = Parse([2, 3, 0, 3, 7, 5, 4], ["det", "nsubj", "ROOT", "prep", "det", "amod", "pobj"])
+    relations = ["det", "nsubj", "ROOT", "prep", "det", "amod", "pobj"]
+    parse = gold._replace(heads=[2, 3, 0, 3, 7, 5, 4], relations=relations)
     table = attachment_agreement([gold], [parse]).set_index("relation")
     assert table.loc["All", "attachment"] == pytest.approx(100 * 2 / 7)  # the, a
     # Whatever hangs on "mat" may move with the copula; only "the" of "the cat" is left.

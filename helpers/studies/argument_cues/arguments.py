@@ -30,7 +30,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from helpers.data.corpora import fetch, registry
+from helpers.data.corpora import fetch, names, registry
 from helpers.data.text_files import existing_file, file_fingerprint, one_line, quoted
 from helpers.errors import CorpusError, InputError
 from helpers.settings import small_profile
@@ -158,7 +158,7 @@ def argument_corpus(source: str | Path = "") -> Arguments:
     if second and not negated:
         names = " and ".join(f"{name}.csv" for name in ADVERSARIAL_FILES.values())
         raise InputError(f"{second}: no adversarial arguments; expected {names}")
-    name = first if first in registry() else Path(first).name
+    name = first if first in registry().index else Path(first).name
     return _corpus(name, [files[split] for split in SPLITS], negated)
 
 
@@ -219,14 +219,12 @@ def _counterparts(files: dict[str, Path]) -> tuple[list[Argument], int]:
 
 def _files(source: str) -> dict[str, Path]:
     """Return the tables of a corpus, by file name without its suffixes."""
-    if source in registry():
-        if registry()[source].kind != KIND:
-            raise InputError(f"{source} is a {registry()[source].kind} corpus, not {KIND}")
-        return _by_stem(fetch(source).values())
+    if files := fetch(source, KIND):
+        return _by_stem(files.values())
     folder = Path(source).expanduser()
     if not folder.is_dir():
-        names = ", ".join(name for name, corpus in registry().items() if corpus.kind == KIND)
-        raise InputError(f"no arguments at {source}; expected a name ({names}) or a folder")
+        expected = f"expected a name ({names(KIND)}) or a folder"
+        raise InputError(f"no arguments at {source}; {expected}")
     return _by_stem([*sorted(folder.glob("*")), *sorted(folder.glob("adversarial/*"))])
 
 

@@ -181,7 +181,7 @@ def test_a_second_folder_gives_the_counterparts(tmp_path):
 def test_what_is_no_corpus_of_arguments_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"expected a name \(arct, arct-adversarial\) or a folder"):
         argument_corpus(tmp_path / "nowhere")
-    with pytest.raises(InputError, match="treebank corpus, not argument pairs"):
+    with pytest.raises(InputError, match="treebank, not for argument pairs"):
         argument_corpus("ud-english-ewt")
     write(tmp_path / "train.tsv", ROWS)
     with pytest.raises(CorpusError, match=r"dev\.tsv: no such file"):

@@ -1,0 +1,302 @@
+"""Column formats, a word a line: dependency trees and coreference.
+
+CoNLL-U (with ``Entity=`` in MISC: OntoGUM), CoNLL-X, the plain format of the paper's repository
+(``word head-relation``) and CoNLL-2012.  One reader of rows and columns serves them all, and
+`text_files.word` says what a word is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from helpers.data.records import AnnotatedText, Sentence, Span
+from helpers.data.text_files import lines, quoted, word
+from helpers.errors import CorpusError
+
+TreeFormat = Literal["conllu", "conllx", "plain"]
+
+# The columns that a format may have, in words too, and which one has the word (from 0).
+_LAYOUTS = {
+    "conllu": (range(10, 11), "10 columns", 1),
+    "conllx": (range(8, 11, 2), "8 or 10 columns", 1),
+    "plain": (range(2, 3), "'word head-relation'", 0),
+    # Predicate arguments add columns before the last one.
+    "conll2012": (range(12, 1 << 20), "at least 12 columns", 3),
+}
+EXPECTED = "expected CoNLL-U, CoNLL-X (8 or 10 columns) or lines of 'word head-relation'"
+NO_END = "the document that begins here has no '#end document'; cut off?"
+_NOT_A_WORD = re.compile(r"\d+-\d+|\d+\.\d+")  # of CoNLL-U: a multi-word range, an empty node
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_PLAIN_LINE = re.compile(r"[^ \t]+[ \t]+\d+-\S+")
+_MARK = re.compile(r"#\s*(sent_id(?=\s*=)|newdoc\b|begin document\b|end document\b)")
+_NAME_2012 = re.compile(r"#begin document \((?P<name>.*)\);(?: part (?P<part>\d+))?\s*")
+_ENTITY = re.compile(r"(?:^|\|)Entity=([^|]*)")
+_BRACKET = re.compile(r"\(([0-9]{1,9})\)|\(([0-9]{1,9})(?![0-9])|([0-9]{1,9})\)")
+
+# Penn Treebank tags (Marcus et al. 1993) as universal tags; the rest is left to the tagger.
+PENN_TO_UNIVERSAL = {
+    **dict.fromkeys(("PRP", "PRP$", "WP", "WP$", "EX"), "PRON"),
+    **dict.fromkeys(("NNP", "NNPS"), "PROPN"),
+    **dict.fromkeys(("NN", "NNS"), "NOUN"),
+    **dict.fromkeys(("VB", "VBD", "VBG", "VBN", "VBP", "VBZ"), "VERB"),
+    **dict.fromkeys(("JJ", "JJR", "JJS", "AFX"), "ADJ"),
+    **dict.fromkeys(("RB", "RBR", "RBS", "WRB"), "ADV"),
+    **dict.fromkeys(("DT", "PDT", "WDT"), "DET"),
+    **dict.fromkeys(("TO", "RP", "POS"), "PART"),
+    **dict.fromkeys((".", ",", ":", "``", "''", "-LRB-", "-RRB-", "HYPH", "NFP"), "PUNCT"),
+    **{"IN": "ADP", "CC": "CCONJ", "CD": "NUM", "MD": "AUX", "UH": "INTJ", "$": "SYM"},
+}
+
+
+class _Mark(NamedTuple):
+    """A comment that names a sentence, or starts or ends a document."""
+
+    line: int
+    kind: str
+    text: str
+
+    @property
+    def value(self) -> str:
+        return self.text.partition("=")[2].strip()
+
+
+class _Block(NamedTuple):
+    """A sentence: the comments before it, its words, and the line and columns of each word."""
+
+    marks: list[_Mark]
+    words: list[str]
+    lines: list[int]
+    rows: list[list[str]]
+
+
+def detect_format(path: Path) -> TreeFormat:
+    """Tell a treebank's format from its suffix and its first line that is not blank.
+
+    Raises:
+        CorpusError: the file is empty, or its first line fits no format.
+    """
+    for line, text in lines(path):
+        if not text.strip():
+            continue
+        cells = _cells(text)
+        if _PLAIN_LINE.fullmatch(text.strip(" \t")):
+            return "plain"
+        if ".conllu" in path.suffixes or text[0] == "#" or _NOT_A_WORD.fullmatch(cells[0]):
+            return "conllu"
+        if ".conllx" in path.suffixes or len(cells) in _LAYOUTS["conllx"][0]:
+            return "conllx"
+        raise CorpusError(path, f"unknown format; {EXPECTED}", line=line)
+    raise CorpusError(path, f"holds no sentence; {EXPECTED}")
+
+
+def read_trees(
+    path: Path, format: TreeFormat | None = None, counts: Counter[str] | None = None
+) -> Iterator[tuple[int, Sentence]]:
+    """Yield the number of the document (`# newdoc`) and the tree of each sentence, in order.
+
+    Multi-word ranges and empty nodes of CoNLL-U are skipped.  A tree of CoNLL-U has exactly one
+    root; the other formats may have several, since converted treebanks do.  Relation names stay
+    as they are, subtypes included.  A sentence's source is its ``sent_id``, or its number in the
+    file; its split is empty.  ``counts`` receives what was changed in the words.
+
+    Raises:
+        CorpusError: with file and line, for a file or a tree that breaks the format.
+    """
+    format = format or detect_format(path)
+    document = number = 0
+    for block in _blocks(path, format, counts):
+        document += any(mark.kind == "newdoc" for mark in block.marks)
+        if not block.rows:
+            continue
+        number += 1
+        named = [mark.value for mark in block.marks if mark.kind == "sent_id"]
+        source = named[0] if named else str(number)
+        yield document, Sentence(tuple(block.words), *_tree(path, block, format), "", source)
+    if not number:
+        raise CorpusError(path, f"holds no sentence; {EXPECTED}")
+
+
+def read_documents(path: Path, counts: Counter[str] | None = None) -> Iterator[AnnotatedText]:
+    """Yield the documents of a coreference file, every part of one (Pradhan et al. 2012) apart.
+
+    A file called ``.conllu`` is CoNLL-U, with trees; any other is CoNLL-2012, with words, tags
+    and sentences.  ``counts`` as in `read_trees`.
+
+    Raises:
+        CorpusError: with the line: a row, a tree, brackets or marks of documents that break the
+            format.
+    """
+    format = "conllu" if path.suffix == ".conllu" else "conll2012"
+    name = source = path.stem
+    begun, sentences = None, []
+    for block in _blocks(path, format, counts):
+        for mark in block.marks:
+            if mark.kind == "sent_id":
+                continue
+            if sentences:
+                yield _annotated_text(path, format, name, source, sentences)
+                sentences = []
+            if mark.kind == "newdoc":
+                name = source = mark.value or path.stem
+            elif mark.kind == "end document":
+                begun = None
+            elif begun:
+                raise CorpusError(path, NO_END, line=begun)
+            else:
+                begun = mark.line
+                name, source = _document_name(path, mark)
+        if block.rows:
+            sentences.append(block)
+    if begun:
+        raise CorpusError(path, NO_END, line=begun)
+    if sentences:
+        yield _annotated_text(path, format, name, source, sentences)
+
+
+def _document_name(path: Path, mark: _Mark) -> tuple[str, str]:
+    """Return the name of a document of CoNLL-2012, and the name with its part."""
+    found = _NAME_2012.fullmatch(mark.text)
+    if not found:
+        raise CorpusError(path, "expected '#begin document (name); part 000'", line=mark.line)
+    return found["name"], found["name"] + (f" part {found['part']}" if found["part"] else "")
+
+
+def _blocks(path: Path, format: str, counts: Counter[str] | None) -> Iterator[_Block]:
+    """Yield what stands between blank lines; a mark ends a sentence, too."""
+    columns, expected, word_column = _LAYOUTS[format]
+    counts = Counter() if counts is None else counts
+    block = _Block([], [], [], [])
+    for line, text in lines(path):
+        comment = text[:1] == "#" and format != "plain"  # there "#" is a word
+        mark = _MARK.match(text) if comment else None
+        if comment or not text or text.isspace():
+            if block.rows and (mark or not comment):
+                yield block
+                block = _Block([], [], [], [])
+            if mark:
+                block.marks.append(_Mark(line, mark[1], text))
+            continue
+        cells = _cells(text)
+        if len(cells) not in columns:
+            problem = f"expected {expected}, found {len(cells)} columns"
+            raise CorpusError(path, problem, line=line)
+        if format == "conllu" and _NOT_A_WORD.fullmatch(cells[0]):
+            continue
+        form = cells[word_column]
+        block.words.append(form if form.isalnum() else word(form, counts))
+        block.lines.append(line)
+        block.rows.append(cells)
+    if block.rows or block.marks:
+        yield block
+
+
+def _cells(text: str) -> list[str]:
+    return text.split("\t") if "\t" in text else list(filter(None, text.split(" ")))
+
+
+def _tree(path: Path, block: _Block, format: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Return the heads of a sentence's words (as in `records.Sentence`) and their relations."""
+    if format == "plain":
+        pairs = [row[1].partition("-")[::2] for row in block.rows]
+    else:
+        pairs = [(row[6], row[7].strip()) for row in block.rows]
+        for number, (line, row) in enumerate(zip(block.lines, block.rows, strict=True), 1):
+            if row[0] != str(number):
+                problem = f"expected word {number}, found {quoted(row[0])}"
+                raise CorpusError(path, problem, line=line)
+    for line, (head, relation) in zip(block.lines, pairs, strict=True):
+        if not _NUMBER.fullmatch(head):
+            problem = f"the head is {quoted(head)}; expected a whole number (0: root)"
+            raise CorpusError(path, problem, line=line)
+        if not relation:
+            raise CorpusError(path, "a word without relation", line=line)
+    heads = tuple(int(head) for head, _ in pairs)
+    if wrong := _fault(heads, single_root=format == "conllu"):
+        place, problem = wrong
+        shown = quoted(block.words[place])
+        raise CorpusError(path, problem.format(shown), line=block.lines[place])
+    return heads, tuple(relation for _, relation in pairs)
+
+
+def _fault(heads: Sequence[int], *, single_root: bool) -> tuple[int, str] | None:
+    """Return the place of a word at which heads are no tree, and why not; None for a tree."""
+    if max(heads) > len(heads):
+        place = next(place for place, head in enumerate(heads) if head > len(heads))
+        return place, f"the head of {{}} is {heads[place]}; the sentence has {len(heads)} words"
+    if 0 not in heads:
+        return 0, "the sentence that starts with {} has no root (a word with head 0)"
+    if single_root and heads.count(0) > 1:
+        second = heads.index(0, heads.index(0) + 1)
+        return second, "a second root, {}; a tree of CoNLL-U has one"
+    walks = [0] * len(heads)  # the walk to the root that first came through a word, from 1
+    for walk in range(1, len(heads) + 1):
+        place = walk - 1
+        while place >= 0 and not walks[place]:
+            walks[place] = walk
+            place = heads[place] - 1
+        if place >= 0 and walks[place] == walk:
+            return place, "the heads of {} run in a cycle and never reach the root"
+    return None
+
+
+def _annotated_text(
+    path: Path, format: str, name: str, source: str, sentences: Sequence[_Block]
+) -> AnnotatedText:
+    lines = [line for sentence in sentences for line in sentence.lines]
+    rows = [row for sentence in sentences for row in sentence.rows]
+    words = tuple(word for sentence in sentences for word in sentence.words)
+    starts = tuple(place == 0 for sentence in sentences for place in range(len(sentence.rows)))
+    if format == "conllu":
+        cells = [found[1] if (found := _ENTITY.search(row[9])) else "_" for row in rows]
+        tags, heads = tuple(row[3] for row in rows), _document_heads(path, sentences)
+    else:
+        if "[WORD]" in words:
+            problem = "a skeleton without words; run the shared task's skeleton2conll on it first"
+            raise CorpusError(path, problem, line=lines[words.index("[WORD]")])
+        cells = [row[-1] for row in rows]
+        tags, heads = tuple(PENN_TO_UNIVERSAL.get(row[4]) for row in rows), None
+    return AnnotatedText(name, source, words, _spans(path, lines, cells), tags, heads, starts)
+
+
+def _document_heads(path: Path, sentences: Sequence[_Block]) -> tuple[int, ...]:
+    """Return each word's head as its index in the document, -1 for a root."""
+    heads: list[int] = []
+    for sentence in sentences:
+        first, (own, _) = len(heads), _tree(path, sentence, "conllu")
+        heads.extend(first + head - 1 if head else -1 for head in own)
+    return tuple(heads)
+
+
+def _spans(path: Path, lines: Sequence[int], cells: Sequence[str]) -> tuple[Span, ...]:
+    """Return the mentions of a document, in order, from each word's cell of brackets.
+
+    ``(7`` opens a mention of chain 7, ``7)`` closes it, ``(7)`` is a mention of one word.
+    Mentions of different chains may cross.
+    """
+    spans: list[Span] = []
+    opened: dict[int, list[int]] = defaultdict(list)  # chain: first words, innermost last
+    for place, (line, cell) in enumerate(zip(lines, cells, strict=True)):
+        if cell in ("-", "_"):
+            continue
+        if _BRACKET.sub("", cell).replace("|", ""):
+            advice = "expected brackets with chain numbers such as (3|(4) or 3)"
+            raise CorpusError(path, f"coreference {quoted(cell)}; {advice}", line=line)
+        for single, opening, closing in _BRACKET.findall(cell):
+            chain = int(single or opening or closing)
+            if single:
+                spans.append(Span(place, place + 1, chain))
+            elif opening:
+                opened[chain].append(place)
+            elif opened[chain]:
+                spans.append(Span(opened[chain].pop(), place + 1, chain))
+            else:
+                raise CorpusError(path, f"{chain}) closes no mention", line=line)
+    for chain, starts in opened.items():
+        if starts:
+            raise CorpusError(path, f"({chain} is never closed", line=lines[starts[0]])
+    return tuple(sorted(spans, key=itemgetter(0, 1)))

@@ -1,0 +1,321 @@
+"""Columns: what is read of trees and documents, and the line that damage is blamed on."""
+
+import gzip
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from helpers.data.columns import detect_format, read_documents, read_trees
+from helpers.data.coreference import coreference_corpus
+from helpers.data.records import Span, cluster_of
+from helpers.data.text_files import visible
+from helpers.data.treebank import treebank
+from helpers.errors import CorpusError, InputError
+
+CONLLU = """\
+# newdoc id = first
+# sent_id = a-1
+# text = don't go
+1-2\tdon't\t_\t_\t_\t_\t_\t_\t_\t_
+1\tdo\tdo\tAUX\t_\t_\t3\taux\t_\t_
+2\tn't\tnot\tPART\t_\t_\t3\tadvmod\t_\t_
+3\tgo\tgo\tVERB\t_\t_\t0\troot\t_\t_
+3.1\tghost\t_\t_\t_\t_\t_\t_\t_\t_
+# newdoc id = second
+# sent_id = b-1
+1\tHer\tshe\tPRON\t_\t_\t2\tnmod:poss\t_\tEntity=(2(1)
+2\tcats\tcat\tNOUN\t_\t_\t0\troot\t_\tSpaceAfter=No|Entity=2)
+
+1\tShe\tshe\tPRON\t_\t_\t2\tnsubj\t_\tEntity=(1)
+2\tran\trun\tVERB\t_\t_\t0\troot\t_\t_
+"""
+CONLLX = """\
+1\tcats\t_\tN\tN\t_\t2\tnsubj\t_\t_
+2\tsleep\t_\tV\tV\t_\t0\troot\t_\t_
+
+1\tNo\t_\tD\tD\t_\t0\troot
+2\t!\t_\t.\t.\t_\t0\troot
+"""
+PLAIN = "cats 2-nsubj\nsleep 0-root\n\n# 2-dep\n1 0-root\n"
+FORMATS = {
+    "a.conllu": "1\t{}\t_\tX\t_\t_\t2\tdep\t_\tEntity=(1)\n2\tend\t_\tX\t_\t_\t0\troot\t_\t_\n",
+    "a.conllx": "1\t{}\t_\tX\t_\t_\t2\tdep\n2\tend\t_\tX\t_\t_\t0\troot\n",
+    "a.txt": "{} 2-dep\nend 0-root\n",
+    "a_conll": "#begin document (a); part 000\nx 0 0 {} NN * - - - - * (1)\n"
+    "x 0 1 end NN * - - - - * -\n#end document\n",
+}
+INVISIBLE = ["\xa0", "\u200b", "\u200b\u2060", "\u202e", "\u0301", "\ufffd", "\x07", "\U000e0001"]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def to_file(content: str | bytes, name: str = "trees.txt") -> Path:
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return to_file
+
+
+def row(number: int, head: object, word: str = "w") -> str:
+    return f"{number}\t{word}\t_\t_\t_\t_\t{head}\tdep\t_\t_\n"
+
+
+def row_2012(index, word, tag, coreference, *arguments):
+    columns = ["nw/x", "0", str(index), word, tag, "*", "-", "-", "-", "-", "*"]
+    return "   ".join([*columns, *arguments, coreference]) + "\n"
+
+
+def document_2012(*rows, name="nw/x", part="000"):
+    return f"#begin document ({name}); part {part}\n{''.join(rows)}\n#end document\n"
+
+
+# Trees
+
+
+def test_trees_of_each_format(write):
+    found = list(read_trees(write(CONLLU, "x.conllu")))
+    (_, first), (_, second) = found[:2]
+    assert first[:3] == (("do", "n't", "go"), (3, 3, 0), ("aux", "advmod", "root"))
+    assert second.relations == ("nmod:poss", "root")
+    assert [tree.source for _, tree in found] == ["a-1", "b-1", "3"]
+    assert [document for document, _ in found] == [1, 2, 2]
+    (_, first), (_, second) = read_trees(write(CONLLX))
+    assert first[:2] == (("cats", "sleep"), (2, 0))
+    assert second.heads == (0, 0)
+    (_, first), (_, second) = read_trees(write(PLAIN))
+    assert first[:3] == (("cats", "sleep"), (2, 0), ("nsubj", "root"))
+    assert second.words == ("#", "1")
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "format"),
+    [
+        (CONLLU, "x.conllu", "conllu"),
+        (CONLLU, "x.txt", "conllu"),
+        (CONLLX, "x.conll", "conllx"),
+        (CONLLX.partition("\n\n")[2], "x.conll", "conllx"),
+        (PLAIN, "x.txt", "plain"),
+        (PLAIN.partition("\n\n")[2], "x.txt", "plain"),
+    ],
+)
+def test_format_is_detected(write, content, name, format):
+    assert detect_format(write(content, name)) == format
+
+
+def test_compression_bom_and_crlf_change_nothing(write):
+    plain = list(read_trees(write(CONLLU, "x.conllu")))
+    windows = "\ufeff" + CONLLU.replace("\n", "\r\n")
+    assert list(read_trees(write(windows, "y.conllu"))) == plain
+    assert list(read_trees(write(gzip.compress(CONLLU.encode()), "x.conllu.gz"))) == plain
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "message"),
+    [
+        (row(1, 0) + "\n" + row(1, 3) + row(2, 0), 3, "head of 'w' is 3.*2 words"),
+        (row(1, 2) + row(2, 1), 1, "no root"),
+        (row(1, 0) + row(2, 0), 2, "second root"),
+        (row(1, 0) + row(2, 3) + row(3, 2), 2, "cycle"),
+        (row(1, 0) + row(2, 2), 2, "cycle"),
+        (row(1, 0) + "2\tw\t_\n", 2, "expected 10 columns, found 3"),
+        (row(1, 0) + row(2, "_"), 2, "head is '_'"),
+        (row(1, 0) + row(2, "9" * 5000), 2, "head is '999"),
+        (row(1, 0) + row(3, 1), 2, "expected word 2"),
+        (row(1, 0).encode() + row(2, 1, "caf").encode() + b"\xe9\n", 3, "UTF-8"),
+    ],
+)
+def test_a_broken_tree_is_blamed_on_its_line(write, content, line, message):
+    path = write(content, "x.conllu")
+    with pytest.raises(CorpusError, match=message) as caught:
+        list(read_trees(path))
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+
+
+@pytest.mark.parametrize("content", ["", "# only a comment\n", "Just prose.\n", "a 0-root\nb 1\n"])
+def test_a_file_without_trees_is_refused(write, content):
+    with pytest.raises(CorpusError):
+        list(read_trees(write(content)))
+
+
+# Documents
+
+
+def test_documents_of_conllu_have_trees(write):
+    first, second = read_documents(write(CONLLU, "pets.conllu"))
+    assert (first.name, second.name, second.source) == ("first", "second", "second")
+    assert second.words == ("Her", "cats", "She", "ran")
+    assert second.heads == (1, -1, 3, -1)
+    assert second.tags == ("PRON", "NOUN", "PRON", "VERB")
+    assert second.spans == (Span(0, 1, 1), Span(0, 2, 2), Span(2, 3, 1))
+
+
+def test_documents_of_conll_2012_have_parts_and_mentions_that_may_cross(write):
+    rows = (
+        row_2012(0, "Ann", "NNP", "(0"),
+        row_2012(1, "Lee", "NNP", "0)|(2"),
+        row_2012(2, "saw", "VBD", "2)", "(V*)"),
+        row_2012(3, "her", "PRP$", "(1|(0)", "*"),
+        row_2012(4, "dog", "NN", "1)", "*"),
+        "\n",
+        row_2012(0, "It", "PRP", "(1)"),
+    )
+    others = document_2012(row_2012(0, "Rain", "NN", "-"), part="001")
+    others += document_2012(row_2012(0, "He", "PRP", "(4)"), name="nw/y")
+    path = write(document_2012(*rows) + others, "x.v4_gold_conll")
+    first, second, third = read_documents(path)
+    assert first.words == ("Ann", "Lee", "saw", "her", "dog", "It")
+    assert first.tags == ("PROPN", "PROPN", "VERB", "PRON", "NOUN", "PRON")
+    assert [tuple(span) for span in first.spans] == [
+        *((0, 2, 0), (1, 3, 2), (3, 4, 0), (3, 5, 1), (5, 6, 1))
+    ]
+    assert first.sentence_starts == (True, False, False, False, False, True)
+    assert (first.source, second.source) == ("nw/x part 000", "nw/x part 001")
+    assert third.spans == (Span(0, 1, 4),)
+    documents = coreference_corpus(path).records()
+    assert [mention.head for mention in documents[0].mentions][-3:] == [3, 4, 5]  # of a parse
+    assert [document.split for document in documents] == ["train", "train", "dev"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line", "message"),
+    [
+        ("a_gold_conll", document_2012("x 0 0 word NN -\n"), 2, "found 6 columns"),
+        ("a_gold_conll", document_2012(row_2012(0, "[WORD]", "NN", "-")), 2, "skeleton"),
+        ("a_gold_conll", document_2012(row_2012(0, "x", "NN", "(1")), 2, "never closed"),
+        ("a_gold_conll", document_2012(row_2012(0, "x", "NN", "1)")), 2, "closes no mention"),
+        ("a_gold_conll", document_2012(row_2012(0, "x", "NN", "(one)")), 2, "'(one)'"),
+        ("a_gold_conll", "#begin document (a); part 000\n", 1, "#end document"),
+        ("a_gold_conll", "#begin document a\n", 1, "expected '#begin document (name)"),
+        ("a.conllu", CONLLU.replace("\tEntity=(1)", ""), 14, "found 9 columns"),
+        ("a.conllu", CONLLU.replace("Entity=(1)", "Entity=(1"), 14, "never closed"),
+        ("a.conllu", CONLLU.replace("\t2\tnsubj", "\t9\tnsubj"), 14, "is 9; the sentence has 2"),
+    ],
+)
+def test_a_broken_document_is_blamed_on_its_line(write, name, text, line, message):
+    path = write(text, name)
+    with pytest.raises(CorpusError) as error:
+        list(read_documents(path))
+    assert f"{path}:{line}: " in str(error.value)
+    assert message in str(error.value)
+
+
+# Words
+
+
+def words_of(path):
+    counts = Counter()
+    if path.name == "a_conll":
+        (found,) = read_documents(path, counts)
+    else:
+        ((_, found),) = read_trees(path, counts=counts)
+    return found.words, counts
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_word_of_which_nothing_shows_is_read_as_a_line_and_counted(write, name):
+    for form in ["10\xa0000", "a\u200bb", "\u2014", "שלום", "👩\u200d👧", "e\u0301"]:
+        assert visible(form)
+        assert words_of(write(FORMATS[name].format(form), name)) == ((form, "end"), {})
+    for form in INVISIBLE:
+        found, counts = words_of(write(FORMATS[name].format(form), name))
+        assert found == ("_", "end") and not visible(form)
+        assert counts == {"words that are empty or invisible, read as _": 1}
+
+
+def test_no_reader_yields_a_word_that_bert_turns_into_nothing():
+    from tokenizers.normalizers import BertNormalizer
+
+    normal = BertNormalizer(lowercase=True)
+    assert not any(normal.normalize_str(form).strip() for form in INVISIBLE)
+
+
+# A treebank as a corpus
+
+
+def many(n: int, newdoc_every: int | None = None) -> str:
+    marks = (
+        f"# newdoc id = {i}\n" if newdoc_every and i % newdoc_every == 0 else "" for i in range(n)
+    )
+    return "\n".join(f"{mark}# sent_id = {i}\n{row(1, 0, f'w{i}')}" for i, mark in enumerate(marks))
+
+
+def test_train_and_dev_files_make_a_corpus_in_order(write):
+    train, dev = write(many(3), "en-train.conllu"), write(many(2), "en-dev.conllu")
+    corpus = treebank(train, dev)
+    assert [(s.split, s.source) for s in corpus.records()] == [
+        *(("train", f"en-train.conllu:{i}") for i in range(3)),
+        *(("dev", f"en-dev.conllu:{i}") for i in range(2)),
+    ]
+    folder = treebank(train.parent)
+    assert (folder.records(), folder.fingerprint) == (corpus.records(), corpus.fingerprint)
+    write(many(2), "b-train.conllu")
+    with pytest.raises(CorpusError, match=r"b-train.conllu, en-train.conllu"):
+        treebank(train.parent)
+
+
+def test_the_papers_folder_of_train_txt_and_dev_txt_works(write, tmp_path):
+    write(PLAIN, "train.txt")
+    with pytest.raises(CorpusError, match="no dev file"):
+        treebank(tmp_path)
+    write(PLAIN, "dev.txt")
+    assert Counter(s.split for s in treebank(tmp_path).records()) == {"train": 2, "dev": 2}
+
+
+def test_one_file_is_split_by_document_or_by_blocks(write):
+    path = write(many(100, newdoc_every=5), "x.conllu")
+    parts = {"train": set(), "dev": set()}
+    for sentence in treebank(path, seed=3).records():
+        parts[sentence.split].add(int(sentence.words[0][1:]) // 5)
+    assert not parts["train"] & parts["dev"]
+    assert (len(parts["train"]), len(parts["dev"])) == (16, 4)
+    path = write(many(100), "x.conllu")
+    dev = [int(s.words[0][1:]) for s in treebank(path).records() if s.split == "dev"]
+    assert len(dev) == 20
+    assert {i // 10 * 10 for i in dev} == {i for i in dev if i % 10 == 0}  # whole blocks of ten
+    with pytest.raises(CorpusError, match="one sentence"):
+        treebank(write(many(1), "y.conllu")).records()
+
+
+def test_a_sample_is_seeded_ordered_counted_and_a_fifth_dev(write):
+    train, dev = write(many(60), "en-train.conllu"), write(many(30), "en-dev.conllu")
+    counts = Counter()
+    corpus = treebank(train, dev, sentences=20, seed=1)
+    chosen = list(corpus.read(counts))
+    assert Counter(s.split for s in chosen) == {"train": 16, "dev": 4}
+    assert counts == {"sentences outside the sample": 70}
+    positions = [int(s.words[0][1:]) for s in chosen if s.split == "train"]
+    assert positions == sorted(positions)
+    assert chosen == treebank(train, dev, sentences=20, seed=1).records()
+    other = treebank(train, dev, sentences=20, seed=2)
+    assert chosen != other.records() and corpus.fingerprint != other.fingerprint
+    assert len(treebank(train, dev, sentences=1000).records()) == 60 + 30
+    with pytest.raises(InputError, match="2 or more"):
+        treebank(train, dev, sentences=1)
+
+
+@pytest.mark.skipif("CORPORA_DIR" not in os.environ, reason="CORPORA_DIR is not set")
+@pytest.mark.parametrize(
+    ("file", "sentences", "words"),
+    [("train.conllu.gz", 12_544, 204_577), ("dev.conllu", 2_001, 25_147)],
+)
+def test_counts_of_ud_english_ewt(file, sentences, words):
+    folder = Path(os.environ["CORPORA_DIR"], "ud_english_ewt")
+    trees = [tree for _, tree in read_trees(folder / f"en_ewt-ud-{file}")]
+    assert (len(trees), sum(len(tree.words) for tree in trees)) == (sentences, words)
+
+
+@pytest.mark.parametrize(
+    ("record", "article"),
+    [
+        ({"title": "Paris, Texas"}, "Paris, Texas"),
+        ({"source": "Paris, Texas, paragraph 12, sentence 3"}, "Paris, Texas"),
+        ({"source": "dev.conllu:weblog-a.com_2004-0012"}, "dev.conllu:weblog-a.com_2004"),
+        ({"source": "wsj.txt:12"}, "wsj.txt:12 7"),
+        ({}, " 7"),
+    ],
+)
+def test_a_record_is_from_its_article_or_stands_for_itself(record, article):
+    assert cluster_of(record, 7) == article
