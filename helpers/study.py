@@ -15,12 +15,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
-from helpers.analysis.claims import Claim, check_claims, with_later
-from helpers.analysis.clustering import distance_table
 from helpers.analysis.tables import check_table, latex, read_tables
 from helpers.cache import cached_arrays, cached_table, cached_tables
+from helpers.data.records import cluster_of
 from helpers.paths import figures_dir, write_whole
 from helpers.settings import Settings
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from helpers.analysis.averages import Sums
+    from helpers.analysis.claims import Claim
     from helpers.analysis.head_counts import HeadCounts
     from helpers.data.glove import Embeddings
     from helpers.data.records import Corpus, Document, Segment, Sentence
@@ -148,18 +149,21 @@ class Study(Settings):
     def _sums(self, store: Store | Stream) -> Sums:
         from helpers.analysis import averages
 
-        flat = cached_table(
+        arrays = cached_arrays(
             "sections-3-and-6",
-            lambda: averages.to_table(self._sweep(store)),
+            lambda: self._sweep(store).to_arrays(),
             depends_on={"store": store.key},
             code="analysis.averages.sweep",
         )
-        return averages.from_table(flat)
+        return averages.Sums.from_arrays(arrays)
 
     def distances(self, *, control: bool = False) -> pd.DataFrame:
         """The square table of the distances between heads (section 6), in nats."""
+        from helpers.analysis.clustering import distance_table
+
         sums = self.control_sums if control else self.sums
-        return distance_table(sums.mean("distance"), *sums.mean("entropy").shape)
+        examples = sums.by_group("current")[1].sum(axis=0)
+        return distance_table(sums.distances / examples[0, 0], *examples.shape)
 
     def gradient_table(self, *, control: bool = False) -> pd.DataFrame:
         """The table of Figure 3, or that of the model with random weights over fewer segments."""
@@ -168,15 +172,22 @@ class Study(Settings):
         store, count = self.segment_store(), self.gradient_segments
         if control:
             count = min(count or CONTROL_GRADIENTS, CONTROL_GRADIENTS)
+        places = np.linspace(0, len(store) - 1, min(count or len(store), len(store))).astype(int)
+        records = [store.record(place) for place in places]
 
-        def compute() -> pd.DataFrame:
+        def compute() -> dict[str, np.ndarray]:
+            from helpers.model.gradients import gradient_importance
+
             encoder = self.control(self.seed) if control else self.encoder
-            return gradient_table(encoder, store, count, seed=self.seed)
+            return {encoder.objective: gradient_importance(encoder, records, seed=self.seed)}
 
         facts = {"store": store.key, "segments": count, "seed": self.seed, "control": control}
-        return cached_table(
-            "gradients", compute, depends_on=facts, code="analysis.averages.gradient_table"
+        kept = cached_arrays(
+            "gradients", compute, depends_on=facts, code="model.gradients.gradient_importance"
         )
+        ((objective, importance),) = kept.items()
+        articles = [cluster_of(record, index) for index, record in enumerate(records)]
+        return gradient_table(importance, articles, objective)
 
     def head_counts(self, store: Store) -> HeadCounts:
         """What every head gets right over a treebank's maps (section 4.2), counted once."""
@@ -260,12 +271,15 @@ class Study(Settings):
 
     def claims(self, section: str = "") -> pd.DataFrame:
         """The paper's claims (about one section), the paper's numbers and those found so far."""
+        from helpers.analysis.claims import check_claims
         from helpers.analysis.claims_clark import clark_claims
 
         return check_claims(self.tables(), clark_claims(section))
 
     def save_claims(self, later: Iterable[Claim] = ()) -> None:
         """Write ``claims.csv``: the claims of the paper, and of ``later`` ones what is measured."""
+        from helpers.analysis.claims import check_claims, with_later
+
         found = with_later(self.claims(), check_claims(self.tables(), later))
         if len(found):
             self.save_table(found, "claims")

@@ -131,7 +131,7 @@ def with_another_line(module, name):
 STALE = {
     "analysis.averages.sweep": {"analysis.averages.checked_maps", "model.tokens.roles"},
     "analysis.table3.table3": {"analysis.averages.checked_maps"},
-    "analysis.averages.gradient_table": {"model.forward.padded"},
+    "model.gradients.gradient_importance": {"model.forward.padded"},
 }
 
 

@@ -2,23 +2,19 @@
 
 Each shard gives sums over its examples; the sums of all shards, added in corpus order in
 float64, give the averages.  Shards can therefore be computed anywhere, and a corpus of any size
-needs the memory of one shard.  Beside the averages, the sums of section 3 are kept by article, as
-intervals need them: paragraphs of one article are not independent.
+needs the memory of one shard.  Sums are kept by article, as intervals need them: paragraphs of
+one article are not independent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from itertools import product
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 from zlib import crc32
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from helpers.analysis.clustering import CLOSENESS, closeness
 from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import bootstrap_intervals, percentiles, resampled_sums
 from helpers.analysis.surface import entropy, relative_position, token_types
@@ -38,53 +34,67 @@ ROW_SUM_TOLERANCE = 0.02
 # Articles are put into so many groups, by a checksum of their title, and a group is drawn as one:
 # the memory for intervals does not grow with the corpus.
 GROUPS = 1024
-WHOLE = -1  # what a table of sums calls the sums over all articles
 
 
-@dataclass
 class Sums:
-    """Sums over examples: one array a metric, and how many examples had a value.
+    """Sums over examples of measures, in groups of articles.
 
-    ``groups`` holds the same for each group of articles.
+    ``names`` are the measures (left out: those of the first example); ``groups`` has for each
+    group the sums, and how many examples had a value: ``[2, measure, layer, head]``.
+    ``distances`` sums up those of section 6 over all examples.
     """
 
-    totals: dict[str, np.ndarray] = field(default_factory=dict)
-    counts: dict[str, np.ndarray] = field(default_factory=dict)
-    groups: dict[int, Sums] = field(default_factory=dict)
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self.names = tuple(names)
+        self.groups: dict[int, Float[np.ndarray, "2 measure ..."]] = {}
+        self.distances: Float[np.ndarray, "heads heads"] | float = 0.0
 
-    def add(self, values: Mapping[str, np.ndarray]) -> None:
-        """Add one example's values; NaN means that the example has none."""
-        for name, value in values.items():
-            present = ~np.isnan(value)
-            if name not in self.totals:
-                self.totals[name] = np.zeros(value.shape)
-                self.counts[name] = np.zeros(value.shape)
-            self.totals[name] += np.where(present, value, 0)
-            self.counts[name] += present
-
-    def mean(self, name: str) -> np.ndarray:
-        """Return the average over the examples that have a value, NaN where none has."""
-        total, count = self.totals[name], self.counts[name]
-        return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+    def add(self, values: Mapping[str, np.ndarray | float], article: str = "") -> None:
+        """Add one example's values; one that is NaN or not there does not count."""
+        self.names = self.names or tuple(values)
+        given = np.stack(np.broadcast_arrays(*(values.get(name, np.nan) for name in self.names)))
+        there = ~np.isnan(given)
+        group = crc32(article.encode()) % GROUPS
+        own = np.stack([np.where(there, given, 0), there]).astype(np.float64)
+        self.groups[group] = self.groups.get(group, 0) + own
 
     def include(self, other: Sums) -> None:
         """Add other sums, those of its groups to one's own."""
-        for name, total in other.totals.items():
-            if name in self.totals:
-                self.totals[name] += total
-                self.counts[name] += other.counts[name]
-            else:
-                self.totals[name], self.counts[name] = total.copy(), other.counts[name].copy()
-        for group, part in other.groups.items():
-            self.groups.setdefault(group, Sums()).include(part)
+        self.names = self.names or other.names
+        self.distances = self.distances + other.distances
+        for group, own in other.groups.items():
+            self.groups[group] = self.groups.get(group, 0) + own
 
-    def by_group(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return a metric's totals and counts in each group, ordered by group."""
-        shape = self.totals[name].shape
-        parts = [self.groups[group] for group in sorted(self.groups)]
-        totals = [part.totals.get(name, np.zeros(shape)) for part in parts]
-        counts = [part.counts.get(name, np.zeros(shape)) for part in parts]
-        return np.reshape(totals, (-1, *shape)), np.reshape(counts, (-1, *shape))
+    def by_group(self, name: str) -> Float[np.ndarray, "2 group ..."]:
+        """Return a measure's sums and counts in each group, ordered by group."""
+        index = self.names.index(name)
+        return np.stack([self.groups[group][:, index] for group in sorted(self.groups)], axis=1)
+
+    def mean(self, name: str) -> Float[np.ndarray, ...]:
+        """Return the average over the examples that have a value, NaN where none has."""
+        return _ratio(*self.by_group(name).sum(axis=1))
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return the sums as named arrays, to be kept in a file."""
+        groups = sorted(self.groups)
+        return {
+            "names": np.array(self.names),
+            "groups": np.array(groups),
+            "sums": np.stack([self.groups[group] for group in groups]),
+            "distances": np.asarray(self.distances),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Sums:
+        """Return the sums that :meth:`to_arrays` made arrays of."""
+        sums = cls(arrays["names"].tolist())
+        sums.groups = dict(zip(arrays["groups"].tolist(), arrays["sums"], strict=True))
+        sums.distances = arrays["distances"]
+        return sums
+
+
+def _ratio(total: np.ndarray, count: np.ndarray) -> np.ndarray:
+    return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
 
 
 def combine(parts: Iterable[Sums]) -> Sums:
@@ -101,19 +111,18 @@ def example_sums(examples: Iterable[Example], special_tokens: Mapping[str, str |
     Raises:
         MapError: a map is not a distribution over keys; the message names the example.
     """
-    from helpers.analysis.head_distance import head_distances
+    from helpers.analysis.head_distance import CLOSENESS, closeness, head_distances
 
-    sums = Sums()
+    sums = Sums((*SECTION_3, *CLOSENESS))
     for example in examples:
         attention = checked_maps(example)
         own = roles(example.record["tokens"], special_tokens)
         values = relative_position(attention) | token_types(attention, own)
         values |= entropy(attention, own)
         distances = head_distances(attention)
-        values["closeness"] = closeness(distances, *attention.shape[:2])
-        sums.add(values | {"distance": distances})
-        article = cluster_of(example.record, example.index)
-        sums.groups.setdefault(crc32(article.encode()) % GROUPS, Sums()).add(values)
+        values |= closeness(distances, *attention.shape[:2])
+        sums.add(values, cluster_of(example.record, example.index))
+        sums.distances = sums.distances + distances
     return sums
 
 
@@ -151,8 +160,9 @@ def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
     means = {name: sums.mean(name) for name in columns}
     for name in columns:
         if not name.startswith("uniform"):  # no property of the model
-            totals, counts = (part.reshape(len(part), -1) for part in sums.by_group(name))
-            means[f"{name}_low"], means[f"{name}_high"] = bootstrap_intervals(totals, counts)
+            by_group = sums.by_group(name)
+            bounds = bootstrap_intervals(*by_group.reshape(*by_group.shape[:2], -1))
+            means[f"{name}_low"], means[f"{name}_high"] = bounds
     return head_rows(*means[columns[0]].shape, **means)
 
 
@@ -162,18 +172,12 @@ def article_table(sums: Sums) -> pd.DataFrame:
     Columns: article (a number), layer (from 1), examples, the metrics of section 3 (means over
     the heads of the layer), and those of `closeness` (of the whole model, in every row).
     """
-    frames = []
-    layers = next(iter(sums.totals.values())).shape[0]
-    for group, part in sorted(sums.groups.items()):
-        columns = {name: part.mean(name).mean(axis=1) for name in SECTION_3}
-        if "closeness" in part.totals:
-            columns |= dict(zip(CLOSENESS, part.mean("closeness")[0], strict=True))
-        examples = int(part.counts["current"].max())
-        layer = np.arange(layers) + 1
-        frames.append(
-            pd.DataFrame({"article": group, "layer": layer, "examples": examples} | columns)
-        )
-    return pd.concat(frames, ignore_index=True)
+    means = {name: _ratio(*sums.by_group(name)).mean(axis=2) for name in sums.names}
+    examples = sums.by_group("current")[1].max(axis=2).astype(int)  # [group, layer]
+    groups, layer = np.indices(examples.shape)
+    article = np.array(sorted(sums.groups))[groups]
+    columns = {"article": article, "layer": layer + 1, "examples": examples} | means
+    return pd.DataFrame({name: values.ravel() for name, values in columns.items()})
 
 
 def layer_draws(articles: pd.DataFrame, name: str) -> tuple[pd.DataFrame, int]:
@@ -202,51 +206,27 @@ def layer_intervals(articles: pd.DataFrame, columns: Iterable[str]) -> pd.DataFr
     return pd.DataFrame(table, index=drawn.index).reset_index()
 
 
-def gradient_table(encoder: Any, source: Source, count: int, *, seed: int) -> pd.DataFrame:
+def gradient_table(
+    importance: Float[np.ndarray, "example layer type"], articles: Sequence[str], objective: str
+) -> pd.DataFrame:
     """Return Figure 3: the mean ``|dL/dA|`` of each layer by type of key, over some examples.
 
-    ``count`` examples (0: all) are spread evenly over a token-level store or stream.  Columns:
-    layer (from 1), sep, cls, punctuation, other, objective, and the 95% bootstrap intervals over
-    articles (``sep_low`` ...); empty for a token that the model does not have.
+    ``importance`` is what `gradient_importance` returns of examples of these ``articles``.
+    Columns: layer (from 1), sep, cls, punctuation, other, objective, and the 95% bootstrap
+    intervals over articles (``sep_low`` ...); empty for a token that the model does not have.
     """
-    from helpers.model.gradients import KEY_TYPES, gradient_importance
+    from helpers.model.gradients import KEY_TYPES
 
-    places = np.linspace(0, len(source) - 1, min(count or len(source), len(source)))
-    records = [source.record(int(place)) for place in places]
-    articles: dict[str, int] = {}
-    sums = Sums()
-    for index, value in enumerate(gradient_importance(encoder, records, seed=seed)):
-        by_type = dict(zip(KEY_TYPES, value.T, strict=True))  # a number for each layer
-        sums.add(by_type)
-        article = articles.setdefault(cluster_of(records[index], index), len(articles))
-        sums.groups.setdefault(article, Sums()).add(by_type)
-    table = pd.DataFrame({"layer": np.arange(encoder.layers) + 1})
-    table = table.assign(**{name: sums.mean(name) for name in KEY_TYPES})
-    table["objective"] = encoder.objective
-    bounds = {name: bootstrap_intervals(*sums.by_group(name)) for name in KEY_TYPES}
-    for side, name in product((0, 1), KEY_TYPES):
-        table[f"{name}_{('low', 'high')[side]}"] = bounds[name][side]
+    owners = pd.factorize(np.asarray(articles))[0]
+    totals, counts = np.zeros((2, owners.max() + 1, *importance.shape[1:]))
+    np.add.at(totals, owners, np.nan_to_num(importance))
+    np.add.at(counts, owners, ~np.isnan(importance))
+    means = _ratio(totals.sum(axis=0), counts.sum(axis=0))
+    table = pd.DataFrame(means, columns=KEY_TYPES)
+    table.insert(0, "layer", np.arange(len(means)) + 1)
+    table["objective"] = objective
+    flat = (part.reshape(len(part), -1) for part in (totals, counts))
+    for side, bounds in zip(("low", "high"), bootstrap_intervals(*flat), strict=True):
+        names = [f"{name}_{side}" for name in KEY_TYPES]
+        table[names] = bounds.reshape(means.shape)
     return table
-
-
-def to_table(sums: Sums) -> pd.DataFrame:
-    """Return sums as rows (group, metric, row, column, total, count), to be kept in a file."""
-    frames = []
-    for group, part in ((WHOLE, sums), *sorted(sums.groups.items())):
-        for name, total in part.totals.items():
-            row, column = np.indices(total.shape).reshape(2, -1)
-            values = {"row": row, "column": column, "total": total.ravel()}
-            values["count"] = part.counts[name].ravel()
-            frames.append(pd.DataFrame({"group": group, "metric": name} | values))
-    return pd.concat(frames, ignore_index=True)
-
-
-def from_table(table: pd.DataFrame) -> Sums:
-    """Return the sums that :func:`to_table` made rows of."""
-    sums = Sums()
-    for (group, name), rows in table.groupby(["group", "metric"], sort=False):
-        part = sums if group == WHOLE else sums.groups.setdefault(int(group), Sums())
-        shape = (rows["row"].max() + 1, rows["column"].max() + 1)
-        part.totals[name] = rows["total"].to_numpy().reshape(shape)
-        part.counts[name] = rows["count"].to_numpy().reshape(shape)
-    return sums

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
+from helpers.analysis.head_distance import CLOSENESS, closeness
 from helpers.analysis.heads import head_labels, head_rows, parse_head
 from helpers.errors import InputError
 
@@ -18,24 +19,8 @@ BROAD_SHARE = 0.78  # of the entropy of uniform attention: 3.8 nats at 128 token
 
 BEHAVIOURS = ("previous", "current", "next", "cls", "sep", "punctuation", "broad", "other")
 
-CLOSENESS = ("within_layers", "between_layers", "within_indices", "between_indices")
 PERMUTATIONS = 10_000
 PERMUTATIONS_AT_ONCE = 256  # bounds the memory of the permutation test
-
-
-def closeness(
-    distances: Float[np.ndarray, "heads heads"], layers: int, heads: int
-) -> Float[np.ndarray, "1 4"]:
-    """Return mean distances over pairs of different heads: `CLOSENESS`, NaN where there is none."""
-    layer, index = np.indices((layers, heads)).reshape(2, -1)
-    one_layer, one_index = layer[:, None] == layer, index[:, None] == index
-    kinds = (
-        one_layer & ~one_index,
-        ~one_layer,
-        ~one_layer & one_index,
-        ~one_layer & ~one_index,
-    )
-    return np.array([[distances[kind].mean() if kind.any() else np.nan for kind in kinds]])
 
 
 def distance_table(
@@ -146,16 +131,16 @@ def cohesion_table(distances: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     """
     values = distances.to_numpy()
     layers, per_layer = _shape(distances)
-    ratio = dict(zip(CLOSENESS, closeness(values, layers, per_layer)[0], strict=True))
+    mean = closeness(values, layers, per_layer)
     layer, index = np.indices((layers, per_layer))
     groups = {"layer": layer.reshape(1, -1), "index": index}
     rows = []
     for (by, group), (within, between) in zip(
         groups.items(), (CLOSENESS[:2], CLOSENESS[2:]), strict=True
     ):
-        comparable = not np.isnan([ratio[within], ratio[between]]).any()
+        comparable = not np.isnan([mean[within], mean[between]]).any()
         p_value = _as_close(values, group, seed) if comparable else np.nan
-        rows.append((by, ratio[within], ratio[between], p_value))
+        rows.append((by, mean[within], mean[between], p_value))
     return pd.DataFrame(rows, columns=["by", "within", "between", "p_value"])
 
 

@@ -22,6 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+CLOSENESS = ("within_layers", "between_layers", "within_indices", "between_indices")
 SMOOTHING = 1e-3  # p = 0.999 A + 0.001 / n: no weight is zero, so every logarithm is finite
 TILE = 512  # weights that are summed in float32 before float64 takes over
 COMPILE_AFTER = 3e9  # (pair, weight)s: where eager work has cost about what compiling costs
@@ -67,6 +68,25 @@ def head_distances(
     of_mean[first, second] = of_mean[second, first] = entropies
     own = of_mean.diagonal()
     return of_mean - (own[:, None] + own) / 2
+
+
+def closeness(
+    distances: Float[np.ndarray, "heads heads"], layers: int, heads: int
+) -> dict[str, float]:
+    """Return mean distances over pairs of different heads: `CLOSENESS`, NaN where there is none.
+
+    Heads of one layer, of different layers; and of those, heads of one index and of different ones.
+    """
+    layer, index = np.indices((layers, heads)).reshape(2, -1)
+    one_layer, one_index = layer[:, None] == layer, index[:, None] == index
+    kinds = (
+        one_layer & ~one_index,
+        ~one_layer,
+        ~one_layer & one_index,
+        ~one_layer & ~one_index,
+    )
+    means = (distances[kind].mean() if kind.any() else np.nan for kind in kinds)
+    return dict(zip(CLOSENESS, means, strict=True))
 
 
 def _tiles(attention: Float[np.ndarray | Tensor, "layer head query key"]) -> Tiles:

@@ -104,7 +104,7 @@ def test_a_segment_of_one_token():
     for name, value in expected.items():
         np.testing.assert_array_equal(sums.mean(name), np.full((LAYERS, HEADS), value), name)
     assert np.isnan(sums.mean("sep_to_sep")).all()  # there is no [SEP] to attend from
-    np.testing.assert_array_equal(sums.mean("distance"), np.zeros((6, 6)))
+    np.testing.assert_array_equal(sums.distances, np.zeros((6, 6)))
 
 
 def test_a_sentence_of_one_word():
@@ -167,7 +167,7 @@ def test_a_segment_of_exactly_128_tokens_of_uniform_attention():
     }
     for name, value in expected.items():
         np.testing.assert_allclose(sums.mean(name), value, rtol=1e-6, err_msg=name)
-    np.testing.assert_allclose(sums.mean("distance"), 0, atol=1e-9)
+    np.testing.assert_allclose(sums.distances, 0, atol=1e-9)
 
 
 def test_a_segment_of_exactly_128_tokens_of_one_hot_attention():

@@ -235,7 +235,7 @@ def test_a_study_has_its_shards_and_its_pass_computed_by_workers(
             model=str(tiny_folder("bert")), text=str(text), segments=12, max_tokens=32,
             device="cpu", workers=workers,
         )  # fmt: skip
-        found[workers] = content(study.segment_store().folder), study.sums.mean("distance")
+        found[workers] = content(study.segment_store().folder), study.sums.distances
     assert found[0][0] == found[2][0]
     np.testing.assert_array_equal(found[0][1], found[2][1])
     assert made == [{"scheduler": "", "workers": 2}] * 2, "for extraction and for the pass"

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from zlib import crc32
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from helpers.analysis.averages import GROUPS, Sums, head_table
+from helpers.analysis.averages import Sums, head_table
 from helpers.analysis.statistics import bootstrap_intervals
 from helpers.cache import cached_tables
 from helpers.data.records import Record, cluster_of
@@ -107,7 +106,7 @@ def lens_tables(encoder: Encoder, source: Source, count: int) -> dict[str, pd.Da
         return {
             "lens_shares": head_table(sums, SHARES),
             "value_norms": head_table(sums, (*VALUES, "same_token")),
-            "sinks": head_table(sums, SINKS).drop(columns="head"),
+            "sinks": head_table(sums, SINKS).query("head == 1").drop(columns="head"),  # by layer
             "special_tokens": special_table(sums),
         }
 
@@ -145,9 +144,7 @@ def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
                 own = roles(record["tokens"], encoder.special_tokens)
                 both = {"attention": attention, "norm": norm_maps(attention, sizes)}
                 values = lens_values(both, sizes, own) | sink_values(both, sizes, vectors)
-                sums.add(values)
-                article = crc32(cluster_of(record, index).encode()) % GROUPS
-                sums.groups.setdefault(article, Sums()).add(values)
+                sums.add(values, cluster_of(record, index))
             step_done()
             return sums
 
@@ -170,8 +167,8 @@ def special_table(sums: Sums) -> pd.DataFrame:
 
     attention, norm = (parts(*(f"{lens}_{kind}" for kind in SPECIAL)) for lens in LENSES)
     values = [f"value_{kind}" for kind in SPECIAL]
-    kinds = sum(bool(sums.counts[name].any()) for name in values)
-    examples = sums.counts["same_token"].max()
+    kinds = sum(bool(sums.by_group(name)[1].any()) for name in values)
+    examples = sums.by_group("same_token")[1].sum(axis=0).max()
     layers = [*map(str, range(1, attention.shape[1])), WHOLE]
     columns = {"layer": layers, "attention": attention.sum(axis=0) / examples,
                "norm": norm.sum(axis=0) / examples}  # fmt: skip

@@ -125,15 +125,13 @@ def kind_shares(
 
 def _shares(of: FineTuned | Encoder, tagged: Sequence[Tagged], step_done: StepDone) -> pd.DataFrame:
     encoder = of.fine_tuned_encoder() if isinstance(of, FineTuned) else of
-    sums, maps = Sums(), sentence_maps(encoder, [sentence.words for sentence in tagged])
+    names = [column for name in FEATURES for column in (name, f"{FROM_CLS}{name}")]
+    sums, maps = Sums(names), sentence_maps(encoder, [sentence.words for sentence in tagged])
     for (attention, own), sentence in zip(maps, tagged, strict=True):
         kinds = token_kinds(sentence, first=own.start > 0, last=own.stop < attention.shape[-1])
         sums.add(kind_shares(attention, kinds))
         step_done()
-    empty = np.full((encoder.layers, encoder.heads), np.nan)
-    names = [column for name in FEATURES for column in (name, f"{FROM_CLS}{name}")]
-    found = {name: sums.mean(name) if name in sums.totals else empty for name in names}
-    table = head_rows(*empty.shape, **found)
+    table = head_rows(encoder.layers, encoder.heads, **{name: sums.mean(name) for name in names})
     table.loc[table["layer"] < encoder.layers, names[1::2]] = np.nan
     return table
 
