@@ -30,8 +30,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from helpers.data.corpora import fetch, names, registry
-from helpers.data.text_files import existing_file, file_fingerprint, one_line, quoted
+from helpers.data.corpora import fetch, names
+from helpers.data.text_files import existing_file, file_fingerprint, one_line
 from helpers.errors import CorpusError, InputError
 from helpers.settings import small_profile
 
@@ -148,38 +148,26 @@ def argument_corpus(source: str | Path = "") -> Arguments:
         return _corpus(EMBEDDED, [SAMPLE], {})
     first, _, second = (part.strip() for part in str(source).partition(","))
     files = _files(first)
-    second = second or COUNTERPARTS.get(first, "")
-    others = _files(second) if second else files
-    for split in SPLITS:
-        if split not in files:
-            missing = Path(first) / f"{split}.tsv"
-            raise CorpusError(missing, "no such file; a corpus needs all splits")
+    second = second or COUNTERPARTS.get(first, first)
+    others = files if second == first else _files(second)
+    if missing := [split for split in SPLITS if split not in files]:
+        raise CorpusError(first, f"no {missing[0]}.tsv; a corpus needs all splits")
     negated = {split: others[name] for split, name in ADVERSARIAL_FILES.items() if name in others}
-    if second and not negated:
-        names = " and ".join(f"{name}.csv" for name in ADVERSARIAL_FILES.values())
-        raise InputError(f"{second}: no adversarial arguments; expected {names}")
-    name = first if first in registry().index else Path(first).name
-    return _corpus(name, [files[split] for split in SPLITS], negated)
+    if second != first and not negated:
+        expected = " and ".join(f"{name}.csv" for name in ADVERSARIAL_FILES.values())
+        raise InputError(f"{second}: no adversarial arguments; expected {expected}")
+    return _corpus(Path(first).name, [files[split] for split in SPLITS], negated)
 
 
 def _corpus(name: str, files: Sequence[Path], negated: dict[str, Path]) -> Arguments:
-    original = [
-        argument
-        for split, file in zip(SPLITS, files, strict=False)
-        for argument in read_arguments(file, split=split)
-    ]
-    splits = {argument.split for argument in original}
-    if without := [split for split in SPLITS if split not in splits]:
-        raise CorpusError(
-            files[0].parent, f"no argument in {without[0]}; a corpus needs all splits"
-        )
-    left_out = 0
-    if negated:
-        counterparts, left_out = _counterparts(negated)
-    elif all(argument.negated_claim for argument in original):
+    read = [read_arguments(file, split=split) for split, file in zip(SPLITS, files, strict=False)]
+    original = [argument for arguments in read for argument in arguments]
+    if without := [split for split in SPLITS if split not in {a.split for a in original}]:
+        where = files[0].parent
+        raise CorpusError(where, f"no argument in {without[0]}; a corpus needs all splits")
+    counterparts, left_out = _counterparts(negated)
+    if not negated and all(argument.negated_claim for argument in original):
         counterparts = adversarial(original)
-    else:
-        counterparts = []
     digest = hashlib.sha256(f"{FORMAT} {name}".encode())
     for file in (*files, *negated.values()):
         digest.update(file_fingerprint(file).encode())
@@ -201,20 +189,11 @@ def _first(corpus: Arguments, count: int) -> Arguments:
 
 def _counterparts(files: dict[str, Path]) -> tuple[list[Argument], int]:
     """Return the adversarial half of published files, without the claims left as they were."""
-    kept, left_out = [], 0
-    for split, file in files.items():
-        rows = read_arguments(file, split=split)
-        claims = {row.id: row.claim for row in rows if not row.adversarial}
-        for row in rows:
-            if not row.adversarial:
-                continue
-            if not row.id.endswith(MARK) or row.id.removesuffix(MARK) not in claims:
-                raise CorpusError(file, f"{quoted(row.id)} is adversarial without its original")
-            if row.claim == claims[row.id.removesuffix(MARK)]:
-                left_out += 1
-            else:
-                kept.append(row)
-    return kept, left_out
+    rows = [row for split, file in files.items() for row in read_arguments(file, split=split)]
+    claims = {row.id: row.claim for row in rows if not row.adversarial}
+    turned = [row for row in rows if row.adversarial]
+    kept = [row for row in turned if row.claim != claims.get(row.id.removesuffix(MARK))]
+    return kept, len(turned) - len(kept)
 
 
 def _files(source: str) -> dict[str, Path]:

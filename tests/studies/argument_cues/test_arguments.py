@@ -175,7 +175,7 @@ def test_a_second_folder_gives_the_counterparts(tmp_path):
     first, second = folder_of(tmp_path / "mine"), published(tmp_path / "elsewhere")
     assert len(argument_corpus(f"{first},{second}").adversarial) == 1
     with pytest.raises(InputError, match="no adversarial arguments"):
-        argument_corpus(f"{first},{first}")
+        argument_corpus(f"{first},{folder_of(tmp_path / 'third')}")
 
 
 def test_what_is_no_corpus_of_arguments_is_refused(tmp_path):
@@ -184,7 +184,7 @@ def test_what_is_no_corpus_of_arguments_is_refused(tmp_path):
     with pytest.raises(InputError, match="treebank, not for argument pairs"):
         argument_corpus("ud-english-ewt")
     write(tmp_path / "train.tsv", ROWS)
-    with pytest.raises(CorpusError, match=r"dev\.tsv: no such file"):
+    with pytest.raises(CorpusError, match=r"no dev\.tsv; a corpus needs all splits"):
         argument_corpus(tmp_path)
 
 
