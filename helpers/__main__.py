@@ -137,10 +137,9 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
     paths = notebooks.notebooks(options.only, extended=options.extended)
     notebooks.check_settings(paths, study)
     # What follows takes seconds to import: a slip of the user's is answered before.
-    from helpers.run.checks import check
+    from helpers.run.record import check, recorded
 
     check(study)
-    from helpers.run.record import recorded
     from helpers.run.report import example_viewers, write_report
 
     try:

@@ -1,4 +1,4 @@
-"""One progress bar for every long step."""
+"""One progress bar for every long step; what the kernels of a batch run tell it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TextIO, TypeVar
 
 from tqdm import tqdm
@@ -14,6 +15,7 @@ Item = TypeVar("Item")
 
 BAR = re.compile(r".*\[[\d:]+(<[\d:?]+)?, .*/.*\]\n?")  # a line in a log
 HEADLESS = "ATTENTION_HEADLESS"  # set by batch runs: their kernels' bars go to a log
+WRITTEN = "ATTENTION_WRITTEN"  # set by batch runs: the file in which a kernel notes what it writes
 
 
 def progress(
@@ -38,6 +40,13 @@ def progress(
         ncols=None if redraws else 100,
         file=sys.stderr if redraws else _Lines(sys.stderr),
     )
+
+
+def note_written(kind: str, name: str) -> None:
+    """Tell the batch run that executes this notebook, if one does, of a table or figure."""
+    if notes := os.environ.get(WRITTEN):
+        with Path(notes).open("a", encoding="utf-8") as file:
+            file.write(f"{kind} {name}\n")
 
 
 def _redraws() -> bool:

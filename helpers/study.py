@@ -22,6 +22,7 @@ from helpers.analysis.tables import check_table, latex, read_tables
 from helpers.cache import cached_arrays, cached_table, cached_tables
 from helpers.data.records import cluster_of
 from helpers.paths import figures_dir, write_whole
+from helpers.progress import note_written
 from helpers.settings import Settings
 
 if TYPE_CHECKING:
@@ -262,11 +263,12 @@ class Study(Settings):
         check_table(table, name, special_tokens=lambda: self.encoder.special_tokens)
         folder = self.results / "tables"
         folder.mkdir(parents=True, exist_ok=True)
-        text = table.to_csv(index=False, float_format="%.6g")
-        write_whole(folder / f"{name}.csv", text.encode())
+        text = table.to_csv(index=False, float_format="%.6g").encode()
+        write_whole(folder / f"{name}.csv", text)
         if self.latex:
             write_whole(folder / f"{name}.tex", latex(table).encode())
         self._written.add(name)
+        note_written("tables", name)
         return table
 
     def claims(self, section: str = "") -> pd.DataFrame:
@@ -289,6 +291,7 @@ class Study(Settings):
         from helpers.plots.style import save_figure
 
         save_figure(figure, self.results, name, paper=self.figures == "pdf")
+        note_written("figures", name)
         return figure
 
     def tables(self) -> dict[str, pd.DataFrame]:

@@ -43,42 +43,32 @@ def check_cache(names: Sequence[str], *, repair: bool, model: str | None) -> int
     for folder in _folders(names, [*stores, *_kept()]):
         check = inventory.verify if folder in stores else broken_seals
         problems = check(folder)
-        print(f"{_name(folder)}: {'whole' if not problems else 'damaged'}")
-        _print_indented(problems)
-        if problems and repair and folder not in stores:
-            shutil.rmtree(folder)
-            problems = _print_indented(["removed: it is made again when it is needed"])
-        elif problems and repair:
+        print(f"{_name(folder)}: {'damaged' if problems else 'whole'}", *problems, sep="\n  ")
+        if problems and repair and folder in stores:
             try:
                 encoder = inventory.load_encoder(folder, model=model)
-                _print_indented(inventory.repair(encoder, folder))
+                print(*(f"  {line}" for line in inventory.repair(encoder, folder)), sep="\n")
                 problems = check(folder)
             except InputError as error:
-                _print_indented([f"not repaired: {error}"])
+                print(f"  not repaired: {error}")
+        elif problems and repair:
+            shutil.rmtree(folder)
+            problems = []
+            print("  removed: it is made again when it is needed")
         damaged += bool(problems)
     return 1 if damaged else 0
 
 
-def _print_indented(lines: Sequence[str]) -> list[str]:
-    for line in lines:
-        print(f"  {line}")
-    return []
-
-
 def cache_table() -> pd.DataFrame:
     """Return a row a store or model: what it holds, its megabytes, who used it last."""
-    rows = [inventory.describe(folder) for folder in inventory.stores()] + [
-        {"finished": "yes" if (folder / CHECKSUMS).is_file() else "no",
-         "written": inventory.date(folder)}
-        for folder in _models()
-    ]  # fmt: skip
-    folders = [*inventory.stores(), *_models()]
     columns = ["store", "corpus", "examples", "megabytes", "written", "finished", "last run"]
-    rows = [
-        dict.fromkeys(columns, "") | {"store": _name(folder), "megabytes": _megabytes(folder)} | row
-        for folder, row in zip(folders, rows, strict=True)
-    ]
-    return pd.DataFrame(rows, columns=columns)
+    rows = [{"store": folder} | inventory.describe(folder) for folder in inventory.stores()]
+    for folder in _models():
+        finished = "yes" if (folder / CHECKSUMS).is_file() else "no"
+        rows.append({"store": folder, "finished": finished, "written": inventory.date(folder)})
+    table = pd.DataFrame(rows, columns=columns)
+    megabytes, names = table["store"].map(_megabytes), table["store"].map(_name)
+    return table.assign(store=names, megabytes=megabytes).fillna("")
 
 
 def remove_stores(names: Sequence[str]) -> None:
@@ -117,13 +107,13 @@ def diagnosis() -> Iterator[Finding]:
     here = known[known["here"] != "no"]["name"].tolist()
     yield Finding("corpora", f"{len(here)} of {len(known)} open corpora here: {', '.join(here)}"
                   if here else "none of the open corpora; the default run needs none")  # fmt: skip
-    free = shutil.disk_usage(_existing(cache_root())).free
+    root = cache_root()
+    free = shutil.disk_usage(next(p for p in (root, *root.parents) if p.exists())).free
     scarce = "a run needs up to 5 GB; set ATTENTION_CACHE to another disk"
     yield Finding("disk", f"{free / 1e9:.0f} GB free", scarce if free < DEFAULT_RUN_BYTES else "")
     sizes = cache_table()
-    yield Finding(
-        "cache", f"{cache_root()}: {len(sizes)} stores and models, {sizes['megabytes'].sum():,} MB"
-    )
+    total = f"{len(sizes)} stores and models, {sizes['megabytes'].sum():,} MB"
+    yield Finding("cache", f"{root}: {total}")
 
 
 def _models() -> list[Path]:
@@ -168,7 +158,3 @@ def _device() -> str:
         return "mps"
 
     return f"cpu ({torch.get_num_threads()} threads)"
-
-
-def _existing(path: Path) -> Path:
-    return path if path.exists() else _existing(path.parent)

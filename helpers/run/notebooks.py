@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,7 @@ from tqdm import tqdm
 from helpers import errors
 from helpers.errors import InputError
 from helpers.paths import build_dir, in_checkout, project_root, write_whole
-from helpers.progress import BAR, HEADLESS
+from helpers.progress import BAR, HEADLESS, WRITTEN
 from helpers.settings import Settings, flag
 
 if TYPE_CHECKING:
@@ -115,13 +115,13 @@ def run(paths: Sequence[Path], study: Study, record: Record) -> Path:
     settings = asdict(study) | {"name": study.slug}
     seconds, copies = {}, []
     # A copy is made beside the next notebook's execution.
-    with ThreadPoolExecutor(1) as copier, closing(_kernels(paths)) as kernels:
+    with ThreadPoolExecutor(1) as copier, closing(_kernels(paths, folder)) as kernels:
         bar = tqdm(kernels, desc="notebooks", unit="notebook", total=len(paths))
         for path, kernel in bar:
             bar.set_description(path.stem)
             started = time.monotonic()
-            with record.of(path.stem):
-                _execute(path, folder / path.name, settings, kernel)
+            _execute(path, folder / path.name, settings, kernel)
+            record.note(path.stem, _notes(path, folder))
             if not study.is_default:
                 remove_discussion(folder / path.name)
             seconds[path.stem] = round(time.monotonic() - started, 1)
@@ -177,14 +177,20 @@ class _Relay:
         """Do nothing: ``tqdm.write`` flushes."""
 
 
-def _kernels(paths: Sequence[Path]) -> Iterator[tuple[Path, AsyncKernelManager]]:
-    """Yield each notebook with a kernel: while one is used, the next starts and the last ends."""
+def _kernels(
+    paths: Sequence[Path], folder: Path | None = None
+) -> Iterator[tuple[Path, AsyncKernelManager]]:
+    """Yield each notebook with a kernel: while one is used, the next starts and the last ends.
+
+    In ``folder``, if there is one, each notes what it writes.
+    """
     from jupyter_core.utils import run_sync
 
     kernels: list[AsyncKernelManager] = []
     try:
         for number, path in enumerate(paths):
-            kernels += map(_kernel, paths[number + len(kernels) : number + 2])
+            soon = paths[number + len(kernels) : number + 2]
+            kernels += [_kernel(own, folder) for own in soon]
             yield path, kernels[0]
             run_sync(kernels[0].request_shutdown)()
             kernels.pop(0).cleanup_connection_file()  # else it stays in /tmp
@@ -195,7 +201,11 @@ def _kernels(paths: Sequence[Path]) -> Iterator[tuple[Path, AsyncKernelManager]]
             kernel.cleanup_connection_file()
 
 
-def _kernel(path: Path) -> AsyncKernelManager:
+def _notes(path: Path, folder: Path) -> Path:
+    return folder / f"{path.stem}.written"
+
+
+def _kernel(path: Path, folder: Path | None) -> AsyncKernelManager:
     """Start a kernel that has imported what a notebook will: half of a cached one's time."""
     from jupyter_client import AsyncKernelManager
     from jupyter_core.utils import run_sync
@@ -212,11 +222,14 @@ def _kernel(path: Path) -> AsyncKernelManager:
         "exec_lines": f"exec({chr(10).join(imports)!r}, {{}})",
     }
     arguments = [f"--IPKernelApp.{name}={value}" for name, value in options.items()]
+    environment = {**os.environ, HEADLESS: "1"}
+    if folder is not None:
+        _notes(path, folder).unlink(missing_ok=True)
+        environment[WRITTEN] = str(_notes(path, folder))
     kernel = AsyncKernelManager(kernel_name="python3")
-    with _headless():
-        run_sync(kernel.start_kernel)(
-            extra_arguments=[*arguments, "--HistoryManager.hist_file=:memory:"]
-        )
+    run_sync(kernel.start_kernel)(
+        extra_arguments=[*arguments, "--HistoryManager.hist_file=:memory:"], env=environment
+    )
     return kernel
 
 
@@ -258,20 +271,6 @@ def _execute(
             f"{path.name}: its process did not start ({error}); is the machine busy? What was "
             "computed is kept: run again"
         ) from None
-
-
-@contextmanager
-def _headless() -> Iterator[None]:
-    """Tell kernels that nobody watches, and that ``run.json`` is not theirs to write."""
-    before = os.environ.get(HEADLESS)
-    os.environ[HEADLESS] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[HEADLESS]
-        else:
-            os.environ[HEADLESS] = before
 
 
 def read_times(folder: Path) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""``run.json``: what a run was of and what computed it."""
+"""What a run is of: looked at before it starts, and written down in ``run.json``."""
 
 from __future__ import annotations
 
@@ -11,18 +11,62 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from filelock import FileLock, Timeout
 
 from helpers.analysis.tables import read_record
 from helpers.errors import InputError
-from helpers.paths import build_dir, project_root, write_whole
+from helpers.paths import build_dir, given_path, project_root, write_whole
 from helpers.progress import HEADLESS
 from helpers.settings import Settings
 from helpers.study import Study
 
 PACKAGES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy", "gensim")
+
+
+def check(study: Study) -> None:
+    """Look at what the user named before any work starts; annotated corpora are read whole.
+
+    Raises:
+        InputError: a path that does not exist, a corpus or task that cannot be read, a model that
+            cannot be loaded, or that does not take these settings.
+    """
+    from helpers.data.glove import check_glove
+    from helpers.model.checkpoint import DType
+    from helpers.store.extract import store_key
+    from helpers.studies.argument_cues.arguments import argument_corpus
+
+    if study.dtype not in get_args(DType):
+        raise InputError(f"--dtype {study.dtype}: expected {', '.join(get_args(DType))}")
+    if study.task:
+        _check_task(study.task)
+    if study.framenet and not given_path(study.framenet).is_dir():
+        raise InputError(f"--framenet {study.framenet}: no such folder")
+    if study.arct:
+        argument_corpus(study.arct)
+    if study.vectors:
+        check_glove(study.vectors)
+    for named, corpus in (
+        (study.text, study.segment_corpus),
+        (study.treebank, study.treebank_corpus),
+        (study.coref, study.coreference_corpus),
+    ):
+        if named:
+            corpus().check()
+    store_key(study.encoder, study.segment_corpus(), max_tokens=study.max_tokens)
+
+
+def _check_task(task: str) -> None:
+    from helpers.studies.tasks import read_task
+
+    paths = [given_path(part.strip()) for part in task.split(",")]
+    for path in paths:
+        if not path.is_file():
+            raise InputError(f"--task {task}: no file {path}; give TRAIN.tsv,TEST.tsv")
+    if len(paths) != 2:
+        raise InputError(f"--task {task}: expected TRAIN.tsv,TEST.tsv")
+    read_task(*paths)
 
 
 def describe(study: Study) -> dict[str, Any]:
@@ -97,22 +141,15 @@ class Record:
         """Write ``run.json``."""
         _write(self.study, self.facts | {"notebooks": dict(sorted(self.notebooks.items()))})
 
-    @contextmanager
-    def of(self, notebook: str) -> Iterator[None]:
-        """Note what is written to the results folder meanwhile as that notebook's."""
-        before = self._files()
-        yield
-        new = [path for path, state in self._files().items() if before.get(path) != state]
+    def note(self, notebook: str, notes: Path) -> None:
+        """Write down what a notebook wrote; ``notes`` has a line "kind name" for each."""
+        text = notes.read_text(encoding="utf-8") if notes.is_file() else ""
+        lines = [line.split(maxsplit=1) for line in text.splitlines()]
         self.notebooks[notebook] = {
-            "tables": sorted(path.stem for path in new if path.suffix == ".csv"),
-            "figures": sorted(path.stem for path in new if path.suffix == ".png"),
+            kind: sorted({name for own, name in lines if own == kind})
+            for kind in ("tables", "figures")
         }
         self.save()
-
-    def _files(self) -> dict[Path, tuple[int, int]]:
-        found = [*self.study.results.glob("*.png"), *self.study.results.glob("tables/*.csv")]
-        states = ((path, path.stat()) for path in found)
-        return {path: (state.st_ino, state.st_mtime_ns) for path, state in states}
 
 
 def _material(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The notebooks of a run, executed without anybody watching."""
 
 import itertools
-import os
 import random
 import re
 import tempfile
@@ -14,7 +13,7 @@ from faults import SLOW_KILLS
 from nbclient.util import run_sync
 
 from helpers.__main__ import main
-from helpers.progress import HEADLESS, progress
+from helpers.progress import HEADLESS, WRITTEN, progress
 from helpers.run import notebooks
 from helpers.run.notebooks import NotebookFailed
 
@@ -26,15 +25,16 @@ def execute(output, *paths):
             notebooks._execute(path, output, {}, kernel)
 
 
-def test_kernels_are_told_that_nobody_watches_and_nothing_else_is(monkeypatch):
-    monkeypatch.delenv(HEADLESS, raising=False)
-    with notebooks._headless():
-        assert os.environ[HEADLESS] == "1"
-    assert HEADLESS not in os.environ
-    monkeypatch.setenv(HEADLESS, "0")
-    with notebooks._headless():
-        assert os.environ[HEADLESS] == "1"
-    assert os.environ[HEADLESS] == "0"
+def test_kernels_are_told_that_nobody_watches_and_where_to_note_what_they_write(tmp_path):
+    path = tmp_path / "00_toy.ipynb"
+    asked = f"import os; print(os.environ[{HEADLESS!r}], os.environ.get({WRITTEN!r}))"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(asked)]), path)
+    for folder, said in ((None, "1 None\n"), (tmp_path, f"1 {tmp_path / '00_toy.written'}\n")):
+        with closing(notebooks._kernels([path], folder)) as kernels:
+            for own, kernel in kernels:
+                notebooks._execute(own, tmp_path / "out.ipynb", {}, kernel)
+        outputs = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[0].outputs
+        assert [output.text for output in outputs] == [said]
 
 
 def test_the_html_copy_has_warnings_and_no_lines_of_progress(tmp_path, monkeypatch, capsys):

@@ -7,8 +7,10 @@ import pandas as pd
 import pytest
 
 from helpers.errors import InputError
+from helpers.progress import WRITTEN
 from helpers.run import record
 from helpers.run.notebooks import _record_times, read_times
+from helpers.run.record import check
 from helpers.study import Study
 
 
@@ -39,24 +41,33 @@ def facts(figures, tmp_path, monkeypatch):
     return found
 
 
-def notebook(study, own, name, *tables):
-    with own.of(name):
+@pytest.fixture
+def notebook(tmp_path, monkeypatch):
+    """Have a study save tables, as in the kernel of a notebook."""
+
+    def run(study, own, name, *tables):
+        monkeypatch.setenv(WRITTEN, str(tmp_path / f"{name}.written"))
         for table in tables:
             study.save_table(pd.DataFrame({"a": [1]}), table)
+        own.note(name, tmp_path / f"{name}.written")
+
+    return run
 
 
-def test_a_run_lists_what_each_notebook_wrote(facts):
+def test_a_run_lists_what_each_notebook_wrote(facts, notebook):
     study = Study(name="mine")
     with record.recorded(study) as own:
         notebook(study, own, "02_two", "one", "two")
         notebook(study, own, "03_three", "three")
+        notebook(study, own, "04_four")
     written = json.loads((study.results / "run.json").read_text())["notebooks"]
     assert written["02_two"] == {"tables": ["one", "two"], "figures": []}
     assert written["03_three"]["tables"] == ["three"]
+    assert written["04_four"] == {"tables": [], "figures": []}
     assert sorted(Study(name="mine").tables()) == ["one", "three", "two"]
 
 
-def test_tables_of_another_run_in_the_folder_are_not_this_runs(facts):
+def test_tables_of_another_run_in_the_folder_are_not_this_runs(facts, notebook):
     for settings, tables in (({}, "one"), ({"segments": 7}, "two"), ({"segments": 7}, "three")):
         study = Study(name="mine", **settings)
         with record.recorded(study) as own:
@@ -76,12 +87,12 @@ def test_one_run_at_a_time_has_a_name(facts):
         pass
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"00": "x"}', "null"])
-def test_damaged_run_times_cost_nothing(tmp_path, damage):
-    (tmp_path / "times.json").write_text(damage)
+def test_the_time_of_a_notebook_is_its_latest(tmp_path):
     assert read_times(tmp_path) == {}
-    _record_times(tmp_path, {"00_extract": 2.5})
-    assert read_times(tmp_path) == {"00_extract": 2.5}
+    for seconds in (9.0, 2.5):
+        _record_times(tmp_path, {"00_extract": seconds})
+    _record_times(tmp_path, {"01_relative_position": 1.0})
+    assert read_times(tmp_path) == {"00_extract": 2.5, "01_relative_position": 1.0}
 
 
 def test_an_empty_table_keeps_its_header(figures):
@@ -89,3 +100,51 @@ def test_an_empty_table_keeps_its_header(figures):
     study.save_table(pd.DataFrame({"relation": [], "accuracy": []}), "empty")
     assert list(study.tables()["empty"]) == ["relation", "accuracy"]
     assert not list(study.results.rglob("*.tmp"))
+
+
+# What the user named is looked at first
+
+
+def refused(tiny_folder, **settings):
+    with pytest.raises(InputError) as error:
+        check(
+            Study(
+                **{"model": str(tiny_folder("bert")), "device": "cpu", "max_tokens": 48} | settings
+            )
+        )
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_good_run_passes(tiny_folder):
+    check(Study(model=str(tiny_folder("bert")), device="cpu", max_tokens=48))
+
+
+def test_models(tiny_folder, tmp_path, monkeypatch):
+    monkeypatch.delenv("ATTENTION_PROFILE", raising=False)  # which has a limit for --max-tokens
+    assert "no-such-model" in refused(tiny_folder, model="./no-such-model")
+    (tmp_path / "empty").mkdir()
+    assert "empty" in refused(tiny_folder, model=str(tmp_path / "empty"))
+    assert "float64" in refused(tiny_folder, dtype="float64")
+    assert "--device cpu" in refused(tiny_folder, device="tpu")
+    assert "--max-tokens 100000" in refused(tiny_folder, max_tokens=100_000)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("one column\n", "column"), ("a\tx\nb\tx\n", "expected two classes"), ("", "no example")],
+)
+def test_tasks_are_read(tiny_folder, tmp_path, content, message):
+    (tmp_path / "train.tsv").write_text(content)
+    (tmp_path / "test.tsv").write_text("a\tx\nb\ty\n")
+    error = refused(tiny_folder, task=f"{tmp_path / 'train.tsv'},{tmp_path / 'test.tsv'}")
+    assert message in error and "train.tsv" in error
+    assert "expected TRAIN.tsv,TEST.tsv" in refused(tiny_folder, task=str(tmp_path / "test.tsv"))
+
+
+def test_annotations_are_read(tiny_folder, tmp_path):
+    path = tmp_path / "documents.txt"
+    path.write_text("[Marie Curie]1 said [she]1 was tired.\n")
+    assert "text before the first header" in refused(tiny_folder, coref=str(path))
+    path.write_text("# curie biography\n[Marie Curie]1 said [she]1 was tired .\n")
+    check(Study(model=str(tiny_folder("bert")), device="cpu", max_tokens=48, coref=str(path)))
