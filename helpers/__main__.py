@@ -202,7 +202,7 @@ def _cache(options: argparse.Namespace) -> int:
     from helpers.run.housekeeping import cache_table, remove_stores
 
     remove_stores(options.remove)
-    print(cache_table().to_string(index=False))
+    print(cache_table().to_string(index=False, na_rep=""))
     return 0
 
 

@@ -68,7 +68,7 @@ def cache_table() -> pd.DataFrame:
         rows.append({"store": folder, "finished": finished, "written": inventory.date(folder)})
     table = pd.DataFrame(rows, columns=columns)
     megabytes, names = table["store"].map(_megabytes), table["store"].map(_name)
-    return table.assign(store=names, megabytes=megabytes).fillna("")
+    return table.assign(store=names, megabytes=megabytes)
 
 
 def remove_stores(names: Sequence[str]) -> None:
