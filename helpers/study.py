@@ -8,7 +8,7 @@ whose tables are all in the cache loads neither a model nor the libraries that r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from helpers.analysis.tables import check_table, latex, read_tables
 from helpers.cache import cached_arrays, cached_table, cached_tables
 from helpers.data.records import cluster_of
 from helpers.paths import figures_dir, write_whole
 from helpers.progress import note_written
+from helpers.results import check_table, latex, read_tables
 from helpers.settings import Settings
 
 if TYPE_CHECKING:
@@ -254,13 +254,19 @@ class Study(Settings):
         """The folder of this study's figures and tables."""
         return figures_dir(self.slug)
 
-    def save_table(self, table: pd.DataFrame, name: str) -> pd.DataFrame:
+    def save_table(
+        self, table: pd.DataFrame, name: str, *, optional: Collection[str] = ()
+    ) -> pd.DataFrame:
         """Write a table to ``tables/`` (with ``latex`` in both forms) and return it for display.
+
+        ``optional`` columns may be empty.
 
         Raises:
             TableError: a column that this model should have is empty or not finite.
         """
-        check_table(table, name, special_tokens=lambda: self.encoder.special_tokens)
+        check_table(
+            table, name, special_tokens=lambda: self.encoder.special_tokens, optional=optional
+        )
         folder = self.results / "tables"
         folder.mkdir(parents=True, exist_ok=True)
         text = table.to_csv(index=False, float_format="%.6g").encode()
@@ -284,7 +290,7 @@ class Study(Settings):
 
         found = with_later(self.claims(), check_claims(self.tables(), later))
         if len(found):
-            self.save_table(found, "claims")
+            self.save_table(found, "claims", optional=("here", "threshold", "control"))
 
     def save_figure(self, figure: Figure, name: str) -> Figure:
         """Write a figure in the formats that are asked for and return it for display."""

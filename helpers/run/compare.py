@@ -13,12 +13,12 @@ from helpers.analysis.claims import check_claims
 from helpers.analysis.claims_clark import clark_claims
 from helpers.analysis.paper import paper_table1
 from helpers.analysis.relations import paper_names
-from helpers.analysis.tables import read_record, read_tables
 from helpers.errors import InputError
 from helpers.model import checkpoint
 from helpers.paths import build_dir, figures_dir, write_whole
 from helpers.plots.compare import comparison
 from helpers.plots.style import save_figure
+from helpers.results import read_tables, run_record
 from helpers.run.report import write_report
 from helpers.settings import Settings, flag, folder_name
 
@@ -65,7 +65,7 @@ def open_run(given: str) -> Run:
             "with python -m helpers run (--model, or --random-init for a control)"
         )
     folder = folder.resolve()
-    return Run(folder.name, read_tables(folder), read_record(folder).get("settings", {}))
+    return Run(folder.name, read_tables(folder), run_record(folder).get("settings", {}))
 
 
 def open_runs(given: Sequence[str]) -> list[Run]:

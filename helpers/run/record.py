@@ -15,10 +15,10 @@ from typing import Any, get_args
 
 from filelock import FileLock, Timeout
 
-from helpers.analysis.tables import read_record
 from helpers.errors import InputError
 from helpers.paths import build_dir, given_path, project_root, write_whole
 from helpers.progress import HEADLESS
+from helpers.results import run_record
 from helpers.settings import Settings
 from helpers.study import Study
 
@@ -118,7 +118,7 @@ def recorded(study: Study) -> Iterator[Record]:
             f"{study.slug}: a run of this name is going on; give this one another --name"
         ) from None
     try:
-        facts, before = describe(study), read_record(study.results)
+        facts, before = describe(study), run_record(study.results)
         same = json.loads(json.dumps(facts, default=str))
         kept = all(before.get(key) == same.get(key) for key in ("model", "commit", "corpora"))
         kept = kept and _material(before.get("settings", {})) == _material(same["settings"])

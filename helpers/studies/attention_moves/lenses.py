@@ -27,6 +27,7 @@ Maps = Float[np.ndarray, "layer head query key"]
 Norms = Float[np.ndarray, "layer head key"]
 TYPES = ("cls", "sep", "punctuation", "other")
 LENSES = ("attention", "norm")
+RATIOS = ("ratio", "value_ratio")  # empty for a model without special tokens
 SHARES = tuple(f"{lens}_{kind}" for lens in LENSES for kind in TYPES)
 VALUES = tuple(f"value_{kind}" for kind in TYPES)
 SINKS = (
