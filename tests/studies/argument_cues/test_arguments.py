@@ -1,6 +1,5 @@
 """Arguments are read as their files say, and what is wrong with a file is said with its line."""
 
-import gzip
 import os
 from pathlib import Path
 
@@ -58,13 +57,6 @@ def test_a_csv_file_has_csv_quoting_and_columns_in_any_order(tmp_path):
     assert (argument.claim, argument.label, argument.adversarial) == ("Go", 1, False)
 
 
-def test_compressed_files_and_blank_lines_are_read(tmp_path):
-    plain = write(tmp_path / "train.tsv", ROWS)
-    packed = tmp_path / "other.tsv.gz"
-    packed.write_bytes(gzip.compress(plain.read_bytes().replace(b"\nb", b"\n\nb") + b"\n"))
-    assert read_arguments(packed) == read_arguments(plain)
-
-
 @pytest.mark.parametrize(
     ("row", "says"),
     [
@@ -87,14 +79,6 @@ def test_a_row_of_too_many_cells_is_refused(tmp_path):
         read_arguments(write(tmp_path / "train.tsv", [ROWS[1], [*ROWS[0], "x"]]))
     with pytest.raises(CorpusError, match="more columns than the header"):
         read_arguments(write(tmp_path / "train.tsv", [[*ROWS[0], "x"]]))
-
-
-def test_a_split_without_an_argument_is_refused(tmp_path):
-    for split in ("train", "dev", "test"):
-        own = ["train" if split == "dev" else split]
-        write(tmp_path / f"{split}.tsv", [[*ROWS[0], *own]], [*HEADER, "split"])
-    with pytest.raises(CorpusError, match="no argument in dev"):
-        argument_corpus(tmp_path)
 
 
 def test_a_file_without_its_columns_or_rows_is_refused(tmp_path):
@@ -129,14 +113,6 @@ def folder_of(path, header=HEADER, rows=ROWS):
     for split in SPLITS:
         write(path / f"{split}.tsv", [[split + row[0], *row[1:]] for row in rows], header)
     return path
-
-
-def test_a_folder_is_a_corpus_whose_counterparts_may_be_missing(tmp_path):
-    corpus = argument_corpus(folder_of(tmp_path / "mine"))
-    assert corpus.name == "mine"
-    assert [argument.split for argument in corpus.original] == [s for s in SPLITS for _ in ROWS]
-    assert corpus.adversarial == ()
-    assert not corpus.can_mirror
 
 
 def test_a_folder_with_negated_claims_makes_its_counterparts(tmp_path):

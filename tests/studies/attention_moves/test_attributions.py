@@ -103,13 +103,3 @@ def test_a_score_that_is_the_effect_correlates_perfectly(tiny_encoder, tmp_path,
     assert table.loc[(attributions.ATTENTION, "vector"), "correlation"] == pytest.approx(-1)
     assert table.loc[("oracle", "vector"), "lead"] == pytest.approx(2)
     assert (table.loc[attributions.ATTENTION, "lead"] == 0).all()
-
-
-def test_the_table_has_every_method_and_effect_and_is_kept(tiny_encoder, tmp_path, monkeypatch):
-    encoder = tiny_encoder("gpt2")
-    source, _ = texts_of(encoder)
-    table = attributions.attribution_table(encoder, source, 5)
-    assert len(table) == 12 and set(table["effect"]) == set(attributions.EFFECTS)
-    assert table["correlation"].between(-1, 1).all()
-    monkeypatch.setattr(attributions, "compare", None)
-    assert attributions.attribution_table(encoder, source, 5).equals(table)

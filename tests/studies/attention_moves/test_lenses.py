@@ -36,12 +36,6 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
 
 
-def test_a_norm_map_is_weight_times_size_normalised():
-    expected = [[0.08, 0.1, 0.1], [0.05, 0.3, 0.2], [0.02, 0.2, 0.6]]
-    expected = [[value / sum(row) for value in row] for row in expected]
-    np.testing.assert_allclose(norm_maps(ATTENTION, NORMS)[0, 0], expected)
-
-
 def test_shares_values_and_the_token_that_moves_most():
     moved = norm_maps(ATTENTION, NORMS)
     values = lens_values({"attention": ATTENTION, "norm": moved}, NORMS, ROLES)
@@ -58,14 +52,6 @@ def test_shares_values_and_the_token_that_moves_most():
     assert np.isnan(found["value_sep"])
     # [CLS] is looked at most by itself and by "cat"; by size it never wins: only "." agrees.
     assert found["same_token"] == pytest.approx(1 / 3)
-
-
-def test_a_token_that_the_model_does_not_have_has_no_numbers():
-    own = roles(["a", "cat", "."], {"cls": None, "sep": None})
-    moved = norm_maps(ATTENTION, NORMS)
-    values = lens_values({"attention": ATTENTION, "norm": moved}, NORMS, own)
-    assert np.isnan(values["attention_cls"]).all() and np.isnan(values["norm_sep"]).all()
-    assert values["attention_other"].item() == pytest.approx(0.7)
 
 
 def test_sinks_against_loops():

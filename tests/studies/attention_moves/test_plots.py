@@ -34,12 +34,6 @@ def test_fig13_has_both_lenses_and_every_type_of_token(tables, tmp_path):
     save_figure(figure, tmp_path, "fig13")
 
 
-def test_fig13_leaves_out_a_token_that_the_model_does_not_have(tables):
-    shares = tables[0].assign(attention_cls=np.nan, norm_cls=np.nan)
-    figure = plots.fig13_lenses(shares, {"cls": None, "sep": "</s>"})
-    assert [len(axes.lines) for axes in figure.axes] == [3, 3]
-
-
 def test_fig14_draws_values_shares_and_states(tables, tmp_path):
     _, norms, sinks = tables
     figure = plots.fig14_sinks(sinks, norms, SPECIAL, model="m")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from helpers.errors import CorpusError, InputError, ModelError, TableError
+from helpers.errors import InputError, ModelError
 from helpers.settings import Settings
 from helpers.studies.attention_moves.settings import Kept, sizes, start, where_possible
 
@@ -33,14 +33,6 @@ def test_what_cannot_be_had_is_said_in_a_line(capsys):
         "Left out: there is no sinks.csv (see above)",
         "Left out: no value projection",
     ]
-
-
-@pytest.mark.parametrize(
-    "error", [CorpusError("a.tsv", "cut short"), TableError("a column is empty"), KeyError("bug")]
-)
-def test_what_is_damaged_stays_an_error(error):
-    with pytest.raises(type(error)), where_possible():
-        raise error
 
 
 def test_parts_that_are_not_there_are_refused():
