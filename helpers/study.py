@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from helpers.data.glove import Embeddings
     from helpers.data.records import Corpus, Document, Segment, Sentence
     from helpers.model.encoder import Encoder
+    from helpers.store.extract import Stream
     from helpers.store.store import Store
 
 EVERYTHING = 10**9
@@ -90,12 +91,12 @@ class Study(Settings):
 
         return coreference_corpus()
 
-    def segment_store(self) -> Store:
+    def segment_store(self) -> Store | Stream:
         """Token-level maps over the text (or their stream)."""
         if self.stream:
-            from helpers.store.extract import stream
+            from helpers.store.extract import Stream
 
-            return stream(
+            return Stream.open(
                 self.encoder, self.segment_corpus(), lens=self.lens, max_tokens=self.max_tokens
             )
         return self._extract(self.encoder, self.segment_corpus(), level="token")
@@ -118,7 +119,7 @@ class Study(Settings):
         """Word-level maps over the coreference documents."""
         return self._extract(self.encoder, self.coreference_corpus(), level="word")
 
-    def lens_stores(self, lens: str) -> tuple[Store]:
+    def lens_stores(self, lens: str) -> tuple[Store, Store]:
         """Word-level maps of the treebank and of the documents through a lens, the run's or not."""
         options = {"level": "word", "lens": lens}
         treebank = self._extract(self.encoder, self._parsed_corpus(), hidden=True, **options)
@@ -139,14 +140,14 @@ class Study(Settings):
     @cached_property
     def control_sums(self) -> Sums:
         """The same of the model with random weights, over a part of the text: claims' control."""
-        from helpers.store.extract import stream
+        from helpers.store.extract import Stream
 
         count = min(self.segments or CONTROL_SEGMENTS, CONTROL_SEGMENTS)
         corpus = replace(self, segments=count).segment_corpus()
         options = {"lens": self.lens, "max_tokens": self.max_tokens}
-        return self._sums(stream(self.control(self.seed), corpus, **options))
+        return self._sums(Stream.open(self.control(self.seed), corpus, **options))
 
-    def _sums(self, store: Store) -> Sums:
+    def _sums(self, store: Store | Stream) -> Sums:
         from helpers.analysis import averages
 
         arrays = cached_arrays(
@@ -323,7 +324,7 @@ class Study(Settings):
 
     def _extract(self, encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
         from helpers.store.extract import extract
-        from helpers.store.format import note_use
+        from helpers.store.inventory import note_use
 
         options = {"lens": self.lens, "max_tokens": self.max_tokens} | options
         store = extract(encoder, corpus, fill=self._fill if self._distributed else None, **options)
@@ -337,7 +338,7 @@ class Study(Settings):
         with self._client() as client:
             fill_on(client)(*missing)
 
-    def _sweep(self, store: Store) -> Sums:
+    def _sweep(self, store: Store | Stream) -> Sums:
         from helpers.analysis import averages
 
         if not self._distributed:
@@ -357,7 +358,7 @@ class Study(Settings):
         return dask_client(scheduler=self.scheduler, workers=self.workers)
 
 
-def describe_store(store: Store) -> pd.DataFrame:
+def describe_store(store: Store | Stream) -> pd.DataFrame:
     """Return what a store holds, and what was dropped or cut on the way, as a table."""
     facts = {
         "corpus": store.spec.corpus["name"],

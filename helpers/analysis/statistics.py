@@ -152,7 +152,7 @@ def sign_flip_test(
     return p_values, best / (flips + 1)
 
 
-def mean_interval(values: ArrayLike) -> tuple[float, float, float]:
+def mean_interval(values: ArrayLike) -> Estimate:
     """Return the mean of independent values and its 95% interval (Student's t).
 
     NaN bounds for a single value.
@@ -160,9 +160,9 @@ def mean_interval(values: ArrayLike) -> tuple[float, float, float]:
     values = np.asarray(values, float)
     mean, count = float(values.mean()), len(values)
     if count < 2:
-        return mean, np.nan, np.nan
+        return Estimate(mean)
     half = t.ppf((1 + LEVEL) / 2, count - 1) * values.std(ddof=1) / np.sqrt(count)
-    return mean, float(mean - half), float(mean + half)
+    return Estimate(mean, float(mean - half), float(mean + half))
 
 
 def wilson_interval(right: int, total: int) -> tuple[float, float]:

@@ -54,10 +54,13 @@ class Scores(NamedTuple):
     loss: Float[np.ndarray, "row example"]  # nats
 
 
-def masking(mask: Float[np.ndarray, "layer head"]) -> Change:
-    """Return the change that scales the output of each head by its entry of ``mask``."""
-    first = int((mask != 1).any(axis=1).argmax())
-    return Change(first, partial(head_mask, mask=torch.from_numpy(mask).float()))
+def masking(masks: Float[np.ndarray, "mask layer head"]) -> list[Change]:
+    """Return the changes that scale the output of each head by its entry of each mask."""
+    firsts = (masks != 1).any(axis=2).argmax(axis=1)
+    return [
+        Change(int(first), partial(head_mask, mask=torch.from_numpy(mask).float()))
+        for first, mask in zip(firsts, masks, strict=True)
+    ]
 
 
 def scores_under(

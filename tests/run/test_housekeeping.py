@@ -11,7 +11,6 @@ from helpers.cache import cached_table
 from helpers.errors import StoreError
 from helpers.paths import CHECKSUMS, seal, write_once
 from helpers.store import inventory
-from helpers.store.format import note_use
 from helpers.store.store import Store
 from helpers.study import Study
 
@@ -49,13 +48,13 @@ def test_repair_needs_the_place_of_a_local_model_and_goes_on(
     assert main(["verify", "--repair"]) == 1
     lines = capsys.readouterr().out.splitlines()
     for name in ("bert", "electra", "bert"):
-        own = [line for line in lines if line.startswith(f"  not repaired: model {name!r}: ")]
-        assert own and own[0].endswith("; say where it is with --model PATH")
+        hint = f"  not repaired: made with {name!r}, a local folder; say where it is with --model"
+        assert any(line.startswith(hint) for line in lines)
     assert main(["verify", "--repair", "--model", str(tiny_folder("bert"))]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert sum("shard-00000.safetensors: extracted again" in line for line in lines) == 2
     (other,) = [line for line in lines if "not repaired" in line]
-    assert "made with another model than" in other and "'name': 'electra'" in other
+    assert "made for model.name = 'electra', wanted 'bert'" in other
     assert main(["verify", "--repair", "--model", str(tiny_folder("electra"))]) == 0
     assert [content(folder) for folder in stores] == before
     assert main(["verify"]) == 0
@@ -93,7 +92,7 @@ def test_kept_tables_and_trained_models_are_verified(cache, capsys):
 
 
 def test_the_cache_tells_stores_apart(cache, stores, capsys):
-    note_use(stores[0], "minilm--my-text")
+    inventory.note_use(stores[0], "minilm--my-text")
     (stores[2] / "manifest.json").write_text('{"format": 1}')
     (stores[1] / "manifest.json").rename(stores[1] / "unfinished.json")
     assert main(["cache"]) == 0

@@ -1,7 +1,5 @@
 import copy
-import inspect
 
-import numpy as np
 import pytest
 import tiny_models
 import torch
@@ -11,13 +9,11 @@ from torch.nn import functional as F
 
 from helpers.errors import InputError, ModelError
 from helpers.model.forward import padded
-from helpers.model.sites import input_width, sites
+from helpers.model.sites import sites
 from helpers.studies.head_mask import head_mask, uniform_attention
-from helpers.studies.sixteen_heads.prune_heads import remove_heads
 
 LAYERS, HEADS, WIDTH = 3, 4, 6
 FAMILIES = sorted(tiny_models.FAMILIES)
-REMOVABLE = ("bert", "roberta", "xlm_roberta", "distilbert", "electra", "modernbert")
 
 
 def batch_of(encoder):
@@ -251,64 +247,12 @@ def test_uniform_attention_without_a_padding_mask_takes_all_tokens(tiny_encoder)
         assert torch.equal(alone, states(encoder.model, everything))
 
 
-def any_keep():
-    keep = np.ones((LAYERS, HEADS), bool)
-    keep[0, [1, 2]] = False
-    keep[1] = False  # no head left in this layer
-    return keep
-
-
-@pytest.mark.parametrize("family", REMOVABLE)
-def test_removal_gives_what_the_mask_gives(tiny_encoder, family):
-    encoder = tiny_encoder(family)
-    batch = batch_of(encoder)
-    keep = any_keep()
-    before = states(encoder.model, batch)
-    smaller = remove_heads(encoder.model, keep)
-    with head_mask(encoder.model, torch.from_numpy(keep).float()):
-        masked = states(encoder.model, batch)
-    torch.testing.assert_close(states(smaller, batch), masked, rtol=1e-4, atol=1e-5)
-    assert torch.equal(states(encoder.model, batch), before)
-
-
-@pytest.mark.parametrize("family", REMOVABLE)
-def test_removal_takes_the_parameters_away(tiny_encoder, family):
-    encoder = tiny_encoder(family)
-    smaller = remove_heads(encoder.model, any_keep())
-    outputs = [site.output for site in sites(encoder.model)]
-    paths = [
-        path
-        for path, module in encoder.model.named_modules()
-        if any(module is output for output in outputs)
-    ]
-    left = [
-        input_width(smaller.get_submodule(path))
-        for path in paths
-        if path in dict(smaller.named_modules())
-    ]
-    assert left[0] == 2 * WIDTH and left[-1] == HEADS * WIDTH
-    count, biased = 24, any(site.values.bias is not None for site in sites(encoder.model))
-    per_head = 4 * count * WIDTH + 3 * WIDTH * biased
-    removed = sum(p.numel() for p in encoder.model.parameters()) - sum(
-        p.numel() for p in smaller.parameters()
-    )
-    assert removed == 6 * per_head
-
-
-@pytest.mark.parametrize("family", ["albert", "t5", "mpnet", "deberta_v2", "gpt2"])
-def test_families_that_can_only_be_masked_say_so(tiny_encoder, family):
-    with pytest.raises(ModelError, match="cannot be removed"):
-        remove_heads(tiny_encoder(family).model, any_keep())
-
-
 def test_a_mask_of_another_shape_is_refused(tiny_encoder):
     model = tiny_encoder("bert").model
     with pytest.raises(InputError, match=r"\(3, 4\)"), head_mask(model, torch.ones(4, 3)):
         pass
     with pytest.raises(InputError, match=r"\(3, 4\)"), head_mask(model, torch.ones(3)):
         pass
-    with pytest.raises(InputError, match=r"\(3, 4\)"):
-        remove_heads(model, np.ones((3, 3), bool))
     with pytest.raises(InputError, match="3 layers of 4 heads"), uniform_attention(model, 3):
         pass
     with pytest.raises(InputError, match="3 layers of 4 heads"), uniform_attention(model, 0, 4):
@@ -391,8 +335,3 @@ def test_encoder_decoder_and_cross_attention_are_masked_apart(translator):
         assert torch.equal(run(), before)
     for one, other in ((0, 1), (0, 2), (1, 2)):
         assert not torch.equal(results[one], results[other])
-
-
-def test_nothing_in_transformers_takes_a_head_mask_any_more():
-    """The reason for all of this: were there a parameter again, the hooks could go."""
-    assert "head_mask" not in inspect.signature(hf.BertModel.forward).parameters

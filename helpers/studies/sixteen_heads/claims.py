@@ -1,32 +1,26 @@
-"""The claims of *Are Sixteen Heads Really Better than One?* (Michel, Levy and Neubig, 2019).
-
-Each is a row of ``claims.csv``, which names the function here that measures it.
-"""
+"""The claims of *Are Sixteen Heads Really Better than One?* (Michel, Levy and Neubig, 2019)."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 
 import pandas as pd
 
 from helpers.analysis.claims import (
     Claim,
-    Estimate,
     NotMeasurable,
     Tables,
     chosen_rows,
-    read_claims,
     rows_of,
     with_bounds,
 )
 from helpers.analysis.paper import values_of
-from helpers.analysis.statistics import mean_interval, share_of
+from helpers.analysis.statistics import Estimate, mean_interval, share_of
+from helpers.studies.sixteen_heads.summaries import ARTICLES
 from helpers.studies.tasks import learned_tasks
 
-LEVEL = 0.01  # of significance, as in the paper
 NOTICEABLE = 0.05  # a loss that is significant at this level is noticed
 EARLY = 30  # percent of the training
-ARTICLES = "other articles"  # the second test set of a task, in cross_data
 DEEP = 60  # percent of the heads: where cross-attention breaks in the paper
 
 
@@ -34,14 +28,95 @@ def pruning_claims() -> list[Claim]:
     """Return the claims about removing heads."""
     paper = values_of("Michel")
     kept = paper["heads with a significant change"] / paper["heads of the translation model"]
-    numbers = paper | {"over_seeds: removable": 100 * (1 - kept)}
-    return read_claims(Path(__file__).with_name("claims.csv"), globals(), numbers)
+    return [
+        Claim(
+            "Michel et al. 3.2",
+            "Most heads can be removed alone",
+            "percent of heads that are removable (accuracy within two points, equivalence test at "
+            "5%); mean over tasks that need heads, in pruning_seeds; interval over seeds of the "
+            "fine-tuning; holds above half; in the paper: without a change of p below 0.01",
+            partial(over_seeds, column="removable"),
+            threshold=50,
+            paper=100 * (1 - kept),
+        ),
+        Claim(
+            "Michel et al. 3.3",
+            "Most layers can do with one head",
+            "share of layers, tasks that the model needs its heads for, whose other heads are "
+            "removable (accuracy within two points, equivalence test at 5%); Wilson's interval; "
+            "holds above half",
+            layers_with_one_head,
+            threshold=0.5,
+        ),
+        Claim(
+            "Michel et al. 3.4",
+            "Heads that matter on one data set matter on another",
+            "correlation, over heads, of the accuracies without each on two sets of test articles; "
+            "mean over tasks that the model needs its heads for, and of the ends of its 95% "
+            "intervals",
+            transfer,
+            threshold=0,
+            paper=paper["correlation between MNLI matched and mismatched"],
+        ),
+        Claim(
+            "Michel et al. 4.2",
+            "A fifth of the heads or more can be pruned by importance",
+            "percent of heads up to which they are, at every tenth, removable (accuracy within two "
+            "points, equivalence test at 5%); mean over tasks that need heads, in pruning_seeds; "
+            "interval over seeds of the fine-tuning; threshold: half a step below 20",
+            partial(over_seeds, column="prunable"),
+            threshold=15,
+            paper=paper["heads of BERT pruned without loss"],
+        ),
+        Claim(
+            "Michel et al. 4.2",
+            "Importance orders heads better than their ablation alone does",
+            "accuracy by importance less that by single ablation, mean over steps, points; mean "
+            "over tasks that the model needs its heads for, and its interval (Student's t)",
+            over_single_ablation,
+            threshold=0,
+        ),
+        Claim(
+            "Michel et al. 4.2",
+            "Importance orders heads better than chance does",
+            "accuracy by importance less that in random order, mean over steps and tasks that the "
+            "model needs its heads for, points; ends: less what all but a fortieth of the random "
+            "orders have",
+            over_random_order,
+            threshold=0,
+        ),
+        Claim(
+            "Michel et al. 4.3",
+            "Removing half of the heads makes a model faster",
+            "largest speed-up over batch sizes, percent; ends: its quartiles over turns",
+            speed_up,
+            threshold=0,
+            paper=paper["largest speed-up with half of the heads"],
+        ),
+        Claim(
+            "Michel et al. 5",
+            "Cross-attention needs its heads most",
+            "BLEU with 60% or more of its heads pruned, less that with as many of the encoder's or "
+            "the decoder's, whichever is lower; holds below 0",
+            cross_less_self,
+            threshold=0,
+            below=True,
+        ),
+        Claim(
+            "Michel et al. 6",
+            "Which heads are important is settled early in the training",
+            "correlation of importance after 30% of the steps with that at the end; holds above "
+            "0.5",
+            settled_early,
+            threshold=0.5,
+        ),
+    ]
 
 
 def over_seeds(tables: Tables, column: str) -> Estimate:
     """Return a column of `summaries.seed_measures`, the mean over tasks, over seeds."""
     rows = _learned(tables, "pruning_seeds", "seed", column)
-    return Estimate(*mean_interval(rows.groupby("seed")[column].mean()))
+    return mean_interval(rows.groupby("seed")[column].mean())
 
 
 def layers_with_one_head(tables: Tables) -> Estimate:
@@ -59,7 +134,7 @@ def transfer(tables: Tables) -> Estimate:
 def over_single_ablation(tables: Tables) -> Estimate:
     """Return by how many points importance orders heads better than their ablation alone."""
     means = _orders(tables, "task")
-    return Estimate(*mean_interval(means["importance"] - means["single ablation"]))
+    return mean_interval(means["importance"] - means["single ablation"])
 
 
 def over_random_order(tables: Tables) -> Estimate:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from textwrap import fill
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize, TwoSlopeNorm
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from helpers.analysis.heads import by_head
@@ -24,9 +26,9 @@ from helpers.plots.style import (
     joined,
     theme,
 )
+from helpers.studies.sixteen_heads.summaries import SIGNIFICANT
 
 NARROW = 13  # letters of a task's name in a line
-SIGNIFICANT = 0.01  # the level of the paper
 NARROWEST = 3.0  # points: a smaller range would make differences of single examples look large
 ORDERS = {
     "importance": Style("least important first", "#0173B2", "o"),
@@ -46,7 +48,7 @@ def fig10_importance(weights: pd.DataFrame, single: pd.DataFrame, *, model: str 
 
     ``weights`` has task, layer, head and normalised (importance); ``single`` is ablation.csv
     (task, layer, head, change in points, p_value).  A cross marks a change with p < 0.01.  The
-    scale of changes leaves out the largest fiftieth, as the ends of its bar say.
+    scale of changes leaves out the largest fiftieth.
     """
     tasks = weights["task"].unique()
     layers, heads = weights["layer"].max(), weights["head"].max()
@@ -58,27 +60,23 @@ def fig10_importance(weights: pd.DataFrame, single: pd.DataFrame, *, model: str 
     )
     grid = figure.subplots(2, len(tasks), squeeze=False, sharex=True, sharey=True)
     widest = max(float(single["change"].abs().quantile(0.98)), NARROWEST)
-    parts = (
-        (weights, "normalised", "Importance", SEQUENTIAL, Normalize(0, 1)),
-        (single, "change", "Accuracy (points)", DIVERGING, TwoSlopeNorm(0, -widest, widest)),
-    )
-    for row, (table, column, unit, cmap, norm) in zip(grid, parts, strict=True):
-        for axes, task in zip(row, tasks, strict=True):
-            mine = table[table["task"] == task]
-            heat_map(axes, by_head(mine, column), norm, cmap, most=max(4, 36 // len(tasks)))
-        figure.colorbar(
-            ScalarMappable(norm, cmap), ax=row, label=unit, aspect=14, pad=0.015,
-            extend=_extend(table[column], norm),
-        )  # fmt: skip
-    for axes, task in zip(grid[0], tasks, strict=True):
-        axes.set_title(f"{fill(task, NARROW)}\nimportance", parse_math=False)
-    for axes, task in zip(grid[1], tasks, strict=True):
-        axes.set_title("removed alone")
-        marked = single[(single["task"] == task) & (single["p_value"] < SIGNIFICANT)]
+    above, below = Normalize(0, 1), Normalize(-widest, widest)
+    most = max(4, 36 // len(tasks))
+    for (upper, lower), task in zip(grid.T, tasks, strict=True):
+        own, alone = (table[table["task"] == task] for table in (weights, single))
+        heat_map(upper, by_head(own, "normalised"), above, most=most)
+        heat_map(lower, by_head(alone, "change"), below, DIVERGING, most=most)
+        upper.set_title(f"{fill(task, NARROW)}\nimportance", parse_math=False)
+        lower.set_title("removed alone")
+        marked = alone[alone["p_value"] < SIGNIFICANT]
         for color, width in (("white", 3.2), (INK, 1.4)):  # seen on dark and on light
-            axes.scatter(
+            lower.scatter(
                 marked["head"], marked["layer"], marker="x", s=24, color=color, linewidths=width
             )
+    bar = {"aspect": 14, "pad": 0.015}
+    figure.colorbar(ScalarMappable(above, SEQUENTIAL), ax=grid[0], label="Importance", **bar)
+    scale = ScalarMappable(below, DIVERGING)
+    figure.colorbar(scale, ax=grid[1], label="Accuracy (points)", extend="both", **bar)
     figure.supxlabel("Head", fontsize=9.5)
     figure.supylabel("Layer", fontsize=9.5)
     return figure
@@ -105,10 +103,19 @@ def fig11_pruning(table: pd.DataFrame, translation: pd.DataFrame, *, model: str 
     for axes in grid[panels:]:
         axes.set_axis_off()
     for axes, task in zip(grid, tasks, strict=False):
-        _pruning_panel(axes, table[table["task"] == task])
+        own = table[table["task"] == task]
+        _curves(axes, own, "accuracy", "order", ORDERS)
+        axes.axhline(own["accuracy"].iloc[0], color=MUTED, dashes=(4, 3), linewidth=1)
+        axes.set(xlabel="Heads pruned (%)", ylabel="Accuracy (%)")
         axes.set_title(task, parse_math=False)
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower left", ncols=3)
-    _translation_panel(grid[panels - 1], translation)
+    handles, _ = grid[0].get_legend_handles_labels()
+    figure.legend(handles, [o.label for o in ORDERS.values()], loc="outside lower left", ncols=3)
+    last, pruned = grid[panels - 1], translation.assign(pruned=100 * (1 - translation["kept"]))
+    _curves(last, pruned, "bleu", "kind", KINDS)
+    last.set(xlabel="Heads of that kind pruned (%)", ylabel="BLEU")
+    last.set_title("translation, by kind of attention")
+    handles, _ = last.get_legend_handles_labels()
+    last.legend(handles, [kind.label for kind in KINDS.values()], loc="lower left")
     return figure
 
 
@@ -125,49 +132,27 @@ def importance_course(summary: pd.DataFrame, *, task: str = "", model: str = "")
         joined(model, task),
     )
     left, right = figure.subplots(1, 2)
-    left.plot(summary["trained"], summary["correlation"], color="#0173B2", marker="o")
+    sns.lineplot(summary, x="trained", y="correlation", color="#0173B2", marker="o", ax=left)
+    sns.lineplot(summary, x="trained", y="top_tenth", color="#D55E00", marker="s", ax=right)
     left.set(ylabel="Correlation with the end\n(Spearman)", ylim=(min(0, *left.get_ylim()), 1.03))
-    right.plot(summary["trained"], summary["top_tenth"], color="#D55E00", marker="s")
-    right.axhline(10, color=MUTED, dashes=(4, 3), linewidth=1.2)
     right.set(ylabel="Importance that the top\ntenth of the heads has (%)")
     right.set_ylim(0, max(20, 1.15 * summary["top_tenth"].max()))
+    right.axhline(10, color=MUTED, dashes=(4, 3), linewidth=1.2)
     right.text(100, 10.6, "if all were equal", color=MUTED, ha="right", va="bottom", fontsize=8.5)
     for axes in (left, right):
         axes.set(xlabel="Steps of the fine-tuning (%)")
     return figure
 
 
-def _pruning_panel(axes: Axes, table: pd.DataFrame) -> None:
-    for order, style in ORDERS.items():
-        rows = table[table["order"] == order].groupby("pruned")["accuracy"]
-        mean = rows.mean()
-        axes.plot(
-            mean.index, mean, color=style.color, marker=style.marker, markersize=5,
-            label=style.label, zorder=1 if order == "random" else 2,
-        )  # fmt: skip
-        if order == "random":
-            axes.fill_between(
-                mean.index, rows.min(), rows.max(), color=style.color, alpha=0.18, linewidth=0
-            )
-    whole = table.loc[table["pruned"] == 0, "accuracy"].iloc[0]
-    axes.axhline(whole, color=MUTED, dashes=(4, 3), linewidth=1)
-    axes.set(xlabel="Heads pruned (%)", ylabel="Accuracy (%)", xlim=(-3, 103), ylim=(0, 103))
-
-
-def _translation_panel(axes: Axes, table: pd.DataFrame) -> None:
-    for kind, style in KINDS.items():
-        rows = table[table["kind"] == kind].sort_values("kept", ascending=False)
-        axes.plot(
-            100 * (1 - rows["kept"]), rows["bleu"], color=style.color, marker=style.marker,
-            markersize=5, label=style.label,
-        )  # fmt: skip
-    axes.set_title("translation, by kind of attention")
-    axes.set(xlabel="Heads of that kind pruned (%)", ylabel="BLEU", xlim=(-3, 103))
-    axes.set_ylim(0, 103)
-    axes.legend(loc="lower left", handletextpad=0.5, labelspacing=0.3)
-
-
-def _extend(values: pd.Series, norm: Normalize) -> str:
-    """Return which ends of a colour scale have values beyond them, in matplotlib's words."""
-    beyond = values.min() < norm.vmin, values.max() > norm.vmax
-    return ("neither", "max", "min", "both")[2 * beyond[0] + beyond[1]]
+def _curves(
+    axes: Axes, table: pd.DataFrame, value: str, group: str, styles: Mapping[str, Style]
+) -> None:
+    """Draw a line for each group over the heads that are pruned, with a band over its draws."""
+    sns.lineplot(
+        table, x="pruned", y=value, hue=group, style=group, hue_order=styles, style_order=styles,
+        palette={name: style.color for name, style in styles.items()},
+        markers={name: style.marker for name, style in styles.items()}, dashes=False,
+        errorbar=("pi", 100), markersize=5, markeredgewidth=0, ax=axes,
+    )  # fmt: skip
+    axes.legend().remove()
+    axes.set(xlim=(-3, 103), ylim=(0, 103))

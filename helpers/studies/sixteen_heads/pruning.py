@@ -1,33 +1,37 @@
 """The experiments of Michel et al. (2019) on fine-tuned classifiers: heads taken out.
 
-Every table is over some fine-tuned runs.  Accuracies and their changes are in percent, losses in
-nats; layers and heads count from 1.  What is removable is said in `head_removal`.
+The importance of a head is how much the loss would change if the head were scaled a little
+(equation 5); it gives the order in which heads are pruned.  Pruned heads are zeros of a mask
+``[layer, head]``.  Every table is over some fine-tuned runs: accuracies and their changes are in
+percent, losses in nats; layers and heads count from 1.  What is removable is said in
+`head_removal`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Bool, Float, Int
 from scipy.stats import false_discovery_control
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from helpers.analysis.heads import by_head, head_rows
-from helpers.cache import cached_table
-from helpers.studies.classifier import Classifier
+from helpers.studies.classifier import Batch, Classifier, Labelled, batches
 from helpers.studies.fine_tune import FineTuned, each_run, stacked
-from helpers.studies.head_removal import Scores, changes_of, in_looks, masking, scores_under
-from helpers.studies.sixteen_heads.importance import (
-    by_layer_norm,
-    importance,
-    mask_gradients,
-    masks_along,
-    pruning_order,
-    with_one_in_layer,
-    without_each,
+from helpers.studies.head_mask import head_mask
+from helpers.studies.head_removal import (
+    Scores,
+    changes_of,
+    in_looks,
+    masking,
+    scores_under,
+    side_by_side,
 )
 from helpers.studies.tasks import Pair
 
@@ -39,7 +43,72 @@ SHARES = tuple(step / 10 for step in range(11))
 RANDOM_SHARES = (0.0, 0.3, 0.6, 1.0)  # of random orders, which are many
 RANDOM_ORDERS = 20
 
+HeadScores = Float[np.ndarray, "layer head"]
 Masks = Float[np.ndarray, "mask layer head"]
+
+
+def mask_gradients(
+    model: nn.Module,
+    work: Sequence[Labelled],
+    loss: Callable[[nn.Module, Batch, Tensor], Float[Tensor, ""]],
+    shape: tuple[int, int],
+    label: str,
+    masked: Callable[[nn.Module, Tensor], AbstractContextManager] = head_mask,
+) -> list[Float[np.ndarray, "example layer head"]]:
+    """Return ``dL/dxi`` at a mask of ones, for each example of each batch by itself.
+
+    ``loss`` is the sum over the examples of a batch: in a mask for all of them gradients of
+    opposite signs would cancel.  ``masked`` is the context in which heads are scaled by a mask.
+    """
+
+    def job(own: nn.Module, batch: Labelled) -> Float[np.ndarray, "example layer head"]:
+        inputs, labels, _ = batch
+        mask = torch.ones(shape[0], len(labels), shape[1], device=labels.device, requires_grad=True)
+        with masked(own, mask):
+            (gradient,) = torch.autograd.grad(loss(own, inputs, labels), mask)
+        return gradient.transpose(0, 1).double().cpu().numpy()
+
+    return side_by_side(model, work, job, label)
+
+
+def by_layer_norm(scores: HeadScores) -> HeadScores:
+    """Divide each layer's scores by their l2 norm, as Michel et al. do before they prune (4.1).
+
+    A layer without any score keeps its zeros.
+    """
+    norms = np.linalg.norm(scores, axis=1, keepdims=True)
+    return np.divide(scores, norms, out=np.zeros_like(scores), where=norms > 0)
+
+
+def pruning_order(*scores: HeadScores) -> Int[np.ndarray, " head"]:
+    """Return the heads as indices into the flat scores, the least important first.
+
+    Ties of the first scores are broken by the next, and in the end by position.
+    """
+    return np.lexsort([score.ravel() for score in reversed(scores)])
+
+
+def masks_along(
+    order: Int[np.ndarray, " head"], shape: tuple[int, int], shares: Sequence[float]
+) -> Masks:
+    """Return head masks in which the first ``share`` of ``order`` is zero, for each share (0-1)."""
+    masks = np.ones((len(shares), len(order)))
+    for mask, share in zip(masks, shares, strict=True):
+        mask[order[: round(share * len(order))]] = 0
+    return masks.reshape(len(shares), *shape)
+
+
+def without_each(layers: int, heads: int) -> Masks:
+    """Return a mask for each head of a model, in which it alone is zero."""
+    return (1 - np.eye(layers * heads)).reshape(-1, layers, heads)
+
+
+def with_one_in_layer(layers: int, heads: int) -> Masks:
+    """Return a mask for each head of a model, in which it is the only one left in its layer."""
+    masks = np.ones((layers, heads, layers, heads))
+    for layer in range(layers):
+        masks[layer, :, layer] = np.eye(heads)
+    return masks.reshape(-1, layers, heads)
 
 
 def head_importance(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
@@ -71,8 +140,8 @@ def single_ablation(
 
     def of_task(run: FineTuned) -> pd.DataFrame:
         layers, heads = run.encoder.layers, run.encoder.heads
-        pairs = tests[run.task.name] if tests else other_pairs(run, seed)
-        changes = [masking(mask) for mask in without_each(layers, heads)]
+        pairs = tests[run.task.name] if tests else split_test(run, seed)[1]
+        changes = masking(without_each(layers, heads))
         table, shared = in_looks(run, pairs, changes, "single heads")
         one = _half(pairs[: shared.right.shape[1]], seed)
         own = 100 * (shared.right[1:].astype(float) - shared.right[0])
@@ -98,95 +167,56 @@ def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
 
     def of_task(run: FineTuned) -> pd.DataFrame:
         layers, heads = run.encoder.layers, run.encoder.heads
-        masks = with_one_in_layer(layers, heads)  # layer by layer
-        tried = _scores(run, masks, choosing_pairs(run, seed), "one head a layer")
+        choosing, others = split_test(run, seed)
+        changes = masking(with_one_in_layer(layers, heads))  # layer by layer
+        tried = scores_under(run, choosing, changes, "one head a layer")
         best = tried.loss[1:].mean(axis=1).reshape(layers, heads).argmin(axis=1)
-        chosen = [masking(mask) for mask in masks[np.arange(layers) * heads + best]]
-        found, _ = in_looks(run, other_pairs(run, seed), chosen, "best head a layer")
+        chosen = [changes[layer * heads + head] for layer, head in enumerate(best)]
+        found, _ = in_looks(run, others, chosen, "best head a layer")
         return pd.DataFrame({"layer": range(1, layers + 1), "head": best + 1}).join(found)
 
     return each_run(runs, "heads-one-head", of_task, seed=seed)
 
 
 def pruning(
-    runs: Sequence[FineTuned], weights: pd.DataFrame, single: pd.DataFrame, *, seed: int
+    runs: Sequence[FineTuned],
+    weights: pd.DataFrame,
+    single: pd.DataFrame | None = None,
+    *,
+    seed: int,
 ) -> pd.DataFrame:
     """Return accuracy as more and more heads are pruned, a tenth at a time (section 4.2).
 
-    Orders: by ``importance`` (normalised, least first; ``weights`` is `head_importance`), by
-    ``single ablation`` (those whose removal costs least first; ties by loss), and at ``random``
-    (``draw`` numbers the draws; at `RANDOM_SHARES`).  Columns: task, order, draw, pruned
-    (percent of heads), heads (left), and those of `changes_of`.
+    Orders: by ``importance`` (normalised, least first; ``weights`` is `head_importance`) and,
+    with `single_ablation`, by ``single ablation`` (those whose removal costs least first; ties by
+    loss), and at ``random`` (``draw`` numbers the draws; at `RANDOM_SHARES`).  Columns: task,
+    order, draw, pruned (percent of heads), heads (left), and those of `changes_of`.
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
         shape = run.encoder.layers, run.encoder.heads
         mine = weights[weights["task"] == run.task.name]
-        own = single[single["task"] == run.task.name]
-        costs = -by_head(own, "change"), by_head(own, "loss_change")
-        orders = [
-            ("importance", 0, pruning_order(by_head(mine, "normalised")), SHARES),
-            ("single ablation", 0, pruning_order(*costs), SHARES),
-        ]
-        for draw in range(RANDOM_ORDERS):
-            generator = np.random.default_rng([seed, draw])
-            order = generator.permutation(shape[0] * shape[1])
-            orders.append(("random", draw, order, RANDOM_SHARES))
-        masks = [masks_along(order, shape, shares) for _, _, order, shares in orders]
+        orders = [("importance", 0, pruning_order(by_head(mine, "normalised")), SHARES)]
+        if single is not None:
+            own = single[single["task"] == run.task.name]
+            costs = -by_head(own, "change"), by_head(own, "loss_change")
+            orders.append(("single ablation", 0, pruning_order(*costs), SHARES))
+            for draw in range(RANDOM_ORDERS):
+                order = np.random.default_rng([seed, draw]).permutation(shape[0] * shape[1])
+                orders.append(("random", draw, order, RANDOM_SHARES))
+        masks = np.concatenate([masks_along(order, shape, steps) for *_, order, steps in orders])
+        rows = [(*name, round(100 * step)) for *name, _, steps in orders for step in steps]
+        table = pd.DataFrame(rows, columns=["order", "draw", "pruned"])
+        table["heads"] = masks.sum(axis=(1, 2)).astype(int)
         # The orders begin and end with the same masks.
-        different, place = np.unique(np.concatenate(masks), axis=0, return_inverse=True)
-        scores = _scores(run, different, scored_pairs(run, seed), "pruning")
-        rows = [0, *(place.ravel() + 1)]
-        frame = pd.DataFrame(
-            [
-                (name, draw, round(100 * share), int(mask.sum()))
-                for (name, draw, _, shares), steps in zip(orders, masks, strict=True)
-                for share, mask in zip(shares, steps, strict=True)
-            ],
-            columns=["order", "draw", "pruned", "heads"],
-        )
-        return frame.join(changes_of(Scores(scores.right[rows], scores.loss[rows])))
+        different, place = np.unique(masks, axis=0, return_inverse=True)
+        pairs = split_test(run, seed)[1][:SCORED]
+        scores = scores_under(run, pairs, masking(different), "pruning")
+        chosen = [0, *(place.ravel() + 1)]
+        return table.join(changes_of(Scores(scores.right[chosen], scores.loss[chosen])))
 
-    given = [weights.to_csv(), single.to_csv()]
+    given = [table.to_csv() for table in (weights, single) if table is not None]
     return each_run(runs, "heads-pruning", of_task, seed=seed, given=given)
-
-
-def heads_over_seeds(runs: Mapping[int, Sequence[FineTuned]], *, seed: int) -> pd.DataFrame:
-    """Return `head_importance` and `single_ablation` of runs by the seed of their fine-tuning.
-
-    Columns: seed, and those of both.
-    """
-    parts = {
-        own: head_importance(some, seed=seed).merge(single_ablation(some, seed=seed))
-        for own, some in runs.items()
-    }
-    return stacked(parts, "seed")
-
-
-def pruning_over_seeds(
-    runs: Mapping[int, Sequence[FineTuned]], heads: pd.DataFrame, *, seed: int
-) -> pd.DataFrame:
-    """Return what is left as heads are pruned by importance, for each seed of the fine-tuning.
-
-    ``heads`` is `heads_over_seeds`.  Columns: seed, task, whole (accuracy on all test examples,
-    percent), pruned (percent of heads), and those of `changes_of`.
-    """
-
-    def of_task(run: FineTuned, own: pd.DataFrame) -> pd.DataFrame:
-        scores = by_head(own[own["task"] == run.task.name], "normalised")
-        masks = masks_along(pruning_order(scores), scores.shape, SHARES)
-        table = changes_of(_scores(run, masks, scored_pairs(run, seed), "pruning"))
-        table.insert(0, "whole", 100 * run.accuracy)
-        table.insert(1, "pruned", [round(100 * share) for share in SHARES])
-        return table
-
-    parts = {}
-    for number, some in runs.items():
-        own = heads[heads["seed"] == number]
-        parts[number] = each_run(
-            some, "pruning-seeds", partial(of_task, own=own), seed=seed, given=own.to_csv()
-        )  # fmt: skip
-    return stacked(parts, "seed")
 
 
 def importance_course(run: FineTuned, *, seed: int) -> pd.DataFrame:
@@ -195,52 +225,32 @@ def importance_course(run: FineTuned, *, seed: int) -> pd.DataFrame:
     Columns: trained (percent of the steps; 0 is the start), layer, head, importance, normalised.
     """
 
-    def compute() -> pd.DataFrame:
-        count = run.recipe.checkpoints
-        frames = {}
+    def of_task(run: FineTuned) -> pd.DataFrame:
+        count, frames = run.recipe.checkpoints, {}
         for number in range(count + 1):
             label = f"importance, checkpoint {number}"
             rows = _importance_rows(run, run.checkpoint(number), COURSE, seed, label)
             frames[100 * number / count] = rows
         return stacked(frames, "trained")
 
-    return cached_table(
-        "importance-course", compute, depends_on={"run": run.folder.name, "seed": seed}
-    )
+    return each_run([run], "importance-course", of_task, seed=seed).drop(columns="task")
 
 
-def _scores(run: FineTuned, masks: Masks, pairs: Sequence[Pair], what: str) -> Scores:
-    return scores_under(run, pairs, [masking(mask) for mask in masks], what)
-
-
-def choosing_pairs(run: FineTuned, seed: int) -> list[Pair]:
-    """Return the test examples, a third at most, that choose what others score."""
-    return _drawn(run.task.test, seed)[: min(CHOOSING, len(run.task.test) // 3)]
-
-
-def other_pairs(run: FineTuned, seed: int) -> list[Pair]:
-    """Return the test examples that choose nothing, in the order in which they score."""
-    return _drawn(run.task.test, seed)[len(choosing_pairs(run, seed)) :]
-
-
-def scored_pairs(run: FineTuned, seed: int) -> list[Pair]:
-    """Return the first `SCORED` of them, which score a run with many heads taken out."""
-    return other_pairs(run, seed)[:SCORED]
+def split_test(run: FineTuned, seed: int) -> tuple[list[Pair], list[Pair]]:
+    """Return the test examples, a third at most, that choose, and the others, which score."""
+    drawn = _drawn(run.task.test, seed)
+    count = min(CHOOSING, len(drawn) // 3)
+    return drawn[:count], drawn[count:]
 
 
 def _drawn(pairs: Sequence[Pair], seed: int) -> list[Pair]:
     return [pairs[i] for i in np.random.default_rng(seed).permutation(len(pairs))]
 
 
-def articles_of(pairs: Sequence[Pair]) -> Int[np.ndarray, " example"]:
-    """Return the number of each example's article, or its own where that is not known."""
-    sources = [pair.source or str(number) for number, pair in enumerate(pairs)]
-    return np.unique(sources, return_inverse=True)[1]
-
-
 def _half(pairs: Sequence[Pair], seed: int) -> Bool[np.ndarray, " example"]:
-    """Return which examples are of one half of the articles, or one half of them all."""
-    article = articles_of(pairs)
+    """Return which examples are of one half of the articles; of no known one, each has its own."""
+    sources = [pair.source or str(number) for number, pair in enumerate(pairs)]
+    article = np.unique(sources, return_inverse=True)[1]
     sizes = np.bincount(article)
     order = np.random.default_rng(seed).permutation(len(sizes))
     chosen = order[np.cumsum(sizes[order]) <= max(len(pairs) / 2, sizes[order[0]])]
@@ -250,7 +260,15 @@ def _half(pairs: Sequence[Pair], seed: int) -> Bool[np.ndarray, " example"]:
 def _importance_rows(
     run: FineTuned, classifier: Classifier, count: int, seed: int, label: str
 ) -> pd.DataFrame:
-    pairs, longest = _drawn(run.task.train, seed)[:count], run.recipe.max_tokens
-    found = mask_gradients(classifier, run.encoder, pairs, max_tokens=longest, label=label)
-    scores = importance(found)
-    return head_rows(*scores.shape, importance=scores, normalised=by_layer_norm(scores))
+    pairs, shape = _drawn(run.task.train, seed)[:count], (run.encoder.layers, run.encoder.heads)
+    work = list(batches(run.encoder, pairs, max_tokens=run.recipe.max_tokens))
+    found = mask_gradients(classifier, work, _summed_loss, shape, label)
+    order = np.concatenate([places for _, _, places in work]).argsort()
+    scores = np.abs(np.concatenate(found)[order]).mean(axis=0)
+    return head_rows(*shape, importance=scores, normalised=by_layer_norm(scores))
+
+
+def _summed_loss(
+    classifier: nn.Module, inputs: Batch, labels: Int[Tensor, " example"]
+) -> Float[Tensor, ""]:
+    return F.cross_entropy(classifier(**inputs).float(), labels, reduction="sum")

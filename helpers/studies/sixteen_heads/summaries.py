@@ -1,16 +1,26 @@
-"""What the tables of pruning say: summaries, and what goes with being an important head."""
+"""What the tables of pruning say, over heads, test sets, seeds and time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from helpers.analysis.statistics import mean_interval
-from helpers.studies.sixteen_heads.claims import LEVEL
+from helpers.analysis.statistics import correlation, mean_interval
+from helpers.store.store import Store
+from helpers.studies.fine_tune import FineTuned, stacked
+from helpers.studies.sixteen_heads.pruning import (
+    head_importance,
+    pruning,
+    single_ablation,
+    split_test,
+)
+from helpers.studies.wikipedia_tasks import NUMBER, SHIFT, labelled_pairs, tag_words
 
-SCORES = ("best_accuracy", "best_margin", "attachment")  # of a head as a finder of heads of words
+SIGNIFICANT = 0.01  # the level of the paper
+ARTICLES = "other articles"  # the second test set of a task, in cross_data
+OVER_SEEDS = ["task", "measure", "seeds", "mean", "ci_low", "ci_high", "smallest", "largest"]
 
 
 def ablation_summary(single: pd.DataFrame) -> pd.DataFrame:
@@ -20,19 +30,18 @@ def ablation_summary(single: pd.DataFrame) -> pd.DataFrame:
     0.01), adjusted (the same, adjusted for the number of heads), better (heads without which
     accuracy is higher), worst (the head whose removal costs most) and its change (in points).
     """
-    rows = {}
-    for task, own in single.groupby("task", sort=False):
-        worst = own.loc[own["change"].idxmin()]
-        rows[task] = {
-            "heads": len(own),
-            "removable": int(own["removable"].sum()),
-            "significant": int((own["p_value"] < LEVEL).sum()),
-            "adjusted": int((own["q_value"] < LEVEL).sum()),
-            "better": int((own["change"] > 0).sum()),
-            "worst": f"{worst['layer']}-{worst['head']}",
-            "its change": worst["change"],
-        }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("task").reset_index()
+    flags = {
+        "heads": True,
+        "removable": single["removable"],
+        "significant": single["p_value"] < SIGNIFICANT,
+        "adjusted": single["q_value"] < SIGNIFICANT,
+        "better": single["change"] > 0,
+    }
+    by_task = single[["task"]].assign(**flags).groupby("task", sort=False)
+    worst = single.loc[single.groupby("task", sort=False)["change"].idxmin()].set_index("task")
+    names = worst["layer"].astype(str) + "-" + worst["head"].astype(str)
+    table = by_task.sum().assign(worst=names)
+    return table.join(worst["change"].rename("its change")).reset_index()
 
 
 def change_table(rows: pd.DataFrame, index: Sequence[str], columns: str) -> pd.DataFrame:
@@ -46,48 +55,80 @@ def change_table(rows: pd.DataFrame, index: Sequence[str], columns: str) -> pd.D
     return shown.pivot(index=list(index), columns=columns, values="shown")
 
 
-def seed_measures(heads: pd.DataFrame, pruned: pd.DataFrame) -> pd.DataFrame:
-    """Return what depends on the seed of a fine-tuning: a row for each task and seed.
+def cross_data(
+    single: pd.DataFrame, elsewhere: pd.DataFrame | None = None, *, name: str = "", seed: int
+) -> pd.DataFrame:
+    """Return whether the heads that matter on one test set matter on another (section 3.4).
 
-    ``heads`` is `pruning.heads_over_seeds`, ``pruned`` `pruning.pruning_over_seeds`.  Columns:
-    task, seed, accuracy (all test examples), removable (heads that are so alone), prunable (up to
-    which all steps by importance are removable), all in percent, and correlation (Spearman's, of
-    the importance of heads with that of the other seeds, the mean).
+    ``single`` is `single_ablation`; its two halves are test sets of different articles.
+    ``elsewhere`` is the same of the test set ``name``.  Columns: task, set (the second test
+    set), one_change and other_change (mean over heads, points), correlation (Pearson's, over
+    heads, of the accuracies without each) with ci_low and ci_high, and p_value (permutation).
     """
-    rows = []
-    for (task, seed), own in heads.groupby(["task", "seed"], sort=False):
-        over_seeds = heads[heads["task"] == task].pivot(
-            index="seed", columns=["layer", "head"], values="normalised"
-        )
-        steps = pruned[(pruned["task"] == task) & (pruned["seed"] == seed)].sort_values("pruned")
-        alike = over_seeds.T.corr("spearman")[seed].drop(seed).mean()
-        rows.append(
-            {
-                "task": task,
-                "seed": seed,
-                "accuracy": steps["whole"].iloc[0],
-                "removable": 100 * own["removable"].mean(),
-                "prunable": steps.loc[steps["removable"].cummin(), "pruned"].max(),
-                "correlation": alike,
-            }
-        )
-    return pd.DataFrame(rows).fillna({"prunable": 0})
+    by_task = dict(list(single.groupby("task", sort=False)))
+    pairs = [(t, ARTICLES, own["change_one"], own["change_other"]) for t, own in by_task.items()]
+    if elsewhere is not None:
+        others = elsewhere.groupby("task", sort=False)
+        pairs += [(t, name, by_task[t]["change"], own["change"]) for t, own in others]
+    rows = [
+        {"task": task, "set": other, "one_change": one.mean(), "other_change": two.mean()}
+        | correlation(one.to_numpy(), two.to_numpy(), seed=seed)
+        for task, other, one, two in pairs
+    ]
+    return pd.DataFrame(rows)
+
+
+def on_treebank(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.DataFrame | None:
+    """Return `single_ablation` of the tasks of grammar on the sentences of a treebank's store.
+
+    They are tagged and labelled as the tasks are; None where no task can be made of them.
+    """
+    sentences = tag_words([example.record["words"] for example in store])
+    tests = {
+        run.task.name: pairs
+        for run in runs
+        if run.task.name in (SHIFT, NUMBER)
+        and (pairs := labelled_pairs(run.task.name, sentences, len(split_test(run, seed)[1]), seed))
+    }
+    own = [run for run in runs if run.task.name in tests]
+    return single_ablation(own, seed=seed, tests=tests) if own else None
+
+
+def seed_measures(runs: Mapping[int, Sequence[FineTuned]], *, seed: int) -> pd.DataFrame:
+    """Return what depends on the seed of a fine-tuning, whose ``runs`` are given by that seed.
+
+    Columns: task, seed, accuracy (all test examples), removable (heads that are so alone),
+    prunable (up to which all steps by importance are removable), all in percent, and correlation
+    (Spearman's, of the importance of heads with that of the other seeds, the mean).
+    """
+    weights = {number: head_importance(some, seed=seed) for number, some in runs.items()}
+    whole, rows = stacked(weights, "seed"), []
+    for number, some in runs.items():
+        single = single_ablation(some, seed=seed).groupby("task")["removable"].mean()
+        pruned = pruning(some, weights[number], seed=seed).set_index("task")
+        for run in some:
+            task = run.task.name
+            steps = pruned.loc[task]
+            prunable = steps.loc[steps["removable"].cummin(), "pruned"].max()
+            own = whole[whole["task"] == task]
+            by_seed = own.pivot(index=["layer", "head"], columns="seed", values="normalised")
+            alike = by_seed.corr("spearman")[number].drop(number).mean()
+            rows.append((task, number, 100 * run.accuracy, 100 * single[task], prunable, alike))
+    columns = ["task", "seed", "accuracy", "removable", "prunable", "correlation"]
+    return pd.DataFrame(rows, columns=columns).fillna({"prunable": 0})
 
 
 def seed_intervals(measures: pd.DataFrame) -> pd.DataFrame:
     """Return the mean of each of `seed_measures` over seeds, with its 95% interval (Student's t).
 
-    Columns: task, measure, seeds, mean, ci_low, ci_high, smallest, largest.
+    Columns: those of `OVER_SEEDS`.
     """
-    long = measures.melt(["task", "seed"], var_name="measure").groupby(
-        ["task", "measure"], sort=False
-    )["value"]
+    long = measures.melt(["task", "seed"], var_name="measure")
     rows = [
         (*names, len(values), *mean_interval(values), values.min(), values.max())
-        for names, values in long
+        for names, values in long.groupby(["task", "measure"], sort=False)["value"]
     ]
-    columns = ["task", "measure", "seeds", "mean", "ci_low", "ci_high", "smallest", "largest"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=OVER_SEEDS)
 
 
 def course_summary(course: pd.DataFrame) -> pd.DataFrame:
@@ -97,14 +138,11 @@ def course_summary(course: pd.DataFrame) -> pd.DataFrame:
     at the end) and top_tenth (the share of all importance that the most important tenth of the
     heads has, in percent).
     """
-    wide = course.pivot(index="trained", columns=["layer", "head"], values="normalised")
-    raw = course.pivot(index="trained", columns=["layer", "head"], values="importance")
+    wide, raw = (
+        course.pivot(index="trained", columns=["layer", "head"], values=values)
+        for values in ("normalised", "importance")
+    )
     most = max(1, round(raw.shape[1] / 10))
     shares = np.sort(raw.to_numpy(), axis=1)[:, -most:].sum(axis=1) / raw.sum(axis=1)
-    return pd.DataFrame(
-        {
-            "trained": wide.index,
-            "correlation": wide.T.corr("spearman").iloc[-1].to_numpy(),
-            "top_tenth": 100 * shares.to_numpy(),
-        }
-    )
+    alike = wide.T.corr("spearman").iloc[-1]
+    return pd.DataFrame({"correlation": alike, "top_tenth": 100 * shares}).reset_index()

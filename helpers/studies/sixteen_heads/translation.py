@@ -1,9 +1,10 @@
 """Which kind of attention a translation model can spare: Michel et al. (2019), section 5.
 
-The model is a small one of Marian's architecture, trained here to write numbers in words as
-digits, once: the weights are kept in the cache, in a folder named by a hash of all that
-determines them.  It computes on one thread, so that the same seed gives the same weights on any
-number of threads.
+The task makes itself: numbers in English words become digits, which are words of their own, so
+that a translation can be nearly right ("three thousand two hundred and five" is "3 2 0 5").  To
+place the zeros, a model has to read the whole number.  The model is a small one of Marian's
+architecture, trained here once.  Its attention is of three kinds: the encoder's, the decoder's,
+and the decoder's to the encoder (cross-attention); each has a head mask of its own.
 """
 
 from __future__ import annotations
@@ -11,53 +12,66 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from num2words import num2words
 from sacrebleu.metrics import BLEU
 from torch import Tensor
-from transformers import MarianMTModel
+from torch.nn import functional as F
+from transformers import MarianConfig, MarianMTModel
 
-from helpers.analysis.heads import head_rows
-from helpers.cache import cached_tables
-from helpers.model.parallel import StepDone, run_jobs
-from helpers.paths import cache_root, write_once
-from helpers.studies import training
-from helpers.studies.fine_tune import stacked
-from helpers.studies.head_removal import compare_accuracies, side_by_side
-from helpers.studies.sixteen_heads.importance import (
+from helpers.cache import cached_table
+from helpers.model.parallel import StepDone, length_batches
+from helpers.studies.head_mask import head_mask
+from helpers.studies.head_removal import side_by_side
+from helpers.studies.sixteen_heads.pruning import (
+    SHARES,
     by_layer_norm,
-    importance,
+    mask_gradients,
     masks_along,
     pruning_order,
-    with_one_in_layer,
-    without_each,
 )
-from helpers.studies.sixteen_heads.numbers import Translation, fingerprint, number_pairs
-from helpers.studies.sixteen_heads.pruning import CHOOSING
-from helpers.studies.sixteen_heads.translator import (
-    KINDS,
-    Kind,
-    Translator,
-    WordCodec,
-    batch_of,
-    mask_gradients,
-    masked,
-    new_marian,
-    translate,
+from helpers.studies.training import (
+    Training,
+    gradient_steps,
+    kept_folder,
+    read_weights,
+    save_weights,
+    shuffled_batches,
+    steps_of,
+    train_once,
+    trained,
+    warmup_and_decay,
 )
 
+Kind = Literal["encoder", "cross", "decoder"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 FORMAT = 2  # raise it whenever the same settings would give other weights, or another file
-WEIGHTS, FACTS = "final.safetensors", "run.json"
+WEIGHTS = "final.safetensors"
+LONGEST = 6  # digits
 TRAIN_TIMES = 10  # numbers to train on, for each training example of the other tasks
+EXAMPLES = 2000, 20_000  # of the other tasks, where all are asked for; no more than these count
 WEIGHED = 300  # training pairs behind the importance of heads
-SHARES = tuple(step / 10 for step in range(11))
-Masked = tuple[Kind, Float[np.ndarray, "layer head"]]
+PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"  # the first words of a vocabulary
+PADDING, END_OF_SENTENCE = 0, 1
+IGNORED = -100  # what cross-entropy counts as no label
+BATCH_SIZE = 64
+ROOM = 8  # tokens that a translation may be longer than its source
+
+
+class Translation(NamedTuple):
+    """A sentence and its translation."""
+
+    source: str
+    target: str
 
 
 @dataclass(frozen=True)
@@ -73,96 +87,108 @@ class TranslationRecipe:
     learning_rate: float = 3e-3
 
 
-def translation_tables(*, examples: int, seed: int) -> dict[str, pd.DataFrame]:
-    """Return how well a model translates without heads of each kind of attention.
+class WordCodec:
+    """A vocabulary of whole words, the same for both languages."""
 
-    The model is trained on `TRAIN_TIMES` as many numbers as there are ``examples``.  All tables
-    have kind (encoder, cross, decoder), pairs (translated), bleu (0-100) and exact (percent of
-    translations that are right to the last word):
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = (PAD, END, UNKNOWN, *sorted(set(words)))
+        self._ids = {word: index for index, word in enumerate(self.words)}
 
-    - ``translation_pruning``: more and more heads of a kind pruned, by their importance
-      ``E|dL/dxi|`` divided by the l2 norm of the layer; kept (share of heads, 0-1), heads (left);
-    - ``translation_ablation``: each head removed alone; layer, head, the change of bleu and
-      exact, and removable: whether exact changes by less than two points (see `removals`);
-    - ``translation_one_head``: all heads of a layer but one, the one that does best on the first
-      `CHOOSING` pairs, scored on the others; columns as for each head.
+    def ids(self, text: str) -> list[int]:
+        """Return the ids of a sentence's words, and of the end of a sentence."""
+        unknown = self._ids[UNKNOWN]
+        return [*(self._ids.get(word, unknown) for word in text.split()), self._ids[END]]
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Return the words of some ids."""
+        return " ".join(self.words[index] for index in ids if self.words[index] not in (PAD, END))
+
+    def batch(self, pairs: Sequence[Translation]) -> dict[str, Int[Tensor, "example token"]]:
+        """Return a padded batch: input_ids, attention_mask, labels (`IGNORED`: padding)."""
+        sources = [self.ids(pair.source) for pair in pairs]
+        real = [[1] * len(ids) for ids in sources]
+        return {
+            "input_ids": _padded(sources, PADDING),
+            "attention_mask": _padded(real, 0),
+            "labels": _padded([self.ids(pair.target) for pair in pairs], IGNORED),
+        }
+
+
+@dataclass(frozen=True)
+class Translator:
+    """A model in evaluation mode with its vocabulary; ``name`` tells its weights apart."""
+
+    model: MarianMTModel = field(repr=False)
+    codec: WordCodec = field(repr=False)
+    name: str = ""
+
+
+def translation_pruning(*, examples: int, seed: int) -> pd.DataFrame:
+    """Return how well a model translates with more and more heads of a kind pruned.
+
+    The model is trained on `TRAIN_TIMES` as many numbers as there are ``examples`` (0: all).
+    Heads go by their importance ``E|dL/dxi|`` divided by the l2 norm of the layer.  Columns: kind
+    (encoder, cross, decoder), kept (share of heads, 0-1), heads (left), pairs (translated), bleu
+    (0-100) and exact (percent of translations that are right to the last word).
     """
+    usual, most = EXAMPLES
+    examples = min(examples or usual, most)
     train, test = number_pairs(TRAIN_TIMES * examples, max(examples // 4, 1), seed=seed)
     translator = train_translator(train, TranslationRecipe(seed=seed))
     weighed = train[:WEIGHED]
-    pairs = [fingerprint(weighed), fingerprint(test)]
-    return cached_tables(
+    return cached_table(
         "translation",
-        lambda: {
-            "translation_pruning": pruning_curves(translator, weighed, test),
-            "translation_ablation": each_head(translator, test),
-            "translation_one_head": one_head(translator, test),
-        },
-        depends_on={"translator": translator.identity, "pairs": pairs},
+        lambda: pruning_curves(translator, weighed, test),
+        depends_on={"translator": translator.name, "pairs": _fingerprint([*weighed, *test])},
     )
+
+
+def translation_of(number: int) -> Translation:
+    """Return a number in words, without commas and hyphens, and its digits with spaces."""
+    source = num2words(number).replace(",", "").replace("-", " ")
+    return Translation(source, " ".join(str(number)))
+
+
+def number_pairs(
+    train: int, test: int, *, seed: int
+) -> tuple[tuple[Translation, ...], tuple[Translation, ...]]:
+    """Return training and test pairs of different numbers, drawn with a seed.
+
+    Lengths of one to six digits are equally likely, until the short ones are used up.
+    """
+    generator = np.random.default_rng(seed)
+    found: dict[int, None] = {}
+    while len(found) < train + test:
+        digits = generator.integers(1, LONGEST + 1, size=train + test)
+        lowest = np.where(digits == 1, 0, 10 ** (digits - 1))
+        found.update(dict.fromkeys(generator.integers(lowest, 10**digits).tolist()))
+    chosen = generator.permutation(list(found)[: train + test]).tolist()
+    pairs = [translation_of(number) for number in chosen]
+    return tuple(pairs[test:]), tuple(pairs[:test])
 
 
 def pruning_curves(
     translator: Translator, weighed: Sequence[Translation], test: Sequence[Translation]
 ) -> pd.DataFrame:
-    """Return the table ``translation_pruning`` of `translation_tables`."""
-    work: list[Masked] = []
+    """Return the table of `translation_pruning`."""
+    work = []
     for kind in KINDS:
-        scores = importance(mask_gradients(translator, weighed, kind))
-        order = pruning_order(by_layer_norm(scores))
-        work += [(kind, mask) for mask in masks_along(order, scores.shape, SHARES)]
-    found = _translations(translator, work, test, "pruning the translation model")
+        scores = np.abs(slopes(translator, weighed, kind)).mean(axis=0)
+        masks = masks_along(pruning_order(by_layer_norm(scores)), scores.shape, SHARES)
+        work += [(kind, 1 - share, mask) for share, mask in zip(SHARES, masks, strict=True)]
+    sources = [pair.source for pair in test]
+
+    def job(model: MarianMTModel, one: tuple[Kind, float, np.ndarray]) -> list[str]:
+        kind, _, mask = one
+        with masked(model, torch.from_numpy(mask).float(), kind):
+            return translate(model, translator.codec, sources)
+
+    found = side_by_side(translator.model, work, job, "pruning the translation model")
     rows = [
-        (kind, round(1 - share, 1), int(mask.sum()), len(test), *translation_scores(texts, test))
-        for (kind, mask), share, texts in zip(work, SHARES * len(KINDS), found, strict=True)
+        (kind, round(kept, 1), int(mask.sum()), len(test), *translation_scores(texts, test))
+        for (kind, kept, mask), texts in zip(work, found, strict=True)
     ]
     return pd.DataFrame(rows, columns=["kind", "kept", "heads", "pairs", "bleu", "exact"])
-
-
-def each_head(translator: Translator, test: Sequence[Translation]) -> pd.DataFrame:
-    """Return the table ``translation_ablation`` of `translation_tables`."""
-    work = [(kind, mask) for kind in KINDS for mask in without_each(*translator.shape)]
-    places = _places(translator)
-    return _changes(translator, work, places, test, "heads of the translation model")
-
-
-def one_head(translator: Translator, test: Sequence[Translation]) -> pd.DataFrame:
-    """Return the table ``translation_one_head`` of `translation_tables`."""
-    heads, choosing = translator.shape[1], min(CHOOSING, len(test) // 3)
-    work = [(kind, mask) for kind in KINDS for mask in with_one_in_layer(*translator.shape)]
-    tried = _translations(translator, work, test[:choosing], "one head a layer")
-    bleu = [translation_scores(texts, test[:choosing])[0] if choosing else 0.0 for texts in tried]
-    best = np.reshape(bleu, (-1, heads)).argmax(axis=1)  # of each layer of each kind
-    chosen = np.arange(len(best)) * heads + best
-    places = _places(translator).iloc[chosen]
-    work = [work[index] for index in chosen]
-    return _changes(translator, work, places, test[choosing:], "best head a layer")
-
-
-def _places(translator: Translator) -> pd.DataFrame:
-    return stacked({kind: head_rows(*translator.shape) for kind in KINDS}, "kind")
-
-
-def _changes(
-    translator: Translator,
-    work: Sequence[Masked],
-    places: pd.DataFrame,
-    test: Sequence[Translation],
-    what: str,
-) -> pd.DataFrame:
-    """Return what each mask changes, a row for each of ``places`` (kind, layer, head)."""
-    whole = KINDS[0], np.ones(translator.shape)
-    found = _translations(translator, [whole, *work], test, what)
-    targets = np.array([pair.target for pair in test], object)
-    right = np.array(found, object) == targets  # [change, pair]
-    _, _, removable = compare_accuracies(right[0], right[1:])
-    scores = np.array([translation_scores(texts, test) for texts in found])
-    bleu, exact = scores[1:].T
-    change, exact_change = (scores[1:] - scores[0]).T
-    return places.assign(
-        pairs=len(test), bleu=bleu, change=change, exact=exact, exact_change=exact_change,
-        removable=removable,
-    )  # fmt: skip
 
 
 def train_translator(pairs: Sequence[Translation], recipe: TranslationRecipe) -> Translator:
@@ -172,29 +198,55 @@ def train_translator(pairs: Sequence[Translation], recipe: TranslationRecipe) ->
         StoreError: the kept weights are damaged, or the disk is full.
     """
     codec = WordCodec([word for pair in pairs for text in pair for word in text.split()])
-    facts = {
-        "format": FORMAT, "recipe": asdict(recipe), "words": codec.words,
-        "pairs": fingerprint(pairs),
-    }  # fmt: skip
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    folder = cache_root() / "translators" / f"numbers--{digest[:10]}"
+    model = new_marian(codec, recipe)
+    facts = {"recipe": asdict(recipe), "words": codec.words, "pairs": _fingerprint(pairs)}
+    folder = kept_folder("translators", "numbers", facts | {"format": FORMAT})
+    steps = steps_of(len(pairs), epochs=recipe.epochs, batch_size=recipe.batch_size)
+    training = Training(folder, steps, partial(_train, model, codec, pairs, recipe))
+    train_once([training], model.device, label="training")
+    read_weights(trained(model), folder / WEIGHTS)
+    return Translator(model.eval().requires_grad_(False), codec, folder.name)
 
-    def write(temporary: Path) -> None:
-        model = _new(codec, recipe)
-        run_jobs(
-            [partial(_train, model, codec, pairs, recipe)],
-            model.device,
-            label="training",
-            unit="step",
-            total=_steps(pairs, recipe),
-        )
-        training.save_weights(model, temporary / WEIGHTS)
-        (temporary / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
-    write_once(folder, write)
-    model = _new(codec, recipe)
-    training.read_weights(training.trained(model), folder / WEIGHTS)
-    return Translator(model.eval().requires_grad_(False), codec, {"weights": folder.name})
+def new_marian(codec: WordCodec, recipe: TranslationRecipe) -> MarianMTModel:
+    """Return a Marian model for a vocabulary, with random weights of the recipe's seed."""
+    width = recipe.width
+    config = MarianConfig(
+        vocab_size=len(codec.words), d_model=width, max_position_embeddings=64,
+        encoder_layers=recipe.layers, decoder_layers=recipe.layers, encoder_ffn_dim=2 * width,
+        decoder_ffn_dim=2 * width, encoder_attention_heads=recipe.heads,
+        decoder_attention_heads=recipe.heads, pad_token_id=PADDING, eos_token_id=END_OF_SENTENCE,
+        decoder_start_token_id=PADDING, forced_eos_token_id=None, dropout=0.0, scale_embedding=True,
+        init_std=0.05,
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        return MarianMTModel(config)
+
+
+def masked(
+    model: MarianMTModel, mask: Float[Tensor, "layer *example head"], kind: Kind
+) -> AbstractContextManager[None]:
+    """Scale the heads of one kind of attention by ``mask`` inside the context."""
+    part = model.get_encoder() if kind == "encoder" else model.get_decoder()
+    return head_mask(part, mask, cross=kind == "cross")
+
+
+@torch.inference_mode()
+def translate(model: MarianMTModel, codec: WordCodec, sources: Sequence[str]) -> list[str]:
+    """Return greedy translations (the likeliest word at each step), in order."""
+    found: dict[int, str] = {}
+    lengths = [len(codec.ids(text)) for text in sources]
+    for chosen in length_batches(lengths, size=BATCH_SIZE):
+        batch = codec.batch([Translation(sources[index], "") for index in chosen])
+        room = model.config.max_position_embeddings - 1
+        ids = model.generate(
+            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], num_beams=1,
+            do_sample=False, max_new_tokens=min(lengths[chosen[-1]] + ROOM, room),
+        )  # fmt: skip
+        texts = [codec.text(row) for row in ids.tolist()]
+        found.update(zip(chosen, texts, strict=True))
+    return [found[index] for index in range(len(sources))]
 
 
 def translation_scores(found: Sequence[str], pairs: Sequence[Translation]) -> tuple[float, float]:
@@ -205,10 +257,28 @@ def translation_scores(found: Sequence[str], pairs: Sequence[Translation]) -> tu
     return float(bleu), 100 * same / len(references)
 
 
-def _new(codec: WordCodec, recipe: TranslationRecipe) -> MarianMTModel:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.seed)
-        return new_marian(codec, layers=recipe.layers, heads=recipe.heads, width=recipe.width)
+def slopes(
+    translator: Translator, pairs: Sequence[Translation], kind: Kind
+) -> Float[np.ndarray, "example layer head"]:
+    """Return ``dL/dxi[layer, head]`` of one kind of attention, for each pair alone.
+
+    L is the cross-entropy of the reference translation, the mean over its words, in nats.
+    """
+
+    def loss(
+        model: MarianMTModel, batch: dict[str, Tensor], labels: Int[Tensor, "example token"]
+    ) -> Float[Tensor, ""]:
+        logits = model(**batch).logits.float().transpose(1, 2)
+        losses = F.cross_entropy(logits, labels, reduction="none", ignore_index=IGNORED)
+        return (losses.sum(dim=1) / (labels != IGNORED).sum(dim=1)).sum()
+
+    config, work = translator.model.config, []
+    for start in range(0, len(pairs), BATCH_SIZE):
+        batch = translator.codec.batch(pairs[start : start + BATCH_SIZE])
+        work.append((batch, batch["labels"], None))
+    shape, label = (config.encoder_layers, config.encoder_attention_heads), f"importance ({kind})"
+    own = partial(masked, kind=kind)
+    return np.concatenate(mask_gradients(translator.model, work, loss, shape, label, own))
 
 
 def _train(
@@ -216,37 +286,31 @@ def _train(
     codec: WordCodec,
     pairs: Sequence[Translation],
     recipe: TranslationRecipe,
+    folder: Path,
     step_done: StepDone,
 ) -> None:
+    """Train a model and write its weights to ``folder``."""
+    epochs, size = recipe.epochs, recipe.batch_size
+
     def batches() -> Iterator[dict[str, Tensor]]:
         lengths = [len(pair.source.split()) for pair in pairs]
-        for chosen in training.shuffled_batches(
-            lengths, epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
-        ):
-            yield batch_of(codec, [pairs[i] for i in chosen])
+        for chosen in shuffled_batches(lengths, epochs=epochs, batch_size=size, seed=recipe.seed):
+            yield codec.batch([pairs[i] for i in chosen])
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate)
-    rates = training.warmup_and_decay(optimizer, _steps(pairs, recipe))
-    for _ in training.gradient_steps(
+    rates = warmup_and_decay(optimizer, steps_of(len(pairs), epochs=epochs, batch_size=size))
+    for _ in gradient_steps(
         model.train(), batches(), lambda batch: model(**batch).loss, optimizer, rates,
         what="translation of numbers",
     ):  # fmt: skip
         step_done()
+    save_weights(model, folder / WEIGHTS)
 
 
-def _steps(pairs: Sequence[Translation], recipe: TranslationRecipe) -> int:
-    return training.steps_of(len(pairs), epochs=recipe.epochs, batch_size=recipe.batch_size)
+def _fingerprint(pairs: Sequence[Translation]) -> str:
+    return hashlib.sha256(json.dumps(list(pairs)).encode()).hexdigest()
 
 
-def _translations(
-    translator: Translator, work: Sequence[Masked], test: Sequence[Translation], what: str
-) -> list[list[str]]:
-    """Return the translations of ``test`` under each mask."""
-    sources = [pair.source for pair in test]
-
-    def job(model: MarianMTModel, one: Masked) -> list[str]:
-        kind, mask = one
-        with masked(model, kind, torch.from_numpy(mask).float()):
-            return translate(model, translator.codec, sources)
-
-    return side_by_side(translator.model, work, job, what)
+def _padded(rows: Sequence[Sequence[int]], value: int) -> Int[Tensor, "example token"]:
+    longest = max(len(row) for row in rows)
+    return torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows])

@@ -5,45 +5,143 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 
 from helpers.studies.sixteen_heads import translation
-from helpers.studies.sixteen_heads.numbers import Translation, number_pairs, translation_of
 from helpers.studies.sixteen_heads.translation import (
+    IGNORED,
+    KINDS,
+    Translation,
     TranslationRecipe,
+    Translator,
+    WordCodec,
+    masked,
+    new_marian,
+    number_pairs,
     pruning_curves,
+    slopes,
     train_translator,
+    translate,
+    translation_of,
+    translation_pruning,
     translation_scores,
-    translation_tables,
 )
-from helpers.studies.sixteen_heads.translator import KINDS, masked, translate
 
+LAYERS, HEADS = 2, 3
 TINY = TranslationRecipe(layers=1, heads=2, width=16, epochs=1, batch_size=16)
-SOME = number_pairs(60, 1, seed=0)[0]
-PAIRS = tuple(translation_of(number) for number in range(100))
-
-
-def trained_in(root, pairs, recipe):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ATTENTION_CACHE", str(root))
-        return train_translator(pairs, recipe)
+NUMBERS = tuple(translation_of(number) for number in range(100))
+PAIRS = number_pairs(12, 5, seed=0)[0]
 
 
 @pytest.fixture(scope="module")
-def translator(tmp_path_factory):
+def learned():
     recipe = TranslationRecipe(layers=2, heads=2, width=32, epochs=40, batch_size=25)
-    return trained_in(tmp_path_factory.mktemp("cache"), PAIRS, recipe)
+    return train_translator(NUMBERS, recipe)
 
 
-def test_curves_start_whole_and_end_with_no_head(translator):
-    test = PAIRS[::4]
-    table = pruning_curves(translator, PAIRS[:40], test)
+@pytest.fixture(scope="module")
+def drawn():
+    """Random weights, far from uniform attention."""
+    codec = WordCodec([word for pair in PAIRS for text in pair for word in text.split()])
+    model = new_marian(codec, TranslationRecipe(layers=LAYERS, heads=HEADS, width=24))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "proj" in name or "fc" in name:
+                parameter.mul_(4)
+    return Translator(model.eval().requires_grad_(False), codec)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (0, "zero"), (13, "thirteen"), (40, "forty"), (105, "one hundred and five"),
+        (3205, "three thousand two hundred and five"), (7006, "seven thousand and six"),
+        (999_999, "nine hundred and ninety nine thousand nine hundred and ninety nine"),
+    ],
+)  # fmt: skip
+def test_numbers_in_words_and_in_digits(number, words):
+    assert translation_of(number) == (words, " ".join(str(number)))
+
+
+def test_pairs_are_different_numbers_of_all_lengths():
+    train, test = number_pairs(900, 100, seed=3)
+    assert (len(train), len(test)) == (900, 100)
+    assert len({*train, *test}) == 1000
+    assert {2, 3, 4, 5, 6} <= {len(pair.target.split()) for pair in test} <= {1, 2, 3, 4, 5, 6}
+    assert number_pairs(900, 100, seed=3) == (train, test)
+    assert number_pairs(900, 100, seed=4) != (train, test)
+
+
+def test_words_become_ids_and_words_again_and_padding_is_no_label():
+    codec = WordCodec(["two", "one"])
+    ids = codec.ids("one two three")
+    assert len(ids) == 4 and codec.text(ids) == "one two <unk>"
+    assert codec.text([0, *codec.ids("two two"), 0]) == "two two"
+    batch = codec.batch([Translation("one", "two two"), Translation("one two one", "two")])
+    assert batch["input_ids"].shape == batch["attention_mask"].shape == (2, 4)
+    assert batch["attention_mask"].sum(dim=1).tolist() == [2, 4]
+    assert (batch["labels"] == IGNORED).sum(dim=1).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_are_those_of_each_pair_alone_by_small_steps(drawn, kind):
+    found = slopes(drawn, PAIRS, kind)
+    assert found.shape == (len(PAIRS), LAYERS, HEADS)
+    model, step = drawn.model.double(), 1e-4
+
+    def loss(pair, mask):
+        batch = drawn.codec.batch([pair])
+        with masked(model, mask, kind):
+            return F.cross_entropy(model(**batch).logits[0], batch["labels"][0]).item()
+
+    try:
+        for layer, head in ((0, 1), (1, 2)):
+            ends = []
+            for sign in (1, -1):
+                mask = torch.ones(LAYERS, HEADS, dtype=torch.double)
+                mask[layer, head] += sign * step
+                ends.append([loss(pair, mask) for pair in PAIRS])
+            slope = np.subtract(*ends) / (2 * step)
+            np.testing.assert_allclose(found[:, layer, head], slope, atol=2e-4)
+    finally:
+        model.float()
+
+
+def test_greedy_translation_takes_the_likeliest_word_each_time(drawn, monkeypatch):
+    monkeypatch.setattr(translation, "BATCH_SIZE", 5)
+    found = translate(drawn.model, drawn.codec, [pair.source for pair in PAIRS])
+    assert len(set(found)) > 1
+    for pair, text in zip(PAIRS, found, strict=True):
+        source = torch.tensor([drawn.codec.ids(pair.source)])
+        ids = [0]
+        while len(ids) <= source.shape[1] + 2:
+            scores = drawn.model(input_ids=source, decoder_input_ids=torch.tensor([ids]))
+            ids.append(int(scores.logits[0, -1].argmax()))
+            if ids[-1] == 1:
+                break
+        expected = drawn.codec.text(ids[1:])
+        assert text.startswith(expected)
+        assert text == expected or ids[-1] != 1
+
+
+def test_it_learns_and_its_curves_start_whole_and_end_with_no_head(learned):
+    test = NUMBERS[::4]
+    table = pruning_curves(learned, NUMBERS[:40], test)
     assert list(table["kind"].unique()) == list(KINDS)
     for kind, rows in table.groupby("kind"):
         assert rows["kept"].tolist() == [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0]
         assert rows["heads"].tolist()[::10] == [4, 0]
         assert rows["heads"].is_monotonic_decreasing
-        with masked(translator.model, kind, torch.zeros(2, 2)):
-            found = translate(translator.model, translator.codec, [p.source for p in test])
+        with masked(learned.model, torch.zeros(2, 2), kind):
+            found = translate(learned.model, learned.codec, [p.source for p in test])
         exact = 100 * np.mean([a == b.target for a, b in zip(found, test, strict=True)])
         assert rows["exact"].iloc[-1] == exact
     whole = table[table["kept"] == 1]
@@ -53,97 +151,34 @@ def test_curves_start_whole_and_end_with_no_head(translator):
     assert table.set_index(["kind", "kept"]).loc[("cross", 0.0), "exact"] < 10
 
 
-def test_what_was_trained_and_computed_is_found_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
-    first = translation_tables(examples=8, seed=0)
-    curves = first["translation_pruning"]
-    assert list(curves.columns) == ["kind", "kept", "heads", "pairs", "bleu", "exact"]
-    assert (curves["pairs"] == 2).all()
-    monkeypatch.delattr(translation, "pruning_curves")
-    again = translation_tables(examples=8, seed=0)
-    assert all(again[name].equals(table) for name, table in first.items())
-
-
-def test_each_head_alone_and_all_of_a_layer_but_one(translator):
-    test = PAIRS[::3]
-    single, one = translation.each_head(translator, test), translation.one_head(translator, test)
-    assert len(single) == 3 * 2 * 2 and len(one) == 3 * 2
-    sources = [pair.source for pair in test]
-    whole = translate(translator.model, translator.codec, sources)
-    for kind in KINDS:
-        mask = torch.ones(2, 2)
-        mask[1, 0] = 0
-        with masked(translator.model, kind, mask):
-            found = translate(translator.model, translator.codec, sources)
-        own = single.query("kind == @kind and layer == 2 and head == 1").iloc[0]
-        bleu, exact = translation_scores(found, test)
-        before = translation_scores(whole, test)
-        assert (own["bleu"], own["exact"]) == (bleu, exact)
-        assert own["change"] == pytest.approx(bleu - before[0])
-        assert own["exact_change"] == pytest.approx(exact - before[1])
-    assert (one["pairs"] == len(test) - len(test) // 3).all()  # a third has chosen the heads
-    assert not single.loc[single["exact_change"] < -5, "removable"].any()
-
-
-# Training
-
-
 def weights(translator):
     return dict(translator.model.named_parameters())
 
 
-def test_second_time_it_is_found(tmp_path, monkeypatch):
-    first = trained_in(tmp_path, SOME, TINY)
-    (folder,) = [path for path in (tmp_path / "translators").iterdir() if path.is_dir()]
-    assert {path.name for path in folder.iterdir()} >= {"final.safetensors", "run.json"}
-    monkeypatch.delattr(translation, "_train")
-    second = trained_in(tmp_path, SOME, TINY)
-    assert first.identity == second.identity
-    for name, tensor in weights(first).items():
-        assert torch.equal(tensor, weights(second)[name])
+def test_what_was_trained_and_computed_is_found_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
+    first, table = train_translator(PAIRS, TINY), translation_pruning(examples=8, seed=0)
+    assert list(table.columns) == ["kind", "kept", "heads", "pairs", "bleu", "exact"]
+    assert (table["pairs"] == 2).all()
+    monkeypatch.setattr(translation, "_train", print)  # which writes no weights
+    monkeypatch.delattr(translation, "pruning_curves")
+    second = train_translator(PAIRS, TINY)
+    assert first.name == second.name
+    assert all(torch.equal(tensor, weights(second)[n]) for n, tensor in weights(first).items())
+    assert translation_pruning(examples=8, seed=0).equals(table)
 
 
-def test_same_seed_same_weights_and_another_seed_others(tmp_path):
-    state = torch.get_rng_state()
-    one = trained_in(tmp_path / "a", SOME, TINY)
-    torch.rand(3)
-    two = trained_in(tmp_path / "b", SOME, TINY)
-    other = trained_in(tmp_path, SOME, TranslationRecipe(**{**vars(TINY), "seed": 1}))
-    torch.set_rng_state(state)
+def test_the_seed_alone_decides_the_weights(tmp_path, monkeypatch):
+    found = []
+    for cache, seed in (("a", 0), ("b", 0), ("b", 1)):
+        monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / cache))
+        torch.rand(3)
+        found.append(train_translator(PAIRS, TranslationRecipe(**{**vars(TINY), "seed": seed})))
+    one, two, other = found
     assert all(torch.equal(tensor, weights(two)[n]) for n, tensor in weights(one).items())
-    assert one.identity["weights"] == two.identity["weights"] != other.identity["weights"]
+    assert one.name == two.name != other.name
     matrix = "model.encoder.layers.0.fc1.weight"
     assert not torch.equal(weights(one)[matrix], weights(other)[matrix])
-
-
-def test_failed_training_leaves_nothing(tmp_path, monkeypatch):
-    def failing(*_args):
-        raise RuntimeError("out of luck")
-
-    monkeypatch.setattr(translation, "_train", failing)
-    with pytest.raises(RuntimeError, match="out of luck"):
-        trained_in(tmp_path, SOME, TINY)
-    assert [p for p in (tmp_path / "translators").iterdir() if p.is_dir()] == []
-
-
-def test_damaged_weights_are_trained_again(tmp_path):
-    translator = trained_in(tmp_path, SOME, TINY)
-    path = tmp_path / "translators" / translator.identity["weights"] / "final.safetensors"
-    whole = path.read_bytes()
-    path.write_bytes(b"junk")
-    trained_in(tmp_path, SOME, TINY)
-    assert path.read_bytes() == whole
-
-
-def test_it_learns(tmp_path):
-    pairs = tuple(translation_of(number) for number in range(100))
-    recipe = TranslationRecipe(layers=1, heads=2, width=32, epochs=45, batch_size=25)
-    translator = trained_in(tmp_path, pairs, recipe)
-    found = translate(translator.model, translator.codec, [pair.source for pair in pairs])
-    assert sum(a == b.target for a, b in zip(found, pairs, strict=True)) > 80
-
-
-# Scores
 
 
 def test_exact_matches_and_a_bleu_by_hand():
@@ -153,10 +188,6 @@ def test_exact_matches_and_a_bleu_by_hand():
     assert (round(bleu, 6), exact) == (100, 100)
     # 9 of 10 words, 6 of 8 pairs, 4 of 6 triples, 2 of 4 quadruples; same length
     bleu, exact = translation_scores(["3 2 0 5", "1 2 3 4 9 6"], pairs)
-    expected = 100 * math.prod([9 / 10, 6 / 8, 4 / 6, 2 / 4]) ** 0.25
-    assert bleu == pytest.approx(expected)
+    assert bleu == pytest.approx(100 * math.prod([9 / 10, 6 / 8, 4 / 6, 2 / 4]) ** 0.25)
     assert exact == 50
-
-
-def test_nothing_said_scores_nothing():
-    assert translation_scores(["", ""], [Translation("", "1 2"), Translation("", "3")]) == (0, 0)
+    assert translation_scores(["", ""], pairs) == (0, 0)
