@@ -40,7 +40,7 @@ PROFILE = settings(
 WHOLE_FILE = re.compile(
     r"holds no |holds one sentence|no mention in any|no segment of|is the file whole|"
     r"document type|the XML is|not inside its text|no examples|no sentence with a link|"
-    r"every label is|\d+ labels in|no argument after"
+    r"\d+ labels in|no argument after|not tab-separated"
 )
 
 # What may stand where a word, a number, a bracket column, wikitext, or a value is expected
