@@ -33,8 +33,8 @@ NO_END = "the document that begins here has no '#end document'; cut off?"
 _NOT_A_WORD = re.compile(r"\d+-\d+|\d+\.\d+")  # of CoNLL-U: a multi-word range, an empty node
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _PLAIN_LINE = re.compile(r"[^ \t]+[ \t]+\d+-\S+")
-_MARK = re.compile(r"#\s*(sent_id(?=\s*=)|newdoc\b|begin document\b|end document\b)")
-_NAME_2012 = re.compile(r"#begin document \((?P<name>.*)\);(?: part (?P<part>\d+))?\s*")
+_MARK = re.compile(r"#\s*(sent_id(?=\s*=)|newdoc\b|begin document\b|end document\b)(.*)")
+_NAME_2012 = re.compile(r" \((?P<name>.*)\);(?: part (?P<part>\d+))?\s*")
 _ENTITY = re.compile(r"(?:^|\|)Entity=([^|]*)")
 _BRACKET = re.compile(r"\(([0-9]{1,9})\)|\(([0-9]{1,9})(?![0-9])|([0-9]{1,9})\)")
 
@@ -53,22 +53,10 @@ PENN_TO_UNIVERSAL = {
 }
 
 
-class _Mark(NamedTuple):
-    """A comment that names a sentence, or starts or ends a document."""
-
-    line: int
-    kind: str
-    text: str
-
-    @property
-    def value(self) -> str:
-        return self.text.partition("=")[2].strip()
-
-
 class _Block(NamedTuple):
     """A sentence: the comments before it, its words, and the line and columns of each word."""
 
-    marks: list[_Mark]
+    marks: list[tuple[int, str, str]]  # comments that name something: line, kind, the rest
     words: list[str]
     lines: list[int]
     rows: list[list[str]]
@@ -110,12 +98,12 @@ def read_trees(
     format = format or detect_format(path)
     document = number = 0
     for block in _blocks(path, format, counts):
-        document += any(mark.kind == "newdoc" for mark in block.marks)
+        document += any(kind == "newdoc" for _, kind, _ in block.marks)
         if not block.rows:
             continue
         number += 1
-        named = [mark.value for mark in block.marks if mark.kind == "sent_id"]
-        source = named[0] if named else str(number)
+        names = [_value(rest) for _, kind, rest in block.marks if kind == "sent_id"]
+        source = names[0] if names else str(number)
         yield document, Sentence(tuple(block.words), *_tree(path, block, format), "", source)
     if not number:
         raise CorpusError(path, f"holds no sentence; {EXPECTED}")
@@ -135,21 +123,24 @@ def read_documents(path: Path, counts: Counter[str] | None = None) -> Iterator[A
     name = source = path.stem
     begun, sentences = None, []
     for block in _blocks(path, format, counts):
-        for mark in block.marks:
-            if mark.kind == "sent_id":
+        for line, kind, rest in block.marks:
+            if kind == "sent_id":
                 continue
             if sentences:
                 yield _annotated_text(path, format, name, source, sentences)
                 sentences = []
-            if mark.kind == "newdoc":
-                name = source = mark.value or path.stem
-            elif mark.kind == "end document":
+            if kind == "newdoc":
+                name = source = _value(rest) or path.stem
+            elif kind == "end document":
                 begun = None
             elif begun:
                 raise CorpusError(path, NO_END, line=begun)
             else:
-                begun = mark.line
-                name, source = _document_name(path, mark)
+                begun, found = line, _NAME_2012.fullmatch(rest)
+                if not found:
+                    raise CorpusError(path, "expected '#begin document (name); part 000'", line)
+                name = found["name"]
+                source = name + (f" part {found['part']}" if found["part"] else "")
         if block.rows:
             sentences.append(block)
     if begun:
@@ -158,12 +149,8 @@ def read_documents(path: Path, counts: Counter[str] | None = None) -> Iterator[A
         yield _annotated_text(path, format, name, source, sentences)
 
 
-def _document_name(path: Path, mark: _Mark) -> tuple[str, str]:
-    """Return the name of a document of CoNLL-2012, and the name with its part."""
-    found = _NAME_2012.fullmatch(mark.text)
-    if not found:
-        raise CorpusError(path, "expected '#begin document (name); part 000'", line=mark.line)
-    return found["name"], found["name"] + (f" part {found['part']}" if found["part"] else "")
+def _value(comment: str) -> str:
+    return comment.partition("=")[2].strip()
 
 
 def _blocks(path: Path, format: str, counts: Counter[str] | None) -> Iterator[_Block]:
@@ -179,7 +166,7 @@ def _blocks(path: Path, format: str, counts: Counter[str] | None) -> Iterator[_B
                 yield block
                 block = _Block([], [], [], [])
             if mark:
-                block.marks.append(_Mark(line, mark[1], text))
+                block.marks.append((line, mark[1], mark[2]))
             continue
         cells = _cells(text)
         if len(cells) not in columns:

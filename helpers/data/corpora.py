@@ -116,15 +116,13 @@ def resolve_treebank(
     if files := fetch(source, "treebank"):
         splits = {name.rpartition("-")[2].partition(".")[0]: path for name, path in files.items()}
         return treebank(splits["train"], splits["dev"], name=source, **options)
-    whole = given_path(source)
-    parts = [whole] if whole.exists() else [given_path(part.strip()) for part in source.split(",")]
-    missing = [part for part in parts if not part.exists()]
-    if missing or len(parts) > 2:
-        raise InputError(
-            f"no treebank at {missing[0] if missing else source}; expected a name "
-            f"({names('treebank')}), a folder or file, or TRAIN,DEV"
-        )
-    return treebank(*parts, **options)
+    parts = [source] if given_path(source).exists() else source.split(",")
+    paths = [given_path(part.strip()) for part in parts]
+    for path in paths:
+        if not path.exists() or len(paths) > 2:
+            expected = f"a name ({names('treebank')}), a folder or file, or TRAIN,DEV"
+            raise InputError(f"no treebank at {path}; expected {expected}")
+    return treebank(*paths, **options)
 
 
 def resolve_coreference(source: str) -> Corpus[Document]:

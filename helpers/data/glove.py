@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from itertools import islice
@@ -61,17 +61,43 @@ def glove() -> Embeddings:
     return Embeddings(DEFAULT, fingerprint.hexdigest(), rows, matrix)
 
 
-def read_glove(path: str | Path) -> Embeddings:
+def read_glove(path: str | Path, *, most: int | None = None) -> Embeddings:
     """Read vectors in GloVe's text format (plain, ``.gz`` or ``.bz2``), as float32.
 
     A first line in word2vec's format (number of words, width) is skipped.  Of a word that is
-    listed twice, the first vector counts.  Raises CorpusError, with the line, for a line with
-    another number of values than the first or a value that is not a finite number.
+    listed twice, the first vector counts.
+
+    Args:
+        path: the file.
+        most: how many lines are read, to see whether it is such a file; None: all.
+
+    Raises:
+        CorpusError: with the line, for another number of values than in the first, or a value
+            that is not a finite number.
     """
     path = existing_file(path)
     rows: dict[str, int] = {}
     values = array("f")
-    for word, vector in progress(_entries(path), f"Reading {path.name}", unit=" words"):
+    width = 0
+    for number, line in progress(islice(lines(path), most), f"Reading {path.name}", unit=" words"):
+        if header := _HEADER.fullmatch(line) if number == 1 else None:
+            width = int(header[2])
+            continue
+        fields = line.rstrip(" ").split(" ")
+        width = width or len(fields) - 1
+        # A few words of the largest GloVe files hold spaces, such as ". . .".
+        word = " ".join(fields[:-width])
+        if not 0 < width < len(fields) or any(map(_is_number, fields[1:-width])):
+            message = f"{len(fields) - 1} values where the file has {width} a word; {EXPECTED}"
+            raise CorpusError(path, message, number)
+        try:
+            vector = list(map(float, fields[-width:]))
+        except ValueError as error:
+            message = f"a value of {word[:40]!r} is not a number; {EXPECTED}"
+            raise CorpusError(path, message, number) from error
+        if not sum(map(abs, vector)) <= LARGEST:
+            message = f"a value of {word[:40]!r} is not finite in 32 bits; {EXPECTED}"
+            raise CorpusError(path, message, number)
         if word not in rows:
             rows[word] = len(rows)
             values.extend(vector)
@@ -80,39 +106,6 @@ def read_glove(path: str | Path) -> Embeddings:
     matrix = np.frombuffer(values, np.float32).reshape(len(rows), -1)
     name = re.sub(r"(?:\.(?:txt|vec|gz|bz2))+$", "", path.name)
     return Embeddings(name, file_fingerprint(path), rows, matrix)
-
-
-def check_glove(path: str | Path) -> None:
-    """Read the first thousand lines; raises CorpusError as `read_glove` does."""
-    path = existing_file(path)
-    if not list(islice(_entries(path), 1000)):
-        raise CorpusError(path, f"holds no word; {EXPECTED}")
-
-
-def _entries(path: Path) -> Iterator[tuple[str, list[float]]]:
-    width = 0
-    for number, line in lines(path):
-        if header := _HEADER.fullmatch(line) if number == 1 else None:
-            width = int(header[2])
-            continue
-        fields = line.rstrip(" ").split(" ")
-        width = width or len(fields) - 1
-        if width < 1:
-            raise CorpusError(path, f"no values; {EXPECTED}", number)
-        # A few words of the largest GloVe files hold spaces, such as ". . .".
-        word, values = " ".join(fields[:-width]), fields[-width:]
-        if len(fields) <= width or any(map(_is_number, fields[1:-width])):
-            message = f"{len(fields) - 1} values where the file has {width} a word; {EXPECTED}"
-            raise CorpusError(path, message, number)
-        try:
-            vector = list(map(float, values))
-        except ValueError as error:
-            message = f"a value of {word[:40]!r} is not a number; {EXPECTED}"
-            raise CorpusError(path, message, number) from error
-        if not sum(map(abs, vector)) <= LARGEST and not all(abs(x) <= LARGEST for x in vector):
-            message = f"a value of {word[:40]!r} is not finite in 32 bits; {EXPECTED}"
-            raise CorpusError(path, message, number)
-        yield word, vector
 
 
 def _is_number(string: str) -> bool:

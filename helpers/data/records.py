@@ -104,15 +104,14 @@ class Corpus(Generic[Item]):
 
     ``spec`` holds everything that determines the content (format version, file fingerprints,
     seed, sizes), so that a store can be found without reading the corpus.  ``read`` takes a
-    counter, in which the reader counts what it dropped or changed, by reason.  ``check`` raises
-    what reading would, as far as seconds can tell: annotations are read whole, and of a text the
-    first megabytes.
+    counter, in which the reader counts what it dropped or changed, by reason.  ``glance`` reads
+    what can be read in seconds, where ``read`` may take longer.
     """
 
     name: str
     spec: Mapping[str, Any]
     read: Callable[[Counter[str]], Iterator[Item]] = field(repr=False)
-    check: Callable[[], None] = field(repr=False, default=lambda: None)
+    glance: Callable[[Counter[str]], Iterator[Any]] | None = field(repr=False, default=None)
 
     @property
     def fingerprint(self) -> str:
@@ -122,6 +121,11 @@ class Corpus(Generic[Item]):
     def records(self) -> list[Item]:
         """Read everything into memory."""
         return list(self.read(Counter()))
+
+    def check(self) -> None:
+        """Raise what reading would, as far as seconds can tell."""
+        for _ in (self.glance or self.read)(Counter()):
+            pass
 
 
 def cluster_of(record: Mapping[str, Any], index: int) -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from helpers.data import text_files
 from helpers.data.records import Corpus, Sentence, reservoir
-from helpers.data.wikipedia import READER_FORMAT, articles, check_text, corpus_name, sample_path
+from helpers.data.wikipedia import READER_FORMAT, articles, corpus_name, first_segment, sample_path
 from helpers.errors import CorpusError, InputError
 from helpers.progress import progress
 
@@ -80,7 +80,7 @@ def silver_treebank(
         for place in sorted(found):
             yield found[place]._replace(split="dev" if place[0] in dev else "train")
 
-    return Corpus(f"{corpus_name(path)}-silver", spec, read, partial(check_text, path))
+    return Corpus(f"{corpus_name(path)}-silver", spec, read, partial(first_segment, path))
 
 
 def parse_words(sentences: Sequence[Sequence[str]]) -> list[Sentence]:

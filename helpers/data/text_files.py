@@ -24,7 +24,7 @@ from helpers.errors import CorpusError
 from helpers.paths import given_path
 
 HASHED_WHOLE = 1 << 30  # larger files are fingerprinted by size and both ends
-_PACKED = {b"BZ": bz2.open, b"\x1f\x8b": gzip.open}  # by the first two bytes
+_PACKED = {b"BZh": bz2.open, b"\x1f\x8b\x08": gzip.open}  # by the first three bytes
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -71,7 +71,7 @@ def unpacked(path: str | Path) -> Iterator[BinaryIO]:
     path = existing_file(path)
     try:
         with path.open("rb") as file:
-            start = file.read(2)
+            start = file.read(3)
         with _PACKED.get(start, open)(path, "rb") as stream:
             yield io.BufferedReader(stream)
     except (EOFError, OSError, zlib.error) as error:

@@ -54,8 +54,6 @@ def treebank(
         raise InputError(f"a sample of {sentences} sentences; expected 2 or more (train and dev)")
     train = Path(train)
     if train.is_dir():
-        if dev is not None:
-            raise CorpusError(train, "is a folder; give a train file beside the dev file")
         train, dev = _split_file(train, "train"), _split_file(train, "dev")
     files = [train] if dev is None else [train, Path(dev)]
     spec = {
@@ -67,30 +65,22 @@ def treebank(
         "seed": seed,
     }
 
-    def trees(counts: Counter[str]) -> Iterator[Iterator[Tree]]:
-        for file, format in zip(files, spec["formats"], strict=True):
-            found = read_trees(file, format, counts)
-            yield progress(found, f"reading {file.name}", unit="sentence")
-
     def read(counts: Counter[str]) -> Iterator[Sentence]:
-        splits = list(map(list, trees(counts)))
+        splits = []
+        for file, format in zip(files, spec["formats"], strict=True):
+            trees = read_trees(file, format, counts)
+            splits.append(list(progress(trees, f"reading {file.name}", unit="sentence")))
         if dev is None:
             splits = _split(splits[0], files[0], seed)
         chosen = _sample(splits, sentences, seed)
-        left_out = sum(map(len, splits)) - sum(map(len, chosen))
-        if left_out:
+        if left_out := sum(map(len, splits)) - sum(map(len, chosen)):
             counts["sentences outside the sample"] += left_out
         for split, file, part in zip(("train", "dev"), (files[0], files[-1]), chosen, strict=True):
             name = file.name.removesuffix(".gz").removesuffix(".bz2")
             for _, tree in part:
                 yield tree._replace(split=split, source=f"{name}:{tree.source}")
 
-    def check() -> None:
-        for file, found in zip(files, trees(Counter()), strict=True):
-            if sum(1 for _ in found) < 2 and dev is None:
-                raise CorpusError(file, ONE_SENTENCE)
-
-    return Corpus(name or files[0].name.partition(".")[0], spec, read, check)
+    return Corpus(name or files[0].name.partition(".")[0], spec, read)
 
 
 def _split_file(folder: Path, split: str) -> Path:

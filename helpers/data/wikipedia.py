@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
+from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,8 +33,6 @@ EXPECTED = (
     "expected a MediaWiki dump, or plain text with one paragraph a line and a blank line between "
     "documents"
 )
-NO_SEGMENT = "no segment of two consecutive paragraphs"
-CHECKED = 2_000_000  # characters that `check_text` reads
 ARTICLES = "0"  # their namespace
 HIDING = ("6", "14", "-2")  # namespaces whose links show no text: files, categories, media
 
@@ -90,8 +90,6 @@ def segments(
     comes later, with its tokenizer.  Raises CorpusError here where the file is missing, and on
     reading where it is damaged or holds no segment.
     """
-    if count is not None and count < 1:
-        raise CorpusError(path or SAMPLE_NAME, f"{count} segments asked for; ask for at least 1")
     path = sample_path() if path is None else text_files.existing_file(path)
     spec = {
         "reader": "wikipedia",
@@ -103,47 +101,32 @@ def segments(
 
     def read(counts: Counter[str]) -> Iterator[Segment]:
         found = progress(_all_segments(path, counts), f"Reading {path.name}", unit=" segments")
-        empty = True
-        for segment in found if count is None else _sample(found, count, seed, counts):
-            empty = False
-            yield segment
-        if empty:
-            raise CorpusError(path, f"{NO_SEGMENT}; {EXPECTED}")
-
-    return Corpus(corpus_name(path), spec, read, partial(check_text, path))
-
-
-def check_text(path: Path) -> None:
-    """Read the first megabytes of a corpus file; raises CorpusError as `articles` does.
-
-    The rest of it is read, before any map is computed, when its segments are drawn.
-    """
-    read = pairs = 0
-    for article in articles(path):
-        read += sum(map(len, article.paragraphs))
-        pairs += len(article.paragraphs) // 2
-        if pairs and read > CHECKED:
+        if count is None:
+            yield from found
             return
-    if not pairs:
-        raise CorpusError(path, f"{NO_SEGMENT}; {EXPECTED}")
+        chosen, total = reservoir(enumerate(found), count, random.Random(seed))
+        counts["segments not sampled"] += total - len(chosen)
+        yield from (segment for _, segment in sorted(chosen, key=itemgetter(0)))
+
+    return Corpus(corpus_name(path), spec, read, partial(first_segment, path))
+
+
+def first_segment(path: Path, counts: Counter[str]) -> Iterator[Segment]:
+    """Yield the first segment alone: the rest is read when segments are drawn."""
+    return islice(_all_segments(path, counts), 1)
 
 
 def _all_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
+    empty = True
     for article in articles(path, counts=counts):
         found = article.paragraphs
         counts["segments"] += len(found) // 2
         counts["paragraphs without a partner"] += len(found) % 2
         for first, second in zip(found[::2], found[1::2], strict=False):
+            empty = False
             yield Segment(first, second, article.title)
-
-
-def _sample(
-    found: Iterator[Segment], count: int, seed: int, counts: Counter[str]
-) -> Iterator[Segment]:
-    """Choose ``count`` uniformly; keep their order."""
-    chosen, total = reservoir(enumerate(found), count, random.Random(seed))
-    counts["segments not sampled"] += total - len(chosen)
-    yield from (segment for _, segment in sorted(chosen, key=lambda item: item[0]))
+    if empty:
+        raise CorpusError(path, f"no segment of two consecutive paragraphs; {EXPECTED}")
 
 
 def _is_dump(path: Path) -> bool:

@@ -32,7 +32,7 @@ def check(study: Study) -> None:
         InputError: a path that does not exist, a corpus or task that cannot be read, a model that
             cannot be loaded, or that does not take these settings.
     """
-    from helpers.data.glove import check_glove
+    from helpers.data.glove import read_glove
     from helpers.model.checkpoint import DType
     from helpers.store.extract import store_key
     from helpers.studies.argument_cues.arguments import argument_corpus
@@ -46,7 +46,7 @@ def check(study: Study) -> None:
     if study.arct:
         argument_corpus(study.arct)
     if study.vectors:
-        check_glove(study.vectors)
+        read_glove(study.vectors, most=1000)
     for named, corpus in (
         (study.text, study.segment_corpus),
         (study.treebank, study.treebank_corpus),

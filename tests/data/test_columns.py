@@ -225,13 +225,6 @@ def test_a_word_of_which_nothing_shows_is_read_as_a_line_and_counted(write, name
         assert counts == {"words that are empty or invisible, read as _": 1}
 
 
-def test_no_reader_yields_a_word_that_bert_turns_into_nothing():
-    from tokenizers.normalizers import BertNormalizer
-
-    normal = BertNormalizer(lowercase=True)
-    assert not any(normal.normalize_str(form).strip() for form in INVISIBLE)
-
-
 # A treebank as a corpus
 
 

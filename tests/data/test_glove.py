@@ -46,7 +46,7 @@ def test_glove_text(tmp_path, content, name):
         ("the 1 2 3\ndog 1 x 3\n", r":2: a value of 'dog' is not a number"),
         ("the 1 nan 3\n", r":1: a value of 'the' is not finite"),
         ("the 1 1e99 3\n", r":1: a value of 'the' is not finite"),
-        ("the\n", r":1: no values; expected GloVe text"),
+        ("the\n", r":1: 0 values where the file has 0"),
         (b"the 1 2 3\ncaf\xe9 1 2 3\n", r":2: not UTF-8"),
         (gzip.compress(TEXT.encode(), mtime=0)[:-9], "is the file whole"),
         ("", "holds no word; expected GloVe text"),
