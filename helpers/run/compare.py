@@ -22,7 +22,6 @@ from helpers.results import read_tables, run_record
 from helpers.run.report import write_report
 from helpers.settings import Settings, flag, folder_name
 
-CONTROL = 0  # seed of the random weights that the default is compared with
 LONGEST_NAME = 200  # bytes: file systems allow 255
 # Settings that make two runs' numbers differ even for one model.
 MATERIAL = [
@@ -74,7 +73,7 @@ def open_runs(given: Sequence[str]) -> list[Run]:
     Raises:
         InputError: fewer than two, two of one name, or see `open_run`.
     """
-    default = [checkpoint.slug(checkpoint.DEFAULT, random_seed=seed) for seed in (None, CONTROL)]
+    default = [checkpoint.slug(checkpoint.DEFAULT, random_seed=seed) for seed in (None, 0)]
     runs = [open_run(name) for name in given or default]
     if len(runs) < 2:
         raise InputError(f"compare {given[0]}: compare takes two or more runs")

@@ -152,9 +152,5 @@ def _megabytes(folder: Path) -> int:
 def _device() -> str:
     import torch
 
-    if torch.cuda.is_available():
-        return f"cuda ({torch.cuda.get_device_name()})"
-    if torch.backends.mps.is_available():
-        return "mps"
-
-    return f"cpu ({torch.get_num_threads()} threads)"
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    return accelerator.type if accelerator else f"cpu ({torch.get_num_threads()} threads)"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
+from tqdm.contrib import DummyTqdmFile
 
 from helpers import errors
 from helpers.errors import InputError
@@ -37,6 +38,7 @@ START_TIMEOUT = 900  # a kernel imports PyTorch first, maybe from a cold disk or
 LIVE_WIDGET = "application/vnd.jupyter.widget-view+json"  # its text/html needs no kernel
 DISCUSSION = "findings"  # the tag of cells that discuss the default run
 CORE = range(7)  # the paper's own notebooks; the others are about what came after it
+TIMES = "times.json"  # seconds of each notebook, beside its copy
 IMPORTS = (ast.Import, ast.ImportFrom)
 USER_ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type)}
 
@@ -113,7 +115,7 @@ def run(paths: Sequence[Path], study: Study, record: Record) -> Path:
     folder = build_dir(study.slug)
     folder.mkdir(parents=True, exist_ok=True)
     settings = asdict(study) | {"name": study.slug}
-    seconds, copies = {}, []
+    times, copies = read_times(folder), []
     # A copy is made beside the next notebook's execution.
     with ThreadPoolExecutor(1) as copier, closing(_kernels(paths, folder)) as kernels:
         bar = tqdm(kernels, desc="notebooks", unit="notebook", total=len(paths))
@@ -124,8 +126,8 @@ def run(paths: Sequence[Path], study: Study, record: Record) -> Path:
             record.note(path.stem, _notes(path, folder))
             if not study.is_default:
                 remove_discussion(folder / path.name)
-            seconds[path.stem] = round(time.monotonic() - started, 1)
-            _record_times(folder, seconds)
+            times[path.stem] = round(time.monotonic() - started, 1)
+            write_whole(folder / TIMES, json.dumps(times, indent=1).encode())
             copies.append(copier.submit(write_html, folder / path.name))
     for copy in copies:
         copy.result()
@@ -165,24 +167,10 @@ def _exporter() -> HTMLExporter:
     )
 
 
-class _Relay:
-    """Shows the progress lines of a kernel above the bar over notebooks."""
-
-    def write(self, text: str) -> None:
-        """Print the lines, leaving the bar below them."""
-        if text.strip():
-            tqdm.write(text.rstrip(), file=sys.stderr)
-
-    def flush(self) -> None:
-        """Do nothing: ``tqdm.write`` flushes."""
-
-
-def _kernels(
-    paths: Sequence[Path], folder: Path | None = None
-) -> Iterator[tuple[Path, AsyncKernelManager]]:
+def _kernels(paths: Sequence[Path], folder: Path) -> Iterator[tuple[Path, AsyncKernelManager]]:
     """Yield each notebook with a kernel: while one is used, the next starts and the last ends.
 
-    In ``folder``, if there is one, each notes what it writes.
+    What they write, they note in ``folder``.
     """
     from jupyter_core.utils import run_sync
 
@@ -205,7 +193,7 @@ def _notes(path: Path, folder: Path) -> Path:
     return folder / f"{path.stem}.written"
 
 
-def _kernel(path: Path, folder: Path | None) -> AsyncKernelManager:
+def _kernel(path: Path, folder: Path) -> AsyncKernelManager:
     """Start a kernel that has imported what a notebook will: half of a cached one's time."""
     from jupyter_client import AsyncKernelManager
     from jupyter_core.utils import run_sync
@@ -217,19 +205,15 @@ def _kernel(path: Path, folder: Path | None) -> AsyncKernelManager:
             imports += [ast.unparse(line) for line in body if isinstance(line, IMPORTS)]
     if any("helpers.plots" in line for line in imports):
         imports.append("import seaborn")  # which the first figure would
-    options = {
-        "log_level": "CRITICAL",
-        "exec_lines": f"exec({chr(10).join(imports)!r}, {{}})",
-    }
-    arguments = [f"--IPKernelApp.{name}={value}" for name, value in options.items()]
-    environment = {**os.environ, HEADLESS: "1"}
-    if folder is not None:
-        _notes(path, folder).unlink(missing_ok=True)
-        environment[WRITTEN] = str(_notes(path, folder))
+    arguments = [
+        "--HistoryManager.hist_file=:memory:",
+        "--IPKernelApp.log_level=CRITICAL",
+        f"--IPKernelApp.exec_lines=exec({chr(10).join(imports)!r}, {{}})",
+    ]
+    _notes(path, folder).unlink(missing_ok=True)
+    environment = {**os.environ, HEADLESS: "1", WRITTEN: str(_notes(path, folder))}
     kernel = AsyncKernelManager(kernel_name="python3")
-    run_sync(kernel.start_kernel)(
-        extra_arguments=[*arguments, "--HistoryManager.hist_file=:memory:"], env=environment
-    )
+    run_sync(kernel.start_kernel)(extra_arguments=arguments, env=environment)
     return kernel
 
 
@@ -251,37 +235,30 @@ def _execute(
             progress_bar=False,
             execution_timeout=CELL_TIMEOUT,
             start_timeout=START_TIMEOUT,
-            stderr_file=_Relay(),
+            stderr_file=DummyTqdmFile(sys.stderr),  # its lines stand above the bar over notebooks
         )
     except PapermillExecutionError as error:
         if error.ename in USER_ERRORS:
             raise InputError(f"{path.stem}: {error.evalue}") from error
+        last = re.sub(r"\x1b\[[0-9;]*m", "", error.traceback[-1]) if error.traceback else ""
         raise NotebookFailed(
-            f"{path.name}, cell {error.exec_count}: {error.ename}: {error.evalue}\n"
-            f"{_plain(error.traceback[-1]) if error.traceback else ''}\n"
+            f"{path.name}, cell {error.exec_count}: {error.ename}: {error.evalue}\n{last}\n"
             f"The executed notebook is {output}; what was computed is kept for the next run."
         ) from error
-    except DeadKernelError:
-        raise NotebookFailed(
-            f"{path.name}: its process was killed, as the system does where memory runs out; what "
-            "was computed is kept: free some memory or choose smaller sizes, and run again"
-        ) from None
     except RuntimeError as error:
-        raise NotebookFailed(
-            f"{path.name}: its process did not start ({error}); is the machine busy? What was "
-            "computed is kept: run again"
-        ) from None
+        problem = f"did not start ({error}); is the machine busy? What was computed is kept:"
+        if isinstance(error, DeadKernelError):
+            problem = (
+                "was killed, as the system does where memory runs out; what was computed is kept: "
+                "free some memory or choose smaller sizes, and"
+            )
+        raise NotebookFailed(f"{path.name}: its process {problem} run again") from None
 
 
 def read_times(folder: Path) -> dict[str, float]:
     """Return each notebook's latest run time in seconds."""
-    path = folder / "times.json"
+    path = folder / TIMES
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-
-def _record_times(folder: Path, seconds: Mapping[str, float]) -> None:
-    text = json.dumps({**read_times(folder), **seconds}, indent=1) + "\n"
-    write_whole(folder / "times.json", text.encode())
 
 
 def remove_discussion(path: Path) -> None:
@@ -293,22 +270,16 @@ def remove_discussion(path: Path) -> None:
     nbformat.write(notebook, path)
 
 
-def _plain(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;]*m", "", text)
-
-
 def refresh(paths: Sequence[Path]) -> None:
     """Execute notebooks in place, as they are committed: outputs only, no times, no bars."""
     import nbformat
 
-    with closing(_kernels(paths)) as kernels:
+    folder = build_dir("refresh")
+    folder.mkdir(parents=True, exist_ok=True)
+    with closing(_kernels(paths, folder)) as kernels:
         for path, kernel in tqdm(kernels, desc="notebooks", unit="notebook", total=len(paths)):
-            output = path.with_suffix(f".{os.getpid()}.tmp.ipynb")
-            try:
-                _execute(path, output, {}, kernel)
-                notebook = nbformat.read(output, as_version=4)
-            finally:
-                output.unlink(missing_ok=True)
+            _execute(path, folder / path.name, {}, kernel)
+            notebook = nbformat.read(folder / path.name, as_version=4)
             nbformat.write(_committed_form(notebook), path)
 
 

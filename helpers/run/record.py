@@ -7,7 +7,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
@@ -110,14 +110,13 @@ def recorded(study: Study) -> Iterator[Record]:
     """
     study.results.mkdir(parents=True, exist_ok=True)
     build_dir(study.slug).mkdir(parents=True, exist_ok=True)
-    lock = FileLock(build_dir(study.slug) / ".lock")
     try:
-        lock.acquire(timeout=0)
+        held = FileLock(build_dir(study.slug) / ".lock").acquire(timeout=0)
     except Timeout:
         raise InputError(
             f"{study.slug}: a run of this name is going on; give this one another --name"
         ) from None
-    try:
+    with held:
         facts, before = describe(study), run_record(study.results)
         same = json.loads(json.dumps(facts, default=str))
         kept = all(before.get(key) == same.get(key) for key in ("model", "commit", "corpora"))
@@ -125,8 +124,6 @@ def recorded(study: Study) -> Iterator[Record]:
         record = Record(study, facts, dict(before.get("notebooks", {})) if kept else {})
         record.save()
         yield record
-    finally:
-        lock.release()
 
 
 @dataclass
@@ -176,10 +173,8 @@ def _commit() -> str | None:
 
 def _git(*arguments: str) -> str | None:
     """Return what git prints in the project's folder; None without git or a repository."""
-    try:
-        done = subprocess.run(
-            ["git", *arguments], cwd=project_root(), capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
+    command = ["git", *arguments]
+    with suppress(OSError, subprocess.CalledProcessError):
+        own = {"cwd": project_root(), "stderr": subprocess.DEVNULL, "text": True}
+        return subprocess.check_output(command, **own).strip()
+    return None

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import base64
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,35 +28,6 @@ WIDEST = 40  # columns of a table that is shown; a wider one is only offered as 
 OPEN_ROWS = 16  # a longer table starts folded (and can be searched)
 UNFOLDED = ("atlas",)
 OF_CLAIMS = ["claim", "paper_value", "here", "ci_low", "ci_high", "holds"]  # below a section
-
-
-@dataclass
-class Part:
-    """What belongs together in a report, from contents.toml.
-
-    ``tables`` are names of files, ``figures`` names with captions, ``claims`` how the sections of
-    its claims begin.  Of these a run has ``pictures`` and ``found``, and the copies of the
-    ``notebooks`` that wrote them.
-    """
-
-    title: str
-    text: str = ""
-    tables: Sequence[str] = ()
-    figures: Mapping[str, str] = field(default_factory=dict)
-    claims: Sequence[str] = ()
-    pictures: list[dict[str, str]] = field(default_factory=list)
-    found: list[dict[str, Any]] = field(default_factory=list)
-    notebooks: list[Path] = field(default_factory=list)
-
-    @property
-    def short(self) -> str:
-        """The title without the section of the paper."""
-        return self.title.partition(" (")[0]
-
-    @property
-    def anchor(self) -> str:
-        """Where a link to it leads."""
-        return self.short.lower().replace(" ", "-")
 
 
 def write_report(
@@ -106,26 +76,36 @@ def example_viewers(study: Study) -> list[Viewer]:
     return [viewer for rows in drawn for viewer in viewers(rows, *stores)]
 
 
-def _parts(figures: Path, tables: Path, wrote: Mapping[Path, set[str]]) -> Iterator[Part]:
-    """Yield the parts that have something to show, and a last one of what no part names."""
+def _parts(figures: Path, tables: Path, wrote: Mapping[Path, set[str]]) -> Iterator[dict[str, Any]]:
+    """Yield the parts of contents.toml that have something to show, and one of what none names.
+
+    ``wrote`` has the HTML copies of the notebooks with what each wrote, which link to them.
+    """
     pictures = _own(figures.glob("*.png"), listed(figures, "figures"))
     files = _own(tables.glob("*.csv"), listed(figures, "tables"))
     contents = tomllib.loads((HERE / "contents.toml").read_text(encoding="utf-8"))
     claims = _read(files["claims"]) if "claims" in files else None
     rest = {"title": "More results", "tables": [*files], "figures": dict.fromkeys(pictures, "")}
-    for part in (Part(**own) for own in (*contents["part"], rest)):
-        names = [name for table in part.tables for name in (table, f"control_{table}")]
+    for part in (*contents["part"], rest):
+        names = [name for table in part["tables"] for name in (table, f"control_{table}")]
         own = [files.pop(name) for name in names if name in files]
-        drawn = [pictures.pop(name) for name in part.figures if name in pictures]
-        part.found = [_table(path) for path in own]
-        part.pictures = [_picture(path, part.figures[path.stem]) for path in drawn]
+        captions = part.get("figures", {})
+        drawn = [pictures.pop(name) for name in captions if name in pictures]
         stems = {path.stem for path in (*own, *drawn)}
-        part.notebooks = [path for path, names in wrote.items() if stems & names]
-        if claims is not None and part.claims and stems:
-            verdicts = claims[claims["section"].str.startswith(tuple(part.claims))]
-            part.found.append(_shown("the paper's claims, here", verdicts.filter(OF_CLAIMS)))
-        if stems:
-            yield part
+        if not stems:
+            continue
+        found = [_table(path) for path in own]
+        if claims is not None and "claims" in part:
+            verdicts = claims[claims["section"].str.startswith(tuple(part["claims"]))]
+            found.append(_shown("the paper's claims, here", verdicts.filter(OF_CLAIMS)))
+        short = part["title"].partition(" (")[0]
+        yield part | {
+            "short": short,
+            "anchor": short.lower().replace(" ", "-"),
+            "pictures": [_picture(path, captions[path.stem]) for path in drawn],
+            "found": found,
+            "notebooks": [path for path, names in wrote.items() if stems & names],
+        }
 
 
 def _own(found: Iterable[Path], listed: set[str] | None) -> dict[str, Path]:

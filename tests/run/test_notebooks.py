@@ -20,7 +20,7 @@ from helpers.run.notebooks import NotebookFailed
 
 def execute(output, *paths):
     """Execute notebooks one after the other; what the last one shows is left in ``output``."""
-    with closing(notebooks._kernels(paths)) as kernels:
+    with closing(notebooks._kernels(paths, output.parent)) as kernels:
         for path, kernel in kernels:
             notebooks._execute(path, output, {}, kernel)
 
@@ -29,12 +29,9 @@ def test_kernels_are_told_that_nobody_watches_and_where_to_note_what_they_write(
     path = tmp_path / "00_toy.ipynb"
     asked = f"import os; print(os.environ[{HEADLESS!r}], os.environ.get({WRITTEN!r}))"
     nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(asked)]), path)
-    for folder, said in ((None, "1 None\n"), (tmp_path, f"1 {tmp_path / '00_toy.written'}\n")):
-        with closing(notebooks._kernels([path], folder)) as kernels:
-            for own, kernel in kernels:
-                notebooks._execute(own, tmp_path / "out.ipynb", {}, kernel)
-        outputs = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[0].outputs
-        assert [output.text for output in outputs] == [said]
+    execute(tmp_path / "out.ipynb", path)
+    outputs = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[0].outputs
+    assert [output.text for output in outputs] == [f"1 {tmp_path / '00_toy.written'}\n"]
 
 
 def test_the_html_copy_has_warnings_and_no_lines_of_progress(tmp_path, monkeypatch, capsys):
@@ -122,7 +119,10 @@ def test_kernels_leave_no_file_behind(tmp_path, monkeypatch):
     nbformat.write(nbformat.v4.new_notebook(), good)
     nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1 / 0")]), bad)
     seen = []
-    with pytest.raises(NotebookFailed), closing(notebooks._kernels([good, bad])) as kernels:
+    with (
+        pytest.raises(NotebookFailed),
+        closing(notebooks._kernels([good, bad], tmp_path)) as kernels,
+    ):
         for path, kernel in kernels:
             seen += temporary.iterdir()
             notebooks._execute(path, tmp_path / "out.ipynb", {}, kernel)
@@ -133,7 +133,7 @@ def test_no_kernel_outlives_a_run_that_stops(tmp_path):
     paths = [tmp_path / f"0{number}_toy.ipynb" for number in range(3)]
     for path in paths:
         nbformat.write(nbformat.v4.new_notebook(), path)
-    with pytest.raises(ZeroDivisionError), closing(notebooks._kernels(paths)) as kernels:
+    with pytest.raises(ZeroDivisionError), closing(notebooks._kernels(paths, tmp_path)) as kernels:
         _, kernel = next(kernels)
         started = kernels.gi_frame.f_locals["kernels"].copy()
         raise ZeroDivisionError

@@ -9,7 +9,6 @@ import pytest
 from helpers.errors import InputError
 from helpers.progress import WRITTEN
 from helpers.run import record
-from helpers.run.notebooks import _record_times, read_times
 from helpers.run.record import check
 from helpers.study import Study
 
@@ -85,14 +84,6 @@ def test_one_run_at_a_time_has_a_name(facts):
         pass
     with record.recorded(study):
         pass
-
-
-def test_the_time_of_a_notebook_is_its_latest(tmp_path):
-    assert read_times(tmp_path) == {}
-    for seconds in (9.0, 2.5):
-        _record_times(tmp_path, {"00_extract": seconds})
-    _record_times(tmp_path, {"01_relative_position": 1.0})
-    assert read_times(tmp_path) == {"00_extract": 2.5, "01_relative_position": 1.0}
 
 
 def test_an_empty_table_keeps_its_header(figures):
