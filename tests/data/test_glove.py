@@ -58,6 +58,12 @@ def test_bad_files_are_refused_with_the_line(tmp_path, content, message):
         read_glove(write(tmp_path, content))
 
 
+def test_a_file_may_be_named_from_the_users_home(tmp_path, monkeypatch):
+    write(tmp_path, TEXT)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert read_glove("~/vectors.3d.txt", most=2).rows == {"the": 0, ". . .": 1}
+
+
 def test_missing_file(tmp_path):
     with pytest.raises(CorpusError, match="does not exist"):
         read_glove(tmp_path / "none.txt")
