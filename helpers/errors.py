@@ -36,10 +36,6 @@ class StoreError(InputError):
     """A folder of stored attention maps is damaged, or belongs to something else."""
 
 
-class Interrupted(InputError):
-    """Extraction was asked to stop; what is finished is kept."""
-
-
 class MapError(InputError):
     """An attention map breaks the definition of one (NaN, negative, rows not summing to 1)."""
 

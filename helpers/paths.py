@@ -6,7 +6,6 @@ is one line.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -24,11 +23,10 @@ from safetensors import SafetensorError
 from helpers.errors import StoreError
 
 CHECKSUMS = "checksums.json"
-PLACES = "ATTENTION_CACHE (of results ATTENTION_FIGURES, ATTENTION_BUILD)"
-ROOM = f"make room or set {PLACES} to another disk, then run again: what was finished is kept"
-ELSEWHERE = f"set {PLACES} to a folder that can be written to"
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-NO_LEAVE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR)
+ROOM = (
+    "make room or set ATTENTION_CACHE (of results ATTENTION_FIGURES, ATTENTION_BUILD) to a folder "
+    "that can be written to, then run again: what was finished is kept"
+)
 
 
 def project_root() -> Path:
@@ -84,28 +82,28 @@ def write_whole(path: Path, data: bytes) -> None:
     """Write a file so that it is there whole or not at all.
 
     Raises:
-        StoreError: the disk is full (what was finished before stays usable).
+        StoreError: it cannot be written (what was finished before stays usable).
     """
-    with whole_file(path, len(data)) as temporary:
+    with whole_file(path) as temporary:
         temporary.write_bytes(data)
 
 
 @contextmanager
-def whole_file(path: Path, needed: int) -> Iterator[Path]:
-    """Yield a path to write ``needed`` bytes to; the file takes its place once it is on the disk.
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yield a path to write to; the file takes its place once it is on the disk.
 
     Raises:
-        StoreError: the disk is full (what was finished before stays usable).
+        StoreError: it cannot be written (what was finished before stays usable).
     """
     # Not the process number alone: workers on two machines may share one, and the folder.
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}.tmp")
     try:
-        with write_errors(path, needed):
+        with write_errors(path):
             yield temporary
             share(temporary)
             with temporary.open("r+b") as file:
                 os.fsync(file.fileno())
-        temporary.replace(path)
+            temporary.replace(path)
     finally:
         if temporary.exists():
             temporary.unlink()
@@ -125,32 +123,20 @@ def share(path: Path) -> None:
 
 
 @contextmanager
-def write_errors(path: Path, needed: int | None = None) -> Iterator[None]:
-    """Turn the operating system's refusal to write into one line; other errors pass.
+def write_errors(path: Path) -> Iterator[None]:
+    """Turn a refusal to write a file or folder into one line.
 
     Raises:
-        StoreError: no room (with the bytes needed and free), a broken disk, or no leave to write.
+        StoreError: no room, a broken disk, or no leave to write.
     """
     try:
         yield
     except (OSError, SafetensorError) as error:
-        number = _error_number(error)
-        problem = f"{path}: cannot be written ({os.strerror(number or 0)})"
-        if number in NO_LEAVE:
-            raise StoreError(f"{problem}; {ELSEWHERE}") from error
-        if number not in NO_ROOM:
-            raise
-        needs = "" if needed is None else f"it needs {needed:,} bytes and "
+        reason = getattr(error, "strerror", None) or error  # safetensors has a message alone
         free = shutil.disk_usage(next(p for p in path.parents if p.is_dir())).free
-        raise StoreError(f"{problem}; {needs}{free:,} are free; {ROOM}") from error
-
-
-def _error_number(error: OSError | SafetensorError) -> int | None:
-    """Return the system's number of an error; safetensors has it in its message alone."""
-    if isinstance(error, OSError):
-        return error.errno
-    found = re.search(r"os error (\d+)", str(error))
-    return int(found[1]) if found else None
+        raise StoreError(
+            f"{path}: cannot be written ({reason}; {free:,} bytes are free); {ROOM}"
+        ) from error
 
 
 def check_free(folder: Path, needed: int) -> None:
@@ -162,7 +148,7 @@ def check_free(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise StoreError(
-            f"{folder}: the maps need {needed:,} more bytes and {free:,} are free; {ROOM}, "
+            f"{folder}: the maps need {needed:,} more bytes and {free:,} are free; {ROOM}; "
             "or use --stream, which stores no maps"
         )
 
@@ -176,42 +162,40 @@ def only_one(folder: Path) -> Iterator[None]:
     """
     path = folder.with_name(f"{folder.name}.lock")
     lock = FileLock(path)
-    try:
-        with write_errors(path):
+    with write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
             lock.acquire(timeout=0)
-    except Timeout:
-        print(f"{folder.name}: another process is filling it; waiting", file=sys.stderr)
-        lock.acquire()
+        except Timeout:
+            print(f"{folder.name}: another process is filling it; waiting", file=sys.stderr)
+            lock.acquire()
     try:
         yield
     finally:
         lock.release()
 
 
-def write_once(folder: Path, write: Callable[[Path], None], needed: int | None = None) -> None:
+def write_once(folder: Path, write: Callable[[Path], None]) -> None:
     """Let ``write`` fill a folder that is there whole or not at all, unless it is there whole.
 
-    It fills another folder of ``needed`` bytes, which is sealed and then renamed.
+    It fills another folder, which is sealed and then renamed.
 
     Raises:
-        StoreError: the disk is full.
+        StoreError: it cannot be written.
     """
-    with write_errors(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f"{folder.name}.tmp")
-    with only_one(folder):
+    with only_one(folder), write_errors(folder):
         if not broken_seals(folder):  # another process was quicker
             return
         for left in (temporary, folder):  # by a run that was killed; damaged
             shutil.rmtree(left, ignore_errors=True)
         temporary.mkdir()
         try:
-            with write_errors(folder, needed):
-                write(temporary)
-                seal(temporary)
-                for file in temporary.iterdir():
-                    share(file)
-                temporary.rename(folder)
+            write(temporary)
+            seal(temporary)
+            for file in temporary.iterdir():
+                share(file)
+            temporary.rename(folder)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -224,32 +208,21 @@ def sha256(path: Path) -> str:
 
 def seal(folder: Path) -> None:
     """Write the SHA-256 of each file of a folder beside them, which makes the folder whole."""
-    (folder / CHECKSUMS).write_text(json.dumps(_digests(folder), indent=1), encoding="utf-8")
+    files = [file for file in sorted(folder.iterdir()) if file.name != CHECKSUMS]
+    digests = {file.name: sha256(file) for file in files}
+    (folder / CHECKSUMS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
 
 
-def broken_seals(folder: Path) -> list[str]:
-    """Return what is wrong with the files of a sealed folder, a line each."""
+def broken_seals(folder: Path, *names: str) -> list[str]:
+    """Return what is wrong with the files of a sealed folder (or those named), a line each."""
     try:
         sealed = json.loads((folder / CHECKSUMS).read_bytes())
-        found = _digests(folder)
-        names = sorted(sealed.keys() | found.keys())
+        there = {file.name: file for file in folder.iterdir() if file.name != CHECKSUMS}
+        names = names or tuple(sorted(sealed.keys() | there.keys()))
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         return [f"{folder / CHECKSUMS}: missing or not whole ({type(error).__name__})"]
     return [
-        f"{folder / name}: " + ("changed" if name in found else "missing")
+        f"{folder / name}: " + ("changed" if name in there else "missing")
         for name in names
-        if sealed.get(name) != found.get(name)
+        if name not in there or sealed.get(name) != sha256(there[name])
     ]
-
-
-def seal_broken(file: Path) -> bool:
-    """Return whether a file has changed since its folder was sealed, if it was."""
-    try:
-        expected = json.loads((file.parent / CHECKSUMS).read_bytes())[file.name]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return False
-    return expected != sha256(file)
-
-
-def _digests(folder: Path) -> dict[str, str]:
-    return {file.name: sha256(file) for file in sorted(folder.iterdir()) if file.name != CHECKSUMS}

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from helpers.data.glove import Embeddings
     from helpers.data.records import Corpus, Document, Segment, Sentence
     from helpers.model.encoder import Encoder
-    from helpers.store.extract import Stream
     from helpers.store.store import Store
 
 EVERYTHING = 10**9
@@ -91,12 +90,12 @@ class Study(Settings):
 
         return coreference_corpus()
 
-    def segment_store(self) -> Store | Stream:
+    def segment_store(self) -> Store:
         """Token-level maps over the text (or their stream)."""
         if self.stream:
-            from helpers.store.extract import Stream
+            from helpers.store.extract import stream
 
-            return Stream.open(
+            return stream(
                 self.encoder, self.segment_corpus(), lens=self.lens, max_tokens=self.max_tokens
             )
         return self._extract(self.encoder, self.segment_corpus(), level="token")
@@ -119,7 +118,7 @@ class Study(Settings):
         """Word-level maps over the coreference documents."""
         return self._extract(self.encoder, self.coreference_corpus(), level="word")
 
-    def lens_stores(self, lens: str) -> tuple[Store, Store]:
+    def lens_stores(self, lens: str) -> tuple[Store]:
         """Word-level maps of the treebank and of the documents through a lens, the run's or not."""
         options = {"level": "word", "lens": lens}
         treebank = self._extract(self.encoder, self._parsed_corpus(), hidden=True, **options)
@@ -140,14 +139,14 @@ class Study(Settings):
     @cached_property
     def control_sums(self) -> Sums:
         """The same of the model with random weights, over a part of the text: claims' control."""
-        from helpers.store.extract import Stream
+        from helpers.store.extract import stream
 
         count = min(self.segments or CONTROL_SEGMENTS, CONTROL_SEGMENTS)
         corpus = replace(self, segments=count).segment_corpus()
         options = {"lens": self.lens, "max_tokens": self.max_tokens}
-        return self._sums(Stream.open(self.control(self.seed), corpus, **options))
+        return self._sums(stream(self.control(self.seed), corpus, **options))
 
-    def _sums(self, store: Store | Stream) -> Sums:
+    def _sums(self, store: Store) -> Sums:
         from helpers.analysis import averages
 
         arrays = cached_arrays(
@@ -324,7 +323,7 @@ class Study(Settings):
 
     def _extract(self, encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
         from helpers.store.extract import extract
-        from helpers.store.inventory import note_use
+        from helpers.store.format import note_use
 
         options = {"lens": self.lens, "max_tokens": self.max_tokens} | options
         store = extract(encoder, corpus, fill=self._fill if self._distributed else None, **options)
@@ -338,7 +337,7 @@ class Study(Settings):
         with self._client() as client:
             fill_on(client)(*missing)
 
-    def _sweep(self, store: Store | Stream) -> Sums:
+    def _sweep(self, store: Store) -> Sums:
         from helpers.analysis import averages
 
         if not self._distributed:
@@ -358,7 +357,7 @@ class Study(Settings):
         return dask_client(scheduler=self.scheduler, workers=self.workers)
 
 
-def describe_store(store: Store | Stream) -> pd.DataFrame:
+def describe_store(store: Store) -> pd.DataFrame:
     """Return what a store holds, and what was dropped or cut on the way, as a table."""
     facts = {
         "corpus": store.spec.corpus["name"],

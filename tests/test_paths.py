@@ -19,14 +19,9 @@ def test_a_full_disk_is_named_with_its_bytes(tmp_path, monkeypatch):
 
     monkeypatch.setattr(paths.os, "fsync", full)
     monkeypatch.setattr(paths.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 8, 1234))
-    with pytest.raises(StoreError, match=r"it needs 5,000 bytes and 1,234 are free; make room"):
+    with pytest.raises(StoreError, match=r"No space .*; 1,234 bytes are free\); make room"):
         paths.write_whole(tmp_path / "file", b"x" * 5000)
     assert not list(tmp_path.iterdir())
-
-
-def test_other_errors_of_the_system_are_not_taken_for_a_full_disk(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        paths.write_whole(tmp_path / "nowhere" / "file", b"x")
 
 
 @pytest.fixture
@@ -41,7 +36,7 @@ def read_only(tmp_path):
 
 
 def test_a_disk_that_is_read_only_is_one_line_with_the_way_out(read_only):
-    way_out = r"cannot be written \(Read-only file system\); set ATTENTION_CACHE .* written to"
+    way_out = r"cannot be written \(Read-only file system; .* set ATTENTION_CACHE .* written to"
     with pytest.raises(StoreError, match=f"{read_only}/file: {way_out}"):
         paths.write_whole(read_only / "file", b"x")
     with (
@@ -49,18 +44,12 @@ def test_a_disk_that_is_read_only_is_one_line_with_the_way_out(read_only):
         paths.only_one(read_only / "store"),
     ):
         pass
-    with (
-        pytest.raises(StoreError, match=rf"{read_only}/a/b: {way_out}"),
-        paths.write_errors(read_only / "a" / "b"),
-    ):
-        (read_only / "a").mkdir()
 
 
 def test_a_seal_tells_what_changed(tmp_path):
     for name in ("a", "b", "c"):
         (tmp_path / name).write_text(name)
     assert "checksums.json: missing" in paths.broken_seals(tmp_path)[0]
-    assert not paths.seal_broken(tmp_path / "a"), "not sealed yet"
     paths.seal(tmp_path)
     assert paths.broken_seals(tmp_path) == []
     (tmp_path / "a").write_text("x")
@@ -68,8 +57,8 @@ def test_a_seal_tells_what_changed(tmp_path):
     (tmp_path / "d").touch()
     found = [line.rsplit("/", 1)[1] for line in paths.broken_seals(tmp_path)]
     assert found == ["a: changed", "b: missing", "d: changed"]
-    assert paths.seal_broken(tmp_path / "a")
-    assert not paths.seal_broken(tmp_path / "c")
+    assert paths.broken_seals(tmp_path, "c") == []
+    assert len(paths.broken_seals(tmp_path, "a", "c")) == 1
 
 
 def test_a_folder_is_written_whole_or_not_at_all(tmp_path):
@@ -79,8 +68,13 @@ def test_a_folder_is_written_whole_or_not_at_all(tmp_path):
         (temporary / "half").write_text("x")
         raise ValueError("no")
 
+    def full(_temporary):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     with pytest.raises(ValueError, match="no"):
         paths.write_once(folder, broken)
+    with pytest.raises(StoreError, match="No space left on device"):
+        paths.write_once(folder, full)
     assert [path.name for path in folder.parent.iterdir() if path.is_dir()] == []
     paths.write_once(folder, lambda temporary: (temporary / "whole").write_text("y") and None)
     assert sorted(path.name for path in folder.iterdir()) == ["checksums.json", "whole"]
@@ -93,12 +87,3 @@ def test_a_folder_is_written_once_and_what_a_killed_run_left_is_swept(tmp_path):
     paths.write_once(folder, lambda temporary: (temporary / "mine").touch())
     paths.write_once(folder, lambda temporary: pytest.fail("written twice"))
     assert sorted(path.name for path in folder.iterdir()) == ["checksums.json", "mine"]
-
-
-def test_a_full_disk_is_named(tmp_path):
-    def full(temporary):
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(StoreError, match="No space left on device"):
-        paths.write_once(tmp_path / "one", full)
-    assert not (tmp_path / "one").exists()

@@ -22,7 +22,7 @@ from helpers.data.records import cluster_of
 from helpers.errors import MapError
 from helpers.model.tokens import roles
 from helpers.progress import progress
-from helpers.store.store import Example, Source, read_ahead
+from helpers.store.store import Example, Store, read_ahead
 
 RELATIVE_POSITION = ("previous", "current", "next")
 TOKEN_TYPES = (
@@ -139,12 +139,12 @@ def checked_maps(example: Example) -> Float[np.ndarray, "layer head query key"]:
     return attention
 
 
-def shard_sums(source: Source, number: int) -> Sums:
+def shard_sums(source: Store, number: int) -> Sums:
     """Return the sums over one shard: the unit of work that can run anywhere."""
     return example_sums(source.shard(number), source.special_tokens)
 
 
-def sweep(source: Source) -> Sums:
+def sweep(source: Store) -> Sums:
     """Return the sums over a whole corpus in one pass, reading one shard ahead."""
     shards = progress(read_ahead(source), "sections 3 and 6", unit="shard", total=source.n_shards)
     return combine(example_sums(shard, source.special_tokens) for shard in shards)

@@ -10,8 +10,9 @@ import ctypes
 import math
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypeVar
@@ -135,6 +136,35 @@ def run_jobs(
     for error in sorted(failures, key=lambda error: isinstance(error, _Stopped)):
         raise error
     return [future.result() for future in futures]
+
+
+def in_order(
+    jobs: Iterable[Callable[[], Result]], *, threads: int, ahead: int
+) -> Generator[Result]:
+    """Yield what the jobs return, in their order; they are begun as results are asked for.
+
+    Of several threads each computes alone; ``ahead`` jobs are under way, or done, beside the one
+    that is waited for.
+    """
+    pending: deque[Future[Result]] = deque()
+    alone = compute_alone if threads > 1 else None
+    try:
+        with ThreadPoolExecutor(threads, "job", initializer=alone) as pool:
+            try:
+                for job in jobs:
+                    pending.append(pool.submit(job))
+                    if len(pending) > ahead:
+                        yield pending.popleft().result()
+                while pending:
+                    yield pending.popleft().result()
+            finally:
+                for future in pending:
+                    future.cancel()
+    finally:
+        if alone is not None:
+            import torch
+
+            torch.set_num_threads(threads)
 
 
 def compute_alone() -> None:

@@ -14,14 +14,14 @@ from helpers.analysis.relations import FIGURE_5, paper_names
 from helpers.analysis.surface import entropy, relative_position, token_types
 from helpers.model.tokens import roles
 from helpers.plots.examples import HeadPanel, PatternPanel, Place
-from helpers.store.store import Example, Source, tokens_of
+from helpers.store.store import Example, Store, tokens_of
 
 LONGEST = 16  # words of a sentence that is easy to read as two columns
 SHORTEST = 8
 LOOKED_AT = 400  # sentences to choose from
 
 
-def pattern_panels(store: Source, heads: pd.DataFrame) -> list[PatternPanel]:
+def pattern_panels(store: Store, heads: pd.DataFrame) -> list[PatternPanel]:
     """Return the panels of Figure 1, a head for each pattern of section 3.
 
     ``heads`` has a row for each head with the columns entropy, previous, next, cls, sep and
@@ -45,7 +45,7 @@ def pattern_panels(store: Source, heads: pd.DataFrame) -> list[PatternPanel]:
 
 
 def relation_panels(
-    store: Source, table: pd.DataFrame, relations: Mapping[str, str]
+    store: Store, table: pd.DataFrame, relations: Mapping[str, str]
 ) -> list[HeadPanel]:
     """Return the panels of Figure 5 for relations: two sentences where the head is right, one not.
 
@@ -60,7 +60,7 @@ def relation_panels(
     return panels
 
 
-def coreference_panels(store: Source, head: tuple[int, int], accuracy: float) -> list[HeadPanel]:
+def coreference_panels(store: Store, head: tuple[int, int], accuracy: float) -> list[HeadPanel]:
     """Return the panels of Figure 5 for coreference, the head words of the mentions alone."""
     asked = (head, COREFERENCE, "", f"coreference · head {head_label(*head)} · {accuracy:.0f}%")
     return _most_certain([panel for each in store for panel in _panels(store, each, *asked)])
@@ -85,7 +85,7 @@ def best_heads(tables: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     return found
 
 
-def _short_examples(store: Source) -> Iterator[Example]:
+def _short_examples(store: Store) -> Iterator[Example]:
     """Yield sentences that are easy to read, or else those nearest to that in length."""
     lengths = [len(record["words"]) for record in store.records()]
     far = [max(SHORTEST - length, length - LONGEST, 0) for length in lengths]
@@ -95,7 +95,7 @@ def _short_examples(store: Source) -> Iterator[Example]:
 
 
 def _pattern_panel(
-    store: Source, examples: Sequence[Example], name: str, head: pd.Series, column: str
+    store: Store, examples: Sequence[Example], name: str, head: pd.Series, column: str
 ) -> PatternPanel:
     layer, number = int(head["layer"]) - 1, int(head["head"]) - 1
 
@@ -113,7 +113,7 @@ def _pattern_panel(
 
 
 def _panels(
-    store: Source,
+    store: Store,
     example: Example,
     head: tuple[int, int],
     relation: str,
@@ -151,7 +151,7 @@ def _words_to_show(example: Example, question: Question) -> Sequence[int]:
 
 
 def _head_panel(
-    store: Source,
+    store: Store,
     example: Example,
     weights: np.ndarray,
     words: Sequence[int],

@@ -9,36 +9,30 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import torch
 
 from helpers.errors import InputError
 from helpers.model.checkpoint import Device
-from helpers.model.encoder import Encoder
 from helpers.model.parallel import compute_alone, reuse
 from helpers.progress import progress
-from helpers.store.extract import Fill, Stream
+from helpers.store.examples import shard_tensors
+from helpers.store.extract import Fill, write_shard
 from helpers.store.format import Listed, Shard
 from helpers.store.inventory import load_encoder
-from helpers.store.shards import shard_tensors, stop_signals, write_shard
-from helpers.store.store import Records, Source, Store
+from helpers.store.store import Store
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client, Scheduler
 
-POLL = 0.02  # seconds between looks at a shard that is being computed elsewhere
 CONNECT = 10  # seconds to wait for a scheduler
-LOOK = 1.0  # seconds between looks at whether a worker is left
 LOST = 300  # seconds without any worker, once there was one: the cluster has lost them for good
-AHEAD = 4  # shards submitted for each thread of the cluster
 
 _OPENING = threading.Lock()
 
@@ -120,11 +114,10 @@ def fill_on(client: Client) -> Fill:
     all of them.
     """
 
-    def fill(encoder: Encoder, records: Records, missing: Sequence[int], listed: Listed) -> None:
+    def fill(store: Store, missing: Sequence[int], listed: Listed) -> None:
         """Raise a ClusterError where a shard's workers died again and again, or none is left."""
-        task = partial(_on_shard, _make_shard, _Place.of(Stream.over(encoder, records)))
-        label = f"{records.folder.name} on {len(client.nthreads())} workers"
-        with stop_signals() as stop, closing(_in_order(client, task, missing, stop)) as shards:
+        label = f"{store.folder.name} on {len(client.nthreads())} workers"
+        with closing(_in_order(client, _make_shard, store, missing)) as shards:
             for shard in progress(shards, label, unit="shard", total=len(missing)):
                 listed(shard)
 
@@ -132,63 +125,54 @@ def fill_on(client: Client) -> Fill:
 
 
 def map_shards(
-    function: Callable[[Source, int], Result], source: Source, client: Client
+    function: Callable[[Store, int], Result], store: Store, client: Client
 ) -> Iterator[Result]:
-    """Yield ``function(source, number)`` for each shard, in order, computed by a cluster.
+    """Yield ``function(store, number)`` for each shard, in order, computed by a cluster.
 
-    A worker opens a store's folder itself; for a stream it loads the model, too.
+    A worker opens a store's folder itself; where maps are computed it loads the model, too.
 
     Raises:
         ClusterError: a shard's workers died again and again, or none is left.
     """
-    task = partial(_on_shard, function, _Place.of(source))
-    yield from _in_order(client, task, range(source.n_shards))
+    yield from _in_order(client, function, store, range(store.n_shards))
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where a worker finds a source: its folder and key; for a stream, model and device too."""
+class _Place(NamedTuple):
+    """Where a worker finds a store; with a model, which computes its maps, this and its device."""
 
     folder: Path
     key: str
     model: str | None = None
     device: Device = "auto"
 
-    @classmethod
-    def of(cls, source: Source) -> _Place:
-        folder = source.folder.resolve()
-        if not isinstance(source, Stream):
-            return cls(folder, source.key)
-        encoder, local = source.encoder, Path(source.encoder.name).expanduser()
-        model = str(local.resolve()) if local.is_dir() else encoder.name
-        return cls(folder, source.key, model, encoder.device.type)
+
+def _place(store: Store) -> _Place:
+    encoder, folder = store.encoder, store.folder.resolve()
+    if encoder is None:
+        return _Place(folder, store.key)
+    local = Path(encoder.name).expanduser()
+    model = str(local.resolve()) if local.is_dir() else encoder.name
+    return _Place(folder, store.key, model, encoder.device.type)
 
 
 def _in_order(
-    client: Client,
-    task: Callable[[int], Result],
-    numbers: Iterable[int],
-    stop: threading.Event | None = None,
+    client: Client, function: Callable[[Store, int], Result], store: Store, numbers: Sequence[int]
 ) -> Iterator[Result]:
-    """Yield the results in order; only so many are under way that they need not be kept."""
+    """Yield what workers return for shards, in order; each result is let go once it is here."""
     from distributed import KilledWorker
+    from distributed.scheduler import NoWorkerError
 
-    waiting, check_workers = iter(numbers), _worker_check(client)
-    pending: deque[tuple[int, Future]] = deque()
+    def give_up_without_workers(dask_scheduler: Scheduler) -> None:
+        dask_scheduler.no_workers_timeout = dask_scheduler.no_workers_timeout or LOST
+
+    # Dask would count the time before the first worker, too: some stand in a cluster's queue.
+    client.wait_for_workers(1)
+    client.run_on_scheduler(give_up_without_workers)
+    task = partial(_on_shard, function, _place(store))
+    pending = deque(zip(numbers, client.map(task, numbers, pure=False), strict=True))
     try:
-        while True:
-            for number in waiting:
-                pending.append((number, client.submit(task, number, pure=False)))
-                if len(pending) >= AHEAD * max(1, sum(client.nthreads().values())):
-                    break
-            if not pending:
-                return
+        while pending:
             number, future = pending[0]
-            while not future.done():
-                if stop is not None and stop.is_set():
-                    return
-                check_workers()
-                time.sleep(POLL)
             yield future.result()
             pending.popleft()
     except KilledWorker as error:
@@ -196,66 +180,39 @@ def _in_order(
             f"shard {number}: its workers died again and again; give them more memory, or fewer "
             "threads each; finished shards are kept"
         ) from error
+    except NoWorkerError as error:
+        raise ClusterError(
+            f"no worker for {error.timeout:.0f} s: all of them have ended, and their output says "
+            "why (a module that they cannot import, too little memory); finished shards are kept"
+        ) from error
     finally:
         client.cancel([future for _, future in pending])
 
 
-def _worker_check(client: Client) -> Callable[[], None]:
-    """Return what raises a ClusterError where all workers are gone, and Dask would wait forever.
-
-    It does not before the first one was there: workers may stand in a cluster's queue.
-    """
-    looked = time.monotonic()
-    seen = looked if client.nthreads() else None
-
-    def check() -> None:
-        nonlocal looked, seen
-        now = time.monotonic()
-        if now < looked + LOOK:
-            return
-        looked = now
-        try:
-            workers = client.nthreads()
-        except OSError:  # the scheduler is gone, which ends the futures, too
-            return
-        if workers:
-            seen = now
-        elif seen is not None and now > seen + LOST:
-            raise ClusterError(
-                f"no worker for {LOST} s: all of them have ended, and their output says why (a "
-                "module that they cannot import, too little memory); finished shards are kept"
-            )
-
-    return check
-
-
-def _on_shard(function: Callable[[Source, int], Result], place: _Place, number: int) -> Result:
+def _on_shard(function: Callable[[Store, int], Result], place: _Place, number: int) -> Result:
     """Apply a function to one shard in a worker, whose threads compute a shard each."""
     compute_alone()
     reuse()
     if not place.folder.is_dir():
         raise ClusterError(f"{place.folder}: not there on a worker; the cluster has to share it")
     with _OPENING:
-        source = _opened(place)
-    return function(source, number)
+        store = _opened(place)
+    return function(store, number)
 
 
-def _make_shard(stream: Stream, number: int) -> Shard:
-    indices = stream.shard_examples(number)
-    records = list(stream.records(indices))
-    tensors = shard_tensors(stream.encoder, records, indices.start, **stream.spec.maps)
-    return write_shard(stream.folder, number, tensors, indices, listed=lambda _: None)
+def _make_shard(store: Store, number: int) -> Shard:
+    ((indices, records),) = store.work([number])
+    tensors = shard_tensors(store.encoder, records, indices.start, **store.spec.maps)
+    return write_shard(store.folder, number, tensors, indices, listed=lambda _: None)
 
 
 @lru_cache(maxsize=2)
-def _opened(place: _Place) -> Source:
-    """Return a store, or with a model a stream; a process opens each of them once."""
-    folder = place.folder
-    if place.model is None:
-        source = Store.open(folder)
-    else:
+def _opened(place: _Place) -> Store:
+    """Return a store; a process opens each of them once."""
+    folder, encoder = place.folder, None
+    if place.model is not None:
         encoder = load_encoder(folder, model=place.model, device=place.device)
-        source = Stream.over(encoder, Records.read(folder))
-    if source.key != place.key:
+    store = Store.open(folder, encoder)
+    if store.key != place.key:
         raise ClusterError(f"{folder}: on a worker, another store than here; share one folder")
-    return source
+    return store

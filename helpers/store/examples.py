@@ -1,48 +1,42 @@
-"""From a corpus to the list of work: one JSON record an example, truncated and counted.
+"""Examples: their records, which are the list of work, and their tensors, which a model computes.
 
-The records are written before the model is loaded with work, so that every later step (a
-resumed run, a worker on another machine) reads the same list.
+A record is cut to what the model takes, and what is cut or dropped is counted.  The tensors of a
+shard, consecutive examples, are a pure function of the model and of their records: they can be
+computed again, in any order, in any process and on any number of threads, with the same bits.
+For this, batches run side by side and each of them on one thread; a batch on several threads
+would round differently with their number (and, at this size, be slower).
 """
 
 from __future__ import annotations
 
-import json
 import random
-from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from functools import partial
+from itertools import islice
+from typing import Any
 
+import numpy as np
+import torch
+from jaxtyping import Float
 from tokenizers import Encoding
+from torch import Tensor
 
 from helpers.data.records import Corpus, Document, Record, Segment, Sentence
-from helpers.errors import InputError
+from helpers.errors import ModelError
+from helpers.model.checkpoint import Lens
 from helpers.model.encoder import Encoder
-from helpers.model.tokens import word_groups
+from helpers.model.forward import Inputs, Pass, lens_pass, model_inputs
+from helpers.model.parallel import in_order, length_batches, trim
+from helpers.model.tokens import to_words, vectors_to_words, word_groups
+from helpers.store.format import STORED, Level, Tensors, tensor_name
 
-
-def write_examples(
-    encoder: Encoder, corpus: Corpus, path: Path, max_tokens: int
-) -> tuple[int, Counter[str]]:
-    """Write one record a line to ``path``; return how many, and what was dropped or cut.
-
-    Raises:
-        InputError: the corpus yields no example for this model.
-    """
-    counts: Counter[str] = Counter()
-    temporary = path.with_name(f"{path.name}.tmp")
-    written = 0
-    with temporary.open("w", encoding="utf-8") as file:
-        for record in examples(encoder, corpus, max_tokens, counts):
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
-            written += 1
-    if not written:
-        dropped = ", ".join(f"{count} {reason}" for reason, count in counts.items())
-        raise InputError(
-            f"corpus {corpus.name!r}: no example left to analyse ({dropped or 'it is empty'}); "
-            "check the path and the format"
-        )
-    temporary.replace(path)
-    return written, counts
+LARGEST = float(np.finfo(STORED).max)
+ROW_SUM_TOLERANCE = 0.02  # what bfloat16 rounding can add up to over a row
+# Padded tokens in a forward pass: what stays in the caches of one core; on a GPU, what fills it.
+BATCH_TOKENS = {"cpu": 512}
+BATCH_TOKENS_ACCELERATED = 4096
 
 
 def examples(
@@ -169,3 +163,124 @@ def _words_that_fit(encoder: Encoder, word_ids: list[int | None], max_tokens: in
     room = max_tokens - sum(word is None for word in word_ids)
     own = [word for word in word_ids if word is not None]
     return len(set(own)) if len(own) <= room else own[room]
+
+
+def shard_tensors(encoder: Encoder, records: list[Record], first: int, **options: Any) -> Tensors:
+    """Compute one shard: the tensors of examples ``first`` to ``first + len(records)``."""
+    work = [(range(first, first + len(records)), records)]
+    ((_, tensors),) = shards_tensors(encoder, work, **options)
+    return tensors
+
+
+def shards_tensors(
+    encoder: Encoder,
+    work: Iterable[tuple[range, list[Record]]],
+    *,
+    level: Level,
+    lens: Lens = "attention",
+    hidden: bool = False,
+) -> Generator[tuple[range, Tensors]]:
+    """Compute shards, in order, on all threads; the next shard is begun before one is done.
+
+    Yields each shard's indices and tensors: ``attention/000123`` ``[layer, head, query, key]``,
+    ``token_ids/...`` ``[token]`` (token level) and, if asked for,
+    ``hidden/...`` ``[layer, position, width]``.
+
+    Raises:
+        ModelError: rows of a map do not sum to 1.
+    """
+    width = torch.get_num_threads() if encoder.device.type == "cpu" else 1
+    sizes: deque[tuple[range, int]] = deque()  # batches of the shards that are begun
+
+    def jobs() -> Iterator[Callable[[], Tensors]]:
+        for indices, records in work:
+            batches = _batches(encoder, records, indices.start)
+            sizes.append((indices, len(batches)))
+            for batch in batches:
+                yield partial(_batch, encoder, batch, run, level, hidden)
+
+    with (
+        lens_pass(encoder, lens) as run,
+        closing(in_order(jobs(), threads=width, ahead=2 * width)) as found,
+    ):
+        for tensors in found:
+            indices, size = sizes.popleft()
+            for other in islice(found, size - 1):
+                tensors |= other
+            yield indices, dict(sorted(tensors.items()))
+            trim()
+
+
+def _batches(encoder: Encoder, records: list[Record], first: int) -> list[list[tuple[int, Inputs]]]:
+    """Return a shard's batches; which one an example is in depends on its shard alone."""
+    inputs = [model_inputs(encoder, record) for record in records]
+    budget = BATCH_TOKENS.get(encoder.device.type, BATCH_TOKENS_ACCELERATED)
+    lengths = [len(item["input_ids"]) for item in inputs]
+    batches = length_batches(lengths, budget=budget, longest_first=True)
+    return [[(first + i, inputs[i]) for i in batch] for batch in batches]
+
+
+@torch.inference_mode()
+def _batch(
+    encoder: Encoder,
+    batch: list[tuple[int, Inputs]],
+    run: Pass,
+    level: Level,
+    hidden: bool,
+) -> Tensors:
+    """Return the tensors of one batch's examples, as they are stored."""
+    attentions, states = run([item for _, item in batch], hidden=hidden)
+    tensors: Tensors = {}
+    for row, (index, item) in enumerate(batch):
+        length = len(item["input_ids"])
+        layers = [layer[row, :, :length, :length] for layer in attentions]
+        if level == "word":
+            layers = list(to_words(torch.stack(layers).float(), item["groups"]))
+        else:
+            tensors[tensor_name("token_ids", index)] = np.array(item["input_ids"], dtype=np.int32)
+        tensors[tensor_name("attention", index)] = _stored(encoder, layers, index)
+        if hidden:
+            vectors = torch.stack([layer[row, :length] for layer in states]).float()
+            if level == "word":
+                vectors = vectors_to_words(vectors, item["groups"])
+            _check_vectors(encoder, vectors, index)
+            tensors[tensor_name("hidden", index)] = vectors.cpu().numpy().astype(STORED)
+    return tensors
+
+
+def _stored(
+    encoder: Encoder, layers: list[Float[Tensor, "head query key"]], index: int
+) -> Float[np.ndarray, "layer head query key"]:
+    """Return maps as they are stored, after checking that each row is a distribution."""
+    # Layer by layer into their place, in half precision: stacking would copy all maps once more.
+    maps = torch.empty((len(layers), *layers[0].shape), dtype=torch.half, device=layers[0].device)
+    sums = torch.empty(maps.shape[:-1], device=maps.device)
+    for number, layer in enumerate(layers):
+        maps[number].copy_(layer)
+        torch.sum(layer, dim=-1, dtype=torch.float32, out=sums[number])
+    error = (sums - 1).abs().max()
+    if not error < ROW_SUM_TOLERANCE:  # NaN is not smaller either
+        raise ModelError(
+            f"model {encoder.name!r}: an attention row of example {index} is off from summing to "
+            f"1 by {error:.3g}; try --dtype float32"
+        )
+    return maps.cpu().numpy()
+
+
+def _check_vectors(
+    encoder: Encoder, vectors: Float[Tensor, "layer position width"], index: int
+) -> None:
+    """Check that vectors can be stored: large models have some that half precision cannot hold.
+
+    Raises:
+        ModelError: one is not finite, or beyond it.
+    """
+    largest = vectors.abs().amax(dim=(1, 2))  # of each layer; NaN where there is one
+    if not (largest <= LARGEST).all():
+        layer = int((largest <= LARGEST).logical_not().nonzero()[0])
+        finite = "try --dtype float32" if not largest[layer].isfinite() else "it cannot be stored"
+        raise ModelError(
+            f"model {encoder.name!r}: in example {index}, layer {layer} (0: the embeddings), a "
+            f"hidden state reaches {largest[layer]:,.0f}, and {np.dtype(STORED)} holds "
+            f"{LARGEST:,.0f}; {finite}"
+        )

@@ -1,29 +1,31 @@
-"""The maps of a model over a corpus: a store, opened or completed first, or a stream of them.
+"""From a corpus to its maps: a store, opened or completed first, or computed when asked for.
 
-A stream stores no maps, for corpora larger than the disk.
+The list of work comes first, one JSON record an example, truncated and counted, so that every
+later step (a resumed run, a worker on another machine) reads the same list; then the shards.
 Nothing heavy is imported for a store that is finished.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, get_args
+from typing import Any
 
 import numpy as np
+from safetensors.numpy import save_file
 
 from helpers.data.records import Corpus
-from helpers.errors import InputError, Interrupted, ModelError
+from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
-from helpers.paths import check_free, only_one, remove_temporary, sha256, write_errors
+from helpers.paths import check_free, only_one, remove_temporary, sha256, whole_file, write_errors
 from helpers.progress import progress
 from helpers.store.format import (
     EXAMPLES,
-    FORMAT,
     MANIFEST,
     STORED,
     UNFINISHED,
@@ -33,26 +35,17 @@ from helpers.store.format import (
     Manifest,
     Shard,
     StoreKey,
-    check_key,
+    Tensors,
     damage,
+    read_manifest,
     shard_name,
-    write_manifest,
 )
-from helpers.store.store import Example, Records, Source, Store, make_example
+from helpers.store.store import Store
 
 EXAMPLES_PER_SHARD: dict[Level, int] = {"token": 32, "word": 256}
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "safetensors")
 
-Fill = Callable[[Encoder, Records, Sequence[int], Listed], None]
-
-
-class StoreOptions(TypedDict, total=False):
-    """What a store is made of, beside model and corpus; `store_key` has the defaults."""
-
-    level: Level
-    lens: Lens
-    max_tokens: int
-    hidden: bool
+Fill = Callable[[Store, Sequence[int], Listed], None]  # computes shards, enters each when written
 
 
 def store_key(
@@ -71,11 +64,8 @@ def store_key(
     structural probe.
 
     Raises:
-        InputError: there is no such lens.
         ModelError: ``max_tokens`` is more than the model takes.
     """
-    if lens not in get_args(Lens):
-        raise InputError(f"--lens {lens}: there is {' and '.join(get_args(Lens))}")
     if not 8 <= max_tokens <= encoder.max_length:
         raise ModelError(
             f"model {encoder.name!r}: --max-tokens {max_tokens} is not between 8 and "
@@ -89,7 +79,7 @@ def store_key(
         max_tokens=max_tokens,
         examples_per_shard=EXAMPLES_PER_SHARD[level],
         hidden=hidden,
-        **_encoder_facts(encoder),
+        **encoder_facts(encoder),
     )
 
 
@@ -98,7 +88,8 @@ def model_facts(encoder: Encoder) -> dict[str, Any]:
     return {**encoder.identity, "compute_dtype": encoder.dtype}
 
 
-def _encoder_facts(encoder: Encoder) -> dict[str, Any]:
+def encoder_facts(encoder: Encoder) -> dict[str, Any]:
+    """Return what a store's key says of its model and tokenizer."""
     return {
         "model": model_facts(encoder),
         "tokenizer_sha256": encoder.tokenizer_sha256,
@@ -106,22 +97,7 @@ def _encoder_facts(encoder: Encoder) -> dict[str, Any]:
     }
 
 
-def check_model(encoder: Encoder, folder: Path, spec: StoreKey) -> None:
-    """Check that an encoder is the one that a store was made with.
-
-    Raises:
-        StoreError: it is not; the message names the first difference.
-    """
-    check_key(folder, spec, replace(spec, **_encoder_facts(encoder)))
-
-
-def extract(
-    encoder: Encoder,
-    corpus: Corpus,
-    *,
-    fill: Fill | None = None,
-    **options: Unpack[StoreOptions],
-) -> Store:
+def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill | None = None, **options: Any) -> Store:
     """Return the store of a model's maps over a corpus, computing what is not there yet.
 
     For ``options`` see `store_key`.  ``fill`` computes the shards: in this process (None), or
@@ -129,138 +105,86 @@ def extract(
     shard.  One process fills a store; a second one waits for it.
 
     Raises:
+        InputError: the corpus yields no example.
         ModelError: ``max_tokens`` is more than the model takes, or its maps are no distributions.
         StoreError: the folder holds something else, is damaged, or the disk is full.
-        Interrupted: on Ctrl-C or SIGTERM, once the shard in work is finished.
     """
-    key = store_key(encoder, corpus, **options)
-    folder = key.folder()
+    folder = store_key(encoder, corpus, **options).folder()
     if not (folder / MANIFEST).is_file():
-        prepare(encoder, corpus, key)
+        store = stream(encoder, corpus, **options)
         with only_one(folder):
             if not (folder / MANIFEST).is_file():
-                complete(encoder, folder, fill)
-    return Store.open(folder, key)
+                complete(store, fill)
+    return Store.open(folder)
 
 
-def prepare(encoder: Encoder, corpus: Corpus, key: StoreKey) -> Records:
-    """Write the list of work, unless it is there, and return it.
+def stream(encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
+    """Return a store whose maps are computed when asked for; the list of work is written first.
+
+    For corpora larger than the disk.  Its folder is the one that the maps would be in.
 
     Raises:
         InputError: the corpus yields no example.
+        ModelError: ``max_tokens`` is more than the model takes.
         StoreError: the list is damaged, or the disk is full.
     """
+    key = store_key(encoder, corpus, **options)
     folder = key.folder()
-    with write_errors(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
     if not _begun(folder):
         with only_one(folder):
             if not _begun(folder):
                 _list_work(encoder, corpus, folder, key)
-    return Records.read(folder, key)
+    return Store.open(folder, encoder)
 
 
-def _list_work(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey) -> None:
-    from helpers.store.examples import write_examples
-
-    _mention_old(folder, key)
-    path = folder / EXAMPLES
-    with write_errors(path):
-        folder.mkdir(exist_ok=True)
-        count, report = write_examples(encoder, corpus, path, key.max_tokens)
-    facts = {"bytes": path.stat().st_size, "sha256": sha256(path)}
-    manifest = Manifest(key, count, facts, dict(sorted(report.items())), _versions())
-    write_manifest(folder / UNFINISHED, manifest)
-
-
-def complete(encoder: Encoder, folder: Path, fill: Fill | None = None) -> list[int]:
+def complete(store: Store, fill: Fill | None = None) -> list[int]:
     """Compute the shards of a store that are missing or damaged, and declare it finished.
 
     Returns:
         The numbers of the shards that were computed.
 
     Raises:
-        Interrupted: not all were.
+        StoreError: the disk is full; what was finished before stays, as after any other error.
     """
+    folder, manifest = store.folder, read_manifest(store.folder)
     remove_temporary(folder)
-    records = Records.read(folder)
-    manifest = records.manifest
-    shards = {shard.file: shard for shard in _intact(folder, manifest.shards)}
-    missing = [n for n in range(records.n_shards) if shard_name(n) not in shards]
-    check_free(folder, needed_bytes(encoder, records, missing))
+    own = progress(manifest.shards, "looking for finished shards", unit="shard")
+    shards = {s.file: s for s in own if damage(folder / s.file, s.bytes, s.sha256) is None}
+    missing = [n for n in range(store.n_shards) if shard_name(n) not in shards]
+    check_free(folder, needed_bytes(store, missing))
 
     def listed(shard: Shard) -> None:
         shards[shard.file] = shard
         own = tuple(sorted(shards.values(), key=lambda shard: shard.first))
-        write_manifest(folder / UNFINISHED, replace(manifest, versions=_versions(), shards=own))
+        replace(manifest, versions=_versions(), shards=own).write(folder / UNFINISHED)
 
-    if fill is None:  # whose imports are heavy
-        from helpers.store.shards import fill_here as fill
     if missing:
-        fill(encoder, records, missing, listed)
-    if len(shards) < records.n_shards:
-        raise Interrupted(
-            f"stopped after {len(shards)} of {records.n_shards} shards of {folder.name}; "
-            "run the same command again to go on from there"
-        )
+        (fill or fill_here)(store, missing, listed)
     remove_temporary(folder)
     (folder / UNFINISHED).replace(folder / MANIFEST)
     return missing
 
 
-@dataclass(frozen=True)
-class Stream(Source):
-    """Examples whose maps are computed when asked for, by whole shards: a store's bits.
+def fill_here(store: Store, missing: Sequence[int], listed: Listed) -> None:
+    """Compute shards in this process; the next one is begun before one is written."""
+    from helpers.store.examples import shards_tensors  # whose imports are heavy
 
-    Its folder is the one that the store would have, and holds the records alone.
-    """
-
-    encoder: Encoder = field(repr=False, compare=False)
-
-    @classmethod
-    def open(cls, encoder: Encoder, corpus: Corpus, **options: Unpack[StoreOptions]) -> Stream:
-        """Return the stream of a model's maps over a corpus; for ``options`` see `store_key`.
-
-        Raises ModelError: ``max_tokens`` is more than the model takes; StoreError: the folder holds
-        something else, is damaged, or the disk is full.
-        """
-        return cls.over(encoder, prepare(encoder, corpus, store_key(encoder, corpus, **options)))
-
-    @classmethod
-    def over(cls, encoder: Encoder, records: Records) -> Stream:
-        """Return the stream over records that are open."""
-        # The folder may hold a store too, whose shards are not what is read here.
-        manifest = replace(records.manifest, versions={}, shards=())
-        return cls(records.folder, manifest, records.offsets, encoder)
-
-    def read_shard(self, number: int, indices: range) -> Iterator[Example]:
-        """Yield examples of a shard; all of it is computed, for the same bits."""
-        (examples,) = self._computed([number])
-        yield from (example for example in examples if example.index in indices)
-
-    def by_shard(self) -> Generator[list[Example]]:
-        """Yield the examples of each shard together; the next one is begun before."""
-        yield from self._computed(range(self.n_shards))
-
-    def _computed(self, numbers: Sequence[int]) -> Generator[list[Example]]:
-        from helpers.store.shards import shards_tensors  # torch, for those who ask for maps
-
-        shards = shards_tensors(self.encoder, self.work(numbers), **self.spec.maps)
-        with closing(shards):
-            for indices, tensors in shards:
-                yield [
-                    make_example(index, record, tensors, tensors.__getitem__)
-                    for index, record in zip(indices, self.records(indices), strict=True)
-                ]
+    spec = store.spec
+    label = f"{spec.model['name']} over {spec.corpus['name']}"
+    with closing(shards_tensors(store.encoder, store.work(missing), **spec.maps)) as computed:
+        bar = progress(zip(missing, computed, strict=True), label, unit="shard", total=len(missing))
+        for number, (indices, tensors) in bar:
+            write_shard(store.folder, number, tensors, indices, listed)
+            tensors.clear()  # the loop and its bar hold them while the next ones are collected
 
 
-def needed_bytes(encoder: Encoder, records: Records, numbers: Sequence[int]) -> int:
+def needed_bytes(store: Store, numbers: Sequence[int]) -> int:
     """Return how many bytes these shards will take (headers left out)."""
-    spec, width = records.spec, getattr(encoder.model.config, "hidden_size", 0)
+    spec, width = store.spec, getattr(store.encoder.model.config, "hidden_size", 0)
     maps = spec.model["layers"] * spec.model["heads"]
     vectors = (spec.model["layers"] + 1) * width if spec.hidden else 0
     needed = 0
-    for _, examples in records.work(numbers):
+    for _, examples in store.work(numbers):
         for record in examples:
             special = record.get("offset", 0) + (spec.special_tokens["sep"] is not None)
             n = len(record["tokens"]) if "tokens" in record else len(record["words"]) + special
@@ -272,22 +196,49 @@ def _begun(folder: Path) -> bool:
     return any((folder / name).is_file() for name in (UNFINISHED, MANIFEST))
 
 
-def _intact(folder: Path, shards: Sequence[Shard]) -> Iterator[Shard]:
-    """Yield the shards whose files are as they were written."""
-    for shard in progress(shards, "looking for finished shards", unit="shard"):
-        if damage(folder / shard.file, shard.bytes, shard.sha256) is None:
-            yield shard
-
-
-def _mention_old(folder: Path, key: StoreKey) -> None:
-    """Say which stores of an earlier format take room for nothing."""
-    for old in folder.parent.glob(f"{key.slug}-{'?' * 10}/key.json"):
-        print(
-            f"{old.parent.name}: a store of an earlier format than {FORMAT}, extracted again; "
-            f"'python -m helpers cache --remove {old.parent.name}' makes room",
-            file=sys.stderr,
-        )
-
-
 def _versions() -> dict[str, str]:
     return {package: version(package) for package in PACKAGES}
+
+
+def _list_work(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey) -> None:
+    """Write one record a line, and the manifest of a store without shards."""
+    from helpers.store.examples import examples
+
+    counts: Counter[str] = Counter()
+    path, written = folder / EXAMPLES, 0
+    temporary = path.with_name(f"{path.name}.tmp")
+    with write_errors(path):
+        folder.mkdir(exist_ok=True)
+        with temporary.open("w", encoding="utf-8") as file:
+            for record in examples(encoder, corpus, key.max_tokens, counts):
+                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                written += 1
+        if not written:
+            dropped = ", ".join(f"{count} {reason}" for reason, count in counts.items())
+            raise InputError(
+                f"corpus {corpus.name!r}: no example left to analyse ({dropped or 'it is empty'}); "
+                "check the path and the format"
+            )
+        temporary.replace(path)
+    facts = {"bytes": path.stat().st_size, "sha256": sha256(path)}
+    manifest = Manifest(key, written, facts, dict(sorted(counts.items())), _versions())
+    manifest.write(folder / UNFINISHED)
+
+
+def write_shard(
+    folder: Path, number: int, tensors: Tensors, indices: range, listed: Listed
+) -> Shard:
+    """Write the shard of the examples ``indices``; ``listed`` is called before it has its name.
+
+    Raises:
+        StoreError: the disk is full.
+    """
+    dense = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    path = folder / shard_name(number)
+    # Straight from the tensors' memory: bytes in between would hold every map two times more.
+    with whole_file(path) as temporary:
+        save_file(dense, temporary)
+        size, digest = temporary.stat().st_size, sha256(temporary)
+        shard = Shard(path.name, indices.start, len(indices), size, digest)
+        listed(shard)
+    return shard

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,32 +13,31 @@ from helpers.model.checkpoint import Device
 from helpers.model.encoder import Encoder, load
 from helpers.paths import cache_root, only_one
 from helpers.progress import progress
-from helpers.store.extract import check_model, complete
+from helpers.store.extract import complete, encoder_facts
 from helpers.store.format import (
     EXAMPLES,
     MANIFEST,
     UNFINISHED,
+    USED,
+    StoreKey,
     damage,
     read_manifest,
-    read_record,
     shard_name,
 )
-from helpers.store.store import Records
-
-BEGUN_WITH = (UNFINISHED, MANIFEST, "key.json")  # the last one: of a store of format 1
-USED = "used"  # a folder beside the stores, with a file for each
+from helpers.store.store import Store
 
 
 def stores() -> list[Path]:
     """Return the folders of the stores in the cache, finished or not."""
-    return sorted({path.parent for name in BEGUN_WITH for path in cache_root().glob(f"*/{name}")})
+    found = (cache_root().glob(f"*/{name}") for name in (UNFINISHED, MANIFEST))
+    return sorted({path.parent for paths in found for path in paths})
 
 
 def describe(folder: Path) -> dict[str, Any]:
     """Return what tells a store from others: corpus, examples, whether it is finished, dates."""
     facts = {"corpus": "", "examples": "", "finished": "no"}
     try:
-        manifest = read_record(folder)
+        manifest = read_manifest(folder)
         facts |= {"corpus": manifest.spec.corpus["name"], "examples": f"{manifest.n_examples:,}"}
         if (folder / MANIFEST).is_file():
             facts["finished"] = "yes"
@@ -54,14 +53,6 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder)
     for noted in (folder.with_name(f"{folder.name}.lock"), folder.parent / USED / folder.name):
         noted.unlink(missing_ok=True)
-
-
-def note_use(folder: Path, run: str) -> None:
-    """Remember which run has used a store last; a cache that cannot be written to forgets it."""
-    with suppress(OSError):
-        path = folder.parent / USED / folder.name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(run, encoding="utf-8")
 
 
 def last_run(folder: Path) -> str:
@@ -84,9 +75,9 @@ def verify(folder: Path) -> list[str]:
     Records alone are what a stream leaves: they are no unfinished store.
     """
     try:
-        manifest = read_record(folder)
+        manifest = read_manifest(folder)
         if manifest.shards:
-            manifest = read_manifest(folder)
+            manifest = read_manifest(folder, finished=True)
     except StoreError as error:
         return [str(error)]
     files = [(EXAMPLES, manifest.examples["bytes"], manifest.examples["sha256"])]
@@ -109,10 +100,11 @@ def repair(encoder: Encoder, folder: Path) -> list[str]:
             damaged: extraction has to start again, from the corpus.
     """
     with only_one(folder):
-        check_model(encoder, folder, Records.read(folder).spec)
+        store = Store.open(folder, encoder)
+        _check_model(encoder, folder, store.spec)
         if (folder / MANIFEST).is_file():
             (folder / MANIFEST).replace(folder / UNFINISHED)
-        numbers = complete(encoder, folder)
+        numbers = complete(store)
     return [f"{folder / shard_name(number)}: extracted again" for number in numbers]
 
 
@@ -125,7 +117,7 @@ def load_encoder(folder: Path, *, model: str | None, device: Device = "auto") ->
         ModelError: it cannot be loaded.
         StoreError: the store does not say, or ``model`` is another one.
     """
-    spec = read_record(folder).spec
+    spec = read_manifest(folder).spec
     facts = spec.model
     try:
         encoder = load(
@@ -136,10 +128,15 @@ def load_encoder(folder: Path, *, model: str | None, device: Device = "auto") ->
             random_init=facts["random_init"],
         )
     except ModelError as error:
-        if model is not None or facts.get("revision"):
-            raise
-        raise ModelError(
-            f"made with {facts['name']!r}, a local folder; say where it is with --model PATH"
-        ) from error
-    check_model(encoder, folder, spec)
+        raise ModelError(f"{error}; say where it is with --model PATH") from error
+    _check_model(encoder, folder, spec)
     return encoder
+
+
+def _check_model(encoder: Encoder, folder: Path, spec: StoreKey) -> None:
+    """Raise StoreError where a store was made with another model than an encoder is now."""
+    if replace(spec, **encoder_facts(encoder)) != spec:
+        raise StoreError(
+            f"{folder}: made with another model than {encoder.name!r} as it is now: {spec.model}; "
+            "say where that one is with --model PATH"
+        )

@@ -1,37 +1,35 @@
-"""Examples with their maps, read shard by shard: from a finished store, lazily, or as computed."""
+"""Examples with their maps, shard by shard: read from a folder, or computed when asked for."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
-from helpers.errors import StoreError
-from helpers.model.parallel import trim
-from helpers.paths import sha256
+from helpers.model.parallel import in_order, trim
 from helpers.store.format import (
     EXAMPLES,
     Level,
     Manifest,
+    Shard,
     StoreKey,
-    check_digest,
-    check_key,
-    check_size,
+    check,
     read_manifest,
-    read_record,
     tensor_name,
-    way_out,
 )
+
+if TYPE_CHECKING:
+    from helpers.model.encoder import Encoder
+
+GetTensor = Callable[[str], np.ndarray | None]  # None: there is no tensor of that name
 
 
 @dataclass(frozen=True)
@@ -61,10 +59,63 @@ class Example:
         return slice(self.offset, self.offset + len(self.record["words"]))
 
 
-class _OfKey:
-    """What a store's key says of its maps, within reach."""
+@dataclass(frozen=True)
+class Store:
+    """Examples with their maps, in shards.
 
-    spec: StoreKey
+    ``len(store)`` is the number of examples, ``store[i]`` one of them; iterating gives all, one
+    at a time, with the memory of one shard.  Shards are read from the store's folder; with an
+    ``encoder`` they are computed, by whole shards, and only the records are in the folder: the
+    same bits without the disk space.
+    """
+
+    folder: Path
+    manifest: Manifest = field(repr=False)
+    offsets: Int[np.ndarray, " line"] = field(repr=False, compare=False)
+    encoder: Encoder | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def open(cls, folder: Path, encoder: Encoder | None = None) -> Store:
+        """Open a finished store, or with an ``encoder`` the records of one, finished or not.
+
+        The records are checked whole, and the sizes of the shards; the digest of a shard is when
+        a process reads it for the first time.
+
+        Raises:
+            StoreError: the store is unfinished or damaged.
+        """
+        manifest = read_manifest(folder, finished=encoder is None)
+        if encoder is not None:  # the shards that are there, if any, are not what is read here
+            manifest = replace(manifest, versions={}, shards=())
+        for shard in manifest.shards:
+            check(folder / shard.file, shard.bytes)
+        path = folder / EXAMPLES
+        check(path, manifest.examples["bytes"], manifest.examples["sha256"])
+        with path.open("rb") as file:
+            offsets = np.cumsum([0, *(len(line) for line in file)])
+        return cls(folder, manifest, offsets, encoder)
+
+    def __len__(self) -> int:
+        return self.manifest.n_examples
+
+    @property
+    def spec(self) -> StoreKey:
+        """What determines the maps."""
+        return self.manifest.spec
+
+    @property
+    def key(self) -> str:
+        """What tables computed from these maps are kept under: the manifest's digest.
+
+        It covers the digests of the shards.  Where these are computed there is none to vouch for,
+        so the tables are kept apart, although a store of the same corpus gives the same bits.
+        """
+        return self.manifest.digest
+
+    @property
+    def report(self) -> dict[str, int]:
+        """What of the corpus was dropped or cut, by reason."""
+        return dict(self.manifest.report)
 
     @property
     def level(self) -> Level:
@@ -86,253 +137,123 @@ class _OfKey:
         """The tokens in the parts of [CLS] and [SEP]; None where the model has none."""
         return dict(self.spec.special_tokens)
 
-
-@dataclass(frozen=True)
-class Records(_OfKey):
-    """The records of ``examples.jsonl``, in shards: the list of work of an extraction."""
-
-    folder: Path
-    manifest: Manifest = field(repr=False)
-    offsets: Int[np.ndarray, " line"] = field(repr=False, compare=False)
-
-    @classmethod
-    def read(
-        cls, folder: Path, wanted: StoreKey | None = None, manifest: Manifest | None = None
-    ) -> Self:
-        """Find and check the records in the folder of a store, finished or not.
-
-        Raises:
-            StoreError: they are missing or changed, or not for ``wanted``.
-        """
-        manifest = manifest or read_record(folder)
-        if wanted is not None:
-            check_key(folder, manifest.spec, wanted)
-        path, digest, lengths = folder / EXAMPLES, hashlib.sha256(), []
-        check_size(path, manifest.examples["bytes"])
-        with path.open("rb") as file:
-            for line in file:
-                digest.update(line)
-                lengths.append(len(line))
-        check_digest(path, digest.hexdigest(), manifest.examples["sha256"])
-        if len(lengths) != manifest.n_examples:
-            raise StoreError(
-                f"{path}: {len(lengths)} records, expected {manifest.n_examples}; {way_out(path)}"
-            )
-        return cls(folder, manifest, np.cumsum([0, *lengths]))
-
-    def __len__(self) -> int:
-        return self.manifest.n_examples
-
-    @property
-    def spec(self) -> StoreKey:
-        """What determines the maps."""
-        return self.manifest.spec
-
     @property
     def n_shards(self) -> int:
         """Number of shards."""
-        return self.manifest.n_shards
+        return -(-len(self) // self.spec.examples_per_shard)
 
     def shard_examples(self, number: int) -> range:
         """Return the indices of a shard's examples."""
-        return self.manifest.shard_examples(number)
+        size = self.spec.examples_per_shard
+        return range(len(self))[number * size : (number + 1) * size]
+
+    def record(self, index: int) -> dict[str, Any]:
+        """Return one example's line of ``examples.jsonl``."""
+        index = range(len(self))[index]
+        return next(self.records(range(index, index + 1)))
+
+    def records(self, indices: range | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the records of consecutive examples (all of them: None), in order."""
+        lines = range(len(self)) if indices is None else indices
+        with (self.folder / EXAMPLES).open("rb") as file:
+            file.seek(int(self.offsets[lines.start]))
+            for _ in lines:
+                yield json.loads(file.readline())
 
     def work(self, numbers: Iterable[int]) -> Iterator[tuple[range, list[dict[str, Any]]]]:
-        """Yield the indices and records of shards."""
+        """Yield the indices and records of shards: what they are computed from."""
         for number in numbers:
             indices = self.shard_examples(number)
             yield indices, list(self.records(indices))
 
-    def record(self, index: int) -> dict[str, Any]:
-        """Return one example's line of ``examples.jsonl``."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"example {index} of {len(self)}")
-        return next(self.records(range(index, index + 1)))
+    def __getitem__(self, index: int) -> Example:
+        index = range(len(self))[index]
+        with closing(self._tensors([index // self.spec.examples_per_shard])) as shards:
+            return _example(index, self.record(index), next(shards))
 
-    def records(self, indices: range | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the records of consecutive examples (all of them: None), in order.
+    def shard(self, number: int) -> list[Example]:
+        """Return the examples of one shard."""
+        (examples,) = self.by_shard([number])
+        return examples
 
-        Raises:
-            StoreError: a line is not a JSON object.
-        """
-        lines = range(len(self)) if indices is None else indices
-        path = self.folder / EXAMPLES
-        with path.open("rb") as file:
-            file.seek(int(self.offsets[lines.start]))
-            for number in lines:
-                try:
-                    record = json.loads(file.readline())
-                except (ValueError, RecursionError):
-                    record = None
-                if not isinstance(record, dict):
-                    raise StoreError(f"{path}:{number + 1}: not a record; {way_out(path)}")
-                yield record
-
-
-@dataclass(frozen=True)
-class Source(Records, ABC):
-    """Examples with their maps, in shards.
-
-    ``len(source)`` is the number of examples, ``source[i]`` one of them, ``source[100:120]`` a
-    part; iterating gives all, one at a time, with the memory of one shard.
-    """
-
-    @abstractmethod
-    def read_shard(self, number: int, indices: range) -> Iterator[Example]:
-        """Yield those examples of one shard."""
-
-    def __getitem__(self, index: int | slice) -> Example | Part:
-        if isinstance(index, slice):
-            return Part(self, range(len(self))[index])
-        if not 0 <= index < len(self):
-            raise IndexError(f"example {index} of {len(self)}")
-        number = index // self.spec.examples_per_shard
-        (example,) = self.read_shard(number, range(index, index + 1))
-        return example
-
-    def shard(self, number: int) -> Iterator[Example]:
-        """Yield the examples of one shard."""
-        yield from self.read_shard(number, self.shard_examples(number))
-
-    def by_shard(self) -> Generator[list[Example]]:
-        """Yield the examples of each shard together."""
-        for number in range(self.n_shards):
-            yield list(self.shard(number))
+    def by_shard(self, numbers: Iterable[int] | None = None) -> Generator[list[Example]]:
+        """Yield the examples of each shard (of all: None) together."""
+        numbers = list(range(self.n_shards) if numbers is None else numbers)
+        with closing(self._tensors(numbers)) as shards:
+            for number, tensor in zip(numbers, shards, strict=True):
+                indices = self.shard_examples(number)
+                yield [
+                    _example(index, record, tensor)
+                    for index, record in zip(indices, self.records(indices), strict=True)
+                ]
 
     def __iter__(self) -> Iterator[Example]:
-        for examples in self.by_shard():
-            yield from examples
+        with closing(self.by_shard()) as shards:
+            for examples in shards:
+                yield from examples
 
-    @property
-    def key(self) -> str:
-        """What tables computed from these maps are kept under: the manifest's digest.
+    def _tensors(self, numbers: Iterable[int]) -> Generator[GetTensor]:
+        """Yield for each shard what gives its tensors by name."""
+        if self.encoder is None:
+            for number in numbers:
+                yield _opened(self.folder, self.manifest.shards[number])
+            return
+        from helpers.store.examples import shards_tensors  # torch, for those who ask for maps
 
-        A store's covers the digests of its shards.  A stream has no shards to vouch for, so its
-        tables are its own, although a whole store of the same corpus gives the same bits.
-        """
-        return self.manifest.digest
-
-    @property
-    def report(self) -> dict[str, int]:
-        """What of the corpus was dropped or cut, by reason."""
-        return dict(self.manifest.report)
-
-
-@dataclass(frozen=True)
-class Part(_OfKey):
-    """Some examples of a source, numbered from 0 here."""
-
-    source: Source = field(repr=False)
-    indices: range
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def __getitem__(self, index: int | slice) -> Example | Part:
-        if isinstance(index, slice):
-            return Part(self.source, self.indices[index])
-        if not 0 <= index < len(self):
-            raise IndexError(f"example {index} of {len(self)}")
-        return replace(self.source[self.indices[index]], index=index)
-
-    def __iter__(self) -> Iterator[Example]:
-        return (self[index] for index in range(len(self)))
-
-    def record(self, index: int) -> dict[str, Any]:
-        """Return one example's line of ``examples.jsonl``."""
-        return self.source.record(self.indices[index])
-
-    def records(self, indices: range | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the records of examples (all of them: None), in order."""
-        return map(self.record, range(len(self)) if indices is None else indices)
-
-    @property
-    def spec(self) -> StoreKey:
-        """What determines the maps."""
-        return self.source.spec
+        with closing(shards_tensors(self.encoder, self.work(numbers), **self.spec.maps)) as shards:
+            for _, tensors in shards:
+                yield tensors.get
 
 
-def tokens_of(source: Source, example: Example) -> list[str]:
+def tokens_of(store: Store, example: Example) -> list[str]:
     """Return the token or word at each position of an example's maps, special tokens included."""
     record = example.record
     if "words" not in record:
         return list(record["tokens"])
     after = len(example) - example.word_positions.stop
-    cls, sep = (source.special_tokens.get(role) or "" for role in ("cls", "sep"))
+    cls, sep = (store.special_tokens.get(role) or "" for role in ("cls", "sep"))
     return [cls] * example.offset + list(record["words"]) + [sep] * after
 
 
-def read_ahead(source: Source) -> Generator[list[Example]]:
+def read_ahead(store: Store) -> Iterator[list[Example]]:
     """Yield the examples of each shard, while the next shard is read (or computed) beside."""
-    shards = source.by_shard()
-    with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
-        upcoming = reader.submit(next, shards, None)
-        try:
-            while (examples := upcoming.result()) is not None:
-                upcoming = reader.submit(next, shards, None)
-                yield examples
+    with closing(store.by_shard()) as shards:
+        reads = (partial(next, shards) for _ in range(store.n_shards))
+        with closing(in_order(reads, threads=1, ahead=1)) as examples:
+            for shard in examples:
+                yield shard
                 trim()
-        finally:
-            reader.submit(shards.close)
 
 
-@dataclass(frozen=True)
-class Store(Source):
-    """A finished store, checked when opened and read lazily."""
+def _opened(folder: Path, shard: Shard) -> GetTensor:
+    """Return what reads a shard's tensors.
 
-    @classmethod
-    def open(cls, folder: Path, key: StoreKey | None = None) -> Store:
-        """Open a store after the cheap checks: the records, and the sizes of the shards.
-
-        A shard's digest is checked the first time that a process reads it.
-
-        Raises:
-            StoreError: the store is unfinished or damaged, or was made for another ``key``.
-        """
-        manifest = read_manifest(folder)
-        for shard in manifest.shards:
-            check_size(folder / shard.file, shard.bytes)
-        return cls.read(folder, key, manifest)
-
-    def read_shard(self, number: int, indices: range) -> Iterator[Example]:
-        """Yield examples of a shard, which has the digest that it was written with.
-
-        Raises:
-            StoreError: the file is damaged.
-        """
-        shard = self.manifest.shards[number]
-        path = self.folder / shard.file
-        try:
-            found = path.stat()
-            state = path, found.st_ino, found.st_size, found.st_mtime_ns
-            check_digest(path, _digest_of(*state), shard.sha256)
-            names, tensor = _opened(*state)
-            for index, record in zip(indices, self.records(indices), strict=True):
-                yield make_example(index, record, names, tensor)
-        except (SafetensorError, OSError) as error:
-            raise StoreError(f"{path}: {error}; {way_out(path)}") from error
+    Raises:
+        StoreError: the file is not the one that was written.
+    """
+    path = folder / shard.file
+    check(path, shard.bytes)
+    state = path.stat().st_ino, path.stat().st_mtime_ns
+    _check_once(path, shard.bytes, shard.sha256, state)
+    return _open(path, state)
 
 
 @cache
-def _digest_of(path: Path, *_state: int) -> str:
-    """Return the SHA-256 of a file that this process has not read as it is now."""
-    return sha256(path)
+def _check_once(path: Path, size: int, digest: str, _state: tuple[int, int]) -> None:
+    """Check a file that this process has not read as it is now."""
+    check(path, size, digest)
 
 
 @lru_cache(maxsize=1)
-def _opened(path: Path, *_state: int) -> tuple[frozenset[str], Callable[[str], np.ndarray]]:
-    """Return the names in a shard and what reads one; examples that are read are often close."""
+def _open(path: Path, _state: tuple[int, int]) -> GetTensor:
+    """Return what reads a shard's tensors; examples that are read are often close."""
     file = safe_open(path, framework="numpy")
-    return frozenset(file.keys()), file.get_tensor
+    names = frozenset(file.keys())
+    return lambda name: file.get_tensor(name) if name in names else None
 
 
-def make_example(
-    index: int,
-    record: dict[str, Any],
-    names: Container[str],
-    tensor: Callable[[str], np.ndarray],
-) -> Example:
+def _example(index: int, record: dict[str, Any], tensor: GetTensor) -> Example:
     """Return an example from its record and those of its tensors that are there."""
-    own = {name: tensor_name(name, index) for name in ("attention", "token_ids", "hidden")}
-    tensors = {short: tensor(name) for short, name in own.items() if name in names}
-    return Example(index=index, record=record, offset=record.get("offset", 0), **tensors)
+    names = ("attention", "token_ids", "hidden")
+    maps, ids, vectors = (tensor(tensor_name(name, index)) for name in names)
+    return Example(index, maps, record, ids, record.get("offset", 0), vectors)

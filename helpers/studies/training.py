@@ -25,7 +25,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from helpers.errors import ModelError, StoreError
 from helpers.model.parallel import StepDone, run_jobs
-from helpers.paths import cache_root, seal_broken, write_once
+from helpers.paths import broken_seals, cache_root, write_once
 
 WARMUP = 0.1  # of all steps
 BUCKET = 16  # batches that are sorted by length together
@@ -177,7 +177,7 @@ def read_weights(parameters: Mapping[str, Tensor], path: Path) -> None:
         saved = load_file(path)
     except (SafetensorError, OSError) as error:
         raise StoreError(f"{path}: {error}; {way_out}") from error
-    if seal_broken(path):
+    if broken_seals(path.parent, path.name):
         raise StoreError(f"{path}: changed since it was written; {way_out}")
     if {key: tensor.shape for key, tensor in saved.items()} != {
         key: tensor.shape for key, tensor in parameters.items()

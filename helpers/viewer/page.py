@@ -18,7 +18,7 @@ from helpers.analysis.head_choice import DIRECTIONS, answer, questions
 from helpers.analysis.heads import head_labels
 from helpers.model.tokens import roles
 from helpers.plots.style import INK, MUTED, RIGHT, TOKEN_COLORS, TOKEN_STYLES, WRONG
-from helpers.store.store import Example, Source, tokens_of
+from helpers.store.store import Example, Store, tokens_of
 
 HERE = Path(__file__).parent
 SCRIPT = "\n".join(
@@ -49,7 +49,7 @@ MARKS_OF_A_START = ("Ġ", "▁")
 Maps = Float[np.ndarray, "layer head query key"]
 
 
-def page_facts(store: Source, example: Example) -> dict[str, Any]:
+def page_facts(store: Store, example: Example) -> dict[str, Any]:
     """Return everything about an example but its weights, ready for JSON."""
     tokens = tokens_of(store, example)
     own_roles = roles(tokens, store.special_tokens)
@@ -176,7 +176,7 @@ def buffers(example: Example, special: Sequence[int]) -> list[bytes]:
     return [array.tobytes() for array in (*small, answers(example))]
 
 
-def embedded_page(store: Source, example: Example, heads: Sequence[int]) -> dict[str, Any]:
+def embedded_page(store: Store, example: Example, heads: Sequence[int]) -> dict[str, Any]:
     """Return an example for a page without a kernel: facts, small maps, and the maps ``heads``.
 
     ``heads`` counts through the layers.  Bytes are deflated and in base 64.  A map's high bytes

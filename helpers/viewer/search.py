@@ -10,20 +10,20 @@ import pandas as pd
 from helpers.analysis.head_choice import DIRECTIONS, Direction, Question, answer, questions
 from helpers.analysis.heads import head_label
 from helpers.errors import InputError
-from helpers.store.store import Example, Source
+from helpers.store.store import Example, Store
 
 MOST_FOUND = 50  # places shown at a time
 RELATIONS_FROM = 300  # records looked at for the names of relations to suggest
 COLUMNS = ("example", "asked", "word", "relation", "picked", "gold", "right")
 
 
-def relations_in(store: Source) -> list[str]:
+def relations_in(store: Store) -> list[str]:
     """Return the names of relations in the first records of a store."""
     records = store.records(range(min(RELATIONS_FROM, len(store))))
     return sorted({question.relation for record in records for question in questions(record)})
 
 
-def check_relation(store: Source, relation: str) -> None:
+def check_relation(store: Store, relation: str) -> None:
     """Check that a store has a relation.
 
     Raises:
@@ -39,7 +39,7 @@ def check_relation(store: Source, relation: str) -> None:
 
 
 def search(
-    store: Source,
+    store: Store,
     head: tuple[int, int],
     *,
     word: str = "",

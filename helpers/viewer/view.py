@@ -25,7 +25,7 @@ from helpers.analysis.heads import head_label
 from helpers.errors import InputError
 from helpers.paths import write_whole
 from helpers.store.format import tensor_name
-from helpers.store.store import Example, Source, tokens_of
+from helpers.store.store import Example, Store, tokens_of
 from helpers.viewer import page
 from helpers.viewer.search import MOST_FOUND, check_relation, relations_in, search
 
@@ -47,7 +47,7 @@ class Viewer:
     when they are asked for.
     """
 
-    store: Source = field(repr=False)
+    store: Store = field(repr=False)
     example: int
     head: tuple[int, int]
     relation: str = ""
@@ -139,7 +139,7 @@ class Viewer:
 
 
 def view(
-    store: Source,
+    store: Store,
     example: int = 0,
     *,
     layer: int = 1,
@@ -174,7 +174,7 @@ def view(
 
 
 def viewers(
-    table: pd.DataFrame, treebank: Callable[[], Source], documents: Callable[[], Source]
+    table: pd.DataFrame, treebank: Callable[[], Store], documents: Callable[[], Store]
 ) -> list[Viewer]:
     """Return a viewer of each row of `helpers.plots.showcase.places`, in the store it is from.
 
@@ -197,7 +197,7 @@ def viewers(
     ]
 
 
-def check_masks(store: Source, encoder: Encoder) -> None:
+def check_masks(store: Store, encoder: Encoder) -> None:
     """Check that an encoder can mask the words of a store.
 
     Raises:
@@ -214,14 +214,12 @@ def check_masks(store: Source, encoder: Encoder) -> None:
         raise InputError(f"{encoder.name} has no mask token")
 
 
-def masked_example(
-    store: Source, index: int, positions: Sequence[int], encoder: Encoder
-) -> Example:
+def masked_example(store: Store, index: int, positions: Sequence[int], encoder: Encoder) -> Example:
     """Return an example with the mask token at ``positions`` of its maps, run through the model.
 
     At word level the mask token takes the place of a whole word, however many tokens it has.
     """
-    from helpers.store.shards import shard_tensors
+    from helpers.store.examples import shard_tensors
 
     example, mask = store[index], encoder.tokenizer.mask_token
     kind, offset = ("words", example.offset) if "words" in example.record else ("tokens", 0)
@@ -233,7 +231,7 @@ def masked_example(
     return replace(example, attention=tensors[tensor_name("attention", index)], record=record)
 
 
-def to_bertviz(store: Source, example: int) -> tuple[tuple[Tensor, ...], list[str]]:
+def to_bertviz(store: Store, example: int) -> tuple[tuple[Tensor, ...], list[str]]:
     """Return an example as bertviz takes it: maps ``[1, head, query, key]`` by layer, tokens.
 
     ``bertviz.head_view(*to_bertviz(store, 17))`` shows it; bertviz loads scripts from the network.

@@ -32,17 +32,16 @@ from helpers.model.forward import model_inputs, padded
 from helpers.model.parallel import length_batches
 from helpers.model.tokens import to_words
 from helpers.store import extract as extraction
-from helpers.store.shards import BATCH_TOKENS
-from helpers.store.store import Records
+from helpers.store.examples import BATCH_TOKENS
+from helpers.store.store import Store
 
 
 def bare_batches(encoder: Encoder, folder: Path) -> list[dict[str, torch.Tensor]]:
     """Return the batches that extraction makes of a store's records."""
-    records = Records.read(folder)
+    store = Store.open(folder, encoder)
     batches = []
-    for number in range(records.n_shards):
-        shard = list(records.records(records.shard_examples(number)))
-        inputs = [model_inputs(encoder, record) for record in shard]
+    for _, records in store.work(range(store.n_shards)):
+        inputs = [model_inputs(encoder, record) for record in records]
         lengths = [len(item["input_ids"]) for item in inputs]
         for batch in length_batches(lengths, budget=BATCH_TOKENS["cpu"], longest_first=True):
             batches.append(padded(encoder, [inputs[i] for i in batch]))

@@ -54,11 +54,11 @@ def passed(count: int):
 
 def streamed(count: int):
     from helpers.analysis.averages import sweep
-    from helpers.store.extract import Stream
+    from helpers.store.extract import stream
 
     compiled()
     encoder = random_encoder("minilm", width=WIDTH)
-    sweep(Stream.open(encoder, random_segments(count, longest=30)))
+    sweep(stream(encoder, random_segments(count, longest=30)))
 
 
 def dependency_heads(count: int):

@@ -15,9 +15,8 @@ from helpers.analysis.surface import token_types
 from helpers.model.forward import model_inputs
 from helpers.model.gradients import KEY_TYPES, gradient_importance
 from helpers.model.tokens import roles
-from helpers.store.examples import examples
+from helpers.store.examples import examples, shard_tensors
 from helpers.store.extract import extract
-from helpers.store.shards import shard_tensors
 
 WITHOUT_SPECIALS = {"gpt2", "t5"}  # no cls_token, no sep_token
 HALF = {"rtol": 2**-10, "atol": 2**-22}  # float16 precision, and float32 noise before rounding

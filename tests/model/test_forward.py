@@ -15,7 +15,7 @@ from helpers.errors import InputError, ModelError
 from helpers.model.encoder import load
 from helpers.model.forward import forward, lens_pass, model_inputs
 from helpers.model.sites import sites
-from helpers.store.extract import Stream, extract, store_key
+from helpers.store.extract import extract, store_key, stream
 
 HALF = {"rtol": 2**-10, "atol": 2**-22}  # float16 precision, and float32 noise before rounding
 
@@ -142,9 +142,9 @@ def test_neither_padding_nor_threads_change_a_norm_map(encoder, segments, tmp_pa
     options = {"lens": "norm", "max_tokens": 60}
     with cache_at(tmp_path):
         whole = extract(encoder, segments, **options)
-    monkeypatch.setattr("helpers.store.shards.BATCH_TOKENS", {"cpu": 1})
+    monkeypatch.setattr("helpers.store.examples.BATCH_TOKENS", {"cpu": 1})
     with cache_at(tmp_path / "alone"):
-        alone = Stream.open(encoder, segments, **options)
+        alone = stream(encoder, segments, **options)
     for one, other in zip(whole, alone, strict=True):
         np.testing.assert_allclose(one.attention, other.attention, **HALF)
 

@@ -23,7 +23,6 @@ from helpers.errors import StoreError
 from helpers.store import cluster
 from helpers.store import extract as extraction
 from helpers.store.cluster import ClusterError, dask_client, fill_on, map_shards
-from helpers.store.extract import Stream
 from helpers.study import Study
 
 # Workers that are forked from a process that has torch start in milliseconds, not in seconds.
@@ -102,7 +101,7 @@ def test_sums_over_shards_come_in_order(kind, client, tiny_encoder, alone):
     if kind == "stream":
         corpus = many_segments(COUNT)
         with cache_at(alone.folder.parent):
-            source = Stream.open(tiny_encoder("bert"), corpus, max_tokens=MAX_TOKENS)
+            source = extraction.stream(tiny_encoder("bert"), corpus, max_tokens=MAX_TOKENS)
     results = list(map_shards(shard_sum, source, client))
     for number, (_, count, total) in enumerate(results):
         _, expected_count, expected = shard_sum(alone, number)
@@ -146,6 +145,18 @@ def test_a_cluster_that_has_lost_all_its_workers_is_one_line(alone, monkeypatch)
     ):
         client.wait_for_workers(1, timeout=60)
         list(map_shards(elsewhere.shard_sum, alone, client))
+
+
+def test_shards_wait_for_the_first_worker(alone, monkeypatch):
+    monkeypatch.setattr(cluster, "LOST", 1)
+    with dask_client(workers=1) as client:
+        client.cluster.scale(0)
+        while client.nthreads():
+            time.sleep(0.1)
+        hire = threading.Timer(3, client.cluster.scale, [1])
+        hire.start()
+        assert next(map_shards(shard_sum, alone, client))[1] == 4
+        hire.join()
 
 
 def test_local_workers_log_no_pages(client):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 
@@ -16,8 +15,8 @@ from helpers.store.examples import (
     examples,
     segment_record,
     sentence_record,
-    write_examples,
 )
+from helpers.store.extract import extract
 
 LONG = Segment("the cat sat on the mat " * 6, "the dog watched it " * 4, "t")
 
@@ -181,22 +180,18 @@ def test_a_document_without_a_mention_before_the_cut_is_dropped(bert):
 # The list of work
 
 
-def test_records_and_what_was_dropped_are_written(bert, tmp_path):
+def test_records_and_what_was_dropped_are_written(bert, own_cache):
     corpus = corpus_of([sentence_of(["The", "cat"]), sentence_of(["a"] * 40)])
-    path = tmp_path / "examples.jsonl"
-    written = write_examples(bert, corpus, path, 20)
-    lines = path.read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["words"] for line in lines] == [["The", "cat"]]
-    assert written == (1, {"sentences dropped: over the token limit": 1})
+    store = extract(bert, corpus, level="word", max_tokens=20)
+    assert [record["words"] for record in store.records()] == [["The", "cat"]]
+    assert store.report == {"sentences dropped: over the token limit": 1}
 
 
-def test_a_corpus_of_which_nothing_is_left_is_refused(bert, tmp_path):
-    path = tmp_path / "examples.jsonl"
-    with pytest.raises(InputError, match=r"no example left to analyse \(1 sentences dropped"):
-        write_examples(bert, corpus_of([sentence_of(["a"] * 40)]), path, 20)
-    with pytest.raises(InputError, match="it is empty"):
-        write_examples(bert, corpus_of([]), path, 20)
-    assert not path.exists()
+def test_a_corpus_of_which_nothing_is_left_is_refused(bert, own_cache):
+    for items, why in (([sentence_of(["a"] * 40)], "1 sentences dropped"), ([], "it is empty")):
+        with pytest.raises(InputError, match=rf"no example left to analyse \({why}"):
+            extract(bert, corpus_of(items), level="word", max_tokens=20)
+    assert not list(own_cache.glob("*/examples.jsonl"))
 
 
 def test_every_kind_of_record_is_taken(bert):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import subprocess
 import threading
 
@@ -13,16 +14,13 @@ import torch
 from store_tools import MAX_TOKENS, content, extract_small, many_segments
 
 from helpers import paths
-from helpers.errors import InputError, Interrupted, ModelError, StoreError
+from helpers.errors import ModelError, StoreError
 from helpers.model import forward
-from helpers.store import examples as listing
+from helpers.store import examples as work
 from helpers.store import extract as extraction
 from helpers.store import inventory
-from helpers.store import shards as shard_code
-from helpers.store.examples import examples
-from helpers.store.format import StoreKey
-from helpers.store.shards import shard_tensors, shards_tensors
-from helpers.store.store import Records
+from helpers.store.examples import examples, shard_tensors, shards_tensors
+from helpers.store.format import StoreKey, note_use
 
 COUNT = 22  # shards of 4, the last of 2
 
@@ -68,7 +66,7 @@ def test_a_shard_does_not_depend_on_the_others(encoder, tmp_path):
 
 
 def test_batches_run_on_one_thread_each_with_two_shards_under_way(encoder, monkeypatch, tmp_path):
-    monkeypatch.setitem(shard_code.BATCH_TOKENS, "cpu", 1)  # an example a batch
+    monkeypatch.setitem(work.BATCH_TOKENS, "cpu", 1)  # an example a batch
     seen, original = [], forward.forward
 
     def spy(*args, **kwargs):
@@ -82,19 +80,19 @@ def test_batches_run_on_one_thread_each_with_two_shards_under_way(encoder, monke
     assert len(seen) == COUNT
     assert set(threads) == {1}
     assert len(set(names)) == 2
-    assert all(name.startswith("batch") for name in names)
+    assert all(name.startswith("job") for name in names)
 
 
 def test_work_is_taken_up_as_it_is_needed(encoder):
     records = list(examples(encoder, many_segments(40), MAX_TOKENS, {}))
     taken = []
 
-    def work():
+    def four_by_four():
         for first in range(0, 40, 4):
             taken.append(first)
             yield range(first, first + 4), records[first : first + 4]
 
-    shards = shards_tensors(encoder, work(), level="token")
+    shards = shards_tensors(encoder, four_by_four(), level="token")
     for done in range(3):
         indices, _ = next(shards)
         assert indices == range(4 * done, 4 * done + 4)
@@ -112,8 +110,8 @@ def test_an_interrupted_extraction_goes_on_with_what_is_missing(encoder, monkeyp
     data[-5] ^= 1
     damaged.write_bytes(bytes(data))
     (folder / "shard-00002.safetensors.abc.tmp").write_bytes(b"half")
-    written = spied(monkeypatch, shard_code, "write_shard")
-    prepared = spied(monkeypatch, listing, "write_examples")
+    written = spied(monkeypatch, extraction, "write_shard")
+    prepared = spied(monkeypatch, work, "examples")
     extract_small(encoder, tmp_path / "parts", COUNT)
     assert [call[1] for call in written] == [1, 3]
     assert not prepared
@@ -132,36 +130,19 @@ def test_a_list_of_work_that_was_not_finished_is_written_anew(encoder, tmp_path)
     assert content(extract_small(encoder, tmp_path / "parts", COUNT).folder) == content(folder)
 
 
-def test_a_stop_between_shards_keeps_them(encoder, monkeypatch, tmp_path):
-    original = shard_code.write_shard
+def test_ctrl_c_keeps_the_shards_that_are_finished(encoder, monkeypatch, tmp_path):
+    original = extraction.write_shard
 
-    def stopping(folder, number, *rest):
-        if number == 1:
-            os.kill(os.getpid(), shard_code.signal.SIGTERM)
+    def interrupted(folder, number, *rest):
+        if number == 2:
+            os.kill(os.getpid(), signal.SIGINT)
         return original(folder, number, *rest)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(shard_code, "write_shard", stopping)
-        with pytest.raises(Interrupted, match=r"stopped after [23] of 6 shards"):
-            extract_small(encoder, tmp_path, COUNT)
-    assert len(list(tmp_path.glob("*/shard-*"))) in (2, 3)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(extraction, "write_shard", interrupted)
+        extract_small(encoder, tmp_path, COUNT)
+    assert len(list(tmp_path.glob("*/shard-*"))) == 2
     assert len(extract_small(encoder, tmp_path, COUNT)) == COUNT
-
-
-def test_extraction_works_in_a_thread_that_gets_no_signals(encoder, tmp_path):
-    stores = []
-    thread = threading.Thread(target=lambda: stores.append(extract_small(encoder, tmp_path, 6)))
-    thread.start()
-    thread.join()
-    assert len(stores[0]) == 6
-
-
-def test_handlers_that_python_did_not_set_are_put_back(monkeypatch):
-    set_to = []
-    monkeypatch.setattr(shard_code.signal, "signal", lambda _, handler: set_to.append(handler))
-    with shard_code.stop_signals():
-        pass
-    assert set_to[2:] == [shard_code.signal.SIG_DFL] * 2
 
 
 def test_vectors_are_stored_beside_word_maps(encoder, sentences, own_cache):
@@ -237,13 +218,9 @@ def test_padding_that_leaks_into_a_map_is_refused(encoder, monkeypatch, tmp_path
 def test_the_bytes_needed_are_known_before_starting(encoder, sentences, own_cache):
     for options in ({}, {"level": "word"}, {"level": "word", "hidden": True}):
         corpus = sentences if options else many_segments(COUNT)
-        key = extraction.store_key(
-            encoder, corpus, **({"level": "token"} | options), max_tokens=MAX_TOKENS
-        )
-        records = extraction.prepare(encoder, corpus, key)
-        every = range(records.n_shards)
-        expected = extraction.needed_bytes(encoder, records, every)
-        assert extraction.needed_bytes(encoder, records, []) == 0
+        stream = extraction.stream(encoder, corpus, **options, max_tokens=MAX_TOKENS)
+        expected = extraction.needed_bytes(stream, range(stream.n_shards))
+        assert extraction.needed_bytes(stream, []) == 0
         store = extraction.extract(encoder, corpus, **options, max_tokens=MAX_TOKENS)
         held = sum(
             example.attention.nbytes + (0 if example.hidden is None else example.hidden.nbytes)
@@ -277,7 +254,7 @@ def test_a_disk_that_fills_up_keeps_what_is_finished(encoder, monkeypatch, small
     with pytest.raises(StoreError, match=r"more bytes and [\d,]+ are free; make room"):
         extract_small(encoder, small_disk, COUNT)
     monkeypatch.setattr(extraction, "check_free", lambda *_: None)
-    with pytest.raises(StoreError, match=r"needs [\d,]+ bytes and [\d,]+ are free; make room"):
+    with pytest.raises(StoreError, match=r"No space left .*; [\d,]+ bytes are free\); make room"):
         extract_small(encoder, small_disk, COUNT)
     (folder,) = small_disk.glob("*--token-*[!k]")
     finished = {name: sum_ for name, sum_ in content(folder).items() if name.startswith("shard")}
@@ -295,9 +272,9 @@ def test_a_read_only_cache_opens_what_is_finished_and_names_what_it_cannot_write
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     try:
         assert len(list(extract_small(encoder, small_disk, 4))) == 4
-        with pytest.raises(StoreError, match=r"cannot be written \(Read-only .*; set ATTENTION_CA"):
+        with pytest.raises(StoreError, match=r"cannot be written \(Read-only .* set ATTENTION_CA"):
             extract_small(encoder, small_disk, 5)
-        inventory.note_use(folder, "mine")
+        note_use(folder, "mine")
         assert inventory.last_run(folder) == ""
     finally:
         subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
@@ -307,24 +284,16 @@ def test_a_read_only_cache_opens_what_is_finished_and_names_what_it_cannot_write
         extract_small(encoder, small_disk, 4)
 
 
-def test_one_segment_is_a_store(encoder, tmp_path):
-    assert len(list(extract_small(encoder, tmp_path, 1))) == 1
-
-
 def test_a_key_changes_with_everything_that_determines_the_maps(encoder):
-    key = extraction.store_key(encoder, many_segments(4), level="token", max_tokens=60)
+    key = extraction.store_key(encoder, many_segments(4), max_tokens=60)
+    half = dataclasses.replace(encoder, dtype="bfloat16")
     others = [
-        extraction.store_key(encoder, many_segments(5), level="token", max_tokens=60),
+        extraction.store_key(encoder, many_segments(5), max_tokens=60),
         extraction.store_key(encoder, many_segments(4), level="word", max_tokens=60),
-        extraction.store_key(encoder, many_segments(4), level="token", max_tokens=59),
-        extraction.store_key(encoder, many_segments(4), level="token", max_tokens=60, hidden=True),
+        extraction.store_key(encoder, many_segments(4), max_tokens=59),
+        extraction.store_key(encoder, many_segments(4), max_tokens=60, hidden=True),
         extraction.store_key(encoder, many_segments(4), lens="norm", max_tokens=60),
-        extraction.store_key(
-            dataclasses.replace(encoder, dtype="bfloat16"),
-            many_segments(4),
-            level="token",
-            max_tokens=60,
-        ),
+        extraction.store_key(half, many_segments(4), max_tokens=60),
     ]
     assert len({key.hash, *(other.hash for other in others)}) == 7
     assert {other.folder().name for other in others if other.lens == "norm"} == {
@@ -332,33 +301,3 @@ def test_a_key_changes_with_everything_that_determines_the_maps(encoder):
     }
     again = StoreKey(**dataclasses.asdict(key))
     assert again.folder() == key.folder()
-
-
-def test_an_unknown_lens_is_refused(encoder):
-    with pytest.raises(InputError, match="--lens rollout: there is attention and norm"):
-        extraction.store_key(encoder, many_segments(4), lens="rollout")
-
-
-def test_records_say_what_is_wrong_with_a_line(encoder, tmp_path):
-    store = extract_small(encoder, tmp_path, 4)
-    path = store.folder / "examples.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    for spoiled in (b"{" + b" " * (len(lines[2]) - 2) + b"\n", b"1" * (len(lines[2]) - 1) + b"\n"):
-        path.write_bytes(b"".join([*lines[:2], spoiled, lines[3]]))
-        with pytest.raises(StoreError, match=r"examples.jsonl:3: not a record"):
-            list(store.records())
-        with pytest.raises(StoreError, match=r"examples.jsonl: SHA-256 is .*run extraction again"):
-            Records.read(store.folder)
-
-
-def test_a_store_of_an_earlier_format_gets_a_line_and_is_extracted_again(encoder, tmp_path, capsys):
-    old = tmp_path / "bert--toy-many--token-0123456789"
-    old.mkdir()
-    for name in ("key.json", "manifest.json"):
-        (old / name).write_text('{"format": 1}')
-    assert len(extract_small(encoder, tmp_path, 4)) == 4
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"{old.name}: a store of an earlier format than 2, extracted again")
-    assert f"cache --remove {old.name}" in line
-    extract_small(encoder, tmp_path, 4)
-    assert not capsys.readouterr().err, "once is enough"

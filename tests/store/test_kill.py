@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import random
 import shutil
 import signal
@@ -17,7 +16,6 @@ from store_tools import content, extract_in_child, extract_small, keep_tables, r
 
 from helpers.paths import sha256
 from helpers.store.inventory import repair
-from helpers.store.shards import stop_signals
 
 COUNT = 96  # 24 shards
 
@@ -173,24 +171,6 @@ def test_after_any_kill_the_rerun_gives_the_same_bytes(
     assert len(set(killed)) > KILLS / 6, "most hit the same moment"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_stop_at_a_shard_boundary_and_say_how_to_go_on(number, start, tmp_path):
-    process = start(tmp_path, 4000)
-    wait_for_shards(tmp_path, process, 2)
-    asked = time.monotonic()
-    os.kill(process.pid, number)
-    process.join(timeout=30)
-    assert process.exitcode == 2
-    assert time.monotonic() - asked < 5
-    message = (tmp_path / "messages").read_text()
-    done = len(shards(tmp_path))
-    assert f"stopped after {done} of 1000 shards" in message
-    assert "run the same command again" in message
-    assert 2 <= done < 1000
-    assert not list(tmp_path.glob("*/*.tmp"))
-    assert not list(tmp_path.glob("*/manifest.json"))
-
-
 def test_two_processes_at_once_end_with_one_good_store(start, tiny_encoder, tmp_path):
     both = [start(tmp_path / "both") for _ in range(2)]
     for process in both:
@@ -207,27 +187,6 @@ def test_the_lock_of_a_dead_process_is_free(start, tmp_path):
     log = tmp_path / "messages"
     wait_for(lambda: "another process is filling it; waiting" in log.read_text(), waiting)
     before = len(shards(tmp_path))
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
+    process.kill()
     wait_for_shards(tmp_path, waiting, before + 5)
-    os.kill(waiting.pid, signal.SIGTERM)
-    waiting.join(timeout=30)
-    assert waiting.exitcode == 2
-
-
-@pytest.fixture
-def interruptible():
-    """Take SIGINT as a terminal's process does: a shell lets those in the background ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def test_a_second_signal_does_what_it_did_before(interruptible):
-    with stop_signals() as stop:
-        os.kill(os.getpid(), signal.SIGINT)
-        assert stop.is_set()
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(1)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    waiting.kill()

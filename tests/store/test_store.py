@@ -19,11 +19,10 @@ from helpers.analysis import averages
 from helpers.cache import cached_arrays
 from helpers.errors import StoreError
 from helpers.store import extract as extraction
-from helpers.store import shards
-from helpers.store import store as reading
+from helpers.store import format as recording
 from helpers.store.format import read_manifest
 from helpers.store.inventory import verify
-from helpers.store.store import Records, Store
+from helpers.store.store import Store
 
 COUNT = 10  # shards of 4, 4 and 2
 
@@ -100,15 +99,11 @@ def test_every_way_of_reading_gives_the_same_examples(folder):
             assert (example.index, example.record) == (ways[0].index, ways[0].record)
     assert [example.index for example in shards] == list(range(10))
     assert list(store.records()) == [example.record for example in shards]
-    assert store.record(9) == shards[9].record
+    assert store.record(9) == shards[9].record == store[-1].record
     assert len(list(store.records(range(3, 6)))) == 3
-    for bad in (-1, 10):
+    for beyond in (store.__getitem__, store.record):
         with pytest.raises(IndexError):
-            store[bad]
-        with pytest.raises(IndexError):
-            store.record(bad)
-    with pytest.raises(IndexError):
-        list(store.shard(3))
+            beyond(10)
 
 
 def truncated(folder):
@@ -119,20 +114,12 @@ def truncated(folder):
 
 def missing(folder):
     (folder / "shard-00002.safetensors").unlink()
-    return "shard-00002.safetensors", "missing"
+    return "shard-00002.safetensors", "0 bytes, expected"
 
 
 def renamed(folder):
     (folder / "shard-00000.safetensors").rename(folder / "shard-00007.safetensors")
-    return "shard-00000.safetensors", "missing"
-
-
-def swapped(folder):
-    one, other = (folder / f"shard-0000{i}.safetensors" for i in (0, 1))
-    first, second = one.read_bytes(), other.read_bytes()
-    one.write_bytes(second)
-    other.write_bytes(first)
-    return "shard-00000.safetensors", "bytes, expected"
+    return "shard-00000.safetensors", "0 bytes, expected"
 
 
 def manifest_cut_short(folder):
@@ -147,46 +134,19 @@ def manifest_nested(folder):
 
 
 def manifest_of_another_format(folder):
-    (folder / "manifest.json").write_text('{"format": 1, "shards": "all of them"}')
-    return "manifest.json", "store format 1, this version reads format 2; remove it with"
-
-
-def manifest_without_a_shard(folder):
-    edit(folder / "manifest.json", lambda m: m["shards"].pop())
-    return "manifest.json", "lists 2 of 3 shards"
-
-
-def manifest_with_a_shard_twice(folder):
-    edit(folder / "manifest.json", lambda m: m["shards"].append(m["shards"][0]))
-    return "manifest.json", "a shard is listed twice"
+    edit(folder / "manifest.json", lambda manifest: manifest.update(format=3))
+    return "manifest.json", "not a whole manifest of format 2"
 
 
 def manifest_with_another_fact(folder):
     path = folder / "manifest.json"
     path.write_text(path.read_text().replace('"max_tokens": 60', '"max_tokens": 61'))
-    return "manifest.json", "its facts do not fit its checksum"
+    return "manifest.json", "not a whole manifest"
 
 
-def manifest_with_another_digest(folder):
-    path = folder / "manifest.json"
-    digest = json.loads(path.read_text())["shards"][0]["sha256"]
-    path.write_text(path.read_text().replace(digest, digest[::-1]))
-    return "manifest.json", "its facts do not fit its checksum"
-
-
-def manifest_with_a_wrong_count(folder):
-    edit(folder / "manifest.json", lambda m: m["shards"][0].update(count=3))
-    return "manifest.json", "shard-00000.safetensors does not hold examples 0 to 4"
-
-
-def manifest_with_a_negative_count(folder):
-    edit(folder / "manifest.json", lambda m: m["shards"][0].update(bytes=-4))
-    return "manifest.json", "-4 where a count belongs"
-
-
-def manifest_with_fewer_records(folder):
-    edit(folder / "manifest.json", lambda m: m.update(n_examples=9))
-    return "manifest.json", "does not hold examples 8 to 9"
+def manifest_with_a_name_outside(folder):
+    edit(folder / "manifest.json", lambda manifest: manifest["shards"][0].update(file="../x"))
+    return "manifest.json", "not a whole manifest"
 
 
 def examples_shorter(folder):
@@ -195,42 +155,22 @@ def examples_shorter(folder):
     return "examples.jsonl", "bytes, expected"
 
 
-def examples_longer(folder):
-    with (folder / "examples.jsonl").open("a") as file:
-        file.write('{"tokens": ["[CLS]"]}\n')
-    return "examples.jsonl", "bytes, expected"
-
-
-def examples_with_lines_joined(folder):
-    path = folder / "examples.jsonl"
-    path.write_bytes(path.read_bytes().replace(b"}\n{", b"} {", 1))
-    return "examples.jsonl", "SHA-256 is"
-
-
 def examples_with_another_word(folder):
     path = folder / "examples.jsonl"
     path.write_bytes(path.read_bytes().replace(b"article", b"artikel", 1))
-    return "examples.jsonl", "SHA-256 is"
+    return "examples.jsonl", "SHA-256 is not"
 
 
 CHEAPLY_SEEN = [
     truncated,
     missing,
     renamed,
-    swapped,
     manifest_cut_short,
     manifest_nested,
     manifest_of_another_format,
-    manifest_without_a_shard,
-    manifest_with_a_shard_twice,
     manifest_with_another_fact,
-    manifest_with_another_digest,
-    manifest_with_a_wrong_count,
-    manifest_with_a_negative_count,
-    manifest_with_fewer_records,
+    manifest_with_a_name_outside,
     examples_shorter,
-    examples_longer,
-    examples_with_lines_joined,
     examples_with_another_word,
 ]
 
@@ -244,21 +184,19 @@ def test_opening_names_the_damage_in_one_line(damage, folder, tiny_encoder):
     assert str(folder / file) in message
     assert problem in message
     assert "\n" not in message
-    assert any(way in message for way in ("verify --repair", "extracts it again", "run extraction"))
+    assert any(way in message for way in ("verify --repair", "run extraction again"))
     assert any(file in line for line in verify(folder))
 
 
-@pytest.mark.parametrize("position", [8, 60, -1, -1000])
 @pytest.mark.parametrize("file", ["shard-00001.safetensors", "examples.jsonl"])
-def test_verification_sees_a_flipped_bit(file, position, folder):
+def test_verification_sees_a_flipped_bit(file, folder):
+    assert verify(folder) == []
     path = folder / file
     data = bytearray(path.read_bytes())
-    data[position] ^= 1
+    data[60] ^= 1
     path.write_bytes(bytes(data))
-    problems = verify(folder)
-    assert len(problems) == 1
-    assert str(path) in problems[0]
-    assert "SHA-256" in problems[0]
+    (problem,) = verify(folder)
+    assert problem.startswith(f"{path}: its SHA-256 is not")
 
 
 def flipped(folder):
@@ -276,28 +214,29 @@ def foreign(folder):
 
 @pytest.mark.parametrize("damage", [flipped, foreign])
 def test_a_changed_byte_is_seen_when_its_shard_is_read(damage, folder):
-    size = (folder / "shard-00001.safetensors").stat().st_size
     damage(folder)
-    assert (folder / "shard-00001.safetensors").stat().st_size == size
     store = Store.open(folder)
     assert len(list(store.shard(0))) == 4
-    for read in (lambda: list(store.shard(1)), lambda: store[5], lambda: list(store)):
-        with pytest.raises(StoreError, match=r"shard-00001.*: SHA-256 is .*; repair it with") as e:
+    for read in (lambda: store.shard(1), lambda: store[5], lambda: list(store)):
+        with pytest.raises(StoreError, match=r"shard-00001.*: its SHA-256 is not .*; repair it"):
             read()
-        assert "\n" not in str(e.value)
 
 
 def test_a_shard_is_checked_once_unless_it_changes(folder, monkeypatch):
-    read, original = [], reading.sha256
-    monkeypatch.setattr(reading, "sha256", lambda path: (read.append(path.name), original(path))[1])
+    read, original = [], recording.sha256
+
+    def spy(path):
+        read.append(path.name)
+        return original(path)
+
     store = Store.open(folder)
-    assert not read, "opening reads no maps"
+    monkeypatch.setattr(recording, "sha256", spy)
     list(store), store[0], list(Store.open(folder))
-    assert read == [f"shard-0000{i}.safetensors" for i in range(3)]
-    path = folder / "shard-00002.safetensors"
-    os.utime(path, ns=(1, 1))
+    maps = [f"shard-0000{i}.safetensors" for i in range(3)]
+    assert read == [*maps, "examples.jsonl"], "opening reads no maps"
+    os.utime(folder / maps[2], ns=(1, 1))
     list(store)
-    assert read[3:] == [path.name]
+    assert read[4:] == maps[2:]
 
 
 def test_tables_follow_the_digests_of_the_shards(folder, monkeypatch, tmp_path):
@@ -324,53 +263,11 @@ def test_tables_follow_the_digests_of_the_shards(folder, monkeypatch, tmp_path):
     assert not (table()["distances"] == whole["distances"]).all()
 
 
-def test_an_undamaged_store_has_no_problems(folder):
-    assert verify(folder) == []
-
-
 def test_an_unfinished_store_says_so(folder):
     (folder / "manifest.json").rename(folder / "unfinished.json")
     with pytest.raises(StoreError, match="unfinished, run extraction again"):
         Store.open(folder)
     assert "unfinished" in verify(folder)[0]
-
-
-@pytest.mark.parametrize(
-    ("fact", "value"),
-    [
-        ("model.name", "other"),
-        ("model.weights_sha256", "0" * 64),
-        ("model.revision", "abc"),
-        ("model.random_init", 1),
-        ("model.compute_dtype", "bfloat16"),
-        ("corpus.name", "other"),
-        ("corpus.fingerprint", "0" * 64),
-        ("level", "word"),
-        ("lens", "norm"),
-        ("max_tokens", 61),
-        ("tokenizer_sha256", "0" * 64),
-        ("special_tokens.sep", None),
-        ("hidden", True),
-    ],
-)
-def test_a_store_of_something_else_is_refused_by_name(fact, value, folder):
-    spec = read_manifest(folder).spec
-    name, _, inner = fact.partition(".")
-    wanted = replace(spec, **{name: getattr(spec, name) | {inner: value} if inner else value})
-    assert wanted.folder() != spec.folder()
-    with pytest.raises(StoreError, match=f"made for {fact} = .*, wanted {value!r}"):
-        Store.open(folder, wanted)
-    with pytest.raises(StoreError, match=f"made for {fact} = "):
-        Records.read(folder, wanted)
-
-
-@pytest.mark.parametrize(
-    "name", ["../shard-00000.safetensors", "/etc/passwd", "a/../shard-00000.safetensors", ""]
-)
-def test_names_in_a_manifest_cannot_leave_the_folder(name, folder):
-    edit(folder / "manifest.json", lambda m: m["shards"][0].update(file=name))
-    with pytest.raises(StoreError, match="called"):
-        Store.open(folder)
 
 
 def test_corpus_and_model_names_cannot_leave_the_cache(folder, tmp_path):
@@ -406,13 +303,13 @@ def test_a_full_disk_is_known_by_the_message_of_safetensors_too(folder, monkeypa
     def full(*_args, **_kwargs):
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr(shards, "save_file", full)
-    with pytest.raises(StoreError, match=r"No space left on device\); it needs 5 bytes"):
-        shards.write_shard(folder, 0, {"a": np.zeros(5, np.int8)}, range(4), lambda _: None)
+    monkeypatch.setattr(extraction, "save_file", full)
+    with pytest.raises(StoreError, match=r"No space left on device .*; [\d,]+ bytes are free"):
+        extraction.write_shard(folder, 0, {"a": np.zeros(5)}, range(4), lambda _: None)
 
 
 def test_a_shard_is_as_open_as_its_folder(folder):
     for mode in (0o750, 0o775):
         folder.chmod(mode)
-        shards.write_shard(folder, 0, {"a": np.zeros(5, np.int8)}, range(4), lambda _: None)
+        extraction.write_shard(folder, 0, {"a": np.zeros(5)}, range(4), lambda _: None)
         assert (folder / "shard-00000.safetensors").stat().st_mode & 0o777 == mode & 0o666

@@ -10,8 +10,8 @@ from store_tools import MAX_TOKENS, cache_at, content, extract_small, many_segme
 
 from helpers.errors import StoreError
 from helpers.store import extract as extraction
-from helpers.store.extract import Stream
-from helpers.store.store import Records, Source, Store, read_ahead
+from helpers.store import store as reader
+from helpers.store.store import Store, read_ahead
 
 COUNT = 22  # 6 shards
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("small_shards")
 def stream(encoder, tmp_path):
     corpus = many_segments(COUNT)
     with cache_at(tmp_path / "stream"):
-        return Stream.open(encoder, corpus, max_tokens=MAX_TOKENS)
+        return extraction.stream(encoder, corpus, max_tokens=MAX_TOKENS)
 
 
 @pytest.fixture
@@ -51,8 +51,6 @@ def test_a_stream_gives_the_bits_of_the_store(stream, store):
         assert getattr(stream, fact) == getattr(store, fact)
     assert len(stream) == len(store) == COUNT
     assert stream.key != store.key, "a stream vouches for no shard"
-    with pytest.raises(IndexError):
-        stream[COUNT]
 
 
 def test_word_level_streams_have_vectors(encoder, sentences, tmp_path):
@@ -60,15 +58,11 @@ def test_word_level_streams_have_vectors(encoder, sentences, tmp_path):
     with cache_at(tmp_path / "a"):
         store = extraction.extract(encoder, sentences, **options)
     with cache_at(tmp_path / "b"):
-        assert_same(Stream.open(encoder, sentences, **options), store)
-
-
-def test_a_stream_stores_no_maps(stream):
-    list(stream)
-    assert sorted(content(stream.folder)) == ["examples.jsonl", "unfinished.json"]
+        assert_same(extraction.stream(encoder, sentences, **options), store)
 
 
 def test_a_store_goes_on_from_the_records_of_a_stream(stream, store, encoder):
+    assert sorted(content(stream.folder)) == ["examples.jsonl", "unfinished.json"], "no maps"
     records = (stream.folder / "examples.jsonl").stat()
     after = extract_small(encoder, stream.folder.parent, COUNT)
     assert after.folder == stream.folder
@@ -78,19 +72,19 @@ def test_a_store_goes_on_from_the_records_of_a_stream(stream, store, encoder):
 
 
 def test_a_stream_can_be_opened_from_its_folder(stream, encoder):
-    assert_same(Stream.over(encoder, Records.read(stream.folder)), stream)
+    assert_same(Store.open(stream.folder, encoder), stream)
 
 
 def test_a_stream_sees_damaged_records(stream):
     path = stream.folder / "examples.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(StoreError, match=r"examples.jsonl: [\d,]+ bytes, expected"):
-        Records.read(stream.folder)
+        Store.open(stream.folder, stream.encoder)
 
 
 @pytest.mark.parametrize("kind", ["store", "stream"])
 def test_reading_ahead_gives_the_same_shards(kind, store, stream):
-    source: Source = {"store": store, "stream": stream}[kind]
+    source = {"store": store, "stream": stream}[kind]
     shards = list(read_ahead(source))
     assert [len(shard) for shard in shards] == [4, 4, 4, 4, 4, 2]
     assert_same([example for shard in shards for example in shard], store)
@@ -98,13 +92,13 @@ def test_reading_ahead_gives_the_same_shards(kind, store, stream):
 
 def test_the_next_shard_is_read_while_one_is_used(store, monkeypatch):
     reading = threading.Semaphore(0)
-    original = Store.shard
+    original = reader._opened
 
-    def spy(self, number):
+    def spy(*shard):
         reading.release()
-        yield from original(self, number)
+        return original(*shard)
 
-    monkeypatch.setattr(Store, "shard", spy)
+    monkeypatch.setattr(reader, "_opened", spy)
     shards = read_ahead(store)
     next(shards)
     for _ in range(2):  # the first and the second shard
@@ -116,7 +110,8 @@ def test_the_next_shard_is_read_while_one_is_used(store, monkeypatch):
 def test_what_goes_wrong_ahead_is_raised_where_the_shard_is_used(store):
     (store.folder / "shard-00002.safetensors").unlink()
     shards = read_ahead(store)
-    next(shards), next(shards)
+    next(shards)
+    next(shards)
     with pytest.raises(StoreError, match="shard-00002"):
         next(shards)
 

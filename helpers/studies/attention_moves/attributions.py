@@ -24,7 +24,7 @@ from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, model_inputs, norm_maps, padded, value_pass
 from helpers.model.gradients import with_graph
 from helpers.progress import progress
-from helpers.store.store import Source
+from helpers.store.store import Store
 from helpers.studies.attention_moves.settings import spread
 
 EFFECTS = ("vector", "similarity")
@@ -33,7 +33,7 @@ FEWEST = 5  # tokens to rank
 AT_ONCE = 32  # copies of a text
 
 
-def attribution_table(encoder: Encoder, source: Source, count: int) -> pd.DataFrame:
+def attribution_table(encoder: Encoder, source: Store, count: int) -> pd.DataFrame:
     """Return how well each method ranks the tokens of ``count`` segments of a source.
 
     Columns: method, effect, texts, correlation (Spearman's, mean over texts) and lead (over the

@@ -20,7 +20,7 @@ from helpers.cache import cached_tables
 from helpers.data.records import Record, cluster_of
 from helpers.model.encoder import Encoder
 from helpers.model.tokens import Roles
-from helpers.store.store import Source
+from helpers.store.store import Store
 from helpers.studies.attention_moves.settings import spread
 
 Maps = Float[np.ndarray, "layer head query key"]
@@ -91,7 +91,7 @@ def sink_values(
     return {name: value[:, None] for name, value in values.items()}
 
 
-def lens_tables(encoder: Encoder, source: Source, count: int) -> dict[str, pd.DataFrame]:
+def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.DataFrame]:
     """Return how attention and norm lens see ``count`` segments, spread evenly over a source.
 
     - ``lens_shares`` and ``value_norms``: the values of `lens_values`, a row a head;

@@ -12,7 +12,7 @@ import pandas as pd
 from helpers.data.records import Record
 from helpers.errors import InputError, ModelError
 from helpers.settings import Settings
-from helpers.store.store import Source
+from helpers.store.store import Store
 
 MANY_HEADS = 100  # 12 layers of 12 heads take 16 times as long as 6 of half the width
 
@@ -36,7 +36,7 @@ def sizes(settings: Settings, heads: int) -> Sizes:
     return Sizes(most)
 
 
-def spread(source: Source, count: int) -> list[Record]:
+def spread(source: Store, count: int) -> list[Record]:
     """Return at most ``count`` records of a source, spread evenly over it."""
     places = np.unique(np.linspace(0, len(source) - 1, min(count, len(source))).astype(int))
     return [source.record(int(place)) for place in places]

@@ -7,7 +7,7 @@ from store_tools import many_segments
 
 from helpers.model.encoder import Encoder
 from helpers.model.forward import padded
-from helpers.store.extract import Stream
+from helpers.store.extract import stream
 from helpers.studies.attention_moves import attributions
 from helpers.studies.attention_moves.attributions import paragraphs
 
@@ -18,7 +18,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def texts_of(encoder: Encoder, count=6):
-    source = Stream.open(encoder, many_segments(count), max_tokens=60)
+    source = stream(encoder, many_segments(count), max_tokens=60)
     return source, list(source.records())
 
 

@@ -11,7 +11,7 @@ from helpers.analysis.coreference import Judgements
 from helpers.analysis.head_counts import count_heads
 from helpers.model.forward import norm_maps
 from helpers.model.tokens import roles
-from helpers.store.extract import Stream, extract
+from helpers.store.extract import extract, stream
 from helpers.studies.attention_moves.lenses import (
     lens_sums,
     lens_tables,
@@ -102,7 +102,7 @@ def test_shares_are_those_of_the_maps_that_stores_have(tiny_encoder, family, tmp
 @pytest.mark.parametrize("family", ["bert", "t5", "gpt2"])
 def test_special_tokens_are_added_up_and_compared(tiny_encoder, family, tmp_path):
     encoder = tiny_encoder(family)
-    source = Stream.open(encoder, many_segments(8), max_tokens=60)
+    source = stream(encoder, many_segments(8), max_tokens=60)
     sums = lens_sums(encoder, list(source.records()))
     table = special_table(sums).set_index("layer")
     assert list(table.index) == ["1", "2", "3", "all"]
@@ -128,7 +128,7 @@ def test_special_tokens_are_added_up_and_compared(tiny_encoder, family, tmp_path
 
 def test_the_tables_of_a_source_are_kept(tiny_encoder, tmp_path, monkeypatch):
     encoder = tiny_encoder("bert")
-    source = Stream.open(encoder, many_segments(8), max_tokens=60)
+    source = stream(encoder, many_segments(8), max_tokens=60)
     tables = lens_tables(encoder, source, 5)
     assert list(tables) == ["lens_shares", "sinks", "special_tokens", "value_norms"]
     assert len(tables["lens_shares"]) == 12 and list(tables["sinks"]["layer"]) == [1, 2, 3]
@@ -182,5 +182,5 @@ def test_mentions_are_compared_on_dev_with_heads_chosen_on_train():
 def test_all_families_have_both_lenses_or_one_line(tiny_encoder, tmp_path):
     for family in tiny_models.FAMILIES:
         encoder = tiny_encoder(family)
-        source = Stream.open(encoder, many_segments(4), max_tokens=60)
+        source = stream(encoder, many_segments(4), max_tokens=60)
         assert np.isfinite(lens_sums(encoder, list(source.records())).mean("norm_other")).all()
