@@ -1,39 +1,22 @@
 """The claims of Kovaleva et al. (2019), *Revealing the Dark Secrets of BERT*.
 
-Each is a row of ``claims.csv``, which names the function here that measures it.  A task counts
-where the fine-tuned model beats its most frequent label and a bag of words beyond its interval:
-what is shown for any other is what training on noise does.
+A task counts where the fine-tuned model beats its most frequent label and a bag of words beyond
+its interval: what is shown for any other is what training on noise does.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 
 import pandas as pd
 
-from helpers.analysis.claims import (
-    Claim,
-    Estimate,
-    NotMeasurable,
-    Tables,
-    chosen_rows,
-    read_claims,
-    rows_of,
-)
+from helpers.analysis.claims import Claim, NotMeasurable, Tables, chosen_rows, rows_of
 from helpers.analysis.paper import values_of
-from helpers.analysis.statistics import mean_interval
-from helpers.studies.dark_secrets.fine_tuning import WHOLE_LAYER
+from helpers.analysis.statistics import Estimate, mean_interval
+from helpers.studies.dark_secrets.fine_tuning import FROM_CLS, KINDS, SPECIAL, UNIFORM, WHOLE_LAYER
 from helpers.studies.dark_secrets.links import linked_heads
 from helpers.studies.dark_secrets.patterns import ANY_COLUMN
-from helpers.studies.dark_secrets.token_features import (
-    AFTER,
-    FEATURES,
-    FROM_CLS,
-    SPECIAL,
-    UNIFORM,
-    WORDS,
-)
-from helpers.studies.tasks import PRETRAINED, RANDOM, learned_tasks
+from helpers.studies.tasks import FINE_TUNED, PRETRAINED, RANDOM, learned_tasks
 
 LAST_PART = 1 / 6  # of the layers: the last two of BERT's twelve
 ALPHA = 0.05
@@ -42,9 +25,95 @@ ALPHA = 0.05
 def finetuning_claims() -> list[Claim]:
     """Return the claims about patterns, fine-tuning, semantic links and disabled heads."""
     paper = values_of("Kovaleva")
-    share = paper["heads with frame-semantic links"] / paper["heads of the model"]
-    path = Path(__file__).with_name("claims.csv")
-    return read_claims(path, globals(), paper | {"share_with_links": share})
+    heterogeneous = paper["largest share of heterogeneous maps"]
+    linked = paper["heads with frame-semantic links"]
+    patterns, links, training, features, from_cls, disabling = (
+        partial(Claim, f"Kovaleva et al. 4.{section}") for section in range(1, 7)
+    )
+    return [
+        patterns(
+            "The same few patterns come back in all tasks: no task is mostly heterogeneous maps",
+            "largest share of heterogeneous maps of a fine-tuned task; threshold: the paper's "
+            "largest",
+            most_heterogeneous,
+            heterogeneous,
+            below=True,
+            paper=heterogeneous,
+        ),
+        patterns(
+            "At least a third of the maps are columns: attention to a few tokens, mostly special",
+            "smallest share of vertical and vertical + diagonal maps of a fine-tuned task",
+            fewest_columns,
+            1 / 3,
+        ),
+        links(
+            "A few heads attend along semantic links more than their distance explains",
+            "heads with more attention on links than on random pairs at the same distance (sign "
+            "flips of articles, p < 0.05 over all heads by Holm); holds from one on",
+            heads_with_links,
+            0,
+            paper=linked,
+        ),
+        links(
+            "Such heads are few",
+            "the same, as a share of all heads; threshold: a tenth",
+            share_with_links,
+            0.1,
+            below=True,
+            paper=linked / paper["heads of the model"],
+        ),
+        training(
+            "Fine-tuning changes the attention of the last layers most",
+            "share of tasks in which the last sixth of the layers (at least one) has a lower mean "
+            "similarity than each other layer; holds above half",
+            last_layers_change_most,
+            0.5,
+        ),
+        training(
+            "Pretraining is what fine-tuning builds on: random weights do worse in every task",
+            "smallest difference of test accuracy, percentage points; ends: smallest and largest "
+            "distance that the 95% intervals of the two leave",
+            gain_of_pretraining,
+            0,
+        ),
+        features(
+            "Heads attend to [CLS] and [SEP] more than to words of any one kind",
+            "share of attention to the two together, less that to nouns, verbs, pronouns, "
+            "subjects, objects or negation, whichever is largest, each over its share of uniform "
+            "attention; smallest over fine-tuned tasks",
+            special_over_words,
+            0,
+        ),
+        from_cls(
+            "In most tasks [CLS] attends in the last layer to [SEP] more than to words of any kind",
+            "share of fine-tuned tasks; kinds as above, each over its share of uniform attention",
+            sep_from_cls,
+            0.5,
+        ),
+        disabling(
+            "Some heads can be disabled with a gain that is beyond chance",
+            "heads whose gain is significant (McNemar, p < 0.05 over the number of heads); holds "
+            "from one on",
+            heads_with_gain,
+            0,
+        ),
+        disabling(
+            "Most heads can be disabled",
+            "share of heads without which accuracy is shown to change by less than two points "
+            "(equivalence test at 5%), mean over tasks and its interval (Student's t); threshold: "
+            "half",
+            removable_heads,
+            0.5,
+        ),
+        disabling(
+            "In some task, a whole layer can be disabled with a gain",
+            "largest gain without a layer with p < 0.05 over the number of layers and tasks "
+            "(McNemar), percentage points; 0 where there is none",
+            largest_gain,
+            0,
+            paper=paper["largest gain without a layer"],
+        ),
+    ]
 
 
 def most_heterogeneous(tables: Tables) -> Estimate:
@@ -64,17 +133,14 @@ def heads_with_links(tables: Tables) -> int:
 
 def share_with_links(tables: Tables) -> float:
     """Return the share of such heads."""
-    return heads_with_links(tables) / len(rows_of(tables, "semantic_links", "head"))
+    return heads_with_links(tables) / len(tables["semantic_links"])
 
 
 def last_layers_change_most(tables: Tables) -> float:
     """Return the share of tasks whose last layers have the least similarity."""
-    rows = rows_of(tables, "finetuning_similarity", "task", "layer", "similarity")
-    by_task = _of_learned(tables, rows).pivot_table(
-        index="task", columns="layer", values="similarity"
-    )
-    count = max(1, round(LAST_PART * by_task.columns.max()))
-    last = by_task.columns > by_task.columns.max() - count
+    rows = _of_learned(tables, "finetuning_similarity", "layer", "similarity")
+    by_task = rows.pivot_table("similarity", "task", "layer")
+    last = by_task.columns > by_task.columns.max() - max(1, round(LAST_PART * by_task.shape[1]))
     if last.all():
         raise NotMeasurable("one layer has no last part")
     return (by_task.loc[:, last].mean(axis=1) < by_task.loc[:, ~last].min(axis=1)).mean()
@@ -82,25 +148,25 @@ def last_layers_change_most(tables: Tables) -> float:
 
 def gain_of_pretraining(tables: Tables) -> Estimate:
     """Return the smallest difference of accuracy to a model from random weights."""
-    value, low, high = (_accuracies(tables, name) for name in ("accuracy", "ci_low", "ci_high"))
-    own, random = PRETRAINED, RANDOM
-    return Estimate(
-        (value[own] - value[random]).min(),
-        (low[own] - high[random]).min(),
-        (high[own] - low[random]).min(),
-    )
+    rows = _of_learned(tables, "fine_tuning", "start", "accuracy", "ci_low", "ci_high")
+    by_start = {start: part.set_index("task") for start, part in rows.groupby("start")}
+    if not {PRETRAINED, RANDOM} <= set(by_start):
+        raise NotMeasurable("fine_tuning: one of the two starts is missing")
+    own, random = by_start[PRETRAINED], by_start[RANDOM]
+    ends = ("accuracy", "accuracy"), ("ci_low", "ci_high"), ("ci_high", "ci_low")
+    return Estimate(*((own[a] - random[b]).min() for a, b in ends))
 
 
 def special_over_words(tables: Tables) -> float:
     """Return by how much special tokens exceed words, as multiples of uniform attention."""
-    ratios = _over_uniform(tables, "")
-    return (ratios["special"] - ratios[list(WORDS)].max(axis=1)).min()
+    words, special = _over_uniform(tables, "")
+    return (special["both"] - words).min()
 
 
 def sep_from_cls(tables: Tables) -> float:
     """Return the share of tasks in which [CLS] attends to [SEP] more than to words."""
-    ratios = _over_uniform(tables, FROM_CLS)
-    return (ratios["sep"] > ratios[list(WORDS)].max(axis=1)).mean()
+    words, special = _over_uniform(tables, FROM_CLS)
+    return (special["sep"] > words).mean()
 
 
 def heads_with_gain(tables: Tables) -> int:
@@ -123,8 +189,9 @@ def largest_gain(tables: Tables) -> float:
     return max([0.0, *sure])
 
 
-def _of_learned(tables: Tables, rows: pd.DataFrame) -> pd.DataFrame:
+def _of_learned(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
     """Return the rows of the tasks that are learned beyond both of their baselines."""
+    rows = rows_of(tables, table, "task", *columns)
     chosen = rows["task"].isin(learned_tasks(tables))
     return chosen_rows(rows, chosen, "no task is learned beyond what its words give away")
 
@@ -132,35 +199,28 @@ def _of_learned(tables: Tables, rows: pd.DataFrame) -> pd.DataFrame:
 def _class_shares(tables: Tables, pattern: str) -> pd.DataFrame:
     """Return a pattern's share and its interval, by fine-tuned task."""
     columns = ["share", "ci_low", "ci_high"]
-    rows = rows_of(tables, "pattern_shares", "task", "weights", "pattern", *columns)
-    tuned = rows[(rows["weights"] == AFTER) & (rows["pattern"] == pattern)]
-    return _of_learned(tables, tuned)[columns]
+    rows = _of_learned(tables, "pattern_shares", "weights", "pattern", *columns)
+    return rows.loc[(rows["weights"] == FINE_TUNED) & (rows["pattern"] == pattern), columns]
 
 
-def _accuracies(tables: Tables, column: str = "accuracy") -> pd.DataFrame:
-    """Return test accuracies by task and start."""
-    rows = rows_of(tables, "fine_tuning", "task", "start", column)
-    found = _of_learned(tables, rows).pivot(index="task", columns="start", values=column)
-    if not {PRETRAINED, RANDOM} <= set(found):
-        raise NotMeasurable("fine_tuning: one of the two starts is missing")
-    return found
+def _over_uniform(tables: Tables, prefix: str) -> tuple[pd.Series, pd.DataFrame]:
+    """Return shares of attention by task, each divided by that of uniform attention.
 
-
-def _over_uniform(tables: Tables, prefix: str) -> pd.DataFrame:
-    """Return shares of attention by task, each divided by that of uniform attention."""
-    columns = {f"{prefix}{name}": name for name in FEATURES}
-    rows = rows_of(tables, "token_features", "task", "weights", *columns)
-    rows = rows[["task", "weights", *columns]].rename(columns=columns)
-    uniform = rows.loc[rows["weights"] == UNIFORM, list(FEATURES)].mean()
-    tuned = _of_learned(tables, rows[rows["weights"] == AFTER]).groupby("task")[list(FEATURES)]
-    shares = tuned.mean()
-    special = list(SPECIAL)
+    Those of words of the kind that gets most, and those of `SPECIAL` tokens and ``both``.
+    """
+    columns = {f"{prefix}{name}": name for name in KINDS}
+    rows = rows_of(tables, "token_features", "weights", *columns)
+    uniform = rows.loc[rows["weights"] == UNIFORM, list(columns)].mean().rename(columns)
+    tuned = _of_learned(tables, "token_features", *columns)
+    tuned = tuned[tuned["weights"] == FINE_TUNED].groupby("task")[list(columns)].mean()
+    shares, special = tuned.rename(columns=columns), list(SPECIAL)
     if shares[special].isna().any(axis=None):
         raise NotMeasurable("a model without [CLS] or [SEP]")
-    together = shares[special].sum(axis=1) / uniform[special].sum()
-    return (shares / uniform).assign(special=together)
+    ratios = shares / uniform
+    both = shares[special].sum(axis=1) / uniform[special].sum()
+    return ratios.drop(columns=special).max(axis=1), ratios[special].assign(both=both)
 
 
 def _disabled(tables: Tables, *columns: str, whole: bool) -> pd.DataFrame:
-    rows = rows_of(tables, "disabling", "task", "layer", "head", "change", "p_value", *columns)
-    return _of_learned(tables, rows[(rows["head"] == WHOLE_LAYER) == whole])
+    rows = _of_learned(tables, "disabling", "layer", "head", "change", "p_value", *columns)
+    return rows[(rows["head"] == WHOLE_LAYER) == whole]

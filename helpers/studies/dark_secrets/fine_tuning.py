@@ -1,15 +1,16 @@
-"""What fine-tuning changes, and what disabling heads does (Kovaleva et al. 2019, 4.3 and 4.6).
+"""What fine-tuning changes (Kovaleva et al. 2019): accuracy, maps, what heads attend to, and
+what disabling one does (sections 4.3 to 4.6).
 
-How much a head's maps change is their cosine similarity before and after.  A disabled head
-attends uniformly over the real tokens.
+How much a head's maps change is their cosine similarity before and after.  What heads attend to
+is asked of all rows of a map, and of the [CLS] row in the last layer, from which a masked language
+model classifies.  A disabled head attends uniformly over the real tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,17 +19,29 @@ from jaxtyping import Bool, Float
 from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import bootstrap_interval
 from helpers.cache import cached_table
-from helpers.model.parallel import StepDone, run_jobs
+from helpers.model.encoder import Encoder
+from helpers.store.store import Store
 from helpers.studies.classifier import bag_of_words, classifier_alone
-from helpers.studies.dark_secrets.maps import text_maps
-from helpers.studies.fine_tune import FineTuned, each_run, stacked
+from helpers.studies.dark_secrets.maps import sentence_maps, tables_of, text_maps
+from helpers.studies.fine_tune import FineTuned, each_run
 from helpers.studies.head_mask import uniform_attention
 from helpers.studies.head_removal import Change, in_looks
-from helpers.studies.tasks import PRETRAINED, RANDOM, Task
+from helpers.studies.tasks import FINE_TUNED, PRETRAINED, RANDOM
+from helpers.studies.wikipedia_tasks import Tagged, tag_words
 
 ALONE = "classifier alone"  # column ``start``, beside what fine-tuning starts from
 COMPARED_EXAMPLES = 200  # test examples of a task whose maps are compared
 WHOLE_LAYER = 0  # the number that stands in the column ``head`` of a whole layer's row
+SENTENCES = 300  # of the treebank
+SPECIAL = ("cls", "sep")
+WORDS = ("noun", "verb", "pronoun", "subject", "object", "negation")
+KINDS = (*SPECIAL, *WORDS)
+UNIFORM, FROM_CLS, NO_TASK = "uniform", "from_cls_", "none"
+PRONOUNS = frozenset({"PRP", "PRP$", "WP", "WP$"})
+OBJECTS = frozenset({"dobj", "obj", "iobj", "dative"})
+NEGATIONS = frozenset(
+    {"not", "n't", "n’t", "no", "never", "none", "nobody", "nothing", "neither", "nor"}
+)
 
 Maps = Float[np.ndarray, "layer head query key"]
 Starts = Mapping[str, Sequence[FineTuned]]  # runs by what they started from
@@ -45,19 +58,23 @@ def accuracy_table(starts: Starts, *, seed: int) -> pd.DataFrame:
     """
 
     def compute() -> pd.DataFrame:
-        predictions = [(run, start, run.predictions) for start in starts for run in starts[start]]
+        told = [(start, run, run.predictions) for start in starts for run in starts[start]]
         bags = {}
         for run in starts[PRETRAINED]:
-            how = {"max_tokens": run.recipe.max_tokens}
-            predictions.append((run, ALONE, classifier_alone(run.encoder, run.task, **how)))
-            bag = bag_of_words(run.encoder, run.task, **how)
-            bags[run.task.name] = float((bag == run.labels).mean())
-        return pd.DataFrame(
-            [
-                _accuracy(run.task, start, found == run.labels, bags[run.task.name], seed)
-                for run, start, found in predictions
-            ]
-        )
+            of = partial(classifier_alone, run.encoder, run.task)
+            told.append((ALONE, run, of(max_tokens=run.recipe.max_tokens)))
+            bag = bag_of_words(run.encoder, run.task, max_tokens=run.recipe.max_tokens)
+            bags[run.task.name] = (bag == run.labels).mean()
+        rows = []
+        for start, run, predictions in told:
+            task, right = run.task, predictions == run.labels
+            low, high = bootstrap_interval(right, np.ones(len(right)), seed=seed)
+            values = np.array([right.mean(), low, high, task.majority, bags[task.name]])
+            learned = low > max(values[3:])
+            sizes = len(task.labels), len(task.train), len(task.test)
+            rows.append((task.name, start, *100 * values, learned, *sizes))
+        columns = ["task", "start", "accuracy", "ci_low", "ci_high", "majority", "bag_of_words"]
+        return pd.DataFrame(rows, columns=[*columns, "learned", "labels", "train", "test"])
 
     runs = [run.folder.name for some in starts.values() for run in some]
     return cached_table("task-accuracy", compute, depends_on={"runs": runs, "seed": seed})
@@ -79,24 +96,96 @@ def similarity_table(starts: Starts) -> pd.DataFrame:
     Columns: task, layer, head, similarity and similarity_random (the same for the run from
     random weights), means over the first `COMPARED_EXAMPLES` test examples.
     """
-    own, controls = starts[PRETRAINED], starts[RANDOM]
-    runs = [*own, *controls]
+    runs = {(start, run.task.name): run for start, some in starts.items() for run in some}
 
     def compute() -> pd.DataFrame:
-        found = run_jobs(
-            [partial(_similarity, run) for run in runs],
-            runs[0].encoder.device,
-            label="maps before and after",
-            unit="example",
-            total=sum(len(run.task.test[:COMPARED_EXAMPLES]) for run in runs),
-        )
-        parts = zip(found[: len(own)], found[len(own) :], strict=True)
-        tables = [head_rows(*a.shape, similarity=a, similarity_random=b) for a, b in parts]
-        return stacked(dict(zip([run.task.name for run in own], tables, strict=True)), "task")
+        examples = {key: _before_and_after(run) for key, run in runs.items()}
+        device, label = starts[PRETRAINED][0].encoder.device, "maps before and after"
+        found = tables_of(examples, _mean_similarity, ["start", "task"], device, label)
+        start = found.pop("start")
+        random = found.loc[start == RANDOM, "similarity"].to_numpy()
+        return found[start == PRETRAINED].assign(similarity_random=random)
 
-    return cached_table(
-        "finetuning-similarity", compute, depends_on={"runs": [run.folder.name for run in runs]}
-    )
+    facts = {"runs": [run.folder.name for run in runs.values()]}
+    return cached_table("finetuning-similarity", compute, depends_on=facts)
+
+
+def map_similarity(before: Maps, after: Maps) -> Float[np.ndarray, "layer head"]:
+    """Return the cosine of the angle between two maps of each head, flattened to vectors."""
+    a, b = (maps.reshape(*maps.shape[:2], -1).astype(np.float64) for maps in (before, after))
+    product = np.einsum("lhx,lhx->lh", a, b)
+    return product / (np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1))
+
+
+def feature_table(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.DataFrame:
+    """Return how much of each head's attention goes to tokens of each kind.
+
+    ``store`` names the sentences, `SENTENCES` of them at most: each kind is averaged over those
+    that have a token of it, so that rare kinds count as much as frequent ones.
+
+    Columns: task (`NO_TASK` before fine-tuning), weights, layer, head, and for each of `KINDS`
+    the share (0-1) that a row gives to tokens of the kind on average; ``from_cls_`` and its name:
+    the share that the row of the first token gives, in the last layer (empty in the others).  A row
+    with `UNIFORM` weights, layer and head 0, has the shares that uniform attention would give.
+    """
+    encoder = runs[0].encoder
+    order = np.random.default_rng(seed).permutation(len(store))[:SENTENCES]
+    chosen = sorted(int(index) for index in order)
+
+    def compute() -> pd.DataFrame:
+        tagged = tag_words([store[index].record["words"] for index in chosen])
+        models = {(NO_TASK, PRETRAINED): encoder}
+        models |= {(run.task.name, FINE_TUNED): run.fine_tuned_encoder() for run in runs}
+        kinds = [token_kinds(sentence) for sentence in tagged]
+        even = [np.full((1, 1, *2 * own.shape[1:]), 1 / own.shape[1]) for own in kinds]
+        shares = {key: _shares(model, tagged) for key, model in models.items()}
+        names, label = ["task", "weights"], "what heads attend to"
+        found = tables_of(shares, _mean_shares, names, encoder.device, label)
+        uniform = _mean_shares(map(kind_shares, even, kinds))
+        uniform = uniform.assign(task=NO_TASK, weights=UNIFORM, layer=0, head=0)
+        return pd.concat([found, uniform], ignore_index=True)
+
+    facts = {"runs": [run.folder.name for run in runs], "store": store.key, "seed": seed}
+    return cached_table("token-features", compute, depends_on=facts)
+
+
+def features_by_layer(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean share of each kind of token over the heads of each layer, and of uniform."""
+    return table.groupby(["weights", "task", "layer"], sort=False)[list(KINDS)].mean()
+
+
+def from_cls(table: pd.DataFrame) -> pd.DataFrame:
+    """Return what the first token attends to in the last layer: a row for each model, in shares."""
+    last = table[(table["layer"] == table["layer"].max()) | (table["weights"] == UNIFORM)]
+    columns = {f"{FROM_CLS}{name}": name for name in KINDS}
+    means = last.groupby(["weights", "task"], sort=False)[list(columns)].mean()
+    return means.rename(columns=columns)
+
+
+def token_kinds(
+    sentence: Tagged, *, first: bool = True, last: bool = True
+) -> Bool[np.ndarray, "kind position"]:
+    """Return where the tokens of each of `KINDS` are.
+
+    Positions are [CLS] (if ``first``), the words of a sentence and [SEP] (if ``last``).
+    """
+    none = (False,) * len(WORDS)
+    words = zip(sentence.words, sentence.tags, sentence.relations, strict=True)
+    rows = [(False, False, *_word_kinds(*word)) for word in words]
+    before, after = [(True, False, *none)] * first, [(False, True, *none)] * last
+    return np.array([*before, *rows, *after]).T
+
+
+def kind_shares(
+    attention: Maps, kinds: Bool[np.ndarray, "kind position"]
+) -> Float[np.ndarray, "2 kind layer head"]:
+    """Return the share of attention that each kind gets from all tokens, and from the first.
+
+    NaN where the sentence has no token of the kind.
+    """
+    to_kind = np.moveaxis(attention @ kinds.T, -1, 0)  # [kind, layer, head, query]
+    shares = np.stack([to_kind.mean(axis=-1), to_kind[..., 0]])
+    return np.where(kinds.any(axis=1)[:, None, None], shares, np.nan)
 
 
 def disabling_table(runs: Sequence[FineTuned]) -> pd.DataFrame:
@@ -122,39 +211,50 @@ def disabled(run: FineTuned) -> pd.DataFrame:
     return table
 
 
-def _accuracy(
-    task: Task, start: str, right: Bool[np.ndarray, " example"], bag: float, seed: int
-) -> dict[str, Any]:
-    low, high = bootstrap_interval(right, np.ones(len(right)), seed=seed)
-    return {
-        "task": task.name,
-        "start": start,
-        "accuracy": 100 * right.mean(),
-        "ci_low": 100 * low,
-        "ci_high": 100 * high,
-        "majority": 100 * task.majority,
-        "bag_of_words": 100 * bag,
-        "learned": low > max(task.majority, bag),
-        "labels": len(task.labels),
-        "train": len(task.train),
-        "test": len(task.test),
-    }
-
-
-def _similarity(run: FineTuned, step_done: StepDone) -> Float[np.ndarray, "layer head"]:
-    before, after = (
+def _before_and_after(run: FineTuned) -> Iterator[Float[np.ndarray, "layer head"]]:
+    """Yield the similarity of each test example's maps."""
+    both = (
         text_maps(encoder, run.task.test[:COMPARED_EXAMPLES], max_tokens=run.recipe.max_tokens)
         for encoder in (run.encoder, run.fine_tuned_encoder())
     )
-    found = []
-    for one, other in zip(before, after, strict=True):
-        found.append(map_similarity(one.attention, other.attention))
-        step_done()
-    return sum(found) / len(found)
+    for before, after in zip(*both, strict=True):
+        yield map_similarity(before.attention, after.attention)
 
 
-def map_similarity(before: Maps, after: Maps) -> Float[np.ndarray, "layer head"]:
-    """Return the cosine of the angle between two maps of each head, flattened to vectors."""
-    a, b = (maps.reshape(*maps.shape[:2], -1).astype(np.float64) for maps in (before, after))
-    product = np.einsum("lhx,lhx->lh", a, b)
-    return product / (np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1))
+def _mean_similarity(examples: Iterable[Float[np.ndarray, "layer head"]]) -> pd.DataFrame:
+    mean = np.mean(list(examples), axis=0)
+    return head_rows(*mean.shape, similarity=mean)
+
+
+def _shares(
+    encoder: Encoder, tagged: Sequence[Tagged]
+) -> Iterator[Float[np.ndarray, "2 kind layer head"]]:
+    """Yield the `kind_shares` of each sentence."""
+    maps = sentence_maps(encoder, [sentence.words for sentence in tagged])
+    for (attention, own), sentence in zip(maps, tagged, strict=True):
+        first, last = own.start > 0, own.stop < attention.shape[-1]
+        yield kind_shares(attention, token_kinds(sentence, first=first, last=last))
+
+
+def _mean_shares(sentences: Iterable[Float[np.ndarray, "2 kind layer head"]]) -> pd.DataFrame:
+    """Return the means over the sentences that have a token of the kind, a row a head."""
+    shares = np.array(list(sentences), np.float64)
+    counts = (~np.isnan(shares)).sum(axis=0)
+    means = np.nansum(shares, axis=0) / np.where(counts, counts, np.nan)
+    columns = {}
+    means[1, :, :-1] = np.nan  # what the first token attends to is asked of the last layer
+    for name, overall, first in zip(KINDS, *means, strict=True):
+        columns |= {name: overall, f"{FROM_CLS}{name}": first}
+    return head_rows(*means.shape[2:], **columns)
+
+
+def _word_kinds(word: str, tag: str, relation: str) -> tuple[bool, ...]:
+    """Return which of `WORDS` a word is, by its Penn tag and its relation."""
+    return (
+        tag.startswith("NN"),
+        tag.startswith(("VB", "MD")),
+        tag in PRONOUNS,
+        relation.startswith(("nsubj", "csubj")),
+        relation in OBJECTS,
+        relation == "neg" or word.lower() in NEGATIONS,
+    )

@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, forward
+from helpers.model.parallel import StepDone, run_jobs
 from helpers.model.tokens import to_words, word_groups
 from helpers.studies.classifier import BATCH_SIZE, task_inputs
+from helpers.studies.fine_tune import stacked
 from helpers.studies.tasks import Pair
 
 FADE = 0.7  # the exponent of the colour scale: small weights can be seen beside large ones
 BRIGHT = 0.995  # the share of a map's weights below the darkest colour
 UNIFORM_MULTIPLE = 6  # the darkest colour is at least so many times uniform attention
 
+Example = TypeVar("Example")
+
 
 class TextMaps(NamedTuple):
-    """The maps of one text or two, which positions are special tokens, and whose text each is."""
+    """Maps of one text or two, which positions are special tokens, and whose text each is."""
 
-    attention: Float[np.ndarray, "layer head query key"]
-    special: Bool[np.ndarray, " key"]
-    segment: Int[np.ndarray, " key"]
-
-
-@dataclass(frozen=True)
-class DrawnMap:
-    """A map to draw: ``weights[query, key]``, its special tokens and the text of each key."""
-
-    name: str
-    weights: Float[np.ndarray, "query key"]
+    attention: Float[np.ndarray, "*layer_head query key"]
     special: Bool[np.ndarray, " key"]
     segment: Int[np.ndarray, " key"]
 
@@ -51,17 +46,35 @@ def sentence_maps(
     encoder: Encoder, sentences: Sequence[Sequence[str]]
 ) -> Iterator[tuple[Float[np.ndarray, "layer head position position"], slice]]:
     """Yield the maps of sentences over words and special tokens, and where the words are."""
-    inputs = []
-    for words in sentences:
-        encoding = encoder.encode_words(words)
-        groups, ids = word_groups(encoding.word_ids), encoding.word_ids
-        inside = [group for group, word in zip(groups, ids, strict=True) if word is not None]
-        inputs.append(
-            {"input_ids": encoding.ids, "token_type_ids": encoding.type_ids, "groups": groups,
-             "words": slice(inside[0], inside[-1] + 1)}
-        )  # fmt: skip
-    for item, attention in _maps(encoder, inputs):
-        yield to_words(attention, item["groups"]).numpy(), item["words"]
+    encodings = [encoder.encode_words(words) for words in sentences]
+    inputs = [{"input_ids": own.ids, "token_type_ids": own.type_ids} for own in encodings]
+    for encoding, (_, attention) in zip(encodings, _maps(encoder, inputs), strict=True):
+        groups = word_groups(encoding.word_ids)
+        both = zip(groups, encoding.word_ids, strict=True)
+        inside = [group for group, word in both if word is not None]
+        yield to_words(attention, groups).numpy(), slice(inside[0], inside[-1] + 1)
+
+
+def tables_of(
+    examples: Mapping[tuple[str, str], Iterator[Example]],
+    table: Callable[[Iterable[Example]], pd.DataFrame],
+    names: Sequence[str],
+    device: torch.device,
+    label: str,
+) -> pd.DataFrame:
+    """Return a table of each model's examples as one, its key in the columns ``names``.
+
+    The models' iterators are run side by side.
+    """
+
+    def job(own: Iterator[Example], step_done: StepDone) -> pd.DataFrame:
+        found = table(own)
+        step_done()
+        return found
+
+    jobs = [partial(job, own) for own in examples.values()]
+    found = run_jobs(jobs, device, label=label, unit="model", total=len(jobs))
+    return stacked(dict(zip(examples, found, strict=True)), *names)
 
 
 def text_segments(special: Bool[np.ndarray, " key"]) -> Int[np.ndarray, " key"]:
@@ -74,6 +87,13 @@ def text_segments(special: Bool[np.ndarray, " key"]) -> Int[np.ndarray, " key"]:
     return np.maximum(np.cumsum(starts) - 1, 0)
 
 
+def shaded(attention: Float[np.ndarray, "*map query key"]) -> Float[np.ndarray, "*map query key"]:
+    """Return how dark each cell of a map is drawn, from 0 to 1, on a scale of the map's own."""
+    uniform = 1 / attention.shape[-1]
+    darkest = np.quantile(attention, BRIGHT, axis=(-2, -1), keepdims=True)
+    return np.clip(attention / np.clip(darkest, UNIFORM_MULTIPLE * uniform, 1), 0, 1) ** FADE
+
+
 def _maps(
     encoder: Encoder, inputs: Sequence[Inputs]
 ) -> Iterator[tuple[Inputs, Float[Tensor, "layer head token token"]]]:
@@ -83,11 +103,3 @@ def _maps(
         for row, item in enumerate(batch):
             n = len(item["input_ids"])
             yield item, torch.stack([layer[row, :, :n, :n].float().cpu() for layer in layers])
-
-
-def shaded(attention: Float[np.ndarray, "*map query key"]) -> Float[np.ndarray, "*map query key"]:
-    """Return how dark each cell of a map is drawn, from 0 to 1, on a scale of the map's own."""
-    uniform = 1 / attention.shape[-1]
-    darkest = np.quantile(attention, BRIGHT, axis=(-2, -1), keepdims=True)
-    darkest = np.clip(darkest, UNIFORM_MULTIPLE * uniform, 1)
-    return np.clip(attention / darkest, 0, 1) ** FADE

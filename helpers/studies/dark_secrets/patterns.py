@@ -29,8 +29,8 @@ share, without which a column alone, drawn by hand, is none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, partial
+from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -50,8 +50,7 @@ from helpers.cache import cached_table
 from helpers.data.records import Corpus, Segment
 from helpers.errors import InputError
 from helpers.model.encoder import Encoder
-from helpers.model.parallel import StepDone, run_jobs
-from helpers.studies.dark_secrets.maps import DrawnMap, TextMaps, shaded, text_maps
+from helpers.studies.dark_secrets.maps import TextMaps, shaded, tables_of, text_maps
 from helpers.studies.fine_tune import FineTuned, stacked
 from helpers.studies.tasks import FINE_TUNED, PRETRAINED, Pair
 
@@ -239,19 +238,14 @@ def pattern_table(
     """
 
     def compute() -> pd.DataFrame:
-        parts = {(TEXT, PRETRAINED): (encoder, segments, max_tokens)}
+        parts = {(TEXT, PRETRAINED): text_maps(encoder, segments, max_tokens=max_tokens)}
         for run in runs:
-            some = run.task.test[:PATTERN_EXAMPLES], run.recipe.max_tokens
-            parts[run.task.name, PRETRAINED] = run.encoder, *some
-            parts[run.task.name, FINE_TUNED] = run.fine_tuned_encoder(), *some
-        found = run_jobs(
-            [partial(_patterns, *part) for part in parts.values()],
-            encoder.device,
-            label="patterns of maps",
-            unit="example",
-            total=sum(len(pairs) for _, pairs, _ in parts.values()),
-        )
-        return stacked(dict(zip(parts, found, strict=True)), "task", "weights")
+            some, most = run.task.test[:PATTERN_EXAMPLES], run.recipe.max_tokens
+            models = {PRETRAINED: run.encoder, FINE_TUNED: run.fine_tuned_encoder()}
+            for weights, model in models.items():
+                parts[run.task.name, weights] = text_maps(model, some, max_tokens=most)
+        names = ["task", "weights"]
+        return tables_of(parts, pattern_counts, names, encoder.device, "patterns of maps")
 
     facts = {"runs": [run.folder.name for run in runs], "segments": segments}
     return cached_table("patterns", compute, depends_on=facts | {"max_tokens": max_tokens})
@@ -272,20 +266,21 @@ def share_table(table: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     return stacked(parts, "task", "weights")
 
 
-def typical_maps(encoder: Encoder, segments: Sequence[Pair], *, max_tokens: int) -> list[DrawnMap]:
-    """Return a map of each pattern class that occurs: the one that the judge is surest of."""
+def typical_maps(
+    encoder: Encoder, segments: Sequence[Pair], *, max_tokens: int
+) -> dict[str, TextMaps]:
+    """Return a map of each class that occurs, by its class and head: the judge is surest of it."""
     some = segments[:: PATTERN_EXAMPLES // TYPICAL_EXAMPLES]
     examples = list(text_maps(encoder, some, max_tokens=max_tokens))
     features = np.stack([map_features(*example) for example in examples])
     sure = pattern_judge().decision_function(features.reshape(-1, len(FEATURES)))
-    found = []
+    found = {}
     for number, name in enumerate(CLASSES):
         own = np.where(sure.argmax(axis=1) == number, sure[:, number], 0)
         if own.any():
             example, layer, head = np.unravel_index(own.argmax(), features.shape[:-1])
-            attention, special, segment = examples[example]
-            title = f"{name} ({layer + 1}-{head + 1})"
-            found.append(DrawnMap(title, attention[layer, head], special, segment))
+            attention, *tokens = examples[example]
+            found[f"{name} ({layer + 1}-{head + 1})"] = TextMaps(attention[layer, head], *tokens)
     return found
 
 
@@ -313,14 +308,3 @@ def _alike(
     """Return the mean product of unit rows that are ``step`` apart; 0 where there are none."""
     products = (rows[..., step:, :] * rows[..., :-step, :]).sum(axis=-1)
     return products.sum(axis=-1) / max(1, products.shape[-1])
-
-
-def _patterns(
-    encoder: Encoder, pairs: Sequence[Pair], max_tokens: int, step_done: StepDone
-) -> pd.DataFrame:
-    def examples() -> Iterator[TextMaps]:
-        for example in text_maps(encoder, pairs, max_tokens=max_tokens):
-            yield example
-            step_done()
-
-    return pattern_counts(examples())
