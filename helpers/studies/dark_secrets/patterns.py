@@ -6,7 +6,7 @@
 - block: squares on the diagonal, tokens attend within their own text or sentence;
 - heterogeneous: none of these.
 
-A map is reduced to eleven numbers (`FEATURES`), and support vectors tell its class from them: they
+A map is reduced to ten numbers (`FEATURES`), and support vectors tell its class from them: they
 learned from maps that were labelled by eye.  ``pattern_labels.csv`` has a row a map: model,
 source, example, layer, head, the labels of the first and the second pass, and the settled one;
 ``pattern_features.safetensors`` has their features, in the same order.  One annotator labelled
@@ -23,8 +23,8 @@ The rules, in this order:
 - else columns and diagonal decide; a map with neither is "heterogeneous".
 
 The features are what was left of 96 when the one that helped least went again and again, over
-eight ways of dealing the heads out to folds (their score is somewhat optimistic), and the column's
-share, without which a column alone, drawn by hand, is none.
+eight ways of dealing the heads out to folds: their score is somewhat optimistic.  The share of a
+column took the place of its darkness, which did not tell a column that is alone in its map.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 from safetensors.numpy import load_file
-from sklearn.metrics import cohen_kappa_score
+from sklearn.metrics import cohen_kappa_score, confusion_matrix
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -57,8 +57,8 @@ from helpers.studies.tasks import FINE_TUNED, PRETRAINED, Pair
 CLASSES = ("vertical", "diagonal", "vertical + diagonal", "block", "heterogeneous")
 ANY_COLUMN = "vertical, with or without diagonal"
 FEATURES = (
-    "column share", "column", "first column", "diagonal", "second diagonal", "main diagonal", "far",
-    "square", "rows alike", "far rows alike", "length",
+    "column share", "first column", "diagonal", "second diagonal", "main diagonal", "far", "square",
+    "rows alike", "far rows alike", "length",
 )  # fmt: skip
 REACH = 3  # a diagonal is looked for so many tokens to either side
 BAND = 8  # a square begins an eighth of the input away from the diagonal
@@ -82,7 +82,7 @@ def map_features(
     """Return `FEATURES` of each map, as float32: but for the first of the map as drawn (`shaded`).
 
     - column share: what the token that gets most attention gets, averaged over queries;
-    - column, first column: the median over queries, of the darkest key and of the first one.
+    - first column: the median over queries of the first token.
 
     Of the ordinary tokens alone:
 
@@ -105,7 +105,6 @@ def map_features(
         )
     maps = np.asarray(attention, np.float32)
     shades = shaded(maps)
-    columns = np.median(shades, axis=-2)
     plain, text = shades[..., ordinary, :][..., ordinary], segment[ordinary]
     count = len(ordinary)
     reach = min(REACH, count - 1)
@@ -118,8 +117,7 @@ def map_features(
     rows /= np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-4)
     values = [
         maps.mean(axis=-2).max(axis=-1),
-        columns.max(axis=-1),
-        columns[..., 0],
+        np.median(shades[..., 0], axis=-1),
         darkest[0],
         darkest[min(1, 2 * reach)],
         lines[reach],
@@ -134,8 +132,9 @@ def map_features(
 
 @cache
 def read_labels() -> pd.DataFrame:
-    """Return the labelled maps (see the module)."""
-    return pd.read_csv(Path(__file__).with_name("pattern_labels.csv"))
+    """Return the labelled maps (see the module), with a number for the head of each: ``place``."""
+    table = pd.read_csv(Path(__file__).with_name("pattern_labels.csv"))
+    return table.assign(place=table.groupby(["model", "layer", "head"]).ngroup())
 
 
 @cache
@@ -144,20 +143,10 @@ def read_features() -> Float[np.ndarray, "map feature"]:
     return load_file(Path(__file__).with_name("pattern_features.safetensors"))["features"]
 
 
-def label_indices(column: str = "settled") -> Int[np.ndarray, " map"]:
-    """Return the labels of one column, as indices into `CLASSES`."""
-    return read_labels()[column].map(CLASSES.index).to_numpy()
-
-
-def labelled_heads() -> Int[np.ndarray, " map"]:
-    """Return a number for the head of each labelled map."""
-    return read_labels().groupby(["model", "layer", "head"]).ngroup().to_numpy()
-
-
 @cache
 def pattern_judge() -> Pipeline:
     """Return the support vectors of all labelled maps."""
-    return _judge().fit(read_features(), label_indices())
+    return _judge().fit(read_features(), read_labels()["settled"])
 
 
 def confusion_by_head() -> Confusion:
@@ -166,12 +155,12 @@ def confusion_by_head() -> Confusion:
     Heads are dealt out to folds at random, and each fold is judged by what the others taught:
     nothing of a head is on both sides.
     """
-    heads, labels = labelled_heads(), label_indices()
-    folds = (np.random.default_rng(0).permutation(heads.max() + 1) % FOLDS)[heads]
+    place, labels = read_labels()["place"].to_numpy(), read_labels()["settled"].to_numpy()
+    heads = range(place.max() + 1)
+    folds = (np.random.default_rng(0).permutation(heads) % FOLDS)[place]
     told = cross_val_predict(_judge(), read_features(), labels, cv=PredefinedSplit(folds))
-    counts = np.zeros((heads.max() + 1, len(CLASSES), len(CLASSES)), int)
-    np.add.at(counts, (heads, labels, told), 1)
-    return counts
+    own = [place == head for head in heads]
+    return np.array([confusion_matrix(labels[of], told[of], labels=CLASSES) for of in own])
 
 
 def confusion_table() -> pd.DataFrame:
@@ -187,12 +176,13 @@ def trust_table() -> pd.DataFrame:
     Columns: measure, percent, its 95% interval over heads where there is one, and the paper's F1
     of its own network on its own labels.
     """
-    counts, passes = confusion_by_head(), (label_indices("pass1"), label_indices("pass2"))
+    counts, labels = confusion_by_head(), read_labels()
     drawn = resampled_sums(counts.reshape(len(counts), -1)).reshape(-1, *counts.shape[1:])
     (accuracy, f1), bounds = _scores(counts.sum(axis=0)), percentiles(_scores(drawn), len(counts))
     low, high = 100 * np.array(bounds)
-    commonest = np.bincount(label_indices()).max() / len(read_labels())
-    same, kappa = (passes[0] == passes[1]).mean(), cohen_kappa_score(*passes)
+    commonest = labels["settled"].value_counts(normalize=True).max()
+    same = (labels["pass1"] == labels["pass2"]).mean()
+    kappa = cohen_kappa_score(labels["pass1"], labels["pass2"])
     published = values_of("Kovaleva")["pattern classifier F1"]
     rows = [
         ("accuracy", 100 * accuracy, low[0], high[0], np.nan),
@@ -215,7 +205,8 @@ def pattern_counts(examples: Iterable[TextMaps]) -> pd.DataFrame:
         raise InputError("no attention map to classify; give at least one example")
     shape = (len(features), *features[0].shape[:2])
     classes = pattern_judge().predict(np.concatenate(features).reshape(-1, len(FEATURES)))
-    shares = np.eye(len(CLASSES))[classes].reshape(*shape, -1).mean(axis=0)  # [layer, head, class]
+    told = (classes[:, None] == np.array(CLASSES)).reshape(*shape, -1)
+    shares = told.mean(axis=0)  # [layer, head, class]
     table = pd.DataFrame(shares.reshape(-1, len(CLASSES)), columns=list(CLASSES))
     heads = head_rows(*shape[1:], maps=np.full(len(table), len(features)))
     return heads.join(table).assign(pattern=table.idxmax(axis=1))
@@ -275,7 +266,9 @@ def typical_maps(
     features = np.stack([map_features(*example) for example in examples])
     sure = pattern_judge().decision_function(features.reshape(-1, len(FEATURES)))
     found = {}
-    for number, name in enumerate(CLASSES):
+    order = pattern_judge().classes_.tolist()
+    for name in CLASSES:
+        number = order.index(name)
         own = np.where(sure.argmax(axis=1) == number, sure[:, number], 0)
         if own.any():
             example, layer, head = np.unravel_index(own.argmax(), features.shape[:-1])
@@ -285,7 +278,7 @@ def typical_maps(
 
 
 def _judge() -> Pipeline:
-    return make_pipeline(StandardScaler(), SVC(C=COST, class_weight="balanced"))
+    return make_pipeline(StandardScaler(), SVC(C=COST, class_weight="balanced", break_ties=True))
 
 
 def _scores(counts: Confusion) -> Float[np.ndarray, "*sample measure"]:

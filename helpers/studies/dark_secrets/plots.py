@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from itertools import product
 from textwrap import fill
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from helpers.analysis.heads import by_head
@@ -21,52 +24,37 @@ from helpers.plots.style import (
     LINES,
     MUTED,
     SEQUENTIAL,
-    Style,
     canvas,
     heat_map,
+    heat_maps,
     joined,
     theme,
 )
+from helpers.studies.dark_secrets.fine_tuning import ALONE, WHOLE_LAYER
 from helpers.studies.dark_secrets.links import linked_heads
-from helpers.studies.dark_secrets.maps import DrawnMap, shaded
+from helpers.studies.dark_secrets.maps import TextMaps, shaded
 from helpers.studies.dark_secrets.patterns import CLASSES
+from helpers.studies.tasks import PRETRAINED, RANDOM
 
 # Apart in lightness too, from "vertical" (dark) to "heterogeneous" (light).
 CLASS_COLORS = dict(
     zip(CLASSES, ("#0B3C6F", "#B5432A", "#7D6BB5", "#E6A03C", "#D9D9D9"), strict=True)
 )
-PER_ROW = 3  # tasks side by side
-NARROW, WIDE = 13, 22  # letters of a task's name in a line
-LAYER = 0.17  # inches: the change without a layer is written into its row
-LEGIBLE = 0.12  # the smallest share that is written into its bar
-MOST_BARS = 36  # side by side that can be told apart by numbers
-
-
-def draw_map(axes: Axes, drawn: DrawnMap) -> None:
-    """Draw one map, with a colour scale of its own."""
-    length = len(drawn.special)
-    shades = shaded(drawn.weights)
-    axes.imshow(shades, cmap=SEQUENTIAL, norm=Normalize(0, 1), interpolation="nearest")
-    places = np.flatnonzero(drawn.special)
-    margin = 0.02 * length  # so that neither edge of the map is under a tick
-    axes.set(xticks=places, yticks=places, xticklabels=[], yticklabels=[])
-    axes.set(
-        xlim=(-0.5 - margin, length - 0.5 + margin), ylim=(length - 0.5 + margin, -0.5 - margin)
-    )
-    axes.tick_params(color=ACCENT, length=4, width=1)
-    axes.spines[:].set_visible(False)
-    for start in np.flatnonzero(np.diff(drawn.segment)) + 0.5:
-        for line in (axes.axvline, axes.axhline):
-            line(start, color=ACCENT, linewidth=0.4, dashes=(3, 5))
+STARTS = {PRETRAINED: "#2F4B7C", ALONE: "#8FB0D0", RANDOM: "#C9C9C9"}
+BASELINES = {"majority": ("most frequent label", "--"), "bag_of_words": ("bag of words", ":")}
+NARROW = 13  # letters of a task's name in a line
+SURE = 0.05  # p-value
 
 
 @theme()
-def fig7_patterns(table: pd.DataFrame, examples: Sequence[DrawnMap], *, model: str = "") -> Figure:
+def fig7_patterns(
+    table: pd.DataFrame, examples: Mapping[str, TextMaps], *, model: str = ""
+) -> Figure:
     """Draw Figure 7: a map of each pattern class, and the shares of the classes by layer.
 
     ``table`` is patterns.csv: task, weights, layer, head, and a column for each class with its
     share of the head's maps (0-1).  Each task has a column, and ``weights`` are below each other.
-    ``examples`` are the maps to show, each named by its class and its head.
+    ``examples`` are the maps to show, by class and head.
     """
     tasks, weights = (table[column].unique() for column in ("task", "weights"))
     heights = [1.95, 0.25 + 1.9 * len(weights)]
@@ -76,62 +64,41 @@ def fig7_patterns(table: pd.DataFrame, examples: Sequence[DrawnMap], *, model: s
         joined(model, "above: a typical map of each class; below: shares of the maps of a layer"),
     )
     above, below = figure.subfigures(2, 1, height_ratios=heights)
-    top = above.subplots(1, len(CLASSES), squeeze=False)[0]
+    top = above.subplots(1, len(CLASSES))
     for axes in top[len(examples) :]:
         axes.set_axis_off()
-    for axes, drawn in zip(top, examples, strict=False):
+    for axes, (name, drawn) in zip(top, examples.items(), strict=False):
         draw_map(axes, drawn)
-        axes.set_title(fill(drawn.name, 20), parse_math=False)
+        axes.set_title(fill(name, 20), parse_math=False)
     grid = below.subplots(len(weights), len(tasks), squeeze=False, sharex=True, sharey=True)
-    step = -(-table["layer"].nunique() * len(tasks) // MOST_BARS)
-    for row, state in zip(grid, weights, strict=True):
-        for axes, task in zip(row, tasks, strict=True):
-            own = table[(table["task"] == task) & (table["weights"] == state)]
-            _shares_by_layer(axes, own, step)
-        row[0].set_ylabel(f"{state}\nShare of maps")
-    for axes, task in zip(grid[0], tasks, strict=True):
-        axes.set_title(fill(task, WIDE), parse_math=False)
-    for axes in grid[-1]:
-        axes.set_xlabel("Layer")
-    below.legend(
-        *grid.flat[0].get_legend_handles_labels(),
-        loc="outside lower left",
-        ncols=len(CLASSES),
-        columnspacing=1.2,
-    )
+    shares = table.melt(["task", "weights", "layer", "head"], CLASSES, "pattern", "share")
+    shares["share"] /= table["head"].max()  # what is stacked is a sum over heads
+    for axes, (state, task) in zip(grid.flat, product(weights, tasks), strict=True):
+        own = shares[(shares["task"] == task) & (shares["weights"] == state)]
+        sns.histplot(
+            own, x="layer", weights="share", hue="pattern", hue_order=CLASSES[::-1],
+            palette=CLASS_COLORS, alpha=1, edgecolor="white", multiple="stack", discrete=True,
+            shrink=0.82, legend=False, ax=axes,
+        )  # fmt: skip
+        axes.set(xlabel="Layer", ylabel=f"{state}\nShare of maps", ylim=(0, 1))
+        axes.set_title(fill(task, 22) if state == weights[0] else "", parse_math=False)
+        axes.xaxis.set_major_locator(MaxNLocator(12 // len(tasks), integer=True))
+    colors = [Patch(color=color, label=name) for name, color in CLASS_COLORS.items()]
+    below.legend(handles=colors, loc="outside lower left", ncols=len(CLASSES))
     return figure
 
 
-def _shares_by_layer(axes: Axes, rows: pd.DataFrame, step: int) -> None:
-    """Draw a bar for each layer; every ``step``-th has a number, and if all do, shares do too."""
-    shares = rows.groupby("layer")[list(CLASSES)].mean()
-    bottom = np.zeros(len(shares))
-    for name in CLASSES:
-        values = shares[name].to_numpy()
-        color = CLASS_COLORS[name]
-        axes.bar(
-            shares.index, values, 0.82, bottom, color=color, label=name, edgecolor="white",
-            linewidth=0.6,
-        )  # fmt: skip
-        ink = INK if name in ("block", "heterogeneous") else "white"
-        for layer, value, base in zip(shares.index, values, bottom, strict=True):
-            if step == 1 and value >= LEGIBLE:
-                axes.text(
-                    layer, base + value / 2, f"{100 * value:.0f}", color=ink, fontsize=7.5,
-                    ha="center", va="center",
-                )  # fmt: skip
-        bottom = bottom + values
-    axes.set(ylim=(0, 1), xticks=shares.index[::step])
-
-
-CONDITIONS = {
-    "pretrained": Style("fine-tuned", "#2F4B7C", ""),
-    "classifier alone": Style("classifier alone", "#8FB0D0", ""),
-    "random": Style("random weights", "#C9C9C9", ""),
-}
-BASELINES = {"majority": ("most frequent label", (3, 2)), "bag_of_words": ("bag of words", (1, 1))}
-SURE = 0.05  # p-value
-WHOLE_LAYER = 0  # what stands in the column ``head`` of a whole layer
+def draw_map(axes: Axes, drawn: TextMaps) -> None:
+    """Draw one map with a colour scale of its own, ticks at its special tokens."""
+    sns.heatmap(
+        shaded(drawn.attention), ax=axes, cmap=SEQUENTIAL, vmin=0, vmax=1, square=True, cbar=False
+    )
+    places = np.flatnonzero(drawn.special) + 0.5
+    axes.set(xticks=places, yticks=places, xticklabels=[], yticklabels=[])
+    axes.tick_params(color=ACCENT, length=4, width=1)
+    for start in np.flatnonzero(np.diff(drawn.segment)) + 1:
+        for line in (axes.axvline, axes.axhline):
+            line(start, color=ACCENT, linewidth=0.4, dashes=(3, 5))
 
 
 @theme()
@@ -142,28 +109,49 @@ def fig8_finetuning(similarity: pd.DataFrame, accuracy: pd.DataFrame, *, model: 
     similarity_random (cosines).  ``accuracy`` is fine_tuning.csv: task, start, accuracy,
     ci_low, ci_high, majority, bag_of_words (percent).
     """
-    tasks = list(similarity["task"].unique())
-    figure = canvas(
-        5.6,
-        "Figure 8 · What fine-tuning changes",
-        joined(model, "top: cosine similarity of each head's maps before and after fine-tuning"),
-    )
-    count = len(tasks)
-    widths = [*[1.0] * 2 * count, 0.12 * count]
-    grid = figure.add_gridspec(2, 2 * count + 1, height_ratios=(1, 1.1), width_ratios=widths)
-    maps = [figure.add_subplot(grid[0, 2 * i : 2 * i + 2]) for i in range(count)]
+    subtitle = "top: cosine similarity of each head's maps before and after fine-tuning"
+    figure = canvas(5.6, "Figure 8 · What fine-tuning changes", joined(model, subtitle))
+    above, below = figure.subfigures(2, 1, height_ratios=(1, 1.1))
+    by_task = similarity.groupby("task", sort=False)
+    top = above.subplots(1, len(by_task), squeeze=False, sharey=True)[0]
     norm = Normalize(min(0.9, np.floor(10 * similarity["similarity"].min()) / 10), 1)
-    for axes, task in zip(maps, tasks, strict=True):
-        values = by_head(similarity[similarity["task"] == task], "similarity")
-        heat_map(axes, values, norm, most=24 // count)
+    for axes, (task, rows) in zip(top, by_task, strict=True):
+        heat_map(axes, by_head(rows, "similarity"), norm, most=24 // len(by_task))
         axes.set_title(fill(task, NARROW), parse_math=False)
         axes.set_xlabel("Head")
-    maps[0].set_ylabel("Layer")
-    scale, bar = ScalarMappable(norm, SEQUENTIAL), figure.add_subplot(grid[0, -1])
-    figure.colorbar(scale, cax=bar, label="Cosine (1: unchanged)")
-    _by_layer(figure.add_subplot(grid[1, :count]), similarity, tasks)
-    _accuracies(figure.add_subplot(grid[1, count:]), accuracy, tasks)
+    top[0].set_ylabel("Layer")
+    above.colorbar(ScalarMappable(norm, SEQUENTIAL), ax=top, label="Cosine (1: unchanged)")
+    lines, bars = below.subplots(1, 2)
+    for column, style in (("similarity", "-"), ("similarity_random", ":")):
+        sns.pointplot(
+            similarity, x="layer", y=column, hue="task", dodge=0.3 * (len(by_task) > 1),
+            palette=[color for color, _ in LINES[: len(by_task)]], linestyle=style, errorbar=None,
+            legend=style == "-", native_scale=True, linewidth=1.5, markersize=4, ax=lines,
+        )  # fmt: skip
+    lines.set(xlabel="Layer", ylabel="Mean cosine of the layer")
+    lines.set_title("solid: pretrained, dotted: from random weights")
+    lines.xaxis.set_major_locator(MaxNLocator(12, integer=True))
+    lines.legend(loc="best")
+    _accuracies(bars, accuracy)
     return figure
+
+
+def _accuracies(axes: Axes, accuracy: pd.DataFrame) -> None:
+    """Draw three bars a task, their intervals, and the two baselines."""
+    sns.barplot(accuracy, x="task", y="accuracy", hue="start", hue_order=STARTS, palette=STARTS,
+                saturation=1, ax=axes)  # fmt: skip
+    for container, start in zip(axes.containers, STARTS, strict=True):
+        rows = accuracy[accuracy["start"] == start]
+        places = [bar.get_x() + bar.get_width() / 2 for bar in container]
+        axes.vlines(places, rows["ci_low"], rows["ci_high"], color=INK, linewidth=1.2)
+        axes.bar_label(container, fmt="%.0f", padding=5, fontsize=8)
+    for column, (label, style) in BASELINES.items():
+        axes.hlines(rows[column], np.arange(len(rows)) - 0.42, np.arange(len(rows)) + 0.42,
+                    color=INK, linestyle=style, linewidth=1.1, label=label)  # fmt: skip
+    names = [fill(task, NARROW) for task in rows["task"]]
+    axes.set_xticks(range(len(rows)), names, fontsize=8)
+    axes.set(xlabel="", ylabel="Test accuracy (%)", ylim=(0, 108))
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderpad=0)
 
 
 @theme()
@@ -173,30 +161,20 @@ def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
     ``table`` is disabling.csv: task, layer, head (0: the whole layer), change (percentage
     points), p_value.  A dot marks a change that is significant for itself (McNemar's test).
     """
-    tasks = list(table["task"].unique())
-    figure = canvas(
-        (0.5 + max(1.5, LAYER * table["layer"].max())) * len(tasks),
-        "Figure 9 · Accuracy without a head, and without a layer",
-        joined(model, f"uniform attention instead; a dot: p < {SURE}, each test for itself"),
-    )
-    grid = figure.add_gridspec(len(tasks), 3, width_ratios=(table["head"].max(), 1.3, 0.3))
-    single, whole = table[table["head"] != WHOLE_LAYER], table[table["head"] == WHOLE_LAYER]
+    last = table["head"].max() + 1
+    places = table.assign(head=table["head"].replace(WHOLE_LAYER, last))
     largest = max(1.0, table["change"].abs().max())
-    norm = Normalize(-largest, largest)
-    for number, task in enumerate(tasks):
-        heads, layers = (figure.add_subplot(grid[number, column]) for column in (0, 1))
-        for axes, part in ((heads, single), (layers, whole)):
-            own = part[part["task"] == task]
-            heat_map(axes, by_head(own, "change"), norm, DIVERGING, most=12)
-        _mark(heads, single[(single["task"] == task) & (single["p_value"] < SURE)])
-        _write_changes(layers, whole[whole["task"] == task], norm)
-        heads.set_title(f"{task}: without one head", parse_math=False)
-        heads.set_ylabel("Layer")
-        layers.set(xticks=[], yticks=[])
-        layers.set_title("the layer")
-    heads.set_xlabel("Head")
-    scale, bar = ScalarMappable(norm, DIVERGING), figure.add_subplot(grid[:, 2])
-    figure.colorbar(scale, cax=bar, label="Change (percentage points)")
+    by_task = dict(iter(places.groupby("task", sort=False)))
+    figure = heat_maps(
+        {task: by_head(rows, "change") for task, rows in by_task.items()},
+        "Figure 9 · Accuracy without a head, and without a layer",
+        joined(model, "uniform attention instead; last column: of the whole layer; a dot: "
+               f"p < {SURE}, each test for itself"),
+        "Change (percentage points)", Normalize(-largest, largest), columns=3, cmap=DIVERGING,
+    )  # fmt: skip
+    for axes, rows in zip(figure.axes, by_task.values(), strict=False):
+        axes.axvline(last - 0.5, color="white", linewidth=3)
+        _mark(axes, rows[rows["p_value"] < SURE])
     return figure
 
 
@@ -208,30 +186,25 @@ def semantic_links(table: pd.DataFrame, *, links: str, model: str = "") -> Figur
     (fractions of attention), p_holm.  ``links`` says which; a dot marks the `linked_heads`.  To
     the right, the differences of all heads in order, with their intervals.
     """
+    title = "Kovaleva et al., section 4.2 · Attention along semantic links"
     figure = canvas(
-        2.6,
-        "Kovaleva et al., section 4.2 · Attention along semantic links",
-        joined(model, links, "a dot: above chance, p < 0.05 over all heads"),
+        2.6, title, joined(model, links, "a dot: above chance, p < 0.05 over all heads")
     )
-    *axes, ordered = figure.subplots(1, 3, width_ratios=(1, 1, 0.9))
+    *maps, ordered = figure.subplots(1, 3, width_ratios=(1, 1, 0.9))
     largest = table["difference"].abs().max()
     panels = (
         ("linked", "largest weight on a link", Normalize(0, table["linked"].max()), SEQUENTIAL),
         ("difference", "more than on random pairs", Normalize(-largest, largest), DIVERGING),
     )
-    for panel, (column, title, norm, cmap) in zip(axes, panels, strict=True):
-        heat_map(panel, by_head(table, column), norm, cmap, most=12)
-        panel.set_title(title)
-        panel.set_xlabel("Head")
-        figure.colorbar(ScalarMappable(norm, cmap), ax=panel, label="Attention (fraction)")
-    _mark(axes[1], linked_heads(table))
-    axes[0].set_ylabel("Layer")
+    for axes, (column, name, norm, cmap) in zip(maps, panels, strict=True):
+        heat_map(axes, by_head(table, column), norm, cmap, most=12)
+        axes.set(xlabel="Head", ylabel="Layer", title=name)
+        figure.colorbar(ScalarMappable(norm, cmap), ax=axes, label="Attention (fraction)")
+    _mark(maps[1], linked_heads(table))
     rows = table.sort_values("difference")
-    errors = [rows["difference"] - rows["ci_low"], rows["ci_high"] - rows["difference"]]
-    ordered.errorbar(
-        np.arange(1, len(rows) + 1), rows["difference"], yerr=np.nan_to_num(errors), fmt=".",
-        color=INK, ecolor=MUTED, elinewidth=0.9, markersize=3,
-    )  # fmt: skip
+    places = range(1, len(rows) + 1)
+    ordered.vlines(places, rows["ci_low"], rows["ci_high"], color=MUTED, linewidth=0.9)
+    ordered.plot(places, rows["difference"], ".", color=INK, markersize=3)
     ordered.axhline(0, color=INK, linewidth=0.8)
     ordered.set(xlabel="Heads, in order", title="all heads")
     return figure
@@ -240,54 +213,3 @@ def semantic_links(table: pd.DataFrame, *, links: str, model: str = "") -> Figur
 def _mark(axes: Axes, rows: pd.DataFrame) -> None:
     """Put a dot on the cells of rows."""
     axes.scatter(rows["head"], rows["layer"], s=12, color="white", edgecolors=INK, linewidths=0.8)
-
-
-def _write_changes(axes: Axes, rows: pd.DataFrame, norm: Normalize) -> None:
-    """Write the change into the cell of each whole layer, with a mark where it is significant."""
-    for row in rows.itertuples():
-        dark = abs(row.change) > 0.5 * norm.vmax
-        text = f"{row.change:+.1f}" + ("•" if row.p_value < SURE else "")
-        color = "white" if dark else INK
-        axes.annotate(text, (1, row.layer), ha="center", va="center", fontsize=8, color=color)
-
-
-def _by_layer(axes: Axes, similarity: pd.DataFrame, tasks: Sequence[str]) -> None:
-    for index, task in enumerate(tasks):
-        color, marker = LINES[index % len(LINES)]
-        means = similarity[similarity["task"] == task].groupby("layer").mean(numeric_only=True)
-        layers = means.index + 0.12 * (index - (len(tasks) - 1) / 2)  # curves may coincide
-        axes.plot(layers, means["similarity"], color=color, marker=marker, label=task)
-        axes.plot(layers, means["similarity_random"], color=color, marker=marker, linestyle=":",
-                  linewidth=1.2, markersize=5, markerfacecolor="white")  # fmt: skip
-    axes.set(xlabel="Layer", ylabel="Mean cosine of the layer")
-    axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
-    axes.set_title("solid: pretrained, dotted: from random weights")
-    axes.legend(loc="best")
-
-
-def _accuracies(axes: Axes, accuracy: pd.DataFrame, tasks: Sequence[str]) -> None:
-    """Draw three bars a task, their intervals, and the two baselines."""
-    for shift, (start, style) in enumerate(CONDITIONS.items()):
-        rows = accuracy[accuracy["start"] == start].set_index("task").loc[tasks]
-        x = np.arange(len(tasks)) + 0.28 * (shift - 1)
-        errors = np.stack([rows["accuracy"] - rows["ci_low"], rows["ci_high"] - rows["accuracy"]])
-        axes.bar(x, rows["accuracy"], width=0.26, color=style.color, label=style.label)
-        axes.errorbar(
-            x, rows["accuracy"], yerr=np.clip(errors, 0, None), fmt="none", ecolor=INK,
-            elinewidth=1.2, capsize=2.5,
-        )  # fmt: skip
-        for place, value, top in zip(x, rows["accuracy"], rows["ci_high"], strict=True):
-            size = 8.5 if len(tasks) <= PER_ROW else 6.5
-            axes.annotate(f"{value:.0f}", (place, top + 2), ha="center", fontsize=size)
-    for column, (label, dashes) in BASELINES.items():
-        for place, value in enumerate(rows[column]):
-            axes.plot(
-                [place - 0.42, place + 0.42], [value] * 2, color=INK, dashes=dashes, linewidth=1.1,
-                label=None if place else label,
-            )  # fmt: skip
-    narrow = len(tasks) > PER_ROW
-    names = [fill(task, NARROW) if narrow else task for task in tasks]
-    axes.set_xticks(range(len(tasks)), names, fontsize=7 if narrow else None)
-    axes.set(ylabel="Test accuracy (%)", ylim=(0, 108), yticks=range(0, 101, 20))
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderpad=0, columnspacing=1.0,
-                handlelength=1.4, handletextpad=0.4)  # fmt: skip

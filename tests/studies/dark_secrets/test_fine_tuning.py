@@ -1,19 +1,24 @@
 """Notebook 07's tables on a tiny model: complete, repeatable, kept, and what they say they are."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
+from torch.nn import functional as F
 from toy_corpora import conllu
 
 from helpers.data.corpora import resolve_treebank
 from helpers.data.wikipedia import segments
-from helpers.errors import InputError
 from helpers.model.encoder import load
 from helpers.store.extract import extract
 from helpers.studies import fine_tune
+from helpers.studies.classifier import batches, new_classifier
 from helpers.studies.dark_secrets import fine_tuning, links, patterns
-from helpers.studies.dark_secrets.links import framenet_sentences
-from helpers.studies.dark_secrets.patterns import CLASSES
-from helpers.studies.tasks import PRETRAINED, RANDOM
+from helpers.studies.dark_secrets.fine_tuning import KINDS, WHOLE_LAYER
+from helpers.studies.head_mask import uniform_attention
+from helpers.studies.tasks import PRETRAINED, RANDOM, Pair, Task
+from helpers.studies.wikipedia_tasks import Tagged
 
 TASKS = ["next paragraph", "bigram shift"]
 LAYERS, HEADS, LONGEST = 3, 4, 48
@@ -36,8 +41,6 @@ def files(tmp_path_factory):
                 (4, "likes", 0, "root"), (5, "the", 6, "det"), (6, "coffee", 4, "obj"),
                 (7, "here", 4, "advmod")]  # fmt: skip
     (folder / "trees.conllu").write_text(conllu(sentence, times=12))
-    (folder / "train.tsv").write_text("the cat\tcats\nthe dog\tdogs\n" * 12)
-    (folder / "test.tsv").write_text("a cat\tcats\na dog\tdogs\nrain\tdogs\n")
     return folder
 
 
@@ -59,13 +62,10 @@ def texts(files):
     return patterns.spread_segments(segments(files / "text.txt", count=6, seed=0))
 
 
-def treebank(models, path):
-    return extract(models[0], resolve_treebank(str(path)), level="word", max_tokens=LONGEST)
-
-
 @pytest.fixture(scope="module")
 def store(models, files):
-    return treebank(models, files / "trees.conllu")
+    treebank = resolve_treebank(str(files / "trees.conllu"))
+    return extract(models[0], treebank, level="word", max_tokens=LONGEST)
 
 
 def pattern_table(models, starts, texts):
@@ -82,34 +82,8 @@ def test_accuracies_are_those_of_the_runs_from_both_starts(starts):
     best = table[["majority", "bag_of_words"]].max(axis=1)
     assert (table["learned"] == (table["ci_low"] > best)).all()
     assert (table.groupby("task")["bag_of_words"].nunique() == 1).all()
-    assert ((table["ci_low"] <= table["accuracy"]) & (table["accuracy"] <= table["ci_high"])).all()
+    assert table["accuracy"].between(table["ci_low"], table["ci_high"]).all()
     assert table["train"].tolist()[:2] == [12, 12] and table["test"].tolist()[:2] == [12, 12]
-
-
-def test_the_control_keeps_the_embeddings_and_nothing_else(starts):
-    own, control = (starts[start][0].encoder.model.base_model for start in (PRETRAINED, RANDOM))
-    for name, weight in own.state_dict().items():
-        same = np.array_equal(weight, control.state_dict()[name])
-        assert same == (name.startswith("embeddings") or weight.unique().numel() == 1), name
-
-
-def test_similarity_has_a_row_for_each_head_and_task(starts):
-    table = fine_tuning.similarity_table(starts)
-    assert len(table) == len(TASKS) * LAYERS * HEADS
-    assert table["layer"].max() == LAYERS and table["head"].max() == HEADS
-    values = table[["similarity", "similarity_random"]]
-    assert ((values > 0) & (values <= 1 + 1e-9)).all().all()
-    assert (values < 1 - 1e-9).any().all()
-
-
-def test_disabling_has_a_row_for_each_head_and_layer(starts):
-    table = fine_tuning.disabling_table(starts[PRETRAINED])
-    assert len(table) == len(TASKS) * LAYERS * (HEADS + 1)
-    runs = {run.task.name: run for run in starts[PRETRAINED]}
-    for task, rows in table.groupby("task"):
-        whole = 100 * runs[task].accuracy
-        assert np.allclose(rows["accuracy"] - whole, rows["change"])
-        assert (rows["head"] == 0).sum() == LAYERS
 
 
 def test_the_controls_accuracies_count_the_models_own_tasks(starts):
@@ -122,6 +96,114 @@ def test_the_controls_accuracies_count_the_models_own_tasks(starts):
     assert (control["start"] == PRETRAINED).all()
 
 
+def test_similarity_is_the_mean_cosine_of_flattened_maps(starts):
+    before = np.zeros((1, 3, 2, 2), dtype=np.float16)
+    after = before.copy()
+    before[0, :] = [[1, 0], [0.5, 0.5]]
+    after[0, 0] = before[0, 0]
+    after[0, 1] = [[0, 1], [0.5, 0.5]]
+    after[0, 2] = [[0, 1], [0, 0]]
+    assert np.allclose(fine_tuning.map_similarity(before, after), [[1, 0.5 / 1.5, 0]])
+    table = fine_tuning.similarity_table(starts)
+    assert len(table) == len(TASKS) * LAYERS * HEADS
+    assert list(table) == ["task", "layer", "head", "similarity", "similarity_random"]
+    values = table[["similarity", "similarity_random"]]
+    assert ((values > 0) & (values <= 1 + 1e-9)).all().all()
+    assert (values < 1 - 1e-9).any().all()
+
+
+def test_disabling_has_a_row_for_each_head_and_layer(starts):
+    table = fine_tuning.disabling_table(starts[PRETRAINED])
+    assert len(table) == len(TASKS) * LAYERS * (HEADS + 1)
+    runs = {run.task.name: run for run in starts[PRETRAINED]}
+    for task, rows in table.groupby("task"):
+        assert np.allclose(rows["accuracy"] - 100 * runs[task].accuracy, rows["change"])
+
+
+TEXTS = ("The cat sat on the mat.", "She doesn't know.", "Rainy winters in Paris!", "Yes.", "Dr.")
+PAIRS = tuple(
+    Pair(text, TEXTS[i % 3] if i % 2 else None, i % 4) for i, text in enumerate(TEXTS * 4)
+)
+FAMILIES = ["bert", "roberta", "distilbert", "albert", "electra", "mpnet", "deberta",
+            "deberta_v2", "modernbert", "gpt2", "t5"]  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_row_of_disabling_is_that_of_its_own_context(tiny_encoder, family):
+    encoder = tiny_encoder(family)
+    classifier = new_classifier(encoder, 4, seed=0).requires_grad_(False)
+    with torch.no_grad():
+        classifier.head.weight.mul_(50)
+    task, recipe = Task("t", ("a", "b", "c", "d"), PAIRS, PAIRS), fine_tune.Recipe(0, 1, 40)
+    run = SimpleNamespace(encoder=encoder, classifier=classifier, task=task, recipe=recipe)
+
+    def score():
+        right, losses = [], []
+        for batch, labels, _ in batches(encoder, PAIRS, max_tokens=40):
+            logits = classifier(**batch)
+            right += (logits.argmax(dim=-1) == labels).tolist()
+            losses += F.cross_entropy(logits.double(), labels, reduction="none").tolist()
+        return 100 * np.mean(right), np.mean(losses)
+
+    table, (accuracy, loss) = fine_tuning.disabled(run), score()
+    assert len(table) == encoder.layers * (encoder.heads + 1)
+    for row in table.itertuples():
+        head = None if row.head == WHOLE_LAYER else row.head - 1
+        with uniform_attention(classifier.encoder, row.layer - 1, head):
+            expected, expected_loss = score()
+        assert row.accuracy == pytest.approx(expected)
+        assert row.change == pytest.approx(expected - accuracy)
+        assert row.loss_change == pytest.approx(expected_loss - loss, abs=1e-5)
+
+
+# What heads attend to
+
+SENTENCE = Tagged(
+    0, "", ("She", "does", "n't", "like", "cats"), ("PRP", "VBZ", "RB", "VB", "NNS"),
+    (4, 4, 4, 0, 4), ("nsubj", "aux", "neg", "root", "dobj"),
+)  # fmt: skip
+
+
+def test_kinds_of_tokens_and_shares_of_one_sentence():
+    kinds = fine_tuning.token_kinds(SENTENCE)
+    places = [np.flatnonzero(there).tolist() for there in kinds]
+    expected = [[0], [6], [5], [2, 4], [1], [1], [5], [3]]
+    assert dict(zip(KINDS, places, strict=True)) == dict(zip(KINDS, expected, strict=True))
+    without = fine_tuning.token_kinds(SENTENCE, first=False, last=False)
+    assert not without[:2].any() and without[2].tolist() == [False] * 4 + [True]
+    rows = np.zeros((1, 1, 7, 7))
+    rows[..., 0] = 0.5
+    rows[..., 2] = rows[..., 4] = 0.25
+    rows[0, 0, 0] = np.eye(7)[6]  # [CLS] attends to [SEP] alone
+    overall, first = fine_tuning.kind_shares(rows, kinds)[..., 0, 0]
+    assert overall[:2] == pytest.approx([6 / 7 * 0.5, 1 / 7])
+    assert overall[KINDS.index("verb")] == pytest.approx(6 / 7 * 0.5)
+    assert first[:2].tolist() == [0, 1]
+
+
+def test_a_table_of_what_heads_attend_to_before_and_after(starts, store):
+    table = fine_tuning.feature_table(starts[PRETRAINED], store, seed=0)
+    whole = np.mean([example.attention.astype(float) for example in store], axis=0)
+    own = table[table["weights"] == "pretrained"]
+    assert len(own) == LAYERS * HEADS
+    assert np.allclose(own["cls"], whole[..., 0].mean(axis=-1).ravel(), atol=1e-3)
+    assert np.allclose(own["object"], whole[..., 6].mean(axis=-1).ravel(), atol=1e-3)
+    assert own["negation"].isna().all()  # there is none
+    last = own[own["layer"] == LAYERS]
+    assert np.allclose(last["from_cls_sep"], whole[-1, :, 0, -1], atol=1e-3)
+    assert own.loc[own["layer"] < LAYERS, "from_cls_sep"].isna().all()
+    tuned = table[table["weights"] == "fine-tuned"]
+    assert tuned["task"].unique().tolist() == TASKS
+    assert not np.allclose(tuned["cls"][: len(own)], own["cls"])
+    even = fine_tuning.features_by_layer(table).loc[("uniform", "none")]
+    assert even["cls"].item() == pytest.approx(1 / 9)
+    from_cls = fine_tuning.from_cls(table)
+    assert from_cls.loc[("pretrained", "none"), "sep"] == pytest.approx(last["from_cls_sep"].mean())
+
+
+# Patterns and links of the same model
+
+
 def test_patterns_of_text_and_tasks_before_and_after(models, starts, texts):
     table = pattern_table(models, starts, texts)
     groups = table.groupby(["task", "weights"], sort=False).size()
@@ -129,21 +211,20 @@ def test_patterns_of_text_and_tasks_before_and_after(models, starts, texts):
         (task, weights) for task in TASKS for weights in ("pretrained", "fine-tuned")
     ]
     assert (groups == LAYERS * HEADS).all()
-    assert np.allclose(table[list(CLASSES)].sum(axis=1), 1)
+    assert np.allclose(table[list(patterns.CLASSES)].sum(axis=1), 1)
 
 
 def test_typical_maps_are_maps_of_the_model(models, texts):
     found = patterns.typical_maps(models[0], texts, max_tokens=LONGEST)
-    assert 1 <= len(found) <= len(CLASSES)
-    for drawn in found:
-        assert drawn.name.rpartition(" (")[0] in CLASSES
-        assert np.allclose(drawn.weights.sum(axis=1), 1, atol=1e-4)
-        assert drawn.weights.shape == (len(drawn.special),) * 2
+    assert 1 <= len(found) <= len(patterns.CLASSES)
+    for name, drawn in found.items():
+        assert name.rpartition(" (")[0] in patterns.CLASSES
+        assert np.allclose(drawn.attention.sum(axis=1), 1, atol=1e-4)
+        assert drawn.attention.shape == (len(drawn.special),) * 2
 
 
 def test_links_of_the_treebank(store):
     table = links.treebank_links(store, seed=0)
-    assert len(table) == LAYERS * HEADS
     assert (table["sentences"] == len(store)).all()
     # By hand: the links at least two words apart are (likes, cat) and (likes, coffee).
     expected = []
@@ -154,25 +235,11 @@ def test_links_of_the_treebank(store):
     assert np.allclose(table["linked"], np.mean(expected, axis=0).ravel())
 
 
-def test_links_of_framenet(models, tmp_path):
-    text = "The cat always likes the coffee here"
-    labels = (
-        '<layer name="Target"><label name="Target" start="15" end="19"/></layer>'
-        '<layer name="FE"><label name="Experiencer" start="0" end="6"/></layer>'
-    )
-    sets = f'<annotationSet frameName="Desire">{labels}</annotationSet>'
-    sentence = f'<sentence ID="1"><text>{text}</text>{sets}</sentence>'
-    path = tmp_path / "doc.xml"
-    path.write_text(f"<fullTextAnnotation>{sentence}</fullTextAnnotation>")
-    table = links.framenet_links(models[0], framenet_sentences(path), seed=0)
+def test_links_of_framenet(models):
+    words = ["The", "cat", "always", "likes", "the", "coffee", "here"]
+    sentence = links.FrameSentence(tuple(words), ((3, 0), (3, 1)), "doc")
+    table = links.framenet_links(models[0], [sentence], seed=0)
     assert (table["sentences"] == 1).all() and len(table) == LAYERS * HEADS
-
-
-def test_no_links_to_look_at(models, tmp_path):
-    path = tmp_path / "short.conllu"
-    path.write_text(conllu([(1, "Yes", 0, "root")], times=12))
-    with pytest.raises(InputError, match="none of the sentences has a predicate"):
-        links.treebank_links(treebank(models, path), seed=0)
 
 
 def test_what_is_computed_once_is_kept(models, starts, texts, store, monkeypatch):
@@ -185,11 +252,11 @@ def test_what_is_computed_once_is_kept(models, starts, texts, store, monkeypatch
         ]
 
     first = tables()
-    for name in ("_similarity", "in_looks"):
-        monkeypatch.setattr(fine_tuning, name, None)
-    monkeypatch.setattr(patterns, "_patterns", None)
-    monkeypatch.setattr(links, "link_table", None)
-    monkeypatch.setattr(fine_tune, "_train", pytest.fail)
+    for module, name in (
+        (fine_tuning, "tables_of"), (fine_tuning, "in_looks"), (patterns, "tables_of"),
+        (links, "link_table"), (fine_tune, "_train"),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, pytest.fail)
     assert all(one.equals(other) for one, other in zip(first, tables(), strict=True))
     tasks = [run.task for run in starts[PRETRAINED]]
     again = fine_tune.fine_tuned(models[0], tasks, seed=0, max_tokens=LONGEST)

@@ -1,4 +1,6 @@
-"""Figures 8 and 9 show what their tables say, for models of any size and any number of tasks."""
+"""Figures 7 to 9 show what their tables say, for models of any size and any number of tasks."""
+
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -6,102 +8,124 @@ import pytest
 
 from helpers.plots.style import save_figure
 from helpers.studies.dark_secrets import plots
+from helpers.studies.dark_secrets.maps import TextMaps, shaded
+from helpers.studies.dark_secrets.patterns import CLASSES
 
 SIZES = [(2, 2, 1), (6, 12, 3), (24, 16, 4)]
+RNG = np.random.default_rng(0)
 
 
-def head_rows(layers, heads, whole=False):
-    layer, head = np.divmod(np.arange(layers * (heads + whole)), heads + whole)
-    return pd.DataFrame({"layer": layer + 1, "head": head + (not whole)})
+def rows(layers, heads, tasks=1, whole=False, **more):
+    """Return a row for each task, head, and value of ``more``."""
+    places = product(range(tasks), range(1, layers + 1), range(0 if whole else 1, heads + 1))
+    table = pd.DataFrame(places, columns=["task", "layer", "head"])
+    table["task"] = [f"task {number}" for number in table["task"]]
+    return table.merge(pd.DataFrame(more), how="cross") if more else table
 
 
-def tasks(count):
-    return [f"task {number}" for number in range(count)]
+def patterns(layers, heads, tasks):
+    table = rows(layers, heads, tasks, weights=["pretrained", "fine-tuned"])
+    shares = RNG.dirichlet(np.ones(len(CLASSES)), len(table))
+    return table.join(pd.DataFrame(shares, columns=list(CLASSES)))
 
 
-def similarity(layers, heads, count, seed=0):
-    rng = np.random.default_rng(seed)
-    parts = [head_rows(layers, heads).assign(task=task) for task in tasks(count)]
-    table = pd.concat(parts, ignore_index=True)
-    table["similarity"] = rng.uniform(0.7, 1, len(table))
-    return table.assign(similarity_random=1.0)
+def typical(count, length=12):
+    special = np.isin(np.arange(length), (0, 5, length - 1))
+    segment = (np.arange(length) > 5).astype(int)
+    maps = RNG.dirichlet(np.ones(length), (count, length))
+    names = [f"{name} (1-2)" for name in CLASSES[:count]]
+    return {name: TextMaps(own, special, segment) for name, own in zip(names, maps, strict=True)}
 
 
-def accuracy(count):
-    rows = [
-        (task, start, value, value - 3, value + 3, 50.0, 58.0)
-        for task in tasks(count)
-        for start, value in (("pretrained", 80.0), ("random", 55.0), ("classifier alone", 62.0))
-    ]
+def similarity(layers, heads, tasks):
+    table = rows(layers, heads, tasks)
+    return table.assign(similarity=RNG.uniform(0.7, 1, len(table)), similarity_random=1.0)
+
+
+def accuracy(tasks):
     columns = ["task", "start", "accuracy", "ci_low", "ci_high", "majority", "bag_of_words"]
-    return pd.DataFrame(rows, columns=columns)
+    values = {"pretrained": 80.0, "random": 55.0, "classifier alone": 62.0}
+    found = [
+        (f"task {task}", start, value, value - 3, value + 3, 50.0, 58.0)
+        for task, (start, value) in product(range(tasks), values.items())
+    ]
+    return pd.DataFrame(found, columns=columns)
 
 
-def disabled(layers, heads, count, seed=0):
-    rng = np.random.default_rng(seed)
-    parts = [head_rows(layers, heads, whole=True).assign(task=task) for task in tasks(count)]
-    table = pd.concat(parts, ignore_index=True)
-    return table.assign(change=rng.normal(size=len(table)), p_value=rng.uniform(size=len(table)))
+def disabled(layers, heads, tasks):
+    table = rows(layers, heads, tasks, whole=True)
+    return table.assign(change=RNG.normal(size=len(table)), p_value=RNG.uniform(size=len(table)))
 
 
-def links(layers, heads, seed=0):
-    rng = np.random.default_rng(seed)
-    table = head_rows(layers, heads)
-    difference = rng.normal(0, 0.1, len(table))
-    return table.assign(
-        linked=0.2, random=0.2 - difference, difference=difference,
-        ci_low=difference - 0.01, ci_high=difference + 0.02, p_holm=rng.uniform(0, 0.1, len(table)),
-    )  # fmt: skip
+def links(layers, heads):
+    table = rows(layers, heads)
+    values = RNG.normal(0, 0.1, len(table))
+    ends = {"ci_low": values - 0.01, "ci_high": values + 0.02}
+    p_values = RNG.uniform(0, 0.1, len(table))
+    return table.assign(linked=0.2, random=0.2 - values, difference=values, p_holm=p_values, **ends)
 
 
 def images(figure):
     return [np.asarray(image.get_array()) for axes in figure.axes for image in axes.images]
 
 
-@pytest.mark.parametrize(("layers", "heads", "count"), SIZES)
-def test_figures_of_every_size_can_be_saved(tmp_path, layers, heads, count):
+@pytest.mark.parametrize(("layers", "heads", "tasks"), SIZES)
+def test_figures_of_every_size_can_be_saved(tmp_path, layers, heads, tasks):
     figures = {
-        "fig8": plots.fig8_finetuning(similarity(layers, heads, count), accuracy(count), model="m"),
-        "fig9": plots.fig9_disabling(disabled(layers, heads, count), model="m"),
+        "fig7": plots.fig7_patterns(patterns(layers, heads, tasks), typical(3), model="m"),
+        "fig8": plots.fig8_finetuning(similarity(layers, heads, tasks), accuracy(tasks), model="m"),
+        "fig9": plots.fig9_disabling(disabled(layers, heads, tasks), model="m"),
         "links": plots.semantic_links(links(layers, heads), links="x", model="m"),
     }
     for name, figure in figures.items():
-        path = save_figure(figure, tmp_path, name)
-        assert path.stat().st_size > 5000 and path.with_suffix(".svg").is_file()
+        assert save_figure(figure, tmp_path, name).stat().st_size > 5000
+
+
+def test_figure_7_shows_maps_and_the_mean_shares_of_each_layer():
+    table, maps = patterns(3, 2, 2), typical(3)
+    figure = plots.fig7_patterns(table, maps)
+    panels = [axes for axes in figure.axes if axes.axison]
+    for axes, (name, drawn) in zip(panels, maps.items(), strict=False):
+        assert axes.get_title(loc="left").replace("\n", " ") == name
+        shown = axes.collections[0].get_array()
+        np.testing.assert_allclose(np.ravel(shown), shaded(drawn.attention).ravel())
+        assert list(axes.get_xticks()) == [0.5, 5.5, 11.5]
+    means = table.groupby(["weights", "task", "layer"])[list(CLASSES)].mean()
+    order = product(["pretrained", "fine-tuned"], ["task 0", "task 1"])
+    for axes, place in zip(panels[3:], order, strict=True):
+        heights = [[bar.get_height() for bar in group] for group in axes.containers]
+        np.testing.assert_allclose(heights, means.loc[place].to_numpy().T, atol=1e-6)
+    titles = [axes.get_title(loc="left") for axes in panels[3:]]
+    assert titles == ["task 0", "task 1", "", ""]
 
 
 def test_figure_8_shows_every_head_and_all_conditions():
     table = similarity(6, 12, 3)
     figure = plots.fig8_finetuning(table, accuracy(3))
-    assert "Figure 8" in figure.get_suptitle()
-    for drawn, (_, rows) in zip(images(figure), table.groupby("task"), strict=False):
-        assert np.array_equal(drawn.ravel(), rows["similarity"])
-    *_, by_layer, bars = figure.axes
-    lines = [line.get_ydata() for line in by_layer.lines]
-    means = table.groupby(["task", "layer"])[["similarity", "similarity_random"]].mean()
-    expected = [means.loc[task, name] for task in tasks(3) for name in means]
-    assert all(np.allclose(drawn, own) for drawn, own in zip(lines, expected, strict=True))
-    assert [bar.get_height() for bar in bars.patches] == [80] * 3 + [62] * 3 + [55] * 3
+    for drawn, (_, own) in zip(images(figure), table.groupby("task"), strict=False):
+        assert np.array_equal(drawn.ravel(), own["similarity"])
+    by_layer, bars = figure.axes[-2:]
+    means = table.groupby(["task", "layer"])["similarity"].mean()
+    drawn = [line.get_ydata() for line in by_layer.lines if len(line.get_ydata()) == 6]
+    for task in ("task 0", "task 1", "task 2"):
+        assert any(np.allclose(line, means[task]) for line in drawn)
+    assert [bar.get_height() for bar in bars.patches][:9] == [80] * 3 + [62] * 3 + [55] * 3
     assert {text.get_text() for text in bars.texts} == {"80", "62", "55"}
-    assert {tuple(line.get_ydata()) for line in bars.lines} >= {(50, 50), (58, 58)}
+    heights = [segment[0, 1] for lines in bars.collections for segment in lines.get_segments()]
+    assert {50, 58, 77, 59, 52} <= set(heights)
 
 
 def test_figure_9_shows_heads_and_layers_and_marks_what_is_significant():
     table = disabled(3, 4, 2)
     figure = plots.fig9_disabling(table)
-    drawn = images(figure)
-    for number, (_, rows) in enumerate(table.groupby("task")):
-        single, whole = rows[rows["head"] > 0], rows[rows["head"] == 0]
-        assert np.array_equal(drawn[2 * number].ravel(), single["change"])
-        assert np.array_equal(drawn[2 * number + 1].ravel(), whole["change"])
-        heads, layers = figure.axes[2 * number : 2 * number + 2]
-        marked = single.loc[single["p_value"] < 0.05, ["head", "layer"]].to_numpy()
-        assert np.array_equal(heads.collections[0].get_offsets(), marked)
-        written = [text.get_text() for text in layers.texts]
-        expected = [
-            f"{r.change:+.1f}" + ("•" if r.p_value < 0.05 else "") for r in whole.itertuples()
-        ]
-        assert written == expected
+    for axes, drawn, (_, own) in zip(
+        figure.axes, images(figure), table.groupby("task"), strict=False
+    ):
+        single = own.loc[own["head"] > 0, "change"].to_numpy().reshape(3, 4)
+        whole = own.loc[own["head"] == 0, "change"].to_numpy()
+        np.testing.assert_array_equal(drawn, np.column_stack([single, whole]))
+        sure = own.loc[own["p_value"] < 0.05, ["head", "layer"]].replace({"head": {0: 5}})
+        np.testing.assert_array_equal(axes.collections[0].get_offsets(), sure)
 
 
 def test_links_mark_the_heads_above_chance():
@@ -110,23 +134,7 @@ def test_links_mark_the_heads_above_chance():
     above = table.loc[table["p_holm"] < 0.05, ["head", "layer"]].to_numpy()
     assert np.array_equal(figure.axes[1].collections[0].get_offsets(), above)
     assert "FrameNet" in figure.texts[-2].get_text()
-    ((points, _, (bars,)),) = figure.axes[2].containers
-    assert points.get_ydata().tolist() == sorted(table["difference"])
-    ends = np.array([segment[:, 1] for segment in bars.get_segments()])
+    ordered = figure.axes[2]
+    assert ordered.lines[0].get_ydata().tolist() == sorted(table["difference"])
+    ends = np.array([segment[:, 1] for segment in ordered.collections[0].get_segments()])
     assert np.allclose(ends, table.sort_values("difference")[["ci_low", "ci_high"]])
-
-
-def test_the_same_table_gives_the_same_bytes(tmp_path):
-    paths = [
-        save_figure(plots.fig9_disabling(disabled(3, 4, 2)), tmp_path / str(n), "f")
-        for n in range(2)
-    ]
-    assert paths[0].read_bytes() == paths[1].read_bytes()
-
-
-def test_curves_of_equal_similarity_can_be_told_apart():
-    figure = plots.fig8_finetuning(similarity(3, 4, 2), accuracy(2))
-    (axes,) = [axes for axes in figure.axes if axes.get_ylabel() == "Mean cosine of the layer"]
-    one, other = [line for line in axes.lines if line.get_linestyle() == ":"]
-    np.testing.assert_array_equal(one.get_ydata(), other.get_ydata())
-    assert (np.abs(one.get_xdata() - other.get_xdata()) > 0.1).all()
