@@ -136,7 +136,7 @@ def table_2(runs: Mapping[str, Run]) -> pd.DataFrame:
     for label, run in runs.items():
         if "coreference" in run.tables:
             rows = run.tables["coreference"]
-            head = rows[rows["system"].str.fullmatch(r"head \d+-\d+")]
+            head = rows[rows["system"] == "head"]
             head = head[head["candidates"] == "mentions"].set_index("type")["accuracy"]
             rules = rows[rows["type"] == "all"].set_index("system")["accuracy"]
             columns[label] = {**rules, **{f"head, {kind}": head[kind] for kind in head.index}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Literal, get_args
 
 import numpy as np
@@ -21,7 +22,7 @@ from helpers.analysis.coreference_rules import (
 from helpers.analysis.head_choice import picked_words
 from helpers.analysis.heads import head_label
 from helpers.analysis.paper import paper_table2
-from helpers.analysis.statistics import bootstrap_interval
+from helpers.analysis.statistics import Estimate, cluster_sums, ratio
 from helpers.errors import InputError, MapError
 from helpers.store.store import Example
 
@@ -30,8 +31,10 @@ Candidates = Literal["mentions", "earlier mentions", "words"]
 
 CANDIDATES: tuple[Candidates, ...] = get_args(Candidates)
 TYPES = ("all", *MENTION_TYPES)
-COLUMNS = ("system", "candidates", "type", "n", "accuracy", "ci_low", "ci_high", "paper_accuracy")
-HELD_OUT = "chosen on train, scored on dev"
+COLUMNS = (
+    "system", "head", "candidates", "type", "n", "accuracy", "ci_low", "ci_high", "paper_accuracy",
+)  # fmt: skip
+HEAD, HELD_OUT = "head", "head (chosen on train, scored on dev)"
 NO_ANTECEDENT = (
     "no mention has an antecedent within its document; expected coreference chains that begin and "
     "go on before a document is cut (--max-tokens)"
@@ -57,12 +60,46 @@ class Judgements:
         self, mention_type: str = "all", split: str | None = None
     ) -> Bool[np.ndarray, " mention"]:
         """Return which mentions are of a type ("all": any), in one split or in all."""
-        if mention_type not in TYPES:
-            raise InputError(f"no mention type {mention_type!r}; there are {', '.join(TYPES)}")
-        mine = (
-            np.full(len(self.types), True) if mention_type == "all" else self.types == mention_type
-        )
-        return mine if split is None else mine & (self.splits[self.document] == split)
+        of_type = (self.types == mention_type) | (mention_type == "all")
+        return of_type if split is None else of_type & (self.splits[self.document] == split)
+
+    def accuracy(
+        self, candidates: Candidates = "mentions", split: str | None = None
+    ) -> Float[np.ndarray, "layer head"]:
+        """Return every head's accuracy in percent; an error where the split has no such mention."""
+        mine = self.select(split=split)
+        if not mine.any():
+            raise InputError(f"no mention with an antecedent in {split or 'any'} split")
+        return 100 * self.heads[candidates][:, :, mine].mean(axis=-1)
+
+    def best_head(
+        self, candidates: Candidates = "mentions", split: str | None = None
+    ) -> tuple[int, int]:
+        """Return the most accurate head over all mention types, as layer and head from 0."""
+        accuracy = self.accuracy(candidates, split)
+        layer, head = np.unravel_index(accuracy.argmax(), accuracy.shape)
+        return int(layer), int(head)
+
+    def mean(
+        self,
+        values: Num[np.ndarray, " mention"],
+        mention_type: str,
+        split: str | None = None,
+        *,
+        seed: int,
+    ) -> tuple[int, Estimate]:
+        """Return how many mentions are selected and their mean in percent, over documents."""
+        mine = self.select(mention_type, split)
+        documents = np.arange(len(self.splits))
+        if split is not None:
+            documents = np.flatnonzero(self.splits == split)
+        sums = (cluster_sums(own[mine], self.document[mine], documents)
+                for own in (100 * values.astype(int), np.ones(len(mine), int)))  # fmt: skip
+        return int(mine.sum()), ratio(*sums, seed=seed)
+
+    def held_out(self) -> bool:
+        """Return whether a head can be chosen on train and scored on dev."""
+        return all(self.select(split=split).any() for split in ("train", "dev"))
 
 
 def first_document(examples: Iterable[Example]) -> Example:
@@ -150,16 +187,6 @@ def _judge_heads(
     return {name: np.concatenate(found, axis=-1) for name, found in right.items()}
 
 
-def head_accuracy(
-    judgements: Judgements, *, candidates: Candidates = "mentions", split: str | None = None
-) -> Float[np.ndarray, "layer head"]:
-    """Return every head's accuracy in percent; an error where the split has no such mention."""
-    mine = judgements.select(split=split)
-    if not mine.any():
-        raise InputError(f"no mention with an antecedent in {split or 'any'} split")
-    return 100 * judgements.heads[candidates][:, :, mine].mean(axis=-1)
-
-
 def coreference_table(judgements: Judgements, *, seed: int = 0) -> pd.DataFrame:
     """Return Table 2 with 95% bootstrap intervals over documents; all figures in percent.
 
@@ -174,28 +201,20 @@ def coreference_table(judgements: Judgements, *, seed: int = 0) -> pd.DataFrame:
     stands on the rows that compare with it.
     """
     paper = paper_table2()
+    scored = [(name, "", "earlier mentions", right, None, name)
+              for name, right in judgements.rules.items()]  # fmt: skip
+    for system, chosen_on, split in ((HEAD, None, None), (HELD_OUT, "train", "dev")):
+        if system == HEAD or judgements.held_out():
+            for candidates, right in judgements.heads.items():
+                best = judgements.best_head(candidates, chosen_on)
+                known = HEAD if system == HEAD and candidates != "words" else ""
+                scored.append((system, head_label(*best), candidates, right[best], split, known))
     rows = []
-
-    def add(system: str, candidates: str, right: np.ndarray, split: str | None, key: str) -> None:
-        for mention_type in TYPES:
-            mine = judgements.select(mention_type, split)
-            accuracy, low, high = _accuracy(judgements, right, mine, split, seed)
-            known = paper[mention_type].get(key, np.nan)
-            n = int(mine.sum())
-            rows.append((system, candidates, mention_type, n, accuracy, low, high, known))
-
-    for name, right in judgements.rules.items():
-        add(name, "earlier mentions", right, None, name)
-    for candidates, right in judgements.heads.items():
-        layer, head = best_head(judgements, candidates=candidates)
-        key = "" if candidates == "words" else "head"
-        add(f"head {head_label(layer, head)}", candidates, right[layer, head], None, key)
-    if all(judgements.select(split=split).any() for split in ("train", "dev")):
-        for candidates, right in judgements.heads.items():
-            layer, head = best_head(judgements, candidates=candidates, split="train")
-            label = f"head {head_label(layer, head)} ({HELD_OUT})"
-            add(label, candidates, right[layer, head], "dev", "")
-    return pd.DataFrame(rows, columns=COLUMNS)
+    for system, head, candidates, right, split, known in scored:
+        for kind in TYPES:
+            n, found = judgements.mean(right, kind, split, seed=seed)
+            rows.append((system, head, candidates, kind, n, *found, paper[kind].get(known)))
+    return pd.DataFrame(rows, columns=COLUMNS).astype({"paper_accuracy": float})
 
 
 def coreference_held_out(judgements: Judgements, *, seed: int = 0) -> pd.DataFrame:
@@ -206,40 +225,10 @@ def coreference_held_out(judgements: Judgements, *, seed: int = 0) -> pd.DataFra
     """
     columns = ["candidates", "head", "type", "against", "n", "margin", "ci_low", "ci_high"]
     rows = []
-    if all(judgements.select(split=split).any() for split in ("train", "dev")):
-        for candidates, right in judgements.heads.items():
-            head = best_head(judgements, candidates=candidates, split="train")
-            for kind in TYPES:
-                mine = judgements.select(kind, "dev")
-                for rule, of_rule in judgements.rules.items():
-                    lead = right[head].astype(int) - of_rule
-                    found = _accuracy(judgements, lead, mine, "dev", seed)
-                    rows.append((candidates, head_label(*head), kind, rule, mine.sum(), *found))
+    for candidates, right in judgements.heads.items() if judgements.held_out() else ():
+        best = judgements.best_head(candidates, "train")
+        for kind, (rule, of_rule) in product(TYPES, judgements.rules.items()):
+            lead = right[best].astype(int) - of_rule
+            n, found = judgements.mean(lead, kind, "dev", seed=seed)
+            rows.append((candidates, head_label(*best), kind, rule, n, *found))
     return pd.DataFrame(rows, columns=columns)
-
-
-def best_head(
-    judgements: Judgements, *, candidates: Candidates = "mentions", split: str | None = None
-) -> tuple[int, int]:
-    """Return the most accurate head over all mention types, as layer and head from 0."""
-    accuracy = head_accuracy(judgements, candidates=candidates, split=split)
-    layer, head = np.unravel_index(accuracy.argmax(), accuracy.shape)
-    return int(layer), int(head)
-
-
-def _accuracy(
-    judgements: Judgements,
-    right: Num[np.ndarray, " mention"],
-    mine: Bool[np.ndarray, " mention"],
-    split: str | None,
-    seed: int,
-) -> tuple[float, float, float]:
-    """Return accuracy and interval in percent; resampled are all documents of the split."""
-    if not mine.any():
-        return np.nan, np.nan, np.nan
-    n_documents = len(judgements.splits)
-    kept = slice(None) if split is None else judgements.splits == split
-    total = np.bincount(judgements.document[mine], minlength=n_documents)[kept]
-    hits = np.bincount(judgements.document[mine], right[mine], minlength=n_documents)[kept]
-    low, high = bootstrap_interval(hits, total, seed=seed)
-    return 100 * float(hits.sum() / total.sum()), 100 * low, 100 * high

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int, Num
+from jaxtyping import Int
 
 from helpers.analysis.head_choice import DIRECTIONS, answer, questions
 from helpers.analysis.head_counts import OFFSETS, HeadCounts
@@ -17,9 +17,11 @@ from helpers.analysis.heads import head_label, head_rows, parse_head
 from helpers.analysis.paper import paper_table1
 from helpers.analysis.relations import ALL, paper_names, relation_table, scheme_of
 from helpers.analysis.statistics import (
+    Estimate,
     bootstrap_intervals,
     holm,
     paired_interval,
+    ratio,
     sign_flip_test,
 )
 from helpers.data.records import Record
@@ -63,20 +65,16 @@ def dependency_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -
     paper, names = paper_table1(), paper_names(counts.names)
     rows = []
     for name in counts.frequent(minimum):
-        choice = _best_head(counts, name, None)
-        by_offset = counts.offset_accuracy(name)
+        _, offset, row = _chosen(counts, name, None, None, seed)
         known = paper.loc[names[name]] if names.get(name) in paper.index else {}
         rows.append(
-            {
-                "relation": name,
+            row
+            | {
                 "count": counts.size(name),
-                **_scores(counts, name, choice, None, seed),
-                "baseline": by_offset.max(),
-                "baseline_offset": OFFSETS[by_offset.argmax()],
                 "paper_head": known.get("head"),
                 "paper_accuracy": known.get("accuracy", np.nan),
                 "paper_baseline": known.get("baseline", np.nan),
-                "p_best": sign_flip_test(_leads(counts, name, by_offset.argmax()), seed=seed)[1],
+                "p_best": sign_flip_test(_leads(counts, name, offset), seed=seed)[1],
             }
         )
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -101,28 +99,19 @@ def held_out_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> 
                 "treebank with both (TRAIN,DEV), more sentences, or more tokens for long ones"
             )
     rows, p_values = [], []
-    for name in counts.frequent(minimum, "train"):
-        if not counts.size(name, "dev"):
-            continue
-        choice = _best_head(counts, name, "train")
-        offset = int(counts.offset_accuracy(name, "train").argmax())
-        scores = _scores(counts, name, choice, "dev", seed)
+    for name in _held_out(counts, minimum):
+        choice, offset, row = _chosen(counts, name, "train", "dev", seed)
         lead = _leads(counts, name, offset, "dev")[(slice(None), *choice)]
-        total = _by_article(counts, name, "dev", counts.total)
-        low, high = bootstrap_intervals(lead[:, None], total[:, None], seed=seed)
+        total = counts.by_article(counts.total, name, "dev")
         p_values.append(sign_flip_test(lead, seed=seed)[1])
         rows.append(
-            {
-                "relation": name,
-                **scores,
+            row
+            | ratio(100 * lead, total, seed=seed).columns("margin")
+            | {
                 "train_accuracy": counts.accuracy(name, "train")[choice],
-                "dev_accuracy": scores["accuracy"],
+                "dev_accuracy": row["accuracy"],
                 "train_count": counts.size(name, "train"),
                 "dev_count": counts.size(name, "dev"),
-                "baseline": counts.offset_accuracy(name, "dev")[offset],
-                "baseline_offset": OFFSETS[offset],
-                "margin": 100 * lead.sum() / total.sum(),
-                **{"margin_low": 100 * low[0], "margin_high": 100 * high[0]},
             }
         )
     return pd.DataFrame(rows, columns=HELD_OUT_COLUMNS).assign(p_holm=holm(p_values))
@@ -137,8 +126,7 @@ def each_head(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.Da
     (points), ci_low and ci_high (its 95% bootstrap interval over articles).  Layer and head alone
     where no relation is frequent enough.
     """
-    names = [name for name in counts.frequent(minimum, "train") if name != ALL]
-    names = [name for name in names if counts.size(name, "dev")]
+    names = [name for name in _held_out(counts, minimum) if name != ALL]
     layers, heads = counts.right.shape[2:]
     if not names:
         return head_rows(layers, heads)
@@ -153,11 +141,12 @@ def each_head(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.Da
         own = np.flatnonzero(relation.ravel() == index)
         chosen = direction.ravel()[own], *np.divmod(own, heads)
         lead = _leads(counts, name, int(by_offset[name].argmax()), "dev")[(slice(None), *chosen)]
-        total = np.broadcast_to(_by_article(counts, name, "dev", counts.total)[:, None], lead.shape)
-        low, high = bootstrap_intervals(lead, total, seed=seed)
+        total = counts.by_article(counts.total, name, "dev")
         table.loc[own, "accuracy"] = counts.accuracy(name, "dev")[chosen]
-        table.loc[own, "margin"] = 100 * lead.sum(axis=0) / total.sum(axis=0)
-        table.loc[own, "ci_low"], table.loc[own, "ci_high"] = 100 * low, 100 * high
+        table.loc[own, "margin"] = 100 * lead.sum(axis=0) / total.sum()
+        totals = np.broadcast_to(total[:, None], lead.shape)
+        bounds = bootstrap_intervals(100 * lead, totals, seed=seed)
+        table.loc[own, ["ci_low", "ci_high"]] = np.transpose(bounds)
     return table
 
 
@@ -173,31 +162,25 @@ def no_op_table(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.
     No row for a model without special tokens.
     """
     rows = []
-    for name in counts.frequent(minimum, "train") if counts.special.any() else ():
-        if name == ALL or not counts.size(name, "dev"):
+    for name in _held_out(counts, minimum) if counts.special.any() else ():
+        if name == ALL:
             continue
-        choice = _best_head(counts, name, "train")
-        sums, sizes = (
-            [_by_article(counts, kind, "dev", values)[:, None] for kind in (name, ALL)]
-            for values in (
-                counts.special[(slice(None), *choice)], counts.asking[:, choice.direction],
-            )
-        )  # fmt: skip
-        own = sums[0], sizes[0]
-        others = sums[1] - sums[0], sizes[1] - sizes[0]
-        shares = {"with": own, "without": others}
-        row = {
-            "relation": name,
-            "head": head_label(choice.layer, choice.head),
-            "direction": DIRECTIONS[choice.direction],
-            "count": own[1].sum(),
-        }
-        for side, ratio in shares.items():
-            low, high = bootstrap_intervals(*ratio, seed=seed)
-            row |= _with_interval(side, ratio[0].sum() / max(ratio[1].sum(), 1), low, high)
+        choice, _, row = _chosen(counts, name, "train", "dev", seed)
+        given = counts.special[(slice(None), *choice)], counts.asking[:, choice.direction]
+        own, everywhere = (
+            [counts.by_article(values, kind, "dev") for values in given] for kind in (name, ALL)
+        )
+        others = [whole - part for whole, part in zip(everywhere, own, strict=True)]
+        with_it, without = ratio(*own, seed=seed), ratio(*others, seed=seed)
         low, high = paired_interval(others, own, seed=seed)
-        row |= _with_interval("difference", row["without"] - row["with"], low, high)
-        rows.append(row)
+        difference = Estimate(without.value - with_it.value, low[0], high[0])
+        rows.append(
+            {name: row[name] for name in ("relation", "head", "direction")}
+            | {"count": own[1].sum()}
+            | with_it.columns("with")
+            | without.columns("without")
+            | difference.columns("difference")
+        )
     return pd.DataFrame(rows, columns=NO_OP_COLUMNS)
 
 
@@ -271,47 +254,37 @@ def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
     ).reset_index(drop=True)
 
 
-def _by_article(
-    counts: HeadCounts, relation: str, split: str | None, values: Num[np.ndarray, "row ..."]
-) -> Num[np.ndarray, "article ..."]:
-    """Return the sums over the articles of a split of ``values`` in the rows of a relation."""
-    rows = counts.rows(relation, split)
-    mine = slice(None) if split is None else counts.splits == split
-    articles = np.unique(counts.articles[mine])
-    sums = np.zeros((len(articles), *values.shape[1:]), np.result_type(values, np.int64))
-    owner = np.searchsorted(articles, counts.articles[counts.sentence[rows]])
-    np.add.at(sums, owner, values[rows])
-    return sums
+def _held_out(counts: HeadCounts, minimum: int) -> list[str]:
+    """Return the relations that are frequent enough in train and occur in dev."""
+    return [name for name in counts.frequent(minimum, "train") if counts.size(name, "dev")]
+
+
+def _chosen(
+    counts: HeadCounts, relation: str, chosen_on: str | None, split: str | None, seed: int
+) -> tuple[Choice, int, dict[str, object]]:
+    """Return the best head and offset (an index) of a split, and how they do on another."""
+    accuracy = counts.accuracy(relation, chosen_on)  # [direction, layer, head]
+    choice = Choice(*map(int, np.unravel_index(accuracy.argmax(), accuracy.shape)))
+    offset = int(counts.offset_accuracy(relation, chosen_on).argmax())
+    right = counts.by_article(counts.right[(slice(None), *choice)], relation, split)
+    total = counts.by_article(counts.total, relation, split)
+    return (
+        choice,
+        offset,
+        {
+            "relation": relation,
+            "head": head_label(choice.layer, choice.head),
+            "direction": DIRECTIONS[choice.direction],
+            **ratio(100 * right, total, seed=seed).columns("accuracy", "ci"),
+            "baseline": counts.offset_accuracy(relation, split)[offset],
+            "baseline_offset": OFFSETS[offset],
+        },
+    )
 
 
 def _leads(
     counts: HeadCounts, relation: str, offset: int, split: str | None = None
 ) -> Int[np.ndarray, "article direction layer head"]:
     """Return how many more words of each article every head gets right than a fixed offset."""
-    by_offset = _by_article(counts, relation, split, counts.offset_right[:, offset])
-    return _by_article(counts, relation, split, counts.right) - by_offset[:, None, None, None]
-
-
-def _scores(
-    counts: HeadCounts, relation: str, choice: Choice, split: str | None, seed: int
-) -> dict[str, object]:
-    """Return a head's name, direction, accuracy and interval in percent."""
-    right = _by_article(counts, relation, split, counts.right[(slice(None), *choice)])
-    total = _by_article(counts, relation, split, counts.total)
-    low, high = bootstrap_intervals(right[:, None], total[:, None], seed=seed)
-    return {
-        "head": head_label(choice.layer, choice.head),
-        "direction": DIRECTIONS[choice.direction],
-        "accuracy": 100 * right.sum() / total.sum(),
-        "ci_low": 100 * low[0],
-        "ci_high": 100 * high[0],
-    }
-
-
-def _with_interval(name: str, value: float, low: np.ndarray, high: np.ndarray) -> dict[str, float]:
-    return {name: value, f"{name}_low": low[0], f"{name}_high": high[0]}
-
-
-def _best_head(counts: HeadCounts, relation: str, split: str | None) -> Choice:
-    accuracy = counts.accuracy(relation, split)  # [direction, layer, head]
-    return Choice(*map(int, np.unravel_index(accuracy.argmax(), accuracy.shape)))
+    by_offset = counts.by_article(counts.offset_right[:, offset], relation, split)
+    return counts.by_article(counts.right, relation, split) - by_offset[:, None, None, None]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped, UInt16
+from jaxtyping import Bool, Float, Int, Num, Shaped, UInt16
 
 from helpers.analysis.averages import checked_maps
-from helpers.analysis.head_choice import DIRECTIONS, Direction, picked_words, possessive_marks
+from helpers.analysis.head_choice import DIRECTIONS, picked_words, possessive_marks
 from helpers.analysis.relations import ALL
+from helpers.analysis.statistics import cluster_sums
 from helpers.data.records import cluster_of
 from helpers.errors import InputError, MapError
 from helpers.store.store import Example
@@ -53,6 +55,15 @@ class HeadCounts:
         if split is not None:
             mine &= self.splits[self.sentence] == split
         return np.flatnonzero(mine)
+
+    def by_article(
+        self, values: Num[np.ndarray, "row ..."], relation: str, split: str | None = None
+    ) -> Num[np.ndarray, "article ..."]:
+        """Return the sums over the articles of a split of ``values`` in a relation's rows."""
+        rows = self.rows(relation, split)
+        mine = slice(None) if split is None else self.splits == split
+        articles = np.unique(self.articles[mine])
+        return cluster_sums(values[rows], self.articles[self.sentence[rows]], articles)
 
     def size(self, relation: str, split: str | None = None) -> int:
         """Return how many words of a relation there are, in one split or in all."""
@@ -108,9 +119,7 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
         MapError: a map is not a distribution over keys, or of another size than its sentence.
     """
     ids, articles = {ALL: 0}, {}
-    splits: list[str] = []
-    owners, relations, totals, rooted, by_offset, by_head, clusters = [], [], [], [], [], [], []
-    asking, special = [], []
+    parts: dict[str, list[np.ndarray]] = defaultdict(list)
     for number, example in enumerate(examples):
         record, (maps, to_special) = example.record, _word_maps(example)
         picks = np.stack([picked_words(maps, direction=way) for way in DIRECTIONS])
@@ -118,32 +127,25 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
         names, member = _membership(record["relations"])
         own_mark = possessive_marks(record)
         shifted = np.arange(len(gold)) + OFFSETS[:, None]  # [offset, word]
-        splits.append(record.get("split", ""))
-        clusters.append(articles.setdefault(cluster_of(record, number), len(articles)))
-        owners.append(np.full(len(names), number))
-        relations.append([ids.setdefault(name, len(ids)) for name in names])
-        totals.append(member.sum(axis=0))
-        rooted.append(member[gold < 0].sum(axis=0))
-        by_offset.append(_hits(shifted, gold, member, own_mark))
-        by_head.append(_hits(picks, gold, member, own_mark))
         asked = np.stack([member, _heads_of(member, gold)])  # [direction, word, relation]
-        asking.append(asked.sum(axis=1).T)
-        special.append(np.einsum("lhw,dwr->rdlh", to_special, asked.astype(np.float32)))
-    if not splits:
+        article = articles.setdefault(cluster_of(record, number), len(articles))
+        found = {
+            "splits": [record.get("split", "")],
+            "articles": [article],
+            "sentence": [number] * len(names),
+            "relation": [ids.setdefault(name, len(ids)) for name in names],
+            "total": member.sum(axis=0, dtype=np.uint16),
+            "rooted": member[gold < 0].sum(axis=0, dtype=np.uint16),
+            "offset_right": _hits(shifted, gold, member, own_mark),
+            "right": _hits(picks, gold, member, own_mark),
+            "asking": asked.sum(axis=1).T,
+            "special": np.einsum("lhw,dwr->rdlh", to_special, asked.astype(np.float32)),
+        }
+        for name, rows in found.items():
+            parts[name].append(np.asarray(rows))
+    if not parts:
         raise InputError("no parsed sentence; expected a treebank with at least one")
-    return HeadCounts(
-        tuple(ids),
-        np.array(splits),
-        np.array(clusters),
-        np.concatenate(owners),
-        np.concatenate(relations),
-        np.concatenate(totals).astype(np.uint16),
-        np.concatenate(rooted).astype(np.uint16),
-        np.concatenate(by_offset),
-        np.concatenate(by_head),
-        np.concatenate(asking),
-        np.concatenate(special),
-    )
+    return HeadCounts(tuple(ids), **{name: np.concatenate(rows) for name, rows in parts.items()})
 
 
 def _word_maps(
@@ -198,10 +200,3 @@ def _hits(
     counts = right.astype(np.float32) @ member.astype(np.float32)
     counts[..., 0] = plain.sum(axis=-1)
     return np.moveaxis(counts, -1, 0).astype(np.uint16)
-
-
-def head_accuracy(
-    counts: HeadCounts, relation: str, direction: Direction, *, split: str | None = None
-) -> Float[np.ndarray, "layer head"]:
-    """Return every head's accuracy at a relation in one direction: `HeadCounts.accuracy`."""
-    return counts.accuracy(relation, split)[DIRECTIONS.index(direction)]

@@ -42,6 +42,31 @@ class Estimate(NamedTuple):
     low: float = np.nan
     high: float = np.nan
 
+    def columns(self, name: str, interval: str = "") -> dict[str, float]:
+        """Return the number and its bounds, ``<interval>_low`` and ``_high``, for a table's row."""
+        interval = interval or name
+        return {name: self.value, f"{interval}_low": self.low, f"{interval}_high": self.high}
+
+
+def cluster_sums(
+    values: Num[np.ndarray, "row ..."],
+    owner: Num[np.ndarray, " row"],
+    clusters: Num[np.ndarray, " cluster"],
+) -> Clusters:
+    """Return the sums of each cluster's values; ``clusters`` are sorted and have every owner."""
+    sums = np.zeros((len(clusters), *values.shape[1:]), np.result_type(values, np.int64))
+    np.add.at(sums, np.searchsorted(clusters, owner), values)
+    return sums
+
+
+def ratio(
+    right: Num[np.ndarray, " cluster"], total: Num[np.ndarray, " cluster"], *, seed: int = 0
+) -> Estimate:
+    """Return ``sum(right) / sum(total)`` with its bootstrap interval; NaN if there is nothing."""
+    right, total = np.asarray(right), np.asarray(total)
+    value = right.sum() / total.sum() if total.sum() else np.nan
+    return Estimate(float(value), *bootstrap_interval(right, total, seed=seed))
+
 
 def bootstrap_interval(
     right: Num[np.ndarray, " cluster"], total: Num[np.ndarray, " cluster"], *, seed: int = 0

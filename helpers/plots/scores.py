@@ -190,8 +190,10 @@ def _bars(axes: Axes, rows: pd.DataFrame) -> None:
 
 def _system_names(table: pd.DataFrame) -> list[str]:
     """Return a name for each row, with the candidates where a system has several sets."""
-    several = table.groupby("system")["candidates"].nunique() > 1
-    return [
-        f"{row.system}\n({row.candidates})" if several[row.system] else row.system
-        for row in table.itertuples()
+    labels = [
+        row.system.replace("head", f"head {row.head}", 1) if row.head else row.system
+        for row in table.fillna({"head": ""}).itertuples()
     ]
+    several = table["candidates"].groupby(labels).transform("nunique") > 1
+    both = zip(labels, several, table["candidates"], strict=True)
+    return [f"{label}\n({candidates})" if more else label for label, more, candidates in both]

@@ -80,8 +80,8 @@ def best_heads(tables: Mapping[str, pd.DataFrame]) -> dict[str, str]:
         names = paper_names(heads.index)
         found = {names[own]: heads[own] for own in names if names[own] in FIGURE_5}
     if "coreference" in tables:
-        own = tables["coreference"]["system"].str.extract(r"^head (\d+-\d+)$")[0].dropna()
-        found["coreference"] = own.iloc[0]
+        own = tables["coreference"].set_index("system")["head"]
+        found["coreference"] = own.loc[["head"]].iloc[0]
     return found
 
 

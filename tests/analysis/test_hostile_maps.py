@@ -21,7 +21,7 @@ from helpers.analysis.averages import (
 from helpers.analysis.coreference import coreference_table, judge
 from helpers.analysis.dependency_heads import dependency_heads
 from helpers.analysis.head_choice import DIRECTIONS
-from helpers.analysis.head_counts import count_heads, head_accuracy
+from helpers.analysis.head_counts import count_heads
 from helpers.analysis.head_distance import head_distances
 from helpers.analysis.probe_data import PLACES, attention_block, prepare
 from helpers.analysis.surface import entropy, relative_position, token_types
@@ -111,7 +111,7 @@ def test_a_sentence_of_one_word():
     """Its word is the root: a miss for every head, and no mention has an antecedent."""
     counts = count_heads([chain(1)])
     for direction in DIRECTIONS:
-        assert not head_accuracy(counts, "All", direction).any()
+        assert not counts.accuracy("All")[DIRECTIONS.index(direction)].any()
     assert dependency_heads(counts, minimum=1).empty  # nothing but a root has no best head
     with pytest.raises(InputError, match="no mention has an antecedent"):
         judge([chain(1)])
@@ -197,7 +197,7 @@ def test_a_sentence_of_exactly_128_positions():
     maps[..., np.arange(LONGEST), before] = 1  # each word to the word before, which is its head
     maps[1, 2] = 1 / LONGEST
     item = chain(words, maps=maps)
-    accuracy = head_accuracy(count_heads([item]), "dep", DIRECTIONS[0])
+    accuracy = count_heads([item]).accuracy("dep")[0]
     assert accuracy[0].tolist() == [100] * HEADS
     # Of equal weights the first: word 1 is right for word 2 only.
     assert accuracy[1, 2] == pytest.approx(100 / (words - 1))

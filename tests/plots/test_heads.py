@@ -60,18 +60,18 @@ def positions(layers=3, heads=4, special=("dobj", "coreference"), seed=0):
 
 def coreference():
     rows = [
-        (system, candidates, kind, 100, 40.0 + i, 35.0 + i, 47.0 + i, paper)
+        (system, head, candidates, kind, 100, 40.0 + i, 35.0 + i, 47.0 + i, paper)
         for kind in ("all", "pronoun")
-        for i, (system, candidates, paper) in enumerate(
+        for i, (system, head, candidates, paper) in enumerate(
             [
-                ("nearest", "mentions", 27.0),
-                ("attention head", "mentions", 65.0),
-                ("attention head", "words", np.nan),
+                ("nearest", "", "mentions", 27.0),
+                ("head", "5-4", "mentions", 65.0),
+                ("head", "5-4", "words", np.nan),
             ]
         )
     ]
     scores = ["accuracy", "ci_low", "ci_high", "paper_accuracy"]
-    return pd.DataFrame(rows, columns=["system", "candidates", "type", "n", *scores])
+    return pd.DataFrame(rows, columns=["system", "head", "candidates", "type", "n", *scores])
 
 
 PLAIN = "UAS without punctuation"
@@ -272,7 +272,7 @@ def test_coreference_bars_intervals_and_paper():
     panels = plots_scores.coreference_scores(table).axes
     assert [axes.get_title("left") for axes in panels] == ["all (n = 100)", "pronoun (n = 100)"]
     names = [label.get_text() for label in panels[0].get_yticklabels()]
-    assert names == ["nearest", "attention head\n(mentions)", "attention head\n(words)"]
+    assert names == ["nearest", "head 5-4\n(mentions)", "head 5-4\n(words)"]
     for axes in panels:
         assert [bar.get_width() for bar in axes.patches] == [40, 41, 42]
         (interval,) = axes.collections

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int, Num
 
-from helpers.analysis.coreference import TYPES, Judgements, best_head, judge
+from helpers.analysis.coreference import TYPES, Judgements, judge
 from helpers.analysis.dependency_heads import held_out_heads
 from helpers.analysis.head_choice import DIRECTIONS
 from helpers.analysis.head_counts import HeadCounts, count_heads
@@ -78,7 +78,7 @@ def mentions_through_lenses(attention: Judgements, norm: Judgements, *, seed: in
     Intervals and tests are over documents.
     """
     rows = []
-    heads = [best_head(judgements, split="train") for judgements in (attention, norm)]
+    heads = [judgements.best_head(split="train") for judgements in (attention, norm)]
     for kind in TYPES:
         mine = attention.select(kind, "dev")
         right = [
