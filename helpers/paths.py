@@ -99,6 +99,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}.tmp")
     try:
         with write_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
             yield temporary
             share(temporary)
             with temporary.open("r+b") as file:

@@ -202,7 +202,3 @@ def _check_type(setting: str, value: object, expected: str) -> None:
     kind = expected.removesuffix(" | None")
     if not (type(value).__name__ == kind or (value is None and expected != kind)):
         raise InputError(f"{flag(setting)} {value}: expected {kinds[kind]}")
-    if isinstance(value, str) and value.encode(errors="replace").decode() != value:
-        raise InputError(
-            f"{flag(setting)} {value!a}: not UTF-8, which results name it in; rename it"
-        )

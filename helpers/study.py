@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,6 @@ from helpers.results import check_table, latex, read_tables
 from helpers.settings import Settings
 
 if TYPE_CHECKING:
-    from distributed import Client
     from matplotlib.figure import Figure
 
     from helpers.analysis.averages import Sums
@@ -118,7 +116,7 @@ class Study(Settings):
         """Word-level maps over the coreference documents."""
         return self._extract(self.encoder, self.coreference_corpus(), level="word")
 
-    def lens_stores(self, lens: str) -> tuple[Store]:
+    def lens_stores(self, lens: str) -> tuple[Store, Store]:
         """Word-level maps of the treebank and of the documents through a lens, the run's or not."""
         options = {"level": "word", "lens": lens}
         treebank = self._extract(self.encoder, self._parsed_corpus(), hidden=True, **options)
@@ -143,8 +141,8 @@ class Study(Settings):
 
         count = min(self.segments or CONTROL_SEGMENTS, CONTROL_SEGMENTS)
         corpus = replace(self, segments=count).segment_corpus()
-        options = {"lens": self.lens, "max_tokens": self.max_tokens}
-        return self._sums(stream(self.control(self.seed), corpus, **options))
+        how = {"lens": self.lens, "max_tokens": self.max_tokens}
+        return self._sums(stream(self.control(self.seed), corpus, **how))
 
     def _sums(self, store: Store) -> Sums:
         from helpers.analysis import averages
@@ -205,24 +203,20 @@ class Study(Settings):
         """How many words of a treebank have how many tokens (section 4.1), counted once."""
         from helpers.analysis.dependency_heads import split_words
 
-        return cached_table(
-            "split-words",
-            lambda: split_words(store.records(), lambda w: self.encoder.encode_words(w).word_ids),
-            depends_on={"store": store.key},
-            code="analysis.dependency_heads.split_words",
-        )
+        def word_ids(words: list[str]) -> list[int | None]:
+            return self.encoder.encode_words(words).word_ids
+
+        count = partial(split_words, store.records(), word_ids)
+        return cached_table("split-words", count, depends_on={"store": store.key})
 
     def special_candidates(self, store: Store, table: pd.DataFrame) -> pd.DataFrame:
         """Table 1's accuracies where special tokens may be picked, too, counted once."""
         from helpers.analysis.dependency_heads import with_special_tokens
 
         own = table[["relation", "count", "head", "direction", "accuracy"]]
-        return cached_table(
-            "special-candidates",
-            lambda: with_special_tokens(store, table),
-            depends_on={"store": store.key, "table": own.to_csv()},
-            code="analysis.dependency_heads.with_special_tokens",
-        )
+        depends_on = {"store": store.key, "table": own.to_csv()}
+        count = partial(with_special_tokens, store, table)
+        return cached_table("special-candidates", count, depends_on=depends_on)
 
     def probe_tables(self) -> dict[str, pd.DataFrame]:
         """The tables of section 5, trained once and kept."""
@@ -267,7 +261,6 @@ class Study(Settings):
             table, name, special_tokens=lambda: self.encoder.special_tokens, optional=optional
         )
         folder = self.results / "tables"
-        folder.mkdir(parents=True, exist_ok=True)
         text = table.to_csv(index=False, float_format="%.6g").encode()
         write_whole(folder / f"{name}.csv", text)
         if self.latex:
@@ -330,31 +323,26 @@ class Study(Settings):
         note_use(store.folder, self.slug)
         return store
 
-    def _fill(self, *missing: Any) -> None:
+    def _fill(self, *shards: Any) -> None:
         """Have a store's missing shards computed by the cluster, which is started for them."""
-        from helpers.store.cluster import fill_on
+        from helpers.store.cluster import dask_client, fill_on
 
-        with self._client() as client:
-            fill_on(client)(*missing)
+        with dask_client(scheduler=self.scheduler, workers=self.workers) as client:
+            fill_on(client, *shards)
 
     def _sweep(self, store: Store) -> Sums:
         from helpers.analysis import averages
 
         if not self._distributed:
             return averages.sweep(store)
-        from helpers.store.cluster import map_shards
+        from helpers.store.cluster import dask_client, map_shards
 
-        with self._client() as client:
+        with dask_client(scheduler=self.scheduler, workers=self.workers) as client:
             return averages.combine(map_shards(averages.shard_sums, store, client))
 
     @property
     def _distributed(self) -> bool:
         return bool(self.workers or self.scheduler)
-
-    def _client(self) -> AbstractContextManager[Client]:
-        from helpers.store.cluster import dask_client
-
-        return dask_client(scheduler=self.scheduler, workers=self.workers)
 
 
 def describe_store(store: Store) -> pd.DataFrame:

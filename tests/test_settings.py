@@ -35,11 +35,6 @@ def test_a_wrong_type_is_one_line_that_names_the_flag(setting, value, message):
     assert str(error.value) == message
 
 
-def test_a_path_that_is_not_utf8_is_refused_before_a_result_names_it():
-    with pytest.raises(InputError, match=r"--text 'a\\udcff\.txt': not UTF-8"):
-        Settings(text="a\udcff.txt")
-
-
 def test_a_notebook_gives_the_settings_that_it_declares():
     cell = {"model": "x", "segments": 7, "stream": True, "study": None, "pd": object}
     study = Study.of(cell)

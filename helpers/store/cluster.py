@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
@@ -23,13 +23,15 @@ from helpers.model.checkpoint import Device
 from helpers.model.parallel import compute_alone, reuse
 from helpers.progress import progress
 from helpers.store.examples import shard_tensors
-from helpers.store.extract import Fill, write_shard
+from helpers.store.extract import write_shard
 from helpers.store.format import Listed, Shard
 from helpers.store.inventory import load_encoder
 from helpers.store.store import Store
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler
+
+    from helpers.model.encoder import Encoder
 
 CONNECT = 10  # seconds to wait for a scheduler
 LOST = 300  # seconds without any worker, once there was one: the cluster has lost them for good
@@ -107,21 +109,19 @@ def _scheduler_errors(client: Client) -> Iterator[None]:
         log.setLevel(level)
 
 
-def fill_on(client: Client) -> Fill:
-    """Return what lets ``extract`` have its shards computed by a cluster: the same bits.
+def fill_on(client: Client, store: Store, missing: Sequence[int], listed: Listed) -> None:
+    """Compute shards on a cluster (with its client filled in, for ``extract``): the same bits.
 
     Client and workers share the folder of the stores, and a local model is at the same place for
     all of them.
+
+    Raises:
+        ClusterError: a shard's workers died again and again, or none is left.
     """
-
-    def fill(store: Store, missing: Sequence[int], listed: Listed) -> None:
-        """Raise a ClusterError where a shard's workers died again and again, or none is left."""
-        label = f"{store.folder.name} on {len(client.nthreads())} workers"
-        with closing(_in_order(client, _make_shard, store, missing)) as shards:
-            for shard in progress(shards, label, unit="shard", total=len(missing)):
-                listed(shard)
-
-    return fill
+    label = f"{store.folder.name} on {len(client.nthreads())} workers"
+    with closing(_in_order(client, _make_shard, store, missing)) as shards:
+        for shard in progress(shards, label, unit="shard", total=len(missing)):
+            listed(shard)
 
 
 def map_shards(
@@ -137,24 +137,6 @@ def map_shards(
     yield from _in_order(client, function, store, range(store.n_shards))
 
 
-class _Place(NamedTuple):
-    """Where a worker finds a store; with a model, which computes its maps, this and its device."""
-
-    folder: Path
-    key: str
-    model: str | None = None
-    device: Device = "auto"
-
-
-def _place(store: Store) -> _Place:
-    encoder, folder = store.encoder, store.folder.resolve()
-    if encoder is None:
-        return _Place(folder, store.key)
-    local = Path(encoder.name).expanduser()
-    model = str(local.resolve()) if local.is_dir() else encoder.name
-    return _Place(folder, store.key, model, encoder.device.type)
-
-
 def _in_order(
     client: Client, function: Callable[[Store, int], Result], store: Store, numbers: Sequence[int]
 ) -> Iterator[Result]:
@@ -168,7 +150,7 @@ def _in_order(
     # Dask would count the time before the first worker, too: some stand in a cluster's queue.
     client.wait_for_workers(1)
     client.run_on_scheduler(give_up_without_workers)
-    task = partial(_on_shard, function, _place(store))
+    task = partial(_on_shard, function, store.folder.resolve(), store.key, _place(store.encoder))
     pending = deque(zip(numbers, client.map(task, numbers, pure=False), strict=True))
     try:
         while pending:
@@ -189,14 +171,30 @@ def _in_order(
         client.cancel([future for _, future in pending])
 
 
-def _on_shard(function: Callable[[Store, int], Result], place: _Place, number: int) -> Result:
+def _place(encoder: Encoder | None) -> tuple[str, Device] | None:
+    """Return where a worker finds the model that maps are computed by, and its kind of device."""
+    if encoder is None:
+        return None
+    local = Path(encoder.name).expanduser()
+    return str(local.resolve()) if local.is_dir() else encoder.name, encoder.device.type
+
+
+def _on_shard(
+    function: Callable[[Store, int], Result],
+    folder: Path,
+    key: str,
+    model: tuple[str, Device] | None,
+    number: int,
+) -> Result:
     """Apply a function to one shard in a worker, whose threads compute a shard each."""
     compute_alone()
     reuse()
-    if not place.folder.is_dir():
-        raise ClusterError(f"{place.folder}: not there on a worker; the cluster has to share it")
+    if not folder.is_dir():
+        raise ClusterError(f"{folder}: not there on a worker; the cluster has to share it")
     with _OPENING:
-        store = _opened(place)
+        store = _opened(folder, model)
+    if store.key != key:
+        raise ClusterError(f"{folder}: on a worker, another store than here; share one folder")
     return function(store, number)
 
 
@@ -207,12 +205,9 @@ def _make_shard(store: Store, number: int) -> Shard:
 
 
 @lru_cache(maxsize=2)
-def _opened(place: _Place) -> Store:
+def _opened(folder: Path, model: tuple[str, Device] | None) -> Store:
     """Return a store; a process opens each of them once."""
-    folder, encoder = place.folder, None
-    if place.model is not None:
-        encoder = load_encoder(folder, model=place.model, device=place.device)
-    store = Store.open(folder, encoder)
-    if store.key != place.key:
-        raise ClusterError(f"{folder}: on a worker, another store than here; share one folder")
-    return store
+    if model is None:
+        return Store.open(folder)
+    name, device = model
+    return Store.open(folder, load_encoder(folder, model=name, device=device))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import ExitStack
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def main() -> None:
         passes = {"process": lambda: sweep(store)}
         for workers, client in clients.items():
             extraction[f"workers {workers}"] = lambda client=client: extract_into(
-                into(), encoder, corpus, fill=fill_on(client)
+                into(), encoder, corpus, fill=partial(fill_on, client)
             )
             passes[f"workers {workers}"] = lambda client=client: combine(
                 map_shards(shard_sums, store, client)

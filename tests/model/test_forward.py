@@ -11,7 +11,7 @@ import transformers as hf
 from store_tools import cache_at
 from tiny_models import FAMILIES
 
-from helpers.errors import InputError, ModelError
+from helpers.errors import ModelError
 from helpers.model.encoder import load
 from helpers.model.forward import forward, lens_pass, model_inputs
 from helpers.model.sites import sites
@@ -235,5 +235,3 @@ def test_the_lens_is_part_of_what_determines_a_store(tiny_encoder, segments):
         for lens in ("attention", "norm")
     ]
     assert keys[0] != keys[1]
-    with pytest.raises(InputError, match="--lens values: there is attention and norm"):
-        store_key(tiny_encoder("bert"), segments, lens="values", **options)

@@ -6,7 +6,6 @@ import dataclasses
 import os
 import signal
 import subprocess
-import threading
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from helpers.model import forward
 from helpers.store import examples as work
 from helpers.store import extract as extraction
 from helpers.store import inventory
-from helpers.store.examples import examples, shard_tensors, shards_tensors
+from helpers.store.examples import examples, shards_tensors
 from helpers.store.format import StoreKey, note_use
 
 COUNT = 22  # shards of 4, the last of 2
@@ -51,36 +50,6 @@ def test_the_number_of_threads_changes_no_bit(threads, encoder, tmp_path):
     finally:
         torch.set_num_threads(before)
     assert content(alone.folder) == content(together.folder)
-
-
-def test_a_shard_does_not_depend_on_the_others(encoder, tmp_path):
-    store = extract_small(encoder, tmp_path, COUNT)
-    for number in (0, 5):
-        indices = store.shard_examples(number)
-        records = list(store.records(indices))
-        tensors = shard_tensors(encoder, records, indices.start, level="token")
-        for example in store.shard(number):
-            name = f"{example.index:06d}"
-            np.testing.assert_array_equal(example.attention, tensors[f"attention/{name}"])
-            np.testing.assert_array_equal(example.token_ids, tensors[f"token_ids/{name}"])
-
-
-def test_batches_run_on_one_thread_each_with_two_shards_under_way(encoder, monkeypatch, tmp_path):
-    monkeypatch.setitem(work.BATCH_TOKENS, "cpu", 1)  # an example a batch
-    seen, original = [], forward.forward
-
-    def spy(*args, **kwargs):
-        seen.append((threading.current_thread().name, torch.get_num_threads()))
-        return original(*args, **kwargs)
-
-    monkeypatch.setattr(forward, "forward", spy)
-    torch.set_num_threads(2)
-    extract_small(encoder, tmp_path, COUNT)
-    names, threads = zip(*seen, strict=True)
-    assert len(seen) == COUNT
-    assert set(threads) == {1}
-    assert len(set(names)) == 2
-    assert all(name.startswith("job") for name in names)
 
 
 def test_work_is_taken_up_as_it_is_needed(encoder):

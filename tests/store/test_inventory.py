@@ -88,15 +88,6 @@ def test_a_repair_that_is_killed_goes_on(folder, encoder, monkeypatch):
     assert content(folder) == expected
 
 
-def test_an_unfinished_store_is_finished_without_its_corpus(folder, encoder, written):
-    expected = content(folder)
-    (folder / "manifest.json").rename(folder / "unfinished.json")
-    shard(folder, 2).unlink()
-    repair(encoder, folder)
-    assert written == [2]
-    assert content(folder) == expected
-
-
 def test_the_records_of_a_stream_are_whole_until_they_are_damaged(encoder, tmp_path):
     with cache_at(tmp_path):
         stream = extraction.stream(encoder, many_segments(COUNT), max_tokens=MAX_TOKENS)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from faults import KILLS
-from store_tools import content, extract_in_child, extract_small, keep_tables, repair_in_child
+from store_tools import extract_in_child, extract_small, keep_tables, repair_in_child
 
 from helpers.paths import sha256
 from helpers.store.inventory import repair
@@ -169,15 +169,6 @@ def test_after_any_kill_the_rerun_gives_the_same_bytes(
     record_property("found", f"{kind}: {len(killed)} kills, {few} to {many} of {steps} files done")
     assert len(killed) == KILLS
     assert len(set(killed)) > KILLS / 6, "most hit the same moment"
-
-
-def test_two_processes_at_once_end_with_one_good_store(start, tiny_encoder, tmp_path):
-    both = [start(tmp_path / "both") for _ in range(2)]
-    for process in both:
-        process.join(timeout=120)
-        assert process.exitcode == 0
-    expected = extract_small(tiny_encoder("bert"), tmp_path / "alone", COUNT).folder
-    assert content(tmp_path / "both" / expected.name) == content(expected)
 
 
 def test_the_lock_of_a_dead_process_is_free(start, tmp_path):

@@ -12,11 +12,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 from store_tools import cache_at, content, extract_small
 
-from helpers.analysis import averages
-from helpers.cache import cached_arrays
 from helpers.errors import StoreError
 from helpers.store import extract as extraction
 from helpers.store import format as recording
@@ -117,19 +115,9 @@ def missing(folder):
     return "shard-00002.safetensors", "0 bytes, expected"
 
 
-def renamed(folder):
-    (folder / "shard-00000.safetensors").rename(folder / "shard-00007.safetensors")
-    return "shard-00000.safetensors", "0 bytes, expected"
-
-
 def manifest_cut_short(folder):
     path = folder / "manifest.json"
     path.write_bytes(path.read_bytes()[:-200])
-    return "manifest.json", "not a whole manifest"
-
-
-def manifest_nested(folder):
-    (folder / "manifest.json").write_text("[" * 100_000)
     return "manifest.json", "not a whole manifest"
 
 
@@ -161,12 +149,15 @@ def examples_with_another_word(folder):
     return "examples.jsonl", "SHA-256 is not"
 
 
+def unfinished(folder):
+    (folder / "manifest.json").rename(folder / "unfinished.json")
+    return "", "the store is unfinished, run extraction again"
+
+
 CHEAPLY_SEEN = [
     truncated,
     missing,
-    renamed,
     manifest_cut_short,
-    manifest_nested,
     manifest_of_another_format,
     manifest_with_another_fact,
     manifest_with_a_name_outside,
@@ -175,28 +166,17 @@ CHEAPLY_SEEN = [
 ]
 
 
-@pytest.mark.parametrize("damage", CHEAPLY_SEEN)
-def test_opening_names_the_damage_in_one_line(damage, folder, tiny_encoder):
+@pytest.mark.parametrize("damage", [*CHEAPLY_SEEN, unfinished])
+def test_opening_names_the_damage_in_one_line(damage, folder):
+    assert verify(folder) == []
     file, problem = damage(folder)
     with pytest.raises(StoreError) as caught:
-        reopened(tiny_encoder("bert"), folder)
+        Store.open(folder)
     message = str(caught.value)
-    assert str(folder / file) in message
-    assert problem in message
+    assert message.startswith(str(folder / file)) and problem in message
     assert "\n" not in message
     assert any(way in message for way in ("verify --repair", "run extraction again"))
-    assert any(file in line for line in verify(folder))
-
-
-@pytest.mark.parametrize("file", ["shard-00001.safetensors", "examples.jsonl"])
-def test_verification_sees_a_flipped_bit(file, folder):
-    assert verify(folder) == []
-    path = folder / file
-    data = bytearray(path.read_bytes())
-    data[60] ^= 1
-    path.write_bytes(bytes(data))
-    (problem,) = verify(folder)
-    assert problem.startswith(f"{path}: its SHA-256 is not")
+    assert any(line.startswith(str(folder / file)) for line in verify(folder))
 
 
 def flipped(folder):
@@ -206,20 +186,15 @@ def flipped(folder):
     path.write_bytes(bytes(data))
 
 
-def foreign(folder):
-    path = folder / "shard-00001.safetensors"
-    other = {name: maps[..., ::-1] for name, maps in load_file(path).items()}
-    save_file({name: np.ascontiguousarray(maps) for name, maps in other.items()}, path)
-
-
-@pytest.mark.parametrize("damage", [flipped, foreign])
-def test_a_changed_byte_is_seen_when_its_shard_is_read(damage, folder):
-    damage(folder)
+def test_a_changed_byte_is_seen_when_its_shard_is_read(folder):
+    flipped(folder)
     store = Store.open(folder)
-    assert len(list(store.shard(0))) == 4
+    assert len(store.shard(0)) == 4
     for read in (lambda: store.shard(1), lambda: store[5], lambda: list(store)):
         with pytest.raises(StoreError, match=r"shard-00001.*: its SHA-256 is not .*; repair it"):
             read()
+    (problem,) = verify(folder)
+    assert problem.startswith(str(folder / "shard-00001.safetensors"))
 
 
 def test_a_shard_is_checked_once_unless_it_changes(folder, monkeypatch):
@@ -239,35 +214,11 @@ def test_a_shard_is_checked_once_unless_it_changes(folder, monkeypatch):
     assert read[4:] == maps[2:]
 
 
-def test_tables_follow_the_digests_of_the_shards(folder, monkeypatch, tmp_path):
-    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
-
-    def table():
-        store = Store.open(folder)
-        compute = lambda: averages.sweep(store).to_arrays()  # noqa: E731
-        depends_on = {"store": store.key}
-        return cached_arrays("t", compute, depends_on=depends_on, code="analysis.averages.sweep")
-
-    whole, key = table(), Store.open(folder).key
-    bytes_ = (folder / "shard-00001.safetensors").read_bytes()
-    shutil.rmtree(tmp_path / "cache")
-    flipped(folder)
-    with pytest.raises(StoreError, match="SHA-256"):
-        table()
-    (folder / "shard-00001.safetensors").write_bytes(bytes_)
-    assert (table()["distances"] == whole["distances"]).all()
-    foreign(folder)
-    digest = hashlib.sha256((folder / "shard-00001.safetensors").read_bytes()).hexdigest()
-    edit(folder / "manifest.json", lambda m: m["shards"][1].update(sha256=digest))
+def test_tables_follow_the_digests_of_the_shards(folder):
+    key = Store.open(folder).key
+    digest = "0" * 64
+    edit(folder / "manifest.json", lambda manifest: manifest["shards"][1].update(sha256=digest))
     assert Store.open(folder).key != key
-    assert not (table()["distances"] == whole["distances"]).all()
-
-
-def test_an_unfinished_store_says_so(folder):
-    (folder / "manifest.json").rename(folder / "unfinished.json")
-    with pytest.raises(StoreError, match="unfinished, run extraction again"):
-        Store.open(folder)
-    assert "unfinished" in verify(folder)[0]
 
 
 def test_corpus_and_model_names_cannot_leave_the_cache(folder, tmp_path):

@@ -71,10 +71,6 @@ def test_a_store_goes_on_from_the_records_of_a_stream(stream, store, encoder):
     assert_same(stream, store)
 
 
-def test_a_stream_can_be_opened_from_its_folder(stream, encoder):
-    assert_same(Store.open(stream.folder, encoder), stream)
-
-
 def test_a_stream_sees_damaged_records(stream):
     path = stream.folder / "examples.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
@@ -114,12 +110,3 @@ def test_what_goes_wrong_ahead_is_raised_where_the_shard_is_used(store):
     next(shards)
     with pytest.raises(StoreError, match="shard-00002"):
         next(shards)
-
-
-def test_leaving_early_leaves_no_thread(stream):
-    before = threading.active_count()
-    for _ in read_ahead(stream):
-        break
-    for _ in stream:
-        break
-    assert threading.active_count() == before
