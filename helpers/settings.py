@@ -166,7 +166,7 @@ class Settings:
     @property
     def initialisations(self) -> int:
         """How many models with random weights the control of section 5 has."""
-        return 2 if self.small else 5
+        return 2 if self.small else 3
 
 
 def small_profile() -> bool:

@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
+UAS_WITHOUT_PUNCTUATION = "UAS without punctuation"
+UUAS = "UUAS"
+COMPARED = (UAS_WITHOUT_PUNCTUATION, UUAS)  # what Table 3 is in, of the metrics of section 5
+
 
 @cache
 def _numbers() -> pd.DataFrame:

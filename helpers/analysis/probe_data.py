@@ -38,9 +38,8 @@ PLACES = 2  # the special positions stand before the words in a block
 PUNCTUATION = "punct"  # the relation, in Stanford, CLEAR and Universal Dependencies alike
 SCALED_BY = 200  # train sentences that the features' scales are taken from
 SMALLEST_SCALE = 1e-3  # under it a feature is rounding of float16, not to be blown up
-SMALLEST_SIZE = 0.01  # the same for a mean square, in units of the scales
 PAIRS_PER_BATCH = 1 << 15  # bounds a batch of long sentences: 131 KB a feature
-EVALUATION_BATCH = 64  # sentences
+BATCH = 64  # sentences, at most, where nothing is learned from batch to batch
 MEMORY_BUDGET = 1 << 30  # bytes of a corpus that stay in memory
 
 
@@ -94,6 +93,19 @@ class Parse:
     def __len__(self) -> int:
         """Return the number of words."""
         return len(self.heads)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many attachments are right, for every seed and dev sentence, and out of how many."""
+
+    right: Int[np.ndarray, "seed sentence"]
+    total: Int[np.ndarray, " sentence"]
+
+    @property
+    def by_seed(self) -> Float[np.ndarray, " seed"]:
+        """Percent right of each seed."""
+        return 100 * self.right.sum(1) / max(self.total.sum(), 1)
 
 
 @dataclass
@@ -180,13 +192,14 @@ class Scales(NamedTuple):
     """How much each feature varies: the units that the probes' parameters are kept in.
 
     ``words`` is the standard deviation over a word's candidate words; ``root`` the root mean
-    square at the special places.  ``whitening`` turns features in units of ``words`` into as
-    many that are uncorrelated and vary alike.
+    square at the special places.  ``word_products`` and ``root_products`` are the features' mean
+    products in these units, over candidates: how steep the loss is for a probe that knows nothing.
     """
 
     words: Float[Tensor, " feature"]
-    root: Float[Tensor, "feature place"]
-    whitening: Float[Tensor, "feature feature"]
+    root: Float[Tensor, " special"]
+    word_products: Float[Tensor, "feature feature"]
+    root_products: Float[Tensor, "special special"]
 
 
 @dataclass
@@ -217,28 +230,29 @@ class ProbeData(Sentences):
     @cached_property
     def scales(self) -> Scales:
         """The features' scales on (the first sentences of) train."""
-        squares = torch.zeros(self.features, dtype=torch.float64)
-        root = torch.zeros(self.features, PLACES, dtype=torch.float64)
-        products = torch.zeros(self.features, self.features, dtype=torch.float64)
-        pairs = words = 0
+        features, special = self.features, self.features * PLACES
+        squares, words = torch.zeros(features).double(), torch.zeros(features, features).double()
+        sizes, root = torch.zeros(special).double(), torch.zeros(special, special).double()
+        pairs = count = 0
         for batch in self.batches(self.splits["train"][:SCALED_BY]):
             # ROOT and padding dependents are no pairs of words.
             kept = (batch.candidates()[..., 1:] & (batch.heads >= 0)[..., None]).float()
-            counts = kept.sum(-1, keepdim=True)
-            others = batch.maps
+            others = kept.sum(-1)  # candidate words of each dependent
             kept = kept[:, :, None]  # [sentence, dependent, 1, candidate]
-            own = others * kept
-            products += torch.einsum("sdfc,sdgc->fg", own, own)
-            means = own.sum(-1, keepdim=True) / counts[..., None].clamp(min=1)
-            squares += ((others - means).square() * kept).sum((0, 1, 3), dtype=torch.float64)
-            root += batch.special.square().sum((0, 1), dtype=torch.float64)
-            pairs, words = pairs + counts.sum().item(), words + batch.lengths.sum().item()
-        variances = squares / max(pairs, 1), root / words
-        deviations, special = (v.sqrt().clamp(min=SMALLEST_SCALE) for v in variances)
-        products /= max(pairs, 1) * deviations[:, None] * deviations
-        sizes, axes = torch.linalg.eigh(products)
-        whitening = axes * (sizes.clamp(min=0) + SMALLEST_SIZE) ** -0.5 @ axes.T
-        return Scales(deviations.float(), special.float(), whitening.float())
+            own = batch.maps * kept
+            words += torch.einsum("sdfc,sdgc->fg", own, own)
+            means = own.sum(-1) / others[..., None].clamp(min=1)
+            squares += ((own - means[..., None]).square() * kept).sum((0, 1, 3)).double()
+            own = batch.special.flatten(2)
+            sizes += own.square().sum((0, 1)).double()
+            own = own / (batch.lengths[:, None, None] + 1).sqrt()  # ROOT is one of n + 1
+            root += torch.einsum("sdf,sdg->fg", own, own)
+            pairs, count = pairs + others.sum().item(), count + batch.lengths.sum().item()
+        found = squares / max(pairs, 1), sizes / count
+        deviations, sizes = (mean.sqrt().clamp(min=SMALLEST_SCALE) for mean in found)
+        words /= max(pairs, 1) * deviations * deviations[:, None]
+        root /= count * sizes * sizes[:, None]
+        return Scales(deviations.float(), sizes.float(), words, root)
 
     def batch(self, indices: Sequence[int], *, maps: bool = True) -> Batch:
         """Pad the sentences ``indices`` into float32 tensors; ``maps=False`` leaves maps out."""
@@ -264,7 +278,7 @@ class ProbeData(Sentences):
         self,
         indices: Sequence[int],
         *,
-        size: int = 32,
+        size: int = BATCH,
         order: np.random.Generator | None = None,
         maps: bool = True,
     ) -> Iterator[Batch]:

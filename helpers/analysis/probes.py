@@ -1,91 +1,53 @@
 """The probing classifiers of section 5: each gives every candidate head of a word a score.
 
-Scores are logits: ``p(i|j)`` is their softmax over the candidates ``i`` of the dependent ``j``.
-ROOT's score is a linear function of the attention between the dependent and the special tokens,
-with weights of its own for every head, direction and side.  (The released notebook of the paper
-reuses the words' weights there, times one scalar a side.)
+Scores are logits: ``p(i|j)`` is their softmax over the candidates ``i`` of the dependent ``j``,
+and the loss is ``-log p(head | word)``, a word's mean.  ROOT's score is a linear function of the
+attention between the dependent and the special tokens, with weights of its own for every head,
+direction and side.  (The released notebook of the paper reuses the words' weights there, times
+one scalar a side.)
 
-Heads differ a hundredfold in how much attention they give to words.  The parameters are
-therefore kept in units of each feature's deviation (``Scales``), which makes one learning rate
-suit every head and model; ``coefficients`` are the weights of the equations.
-
-Several probes on the same maps are one model here, each a *member* with parameters of its own
-along their first axis: reading the maps costs more than multiplying them.
+Attn and Attn + GloVe are linear in their parameters.  Their loss is therefore convex: what
+L-BFGS finds is the one optimum, whatever the start, for the model and for its control alike.
+Distances + GloVe is a small network, and depends on its seed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from helpers.analysis.heads import head_rows
-from helpers.analysis.probe_data import EVALUATION_BATCH, PLACES, Batch, ProbeData
-from helpers.analysis.training import one_thread
+from helpers.analysis.probe_data import BATCH, SMALLEST_SCALE, Batch, ProbeData
+from helpers.analysis.training import Schedule, Scores, loss, one_thread, train, validation_slice
+from helpers.model.parallel import compute_alone
 
+# Penalties to choose from, on the squares of the parameters: half of it, beside the mean loss.
+L2 = (1.0, 0.1, 0.01, 0.001)
+ROUGHLY, EXACTLY = 1e-3, 1e-6  # nats that the last step of a fit may still have gained
+MOST_STEPS = 500
 DISTANCE_FEATURES = 8
 HIDDEN = 256  # as in the paper's released notebook
-
-Seeds = Sequence[int]  # one for each member
-Scores = Float[Tensor, "member sentence dependent candidate"]
+SCHEDULE = Schedule(epochs=5, learning_rate=0.006, batch_size=8)  # of Distances + GloVe
 
 
-class HeadsProbe(nn.Module):
-    """A probe that weighs the heads, its parameters in units of how much each feature varies.
+class LinearProbe(nn.Module):
+    """Attn, a linear combination of the heads, and Attn + GloVe, whose weights depend on words.
 
-    Heads of random weights all but repeat each other (one axis has 10,000 times the mean square
-    of the next), so that no learning rate suits them: ``whitened`` keeps the parameters in units
-    of uncorrelated features.
-    """
+    Attn (section 5, first equation): ``score(i, j) = sum_k w_k alpha^k_ij + u_k alpha^k_ji``.
 
-    reads_maps = True
+    Attn + GloVe (second equation): ``w_k`` is ``W_k (v_i + v_j)``, where + joins the vectors end
+    to end, and ``u_k`` is ``U_k (v_i + v_j)``; a bias for each head and direction, as in the
+    paper's code, makes Attn the case of vectors without width.  ``words`` are W above U, their
+    columns v_i's (the candidate's), v_j's (the dependent's) and the bias.
 
-    def __init__(self, data: ProbeData, *, whitened: bool) -> None:
-        super().__init__()
-        self.register_buffer("whitening", data.scales.whitening if whitened else None)
-        self.register_buffer("word_scales", data.scales.words)
-        self.register_buffer("root_scales", data.scales.root)
-
-
-class AttentionProbe(HeadsProbe):
-    """Attn: a linear combination of the heads (section 5, first equation).
-
-    ``score(i, j) = sum_k w_k alpha^k_ij + u_k alpha^k_ji``; ``coefficients`` are w, then u.
-    """
-
-    def __init__(self, data: ProbeData, seeds: Seeds = (0,), *, whitened: bool = False) -> None:
-        super().__init__(data, whitened=whitened)
-        self.weight = nn.Parameter(torch.zeros(len(seeds), data.features))
-        self.root = nn.Parameter(torch.zeros(len(seeds), data.features, PLACES))
-
-    @property
-    def coefficients(self) -> Float[Tensor, "member feature"]:
-        """w, then u, for attention as it is."""
-        weight = self.weight if self.whitening is None else self.weight @ self.whitening
-        return weight / self.word_scales
-
-    def forward(self, batch: Batch) -> Scores:
-        """Return the score of every candidate head of every word."""
-        maps = batch.maps.flatten(0, 1)  # [word, feature, candidate]
-        words = self.coefficients.expand(len(maps), -1, -1) @ maps  # [word, member, candidate]
-        root = (self.root / self.root_scales).flatten(1)  # [member, feature * place]
-        root = F.linear(batch.special.flatten(2), root)  # [sentence, dependent, member]
-        words = words.unflatten(0, root.shape[:2])
-        return torch.cat([root[..., None], words], dim=-1).permute(2, 0, 1, 3)
-
-
-class AttentionWordsProbe(HeadsProbe):
-    """Attn + GloVe: the heads' weights depend on the two words (section 5, second equation).
-
-    ``score(i, j) = sum_k W_k (v_i + v_j) alpha^k_ij + U_k (v_i + v_j) alpha^k_ji``, where + joins
-    two vectors end to end.  ``coefficients`` are W above U, their columns v_i's (the candidate's),
-    then v_j's (the dependent's), and a bias for each head and direction, as in the paper's code.
+    Heads differ a hundredfold in how much attention they give to words.  Parameters are therefore
+    for attention in units of ``Scales`` and vectors less their mean, in units of their deviation.
 
     W (v_i + v_j) = W_1 v_i + W_2 v_j, so each word is projected once for each role, and no
     array has pairs of words x features.  A word's row of maps holds the pairs in which it is
@@ -93,125 +55,238 @@ class AttentionWordsProbe(HeadsProbe):
     it is the candidate; one batched product therefore gives both halves of the score.
     """
 
-    def __init__(self, data: ProbeData, seeds: Seeds = (0,), *, whitened: bool = False) -> None:
-        super().__init__(data, whitened=whitened)
-        shape, width = (len(seeds), data.features), data.vector_width
-        self.weight = nn.Parameter(torch.zeros(*shape, 2 * width))
-        self.bias = nn.Parameter(torch.zeros(shape))
-        self.root = nn.Parameter(torch.zeros(*shape, PLACES, width + 1))
+    reads_maps = True
+
+    def __init__(self, data: ProbeData, *, with_words: bool = False) -> None:
+        super().__init__()
+        self.scales, self.width = data.scales, data.vector_width if with_words else 0
+        self.correlations = torch.zeros(0, 0).double()
+        if with_words:
+            rows = np.concatenate([data.rows[index] for index in data.splits["train"]])
+            own = data.vectors[rows].double()
+            mean, deviation = own.mean(0), own.std(0, correction=0).clamp(min=SMALLEST_SCALE)
+            own = (own - mean) / deviation
+            self.correlations = own.T @ own / len(own)
+            self.mean, self.deviation = mean.float(), deviation.float()
+        features, special = len(self.scales.words), len(self.scales.root)
+        self.words = nn.Parameter(torch.zeros(features, 2 * self.width + 1))
+        self.root = nn.Parameter(torch.zeros(special, self.width + 1))
 
     @property
-    def coefficients(
-        self,
-    ) -> tuple[Float[Tensor, "member feature both_words"], Float[Tensor, "member feature"]]:
-        """W above U, and the biases, for attention as it is."""
-        weight, bias = self.weight, self.bias
-        if self.whitening is not None:
-            weight, bias = self.whitening @ weight, bias @ self.whitening
-        return weight / self.word_scales[:, None], bias / self.word_scales
+    def coefficients(self) -> Float[np.ndarray, " feature"]:
+        """w, then u, of Attn for attention as it is."""
+        return (self.words.detach()[:, -1] / self.scales.words).numpy()
 
     def forward(self, batch: Batch) -> Scores:
         """Return the score of every candidate head of every word."""
-        weight, bias = self.coefficients
-        members, features = bias.shape
-        vectors = batch.vectors.flatten(0, 1)
-        candidate, dependent = weight.chunk(2, dim=2)
-        exchanged = candidate.roll(features // 2, dims=1)
-        both = torch.stack([dependent, exchanged], 1).flatten(0, 2)
-        biases = F.pad(bias[:, None], (0, 0, 0, 1)).flatten()  # the dependent's half has it
-        # [word, member * role, feature] @ [word, feature, candidate]
-        halves = F.linear(vectors, both, biases).unflatten(1, (-1, features))
-        halves = (halves @ batch.maps.flatten(0, 1)).unflatten(1, (members, 2))
-        halves = halves.unflatten(0, batch.heads.shape).permute(3, 2, 0, 1, 4)
-        of_dependent, of_candidate = halves  # [member, sentence, word, other]
-        root = (self.root / self.root_scales[..., None]).flatten(0, 2)
-        root = F.linear(F.pad(vectors, (0, 1), value=1.0), root).unflatten(1, (members, -1))
-        root = root @ batch.special.flatten(0, 1).flatten(1)[:, :, None]  # [word, member, 1]
-        root = root.unflatten(0, batch.heads.shape).permute(2, 0, 1, 3)
-        return torch.cat([root, of_dependent + of_candidate.transpose(2, 3)], dim=-1)
+        features, shape = len(self.words), batch.heads.shape
+        vectors = self._with_one(batch)  # [word, width + 1]
+        words = self.words / self.scales.words[:, None]
+        candidate, dependent = words[:, : self.width], words[:, self.width :]
+        exchanged = F.pad(candidate.roll(features // 2, dims=0), (0, 1))  # the other has the bias
+        roles = torch.cat([dependent, exchanged]) if self.width else dependent
+        # [word, role, feature] @ [word, feature, candidate]
+        halves = (vectors @ roles.T).unflatten(1, (-1, features)) @ batch.maps.flatten(0, 1)
+        halves = halves.unflatten(0, shape)
+        scores = halves[:, :, 0] + halves[:, :, 1:].sum(2).transpose(1, 2)
+        root = vectors @ (self.root / self.scales.root[:, None]).T  # [word, feature and place]
+        root = (root * batch.special.flatten(0, 1).flatten(1)).sum(1).view(*shape, 1)
+        return torch.cat([root, scores], dim=-1)
+
+    def _with_one(self, batch: Batch) -> Float[Tensor, "word width"]:
+        if not self.width:
+            return torch.ones(batch.heads.numel(), 1)
+        vectors = (batch.vectors.flatten(0, 1) - self.mean) / self.deviation
+        return F.pad(vectors, (0, 1), value=1.0)
+
+
+class Fit(NamedTuple):
+    """A linear probe at its optimum.
+
+    ``l2`` is the penalty; ``loss`` the mean loss of a word in nats, without it; ``gradient`` the
+    largest element of the gradient of both; ``passes`` over the data, those to choose the penalty
+    included.
+    """
+
+    probe: LinearProbe
+    l2: float
+    loss: float
+    gradient: float
+    passes: int
+
+
+class Axes(NamedTuple):
+    """Coordinates in which the loss is about as steep in every direction, so that it falls fast.
+
+    Parameters ``[row, column]`` are rotated to where the features (rows) and the vectors (columns)
+    are uncorrelated, and divided by the root of the loss's second derivative there.
+    """
+
+    rows: Float[Tensor, "row row"]
+    columns: Float[Tensor, "column column"]
+    steepness: Float[Tensor, "row column"]
+
+    @classmethod
+    def of(
+        cls, rows: Float[Tensor, "row row"], columns: Float[Tensor, "column column"], l2: float
+    ) -> Axes:
+        """Return the axes for these mean products of features and of vectors."""
+        sizes, rows = torch.linalg.eigh(rows)
+        widths, columns = torch.linalg.eigh(columns)
+        products = sizes.clamp(min=0)[:, None] * widths.clamp(min=0)
+        return cls(rows, columns, (products + l2).sqrt())
+
+    def coordinates(self, parameters: Tensor) -> Float[Tensor, "row column"]:
+        """Return where parameters are along the axes."""
+        return self.rows.T @ parameters.double() @ self.columns * self.steepness
+
+    def parameters(self, coordinates: Tensor) -> Float[Tensor, "row column"]:
+        """Return the parameters at some coordinates."""
+        return self.rows @ (coordinates / self.steepness) @ self.columns.T
+
+
+def fit_linear(
+    data: ProbeData,
+    sentences: Sequence[int],
+    *,
+    with_words: bool = False,
+    l2: float | None = None,
+    control_task: bool = False,
+) -> Fit:
+    """Fit Attn or Attn + GloVe (``with_words``) to ``sentences``, to the optimum of the loss.
+
+    Without ``l2`` the penalty is chosen: of `L2`, from the largest on, each starting from the last
+    one's optimum, the one with the lowest loss on a slice of the sentences that is held out.  Then
+    the probe is fitted to all of them.  ``control_task`` asks for the heads of the control task.
+
+    The result is the same for every number of torch's threads.  Raises ``InputError`` where a
+    probe of words finds no word vectors in ``data``.
+    """
+    probe = LinearProbe(data, with_words=with_words)
+    with one_thread() as threads, ThreadPoolExecutor(threads, initializer=compute_alone) as pool:
+        fitting = _Fitting(probe, data, control_task, pool)
+        if l2 is None:
+            l2 = fitting.choose(*validation_slice(sentences, np.random.default_rng(0)))
+        fitting.minimise(sentences, l2, EXACTLY)
+        loss, gradients = fitting.loss(sentences)
+    steepest = max(
+        (gradient + l2 * parameter).abs().max().item()
+        for gradient, parameter in zip(gradients, probe.parameters(), strict=True)
+    )
+    return Fit(probe, l2, loss, steepest, fitting.passes)
+
+
+class _Fitting:
+    """A linear probe on its way to the optimum, with the threads that go over the data."""
+
+    def __init__(
+        self, probe: LinearProbe, data: ProbeData, control_task: bool, pool: Executor
+    ) -> None:
+        self.probe, self.data, self.control_task, self.pool = probe, data, control_task, pool
+        self.passes = 0
+
+    def choose(self, kept: Sequence[int], held: Sequence[int]) -> float:
+        """Fit to ``kept`` with ever smaller penalties; return which does best on ``held``."""
+        losses = []
+        for l2 in L2:
+            self.minimise(kept, l2, ROUGHLY)
+            losses.append(self.loss(held)[0])
+            if losses[-1] > min(losses):
+                break
+        return L2[int(np.argmin(losses))]
+
+    def minimise(self, sentences: Sequence[int], l2: float, tolerance: float) -> None:
+        """Go to the optimum for some sentences, from where the probe is."""
+        scales, parameters = self.probe.scales, list(self.probe.parameters())
+        vectors, one = self.probe.correlations, torch.ones(1, 1).double()
+        axes = [
+            Axes.of(scales.word_products, torch.block_diag(vectors, vectors, one), l2),
+            Axes.of(scales.root_products, torch.block_diag(vectors, one), l2),
+        ]
+        at = [
+            side.coordinates(parameter.detach()).requires_grad_()
+            for side, parameter in zip(axes, parameters, strict=True)
+        ]
+        optimizer = torch.optim.LBFGS(
+            at,
+            max_iter=MOST_STEPS,
+            max_eval=2 * MOST_STEPS,
+            history_size=20,
+            tolerance_grad=0,
+            tolerance_change=tolerance,
+            line_search_fn="strong_wolfe",
+        )
+
+        def penalised() -> Tensor:
+            optimizer.zero_grad()
+            found = [side.parameters(own) for side, own in zip(axes, at, strict=True)]
+            with torch.no_grad():
+                for parameter, value in zip(parameters, found, strict=True):
+                    parameter.copy_(value)
+            loss, gradients = self.loss(sentences)
+            penalty = sum(l2 / 2 * value.square().sum() for value in found)
+            # Its gradient is that of the loss, too, which the threads have already taken.
+            slope = sum((g * v).sum() for g, v in zip(gradients, found, strict=True))
+            (penalty + slope).backward()
+            return penalty.detach() + loss
+
+        optimizer.step(penalised)
+        for parameter, side, own in zip(parameters, axes, at, strict=True):
+            parameter.data = side.parameters(own.detach()).float()
+
+    def loss(self, sentences: Sequence[int]) -> tuple[float, list[Tensor]]:
+        """Return the mean loss of a word in some sentences, and its gradient, in one pass."""
+        parameters = list(self.probe.parameters())
+
+        def of_batch(group: list[int]) -> tuple[float, tuple[Tensor, ...]]:
+            lost = loss(self.probe, self.data.batch(group), self.control_task)
+            return lost.item(), torch.autograd.grad(lost, parameters)
+
+        total, sums = 0.0, [torch.zeros_like(own, dtype=torch.float64) for own in parameters]
+        # The order of the sum is that of the batches, whatever the number of threads.
+        groups = self.data.groups(sentences, BATCH)
+        for lost, gradients in self.pool.map(of_batch, groups):
+            total += lost
+            for own, gradient in zip(sums, gradients, strict=True):
+                own += gradient
+        self.passes += 1
+        words = sum(len(self.data.parses[index]) for index in sentences)
+        return total / words, [own / words for own in sums]
 
 
 class DistancesWordsProbe(nn.Module):
     """Distances + GloVe: one hidden layer over both words' vectors and their distance.
 
     The hidden layer's input is ``v_i + v_j + distance features`` (joined; v is zero for ROOT);
-    its projection is a sum of three, of which two are computed once a word.  A member starts
-    from what its seed draws.
+    its projection is a sum of three, of which two are computed once a word.
     """
 
     reads_maps = False
 
-    def __init__(self, data: ProbeData, seeds: Seeds = (0,), hidden: int = HIDDEN) -> None:
+    def __init__(self, width: int, seed: int = 0, hidden: int = HIDDEN) -> None:
         super().__init__()
-        count, width = len(seeds), data.vector_width
-        self.dependent = nn.Parameter(torch.empty(count, width + 1, hidden))  # the last: a bias
-        self.candidate = nn.Parameter(torch.empty(count, width, hidden))
-        self.distance = nn.Parameter(torch.empty(count, DISTANCE_FEATURES, hidden))
-        self.output = nn.Parameter(torch.empty(count, hidden))
+        self.dependent = nn.Parameter(torch.empty(width + 1, hidden))  # the last row: a bias
+        self.candidate = nn.Parameter(torch.empty(width, hidden))
+        self.distance = nn.Parameter(torch.empty(DISTANCE_FEATURES, hidden))
+        self.output = nn.Parameter(torch.empty(hidden))
         bounds = {
             self.dependent: width**-0.5,
             self.candidate: width**-0.5,
             self.distance: (6 / (DISTANCE_FEATURES + hidden)) ** 0.5,  # Glorot and Bengio's
             self.output: hidden**-0.5,
         }
-        for member, seed in enumerate(seeds):
-            generator = torch.Generator().manual_seed(seed)
-            for weight, bound in bounds.items():
-                nn.init.uniform_(weight[member], -bound, bound, generator)
+        generator = torch.Generator().manual_seed(seed)
+        for weight, bound in bounds.items():
+            nn.init.uniform_(weight, -bound, bound, generator)
 
     def forward(self, batch: Batch) -> Scores:
         """Return the score of every candidate head of every word."""
         features = distance_features(batch.lengths, batch.heads.shape[1])
-        with_one = F.pad(batch.vectors, (0, 1), value=1.0)
         with_root = F.pad(batch.vectors, (0, 0, 1, 0))
-        parameters = zip(self.distance, self.dependent, self.candidate, self.output, strict=True)
-        return torch.stack(
-            [
-                HiddenLayer.apply(features, distance, with_one @ own, with_root @ other, output)
-                for distance, own, other, output in parameters
-            ]
-        )
-
-
-class HiddenLayer(torch.autograd.Function):
-    """``output . tanh(distance features + dependent + candidate)`` for every pair of words.
-
-    The hidden layer of all pairs is by far the largest array of the probes.  Written out, its
-    gradient goes over it a third as often as the automatic one, and in place.  ``tanh(x)`` is
-    ``2 sigmoid(2 x) - 1``, which torch computes several times as fast on a CPU.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        features: Float[Tensor, "sentence dependent candidate feature"],
-        distance: Float[Tensor, "feature hidden"],
-        dependent: Float[Tensor, "sentence dependent hidden"],
-        candidate: Float[Tensor, "sentence candidate hidden"],
-        output: Float[Tensor, " hidden"],
-    ) -> Float[Tensor, "sentence dependent candidate"]:
-        """Return the scores, and keep half the hidden layer."""
-        half = features @ (2 * distance)
-        half += 2 * dependent[:, :, None]
-        half += 2 * candidate[:, None]
-        half.sigmoid_().sub_(0.5)
-        ctx.save_for_backward(features, half, output)
-        return 2 * (half @ output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients; the slope of tanh is ``1 - tanh^2``."""
-        features, half, output = ctx.saved_tensors
-        to_output = 2 * (grad.flatten() @ half.flatten(0, 2))
-        slopes = half.square_().neg_().add_(0.25).mul_(4 * grad[..., None])
-        to_distance = features.flatten(0, 2).T @ slopes.flatten(0, 2)
-        return (
-            None,
-            to_distance * output,
-            slopes.sum(2) * output,
-            slopes.sum(1) * output,
-            to_output,
-        )
+        dependent = F.pad(batch.vectors, (0, 1), value=1.0) @ self.dependent
+        hidden = features @ self.distance
+        hidden = hidden + dependent[:, :, None] + (with_root @ self.candidate)[:, None]
+        return hidden.tanh() @ self.output
 
 
 def distance_features(
@@ -235,36 +310,28 @@ def distance_features(
     return features
 
 
-def head_weights(coefficients: Float[Tensor, "member feature"], data: ProbeData) -> pd.DataFrame:
-    """Return what the Attn probe made of each head: layer, head, w, u, w_gain, u_gain.
+def fit_distances(
+    data: ProbeData, sentences: Sequence[int], seed: int, *, control_task: bool = False
+) -> DistancesWordsProbe:
+    """Train Distances + GloVe on ``sentences``.
 
-    ``w`` weighs the attention from the candidate head to the word, ``u`` that from the word to
-    the candidate; means over members.  A head that gives words little attention needs a large
-    weight to matter at all, so ``w_gain`` and ``u_gain`` are what it adds to the score: the
-    weight times the mean, over dev words with a head, of the attention between word and gold
-    head less its mean over the other words.  Sorted by the larger of the two gains.
+    The seed decides the initial values, the order, and the slice that training stops by.
     """
-    weight = coefficients.detach().mean(0).numpy()
-    gains = weight * attention_contrast(data)
-    (w, u), (w_gain, u_gain) = (v.reshape(2, data.layers, data.heads) for v in (weight, gains))
-    table = head_rows(data.layers, data.heads, w=w, u=u, w_gain=w_gain, u_gain=u_gain)
-    order = table[["w_gain", "u_gain"]].max(axis=1).sort_values(ascending=False, kind="stable")
-    return table.loc[order.index].reset_index(drop=True)
+    model = DistancesWordsProbe(data.vector_width, seed)
+    kept, held = validation_slice(sentences, np.random.default_rng(seed))
+    order = np.random.default_rng(seed)
 
+    def mean(batches: Iterable[Batch]) -> Tensor:
+        losses = [(loss(model, batch, control_task), batch.lengths.sum()) for batch in batches]
+        total, words = (sum(values) for values in zip(*losses, strict=True))
+        return total / words
 
-@one_thread()
-def attention_contrast(data: ProbeData) -> Float[np.ndarray, " feature"]:
-    """Return each feature's mean on gold heads less its mean on the other candidate words.
-
-    The means are over the dev words that have a word as head and another that is not it.
-    """
-    contrast, words = torch.zeros(data.features, dtype=torch.float64), 0
-    for batch in data.batches(data.splits["dev"], size=EVALUATION_BATCH):
-        others = batch.candidates()[..., 1:].float()
-        gold = F.one_hot(batch.heads.clamp(min=0), others.shape[-1] + 1)[..., 1:].float()
-        others = others - gold
-        usable = (gold.sum(-1) > 0) & (others.sum(-1) > 0)
-        pairs = (gold - others / others.sum(-1, keepdim=True).clamp(min=1)) * usable[..., None]
-        contrast += torch.einsum("sdp,sdfp->f", pairs, batch.maps).double()
-        words += int(usable.sum())
-    return (contrast / max(words, 1)).numpy()
+    train(
+        model,
+        batches=lambda: data.batches(kept, size=SCHEDULE.batch_size, order=order, maps=False),
+        loss=lambda batch: mean([batch]),
+        validate=lambda: mean(data.batches(held, maps=False)),
+        epochs=SCHEDULE.epochs_for(len(sentences)),
+        schedule=SCHEDULE,
+    )
+    return model

@@ -19,14 +19,14 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 from torch import Tensor, nn
 
-from helpers.analysis.probe_data import EVALUATION_BATCH, MapBuffer, Sentences, padded
-from helpers.analysis.probe_scores import STRUCTURAL, UUAS, Counts, ProbeResult, pool
+from helpers.analysis.probe_data import BATCH, Counts, MapBuffer, Sentences, padded
 from helpers.analysis.training import Schedule, side_by_side, train, validation_slice
 from helpers.errors import InputError
 from helpers.store.store import Example
 
 RANK = 64
 SCHEDULE = Schedule(epochs=12, learning_rate=0.001, batch_size=20)
+LABEL = "structural probe"
 NOT_COUNTED = -1
 TYPICAL_DISTANCE = 5.0  # edges between two words of a sentence, about: where training starts
 
@@ -37,20 +37,20 @@ StatesBatch = tuple[
 
 
 class StructuralProbe(nn.Module):
-    """The map B: ``projection[0]`` is ``rank`` x ``width``."""
+    """The map B: ``projection`` is ``rank`` x ``width``."""
 
     def __init__(self, width: int, rank: int, seed: int = 0) -> None:
         super().__init__()
         # Differences of unit-variance vectors have variance 2 in each of the `width` dimensions.
         deviation = (TYPICAL_DISTANCE / (2 * rank * width)) ** 0.5
         drawn = torch.randn(rank, width, generator=torch.Generator().manual_seed(seed))
-        self.projection = nn.Parameter(drawn[None] * deviation)
+        self.projection = nn.Parameter(drawn * deviation)
 
     def forward(
         self, vectors: Float[Tensor, "sentence word width"]
     ) -> Float[Tensor, "sentence word other"]:
         """Return the squared distance of every pair of words under B."""
-        mapped = vectors @ self.projection[0].T
+        mapped = vectors @ self.projection.T
         products = mapped @ mapped.transpose(1, 2)
         norms = products.diagonal(dim1=1, dim2=2)
         return (norms[:, :, None] + norms[:, None, :] - 2 * products).clamp(min=0)
@@ -74,7 +74,7 @@ class WordStates(Sentences):
         indices: Sequence[int],
         layer: int,
         *,
-        size: int = EVALUATION_BATCH,
+        size: int = BATCH,
         order: np.random.Generator | None = None,
     ) -> Iterator[StatesBatch]:
         """Yield the sentences ``indices`` in batches of one layer's vectors, padded with zeros."""
@@ -113,35 +113,30 @@ def prepare_states(examples: Iterable[Example]) -> WordStates:
     return trees
 
 
-def fit_structural(
-    states: WordStates, *, seeds: int
-) -> tuple[ProbeResult, ProbeResult, pd.DataFrame]:
+def fit_structural(states: WordStates, *, seeds: int) -> tuple[Counts, Counts, pd.DataFrame]:
     """Train a probe on every layer, choose the layer on train, and score it on dev.
 
     The first seed's slice of train decides the layer; the other seeds train on that layer only.
-    Returns the scores at that layer, those at layer 0 (the embeddings, which the control of
+    Returns the edges found at that layer, those at layer 0 (the embeddings, which the control of
     random weights shares), and a table of layer, validation_uuas (percent, on the slice of train
     that training stops by) and chosen.
     """
     fits = fit_layers(states, 0)
     table = pd.DataFrame({"layer": range(len(fits)), "validation_uuas": [fit[1] for fit in fits]})
     best = int(table["validation_uuas"].argmax())
-    others = [partial(_fit, states, best, seed) for seed in range(1, seeds)]
-    chosen = [fits[best], *side_by_side(others, STRUCTURAL)]
-    dev, n_train = states.splits["dev"], len(states.splits["train"])
-
-    def result(fits: Sequence[tuple[StructuralProbe, float]], layer: int) -> ProbeResult:
-        counts = [{UUAS: undirected_attachment(states, model, layer, dev)} for model, _ in fits]
-        return pool([ProbeResult(STRUCTURAL, own, n_train, states.dev_articles) for own in counts])
-
     table["chosen"] = table["layer"] == best
-    return result(chosen, best), result(fits[:1], 0), table
+    others = [partial(_fit, states, best, seed) for seed in range(1, seeds)]
+    models = [fits[best][0], *(model for model, _ in side_by_side(others, LABEL))]
+    dev = states.splits["dev"]
+    found = [undirected_attachment(states, model, best, dev) for model in models]
+    chosen = Counts(np.concatenate([own.right for own in found]), found[0].total)
+    return chosen, undirected_attachment(states, fits[0][0], 0, dev), table
 
 
 def fit_layers(states: WordStates, seed: int) -> list[tuple[StructuralProbe, float]]:
     """Return a probe for every layer, with its UUAS on the slice of train."""
     layers = range(len(states.scales))
-    return side_by_side([partial(_fit, states, layer, seed) for layer in layers], STRUCTURAL)
+    return side_by_side([partial(_fit, states, layer, seed) for layer in layers], LABEL)
 
 
 def distance_loss(
@@ -216,13 +211,13 @@ def tree_distances(heads: Int[np.ndarray, " word"], where: str) -> Int[np.ndarra
 def _fit(states: WordStates, layer: int, seed: int) -> tuple[StructuralProbe, float]:
     """Train on one layer; returns the probe, and its UUAS on the slice that training stops by."""
     order = np.random.default_rng(seed)
-    kept, held = validation_slice(states.splits["train"], SCHEDULE.validation_share, order)
+    kept, held = validation_slice(states.splits["train"], order)
     width = states.states[0].shape[-1]
     model = StructuralProbe(width, min(RANK, width), seed)
 
     def loss(batch: StatesBatch) -> Tensor:
         _, vectors, distances = batch
-        return distance_loss(model(vectors), distances)[None]
+        return distance_loss(model(vectors), distances)
 
     def validate() -> Tensor:
         batches = states.batches(held, layer)

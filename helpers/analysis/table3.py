@@ -1,318 +1,334 @@
-"""Every row of Table 3 (section 5): how each probe is trained, and what is kept of it."""
+"""Table 3 (section 5): every probe's attachment scores, and the tables of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import torch
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
-from torch.nn import functional as F
+from jaxtyping import Float, Int, Shaped
+from torch import nn
 
-from helpers.analysis.probe_data import EVALUATION_BATCH, Batch, ProbeData, WordVectors, prepare
-from helpers.analysis.probe_scores import (
-    ATTN,
-    ATTN_GLOVE,
-    CONTROL_TASK,
-    DISTANCES_GLOVE,
-    RANDOM_ATTN,
-    RANDOM_ATTN_GLOVE,
-    RIGHT_BRANCHING,
-    STRUCTURAL,
-    UAS,
-    UAS_WITHOUT_PUNCTUATION,
-    Counts,
-    ProbeResult,
-    difference_table,
-    pool,
-    probe_table,
-    seed_table,
-    with_selectivity,
-)
-from helpers.analysis.probes import (
-    AttentionProbe,
-    AttentionWordsProbe,
-    DistancesWordsProbe,
-    Scores,
-    Seeds,
-    head_weights,
-)
+from helpers.analysis.heads import head_rows
+from helpers.analysis.paper import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, values_of
+from helpers.analysis.probe_data import PLACES, Counts, Parse, ProbeData, WordVectors, prepare
+from helpers.analysis.probes import Fit, fit_distances, fit_linear
+from helpers.analysis.statistics import bootstrap_interval, paired_interval
 from helpers.analysis.structural_probe import fit_structural, prepare_states
-from helpers.analysis.training import (
-    Schedule,
-    Setting,
-    one_thread,
-    side_by_side,
-    train,
-    validation_slice,
-)
+from helpers.analysis.training import one_thread, predicted_heads, side_by_side
 from helpers.store.store import Store
 
+RIGHT_BRANCHING = "Right-branching"
+DISTANCES_GLOVE = "Distances + GloVe"
+RANDOM_ATTN = "Random-init Attn"
+RANDOM_ATTN_GLOVE = "Random-init Attn + GloVe"
+ATTN = "Attn"
+ATTN_GLOVE = "Attn + GloVe"
+STRUCTURAL = "Structural probe"
+
+UAS = "UAS"
+CONTROL_TASK = "control task"
+SELECTIVITY = "selectivity"
+COLUMNS = ["probe", "metric", "value", "ci_low", "ci_high", "n_train", "n_dev", "paper_value"]
+FIT_COLUMNS = ["probe", "task", "n_train", "l2", "loss", "gradient", "passes"]
+# What section 5 says of two probes.
+COMPARISONS = (
+    (ATTN, RIGHT_BRANCHING), (ATTN_GLOVE, ATTN), (ATTN_GLOVE, DISTANCES_GLOVE),
+    (ATTN_GLOVE, RANDOM_ATTN_GLOVE), (STRUCTURAL, ATTN_GLOVE),
+)  # fmt: skip
+
 PARTS = (0.1, 0.25, 0.5, 1.0)  # of the train sentences, for the learning curves
-TUNED_ON = 0.5  # of them
-# What the control of random weights is tried with.
-SETTINGS = tuple(Setting(rate, decay) for rate in (0.3, 1.0, 3.0) for decay in (0.0, 3.0, 30.0))
-
-TRAINED = (ATTN, ATTN_GLOVE)  # those with learning curves
 
 
-class Kind(NamedTuple):
-    """How a probe of Table 3 is built, a member for each seed, and how it is trained."""
+@dataclass(frozen=True)
+class ProbeResult:
+    """The scores of one probe on dev, by metric, and how it was fitted to each task, if it was.
 
-    build: Callable[[ProbeData, Seeds], nn.Module]
-    schedule: Schedule
+    ``articles`` has the article of each dev sentence.
+    """
 
+    probe: str
+    counts: Mapping[str, Counts]
+    n_train: int
+    articles: Shaped[np.ndarray, " sentence"]
+    fits: Mapping[str, Fit] = field(default_factory=dict, repr=False)
 
-KINDS = {
-    ATTN: Kind(AttentionProbe, Schedule(epochs=8, learning_rate=0.02)),
-    ATTN_GLOVE: Kind(AttentionWordsProbe, Schedule(epochs=8, learning_rate=0.0015, batch_size=16)),
-    DISTANCES_GLOVE: Kind(
-        DistancesWordsProbe, Schedule(epochs=5, learning_rate=0.006, batch_size=8)
-    ),
-    RANDOM_ATTN: Kind(
-        partial(AttentionProbe, whitened=True), Schedule(epochs=8, learning_rate=0.02)
-    ),
-    RANDOM_ATTN_GLOVE: Kind(
-        partial(AttentionWordsProbe, whitened=True),
-        Schedule(epochs=8, learning_rate=0.0005, batch_size=16),
-    ),
-}
+    def by_article(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return how many are right in each article, a seed on average, and out of how many."""
+        owner, counts = np.unique(self.articles, return_inverse=True)[1], self.counts[metric]
+        return np.bincount(owner, counts.right.mean(0)), np.bincount(owner, counts.total)
 
 
 def table3(
     store: Store, random_stores: Iterable[Store], vectors: WordVectors, *, seeds: int
 ) -> dict[str, pd.DataFrame]:
-    """Train and score every probe of Table 3.
+    """Fit and score every probe of Table 3.
 
     Args:
         store: word-level maps and hidden states of a treebank with train and dev sentences.
-        random_stores: the maps of the model with random weights, a store for each seed.
+        random_stores: the maps of the model with random weights, a store for each initialisation.
         vectors: the static vectors of a sentence's words.
-        seeds: training runs of each probe.
+        seeds: training runs of the probes that are networks.
 
     Returns:
-        probes (a row for each probe and metric), probe_seeds (their spread over seeds),
-        probe_heads (what the attention-only probe makes of each head), learning_curves,
-        structural_layers (how well each layer's vectors do on a slice of train),
-        probe_differences, and control_probe_differences (the same of random weights).
+        probes (a row for each probe and metric), probe_seeds (their spread over seeds or
+        initialisations), probe_fits (the optimum of each linear probe), probe_heads (what the
+        attention-only probe makes of each head), learning_curves, structural_layers (how well each
+        layer's vectors do on a slice of train), probe_differences, and control_probe_differences
+        (the same of random weights).
     """
-    structural, embeddings, layers = fit_structural(prepare_states(store), seeds=seeds)
-    data, seeds = prepare(store, vectors), range(seeds)
-    fits = [
-        partial(fit_probe, data, DISTANCES_GLOVE, [seed], control_task=seed == 0) for seed in seeds
-    ]
-    fits += [
-        partial(fit_probe, data, probe, seeds, part, control_task=part == PARTS[-1])
-        for probe in TRAINED
-        for part in PARTS
-    ]
-    fitted = side_by_side(fits, "probes")
-    distances, curves = pool(fitted[: len(seeds)]), fitted[len(seeds) :]
-    attention, with_words = curves[len(PARTS) - 1 :: len(PARTS)]
-    weights = attention.model.coefficients[: len(seeds)]  # not that of the control task
-    heads, baseline = head_weights(weights, data), right_branching(data)
-    del data, fits  # its maps, before those of the controls are read
-    random_attention, first, random_weights = fit_controls(random_stores, vectors)
-    trained = (distances, random_weights[-1], attention, with_words)
+    states = prepare_states(store)
+    found, embeddings, layers = fit_structural(states, seeds=seeds)
+    sizes = len(states.splits["train"]), states.dev_articles
+    structural, shared = (
+        ProbeResult(STRUCTURAL, {UUAS: own}, *sizes) for own in (found, embeddings)
+    )
+    del states
+    data = prepare(store, vectors)
+    runs = [partial(distances_result, data, seed, control_task=seed == 0) for seed in range(seeds)]
+    distances = pool(side_by_side(runs, DISTANCES_GLOVE))
+    curves = [linear_results(data, probe, PARTS) for probe in (ATTN, ATTN_GLOVE)]
+    attention, with_words = (curve[-1] for curve in curves)
+    heads = head_weights(attention.fits[UAS].probe.coefficients, data)
+    baseline = right_branching(data)
+    del data  # its maps, before those of the controls are read
+    random_attention, controls = control_results(random_stores, vectors)
+    trained = (distances, pool(controls), attention, with_words)
     results = [structural, baseline, *map(with_selectivity, trained)]
     by_name = {result.probe: result for result in results}
-    control = {ATTN: random_attention, ATTN_GLOVE: first, STRUCTURAL: embeddings}
-    drawn = probe_table([*curves, *random_weights])
+    of_control = {ATTN: random_attention, ATTN_GLOVE: controls[0], STRUCTURAL: shared}
+    linear = [result for curve in curves for result in curve]
+    learned = probe_table(linear)
     return {
         "probes": probe_table(results),
         "probe_seeds": seed_table(results),
+        "probe_fits": fit_table([*linear, random_attention, *controls]),
         "probe_heads": heads,
-        "learning_curves": drawn[drawn["metric"] != CONTROL_TASK],
+        "learning_curves": learned[learned["metric"] != CONTROL_TASK],
         "structural_layers": layers,
         "probe_differences": difference_table(by_name),
-        "control_probe_differences": difference_table(by_name | control),
+        "control_probe_differences": difference_table(by_name | of_control),
     }
 
 
-def fit_controls(
-    stores: Iterable[Store], vectors: WordVectors
-) -> tuple[ProbeResult, ProbeResult, list[ProbeResult]]:
-    """Train Attn + GloVe on the maps of random weights: a result for each part of train.
-
-    Each store has an initialisation of its own.  The first decides how the probes are trained,
-    and does the control task; before the results of all stand Attn and Attn + GloVe of its own.
-    """
-    by_store, attention, settings = [], None, None
-    for seed, store in enumerate(stores):
-        data, is_first = prepare(store, vectors), settings is None
-        settings = settings or side_by_side(
-            [partial(choose_setting, data, probe) for probe in (RANDOM_ATTN, RANDOM_ATTN_GLOVE)],
-            "settings",
-        )
-        fits = [
-            partial(
-                fit_probe, data, RANDOM_ATTN_GLOVE, [seed], part, setting=settings[1],
-                control_task=is_first and part == PARTS[-1],
-            )
-            for part in reversed(PARTS)  # the longest first
-        ]  # fmt: skip
-        if is_first:
-            fits.append(partial(fit_probe, data, RANDOM_ATTN, [seed], setting=settings[0]))
-        fitted = side_by_side(fits, RANDOM_ATTN_GLOVE)
-        by_store.append(fitted[: len(PARTS)][::-1])
-        attention = attention or fitted[-1]
-        del data, fits  # before the next is read
-    return attention, by_store[0][-1], [pool(fits) for fits in zip(*by_store, strict=True)]
-
-
-@one_thread()
-def fit_probe(
+def linear_results(
     data: ProbeData,
     probe: str,
-    seeds: Seeds,
-    part: float = 1.0,
+    parts: Sequence[float] = (1.0,),
     *,
-    control_task: bool = False,
-    setting: Setting | None = None,
-) -> ProbeResult:
-    """Train a probe on (a part of) the train sentences, once a seed, and score it on dev.
+    l2: float | None = None,
+    control_task: bool = True,
+) -> list[ProbeResult]:
+    """Fit Attn or Attn + GloVe to parts of train, the last of which is all of it.
 
-    The seeds are members of one model.  Each decides its initial values and the slice of train
-    that its training stops by; the order of the batches is the first one's.  The sentences of a
-    part are the same for every seed and probe, and each part lies within the next larger one.
-    With ``control_task`` one more member, of the first seed, learns that.  ``setting`` changes
-    the probe's own schedule.
-
-    Raises ``InputError`` where a probe of words finds no word vectors in ``data``.
+    The penalty is chosen on all of train, and asked of the control task, too.  On a part it is as
+    many times larger as the part is smaller: the same, beside the loss of all its words.  The parts
+    are the same for every probe, and each lies within the next larger one.
     """
-    members = [*seeds, seeds[0]] if control_task else list(seeds)
-    sentences = training_sentences(data, part)
-    settings = [setting] * len(members) if setting else []
-    model = _fit(data, KINDS[probe], sentences, members, settings, seeds=len(seeds))
-    counts = score(model, data, data.splits["dev"], seeds=len(seeds))
-    return ProbeResult(probe, counts, len(sentences), data.dev_articles, model)
+    with_words = probe in (ATTN_GLOVE, RANDOM_ATTN_GLOVE)
+    order = np.random.default_rng(0).permutation(data.splits["train"]).tolist()
+    whole = fit_linear(data, order, with_words=with_words, l2=l2)
+    results = []
+    for part in parts:
+        own = order[: max(1, round(part * len(order)))]
+        fits = {UAS: whole}
+        if part < 1:
+            fits[UAS] = fit_linear(data, own, with_words=with_words, l2=whole.l2 / part)
+        elif control_task:
+            fits[CONTROL_TASK] = fit_linear(
+                data, own, with_words=with_words, l2=whole.l2, control_task=True
+            )
+        counts = {}
+        for task, fit in fits.items():
+            counts |= scores_on_dev(data, fit.probe, control_task=task == CONTROL_TASK)
+        results.append(ProbeResult(probe, counts, len(own), data.dev_articles, fits))
+    return results
+
+
+def control_results(
+    stores: Iterable[Store], vectors: WordVectors
+) -> tuple[ProbeResult, list[ProbeResult]]:
+    """Return Attn on the first initialisation's maps, and Attn + GloVe on those of each.
+
+    The first one decides the penalty, and does the control task.
+    """
+    attention, results, l2 = None, [], None
+    for store in stores:
+        data, first = prepare(store, vectors), l2 is None
+        if first:
+            (attention,) = linear_results(data, RANDOM_ATTN, control_task=False)
+        results += linear_results(data, RANDOM_ATTN_GLOVE, l2=l2, control_task=first)
+        l2 = results[0].fits[UAS].l2
+        del data  # before the next is read
+    return attention, results
 
 
 @one_thread()
-def choose_setting(data: ProbeData, probe: str) -> Setting:
-    """Return the setting whose probe does best on the slice of train that training stops by.
-
-    All are tried at once, as members of one model, on the part `TUNED_ON` of train.
-    """
-    recipe, sentences = KINDS[probe], training_sentences(data, TUNED_ON)
-    model = _fit(data, recipe, sentences, [0] * len(SETTINGS), SETTINGS)
-    order = np.random.default_rng(0)
-    _, held = validation_slice(sentences, recipe.schedule.validation_share, order)
-    right = score(model, data, held)[UAS_WITHOUT_PUNCTUATION].right
-    return SETTINGS[int(right.sum(1).argmax())]
-
-
-def training_sentences(data: ProbeData, part: float) -> list[int]:
-    """Return the first part of the train sentences in an order fixed once for all parts."""
-    order = np.random.default_rng(0).permutation(data.splits["train"]).tolist()
-    return order[: max(1, round(part * len(order)))]
-
-
-class RightBranching(nn.Module):
-    """The baseline whose head is always the next word; the last word's is ROOT."""
-
-    reads_maps = False
-
-    def forward(self, batch: Batch) -> Scores:
-        """Return 1 for that candidate of every word, and 0 for the others."""
-        word = torch.arange(1, batch.heads.shape[1] + 1)
-        following = torch.where(word < batch.lengths[:, None], word + 1, 0)
-        return F.one_hot(following, len(word) + 1)[None].float()
+def distances_result(data: ProbeData, seed: int, *, control_task: bool = False) -> ProbeResult:
+    """Train Distances + GloVe with one seed, and again for the control task if that is asked."""
+    sentences, counts = data.splits["train"], {}
+    for asked in (False, True)[: 1 + control_task]:
+        model = fit_distances(data, sentences, seed, control_task=asked)
+        counts |= scores_on_dev(data, model, control_task=asked)
+    return ProbeResult(DISTANCES_GLOVE, counts, len(sentences), data.dev_articles)
 
 
 def right_branching(data: ProbeData) -> ProbeResult:
-    """Score the baseline on dev."""
-    counts = score(RightBranching(), data, data.splits["dev"])
-    return ProbeResult(RIGHT_BRANCHING, counts, 0, data.dev_articles)
+    """Score the baseline whose head is always the next word; the last word's is ROOT."""
+    parses = [data.parses[index] for index in data.splits["dev"]]
+    heads = [np.append(np.arange(2, len(parse) + 1), 0) for parse in parses]
+    return ProbeResult(RIGHT_BRANCHING, attachment(parses, heads), 0, data.dev_articles)
 
 
-@torch.no_grad()
-def score(
-    model: nn.Module, data: ProbeData, indices: Sequence[int], *, seeds: int | None = None
+def scores_on_dev(
+    data: ProbeData, model: nn.Module, *, control_task: bool = False
 ) -> dict[str, Counts]:
-    """Count the right heads in the sentences ``indices``, with and without punctuation.
+    """Return the `attachment` of the heads that a probe predicts on dev."""
+    indices = data.splits["dev"]
+    heads = predicted_heads(model, data, indices)
+    return attachment([data.parses[index] for index in indices], heads, control_task=control_task)
 
-    A word's likeliest candidate is its head.  Members beyond the first ``seeds`` are asked for
-    the heads of the control task.
+
+def attachment(
+    parses: Sequence[Parse],
+    heads: Sequence[Int[np.ndarray, " word"]],
+    *,
+    control_task: bool = False,
+) -> dict[str, Counts]:
+    """Count the right heads of each sentence, with and without punctuation.
+
+    The control task leaves punctuation out (Hewitt and Liang 2019, section 2.2).
     """
-    places, right, total = {}, [], []
-    for batch in data.batches(indices, size=EVALUATION_BATCH, maps=model.reads_maps):
-        best = candidate_scores(model, batch).argmax(-1)  # [member, sentence, word]
-        spoken = torch.where(batch.punctuation, -1, torch.stack([batch.heads, batch.control]))
-        gold = torch.stack([batch.heads, *spoken])  # [metric, sentence, word]
-        places |= {index: len(places) + row for row, index in enumerate(batch.indices)}
-        right.append((best == gold[:, None]).sum(-1))
-        total.append((gold >= 0).sum(-1))
-    back = [places[index] for index in indices]
-    right, total = (torch.cat(parts, -1)[..., back].numpy() for parts in (right, total))
-    counts = {
-        UAS: Counts(right[0, :seeds], total[0]),
-        UAS_WITHOUT_PUNCTUATION: Counts(right[1, :seeds], total[1]),
-    }
-    if seeds is not None and seeds < right.shape[1]:
-        counts[CONTROL_TASK] = Counts(right[2, seeds:], total[2])
-    return counts
+    pairs = list(zip(parses, heads, strict=True))
+
+    def counts(right: list[np.ndarray], counted: list[np.ndarray]) -> Counts:
+        both = zip(right, counted, strict=True)
+        return Counts(
+            np.array([[(one & own).sum() for one, own in both]]),
+            np.array([own.sum() for own in counted]),
+        )
+
+    spoken = [~parse.punctuation for parse in parses]
+    if control_task:
+        return {CONTROL_TASK: counts([own == parse.control for parse, own in pairs], spoken)}
+    right = [own == parse.heads for parse, own in pairs]
+    everything = [np.ones(len(parse), bool) for parse in parses]
+    return {UAS: counts(right, everything), UAS_WITHOUT_PUNCTUATION: counts(right, spoken)}
 
 
-def candidate_scores(model: nn.Module, batch: Batch) -> Scores:
-    """Return the logits, minus infinity for padding and for a word as its own head."""
-    return model(batch).masked_fill(~batch.candidates(), -torch.inf)
+def pool(results: Sequence[ProbeResult]) -> ProbeResult:
+    """Join results of a probe on the same dev sentences as if they were seeds of one.
 
-
-def loss(
-    model: nn.Module, batch: Batch, seeds: int | None = None
-) -> Float[Tensor, "member sentence"]:
-    """Return ``-log p(head | word)`` in nats, summed over each sentence's words.
-
-    Members beyond the first ``seeds`` are asked for the heads of the control task.
+    A metric may be of the first of them alone.
     """
-    scores = candidate_scores(model, batch)
-    heads = batch.heads.repeat(len(scores), 1, 1)
-    if seeds is not None:
-        heads[seeds:] = batch.control
-    lost = F.cross_entropy(scores.flatten(0, 2), heads.flatten(), ignore_index=-1, reduction="none")
-    return lost.view(heads.shape).sum(2)
+    counts = {}
+    for metric, own in results[0].counts.items():
+        right = [result.counts[metric].right for result in results if metric in result.counts]
+        counts[metric] = Counts(np.concatenate(right), own.total)
+    return replace(results[0], counts=counts)
 
 
-def _fit(
-    data: ProbeData,
-    recipe: Kind,
-    sentences: list[int],
-    members: Sequence[int],
-    settings: Sequence[Setting],
-    seeds: int | None = None,
-) -> nn.Module:
-    """Train a model whose members have these seeds, and settings, if there are any: see `loss`."""
-    schedule, order = recipe.schedule, np.random.default_rng(members[0])
-    # Which sentences each member learns from, and which its training stops by.
-    kept, held = torch.zeros(2, len(members), len(data.parses), dtype=torch.bool)
-    for member, seed in enumerate(members):
-        slices = validation_slice(sentences, schedule.validation_share, np.random.default_rng(seed))
-        kept[member, slices[0]], held[member, slices[1]] = True, True
-    stopped_by = [index for index in sentences if held[:, index].any()]
-    model = recipe.build(data, members)
-    batches = partial(data.batches, maps=model.reads_maps)
+def with_selectivity(result: ProbeResult) -> ProbeResult:
+    """Add how far a probe's UAS is above its accuracy on the control task.
 
-    def mean(batches: Iterable[Batch], chosen: Bool[Tensor, "member sentence"]) -> Tensor:
-        """Return each member's mean loss a word over the sentences chosen for it."""
-        total, words = torch.zeros(2, len(members))
-        for batch in batches:
-            own = chosen[:, batch.indices]
-            total = total + (loss(model, batch, seeds) * own).sum(1)
-            words = words + (own * batch.lengths).sum(1)
-        return total / words.clamp(min=1)
+    Both leave punctuation out (Hewitt and Liang 2019, section 2.2).
+    """
+    own, random = (result.counts[name] for name in (UAS_WITHOUT_PUNCTUATION, CONTROL_TASK))
+    above = Counts(own.right - random.right, own.total)
+    return replace(result, counts={**result.counts, SELECTIVITY: above})
 
-    train(
-        model,
-        batches=lambda: batches(sentences, size=schedule.batch_size, order=order),
-        loss=lambda batch: mean([batch], kept),
-        validate=lambda: mean(batches(stopped_by, size=EVALUATION_BATCH), held),
-        epochs=schedule.epochs_for(len(sentences)),
-        schedule=schedule,
-        settings=settings,
-    )
-    return model
+
+def probe_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
+    """Return probes.csv: a row for every probe and metric, in percent; a mean over seeds.
+
+    The 95% interval is a bootstrap over the dev articles; it does not cover the choice of training
+    data.  The paper's value stands beside the metric that it is in: punctuation is left out.
+    """
+    rows, paper = [], values_of("Table 3")
+    for result in results:
+        for metric, counts in result.counts.items():
+            low, high = bootstrap_interval(*result.by_article(metric))
+            sizes = result.n_train, len(result.articles)
+            known = paper.get(result.probe, np.nan) if metric in COMPARED else np.nan
+            value = counts.by_seed.mean()
+            rows.append((result.probe, metric, value, 100 * low, 100 * high, *sizes, known))
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
+    """Return how far apart the probes of `COMPARISONS` are, in points, punctuation left out.
+
+    Columns: probe, other, difference, ci_low, ci_high: a 95% bootstrap interval over the dev
+    articles, which are the same ones for both.
+    """
+    rows = []
+    for pair in COMPARISONS:
+        sides = []
+        for result in (results[name] for name in pair):
+            metric = next(name for name in COMPARED if name in result.counts)
+            sides.append(result.by_article(metric))
+        one, other = (right.sum() / max(total.sum(), 1) for right, total in sides)
+        low, high = paired_interval(*sides)
+        rows.append((*pair, 100 * (one - other), 100 * low[0], 100 * high[0]))
+    return pd.DataFrame(rows, columns=["probe", "other", "difference", "ci_low", "ci_high"])
+
+
+def seed_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
+    """Return the spread over seeds: probe, metric, seeds, mean, sd (of a sample), min, max."""
+    by_seed = [
+        (result.probe, metric, value)
+        for result in results
+        for metric, counts in result.counts.items()
+        for value in counts.by_seed
+    ]
+    table = pd.DataFrame(by_seed, columns=["probe", "metric", "value"])
+    spread = ["count", "mean", "std", "min", "max"]
+    table = table.groupby(["probe", "metric"], sort=False)["value"].agg(spread).reset_index()
+    return table.rename(columns={"count": "seeds", "std": "sd"})
+
+
+def fit_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
+    """Return the optimum of each linear probe: see `Fit`; ``task`` is UAS or the control task."""
+    rows = [
+        (result.probe, task, result.n_train, *fit[1:])
+        for result in results
+        for task, fit in result.fits.items()
+    ]
+    return pd.DataFrame(rows, columns=FIT_COLUMNS)
+
+
+def head_weights(weight: Float[np.ndarray, " feature"], data: ProbeData) -> pd.DataFrame:
+    """Return what the Attn probe made of each head: layer, head, w, u, w_gain, u_gain.
+
+    ``w`` weighs the attention from the candidate head to the word, ``u`` that from the word to
+    the candidate.  A head that gives words little attention needs a large weight to matter at all,
+    so ``w_gain`` and ``u_gain`` are what it adds to the score: the weight times the mean, over dev
+    words with a head, of the attention between word and gold head less its mean over the other
+    words.  Sorted by the larger of the two gains.
+    """
+    gains = weight * attention_contrast(data)
+    (w, u), (w_gain, u_gain) = (v.reshape(2, data.layers, data.heads) for v in (weight, gains))
+    table = head_rows(data.layers, data.heads, w=w, u=u, w_gain=w_gain, u_gain=u_gain)
+    order = table[["w_gain", "u_gain"]].max(axis=1).sort_values(ascending=False, kind="stable")
+    return table.loc[order.index].reset_index(drop=True)
+
+
+def attention_contrast(data: ProbeData) -> Float[np.ndarray, " feature"]:
+    """Return each feature's mean on gold heads less its mean on the other candidate words.
+
+    The means are over the dev words that have a word as head and another that is not it.
+    """
+    contrast, words = np.zeros(data.features), 0
+    for index in data.splits["dev"]:
+        maps = data.maps[index][..., PLACES:].astype(np.float32)  # [dependent, feature, candidate]
+        n, heads = len(maps), data.parses[index].heads
+        if n < 3:
+            continue
+        usable = np.flatnonzero(heads)
+        gold = maps[usable, :, heads[usable] - 1]
+        others = maps[usable].sum(2) - maps[usable, :, usable] - gold
+        contrast += (gold - others / (n - 2)).sum(0, dtype=np.float64)
+        words += len(usable)
+    return contrast / max(words, 1)

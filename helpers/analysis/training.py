@@ -1,4 +1,4 @@
-"""The training loop that the probes share: Adam, a validation slice, the best epoch kept."""
+"""What every probe is asked (section 5), and how those that are small networks learn."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from helpers.analysis.probe_data import Batch, ProbeData
 from helpers.model.parallel import run_jobs
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Scores = Float[Tensor, "sentence dependent candidate"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,6 @@ class Schedule:
     batch_size: int = 32
     patience: int = 3
     min_updates: int = 300
-    validation_share: float = 0.1
 
     def epochs_for(self, sentences: int) -> int:
         """Return the number of epochs over so many training sentences."""
@@ -42,22 +44,10 @@ class Schedule:
         return max(self.epochs, math.ceil(self.min_updates / updates))
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What a member of a model changes about a schedule, to be chosen on a slice of train.
-
-    ``rate`` multiplies the learning rate.  ``decay`` is the decoupled weight decay of AdamW: a
-    step takes away so much of each parameter, times the learning rate.
-    """
-
-    rate: float = 1.0
-    decay: float = 0.0
-
-
 def validation_slice(
-    indices: Sequence[int], share: float, order: np.random.Generator
+    indices: Sequence[int], order: np.random.Generator, share: float = 0.1
 ) -> tuple[list[int], list[int]]:
-    """Split ``indices`` at random into a part to train on and a part to stop by.
+    """Split ``indices`` at random into a part to train on and a part to choose or stop by.
 
     A single sentence is both.
     """
@@ -68,17 +58,43 @@ def validation_slice(
     return shuffled[held:], shuffled[:held]
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Run torch on one thread, for products so small that threads mostly wait for each other.
+def candidate_scores(model: nn.Module, batch: Batch) -> Scores:
+    """Return the logits, minus infinity for padding and for a word as its own head."""
+    return model(batch).masked_fill(~batch.candidates(), -torch.inf)
 
-    A second thread gains little on an idle machine and costs several times the work on a busy
-    one.  One thread also makes the result the same whatever their number elsewhere.
+
+def loss(model: nn.Module, batch: Batch, control_task: bool = False) -> Float[Tensor, ""]:
+    """Return ``-log p(head | word)`` in nats, summed over the words (in float64)."""
+    scores = candidate_scores(model, batch).double()
+    heads = batch.control if control_task else batch.heads
+    return F.cross_entropy(scores.flatten(0, 1), heads.flatten(), ignore_index=-1, reduction="sum")
+
+
+@torch.no_grad()
+def predicted_heads(
+    model: nn.Module, data: ProbeData, indices: Sequence[int]
+) -> list[Int[np.ndarray, " word"]]:
+    """Return each word's likeliest candidate, a sentence an array, in the order of ``indices``."""
+    found = {}
+    with one_thread():
+        for batch in data.batches(indices, maps=model.reads_maps):
+            best = candidate_scores(model, batch).argmax(-1).numpy()
+            for index, row, n in zip(batch.indices, best, batch.lengths, strict=True):
+                found[index] = row[:n]
+    return [found[index] for index in indices]
+
+
+@contextmanager
+def one_thread() -> Iterator[int]:
+    """Run torch on one thread, and tell how many there were.
+
+    For products so small that threads mostly wait for each other; and one thread gives the same
+    result whatever their number elsewhere.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        yield threads
     finally:
         torch.set_num_threads(threads)
 
@@ -102,53 +118,32 @@ def train(
     model: nn.Module,
     *,
     batches: Callable[[], Iterable[Item]],
-    loss: Callable[[Item], Float[Tensor, " member"]],
-    validate: Callable[[], Float[Tensor, " member"]],
+    loss: Callable[[Item], Tensor],
+    validate: Callable[[], Tensor],
     epochs: int,
     schedule: Schedule,
-    settings: Sequence[Setting] = (),
-) -> Float[Tensor, " member"]:
+) -> None:
     """Minimise ``loss`` over ``batches()``, called once an epoch, and keep the best epoch.
 
-    A model is one or more *members*, along the first axis of every parameter and loss, that
-    learn nothing from each other.  ``validate`` returns each member's loss on held-out data; it
-    is left with the parameters of the epoch where that was lowest.  Returns these losses.
-    ``settings``, if any, has one for each member.
+    ``validate`` returns the loss on held-out data; the model is left with the parameters of the
+    epoch where that was lowest.
     """
     optimizer = torch.optim.Adam(model.parameters(), lr=schedule.learning_rate)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
-    best = [parameter.detach().clone() for parameter in model.parameters()]
-    lowest = torch.full((len(best[0]),), torch.inf)
-    waited = torch.zeros(len(lowest), dtype=torch.long)
+    best, lowest, waited = model.state_dict(), math.inf, 0
     for _ in range(epochs):
         for batch in batches():
             optimizer.zero_grad()
-            loss(batch).sum().backward()
-            _step(optimizer, settings)
+            loss(batch).backward()
+            optimizer.step()
         decay.step()
         with torch.no_grad():
-            losses = validate()
-        better = (losses <= lowest) & (waited < schedule.patience)
-        lowest = torch.where(better, losses, lowest)
-        waited = torch.where(better, 0, waited + 1)
-        for kept, parameter in zip(best, model.parameters(), strict=True):
-            kept[better] = parameter.detach()[better]
-        if (waited >= schedule.patience).all():
+            validated = float(validate())
+        if validated <= lowest:
+            best = {name: value.clone() for name, value in model.state_dict().items()}
+            lowest, waited = validated, 0
+        else:
+            waited += 1
+        if waited >= schedule.patience:
             break
-    for kept, parameter in zip(best, model.parameters(), strict=True):
-        parameter.data = kept
-    return lowest
-
-
-@torch.no_grad()
-def _step(optimizer: torch.optim.Adam, settings: Sequence[Setting]) -> None:
-    """Take a step, at each member's own rate and with its own weight decay."""
-    (group,) = optimizer.param_groups
-    before = [parameter.clone() for parameter in group["params"]] if settings else []
-    optimizer.step()
-    rates = torch.tensor([setting.rate for setting in settings])
-    decays = torch.tensor([setting.decay for setting in settings]) * group["lr"]
-    for parameter, old in zip(group["params"], before, strict=bool(settings)):
-        by_member = (-1, *[1] * (parameter.dim() - 1))
-        change = parameter - old - decays.view(by_member) * old
-        parameter.copy_(old + rates.view(by_member) * change)
+    model.load_state_dict(best)

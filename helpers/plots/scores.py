@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 
 from helpers.analysis.head_choice import DIRECTIONS, Direction
 from helpers.analysis.heads import by_head, head_label
-from helpers.analysis.probe_scores import COMPARED
+from helpers.analysis.paper import COMPARED
 from helpers.plots.style import (
     ACCENT,
     BAR,

@@ -1,62 +1,62 @@
-import copy
+"""The probes of section 5: by hand, against slow references, and at their optimum."""
+
 import os
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression
 
-from helpers.analysis import probe_data, structural_probe, table3
+from helpers.analysis import probe_data, probes, structural_probe, table3
+from helpers.analysis.paper import UAS_WITHOUT_PUNCTUATION, UUAS
 from helpers.analysis.probe_data import (
     PLACES,
+    Counts,
     MapBuffer,
     attention_block,
     control_heads,
     prepare,
 )
-from helpers.analysis.probe_scores import (
+from helpers.analysis.probes import (
+    Axes,
+    DistancesWordsProbe,
+    LinearProbe,
+    distance_features,
+    fit_distances,
+    fit_linear,
+)
+from helpers.analysis.statistics import paired_interval
+from helpers.analysis.table3 import (
     ATTN,
     ATTN_GLOVE,
     COMPARISONS,
     CONTROL_TASK,
-    DISTANCES_GLOVE,
-    RANDOM_ATTN,
-    RANDOM_ATTN_GLOVE,
     STRUCTURAL,
     UAS,
-    UAS_WITHOUT_PUNCTUATION,
-    UUAS,
-    Counts,
     ProbeResult,
+    attachment,
+    attention_contrast,
+    control_results,
     difference_table,
+    distances_result,
+    head_weights,
+    linear_results,
     pool,
     probe_table,
+    right_branching,
     seed_table,
     with_selectivity,
 )
-from helpers.analysis.probes import (
-    AttentionProbe,
-    AttentionWordsProbe,
-    DistancesWordsProbe,
-    HiddenLayer,
-    attention_contrast,
-    distance_features,
-    head_weights,
-)
-from helpers.analysis.statistics import paired_interval
-from helpers.analysis.table3 import (
-    KINDS,
+from helpers.analysis.training import (
+    Schedule,
     candidate_scores,
-    choose_setting,
-    fit_controls,
-    fit_probe,
     loss,
-    right_branching,
-    score,
-    training_sentences,
+    one_thread,
+    predicted_heads,
+    train,
 )
-from helpers.analysis.training import Schedule, Setting, one_thread, side_by_side, train
 from helpers.errors import InputError, MapError
 from helpers.store.store import Example
 
@@ -123,9 +123,9 @@ def randomised(model, seed=0):
 
 
 MODELS = {
-    ATTN: lambda data: AttentionProbe(data, [0, 1]),
-    ATTN_GLOVE: lambda data: AttentionWordsProbe(data, [0, 1]),
-    DISTANCES_GLOVE: lambda data: DistancesWordsProbe(data, [0, 1], hidden=5),
+    "Attn": LinearProbe,
+    "Attn + GloVe": lambda data: LinearProbe(data, with_words=True),
+    "Distances + GloVe": lambda data: DistancesWordsProbe(WIDTH, hidden=5),
 }
 
 
@@ -173,24 +173,12 @@ def test_buffer_on_disk_returns_what_it_was_given(monkeypatch):
     assert os.fstat(buffer._file.fileno()).st_size == sum(block.nbytes for block in blocks[1:])
 
 
-@pytest.fixture
-def trained_for(monkeypatch):
-    """Set the schedule of every kind of probe."""
-
-    def change(**schedule):
-        for kind, recipe in KINDS.items():
-            short = recipe._replace(schedule=replace(recipe.schedule, **schedule))
-            monkeypatch.setitem(KINDS, kind, short)
-
-    return change
-
-
-def test_spilling_to_disk_changes_no_score(monkeypatch, trained_for):
-    trained_for(epochs=2, min_updates=1)
-    near = fit_probe(corpus(), ATTN_GLOVE, [0])
+def test_spilling_to_disk_changes_no_parameter(monkeypatch):
+    near, far = corpus(), corpus()
     monkeypatch.setattr(probe_data, "MEMORY_BUDGET", 1000)
-    far = fit_probe(corpus(), ATTN_GLOVE, [0])
-    assert torch.equal(near.model.weight, far.model.weight)
+    far = corpus()
+    fits = [fit_linear(data, data.splits["train"], l2=0.1) for data in (near, far)]
+    assert torch.equal(fits[0].probe.words, fits[1].probe.words)
 
 
 # scores
@@ -206,9 +194,9 @@ def test_padding_does_not_matter(kind):
     assert len(set(together.lengths.tolist())) > 3
     for row, index in enumerate(indices):
         n = len(data.parses[index])
-        alone = candidate_scores(model, data.batch([index]))[:, 0]
-        torch.testing.assert_close(scores[:, row, :n, : n + 1], alone, rtol=1e-4, atol=1e-4)
-        assert torch.isneginf(scores[:, row, :n, n + 1 :]).all()
+        alone = candidate_scores(model, data.batch([index]))[0]
+        torch.testing.assert_close(scores[row, :n, : n + 1], alone, rtol=1e-4, atol=1e-4)
+        assert torch.isneginf(scores[row, :n, n + 1 :]).all()
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -219,7 +207,7 @@ def test_padding_adds_nothing_to_the_gradient(kind):
     def gradients(batches):
         model.zero_grad()
         for batch in batches:
-            loss(model, batch).sum().backward()
+            loss(model, batch).backward()
         return [parameter.grad.clone() for parameter in model.parameters()]
 
     together = gradients([data.batch(range(6))])
@@ -230,71 +218,43 @@ def test_padding_adds_nothing_to_the_gradient(kind):
 
 def test_attention_scores_follow_the_equation():
     data = corpus(4)
-    model = randomised(AttentionProbe(data))
+    model = randomised(LinearProbe(data))
     batch = data.batch([1])
-    scores = model(batch)[0, 0].detach().numpy()
-    one = attention_block_by_pairs(batch)
-    weight = model.coefficients[0].detach().numpy()
-    root = (model.root[0] / model.root_scales).detach().numpy()
-    n = len(data.parses[1])
-    for j in range(n):
+    scores = model(batch)[0].detach().numpy()
+    root = (model.root[:, 0] / model.scales.root).detach().numpy().reshape(-1, PLACES)
+    for j, row in enumerate(batch.maps[0].numpy()):  # [feature, candidate]
         special = batch.special[0, j].numpy()
         assert scores[j, 0] == pytest.approx((root * special).sum(), rel=1e-4, abs=1e-3)
-        for i in range(n):
-            assert scores[j, 1 + i] == pytest.approx(weight @ one[j, i], rel=1e-4, abs=1e-3)
+        np.testing.assert_allclose(scores[j, 1:], model.coefficients @ row, rtol=1e-4, atol=1e-3)
 
 
-def test_factorised_scores_equal_the_joined_computation():
+def test_scores_of_words_follow_the_equation():
     data = corpus(4)
-    model = randomised(AttentionWordsProbe(data))
+    model = randomised(LinearProbe(data, with_words=True))
     batch = data.batch([1])
-    scores = model(batch)[0, 0].detach().numpy()
-    pairs = attention_block_by_pairs(batch)
-    v = batch.vectors[0].numpy()
-    weight, bias = (values[0].detach().numpy() for values in model.coefficients)
-    for j in range(len(v)):
+    scores = model(batch)[0].detach().numpy()
+    rows = data.vectors[np.concatenate([data.rows[i] for i in data.splits["train"]])].numpy()
+    v = (batch.vectors[0].numpy() - rows.mean(0)) / rows.std(0)
+    words, root = model.words.detach().numpy(), model.root.detach().numpy()
+    words = words / model.scales.words.numpy()[:, None]
+    root = root / model.scales.root.numpy()[:, None]
+    for j, row in enumerate(batch.maps[0].numpy()):
         for i in range(len(v)):
-            head_weights = weight @ np.concatenate([v[i], v[j]]) + bias
-            assert scores[j, 1 + i] == pytest.approx(head_weights @ pairs[j, i], rel=1e-4, abs=1e-3)
-    root = model.root[0].detach().numpy()  # [feature, place, width and a bias]
-    weights = np.einsum("fpw,jw->jfp", root[..., :-1], v) + root[..., -1]
-    root = (weights / model.root_scales.numpy() * batch.special[0].numpy()).sum((1, 2))
-    np.testing.assert_allclose(scores[:, 0], root, rtol=1e-4, atol=1e-3)
-
-
-def test_whitening_changes_the_units_of_the_parameters_only():
-    data = corpus(4)
-    batch = data.batch([1])
-    plain = randomised(AttentionProbe(data))
-    white = AttentionProbe(data, whitened=True)
-    with torch.no_grad():
-        white.weight.copy_(plain.weight @ torch.linalg.inv(data.scales.whitening))
-        white.root.copy_(plain.root)
-    torch.testing.assert_close(white(batch), plain(batch), rtol=1e-3, atol=1e-2)
-    plain = randomised(AttentionWordsProbe(data))
-    white = AttentionWordsProbe(data, whitened=True)
-    back = torch.linalg.inv(data.scales.whitening)
-    with torch.no_grad():
-        white.weight.copy_(back @ plain.weight)
-        white.bias.copy_(plain.bias @ back)
-        white.root.copy_(plain.root)
-    torch.testing.assert_close(white(batch), plain(batch), rtol=1e-3, atol=1e-2)
-
-
-def attention_block_by_pairs(batch):
-    """[dependent, candidate, feature] of a batch of one sentence."""
-    return batch.maps[0].permute(0, 2, 1).numpy()
+            weights = words @ np.concatenate([v[i], v[j], [1]])
+            assert scores[j, 1 + i] == pytest.approx(weights @ row[:, i], rel=1e-4, abs=1e-3)
+        expected = root @ np.append(v[j], 1) @ batch.special[0, j].numpy().ravel()
+        assert scores[j, 0] == pytest.approx(expected, rel=1e-4, abs=1e-3)
 
 
 def test_distance_probe_equals_one_hidden_layer_over_the_joined_input():
     data = corpus(4)
-    model = randomised(DistancesWordsProbe(data, hidden=5))
+    model = randomised(DistancesWordsProbe(WIDTH, hidden=5))
     batch = data.batch([1])
-    scores = model(batch)[0, 0].detach().numpy()
+    scores = model(batch)[0].detach().numpy()
     v = batch.vectors[0].numpy()
     features = distance_features(batch.lengths, len(v))[0].numpy()
     candidate, dependent, distance, output = (
-        parameter[0].detach().numpy()
+        parameter.detach().numpy()
         for parameter in (model.candidate, model.dependent, model.distance, model.output)
     )
     hidden_weight = np.concatenate([candidate, dependent[:-1], distance])
@@ -304,35 +264,6 @@ def test_distance_probe_equals_one_hidden_layer_over_the_joined_input():
             joined = np.concatenate([head, v[j], features[j, c]])
             hidden = np.tanh(joined @ hidden_weight + dependent[-1])
             assert scores[j, c] == pytest.approx(output @ hidden, abs=1e-4)
-
-
-def test_gradient_of_the_hidden_layer_is_the_automatic_one():
-    generator = torch.Generator().manual_seed(0)
-    shapes = ((2, 3, 4, 8), (8, 5), (2, 3, 5), (2, 4, 5), (5,))
-    inputs = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
-    for parameter in inputs[1:]:
-        parameter.requires_grad_()
-    features, distance, dependent, candidate, output = inputs
-    joined = features @ distance + dependent[:, :, None] + candidate[:, None]
-    expected, scores = joined.tanh() @ output, HiddenLayer.apply(*inputs)
-    torch.testing.assert_close(scores, expected)
-    weights = torch.randn(scores.shape, generator=generator, dtype=torch.float64)
-    slow, fast = (torch.autograd.grad((x * weights).sum(), inputs[1:]) for x in (expected, scores))
-    for one, other in zip(slow, fast, strict=True):
-        torch.testing.assert_close(one, other)
-
-
-def test_members_score_as_each_would_alone():
-    data = corpus(4)
-    batch = data.batch([0, 1, 2])
-    for build in MODELS.values():
-        both = randomised(build(data))
-        scores = both(batch)
-        for member in range(2):
-            alone = copy.deepcopy(both)
-            for parameter in alone.parameters():
-                parameter.data = parameter.data[[member]]
-            torch.testing.assert_close(alone(batch)[0], scores[member], rtol=1e-4, atol=1e-3)
 
 
 def test_distance_features_by_hand():
@@ -358,46 +289,115 @@ def test_candidates_are_root_and_the_other_words():
         assert inside == set(range(n + 1)) - {word + 1}
 
 
-def test_whitened_features_are_uncorrelated():
-    data = corpus(12)
-    blocks = [data.batch([index]) for index in data.splits["train"]]
-    pairs = []
-    for block in blocks:
-        maps, inside = block.maps[0], block.candidates()[0, :, 1:]
-        pairs.append(maps.transpose(1, 2)[inside] / data.scales.words)
-    white = torch.cat(pairs) @ data.scales.whitening
-    products = white.T @ white / len(white)
-    assert (products - torch.eye(data.features)).abs().max() < 0.35  # shrunk where small
-    assert (products - products.diag().diag()).abs().max() < 0.02
-
-
 def test_scales_by_hand():
     data = corpus(8)
-    deviations, specials = [], []
+    deviations, specials, products, pairs = [], [], 0, 0
     for index in data.splits["train"]:
         batch = data.batch([index])
         block = batch.maps[0].numpy()
         for j in range(len(block)):
             others = np.delete(block[j], j, axis=1)
             deviations.append((others - others.mean(1, keepdims=True)) ** 2)
-            specials.append(batch.special[0, j].numpy() ** 2)
+            products, pairs = products + others @ others.T, pairs + others.shape[1]
+            specials.append(batch.special[0, j].numpy().ravel())
     words = np.sqrt(np.concatenate(deviations, axis=1).mean(1))
     np.testing.assert_allclose(data.scales.words, words, rtol=1e-5)
-    np.testing.assert_allclose(data.scales.root, np.sqrt(np.mean(specials, axis=0)), rtol=1e-5)
+    np.testing.assert_allclose(data.scales.root, np.sqrt(np.square(specials).mean(0)), rtol=1e-5)
+    expected = products / pairs / np.outer(words, words)
+    np.testing.assert_allclose(data.scales.word_products, expected, rtol=1e-4)
 
 
-# training
+# the optimum
+
+
+def penalised(data, probe, l2):
+    """The loss of a probe on train as the equations have it: one sentence after the other."""
+    lost, words = 0, 0
+    for index in data.splits["train"]:
+        scores = candidate_scores(probe, data.batch([index]))[0].double()
+        gold = torch.from_numpy(data.parses[index].heads)
+        lost = lost - scores.log_softmax(-1)[torch.arange(len(gold)), gold].sum()
+        words += len(gold)
+    return lost / words + l2 / 2 * sum(own.square().sum() for own in probe.parameters())
+
+
+@pytest.mark.parametrize("with_words", [False, True])
+def test_a_fit_is_at_the_one_optimum(with_words):
+    data, l2 = corpus(30), 0.02
+    train_on = data.splits["train"]
+    fit = fit_linear(data, train_on, with_words=with_words, l2=l2)
+    value = penalised(data, fit.probe, l2)
+    value.backward()
+    steepest = max(own.grad.abs().max().item() for own in fit.probe.parameters())
+    assert steepest == pytest.approx(fit.gradient, rel=0.2, abs=1e-5)
+    assert steepest < 1e-3
+    penalty = l2 / 2 * sum(own.square().sum().item() for own in fit.probe.parameters())
+    assert value.item() == pytest.approx(fit.loss + penalty, abs=1e-5)
+    # From elsewhere, by another program: the same loss, and no lower one.
+    probe = randomised(LinearProbe(data, with_words=with_words))
+
+    def objective(flat):
+        torch.nn.utils.vector_to_parameters(torch.tensor(flat).float(), probe.parameters())
+        probe.zero_grad()
+        found = penalised(data, probe, l2)
+        found.backward()
+        gradient = torch.cat([own.grad.flatten() for own in probe.parameters()])
+        return found.item(), gradient.double().numpy()
+
+    start = torch.nn.utils.parameters_to_vector(probe.parameters()).detach().double().numpy()
+    other = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 2000})
+    assert value.item() == pytest.approx(other.fun, abs=3e-5)
+
+
+def test_a_fit_is_the_logistic_regression_of_scikit_learn(monkeypatch):
+    """Two candidates for every word: ROOT and the other word."""
+    monkeypatch.setattr(probes, "EXACTLY", 1e-12)
+    rng = np.random.default_rng(0)
+    data = prepare(example(i, 2, rng, split="train" if i else "dev") for i in range(60))
+    fit = fit_linear(data, data.splits["train"], l2=0.05)
+    rows, is_root = [], []
+    for index in data.splits["train"]:
+        batch = data.batch([index])
+        for j in (0, 1):
+            words = batch.maps[0, j, :, 1 - j] / data.scales.words
+            root = batch.special[0, j].flatten() / data.scales.root
+            rows.append(np.concatenate([-words, root]))
+            is_root.append(data.parses[index].heads[j] == 0)
+    model = LogisticRegression(
+        C=1 / (0.05 * len(rows)), fit_intercept=False, tol=1e-8, max_iter=9999
+    )
+    model.fit(rows, is_root)
+    found = torch.cat([own.flatten() for own in fit.probe.parameters()]).detach()
+    np.testing.assert_allclose(found, model.coef_[0], atol=1e-3)
+
+
+def test_axes_go_there_and_back():
+    rng = np.random.default_rng(0)
+    rows, columns = (torch.from_numpy(np.cov(rng.random((n, 20)))) for n in (4, 3))
+    axes = Axes.of(rows, columns, 0.1)
+    parameters = torch.from_numpy(rng.random((4, 3)))
+    torch.testing.assert_close(axes.parameters(axes.coordinates(parameters)), parameters)
+
+
+def test_the_penalty_is_the_best_on_the_slice_and_the_fit_is_to_all(monkeypatch):
+    data = corpus(60, planted=(0, 1))
+    train_on = data.splits["train"]
+    chosen = fit_linear(data, train_on, with_words=True)
+    again = fit_linear(data, train_on, with_words=True, l2=chosen.l2)
+    assert chosen.passes > again.passes
+    assert chosen.loss == pytest.approx(again.loss, abs=1e-3)
+    monkeypatch.setattr(probes, "L2", (1e6, chosen.l2, 1e-6))
+    assert fit_linear(data, train_on, with_words=True).l2 == chosen.l2
 
 
 @pytest.mark.parametrize("planted", [(0, 1), (1, 2)])
 def test_probe_finds_a_planted_head(planted):
     data = corpus(80, planted=planted)
-    result = fit_probe(data, ATTN, [0])
+    (result,) = linear_results(data, ATTN)
     assert result.counts[UAS].by_seed[0] > 98
-    table = head_weights(result.model.coefficients, data)
+    table = head_weights(result.fits[UAS].probe.coefficients, data)
     layer, head = planted
     assert (table["layer"][0], table["head"][0]) == (layer + 1, head + 1)
-    assert table["u"][0] == table[["w", "u"]].abs().to_numpy().max()
     assert table["u_gain"][0] > 10 * table["u_gain"][1:].abs().max()
 
 
@@ -422,81 +422,54 @@ def test_words_choose_between_heads():
         return np.array([[len(word) > 1, len(word) == 1] for word in words], np.float32)
 
     data = prepare(examples, lengths)
-    attention = fit_probe(data, ATTN, [0]).counts[UAS].by_seed[0]
-    words = fit_probe(data, ATTN_GLOVE, [0]).counts[UAS].by_seed[0]
-    assert words > 95
-    assert attention < 80
+    found = [linear_results(data, probe)[0].counts[UAS].by_seed[0] for probe in (ATTN, ATTN_GLOVE)]
+    assert found[1] > 95
+    assert found[0] < 80
 
 
-def test_same_seed_same_result_and_other_seeds_differ(trained_for):
-    data = corpus()
-    trained_for(epochs=2, learning_rate=0.05, min_updates=1)
-    for kind in MODELS:
-        first = fit_probe(data, kind, [3]).model.state_dict()
-        again = fit_probe(data, kind, [3]).model.state_dict()
-        assert all(torch.equal(first[name], again[name]) for name in first)
-        both = fit_probe(data, kind, [3, 4]).model.named_parameters()
-        for name, parameter in both:
-            torch.testing.assert_close(parameter[:1], first[name], rtol=1e-3, atol=1e-3)
-            assert not torch.allclose(parameter[0], parameter[1], rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.parametrize("kind", MODELS)
-def test_threads_change_no_parameter(kind, trained_for):
+@pytest.mark.parametrize("fit", ["Attn", "Attn + GloVe", "Distances + GloVe"])
+def test_threads_and_repetition_change_no_parameter(fit):
     data = corpus(24)
-    trained_for(epochs=2, min_updates=1)
-    fits = [partial(fit_probe, data, kind, [seed]) for seed in (0, 1, 2)]
     found = []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        found.append([fit.model.state_dict() for fit in side_by_side(fits, "probes")])
-    for other in found[1:]:
-        for one, again in zip(found[0], other, strict=True):
-            assert all(torch.equal(one[name], again[name]) for name in one)
+        if fit == "Distances + GloVe":
+            found.append(distances_result(data, 3).counts[UAS].right)
+        else:
+            found.append(
+                fit_linear(data, data.splits["train"], with_words="GloVe" in fit).probe.words
+            )
+    torch.set_num_threads(1)
+    assert all((other == found[0]).all() for other in found[1:])
 
 
-def test_training_leaves_the_global_random_state_alone(trained_for):
-    trained_for(epochs=1, min_updates=1)
+def test_training_leaves_the_global_random_state_alone():
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
-    fit_probe(corpus(12), DISTANCES_GLOVE, [0])
+    data = corpus(12)
+    fit_distances(data, data.splits["train"], 0)
     assert torch.equal(torch.rand(1), expected)
 
 
-def test_each_member_keeps_its_best_epoch_and_stops():
-    model = torch.nn.Linear(1, 2, bias=False)
-    first, second = [3.0, 1.0, 2.0, 2.5, 0.1], [3.0, 2.0, 1.5, 1.0, 0.5]
-    seen, values = [], iter(zip(first, second, strict=True))
+def test_a_network_keeps_its_best_epoch_and_stops():
+    model = torch.nn.Linear(1, 1, bias=False)
+    seen, values = [], iter([3.0, 1.0, 2.0, 2.5, 0.1])
 
     def validate():
         seen.append(model.weight.detach().clone())
         return torch.tensor(next(values))
 
-    losses = train(
+    train(
         model,
         batches=lambda: [torch.ones(1, 1)],
-        loss=lambda x: model(x)[0],
+        loss=lambda x: model(x).sum(),
         validate=validate,
         epochs=5,
         schedule=Schedule(learning_rate=0.1, patience=2),
     )
-    assert losses.tolist() == [1.0, 0.5]  # the first had stopped before its last epoch
-    assert model.weight.tolist() == [seen[1][0].tolist(), seen[4][1].tolist()]
-
-
-def test_training_ends_when_every_member_has_stopped():
-    model = torch.nn.Linear(1, 1, bias=False)
-    validations = iter([torch.tensor([value]) for value in (3.0, 1.0, 2.0, 2.5, 0.1)])
-    train(
-        model,
-        batches=lambda: [torch.ones(1, 1)],
-        loss=lambda x: model(x)[0],
-        validate=lambda: next(validations),
-        epochs=5,
-        schedule=Schedule(learning_rate=0.1, patience=2),
-    )
-    assert next(validations).item() == pytest.approx(0.1)
+    assert torch.equal(model.weight, seen[1])
+    assert next(values) == 0.1  # two epochs without a better one, and it has stopped
 
 
 def test_small_data_trains_for_more_epochs():
@@ -505,43 +478,12 @@ def test_small_data_trains_for_more_epochs():
     assert schedule.epochs_for(16 * 10) == 30
 
 
-def test_fractions_of_train_are_nested():
-    data = corpus()
-    small, large = training_sentences(data, 0.25), training_sentences(data, 0.5)
-    assert len(small) < len(large)
-    assert set(small) < set(large) < set(data.splits["train"])
-
-
-def test_part_of_train_is_counted():
-    table = probe_table([fit_probe(corpus(24), ATTN, [0], part) for part in (0.5, 1.0)])
-    assert table["n_train"].tolist() == [9, 9, 18, 18]
-    assert set(table["metric"]) == {UAS, UAS_WITHOUT_PUNCTUATION}
-
-
-def test_a_member_takes_its_own_rate_and_decay():
-    """Adam's first step is the learning rate, whatever the gradient."""
-    model = torch.nn.Linear(1, 3, bias=False)
-    start = model.weight.detach().clone()
-    train(
-        model,
-        batches=lambda: [torch.ones(1, 1)],
-        loss=lambda x: model(x)[0],
-        validate=lambda: torch.zeros(3),
-        epochs=1,
-        schedule=Schedule(learning_rate=0.1),
-        settings=[Setting(), Setting(rate=4), Setting(rate=2, decay=3)],
-    )
-    expected = start - torch.tensor([[0.1], [0.4], [0.2]])
-    expected[2] -= 2 * 0.1 * 3 * start[2]
-    torch.testing.assert_close(model.weight.detach(), expected)
-
-
-def test_setting_is_chosen_by_what_it_reaches_on_the_slice(monkeypatch, trained_for):
-    trained_for(epochs=4, learning_rate=0.02, min_updates=1)
-    hopeless, good = Setting(rate=1e-9), Setting()
-    for settings in ((hopeless, good), (good, hopeless)):
-        monkeypatch.setattr(table3, "SETTINGS", settings)
-        assert choose_setting(corpus(80, planted=(0, 1)), ATTN) == good
+def test_parts_of_train_are_nested_and_counted():
+    results = linear_results(corpus(24), ATTN, (0.5, 1.0))
+    table = probe_table(results)
+    assert table["n_train"].tolist() == [9, 9, 18, 18, 18]
+    half, whole = (result.fits[UAS] for result in results)
+    assert half.l2 == 2 * whole.l2
 
 
 def test_heads_of_the_control_task_by_hand():
@@ -563,10 +505,9 @@ def test_a_word_has_one_behaviour_everywhere():
 
 def test_words_learn_the_control_task_and_attention_does_not():
     data = corpus(120)
-    chance, learned = (
-        fit_probe(data, kind, [0], control_task=True).counts[CONTROL_TASK].by_seed[0]
-        for kind in (ATTN, DISTANCES_GLOVE)
-    )
+    (attention,) = linear_results(data, ATTN)
+    words = distances_result(data, 0, control_task=True)
+    chance, learned = (own.counts[CONTROL_TASK].by_seed[0] for own in (attention, words))
     assert learned > chance + 20
 
 
@@ -582,33 +523,13 @@ def test_selectivity_is_what_the_tree_has_above_the_control_task():
     assert table["paper_value"].notna().tolist() == [True, False, False]
 
 
-def test_controls_have_a_result_for_each_part_and_initialisation(monkeypatch, trained_for):
-    trained_for(epochs=1, min_updates=1)
-    asked = []
-    monkeypatch.setattr(table3, "choose_setting", lambda *given: asked.append(given) or Setting(2))
+def test_controls_have_a_result_for_each_initialisation_and_one_penalty():
     stores = [list(examples(24, seed=seed)) for seed in range(3)]
-    attention, first, parts = fit_controls(stores, vectors)
-    assert sorted(kind for _, kind in asked) == [RANDOM_ATTN, RANDOM_ATTN_GLOVE]
-    assert [part.n_train for part in parts] == [2, 4, 9, 18]
-    assert {len(part.counts[UAS].right) for part in parts} == {3}
-    assert set(parts[-1].counts) == {UAS, UAS_WITHOUT_PUNCTUATION, CONTROL_TASK}
-    assert len(parts[-1].counts[CONTROL_TASK].right) == 1
-    np.testing.assert_array_equal(first.counts[UAS].right, parts[-1].counts[UAS].right[:1])
+    attention, results = control_results(stores, vectors)
+    assert len({result.fits[UAS].l2 for result in results}) == 1
+    assert [CONTROL_TASK in result.counts for result in results] == [True, False, False]
+    assert len(pool(results).counts[UAS].right) == 3
     assert (attention.probe, attention.n_train) == ("Random-init Attn", 18)
-
-
-def test_the_control_task_is_a_member_that_changes_no_other(trained_for):
-    trained_for(epochs=3, learning_rate=0.02, min_updates=1)
-    data = corpus()
-    for kind in MODELS:
-        alone, beside = (
-            fit_probe(data, kind, [3, 4], control_task=asked) for asked in (False, True)
-        )
-        assert set(beside.counts) - set(alone.counts) == {CONTROL_TASK}
-        for name, parameter in alone.model.named_parameters():
-            own = dict(beside.model.named_parameters())[name]
-            torch.testing.assert_close(own[:2], parameter, rtol=1e-3, atol=1e-3)
-        np.testing.assert_array_equal(alone.counts[UAS].total, beside.counts[CONTROL_TASK].total)
 
 
 def test_a_batch_knows_the_heads_of_both_tasks():
@@ -684,26 +605,27 @@ def test_right_branching_by_hand():
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_scores_are_those_of_the_likeliest_candidates_in_the_order_asked_for(kind):
-    """With and without punctuation, and for the last member the heads of the control task."""
     data = corpus(20)
     model = randomised(MODELS[kind](data))
     indices = [7, 2, 15, 0]
-    for index in indices:
-        data.parses[index].punctuation[::3] = True
-    found = score(model, data, indices, seeds=1)
-    for place, index in enumerate(indices):
-        parse = data.parses[index]
-        best = candidate_scores(model, data.batch([index]))[:, 0].argmax(-1).numpy()
+    parses = [data.parses[index] for index in indices]
+    for parse in parses:
+        parse.punctuation[::3] = True
+    heads = predicted_heads(model, data, indices)
+    for index, found in zip(indices, heads, strict=True):
+        best = candidate_scores(model, data.batch([index]))[0].argmax(-1).numpy()
+        np.testing.assert_array_equal(found, best)
+    counts = attachment(parses, heads) | attachment(parses, heads, control_task=True)
+    for place, (parse, found) in enumerate(zip(parses, heads, strict=True)):
         spoken = ~parse.punctuation
         expected = {
-            UAS: (best[:1] == parse.heads, len(parse)),
-            UAS_WITHOUT_PUNCTUATION: ((best[:1] == parse.heads) & spoken, spoken.sum()),
-            CONTROL_TASK: ((best[1:] == parse.control) & spoken, spoken.sum()),
+            UAS: ((found == parse.heads).sum(), len(parse)),
+            UAS_WITHOUT_PUNCTUATION: (((found == parse.heads) & spoken).sum(), spoken.sum()),
+            CONTROL_TASK: (((found == parse.control) & spoken).sum(), spoken.sum()),
         }
         for metric, (right, total) in expected.items():
-            assert found[metric].right[:, place].tolist() == right.sum(axis=1).tolist()
-            assert found[metric].total[place] == total
-    assert set(score(model, data, indices)) == {UAS, UAS_WITHOUT_PUNCTUATION}
+            assert counts[metric].right[0, place] == right
+            assert counts[metric].total[place] == total
 
 
 def test_contrast_by_hand():
@@ -790,7 +712,7 @@ def test_each_word_is_looked_up_once_and_stands_where_it_is_read():
 
 def test_word_vectors_missing_or_misshapen():
     with pytest.raises(InputError, match="needs word vectors"):
-        fit_probe(corpus(8, vectors=None), ATTN_GLOVE, [0])
+        linear_results(corpus(8, vectors=None), ATTN_GLOVE)
     with pytest.raises(InputError, match="word vectors of shape"):
         corpus(8, vectors=lambda words: np.zeros((1, WIDTH)))
 
@@ -798,8 +720,8 @@ def test_word_vectors_missing_or_misshapen():
 # the whole table
 
 
-def test_table3_has_every_row(monkeypatch, trained_for):
-    trained_for(epochs=1, min_updates=1)
+def test_table3_has_every_row(monkeypatch):
+    monkeypatch.setattr(probes, "SCHEDULE", Schedule(epochs=1, min_updates=1))
     monkeypatch.setattr(structural_probe, "SCHEDULE", Schedule(epochs=1, min_updates=1))
 
     def store(seed):
@@ -808,23 +730,26 @@ def test_table3_has_every_row(monkeypatch, trained_for):
             yield replace(one, hidden=hidden.astype(np.float16))
 
     tables = table3.table3(list(store(0)), [list(store(1)), list(store(2))], vectors, seeds=2)
-    probes = tables["probes"].pivot(index="probe", columns="metric", values="value")
+    scores = tables["probes"].pivot(index="probe", columns="metric", values="value")
     with_control = {"Distances + GloVe", "Random-init Attn + GloVe", "Attn", "Attn + GloVe"}
-    assert set(probes.index) == with_control | {"Structural probe", "Right-branching"}
-    assert set(probes.index[probes["selectivity"].notna()]) == with_control
-    difference = probes[UAS_WITHOUT_PUNCTUATION] - probes["control task"]
-    np.testing.assert_allclose(difference.dropna(), probes["selectivity"].dropna())
+    assert set(scores.index) == with_control | {"Structural probe", "Right-branching"}
+    assert set(scores.index[scores["selectivity"].notna()]) == with_control
+    difference = scores[UAS_WITHOUT_PUNCTUATION] - scores["control task"]
+    np.testing.assert_allclose(difference.dropna(), scores["selectivity"].dropna())
     curves = tables["learning_curves"].query("metric == @UAS")
-    assert set(curves["probe"]) == {"Attn", "Attn + GloVe", "Random-init Attn + GloVe"}
+    assert set(curves["probe"]) == {"Attn", "Attn + GloVe"}
     assert set(curves.groupby("probe")["n_train"].agg(tuple)) == {(2, 4, 9, 18)}
     assert not curves["metric"].isin(["control task"]).any()
     for name in ("probe_differences", "control_probe_differences"):
         pairs = tables[name][["probe", "other"]].itertuples(index=False, name=None)
         assert tuple(pairs) == COMPARISONS
     differences = tables["probe_differences"].set_index(["probe", "other"])["difference"]
-    compared = probes[UAS_WITHOUT_PUNCTUATION]
+    compared = scores[UAS_WITHOUT_PUNCTUATION]
     assert differences["Attn", "Right-branching"] == pytest.approx(
         compared["Attn"] - compared["Right-branching"]
     )
+    fits = tables["probe_fits"].groupby(["probe", "task"]).size()
+    assert fits["Attn", UAS] == fits["Attn + GloVe", UAS] == 4
+    assert fits["Random-init Attn + GloVe", UAS] == 2
     assert len(tables["probe_heads"]) == LAYERS * HEADS
     assert tables["structural_layers"]["chosen"].sum() == 1

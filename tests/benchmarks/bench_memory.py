@@ -71,19 +71,14 @@ def dependency_heads(count: int):
 
 
 def probe(count: int):
-    from helpers.analysis import probe_data
-    from helpers.analysis.table3 import KINDS, fit_probe
-    from helpers.analysis.training import Schedule
+    from helpers.analysis import probe_data, probes
 
     def vectors(own: list[str]) -> np.ndarray:
         return np.ones((len(own), 50), np.float32)
 
-    probe_data.MEMORY_BUDGET = BUDGET
+    probe_data.MEMORY_BUDGET, probes.MOST_STEPS = BUDGET, 2
     data = probe_data.prepare(words(count), vectors)
-    KINDS["Attn + GloVe"] = KINDS["Attn + GloVe"]._replace(
-        schedule=Schedule(epochs=1, min_updates=1)
-    )
-    fit_probe(data, "Attn + GloVe", [0])
+    probes.fit_linear(data, data.splits["train"], with_words=True, l2=0.1)
 
 
 STEPS: dict[str, Callable[[int, Path], object]] = {
