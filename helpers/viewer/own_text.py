@@ -27,15 +27,14 @@ def read(text: str, *, model: str = DEFAULT, revision: str | None = None) -> Sto
     encoder = load(model, revision=revision)
     longest = min(encoder.max_length, LONGEST)
     store = extract(encoder, parsed_text(text), level="word", max_tokens=longest)
-    _make_room(store)
+    if os.access(store.folder.parent, os.W_OK):
+        os.utime(store.folder)
+        _make_room()
     return store
 
 
-def _make_room(store: Store) -> None:
+def _make_room() -> None:
     """Remove the own texts that were looked at longest ago, but for those kept."""
-    root = store.folder.parent
-    if os.access(root, os.W_OK):
-        os.utime(store.folder)
-        own = [folder for folder in inventory.stores() if f"--{OWN_TEXT}--" in folder.name]
-        for folder in sorted(own, key=lambda folder: folder.stat().st_mtime)[:-KEPT]:
-            inventory.remove(folder)
+    own = [folder for folder in inventory.stores() if f"--{OWN_TEXT}--" in folder.name]
+    for folder in sorted(own, key=lambda folder: folder.stat().st_mtime)[:-KEPT]:
+        inventory.remove(folder)

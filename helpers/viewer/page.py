@@ -16,7 +16,7 @@ from jinja2.utils import htmlsafe_json_dumps
 
 from helpers.analysis.head_choice import DIRECTIONS, answer, questions
 from helpers.analysis.heads import head_labels
-from helpers.model.tokens import roles
+from helpers.model.tokens import WORD_MARKS, roles
 from helpers.plots.style import INK, MUTED, RIGHT, TOKEN_COLORS, TOKEN_STYLES, WRONG
 from helpers.store.store import Example, Store, tokens_of
 
@@ -43,8 +43,6 @@ DARK = {
     "cls": "#5ab4f0", "sep": "#f0883e", "punctuation": "#2fcb8a", "other": "#c8c8c8",
     "ink": "#e8e8e8", "muted": "#a8b0b8", "right": "#b39dff", "wrong": "#ff6fa5",
 }  # fmt: skip
-MARK_OF_A_CONTINUATION = "##"
-MARKS_OF_A_START = ("Ġ", "▁")
 
 Maps = Float[np.ndarray, "layer head query key"]
 
@@ -98,17 +96,17 @@ def words_of_tokens(tokens: Sequence[str], special: Container[int]) -> list[int]
     WordPiece marks what continues a word (``##s``), byte-level BPE and SentencePiece what starts
     one (``Ġthe``, ``▁the``): there a letter after an unmarked letter continues it.
     """
-    starts = any(token[:1] in MARKS_OF_A_START for token in tokens)
+    starts = any(token.startswith(tuple(WORD_MARKS)) for token in tokens)
     groups: list[int] = []
     for index, token in enumerate(tokens):
         before = tokens[index - 1] if index else ""
         if index in special or index - 1 in special or not index:
             joined = False
         elif starts:
-            marked = token[:1] in MARKS_OF_A_START
+            marked = token.startswith(tuple(WORD_MARKS))
             joined = not marked and token[:1].isalnum() and before[-1:].isalnum()
         else:
-            joined = token.startswith(MARK_OF_A_CONTINUATION)
+            joined = token.startswith("##")
         groups.append((groups[-1] if groups else -1) + (not joined))
     return groups if groups and groups[-1] < len(tokens) - 1 else None
 
@@ -170,9 +168,8 @@ def answers(example: Example) -> UInt16[np.ndarray, "direction layer head questi
 
 def buffers(example: Example, special: Sequence[int]) -> list[bytes]:
     """Return the small maps with and without special tokens, and the answers, as bytes."""
-    everything = np.arange(len(example))
-    words = np.setdiff1d(everything, special)
-    small = [thumbnails(example.attention, kept) for kept in (everything, words)]
+    words = [position for position in range(len(example)) if position not in special]
+    small = [thumbnails(example.attention, kept) for kept in (range(len(example)), words)]
     return [array.tobytes() for array in (*small, answers(example))]
 
 
@@ -234,5 +231,5 @@ def render(template: Path, **values: object) -> str:
 def document(title: str, data: object) -> str:
     """Return a page that shows ``data`` and needs nothing else: no network, no kernel."""
     style = (HERE / "viewer.css").read_text(encoding="utf-8")
-    shown = {"title": title, "data": json_in_html(data), "style": style, "script": SCRIPT}
-    return render(HERE / "viewer.html", **shown)
+    own = {"data": json_in_html(data), "style": style, "script": SCRIPT}
+    return render(HERE / "viewer.html", title=title, **own)

@@ -57,13 +57,10 @@ def search(
     last four are empty for a plain word.
 
     Raises:
-        InputError: nothing is asked for, no example has the relation, or the direction is not one
-            of the two.
+        InputError: nothing is asked for, or no example has the relation.
     """
     if not word and not relation:
         raise InputError("search for a word, a relation or both, such as relation='dobj'")
-    if direction not in DIRECTIONS:
-        raise InputError(f"no direction {direction!r}; there are {', '.join(DIRECTIONS)}")
     rows: list[tuple[Any, ...]] = []
     for index, record in enumerate(store.records()):
         words = record.get("words") or record["tokens"]

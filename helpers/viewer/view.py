@@ -1,8 +1,8 @@
 """Look at attention: any head of any stored example, in a notebook or in a file of its own.
 
 ``view(store, example=17, layer=8, head=10)`` is interactive in JupyterLab and VS Code, where the
-kernel answers what the browser asks for; where there is no kernel (an nbconvert page, an exported
-file) the same view shows what it holds.
+kernel answers what the browser asks for; without one (in an HTML copy) the same view shows what
+it holds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import html
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from helpers.model.encoder import Encoder
 
 EVERY = "(all)"  # relations
+ASKED = ("word", "relation", "right", "direction")  # of a search
 NOTEBOOK_LIMIT = 1_000_000  # bytes of weights that a notebook's output may hold without a kernel
 FRAME = 620, 17  # pixels of a frame: the controls and small maps, and each token
 
@@ -67,12 +67,8 @@ class Viewer:
         """
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(target, self.html(examples).encode())
+        write_whole(target, page.document(self.heading, self.data(examples)).encode())
         return target
-
-    def html(self, examples: Sequence[int] | None = None) -> str:
-        """Return the page that `save` writes."""
-        return page.document(self.heading, self.data(examples))
 
     def data(
         self, examples: Sequence[int] | None = None, *, all_heads: bool = True
@@ -124,11 +120,11 @@ class Viewer:
 
     def settings(self) -> dict[str, Any]:
         """Return what the view starts with, ready for JSON."""
-        names = ("title", "example", "relation", "direction")
         panes = [
-            {name: getattr(pane, name) for name in names} | {"head": pane.index}
+            {"title": pane.title, "example": pane.example, "head": pane.index,
+             "relation": pane.relation, "direction": pane.direction}
             for pane in self.panes
-        ]
+        ]  # fmt: skip
         return {"look": page.look(self.store.special_tokens), "panes": panes}
 
     def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -183,18 +179,14 @@ def viewers(
     """
     if table.empty:
         return [view(treebank())]
-    return [
-        view(
-            (documents if row.relation == COREFERENCE else treebank)(),
-            int(row.example),
-            layer=int(row.layer),
-            head=int(row.head),
-            relation=row.relation,
-            direction=row.direction or DIRECTIONS[0],
-            title=row.title,
-        )
-        for row in table.fillna("").itertuples()
-    ]
+    found = []
+    for row in table.fillna("").itertuples():
+        store = documents() if row.relation == COREFERENCE else treebank()
+        place = {"example": int(row.example), "layer": int(row.layer), "head": int(row.head)}
+        direction = row.direction or DIRECTIONS[0]
+        asked = {"relation": row.relation, "direction": direction, "title": row.title}
+        found.append(view(store, **place, **asked))
+    return found
 
 
 def check_masks(store: Store, encoder: Encoder) -> None:
@@ -221,11 +213,11 @@ def masked_example(store: Store, index: int, positions: Sequence[int], encoder: 
     """
     from helpers.store.examples import shard_tensors
 
-    example, mask = store[index], encoder.tokenizer.mask_token
+    example = store[index]
     kind, offset = ("words", example.offset) if "words" in example.record else ("tokens", 0)
     texts = list(example.record[kind])
     for position in positions:
-        texts[position - offset] = mask
+        texts[position - offset] = encoder.tokenizer.mask_token
     record = example.record | {kind: texts}
     tensors = shard_tensors(encoder, [record], index, **store.spec.maps)
     return replace(example, attention=tensors[tensor_name("attention", index)], record=record)
@@ -235,12 +227,7 @@ def to_bertviz(store: Store, example: int) -> tuple[tuple[Tensor, ...], list[str
     """Return an example as bertviz takes it: maps ``[1, head, query, key]`` by layer, tokens.
 
     ``bertviz.head_view(*to_bertviz(store, 17))`` shows it; bertviz loads scripts from the network.
-
-    Raises:
-        InputError: bertviz is not installed.
     """
-    if find_spec("bertviz") is None:
-        raise InputError("bertviz is not installed; pip install bertviz, or use view(store, i)")
     import torch
 
     found = store[example]
@@ -261,30 +248,26 @@ class ViewerWidget(anywidget.AnyWidget):
             own |= {"relations": relations_in(pane.store), "masks": pane.encoder is not None}
         super().__init__(settings=settings)
         self._panes = viewer.panes
-        self._masked: tuple[object, Example | None] = (None, None)  # the last one that was asked
+        self._masked: dict[object, Example] = {}  # the last one that was asked for
 
     @command
     def answer(self, request: dict[str, Any], _: object) -> tuple[dict[str, Any], list[bytes]]:
         """Answer a request of the browser: with JSON and bytes, or with the user's mistake."""
         pane = self._panes[request["pane"]]
+        head = divmod(int(request.get("head", 0)), pane.store.heads)
         try:
             if request["kind"] == "search":
-                return self._search(pane, request), []
+                wanted = {name: request[name] for name in ASKED}
+                found = search(pane.store, head, **wanted, limit=MOST_FOUND + 1)
+                rows = json.loads(found.head(MOST_FOUND).to_json(orient="records"))
+                return {"found": rows, "more": len(found) > MOST_FOUND}, []
             example = self._example(pane, request)
         except InputError as error:
             return {"error": str(error)}, []
         if request["kind"] == "map":
-            head = divmod(int(request["head"]), pane.store.heads)
             return {}, [page.quantize(example.attention[head]).tobytes()]
         facts = page.page_facts(pane.store, example)
         return {"page": facts}, page.buffers(example, facts["special"])
-
-    def _search(self, pane: Viewer, request: dict[str, Any]) -> dict[str, Any]:
-        wanted = {name: request[name] for name in ("word", "relation", "right", "direction")}
-        head = divmod(int(request["head"]), pane.store.heads)
-        found = search(pane.store, head, **wanted, limit=MOST_FOUND + 1)
-        rows = json.loads(found.head(MOST_FOUND).to_json(orient="records"))
-        return {"found": rows, "more": len(found) > MOST_FOUND}
 
     def _example(self, pane: Viewer, request: dict[str, Any]) -> Example:
         index, masked = int(request["example"]), sorted(request.get("masked") or [])
@@ -292,7 +275,7 @@ class ViewerWidget(anywidget.AnyWidget):
             raise InputError(f"no example {index}: the store has 0 to {len(pane.store) - 1}")
         if not masked or pane.encoder is None:
             return pane.store[index]
-        wanted = (request["pane"], index, masked)
-        if self._masked[0] != wanted:
-            self._masked = wanted, masked_example(pane.store, index, masked, pane.encoder)
-        return self._masked[1]
+        wanted = (request["pane"], index, *masked)
+        if wanted not in self._masked:
+            self._masked = {wanted: masked_example(pane.store, index, masked, pane.encoder)}
+        return self._masked[wanted]

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import zlib
-from importlib.util import find_spec
 
 import numpy as np
 import pandas as pd
@@ -34,6 +33,7 @@ from helpers.store.store import Example, tokens_of
 from helpers.viewer import view as viewer
 from helpers.viewer.page import (
     RAMP,
+    document,
     embedded_page,
     quantize,
     summaries,
@@ -41,6 +41,10 @@ from helpers.viewer.page import (
     words_of_tokens,
 )
 from helpers.viewer.view import ViewerWidget, masked_example, to_bertviz, view, viewers
+
+
+def html_of(shown):
+    return document(shown.heading, shown.data())
 
 
 def data_of(page):
@@ -209,7 +213,7 @@ def test_search_reads_no_map_where_the_relation_is_missing():
 
 def test_corpus_text_stays_text():
     store = word_store(SENTENCE)
-    page = view(store, title=HOSTILE).html()
+    page = html_of(view(store, title=HOSTILE))
     assert page.count("<script") == page.count("</script>") == 2
     assert "<img" not in page
     assert data_of(page)["pages"][0]["tokens"][6] == HOSTILE
@@ -218,7 +222,7 @@ def test_corpus_text_stays_text():
 
 
 def test_an_exported_page_names_no_other_place():
-    page = view(word_store(SENTENCE)).html()
+    page = html_of(view(word_store(SENTENCE)))
     assert set(re.findall(r"\w+://[^\"' )]*", page)) == {"http://www.w3.org/2000/svg"}
     assert "default-src 'none'" in page
 
@@ -233,7 +237,7 @@ def test_save_writes_the_examples_asked_for(tmp_path):
 
 
 def test_a_page_of_144_heads_and_128_tokens_can_be_sent_by_mail():
-    assert len(view(token_store(12, 12, 128)).html()) < 3_700_000
+    assert len(html_of(view(token_store(12, 12, 128)))) < 3_700_000
 
 
 def test_a_notebook_is_sent_what_it_shows():
@@ -269,7 +273,7 @@ def test_the_kernel_says_that_there_are_more_places_than_it_shows(places, more):
 def test_two_views_side_by_side():
     store, other = word_store(SENTENCE), word_store(OTHER, layers=2, heads=2)
     pair = view(store, layer=1, head=2).beside(view(other, layer=2, head=1))
-    data = data_of(pair.html())
+    data = data_of(html_of(pair))
     assert [pane["head"] for pane in data["panes"]] == [1, 2]
     assert [len(pane["pages"][0]["maps"]) for pane in data["panes"]] == [12, 4]
     widget = ViewerWidget(pair)
@@ -280,7 +284,7 @@ def test_two_views_side_by_side():
 
 
 def test_the_title_of_an_exported_page_is_that_of_what_it_opens_with():
-    page = view(word_store(SENTENCE), layer=2, head=3, title="dobj").html()
+    page = html_of(view(word_store(SENTENCE), layer=2, head=3, title="dobj"))
     assert "<title>dobj · head 2-3, example 0</title>" in page
 
 
@@ -325,15 +329,7 @@ def test_what_does_not_exist_is_refused(arguments, message):
         view(word_store(SENTENCE), **arguments)
 
 
-def test_to_bertviz_without_bertviz(monkeypatch):
-    monkeypatch.setattr(viewer, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match="pip install bertviz"):
-        to_bertviz(word_store(SENTENCE), 0)
-
-
-def test_to_bertviz_gives_a_tensor_for_each_layer(monkeypatch):
-    if find_spec("bertviz") is None:
-        monkeypatch.setattr(viewer, "find_spec", lambda name: name)
+def test_to_bertviz_gives_a_tensor_for_each_layer():
     store = word_store(OTHER)
     maps, tokens = to_bertviz(store, 0)
     assert [tuple(layer.shape) for layer in maps] == [(1, 4, 7, 7)] * 3
