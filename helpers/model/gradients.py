@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
 from helpers.data.records import Record
 from helpers.errors import InputError, ModelError
-from helpers.model.checkpoint import Objective
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, Maps, model_inputs, padded
 from helpers.model.tokens import roles
@@ -87,25 +86,22 @@ def objective(
     inputs = [model_inputs(encoder, record) for record in records]
     if encoder.objective == "contrastive":
         return _contrastive(encoder, inputs, [record["second"] for record in records])
-    labels = inputs
+    labels = [item["input_ids"] for item in inputs]
     if encoder.objective == "masked-lm":
-        inputs, labels = corrupted(encoder, inputs, rng)
+        inputs, labels = _corrupted(encoder, inputs, rng)
     output = with_graph(encoder, encoder.model, inputs)
-    targets = targets_of(labels, output.logits.shape[1], output.logits.device)
-    losses = token_losses(output.logits, targets, encoder.objective)
+    losses = _token_losses(output.logits, labels, next_token=encoder.objective == "next-token")
     return losses.sum(), inputs, list(output.attentions)
 
 
-def token_losses(
-    logits: Float[Tensor, "example token word"],
-    targets: Int[Tensor, "example token"],
-    objective: Objective,
+def _token_losses(
+    logits: Float[Tensor, "example token word"], labels: list[list[int]], *, next_token: bool
 ) -> Float[Tensor, " example"]:
-    """Return each example's mean cross-entropy over its targets, in nats.
-
-    Targets are `IGNORED` where there is none.
-    """
-    if objective == "next-token":
+    """Return each example's mean cross-entropy over its labels that are not `IGNORED`, in nats."""
+    length = logits.shape[1]
+    rows = [label + [IGNORED] * (length - len(label)) for label in labels]
+    targets = torch.tensor(rows, device=logits.device)
+    if next_token:
         logits, targets = logits[:, :-1], targets[:, 1:]
     per_token = F.cross_entropy(
         _wide(logits).transpose(1, 2), targets, ignore_index=IGNORED, reduction="none"
@@ -135,9 +131,9 @@ def mask_tokens(
     return corrupted, labels
 
 
-def corrupted(
+def _corrupted(
     encoder: Encoder, inputs: list[Inputs], rng: np.random.Generator
-) -> tuple[list[Inputs], list[Inputs]]:
+) -> tuple[list[Inputs], list[list[int]]]:
     """Return inputs with tokens masked (see `mask_tokens`), and their labels."""
     masked, labels = [], []
     for item in inputs:
@@ -150,7 +146,7 @@ def corrupted(
         )
         hidden = (label != IGNORED).tolist()
         masked.append({**item, "input_ids": corrupted.tolist(), "masked": hidden})
-        labels.append({"input_ids": label.tolist()})
+        labels.append(label.tolist())
     return masked, labels
 
 
@@ -163,33 +159,21 @@ def _contrastive(
     its half, which the second one enters at the position ``seconds``.
     """
     output = with_graph(encoder, encoder.model.base_model, inputs)
+    states = output.last_hidden_state  # [segment, token, width]
     inside = padded(encoder, inputs)["attention_mask"].bool()
-    vectors = paragraph_vectors(output.last_hidden_state, inside, torch.tensor(seconds))
+    position = torch.arange(inside.shape[1], device=inside.device)
+    is_first = position < torch.tensor(seconds, device=inside.device)[:, None]
+    vectors = []
+    for half in (inside & is_first, inside & ~is_first):
+        mask = half[..., None].to(states.dtype)
+        pooled = (states * mask).sum(dim=1) / mask.sum(dim=1)  # [segment, width]
+        vectors.append(F.normalize(_wide(pooled), dim=-1))
     scores = SCALE * vectors[0] @ vectors[1].T
     own = torch.arange(len(inputs), device=scores.device)
     both = F.cross_entropy(scores, own, reduction="sum") + F.cross_entropy(
         scores.T, own, reduction="sum"
     )
     return both / 2, inputs, list(output.attentions)
-
-
-def paragraph_vectors(
-    states: Float[Tensor, "segment token width"],
-    inside: Bool[Tensor, "segment token"],
-    seconds: Int[Tensor, " segment"],
-) -> list[Float[Tensor, "segment width"]]:
-    """Return the mean vectors of first and second paragraphs, of length 1.
-
-    ``inside`` leaves out padding; a second paragraph enters at its position in ``seconds``.
-    """
-    position = torch.arange(inside.shape[1], device=inside.device)
-    is_first = position < seconds.to(inside.device)[:, None]
-    vectors = []
-    for half in (inside & is_first, inside & ~is_first):
-        mask = half[..., None].to(states.dtype)
-        pooled = (states * mask).sum(dim=1) / mask.sum(dim=1)  # [segment, width]
-        vectors.append(F.normalize(_wide(pooled), dim=-1))
-    return vectors
 
 
 def with_graph(encoder: Encoder, model: torch.nn.Module, inputs: list[Inputs]) -> Any:
@@ -205,11 +189,3 @@ def with_graph(encoder: Encoder, model: torch.nn.Module, inputs: list[Inputs]) -
 def _wide(values: Tensor) -> Tensor:
     """Return values in float32 at least: a loss in half precision is too coarse."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
-
-
-def targets_of(
-    labels: list[Inputs], length: int, device: torch.device
-) -> Int[Tensor, "batch token"]:
-    """Return the ids that a model should give at each position, `IGNORED` beyond the end."""
-    rows = [item["input_ids"] + [IGNORED] * (length - len(item["input_ids"])) for item in labels]
-    return torch.tensor(rows, device=device)
