@@ -12,7 +12,6 @@ from tiny_models import FAMILIES
 from transformers import AutoModel, AutoTokenizer
 
 from helpers.analysis.surface import token_types
-from helpers.model.forward import model_inputs
 from helpers.model.gradients import KEY_TYPES, gradient_importance
 from helpers.model.tokens import roles
 from helpers.store.examples import examples, shard_tensors
@@ -20,24 +19,6 @@ from helpers.store.extract import extract
 
 WITHOUT_SPECIALS = {"gpt2", "t5"}  # no cls_token, no sep_token
 HALF = {"rtol": 2**-10, "atol": 2**-22}  # float16 precision, and float32 noise before rounding
-JOINER = "\u200d"  # of emoji; BERT's normaliser drops it
-WORDS = (
-    *("The", "cat", "doesn't", "sit", ".", ",", "'", '"', "--", "...", "U.S.", "re-election"),
-    *(
-        "😀",
-        "👩‍👩‍👧",
-        "東京",
-        "Zürich",
-        "naïve",
-        "é",
-        "3,50",
-        "€",
-        "can't",
-        "'twas",
-        "[SEP]",
-        "ﬁne",
-    ),
-)
 
 
 @pytest.fixture(params=FAMILIES)
@@ -116,20 +97,6 @@ def test_neither_batch_mates_nor_padding_change_a_map(family, tiny_encoder, segm
             np.testing.assert_allclose(together[name], expected, **HALF)
 
 
-def test_token_types_are_those_of_the_tokenizer(family, tiny_folder, tiny_encoder, segments):
-    encoder = tiny_encoder(family)
-    tokenizer = AutoTokenizer.from_pretrained(tiny_folder(family))
-    records = examples(encoder, segments, 60, Counter())
-    for segment, record in zip(segments.records(), records, strict=True):
-        expected = tokenizer(segment.first, segment.second).get("token_type_ids")
-        if encoder.takes_token_types:
-            assert model_inputs(encoder, record)["token_type_ids"] == expected
-            assert set(expected) == {0, 1}
-        else:  # the tokenizer gives none, or the model knows one type only
-            known = getattr(encoder.model.config, "type_vocab_size", 0)
-            assert not any(expected or []) or known <= 1
-
-
 def test_special_tokens_come_from_the_tokenizer(family, tiny_encoder, segments):
     encoder = tiny_encoder(family)
     specials = encoder.special_tokens
@@ -148,48 +115,6 @@ def test_special_tokens_come_from_the_tokenizer(family, tiny_encoder, segments):
         assert masks.sep[-1]
         assert all((share > 0).all() for share in shares.values())
     assert masks.punctuation.sum() == 4  # ". , , ." in the first segment
-
-
-def test_decoders_give_causal_maps_and_encoders_do_not(family, tiny_encoder, segments):
-    encoder = tiny_encoder(family)
-    record = next(examples(encoder, segments, 60, Counter()))
-    maps = shard_tensors(encoder, [record], 0, level="token")["attention/000000"]
-    assert np.triu(maps, k=1).any() == (family != "gpt2")
-
-
-def test_tokens_of_a_word_are_all_of_it(family, tiny_encoder):
-    encoder = tiny_encoder(family)
-    encoding = encoder.encode_words(WORDS)
-    own = {number: [] for number in range(len(WORDS))}
-    for position, number in enumerate(encoding.word_ids):
-        assert (number is None) == bool(encoding.special_tokens_mask[position])
-        if number is not None:
-            own[number].append(position)
-    for number, word in enumerate(WORDS):
-        positions = own[number]
-        assert positions == list(range(positions[0], positions[-1] + 1))
-        spans = [encoding.offsets[position] for position in positions]
-        mark = max(end for _, end in spans) - len(word)  # byte-level tokenizers see " word"
-        assert mark in (0, 1)
-        covered = {place - mark for start, end in spans for place in range(start, end)}
-        assert {place for place, char in enumerate(word) if char != JOINER} <= covered
-        if encoder.tokenizer.unk_token_id not in [encoding.ids[p] for p in positions]:
-            tokens = [encoding.tokens[position] for position in positions]
-            assert spelled(encoder, tokens) == normalised(encoder, word)
-
-
-def normalised(encoder, word):
-    normalizer = encoder.tokenizer.backend_tokenizer.normalizer
-    return (normalizer.normalize_str(word) if normalizer else word).replace(" ", "")
-
-
-def spelled(encoder, tokens):
-    kind = type(encoder.tokenizer.backend_tokenizer.model).__name__
-    if kind == "BPE":
-        return encoder.tokenizer.backend_tokenizer.decoder.decode(tokens).strip()
-    if kind == "WordPiece":
-        return "".join(token.removeprefix("##") for token in tokens)
-    return "".join(tokens).replace("▁", "")
 
 
 def test_words_are_tokenized_as_in_running_text(family, tiny_encoder):

@@ -5,11 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from toy_corpora import corpus_of
 from transformers import AutoTokenizer
 from transformers.models.bert import modeling_bert
 
-from helpers.data.records import Segment
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import load
 from helpers.model.gradients import (
@@ -134,23 +132,6 @@ def test_batch_size_and_padding_do_not_change_the_importance(exact_bert, segment
         np.testing.assert_allclose(values, found[0], rtol=1e-5)
 
 
-def test_the_seed_decides_what_is_masked(tiny_encoder, segments):
-    encoder = tiny_encoder("bert")
-    records = records_of(encoder, segments)
-    first, again, other = (gradient_importance(encoder, records, seed=seed) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other, equal_nan=True)
-
-
-def test_a_type_that_no_example_has_is_missing(tiny_encoder):
-    encoder = tiny_encoder("bert")
-    corpus = corpus_of([Segment("a cat", "a dog", "t"), Segment("the mat", "the dog", "t")])
-    by_type = np.moveaxis(gradient_importance(encoder, records_of(encoder, corpus)), -1, 0)
-    found = dict(zip(KEY_TYPES, by_type, strict=True))
-    assert np.isnan(found["punctuation"]).all()
-    assert all((found[name] > 0).all() for name in ("cls", "sep", "other"))
-
-
 # The objectives
 
 
@@ -237,44 +218,15 @@ def test_a_last_batch_of_one_joins_the_one_before(sentence_encoder, segments):
 # The masking rule
 
 
-def test_fifteen_percent_of_the_tokens_are_chosen():
-    ids, maskable = np.arange(1000, 1100), np.ones(100, dtype=bool)
-    maskable[[0, 50, 99]] = False
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        _, labels = mask_tokens(ids, maskable, mask_id=4, vocabulary=500, rng=rng)
-        chosen = labels != IGNORED
-        assert chosen.sum() == round(0.15 * 97)
-        assert (labels[chosen] == ids[chosen]).all()
-        assert maskable[chosen].all()
-
-
 def test_of_the_chosen_80_percent_are_masked_10_swapped_and_10_kept():
     ids, maskable = np.full(20_000, 1000), np.ones(20_000, dtype=bool)
     rng = np.random.default_rng(0)
     corrupted, labels = mask_tokens(ids, maskable, mask_id=4, vocabulary=500, rng=rng)
     chosen = corrupted[labels != IGNORED]
+    assert len(chosen) == 0.15 * len(ids)
     shares = [(chosen == 4).mean(), (chosen < 500).mean(), (chosen == 1000).mean()]
     # 3,000 tokens: a standard error of 0.7 and 0.5 points
     assert shares == pytest.approx([0.8, 0.9, 0.1], abs=0.025)
     assert (corrupted[labels == IGNORED] == 1000).all()
     swapped = chosen[(chosen != 4) & (chosen != 1000)]
     assert len(set(swapped.tolist())) > 100
-
-
-def test_at_least_one_token_is_chosen():
-    maskable = np.array([False, True, False])
-    rng = np.random.default_rng(0)
-    _, labels = mask_tokens(np.array([1, 7, 2]), maskable, mask_id=4, vocabulary=9, rng=rng)
-    assert labels.tolist() == [IGNORED, 7, IGNORED]
-
-
-def test_places_are_chosen_evenly():
-    counts = np.zeros(20)
-    rng = np.random.default_rng(0)
-    for _ in range(2000):
-        _, labels = mask_tokens(
-            np.arange(20), np.ones(20, dtype=bool), mask_id=4, vocabulary=9, rng=rng
-        )
-        counts += labels != IGNORED
-    np.testing.assert_allclose(counts / 2000, 0.15, atol=0.04)

@@ -108,39 +108,3 @@ def test_shuffled_batches_hold_every_example_once_and_stay_small():
     assert sorted(i for batch in batches for i in batch) == list(range(7))
     assert max(map(len, batches)) == 3
     assert [3] in batches  # too long to share a batch
-
-
-# What the C library does with freed memory
-
-
-def test_trimming_is_asked_of_glibc(monkeypatch):
-    asked = []
-
-    class Library:
-        def malloc_trim(self, keep):
-            asked.append(keep)
-
-    monkeypatch.setattr(parallel, "_library", Library)
-    parallel.trim()
-    assert asked == [0]
-
-
-def test_freed_memory_is_kept_for_the_next_batch(monkeypatch):
-    asked = {}
-
-    class Library:
-        def mallopt(self, parameter, value):
-            asked[parameter] = value
-
-    monkeypatch.setattr(parallel, "_library", Library)
-    parallel.reuse()
-    assert asked == {-3: 32 << 20, -1: 64 << 20}  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
-
-
-def test_other_systems_are_left_alone(monkeypatch):
-    parallel._library.cache_clear()
-    monkeypatch.setattr(parallel.sys, "platform", "darwin")
-    parallel.trim()
-    parallel.reuse()
-    assert parallel._library() is None
-    parallel._library.cache_clear()

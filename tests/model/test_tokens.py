@@ -9,7 +9,6 @@ import torch
 from helpers.model.tokens import (
     by_adding,
     by_products,
-    membership,
     roles,
     to_words,
     vectors_to_words,
@@ -52,10 +51,6 @@ def test_word_groups(word_ids, groups):
     assert word_groups(word_ids) == groups
 
 
-def test_membership_says_which_word_a_token_is_in():
-    assert membership([0, 1, 1]).tolist() == [[1, 0], [0, 1], [0, 1]]
-
-
 def test_to_words_by_hand():
     # [CLS] em ##bed: attention to "embed" is the sum of two, from it the mean of two.
     attention = torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.6, 0.3], [0.4, 0.4, 0.2]])
@@ -69,16 +64,6 @@ def test_every_way_to_words_equals_a_slow_loop_over_heads(convert):
     groups = [0, 1, 1, 1, 2, 3, 3]
     expected = slow_to_words(attention.numpy(), groups)
     np.testing.assert_allclose(convert(attention, groups).numpy(), expected, atol=1e-6)
-
-
-def test_rows_of_word_maps_sum_to_one():
-    words = to_words(random_maps(4, 9, 9, seed=1), [0, 1, 1, 2, 2, 2, 2, 3, 4])
-    torch.testing.assert_close(words.sum(dim=-1), torch.ones(4, 5))
-
-
-def test_words_of_one_token_change_nothing():
-    attention = random_maps(2, 5, 5)
-    torch.testing.assert_close(to_words(attention, range(5)), attention)
 
 
 def test_vectors_of_a_word_are_averaged():
@@ -103,20 +88,6 @@ def test_every_position_has_one_role():
 def test_only_full_stops_and_commas_count_as_punctuation():
     tokens = [".", ",", "Ġ.", "▁,", "...", ";", "!", "-", "##.", "Ġ", "▁"]
     assert roles(tokens, BERT).punctuation.tolist() == [True] * 4 + [False] * 7
-
-
-def test_special_tokens_are_those_of_the_model():
-    found = roles(["<s>", "[CLS]", "</s>"], {"cls": "<s>", "sep": "</s>"})
-    assert found.cls.tolist() == [True, False, False]
-    assert found.sep.tolist() == [False, False, True]
-
-
-def test_a_model_without_special_tokens_has_no_masks_for_them():
-    found = roles(["a", "."], {"cls": None, "sep": None})
-    assert found.cls is None
-    assert found.sep is None
-    assert list(found.masks()) == ["punctuation", "other"]
-    assert found.other.tolist() == [True, False]
 
 
 def test_one_of_the_two_special_tokens_can_be_missing():

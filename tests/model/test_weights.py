@@ -41,15 +41,6 @@ def test_a_state_space_model_is_refused(tmp_path):
     assert "(mamba): gives no (heads, tokens, tokens) map" in load_error(tmp_path)
 
 
-def test_a_model_without_attention_is_refused(tmp_path, tiny_encoder):
-    tokenizer = tiny_encoder("bert").tokenizer
-    config = hf.FNetConfig(
-        vocab_size=len(tokenizer), hidden_size=8, num_hidden_layers=1, intermediate_size=8
-    )
-    tiny_models.save(tmp_path, hf.FNetForMaskedLM(config), tokenizer)
-    assert "fnet" in load_error(tmp_path)
-
-
 def test_a_model_with_attention_in_some_layers_only_is_refused(tmp_path):
     _, tokenizer = tiny_models.gpt2()
     config = hf.RecurrentGemmaConfig(
@@ -79,9 +70,11 @@ def test_a_folder_without_a_tokenizer_is_refused(bert_copy):
     assert "no tokenizer" in load_error(bert_copy)
 
 
-def test_a_folder_without_weights_is_refused(bert_copy):
-    (bert_copy / "model.safetensors").unlink()
-    assert "no *.safetensors weights" in load_error(bert_copy)
+def test_what_is_no_model_is_refused(tmp_path, bert_copy):
+    assert "not a folder" in load_error(tmp_path / "nowhere")
+    assert "no config.json" in load_error(tmp_path)
+    assert "leave --revision out" in load_error(bert_copy, revision="main")
+    assert "is the name right" in load_error("a/b/c")
 
 
 def test_pickled_weights_are_not_read(bert_copy):
@@ -91,21 +84,13 @@ def test_pickled_weights_are_not_read(bert_copy):
     assert "save_pretrained" in load_error(bert_copy)
 
 
-def test_a_folder_that_is_no_model_is_refused(tmp_path):
-    assert "no config.json" in load_error(tmp_path)
-
-
-def test_a_path_that_does_not_exist_is_refused(tmp_path):
-    assert "not a folder" in load_error(tmp_path / "nowhere")
-
-
 def test_corrupted_weights_are_refused(bert_copy):
     whole = (bert_copy / "model.safetensors").read_bytes()
     (bert_copy / "model.safetensors").write_bytes(whole[: len(whole) // 2])
     assert "SafetensorError" in load_error(bert_copy)
 
 
-@pytest.mark.parametrize("other", ["weights.bin", "../other/model.safetensors", "/etc/passwd"])
+@pytest.mark.parametrize("other", ["weights.bin", "../other/model.safetensors"])
 @pytest.mark.parametrize("by", ["index", "configuration"])
 def test_only_safetensors_of_the_folder_are_read(by, other, bert_copy):
     state = safetensors.torch.load_file(bert_copy / "model.safetensors")
@@ -123,27 +108,18 @@ def test_only_safetensors_of_the_folder_are_read(by, other, bert_copy):
     assert f"it names {other!r} as weights" in message
 
 
-@pytest.mark.parametrize("index", ["", "[]", '{"weight_map": 3}', "{}"])
-def test_an_index_that_is_none_is_refused(index, bert_copy):
-    (bert_copy / "model.safetensors.index.json").write_text(index)
+def test_an_index_that_is_none_is_refused(bert_copy):
+    (bert_copy / "model.safetensors.index.json").write_text("[]")
     assert "cannot be loaded" in load_error(bert_copy)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("value", [float("nan"), -float("inf")])
 def test_weights_that_are_not_finite_are_refused(value, bert_copy):
     state = safetensors.torch.load_file(bert_copy / "model.safetensors")
     key = "bert.encoder.layer.1.attention.self.key.weight"
     state[key][2, 3] = value
     safetensors.torch.save_file(state, bert_copy / "model.safetensors", {"format": "pt"})
     assert f"{key} has weights that are NaN or infinite" in load_error(bert_copy)
-
-
-def test_weights_too_large_for_half_precision_are_refused(bert_copy):
-    state = safetensors.torch.load_file(bert_copy / "model.safetensors")
-    state["cls.predictions.bias"][0] = 1e5
-    safetensors.torch.save_file(state, bert_copy / "model.safetensors", {"format": "pt"})
-    assert "or --dtype float32" in load_error(bert_copy, dtype="float16")
-    assert load(str(bert_copy), device="cpu").layers == 3
 
 
 def test_incomplete_weights_are_refused(bert_copy):
@@ -153,15 +129,8 @@ def test_incomplete_weights_are_refused(bert_copy):
     assert "no weights for bert.encoder.layer.1.attention.self.key.weight" in load_error(bert_copy)
 
 
-def test_weights_of_another_architecture_are_refused(bert_copy, tiny_folder):
-    shutil.copy(tiny_folder("distilbert") / "model.safetensors", bert_copy)
-    assert "no weights for" in load_error(bert_copy)
-
-
 def test_weights_of_another_size_are_refused(bert_copy):
-    config = json.loads((bert_copy / "config.json").read_text())
-    config["vocab_size"] += 10
-    (bert_copy / "config.json").write_text(json.dumps(config))
+    edit(bert_copy / "config.json", vocab_size=999)
     assert "bert.embeddings.word_embeddings.weight are [" in load_error(bert_copy)
 
 
@@ -175,9 +144,8 @@ def test_a_tokenizer_with_more_entries_than_embeddings_is_refused(bert_copy):
 
 
 def test_code_of_a_checkpoint_is_not_run(bert_copy):
-    config = json.loads((bert_copy / "config.json").read_text())
-    config |= {"model_type": "own", "auto_map": {"AutoConfig": "own.Config"}}
-    (bert_copy / "config.json").write_text(json.dumps(config))
+    own = {"model_type": "own", "auto_map": {"AutoConfig": "own.Config"}}
+    edit(bert_copy / "config.json", **own)
     (bert_copy / "own.py").write_text("raise SystemExit('this was run')")
     load_error(bert_copy)
 
@@ -191,22 +159,6 @@ def test_an_unknown_hub_name_without_network_is_answered_soon(monkeypatch, tmp_p
     assert "is there a network?" in message
     assert "a local folder" in message
     assert "--model minilm" in message
-
-
-@pytest.mark.parametrize("name", ["no such model", "a/b/c"])
-def test_a_name_that_no_model_can_have_is_refused(name):
-    assert "is the name right" in load_error(name)
-
-
-def test_a_revision_of_a_folder_is_refused(bert_copy):
-    assert "leave --revision out" in load_error(bert_copy, revision="main")
-
-
-def test_the_default_is_refused_if_its_weights_are_not_the_expected_ones(monkeypatch):
-    monkeypatch.setattr(checkpoint, "DEFAULT_SHA256", "0" * 64)
-    message = load_error("minilm")
-    assert "SHA-256 of model.safetensors is 53aa51172d142c89..." in message
-    assert "expected 0000000000000000..." in message
 
 
 def test_the_default_is_refused_if_it_is_not_installed(monkeypatch):
@@ -242,19 +194,6 @@ def test_a_head_that_was_never_trained_is_left_off(build, head, tmp_path):
     assert encoder.objective == "contrastive"
     assert encoder.model.get_output_embeddings() is None
     assert (encoder.layers, encoder.heads) == (3, 4)
-
-
-def test_a_part_of_a_head_is_no_head(bert_copy):
-    weights = safetensors.torch.load_file(bert_copy / "model.safetensors")
-    del weights["cls.predictions.transform.dense.weight"]
-    safetensors.torch.save_file(weights, bert_copy / "model.safetensors", {"format": "pt"})
-    assert load(str(bert_copy), device="cpu").objective == "contrastive"
-
-
-def test_tied_weights_that_are_not_in_the_file_are_not_missing(bert_copy):
-    names = safetensors.torch.load_file(bert_copy / "model.safetensors")
-    assert "cls.predictions.decoder.weight" not in names
-    assert load(str(bert_copy), device="cpu").objective == "masked-lm"
 
 
 def test_a_decoder_saved_without_its_head_is_tied_to_its_embeddings(tmp_path):
@@ -374,28 +313,3 @@ def test_random_initialisation_keeps_a_normalisation_beside_the_tables(tiny_enco
     }  # fmt: skip
     norm = {"layernorm_embedding.weight", "layernorm_embedding.bias"}
     assert kept == {"embed_tokens.weight", "embed_positions.weight"} | norm
-
-
-def test_random_initialisation_follows_the_models_own_scheme(tiny_encoder):
-    control = reinitialised(tiny_encoder("bert").model, seed=0)
-    layer = control.bert.encoder.layer[0].attention.self
-    weights = torch.cat([p.flatten() for p in (layer.query.weight, layer.key.weight)])
-    assert weights.std().item() == pytest.approx(control.config.initializer_range, rel=0.1)
-    assert not layer.query.bias.any()
-
-
-def test_random_initialisation_leaves_the_global_generator_alone(tiny_encoder):
-    torch.manual_seed(5)
-    expected = torch.rand(3)
-    torch.manual_seed(5)
-    reinitialised(tiny_encoder("bert").model, seed=0)
-    assert torch.equal(torch.rand(3), expected)
-
-
-def test_the_seed_is_part_of_the_identity(tiny_folder, segments, own_cache):
-    control = load(str(tiny_folder("bert")), device="cpu", random_init=3)
-    assert control.identity["random_init"] == 3
-    assert control.slug == "bert-random-3"
-    store = extract(control, segments, max_tokens=60)
-    assert store.spec.model["random_init"] == 3
-    assert "random-3" in store.folder.name
