@@ -120,19 +120,12 @@ def _default_folder() -> Path:
 def _snapshot(name: str, revision: str | None) -> Path:
     """Return the hub cache's folder of a model; its name is the commit that it was taken from."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
     try:
         files = [*SETTINGS, "model*.safetensors"]
         return Path(snapshot_download(name, revision=revision, allow_patterns=files))
-    except RevisionNotFoundError as error:
-        raise ModelError(f"model {name!r}: the hub has no revision {revision!r} of it") from error
-    except RepositoryNotFoundError as error:
-        raise ModelError(
-            f"model {name!r}: the hub has no public model of that name; check it, or {WAYS_OUT}"
-        ) from error
     except (OSError, ValueError) as error:
         raise ModelError(
             f"model {name!r}: not a local folder, not in the local cache, and not to be had from "
-            f"the hub; is the name right, and is there a network? {WAYS_OUT}"
+            f"the hub; is the name right (and the revision), is there a network? {WAYS_OUT}"
         ) from error

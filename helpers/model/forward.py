@@ -107,7 +107,11 @@ def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, St
     Raises:
         ModelError: the model's attention is not a sum of value vectors that can be found.
     """
-    layers = _layers(encoder)
+    try:
+        layers = sites(encoder.model)
+    except ModelError as error:
+        needs = f"model {encoder.name!r}: --lens norm needs value vectors: {error}"
+        raise ModelError(needs) from error
     with _watched([site.values for site in layers]) as values:
         _check(encoder, layers, values)
 
@@ -147,15 +151,6 @@ def transformed_norms(
     weight = site.output_weight.double()  # [head, width, model width]
     squared = (values @ (weight @ weight.mT) * values).sum(dim=-1)
     return squared.clamp(min=0).sqrt().float()
-
-
-def _layers(encoder: Encoder) -> list[Site]:
-    try:
-        return sites(encoder.model)
-    except ModelError as error:
-        raise ModelError(
-            f"model {encoder.name!r}: --lens norm needs value vectors: {error}"
-        ) from error
 
 
 def _check(encoder: Encoder, layers: list[Site], values: Recorded) -> None:

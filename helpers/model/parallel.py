@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypeVar
@@ -40,14 +41,10 @@ def torch_device(device: str) -> torch.device:
     """
     import torch
 
-    available = {
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-        "cpu": True,
-    }
+    fastest = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     if device == "auto":
-        return torch.device(next(kind for kind, there in available.items() if there))
-    if not available.get(device.partition(":")[0]):
+        return fastest
+    if device.partition(":")[0] not in (fastest.type, "cpu"):
         raise ModelError(f"device {device!r} is not available here; use --device cpu or auto")
     return torch.device(device)
 
@@ -100,8 +97,7 @@ def run_jobs(
     """
     import torch
 
-    width = torch.get_num_threads()
-    threads = width if device.type == "cpu" else 1
+    threads = torch.get_num_threads() if device.type == "cpu" else 1
     ticks: SimpleQueue[bool] = SimpleQueue()
     stop = threading.Event()
 
@@ -121,17 +117,14 @@ def run_jobs(
         finally:
             ticks.put(False)
 
-    try:
-        with ThreadPoolExecutor(threads, label, initializer=compute_alone) as pool:
-            futures = [pool.submit(work, job) for job in jobs]
-            try:
-                for _ in progress(_steps(ticks, len(jobs)), label, unit=unit, total=total):
-                    pass
-            except BaseException:
-                stop.set()
-                raise
-    finally:
-        torch.set_num_threads(width)
+    with _pool(threads) as pool:
+        futures = [pool.submit(work, job) for job in jobs]
+        try:
+            for _ in progress(_steps(ticks, len(jobs)), label, unit=unit, total=total):
+                pass
+        except BaseException:
+            stop.set()
+            raise
     failures = [error for future in futures if (error := future.exception())]
     for error in sorted(failures, key=lambda error: isinstance(error, _Stopped)):
         raise error
@@ -147,24 +140,33 @@ def in_order(
     that is waited for.
     """
     pending: deque[Future[Result]] = deque()
-    alone = compute_alone if threads > 1 else None
-    try:
-        with ThreadPoolExecutor(threads, "job", initializer=alone) as pool:
-            try:
-                for job in jobs:
-                    pending.append(pool.submit(job))
-                    if len(pending) > ahead:
-                        yield pending.popleft().result()
-                while pending:
+    with _pool(threads) as pool:
+        try:
+            for job in jobs:
+                pending.append(pool.submit(job))
+                if len(pending) > ahead:
                     yield pending.popleft().result()
-            finally:
-                for future in pending:
-                    future.cancel()
-    finally:
-        if alone is not None:
-            import torch
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
 
-            torch.set_num_threads(threads)
+
+@contextmanager
+def _pool(threads: int) -> Iterator[ThreadPoolExecutor]:
+    """Yield a pool of threads; of several, each computes alone."""
+    if threads == 1:  # who reads one shard ahead needs no torch
+        with ThreadPoolExecutor(1, "job") as pool:
+            yield pool
+        return
+    import torch
+
+    try:
+        with ThreadPoolExecutor(threads, "job", initializer=compute_alone) as pool:
+            yield pool
+    finally:
+        torch.set_num_threads(threads)
 
 
 def compute_alone() -> None:

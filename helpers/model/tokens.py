@@ -86,8 +86,7 @@ def by_products(
     attention: Float[Tensor, "*batch token token"], groups: Sequence[int]
 ) -> Float[Tensor, "*batch word word"]:
     """Convert to words with two matrix products, the same every time on any device."""
-    to = membership(groups).to(attention)
-    return _mean_over_tokens(to).T @ (attention @ to)
+    return vectors_to_words(attention @ membership(groups).to(attention), groups)
 
 
 def by_adding(
@@ -109,8 +108,5 @@ def vectors_to_words(
     vectors: Float[Tensor, "*batch token width"], groups: Sequence[int]
 ) -> Float[Tensor, "*batch word width"]:
     """Average the vectors of each word's tokens."""
-    return _mean_over_tokens(membership(groups).to(vectors)).T @ vectors
-
-
-def _mean_over_tokens(to: Float[Tensor, "token word"]) -> Float[Tensor, "token word"]:
-    return to / to.sum(dim=0)
+    to = membership(groups).to(vectors)
+    return (to / to.sum(dim=0)).T @ vectors

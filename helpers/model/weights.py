@@ -135,8 +135,7 @@ def _model(name: str, folder: Path, dtype: DType) -> tuple[PreTrainedModel, Obje
         output_loading_info=True,
     )
     missing = set(report["missing_keys"])
-    _check_fit(name, model, missing, report["mismatched_keys"])
-    _check_finite(name, model)
+    _check_weights(name, model, missing, report["mismatched_keys"])
     if config.is_encoder_decoder:
         return model.get_encoder(), objective
     if missing:
@@ -168,10 +167,10 @@ def _check_names(name: str, folder: Path) -> None:
         )
 
 
-def _check_fit(
+def _check_weights(
     name: str, model: PreTrainedModel, missing: Iterable[str], mismatched: Collection[tuple]
 ) -> None:
-    """Refuse a checkpoint that lacks weights of the encoder itself, or has them in other sizes."""
+    """Refuse weights of the encoder that are missing, of other sizes, or not finite."""
     if mismatched:
         key, found, expected = min(mismatched)
         raise ModelError(
@@ -188,9 +187,6 @@ def _check_fit(
             f"model {name!r}: the checkpoint has no weights for {body[0]} ({len(body)} missing); "
             "is it complete, and of the architecture that config.json names?"
         )
-
-
-def _check_finite(name: str, model: PreTrainedModel) -> None:
     for key, weight in model.named_parameters():
         if not weight.isfinite().all():
             raise ModelError(
