@@ -214,12 +214,12 @@ def seal(folder: Path) -> None:
     (folder / CHECKSUMS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
 
 
-def broken_seals(folder: Path, *names: str) -> list[str]:
-    """Return what is wrong with the files of a sealed folder (or those named), a line each."""
+def broken_seals(folder: Path) -> list[str]:
+    """Return what is wrong with the files of a sealed folder, a line each."""
     try:
         sealed = json.loads((folder / CHECKSUMS).read_bytes())
         there = {file.name: file for file in folder.iterdir() if file.name != CHECKSUMS}
-        names = names or tuple(sorted(sealed.keys() | there.keys()))
+        names = sorted(sealed.keys() | there.keys())
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         return [f"{folder / CHECKSUMS}: missing or not whole ({type(error).__name__})"]
     return [

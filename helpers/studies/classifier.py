@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -18,8 +19,9 @@ from sklearn.feature_extraction import DictVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from tokenizers import Tokenizer
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from helpers.errors import ModelError
 from helpers.model.encoder import Encoder
@@ -98,13 +100,17 @@ def task_inputs(encoder: Encoder, pairs: Sequence[Pair], max_tokens: int) -> lis
             f"model {encoder.name!r}: tasks of {max_tokens} tokens; it takes 8 to "
             f"{encoder.max_length}"
         )
-    cutting = copy.deepcopy(encoder.tokenizer.backend_tokenizer)
-    cutting.enable_truncation(max_tokens, strategy="longest_first")
     texts = [p.first if p.second is None else (p.first, p.second) for p in pairs]
-    return [
-        {"input_ids": found.ids, "token_type_ids": found.type_ids}
-        for found in cutting.encode_batch(texts)
-    ]
+    found = _cutting(encoder.tokenizer, max_tokens).encode_batch(texts)
+    return [{"input_ids": one.ids, "token_type_ids": one.type_ids} for one in found]
+
+
+@lru_cache(maxsize=4)
+def _cutting(tokenizer: PreTrainedTokenizerFast, max_tokens: int) -> Tokenizer:
+    """Return a tokenizer that cuts; a copy, because others read with the same at the same time."""
+    cutting = copy.deepcopy(tokenizer.backend_tokenizer)
+    cutting.enable_truncation(max_tokens, strategy="longest_first")
+    return cutting
 
 
 def batches(

@@ -8,9 +8,9 @@ trained, the head included), ``checkpoint-01-of-10.safetensors`` and so on (if w
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,7 @@ from helpers.paths import given_path, readable
 from helpers.settings import small_profile
 from helpers.store.extract import model_facts
 from helpers.studies.classifier import (
-    BATCH_SIZE,
     Classifier,
-    Labelled,
     new_classifier,
     padded_batch,
     predict,
@@ -40,12 +38,12 @@ from helpers.studies.classifier import (
 from helpers.studies.tasks import PRETRAINED, RANDOM, Task, read_task
 from helpers.studies.training import (
     Training,
+    TrainingRecipe,
     gradient_steps,
     kept_folder,
     read_weights,
     save_weights,
-    shuffled_batches,
-    steps_of,
+    shuffled_epochs,
     train_once,
     trained,
     warmup_and_decay,
@@ -65,40 +63,30 @@ SMALL_TASKS, SMALL_TOKENS = (NEXT, NUMBER), 32
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(TrainingRecipe):
     """How to fine-tune: chosen for 2,000 examples and two CPU cores.
 
     Texts are cut to ``max_tokens``.  ``checkpoints`` is how many states of the training are kept,
     evenly spaced, the last one being its end; those before the end are kept in half precision.
     """
 
-    seed: int = 0
-    epochs: int = 2
     max_tokens: int = 64
-    batch_size: int = BATCH_SIZE
-    learning_rate: float = 1e-4
     checkpoints: int = 0
-
-    def steps(self, examples: int) -> int:
-        """Return the number of steps over so many training examples."""
-        return steps_of(examples, epochs=self.epochs, batch_size=self.batch_size)
 
 
 @dataclass(frozen=True)
 class FineTuned:
-    """A run in its folder under ``root`` or the cache; once it is there, what it gave."""
+    """A run, and what it gave once it was done (`fine_tune`)."""
 
     encoder: Encoder = field(repr=False)
     task: Task = field(repr=False)
     recipe: Recipe
-    root: Path | None = None
 
     @cached_property
     def folder(self) -> Path:
-        """The folder of the run, there or not."""
+        """The folder of the run in the cache, there or not."""
         task = readable(self.task.name.lower()) or "task"
-        name = f"{self.encoder.slug}--{task}"
-        return kept_folder("fine-tuned", name, self.settings, self.root)
+        return kept_folder("fine-tuned", f"{self.encoder.slug}--{task}", self.settings)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -115,7 +103,7 @@ class FineTuned:
     @cached_property
     def classifier(self) -> Classifier:
         """The trained classifier."""
-        return self._read(FINAL)
+        return read_weights(self.start(), self.folder / FINAL)
 
     @cached_property
     def predictions(self) -> Int[np.ndarray, " example"]:
@@ -133,21 +121,13 @@ class FineTuned:
         """The share of the test examples that it gets right."""
         return float((self.predictions == self.labels).mean())
 
-    @property
-    def steps(self) -> int:
-        """The number of steps of the training."""
-        return self.recipe.steps(len(self.task.train))
-
     def checkpoint(self, number: int) -> Classifier:
         """Return the classifier after ``number`` of the recipe's ``checkpoints`` parts.
 
         0 is the start, ``checkpoints`` the end.
         """
-        if not 0 <= number <= self.recipe.checkpoints:
-            raise IndexError(f"checkpoint {number} of {self.recipe.checkpoints}")
-        if number == 0:
-            return self.start()
-        return self._read(_checkpoint_name(number, self.recipe.checkpoints))
+        name = _checkpoint_name(number, self.recipe.checkpoints)
+        return self.start() if number == 0 else read_weights(self.start(), self.folder / name)
 
     def fine_tuned_encoder(self) -> Encoder:
         """Return the encoder with its fine-tuned weights, for whatever computes its maps."""
@@ -159,21 +139,19 @@ class FineTuned:
         """Return the classifier before any training."""
         return new_classifier(self.encoder, len(self.task.labels), seed=self.recipe.seed)
 
-    def _read(self, name: str) -> Classifier:
-        classifier = self.start()
-        read_weights(trained(classifier), self.folder / name)
-        return classifier.requires_grad_(False)
-
 
 def fine_tune(runs: Sequence[FineTuned]) -> list[FineTuned]:
-    """Train the runs whose folders are not there, side by side, and return all.
+    """Train what is not there whole, side by side, and return the runs.
 
     Raises:
         ModelError: texts are too long for the model, or the loss is no number.
         StoreError: the disk is full.
     """
+    jobs = [
+        Training(run.folder, run.recipe.steps(len(run.task.train)), partial(_train, run))
+        for run in runs
+    ]
     if runs:
-        jobs = [Training(run.folder, run.steps, partial(_train, run)) for run in runs]
         train_once(jobs, runs[0].encoder.device, label="fine-tuning")
     return list(runs)
 
@@ -203,8 +181,7 @@ def stacked(tables: Mapping[Any, pd.DataFrame], *names: str) -> pd.DataFrame:
     return whole.reset_index(names).reset_index(drop=True)
 
 
-@cache
-def tasks_of(task: str, text: str, *, examples: int, seed: int) -> tuple[Task, ...]:
+def tasks_of(task: str, text: str, *, examples: int, seed: int) -> list[Task]:
     """Return the user's task (``TRAIN.tsv,TEST.tsv``), or those made of ``text``.
 
     At most ``examples`` of a task (0: all) are to train on, and as many to test: with 2,000 the
@@ -217,11 +194,11 @@ def tasks_of(task: str, text: str, *, examples: int, seed: int) -> tuple[Task, .
     if not task:
         path = given_path(text) if text else None
         found = wikipedia_tasks(path, train=train, test=test, seed=seed)
-        return tuple(found[name] for name in found if name in SMALL_TASKS or not small_profile())
+        return [task for task in found if task.name in SMALL_TASKS or not small_profile()]
     paths = [given_path(part.strip()) for part in task.split(",")]
     if len(paths) != 2:
         raise InputError(f"--task {task}: expected TRAIN.tsv,TEST.tsv")
-    return (read_task(*paths).sample(train=train, test=test, seed=seed),)
+    return [read_task(*paths).sample(train=train, test=test, seed=seed)]
 
 
 def fine_tuned(
@@ -264,46 +241,37 @@ def from_both_starts(
 def _planned(
     encoder: Encoder, tasks: Iterable[Task], seed: int, max_tokens: int, checkpoints: int
 ) -> list[FineTuned]:
-    longest = min(Recipe.max_tokens, max_tokens, SMALL_TOKENS if small_profile() else max_tokens)
+    most = SMALL_TOKENS if small_profile() else Recipe.max_tokens
+    longest = min(most, max_tokens)
     recipe = Recipe(seed=seed, max_tokens=longest, checkpoints=checkpoints)
     return [FineTuned(encoder, task, recipe) for task in tasks]
 
 
 def _train(run: FineTuned, folder: Path, step_done: StepDone) -> None:
     """Train a classifier and write everything about it to ``folder``."""
-    recipe, classifier = run.recipe, run.start()
+    recipe, classifier, pairs = run.recipe, run.start(), run.task.train
+    inputs = task_inputs(run.encoder, pairs, recipe.max_tokens)
+    labels = [pair.label for pair in pairs]
 
-    def loss(batch: Labelled) -> Tensor:
-        inputs, labels, _ = batch
-        return F.cross_entropy(classifier(**inputs), labels)
+    def loss(chosen: Sequence[int]) -> Tensor:
+        batch, own, _ = padded_batch(run.encoder, inputs, labels, chosen)
+        return F.cross_entropy(classifier(**batch), own)
 
+    steps, checkpoints = recipe.steps(len(pairs)), recipe.checkpoints
+    kept = range(1, checkpoints)  # the last one is the end
+    ends = {part: max(1, round(part * steps / checkpoints)) for part in kept}
+    batches = shuffled_epochs(recipe, [len(item["input_ids"]) for item in inputs])
     optimizer = torch.optim.AdamW(_groups(classifier), lr=recipe.learning_rate)
-    rates = warmup_and_decay(optimizer, run.steps)
+    rates = warmup_and_decay(optimizer, steps)
     what = f"model {run.encoder.name!r}, task {run.task.name!r}"
-    kept = range(1, recipe.checkpoints)  # the last one is the end
-    ends = {part: max(1, round(part * run.steps / recipe.checkpoints)) for part in kept}
-    steps = gradient_steps(classifier, _shuffled(run), loss, optimizer, rates, what=what)
-    for step in steps:
+    for step in gradient_steps(classifier, batches, loss, optimizer, rates, what=what):
         for part in (part for part in kept if ends[part] == step):
-            name = _checkpoint_name(part, recipe.checkpoints)
-            save_weights(classifier, folder / name, torch.float16)
+            save_weights(classifier, folder / _checkpoint_name(part, checkpoints), torch.float16)
         step_done()
     save_weights(classifier, folder / FINAL)
     found = predict(classifier, run.encoder, run.task.test, max_tokens=recipe.max_tokens)
-    facts = {"settings": run.settings, "steps": run.steps, "predictions": found.tolist()}
+    facts = {"settings": run.settings, "predictions": found.tolist()}
     (folder / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-
-
-def _shuffled(run: FineTuned) -> Iterator[Labelled]:
-    """Yield the batches of all epochs."""
-    recipe, pairs = run.recipe, run.task.train
-    inputs = task_inputs(run.encoder, pairs, recipe.max_tokens)
-    labels = [pair.label for pair in pairs]
-    lengths = [len(item["input_ids"]) for item in inputs]
-    for chosen in shuffled_batches(
-        lengths, epochs=recipe.epochs, batch_size=recipe.batch_size, seed=recipe.seed
-    ):
-        yield padded_batch(run.encoder, inputs, labels, chosen)
 
 
 def _groups(classifier: Classifier) -> list[dict[str, Any]]:

@@ -81,23 +81,32 @@ def scores_under(
 
 
 def changes_of(scores: Scores, *, looks: int = 1) -> pd.DataFrame:
-    """Return a row for each change.
+    """Return a row for each change; of several ``looks`` each has its share of the 5%.
 
     Columns: examples, accuracy (percent), change (of it, in points) with its 95% interval (ci_low,
-    ci_high), removable (see `compare_accuracies`), loss_change (nats) and p_value (`mcnemar`).
+    ci_high), removable (see the module; fewer than 150 examples never show that, not even
+    unchanged), loss_change (nats) and p_value (`mcnemar`).
     """
+    before, after, error = scores.right[0], scores.right[1:], LEVEL / looks
+    examples = len(before)
+    changed = after.T.astype(float)  # [example, change]
+    whole = np.repeat(before[:, None], len(after), axis=1).astype(float)
+    each = np.ones_like(changed)
+    pair = (changed, each), (whole, each)
+    low, high = (100 * bound for bound in paired_interval(*pair))
+    # Of n examples none has changed: up to 3 in n still may (the rule of three, at 5%).
+    enough = -100 * np.log(error) / examples <= MARGIN
     accuracy, loss = 100 * scores.right.mean(axis=1), scores.loss.mean(axis=1)
-    low, high, removable = compare_accuracies(scores.right[0], scores.right[1:], looks=looks)
     return pd.DataFrame(
         {
-            "examples": scores.right.shape[1],
+            "examples": examples,
             "accuracy": accuracy[1:],
             "change": accuracy[1:] - accuracy[0],
             "ci_low": low,
             "ci_high": high,
-            "removable": removable,
+            "removable": enough & equivalence(*pair, margin=MARGIN / 100, error=error),
             "loss_change": loss[1:] - loss[0],
-            "p_value": mcnemar(scores.right[0], scores.right[1:]),
+            "p_value": mcnemar(before, after),
         }
     )
 
@@ -128,25 +137,6 @@ def in_looks(
         found = Scores(*(part[[True, *~done]] for part in more))
         open_changes, start = open_changes[~done], end
     return pd.concat(settled).sort_index(), first
-
-
-def compare_accuracies(
-    before: Bool[np.ndarray, " example"], after: Bool[np.ndarray, "change example"], looks: int = 1
-) -> tuple[Float[np.ndarray, " change"], Float[np.ndarray, " change"], Bool[np.ndarray, " change"]]:
-    """Return by how much accuracy changes: a 95% interval (points), and whether by no more than
-    `MARGIN` (see the module).  Fewer than 150 examples never show that, not even unchanged.
-
-    Of several ``looks`` each has its share of the 5%.
-    """
-    changed = after.T.astype(float)  # [example, change]
-    whole = np.repeat(before[:, None], len(after), axis=1).astype(float)
-    each = np.ones_like(changed)
-    pair = (changed, each), (whole, each)
-    low, high = (100 * bound for bound in paired_interval(*pair))
-    # Of n examples none has changed: up to 3 in n still may (the rule of three, at 5%).
-    enough = -100 * np.log(LEVEL / looks) / len(changed) <= MARGIN
-    error = LEVEL / looks
-    return low, high, enough & equivalence(*pair, margin=MARGIN / 100, error=error)
 
 
 def outputs_under(

@@ -11,19 +11,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from helpers.errors import ModelError, StoreError
+from helpers.errors import ModelError
 from helpers.model.parallel import StepDone, run_jobs
 from helpers.paths import broken_seals, cache_root, write_once
 
@@ -32,6 +32,20 @@ BUCKET = 16  # batches that are sorted by length together
 LARGEST_NORM = 1.0  # of a step's gradient
 
 Batch = TypeVar("Batch")
+
+
+@dataclass(frozen=True)
+class TrainingRecipe:
+    """How to train."""
+
+    seed: int = 0
+    epochs: int = 2
+    batch_size: int = 16
+    learning_rate: float = 1e-4
+
+    def steps(self, examples: int) -> int:
+        """Return the number of steps, a batch each, over so many examples."""
+        return self.epochs * -(-examples // self.batch_size)
 
 
 class Training(NamedTuple):
@@ -46,22 +60,22 @@ class Training(NamedTuple):
     write: Callable[[Path, StepDone], None]
 
 
-def kept_folder(kind: str, name: str, facts: Mapping[str, Any], root: Path | None = None) -> Path:
-    """Return the folder of a training under ``root`` or the cache, there or not.
+def kept_folder(kind: str, name: str, facts: Mapping[str, Any]) -> Path:
+    """Return the folder of a training in the cache, there or not.
 
     ``facts`` is everything that determines what it gives.
     """
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    return (root or cache_root()) / kind / f"{name}--{digest[:10]}"
+    return cache_root() / kind / f"{name}--{digest[:10]}"
 
 
 def train_once(trainings: Iterable[Training], device: torch.device, *, label: str) -> None:
-    """Train what is not there, side by side, the one with the most steps first.
+    """Train what is not there whole, side by side, the one with the most steps first.
 
     Raises:
         StoreError: the disk is full.
     """
-    missing = [training for training in trainings if not training.folder.is_dir()]
+    missing = [training for training in trainings if broken_seals(training.folder)]
     run_jobs(
         [partial(_fill, one) for one in sorted(missing, key=lambda one: -one.steps)],
         device,
@@ -106,24 +120,17 @@ def gradient_steps(
         yield step
 
 
-def steps_of(examples: int, *, epochs: int, batch_size: int) -> int:
-    """Return the number of batches of all epochs."""
-    return epochs * -(-examples // batch_size)
-
-
-def shuffled_batches(
-    lengths: Sequence[int], *, epochs: int, batch_size: int, seed: int
-) -> Iterator[list[int]]:
+def shuffled_epochs(recipe: TrainingRecipe, lengths: Sequence[int]) -> Iterator[list[int]]:
     """Yield the members of each batch, epoch by epoch: random, but of similar length."""
     lengths = np.asarray(lengths)
-    for epoch in range(epochs):
-        generator = np.random.default_rng([seed, epoch])
+    for epoch in range(recipe.epochs):
+        generator = np.random.default_rng([recipe.seed, epoch])
         order = generator.permutation(len(lengths))
-        size = BUCKET * batch_size
+        size = BUCKET * recipe.batch_size
         buckets = np.split(order, range(size, len(order), size))
         ordered = np.concatenate([b[np.argsort(lengths[b], kind="stable")] for b in buckets])
-        for start in generator.permutation(range(0, len(ordered), batch_size)):
-            yield ordered[start : start + batch_size].tolist()
+        for start in generator.permutation(range(0, len(ordered), recipe.batch_size)):
+            yield ordered[start : start + recipe.batch_size].tolist()
 
 
 def warmup_and_decay(optimizer: Optimizer, steps: int) -> LambdaLR:
@@ -166,23 +173,7 @@ def save_weights(model: nn.Module, path: Path, dtype: torch.dtype = torch.float3
     save_file(found, path)
 
 
-def read_weights(parameters: Mapping[str, Tensor], path: Path) -> None:
-    """Copy what a training run of this project has saved in its folder into ``parameters``.
-
-    Raises:
-        StoreError: the file is damaged, or holds other names or sizes.
-    """
-    way_out = f"remove the folder {path.parent.name} and run again: it is trained anew"
-    try:
-        saved = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise StoreError(f"{path}: {error}; {way_out}") from error
-    if broken_seals(path.parent, path.name):
-        raise StoreError(f"{path}: changed since it was written; {way_out}")
-    if {key: tensor.shape for key, tensor in saved.items()} != {
-        key: tensor.shape for key, tensor in parameters.items()
-    }:
-        raise StoreError(f"{path}: not the weights of this model; {way_out}")
-    with torch.no_grad():
-        for key, parameter in parameters.items():
-            parameter.copy_(saved[key])
+def read_weights(model: nn.Module, path: Path) -> nn.Module:
+    """Give a model the weights that were trained, and return it, not to be trained any more."""
+    model.load_state_dict(load_file(path), strict=False)  # the others are not in the file
+    return model.requires_grad_(False)

@@ -63,8 +63,8 @@ class _Place(NamedTuple):
     second: str
 
 
-def wikipedia_tasks(path: Path | None, *, train: int, test: int, seed: int) -> dict[str, Task]:
-    """Return the tasks of a dump or text file (None: gensim's sample), by name.
+def wikipedia_tasks(path: Path | None, *, train: int, test: int, seed: int) -> list[Task]:
+    """Return the tasks of a dump or text file (None: gensim's sample).
 
     ``train`` and ``test`` are numbers of examples (fewer where the text has fewer); labels are
     balanced, and with the same seed the examples are the same.  A task of which the text does not
@@ -86,7 +86,7 @@ def wikipedia_tasks(path: Path | None, *, train: int, test: int, seed: int) -> d
     sentences = tagged_sentences(path, found, count=train + test, seed=seed)
     makers = {NEXT: (places, partial(_next, found))}
     makers |= {name: (sentences, partial(labelled_pairs, name)) for name in (SHIFT, NUMBER)}
-    tasks = {}
+    tasks = []
     for name, (examples, make) in makers.items():
         sizes = Counter(example.article for example in examples)
         held_out = _to_test(sizes, share=test / (train + test), seed=seed)
@@ -95,7 +95,7 @@ def wikipedia_tasks(path: Path | None, *, train: int, test: int, seed: int) -> d
             for to_test, size in ((False, train), (True, test))
         ]
         if all(parts):
-            tasks[name] = Task(name, LABELS[name], *parts)
+            tasks.append(Task(name, LABELS[name], *parts))
     return tasks
 
 

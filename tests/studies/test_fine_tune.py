@@ -1,7 +1,8 @@
-"""Fine-tuning learns, repeats itself to the last bit, and is found again in the cache."""
+"""Training learns, repeats itself to the last bit, and is found again in the cache."""
 
-import json
 import math
+from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -10,11 +11,18 @@ import transformers
 from safetensors.torch import load_file
 from torch.nn import functional as F
 
-from helpers.errors import ModelError, StoreError
+from helpers.errors import InputError, ModelError
 from helpers.studies import fine_tune as finetune
-from helpers.studies.classifier import batches, new_classifier, predict, task_inputs
-from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
+from helpers.studies.classifier import batches, new_classifier, predict
+from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune, over_seeds, tasks_of
 from helpers.studies.tasks import Pair, Task
+from helpers.studies.training import BUCKET, TrainingRecipe, shuffled_epochs, warmup_and_decay
+
+
+@pytest.fixture(autouse=True)
+def environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
+    return monkeypatch
 
 
 def toy_task(train=64, test=16, name="toy"):
@@ -29,9 +37,9 @@ def toy_task(train=64, test=16, name="toy"):
     return Task(name, ("cats", "dogs"), tuple(pairs(train)), tuple(pairs(test)))
 
 
-def tune(encoder, root, task=None, **settings):
+def tune(encoder, task=None, **settings):
     recipe = Recipe(**{"epochs": 6, "max_tokens": 32, "learning_rate": 3e-3, **settings})
-    return fine_tune([FineTuned(encoder, task or toy_task(), recipe, root)])[0]
+    return fine_tune([FineTuned(encoder, task or toy_task(), recipe)])[0]
 
 
 def weights(run):
@@ -48,84 +56,48 @@ def encoder(tiny_encoder):
     return tiny_encoder("bert")
 
 
-# Inputs
+def rates_of(steps):
+    """Return the rates that the optimizer really uses, step by step."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    schedule = warmup_and_decay(optimizer, steps)
+    rates = []
+    for _ in range(steps):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    return rates
 
 
-def test_two_texts_are_cut_at_their_ends_the_longer_one_first(encoder):
-    pairs = [Pair("cat dog", "dog " * 30, 0), Pair("dog " * 30, "cat " * 30, 0)]
-    (short, long) = task_inputs(encoder, pairs, 16)
-    tokens = encoder.tokenizer.convert_ids_to_tokens(short["input_ids"])
-    assert tokens[:1] + tokens[-1:] == ["[CLS]", "[SEP]"] and len(tokens) == 16
-    assert tokens.count("[SEP]") == 2
-    first = encoder.tokenizer.tokenize("cat dog")
-    assert tokens[1 : 1 + len(first)] == first
-    assert short["token_type_ids"] == [0] * (len(first) + 2) + [1] * (14 - len(first))
-    assert sum(long["token_type_ids"]) == 8  # 13 tokens of text: 6 and 7, and [SEP]
-    assert len(long["input_ids"]) == 16
+def test_the_learning_rate_rises_over_a_tenth_and_falls_to_nothing():
+    rates = rates_of(100)
+    assert rates[:3] == [0.1, 0.2, 0.3] and max(rates) == rates[9] == rates[10] == 1
+    assert rates[55] == 0.5 and rates[-1] == pytest.approx(1 / 90)
+    assert rates_of(1) == [1]
 
 
-def test_inputs_are_those_of_the_tokenizer_where_nothing_is_cut(encoder):
-    pair = Pair("The cat sat.", "It was a lazy cat.", 0)
-    (own,) = task_inputs(encoder, [pair], 60)
-    theirs = encoder.tokenizer(pair.first, pair.second)
-    assert own["input_ids"] == theirs["input_ids"]
-    assert own["token_type_ids"] == theirs["token_type_ids"]
+def test_each_epoch_meets_each_example_once_in_another_order():
+    lengths, recipe = list(range(45)), TrainingRecipe(epochs=2, batch_size=10)
+    found = list(shuffled_epochs(recipe, lengths))
+    assert len(found) == recipe.steps(45) == 10
+    epochs = [sorted(chain.from_iterable(part)) for part in (found[:5], found[5:])]
+    assert epochs == [lengths] * 2
+    assert found[:5] != found[5:]
+    assert found == list(shuffled_epochs(recipe, lengths))
+    assert found != list(shuffled_epochs(replace(recipe, seed=1), lengths))
 
 
-@pytest.mark.parametrize("max_tokens", [4, 65])
-def test_lengths_that_the_model_does_not_take(encoder, max_tokens):
-    with pytest.raises(ModelError, match="it takes 8 to 64"):
-        task_inputs(encoder, [], max_tokens)
-
-
-def test_every_example_is_in_one_batch_with_its_own_label(encoder):
-    pairs = toy_task().train
-    seen = []
-    for batch, labels, order in batches(encoder, pairs, max_tokens=32, batch_size=7):
-        seen += order.tolist()
-        assert labels.tolist() == [pairs[i].label for i in order]
-        assert batch["attention_mask"].sum(dim=1).tolist() == [
-            len(task_inputs(encoder, [pairs[i]], 32)[0]["input_ids"]) for i in order
-        ]
-    assert sorted(seen) == list(range(len(pairs)))
-
-
-# Classifier
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "gpt2", "t5", "deberta_v2"])
-def test_logits_are_the_head_over_the_vector_of_each_text(tiny_encoder, family):
-    encoder = tiny_encoder(family)
-    classifier = new_classifier(encoder, 3, seed=1)
-    pairs = [Pair("The cat sat on the mat.", None, 0), Pair("She doesn't.", None, 2)]
-    ((batch, _, order),) = batches(encoder, pairs, max_tokens=48)
-    logits = classifier(**batch)
-    assert logits.shape == (2, 3)
-    for row, index in enumerate(order):
-        (inputs,) = task_inputs(encoder, [pairs[index]], 48)
-        alone = torch.tensor([inputs["input_ids"]])
-        states = encoder.model.base_model(input_ids=alone).last_hidden_state[0]
-        vector = states[0] if encoder.objective == "masked-lm" else states.mean(dim=0)
-        expected = F.linear(vector, classifier.head.weight, classifier.head.bias)
-        torch.testing.assert_close(logits[row], expected, atol=1e-4, rtol=1e-4)
-
-
-def test_a_new_classifier_leaves_the_encoder_alone(encoder):
-    classifier = new_classifier(encoder, 2, seed=0)
-    assert not any(p.requires_grad for p in encoder.model.parameters())
-    frozen = [name for name, p in classifier.named_parameters() if not p.requires_grad]
-    assert frozen == ["encoder.embeddings.word_embeddings.weight"]
-    assert torch.equal(classifier.head.weight, new_classifier(encoder, 2, seed=0).head.weight)
-    assert not torch.equal(classifier.head.weight, new_classifier(encoder, 2, seed=1).head.weight)
-
-
-# Training
+def test_a_batch_holds_texts_of_similar_length():
+    lengths = [length % 64 for length in range(2 * BUCKET * 4)]
+    spreads = [
+        max(lengths[i] for i in batch) - min(lengths[i] for i in batch)
+        for batch in shuffled_epochs(TrainingRecipe(epochs=1, batch_size=4), lengths)
+    ]
+    assert sum(spreads) / len(spreads) < 8  # 38 where the order is random alone
 
 
 def test_it_learns_and_says_how_well(encoder, tmp_path):
-    run = tune(encoder, tmp_path)
+    run = tune(encoder)
     assert run.accuracy > 0.9
-    assert run.steps == 24
     predicted = predict(run.classifier, encoder, run.task.test, max_tokens=32)
     assert predicted.tolist() == run.predictions.tolist()
     assert run.accuracy == np.mean(predicted == [pair.label for pair in run.task.test])
@@ -135,7 +107,7 @@ def test_training_is_that_of_a_plain_loop(encoder, tmp_path):
     """One epoch of two batches, against AdamW written out."""
     task = toy_task(train=2)
     settings = {"epochs": 2, "batch_size": 2, "learning_rate": 1e-2}
-    run = tune(encoder, tmp_path, task, **settings)
+    run = tune(encoder, task, **settings)
     classifier = new_classifier(encoder, 2, seed=0)
     parameters = [p for p in classifier.parameters() if p.requires_grad]
     moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in parameters]
@@ -162,49 +134,35 @@ def test_training_is_that_of_a_plain_loop(encoder, tmp_path):
         torch.testing.assert_close(trained[name], expected.detach(), atol=2e-5, rtol=1e-4)
 
 
-def test_each_epoch_meets_each_example_once(encoder, tmp_path, monkeypatch):
-    met = []
-    real = finetune.padded_batch
-
-    def watched(encoder, inputs, labels, indices):
-        met.append(indices)
-        return real(encoder, inputs, labels, indices)
-
-    monkeypatch.setattr(finetune, "padded_batch", watched)
-    tune(encoder, tmp_path, epochs=2, batch_size=10)
-    epochs = [sorted(i for batch in part for i in batch) for part in (met[:7], met[7:])]
-    assert epochs == [list(range(64))] * 2
-    assert met[:7] != met[7:]
+def test_the_seed_decides_to_the_last_bit(encoder, tmp_path, environment):
+    one = weights(tune(encoder, epochs=1))
+    environment.setenv("ATTENTION_CACHE", str(tmp_path / "other"))
+    assert same(one, weights(tune(encoder, epochs=1)))
+    assert not same(one, weights(tune(encoder, epochs=1, seed=1)))
 
 
-def test_the_seed_decides_to_the_last_bit(encoder, tmp_path):
-    one = tune(encoder, tmp_path / "a", epochs=1)
-    assert same(weights(one), weights(tune(encoder, tmp_path / "b", epochs=1)))
-    assert not same(weights(one), weights(tune(encoder, tmp_path / "c", epochs=1, seed=1)))
-
-
-def test_side_by_side_gives_what_each_run_gives_alone(encoder, tiny_encoder, tmp_path):
+def test_side_by_side_gives_what_each_run_gives_alone(encoder, tiny_encoder, tmp_path, environment):
     torch.set_num_threads(2)  # put back by the fixture of tiny models
     recipe = Recipe(epochs=1, max_tokens=32)
     jobs = [(encoder, toy_task()), (tiny_encoder("roberta"), toy_task(name="other"))]
-    both = fine_tune([FineTuned(*job, recipe, tmp_path / "both") for job in jobs])
+    both = [weights(run) for run in fine_tune([FineTuned(*job, recipe) for job in jobs])]
     assert torch.get_num_threads() == 2
-    for job, run in zip(jobs, both, strict=True):
-        (alone,) = fine_tune([FineTuned(*job, recipe, tmp_path / "alone")])
-        assert same(weights(run), weights(alone))
+    environment.setenv("ATTENTION_CACHE", str(tmp_path / "alone"))
+    for job, found in zip(jobs, both, strict=True):
+        assert same(found, weights(fine_tune([FineTuned(*job, recipe)])[0]))
 
 
 def test_a_loss_that_is_no_number(encoder, tmp_path):
     with pytest.raises(ModelError, match=r"task 'toy': the loss of step .* smaller learning rate"):
-        tune(encoder, tmp_path, learning_rate=1e30)
-    assert not [path for path in tmp_path.rglob("*") if path.is_dir() and path.stem != "fine-tuned"]
+        tune(encoder, learning_rate=1e30)
+    assert not list(tmp_path.rglob("*.safetensors"))
 
 
 def test_float16_encoders_are_trained_in_float32(tiny_folder, tmp_path):
     from helpers.model.encoder import load
 
     half = load(str(tiny_folder("bert")), device="cpu", dtype="bfloat16")
-    run = tune(half, tmp_path, epochs=1)
+    run = tune(half, epochs=1)
     assert {tensor.dtype for tensor in weights(run).values()} == {torch.float32}
 
 
@@ -212,9 +170,9 @@ def test_float16_encoders_are_trained_in_float32(tiny_folder, tmp_path):
 
 
 def test_a_finished_run_is_found_again(encoder, tmp_path, monkeypatch):
-    first = tune(encoder, tmp_path, epochs=1, checkpoints=2)
+    first = tune(encoder, epochs=1, checkpoints=2)
     monkeypatch.setattr(finetune, "_train", print)  # which would fill no folder
-    again = tune(encoder, tmp_path, epochs=1, checkpoints=2)
+    again = tune(encoder, epochs=1, checkpoints=2)
     assert again.folder == first.folder and again.accuracy == first.accuracy
     saved = weights(first)
     for name, parameter in again.classifier.named_parameters():
@@ -222,23 +180,18 @@ def test_a_finished_run_is_found_again(encoder, tmp_path, monkeypatch):
             assert torch.equal(parameter, saved[name])
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"seed": 1}, {"epochs": 2}, {"max_tokens": 31}, {"batch_size": 8}, {"checkpoints": 1},
-        {"learning_rate": 1e-3}, {"task": toy_task(train=62)},
-    ],
-)  # fmt: skip
-def test_whatever_matters_makes_another_run(encoder, tmp_path, change, monkeypatch):
-    monkeypatch.setattr(finetune, "train_once", lambda *_, **__: None)
-    settings = {"task": toy_task(), "epochs": 1}
-    base = tune(encoder, tmp_path, **settings)
-    assert tune(encoder, tmp_path, **settings).folder == base.folder
-    assert tune(encoder, tmp_path, **(settings | change)).folder != base.folder
+def test_whatever_matters_makes_another_run(encoder):
+    recipe, tasks = Recipe(), (toy_task(), toy_task(train=62))
+    changes = ({"seed": 1}, {"epochs": 1}, {"max_tokens": 31}, {"batch_size": 8},
+               {"checkpoints": 1}, {"learning_rate": 1e-3})  # fmt: skip
+    recipes = [recipe, *(replace(recipe, **change) for change in changes)]
+    runs = [FineTuned(encoder, task, own) for task in tasks for own in recipes]
+    assert len({run.folder for run in runs}) == len(runs)
+    assert runs[0].folder == FineTuned(encoder, toy_task(), Recipe()).folder
 
 
 def test_checkpoints_are_the_states_on_the_way(encoder, tmp_path):
-    run = tune(encoder, tmp_path, epochs=5, checkpoints=10)  # 20 steps
+    run = tune(encoder, epochs=5, checkpoints=10)  # 20 steps
     names = {path.name for path in run.folder.glob("*.safetensors")}
     assert names == {f"checkpoint-{k:02d}-of-10.safetensors" for k in range(1, 10)} | {
         "final.safetensors"
@@ -254,17 +207,16 @@ def test_checkpoints_are_the_states_on_the_way(encoder, tmp_path):
     assert moved[0] == 0 and moved == sorted(moved)
     final = dict(run.checkpoint(10).named_parameters())
     assert all(torch.equal(p, final[n]) for n, p in run.classifier.named_parameters())
-    with pytest.raises(IndexError):
-        run.checkpoint(11)
 
 
 def test_more_checkpoints_than_steps(encoder, tmp_path):
-    run = tune(encoder, tmp_path, toy_task(train=8), epochs=2, checkpoints=10)  # 2 steps
+    run = tune(encoder, toy_task(train=8), epochs=2, checkpoints=10)  # 2 steps
     assert [run.checkpoint(k).head.bias.shape for k in range(11)] == [(2,)] * 11
 
 
-def test_an_interrupted_run_leaves_nothing_and_starts_anew(encoder, tmp_path, monkeypatch):
-    whole = tune(encoder, tmp_path / "whole", epochs=2)
+def test_an_interrupted_run_leaves_nothing_and_starts_anew(encoder, tmp_path, environment):
+    whole = weights(tune(encoder, epochs=2))
+    environment.setenv("ATTENTION_CACHE", str(tmp_path / "part"))
     real, steps = finetune.padded_batch, iter(range(5))
 
     def interrupted(*arguments):
@@ -272,40 +224,32 @@ def test_an_interrupted_run_leaves_nothing_and_starts_anew(encoder, tmp_path, mo
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(finetune, "padded_batch", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        tune(encoder, tmp_path / "part", epochs=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finetune, "padded_batch", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tune(encoder, epochs=2)
     assert not list((tmp_path / "part").rglob("*.safetensors"))
-    monkeypatch.undo()
-    assert same(weights(tune(encoder, tmp_path / "part", epochs=2)), weights(whole))
+    assert same(weights(tune(encoder, epochs=2)), whole)
 
 
 def test_what_a_killed_run_left_is_cleared_away(encoder, tmp_path):
-    run = tune(encoder, tmp_path, epochs=1)
+    run = tune(encoder, epochs=1)
     expected = weights(run)
     leftover = run.folder.rename(run.folder.with_name(f"{run.folder.name}.tmp"))
     (leftover / "final.safetensors").write_bytes(b"half")
-    assert same(weights(tune(encoder, tmp_path, epochs=1)), expected)
+    assert same(weights(tune(encoder, epochs=1)), expected)
     assert not leftover.exists()
 
 
-def test_damaged_weights_are_named(encoder, tmp_path):
-    run = tune(encoder, tmp_path, epochs=1)
-    path = run.folder / "final.safetensors"
+def test_damaged_weights_are_trained_again(encoder):
+    run = tune(encoder, epochs=1)
+    expected, path = weights(run), run.folder / "final.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(StoreError, match=r"final\.safetensors: .*remove the folder"):
-        _ = tune(encoder, tmp_path, epochs=1).classifier
-
-
-def test_the_facts_are_readable(encoder, tmp_path):
-    run = tune(encoder, tmp_path, epochs=1)
-    facts = json.loads((run.folder / "run.json").read_text())
-    assert facts["settings"]["model"]["weights_sha256"] == encoder.identity["weights_sha256"]
-    assert facts["settings"]["recipe"]["epochs"] == 1
+    assert same(weights(tune(encoder, epochs=1)), expected)
 
 
 def test_the_fine_tuned_encoder_gives_the_new_maps(encoder, tmp_path):
-    tuned = tune(encoder, tmp_path, epochs=1).fine_tuned_encoder()
+    tuned = tune(encoder, epochs=1).fine_tuned_encoder()
     assert tuned.identity["fine_tuned"] and "fine_tuned" not in encoder.identity
     ids = torch.tensor([tuned.tokenizer("the cat sat")["input_ids"]])
     before, after = (
@@ -315,3 +259,73 @@ def test_the_fine_tuned_encoder_gives_the_new_maps(encoder, tmp_path):
     assert len(after) == encoder.layers
     assert not torch.allclose(before[-1], after[-1])
     assert isinstance(tuned.model, transformers.PreTrainedModel)
+
+
+# The runs of the notebooks
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "train.tsv").write_text("the cat\tcats\nthe dog\tdogs\n" * 12)
+    (tmp_path / "test.tsv").write_text("a cat\tcats\na dog\tdogs\nrain\tdogs\n")
+    documents = (
+        "\n".join(
+            f"The {subject} in paragraph {number} sat on the mat. "
+            f"It was, by all accounts, a lazy {subject} that watched number {number}."
+            for number in range(6)
+        )
+        for subject in ("cat", "dog", "rain", "winter", "reader", "coffee")
+    )
+    (tmp_path / "text.txt").write_text("\n\n".join(documents))
+    return tmp_path
+
+
+def test_a_task_of_the_users(files):
+    (own,) = tasks_of(f"{files / 'train.tsv'}, {files / 'test.tsv'}", "", examples=12, seed=0)
+    assert (own.name, len(own.train), len(own.test)) == ("train", 12, 3)
+
+
+@pytest.mark.parametrize("task", ["one.tsv", "a,b,c"])
+def test_a_task_that_is_not_two_files(task):
+    with pytest.raises(InputError, match=r"expected TRAIN\.tsv,TEST\.tsv"):
+        tasks_of(task, "", examples=12, seed=0)
+
+
+def test_a_tasks_file_that_does_not_exist():
+    with pytest.raises(InputError, match=r"none\.tsv: does not exist"):
+        tasks_of("none.tsv,none.tsv", "", examples=12, seed=0)
+
+
+def test_all_examples(files):
+    found = {task.name: task for task in tasks_of("", str(files / "text.txt"), examples=0, seed=0)}
+    assert len(found["next paragraph"].train) + len(found["next paragraph"].test) == 6 * 5
+
+
+def test_the_small_profile_has_a_task_of_two_texts_and_one_of_one(tiny_encoder, monkeypatch):
+    found = [replace(toy_task(), name=name) for name in (finetune.NEXT, *finetune.SEEDED)]
+    monkeypatch.setattr(finetune, "wikipedia_tasks", lambda *_, **__: found)
+
+    def planned():
+        some = tasks_of("", "", examples=12, seed=0)
+        several = finetune._planned(tiny_encoder("bert"), some, 0, 128, 0)
+        return [run.task.name for run in several], {run.recipe.max_tokens for run in several}
+
+    assert planned() == ([task.name for task in found], {64})
+    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    assert planned() == ([finetune.NEXT, finetune.NUMBER], {32})
+
+
+def test_seeds_are_compared_on_two_tasks_and_the_first_is_the_notebooks_own(files, tiny_encoder):
+    (own,) = tasks_of(f"{files / 'train.tsv'},{files / 'test.tsv'}", "", examples=4, seed=0)
+    several = [replace(own, name=name) for name in ("other", *finetune.SEEDED)]
+    encoder = tiny_encoder("bert")
+    found = over_seeds(encoder, several, [3, 4], max_tokens=16)
+    assert {seed: [run.task.name for run in some] for seed, some in found.items()} == {
+        3: list(finetune.SEEDED), 4: list(finetune.SEEDED)
+    }  # fmt: skip
+    first, *_ = finetune.fine_tuned(encoder, several[1:2], seed=3, max_tokens=16)
+    assert first.folder == found[3][0].folder != found[4][0].folder
+    weights = [run.classifier.head.weight for run in (found[3][0], found[4][0])]
+    assert not weights[0].equal(weights[1])
+    alone = over_seeds(encoder, [own], [3], max_tokens=16)  # a task of the user's
+    assert [run.task.name for run in alone[3]] == ["train"]

@@ -52,7 +52,7 @@ def where(text):
 
 
 def make(path, train=40, test=10, seed=0):
-    return wikipedia_tasks(path, train=train, test=test, seed=seed)
+    return {t.name: t for t in wikipedia_tasks(path, train=train, test=test, seed=seed)}
 
 
 def test_next_paragraph(text):

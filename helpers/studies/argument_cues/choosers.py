@@ -33,7 +33,7 @@ from helpers.studies.argument_cues.arguments import INPUTS, Argument
 from helpers.studies.argument_cues.cues import words
 from helpers.studies.classifier import batches, new_classifier, task_inputs
 from helpers.studies.tasks import Pair
-from helpers.studies.training import Best, gradient_steps, steps_of, trained
+from helpers.studies.training import Best, TrainingRecipe, gradient_steps, trained
 
 ENCODER, BAG, BILSTM = "encoder", "bag of vectors", "BiLSTM"
 SCORED_TOGETHER = 32  # pairs
@@ -47,11 +47,10 @@ WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
 
 
 @dataclass(frozen=True)
-class WarrantRecipe:
+class WarrantRecipe(TrainingRecipe):
     """How to train; ``batch_size`` counts arguments, and the learning rate falls along a line."""
 
     epochs: int = 5
-    learning_rate: float = 1e-4
     batch_size: int = 8
     max_tokens: int = 64  # of the encoder's input
 
@@ -72,7 +71,7 @@ def train_chooser(
     """
     train, dev = splits["train"], splits["dev"]
     optimizer = torch.optim.AdamW(trained(chooser.model).values(), lr=recipe.learning_rate)
-    steps = steps_of(len(train), epochs=recipe.epochs, batch_size=recipe.batch_size)
+    steps = recipe.steps(len(train))
     falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 1 / steps, steps - 1 or 1)
     best = Best(chooser.model)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -41,14 +41,13 @@ from helpers.studies.sixteen_heads.pruning import (
 )
 from helpers.studies.training import (
     Training,
+    TrainingRecipe,
     gradient_steps,
     kept_folder,
     read_weights,
     save_weights,
-    shuffled_batches,
-    steps_of,
+    shuffled_epochs,
     train_once,
-    trained,
     warmup_and_decay,
 )
 
@@ -75,16 +74,15 @@ class Translation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TranslationRecipe:
+class TranslationRecipe(TrainingRecipe):
     """The model's size and how it is trained."""
 
-    seed: int = 0
-    layers: int = 3
-    heads: int = 4
-    width: int = 64
     epochs: int = 6
     batch_size: int = 128
     learning_rate: float = 3e-3
+    layers: int = 3
+    heads: int = 4
+    width: int = 64
 
 
 class WordCodec:
@@ -201,11 +199,10 @@ def train_translator(pairs: Sequence[Translation], recipe: TranslationRecipe) ->
     model = new_marian(codec, recipe)
     facts = {"recipe": asdict(recipe), "words": codec.words, "pairs": _fingerprint(pairs)}
     folder = kept_folder("translators", "numbers", facts | {"format": FORMAT})
-    steps = steps_of(len(pairs), epochs=recipe.epochs, batch_size=recipe.batch_size)
-    training = Training(folder, steps, partial(_train, model, codec, pairs, recipe))
+    write = partial(_train, model, codec, pairs, recipe)
+    training = Training(folder, recipe.steps(len(pairs)), write)
     train_once([training], model.device, label="training")
-    read_weights(trained(model), folder / WEIGHTS)
-    return Translator(model.eval().requires_grad_(False), codec, folder.name)
+    return Translator(read_weights(model.eval(), folder / WEIGHTS), codec, folder.name)
 
 
 def new_marian(codec: WordCodec, recipe: TranslationRecipe) -> MarianMTModel:
@@ -290,19 +287,15 @@ def _train(
     step_done: StepDone,
 ) -> None:
     """Train a model and write its weights to ``folder``."""
-    epochs, size = recipe.epochs, recipe.batch_size
 
-    def batches() -> Iterator[dict[str, Tensor]]:
-        lengths = [len(pair.source.split()) for pair in pairs]
-        for chosen in shuffled_batches(lengths, epochs=epochs, batch_size=size, seed=recipe.seed):
-            yield codec.batch([pairs[i] for i in chosen])
+    def loss(chosen: Sequence[int]) -> Tensor:
+        return model(**codec.batch([pairs[index] for index in chosen])).loss
 
+    batches = shuffled_epochs(recipe, [len(pair.source.split()) for pair in pairs])
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate)
-    rates = warmup_and_decay(optimizer, steps_of(len(pairs), epochs=epochs, batch_size=size))
-    for _ in gradient_steps(
-        model.train(), batches(), lambda batch: model(**batch).loss, optimizer, rates,
-        what="translation of numbers",
-    ):  # fmt: skip
+    rates = warmup_and_decay(optimizer, recipe.steps(len(pairs)))
+    what = "translation of numbers"
+    for _ in gradient_steps(model.train(), batches, loss, optimizer, rates, what=what):
         step_done()
     save_weights(model, folder / WEIGHTS)
 

@@ -1,0 +1,151 @@
+"""Texts cut to their room, a vector and a linear layer; baselines that know words, or nothing."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from helpers.errors import ModelError
+from helpers.studies.classifier import (
+    bag_of_words,
+    batches,
+    classifier_alone,
+    new_classifier,
+    task_inputs,
+)
+from helpers.studies.tasks import Pair, Task
+
+WORDS = ("the", "cat", "dog", "sat", "on", "mat", "rainy", "winters", "coffee", "home")
+
+
+@pytest.fixture
+def encoder(tiny_encoder):
+    return tiny_encoder("bert")
+
+
+def test_two_texts_are_cut_at_their_ends_the_longer_one_first(encoder):
+    pairs = [Pair("cat dog", "dog " * 30, 0), Pair("dog " * 30, "cat " * 30, 0)]
+    (short, long) = task_inputs(encoder, pairs, 16)
+    tokens = encoder.tokenizer.convert_ids_to_tokens(short["input_ids"])
+    assert tokens[:1] + tokens[-1:] == ["[CLS]", "[SEP]"] and len(tokens) == 16
+    assert tokens.count("[SEP]") == 2
+    first = encoder.tokenizer.tokenize("cat dog")
+    assert tokens[1 : 1 + len(first)] == first
+    assert short["token_type_ids"] == [0] * (len(first) + 2) + [1] * (14 - len(first))
+    assert sum(long["token_type_ids"]) == 8  # 13 tokens of text: 6 and 7, and [SEP]
+    assert len(long["input_ids"]) == 16
+
+
+def test_inputs_are_those_of_the_tokenizer_where_nothing_is_cut(encoder):
+    pair = Pair("The cat sat.", "It was a lazy cat.", 0)
+    (own,) = task_inputs(encoder, [pair], 60)
+    theirs = encoder.tokenizer(pair.first, pair.second)
+    assert own["input_ids"] == theirs["input_ids"]
+    assert own["token_type_ids"] == theirs["token_type_ids"]
+
+
+@pytest.mark.parametrize("max_tokens", [4, 65])
+def test_lengths_that_the_model_does_not_take(encoder, max_tokens):
+    with pytest.raises(ModelError, match="it takes 8 to 64"):
+        task_inputs(encoder, [], max_tokens)
+
+
+def test_every_example_is_in_one_batch_with_its_own_label(encoder):
+    pairs = task_of(by_word).train
+    seen = []
+    for batch, labels, order in batches(encoder, pairs, max_tokens=32, batch_size=7):
+        seen += order.tolist()
+        assert labels.tolist() == [pairs[i].label for i in order]
+        assert batch["attention_mask"].sum(dim=1).tolist() == [
+            len(task_inputs(encoder, [pairs[i]], 32)[0]["input_ids"]) for i in order
+        ]
+    assert sorted(seen) == list(range(len(pairs)))
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "gpt2", "t5", "deberta_v2"])
+def test_logits_are_the_head_over_the_vector_of_each_text(tiny_encoder, family):
+    encoder = tiny_encoder(family)
+    classifier = new_classifier(encoder, 3, seed=1)
+    pairs = [Pair("The cat sat on the mat.", None, 0), Pair("She doesn't.", None, 2)]
+    ((batch, _, order),) = batches(encoder, pairs, max_tokens=48)
+    logits = classifier(**batch)
+    assert logits.shape == (2, 3)
+    for row, index in enumerate(order):
+        (inputs,) = task_inputs(encoder, [pairs[index]], 48)
+        alone = torch.tensor([inputs["input_ids"]])
+        states = encoder.model.base_model(input_ids=alone).last_hidden_state[0]
+        vector = states[0] if encoder.objective == "masked-lm" else states.mean(dim=0)
+        expected = F.linear(vector, classifier.head.weight, classifier.head.bias)
+        torch.testing.assert_close(logits[row], expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_new_classifier_leaves_the_encoder_alone(encoder):
+    classifier = new_classifier(encoder, 2, seed=0)
+    assert not any(p.requires_grad for p in encoder.model.parameters())
+    frozen = [name for name, p in classifier.named_parameters() if not p.requires_grad]
+    assert frozen == ["encoder.embeddings.word_embeddings.weight"]
+    assert torch.equal(classifier.head.weight, new_classifier(encoder, 2, seed=0).head.weight)
+    assert not torch.equal(classifier.head.weight, new_classifier(encoder, 2, seed=1).head.weight)
+
+
+# Baselines
+
+
+def task_of(pair, train=80, test=40):
+    rng = np.random.default_rng(0)
+    examples = [pair(rng, number % 2) for number in range(train + test)]
+    return Task("made up", ("no", "yes"), tuple(examples[:train]), tuple(examples[train:]))
+
+
+def by_word(rng, label):
+    words = rng.permutation([*rng.choice(WORDS[3:], 4), WORDS[1 + label]])
+    return Pair(" ".join(words), None, label)
+
+
+def by_order(rng, label):
+    """The same words in either class, in two orders."""
+    first, second = sorted(rng.choice(WORDS, 2, replace=False), reverse=bool(label))
+    return Pair(f"{first} {second}", None, label)
+
+
+def by_text(rng, label):
+    """Both texts together have the same words in either class."""
+    texts = ("cat", "dog") if label else ("dog", "cat")
+    first, second = rng.choice(WORDS[3:], 2)
+    return Pair(f"{texts[0]} {first}", f"{texts[1]} {second}", label)
+
+
+def accuracy(found, task):
+    return np.mean(found == [pair.label for pair in task.test])
+
+
+def test_words_are_found_and_their_order_is_not(tiny_encoder):
+    encoder = tiny_encoder("bert")
+    word, order = task_of(by_word), task_of(by_order)
+    assert accuracy(bag_of_words(encoder, word, max_tokens=32), word) == 1
+    assert accuracy(bag_of_words(encoder, order, max_tokens=32), order) < 0.75
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_the_texts_of_a_pair_are_told_apart(tiny_encoder, family):
+    task = task_of(by_text)
+    assert accuracy(bag_of_words(tiny_encoder(family), task, max_tokens=32), task) == 1
+
+
+def test_what_is_cut_off_is_not_seen(tiny_encoder):
+    def at_the_end(rng, label):
+        return Pair("the mat " * 8 + WORDS[1 + label], None, label)
+
+    encoder, task = tiny_encoder("bert"), task_of(at_the_end)
+    assert accuracy(bag_of_words(encoder, task, max_tokens=48), task) == 1
+    assert accuracy(bag_of_words(encoder, task, max_tokens=12), task) == 0.5
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_the_classifier_alone_leaves_the_encoder_as_it_is(tiny_encoder, family):
+    encoder, task = tiny_encoder(family), task_of(by_word)
+    before = {name: weights.clone() for name, weights in encoder.model.named_parameters()}
+    found = classifier_alone(encoder, task, max_tokens=32)
+    assert all(torch.equal(w, before[name]) for name, w in encoder.model.named_parameters())
+    assert accuracy(found, task) > 0.7
+    assert (found == classifier_alone(encoder, task, max_tokens=32)).all()
