@@ -139,19 +139,14 @@ def feature_table(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.D
         kinds = [token_kinds(sentence) for sentence in tagged]
         even = [np.full((1, 1, *2 * own.shape[1:]), 1 / own.shape[1]) for own in kinds]
         shares = {key: _shares(model, tagged) for key, model in models.items()}
+        shares[NO_TASK, UNIFORM] = map(kind_shares, even, kinds)
         names, label = ["task", "weights"], "what heads attend to"
         found = tables_of(shares, _mean_shares, names, encoder.device, label)
-        uniform = _mean_shares(map(kind_shares, even, kinds))
-        uniform = uniform.assign(task=NO_TASK, weights=UNIFORM, layer=0, head=0)
-        return pd.concat([found, uniform], ignore_index=True)
+        found.loc[found["weights"] == UNIFORM, ["layer", "head"]] = 0
+        return found
 
     facts = {"runs": [run.folder.name for run in runs], "store": store.key, "seed": seed}
     return cached_table("token-features", compute, depends_on=facts)
-
-
-def features_by_layer(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean share of each kind of token over the heads of each layer, and of uniform."""
-    return table.groupby(["weights", "task", "layer"], sort=False)[list(KINDS)].mean()
 
 
 def from_cls(table: pd.DataFrame) -> pd.DataFrame:

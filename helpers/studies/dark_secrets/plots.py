@@ -21,7 +21,6 @@ from helpers.plots.style import (
     ACCENT,
     DIVERGING,
     INK,
-    LINES,
     MUTED,
     SEQUENTIAL,
     canvas,
@@ -30,19 +29,15 @@ from helpers.plots.style import (
     joined,
     theme,
 )
-from helpers.studies.dark_secrets.fine_tuning import ALONE, WHOLE_LAYER
+from helpers.studies.dark_secrets.fine_tuning import WHOLE_LAYER
 from helpers.studies.dark_secrets.links import linked_heads
 from helpers.studies.dark_secrets.maps import TextMaps, shaded
 from helpers.studies.dark_secrets.patterns import CLASSES
-from helpers.studies.tasks import PRETRAINED, RANDOM
 
 # Apart in lightness too, from "vertical" (dark) to "heterogeneous" (light).
 CLASS_COLORS = dict(
     zip(CLASSES, ("#0B3C6F", "#B5432A", "#7D6BB5", "#E6A03C", "#D9D9D9"), strict=True)
 )
-STARTS = {PRETRAINED: "#2F4B7C", ALONE: "#8FB0D0", RANDOM: "#C9C9C9"}
-BASELINES = {"majority": ("most frequent label", "--"), "bag_of_words": ("bag of words", ":")}
-NARROW = 13  # letters of a task's name in a line
 SURE = 0.05  # p-value
 
 
@@ -102,56 +97,26 @@ def draw_map(axes: Axes, drawn: TextMaps) -> None:
 
 
 @theme()
-def fig8_finetuning(similarity: pd.DataFrame, accuracy: pd.DataFrame, *, model: str = "") -> Figure:
-    """Draw Figure 8: similarity of maps before and after, and accuracy by starting point.
+def fig8_finetuning(table: pd.DataFrame, *, model: str = "") -> Figure:
+    """Draw Figure 8: similarity of maps before and after, from both starts.
 
-    ``similarity`` is finetuning_similarity.csv: task, layer, head, similarity,
-    similarity_random (cosines).  ``accuracy`` is fine_tuning.csv: task, start, accuracy,
-    ci_low, ci_high, majority, bag_of_words (percent).
+    ``table`` is finetuning_similarity.csv: task, layer, head, similarity, similarity_random
+    (cosines).
     """
-    subtitle = "top: cosine similarity of each head's maps before and after fine-tuning"
-    figure = canvas(5.6, "Figure 8 · What fine-tuning changes", joined(model, subtitle))
-    above, below = figure.subfigures(2, 1, height_ratios=(1, 1.1))
-    by_task = similarity.groupby("task", sort=False)
-    top = above.subplots(1, len(by_task), squeeze=False, sharey=True)[0]
-    norm = Normalize(min(0.9, np.floor(10 * similarity["similarity"].min()) / 10), 1)
-    for axes, (task, rows) in zip(top, by_task, strict=True):
-        heat_map(axes, by_head(rows, "similarity"), norm, most=24 // len(by_task))
-        axes.set_title(fill(task, NARROW), parse_math=False)
-        axes.set_xlabel("Head")
-    top[0].set_ylabel("Layer")
-    above.colorbar(ScalarMappable(norm, SEQUENTIAL), ax=top, label="Cosine (1: unchanged)")
-    lines, bars = below.subplots(1, 2)
-    for column, style in (("similarity", "-"), ("similarity_random", ":")):
-        sns.pointplot(
-            similarity, x="layer", y=column, hue="task", dodge=0.3 * (len(by_task) > 1),
-            palette=[color for color, _ in LINES[: len(by_task)]], linestyle=style, errorbar=None,
-            legend=style == "-", native_scale=True, linewidth=1.5, markersize=4, ax=lines,
-        )  # fmt: skip
-    lines.set(xlabel="Layer", ylabel="Mean cosine of the layer")
-    lines.set_title("solid: pretrained, dotted: from random weights")
-    lines.xaxis.set_major_locator(MaxNLocator(12, integer=True))
-    lines.legend(loc="best")
-    _accuracies(bars, accuracy)
-    return figure
-
-
-def _accuracies(axes: Axes, accuracy: pd.DataFrame) -> None:
-    """Draw three bars a task, their intervals, and the two baselines."""
-    sns.barplot(accuracy, x="task", y="accuracy", hue="start", hue_order=STARTS, palette=STARTS,
-                saturation=1, ax=axes)  # fmt: skip
-    for container, start in zip(axes.containers, STARTS, strict=True):
-        rows = accuracy[accuracy["start"] == start]
-        places = [bar.get_x() + bar.get_width() / 2 for bar in container]
-        axes.vlines(places, rows["ci_low"], rows["ci_high"], color=INK, linewidth=1.2)
-        axes.bar_label(container, fmt="%.0f", padding=5, fontsize=8)
-    for column, (label, style) in BASELINES.items():
-        axes.hlines(rows[column], np.arange(len(rows)) - 0.42, np.arange(len(rows)) + 0.42,
-                    color=INK, linestyle=style, linewidth=1.1, label=label)  # fmt: skip
-    names = [fill(task, NARROW) for task in rows["task"]]
-    axes.set_xticks(range(len(rows)), names, fontsize=8)
-    axes.set(xlabel="", ylabel="Test accuracy (%)", ylim=(0, 108))
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderpad=0)
+    starts = {"similarity": "", "similarity_random": "\nfrom random weights"}
+    by_task = dict(iter(table.groupby("task", sort=False)))
+    return heat_maps(
+        {
+            f"{task}{start}": by_head(rows, column)
+            for column, start in starts.items()
+            for task, rows in by_task.items()
+        },
+        "Figure 8 · What fine-tuning changes",
+        joined(model, "cosine similarity of each head's maps before and after fine-tuning"),
+        "Cosine (1: unchanged)",
+        Normalize(min(0.9, np.floor(10 * table["similarity"].min()) / 10), 1),
+        columns=len(by_task),
+    )
 
 
 @theme()

@@ -195,8 +195,8 @@ def test_a_table_of_what_heads_attend_to_before_and_after(starts, store):
     tuned = table[table["weights"] == "fine-tuned"]
     assert tuned["task"].unique().tolist() == TASKS
     assert not np.allclose(tuned["cls"][: len(own)], own["cls"])
-    even = fine_tuning.features_by_layer(table).loc[("uniform", "none")]
-    assert even["cls"].item() == pytest.approx(1 / 9)
+    even = table[table["weights"] == "uniform"].iloc[0]
+    assert even["cls"] == pytest.approx(1 / 9) and even["layer"] == even["head"] == 0
     from_cls = fine_tuning.from_cls(table)
     assert from_cls.loc[("pretrained", "none"), "sep"] == pytest.approx(last["from_cls_sep"].mean())
 

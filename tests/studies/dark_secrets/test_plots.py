@@ -42,16 +42,6 @@ def similarity(layers, heads, tasks):
     return table.assign(similarity=RNG.uniform(0.7, 1, len(table)), similarity_random=1.0)
 
 
-def accuracy(tasks):
-    columns = ["task", "start", "accuracy", "ci_low", "ci_high", "majority", "bag_of_words"]
-    values = {"pretrained": 80.0, "random": 55.0, "classifier alone": 62.0}
-    found = [
-        (f"task {task}", start, value, value - 3, value + 3, 50.0, 58.0)
-        for task, (start, value) in product(range(tasks), values.items())
-    ]
-    return pd.DataFrame(found, columns=columns)
-
-
 def disabled(layers, heads, tasks):
     table = rows(layers, heads, tasks, whole=True)
     return table.assign(change=RNG.normal(size=len(table)), p_value=RNG.uniform(size=len(table)))
@@ -73,7 +63,7 @@ def images(figure):
 def test_figures_of_every_size_can_be_saved(tmp_path, layers, heads, tasks):
     figures = {
         "fig7": plots.fig7_patterns(patterns(layers, heads, tasks), typical(3), model="m"),
-        "fig8": plots.fig8_finetuning(similarity(layers, heads, tasks), accuracy(tasks), model="m"),
+        "fig8": plots.fig8_finetuning(similarity(layers, heads, tasks), model="m"),
         "fig9": plots.fig9_disabling(disabled(layers, heads, tasks), model="m"),
         "links": plots.semantic_links(links(layers, heads), links="x", model="m"),
     }
@@ -99,20 +89,12 @@ def test_figure_7_shows_maps_and_the_mean_shares_of_each_layer():
     assert titles == ["task 0", "task 1", "", ""]
 
 
-def test_figure_8_shows_every_head_and_all_conditions():
+def test_figure_8_shows_every_head_from_both_starts():
     table = similarity(6, 12, 3)
-    figure = plots.fig8_finetuning(table, accuracy(3))
-    for drawn, (_, own) in zip(images(figure), table.groupby("task"), strict=False):
-        assert np.array_equal(drawn.ravel(), own["similarity"])
-    by_layer, bars = figure.axes[-2:]
-    means = table.groupby(["task", "layer"])["similarity"].mean()
-    drawn = [line.get_ydata() for line in by_layer.lines if len(line.get_ydata()) == 6]
-    for task in ("task 0", "task 1", "task 2"):
-        assert any(np.allclose(line, means[task]) for line in drawn)
-    assert [bar.get_height() for bar in bars.patches][:9] == [80] * 3 + [62] * 3 + [55] * 3
-    assert {text.get_text() for text in bars.texts} == {"80", "62", "55"}
-    heights = [segment[0, 1] for lines in bars.collections for segment in lines.get_segments()]
-    assert {50, 58, 77, 59, 52} <= set(heights)
+    drawn = images(plots.fig8_finetuning(table))
+    columns = product(["similarity", "similarity_random"], ["task 0", "task 1", "task 2"])
+    for image, (column, task) in zip(drawn, columns, strict=False):
+        assert np.array_equal(image.ravel(), table.loc[table["task"] == task, column])
 
 
 def test_figure_9_shows_heads_and_layers_and_marks_what_is_significant():
