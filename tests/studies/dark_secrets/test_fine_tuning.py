@@ -112,23 +112,13 @@ def test_similarity_is_the_mean_cosine_of_flattened_maps(starts):
     assert (values < 1 - 1e-9).any().all()
 
 
-def test_disabling_has_a_row_for_each_head_and_layer(starts):
-    table = fine_tuning.disabling_table(starts[PRETRAINED])
-    assert len(table) == len(TASKS) * LAYERS * (HEADS + 1)
-    runs = {run.task.name: run for run in starts[PRETRAINED]}
-    for task, rows in table.groupby("task"):
-        assert np.allclose(rows["accuracy"] - 100 * runs[task].accuracy, rows["change"])
-
-
 TEXTS = ("The cat sat on the mat.", "She doesn't know.", "Rainy winters in Paris!", "Yes.", "Dr.")
 PAIRS = tuple(
     Pair(text, TEXTS[i % 3] if i % 2 else None, i % 4) for i, text in enumerate(TEXTS * 4)
 )
-FAMILIES = ["bert", "roberta", "distilbert", "albert", "electra", "mpnet", "deberta",
-            "deberta_v2", "modernbert", "gpt2", "t5"]  # fmt: skip
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_each_row_of_disabling_is_that_of_its_own_context(tiny_encoder, family):
     encoder = tiny_encoder(family)
     classifier = new_classifier(encoder, 4, seed=0).requires_grad_(False)

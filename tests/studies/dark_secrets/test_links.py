@@ -5,6 +5,7 @@ import pytest
 
 from helpers.errors import CorpusError, InputError
 from helpers.studies.dark_secrets.links import (
+    FrameSentence,
     dependency_links,
     far_enough,
     framenet_sentences,
@@ -23,10 +24,6 @@ def test_arguments_of_every_scheme_are_links_to_their_predicate():
     relations = ["nsubj", "root", "det", "obj", "obl:agent", "nsubj:pass", "amod", "dative"]
     heads = [2, 0, 4, 2, 2, 2, 4, 2]
     assert dependency_links(heads, relations) == [(1, 0), (1, 3), (1, 4), (1, 5), (1, 7)]
-
-
-def test_a_root_is_an_argument_of_nothing():
-    assert dependency_links([0], ["nsubj"]) == []
 
 
 def test_neighbours_are_not_counted():
@@ -95,166 +92,78 @@ def test_sentences_that_say_nothing_are_left_out():
     assert (table["sentences"] == 1).all()
 
 
-def test_the_seed_decides():
-    rng = np.random.default_rng(0)
-    sentences = [(maps, [(1, 4)], "a") for maps in rng.dirichlet(np.ones(9), size=(4, 1, 2, 9))]
-    first, again, other = (link_table(sentences, seed=seed) for seed in (0, 0, 1))
-    assert first.equals(again) and not first.equals(other)
-
-
 # FrameNet
 
-TEXT = "The tall sailor sold Mary a boat yesterday ."
-XMLNS = "http://framenet.icsi.berkeley.edu"
-
-
-def label(part, name, text=TEXT, extra=""):
-    start = text.index(part)
-    return f'<label name="{name}" start="{start}" end="{start + len(part) - 1}" {extra}/>'
-
-
-def layer(name, *labels, rank=1):
-    return f'<layer rank="{rank}" name="{name}">{"".join(labels)}</layer>'
-
-
-def words(text=TEXT):
-    found, start = [], 0
-    for word in text.split():
-        start = text.index(word, start)
-        found.append(f'<label start="{start}" end="{start + len(word) - 1}" name="X"/>')
-        start += len(word)
-    return f'<annotationSet status="UNANN">{layer("PENN", *found)}</annotationSet>'
-
-
-def frame(*layers, name="Commerce_sell"):
-    return (
-        f'<annotationSet status="MANUAL" luName="sell.v" frameName="{name}">'
-        f"{''.join(layers)}</annotationSet>"
-    )
-
-
-SOLD = frame(
-    layer("Target", label("sold", "Target")),
-    layer(
-        "FE",
-        label("The tall sailor", "Seller"),
-        label("a boat", "Goods"),
-        label("yesterday", "Time"),
-        '<label name="Money" itype="INI"/>',
-    ),
-    layer("GF", label("Mary", "Dep")),
-)
-
-
-def sentence(*sets, text=TEXT, number="7"):
-    return f'<sentence ID="{number}"><text>{text}</text>{"".join(sets)}</sentence>'
-
-
-def full_text(*sentences):
-    return f'<fullTextAnnotation xmlns="{XMLNS}"><header/>{"".join(sentences)}</fullTextAnnotation>'
-
-
-def frame_file(name, **elements):
-    own = "".join(f'<FE name="{fe}" coreType="{kind}"/>' for fe, kind in elements.items())
-    return f'<?xml version="1.0"?><frame xmlns="{XMLNS}" name="{name}">{own}</frame>'
+FULL_TEXT = """<?xml version="1.0"?>
+<fullTextAnnotation xmlns="http://framenet.icsi.berkeley.edu"><header/>
+<sentence ID="7"><text>The sailor didn't sell Mary a boat today.</text>
+ <annotationSet status="UNANN"><layer name="BNC">WORDS</layer></annotationSet>
+ <annotationSet frameName="Commerce_sell">
+  <layer name="Target"><label name="Target" start="18" end="21"/></layer>
+  <layer name="FE"><label name="Seller" start="0" end="9"/><label name="Goods" start="28" end="33"/>
+   <label name="Time" start="35" end="39"/><label name="Money" itype="INI"/></layer>
+  <layer name="GF"><label name="Dep" start="23" end="26"/></layer>
+ </annotationSet></sentence>
+<sentence ID="8"><text>LONG</text></sentence>
+</fullTextAnnotation>""".replace("LONG", "word " * 13)
+FRAME = """<frame xmlns="http://framenet.icsi.berkeley.edu" name="Commerce_sell">
+<FE name="Seller" coreType="Core"/><FE name="Goods" coreType="Core-Unexpressed"/>
+<FE name="Time" coreType="Peripheral"/></frame>"""
+WORDS = ("The", "sailor", "didn't", "sell", "Mary", "a", "boat", "today", ".")
 
 
 @pytest.fixture
-def make(tmp_path):
-    def make(content, frames=()):
-        for folder, files in (("fulltext", {"doc": content}), ("frame", dict(frames))):
-            for name, text in files.items():
-                (tmp_path / folder).mkdir(exist_ok=True)
-                data = text if isinstance(text, bytes) else text.encode()
-                (tmp_path / folder / f"{name}.xml").write_bytes(data)
+def corpus(tmp_path):
+    """Return the folder of a corpus of FrameNet's form."""
+
+    def write(text, frames=True):
+        (tmp_path / "fulltext").mkdir(exist_ok=True)
+        (tmp_path / "fulltext" / "doc.xml").write_text(text)
+        if frames:
+            (tmp_path / "frame").mkdir()
+            (tmp_path / "frame" / "Commerce_sell.xml").write_text(FRAME)
         return tmp_path
 
-    return make
-
-
-FRAMES = {
-    "Commerce_sell": frame_file(
-        "Commerce_sell", Seller="Core", Goods="Core-Unexpressed", Time="Peripheral"
-    )
-}
-
-
-def test_links_of_a_predicate_to_every_word_of_its_core_arguments(make):
-    (found,) = framenet_sentences(make(full_text(sentence(words(), SOLD)), FRAMES))
-    assert found.words == tuple(TEXT.split())
-    assert found.source == "doc"
-    sold = found.words.index("sold")
-    linked = {found.words[argument] for predicate, argument in found.links if predicate == sold}
-    assert linked == {"The", "tall", "sailor", "a", "boat"}
-    assert len(found.links) == 5
-
-
-def test_all_arguments_where_the_frames_are_not_there(make):
-    (found,) = framenet_sentences(make(full_text(sentence(words(), SOLD))))
-    assert (3, 7) in found.links and len(found.links) == 6
+    return write
 
 
 @pytest.mark.parametrize("where", ["", "fulltext", "fulltext/doc.xml"])
-def test_the_folder_may_be_named_at_any_level(make, where):
-    root = make(full_text(sentence(words(), SOLD)), FRAMES)
-    assert len(framenet_sentences(root / where)[0].links) == 5
+def test_links_of_a_predicate_to_every_word_of_its_core_arguments(corpus, where):
+    found = framenet_sentences(corpus(FULL_TEXT) / where)  # the second sentence is too long
+    assert found == [FrameSentence(WORDS, ((3, 0), (3, 1), (3, 5), (3, 6)), "doc")]
 
 
-def test_words_without_a_layer_of_them(make):
-    text = "He didn't sell, though."
-    sold = frame(
-        layer("Target", label("sell", "Target", text)), layer("FE", label("He", "Seller", text))
-    )
-    (found,) = framenet_sentences(make(full_text(sentence(sold, text=text))))
-    assert found.words == ("He", "didn't", "sell", ",", "though", ".")
-    assert found.links == ((2, 0),)
+def test_all_arguments_where_the_frames_are_not_there(corpus):
+    (found,) = framenet_sentences(corpus(FULL_TEXT, frames=False))
+    assert found.links == ((3, 0), (3, 1), (3, 5), (3, 6), (3, 7))
 
 
-def test_an_argument_is_no_word_of_its_predicate(make):
-    sold = frame(layer("Target", label("sold", "Target")), layer("FE", label("sold Mary", "Goods")))
-    (found,) = framenet_sentences(make(full_text(sentence(words(), sold))))
-    assert found.links == ((3, 4),)
-
-
-def test_long_sentences_and_those_without_a_link_are_left_out(make):
-    long = " ".join(["word"] * 13)
-    others = sentence(words(long), text=long), sentence(words())
-    assert len(framenet_sentences(make(full_text(sentence(words(), SOLD), *others), FRAMES))) == 1
-
-
-EXTERNAL = '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]>'
+def test_words_are_those_of_their_layer_and_no_argument_is_a_word_of_its_predicate(corpus):
+    label = '<label start="{}" end="{}"/>'
+    layer = "".join(label.format(*ends) for ends in ((0, 9), (11, 21), (23, 39)))
+    (found,) = framenet_sentences(corpus(FULL_TEXT.replace("WORDS", layer)))
+    assert found.words == ("The sailor", "didn't sell", "Mary a boat today")
+    assert found.links == ((1, 0), (1, 2))
+    overlapping = FULL_TEXT.replace('start="0" end="9"', 'start="11" end="26"')
+    (found,) = framenet_sentences(corpus(overlapping, frames=False))
+    assert (3, 2) in found.links and (3, 4) in found.links and (3, 3) not in found.links
 
 
 @pytest.mark.parametrize(
-    ("content", "line", "message"),
+    ("old", "new", "message"),
     [
-        (EXTERNAL + full_text(sentence(text="&a;")), None, "declares a document type"),
-        ("<corpus/>", None, "the XML is <corpus>, expected <fullTextAnnotation>"),
-        (full_text("\n<sentence>"), 2, "malformed XML"),
-        (full_text(sentence(words()))[:-30], 1, "malformed XML"),
-        (
-            full_text(sentence(frame(layer("Target", '<label start="3" end="99"/>')))),
-            None,
-            "a label from '3' to '99' is not inside its text",
-        ),
-        (
-            full_text(sentence(frame(layer("FE", '<label start="x" end="-1"/>')))),
-            None,
-            "a label from 'x' to '-1' is not inside",
-        ),
-        (
-            full_text(sentence(words())),
-            None,
-            "no sentence with a link and at most 12 words among 1",
-        ),
+        ('"1.0"?>', '"1.0"?><!DOCTYPE x [<!ENTITY a "b">]>', "doc.xml: declares a document type"),
+        ("fullTextAnnotation", "corpus", "the XML is <corpus>, expected <fullTextAnnotation>"),
+        ("</sentence>", "", "doc.xml:12: malformed XML"),
+        ('end="21"', 'end="99"', "a label from '18' to '99' is not inside its text"),
+        ('start="0"', 'start="x"', "a label from 'x' to '9' is not inside its text"),
+        ('name="Target"', 'name="X"', "no sentence with a link and at most 12 words among 2"),
     ],
 )
-def test_what_is_wrong_is_named(make, content, line, message):
-    root = make(content)
+def test_what_is_wrong_is_named(corpus, old, new, message):
     with pytest.raises(CorpusError) as raised:
-        framenet_sentences(root)
+        framenet_sentences(corpus(FULL_TEXT.replace(old, new)))
     assert message in str(raised.value)
-    assert line is None or f"doc.xml:{line}: " in str(raised.value)
 
 
 def test_no_such_folder(tmp_path):

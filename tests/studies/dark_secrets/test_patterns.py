@@ -106,17 +106,6 @@ def test_one_text_has_no_square_and_equal_rows_are_no_error():
     assert features_of(np.full((N, N), 1 / N))["rows alike"] == pytest.approx(0, abs=1e-3)
 
 
-def test_features_do_not_depend_on_the_other_heads():
-    maps = np.stack([column(), diagonal(), blocks(), noise()])
-    together = map_features(maps.reshape(2, 2, N, N), SPECIAL, SEGMENT)
-    assert together.shape == (2, 2, len(FEATURES))
-    for index, weights in enumerate(maps):
-        alone = map_features(weights[None, None], SPECIAL, SEGMENT)[0, 0]
-        np.testing.assert_allclose(together[divmod(index, 2)], alone, atol=1e-4)
-    half = map_features(maps.reshape(2, 2, N, N).astype(np.float16), SPECIAL, SEGMENT)
-    np.testing.assert_allclose(half, together, atol=5e-3)
-
-
 @pytest.mark.parametrize("length", [2, 3, 4, 9])
 def test_the_shortest_inputs_have_finite_features(length):
     weights = np.random.default_rng(0).dirichlet(np.ones(length), (2, 3, length))
@@ -132,16 +121,6 @@ def test_bad_input_is_said():
         map_features(noise()[None, None], np.ones(N, bool), SEGMENT)
     with pytest.raises(InputError, match="at least one example"):
         patterns.pattern_counts([])
-
-
-def test_labels_are_whole():
-    labels, features = patterns.read_labels(), patterns.read_features()
-    assert features.shape == (len(labels), len(FEATURES)) and len(labels) >= 600
-    assert np.isfinite(features).all()
-    alike = labels["pass1"] == labels["pass2"]
-    assert (labels["settled"] == labels["pass1"])[alike].all()
-    assert set(labels["settled"]) == set(CLASSES)
-    assert not labels.duplicated(["model", "source", "example", "layer", "head"]).any()
 
 
 def test_the_judge_is_scored_on_heads_that_it_has_not_seen(monkeypatch):
