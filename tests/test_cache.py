@@ -4,13 +4,11 @@ import json
 import re
 from functools import partial
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from helpers import cache
-from helpers.cache import cached_arrays, cached_table, cached_tables, code_digest, reached
-from helpers.errors import StoreError
+from helpers.cache import cached_table, cached_tables, code_digest, reached
 
 CODE = "cache.read_exact"
 
@@ -183,11 +181,6 @@ def test_a_data_file_counts(monkeypatch, tmp_path):
     code_digest.cache_clear()
 
 
-def test_no_such_function():
-    with pytest.raises(LookupError, match="no such function"):
-        code_digest("analysis.averages.nothing")
-
-
 @pytest.mark.parametrize("damage", ["cut", "changed", "removed"])
 def test_a_damaged_table_is_computed_again(tmp_path, damage):
     values = iter([1, 2])
@@ -210,31 +203,6 @@ def test_a_damaged_table_is_computed_again(tmp_path, damage):
     assert kept() == [2]
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("arrays.npz", b""),
-        ("arrays.npz", b"PK\3\4"),
-        ("checksums.json", b"[]"),
-        ("checksums.json", b"[" * 100_000),
-        ("stranger.npz", b"x"),
-    ],
-)
-def test_damaged_arrays_are_computed_again(tmp_path, name, content):
-    values = iter([1, 2])
-
-    def kept():
-        found = cached_arrays(
-            "t", lambda: {"x": np.full(2, next(values))}, depends_on={}, code=CODE
-        )
-        return found["x"].tolist()
-
-    assert kept() == [1, 1]
-    (folder,) = (tmp_path / "cache" / "derived").glob("t-????????????????")
-    (folder / name).write_bytes(content)
-    assert kept() == kept() == [2, 2]
-
-
 def test_a_failure_leaves_nothing_behind(tmp_path):
     def fail():
         raise RuntimeError
@@ -245,24 +213,3 @@ def test_a_failure_leaves_nothing_behind(tmp_path):
     assert list(whole) == ["a"]
     (folder,) = (tmp_path / "cache" / "derived").glob("t-*[!k]")
     assert json.loads((folder / "checksums.json").read_text()).keys() == {"a.csv"}
-
-
-def test_what_a_killed_process_left_is_removed(tmp_path):
-    def kept():
-        cached_table("t", lambda: pd.DataFrame({"x": [1]}), depends_on={}, code=CODE)
-        return {path.name for path in (tmp_path / "cache" / "derived").glob("t-*[!k]")}
-
-    (name,) = kept()
-    derived = tmp_path / "cache" / "derived"
-    (derived / name).rename(derived / f"{name}.tmp")
-    (derived / f"{name}.tmp" / "checksums.json").unlink()
-    assert kept() == {name}
-
-
-def test_a_disk_that_refuses_a_table_is_one_line(monkeypatch):
-    def full(*_args, **_kwargs):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(pd.DataFrame, "to_csv", full)
-    with pytest.raises(StoreError, match=r"derived/t-\w+: cannot be written .*make room"):
-        cached_table("t", lambda: pd.DataFrame({"x": [1]}), depends_on={}, code=CODE)

@@ -1,8 +1,6 @@
 """The command line: what it takes, what it prints, and its exit status."""
 
 import dataclasses
-import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -13,7 +11,7 @@ from made_up_runs import write_run
 from papermill.exceptions import PapermillExecutionError
 from toy_corpora import SENTENCES
 
-from helpers.__main__ import main, parser
+from helpers.__main__ import main
 from helpers.errors import CorpusError, ModelError
 from helpers.run import notebooks
 from helpers.settings import flag
@@ -101,14 +99,6 @@ def test_a_run_for_papers_writes_pdf_and_latex_too_and_the_same_numbers(
     assert same and all(paper[name] == plain[name] for name in same)
 
 
-def test_types_of_options():
-    options = parser().parse_args(["run", "--seeds", "2", "--revision", "main"])
-    assert (options.seeds, options.revision, options.random_init, options.stream) == (
-        2, "main", None, False,
-    )  # fmt: skip
-    assert parser().parse_args(["run", "--random-init", "0"]).random_init == 0
-
-
 def test_every_setting_has_help(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["run", "--help"])
@@ -119,15 +109,6 @@ def test_every_setting_has_help(capsys):
         assert setting.metadata["help"].split()[0] in shown
     assert "--only" in shown
     assert "figures/<name>/" in shown
-
-
-def test_help_names_every_command(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["--help"])
-    assert stopped.value.code == 0
-    shown = capsys.readouterr().out
-    for command in ("run", "compare", "corpora", "refresh"):
-        assert re.search(rf"^ +{command} ", shown, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -169,13 +150,6 @@ def test_a_slip_is_answered_before_torch_is_imported(slip):
     assert done.stdout == "2 set()\n"
 
 
-@pytest.mark.parametrize("option", ["segments", "sentences", "gradient-segments", "seeds"])
-def test_a_negative_number(ran, capsys, option):
-    error = fails(capsys, "run", f"--{option}", "-3")
-    assert error == f"error: --{option} cannot be negative"
-    assert not ran
-
-
 @pytest.mark.parametrize("kind", [ModelError, CorpusError])
 def test_what_a_notebook_finds_wrong_with_the_input(kind, monkeypatch, capsys, tmp_path):
     """An error of the user's arrives from the kernel as the one line of the command."""
@@ -191,13 +165,6 @@ def test_what_a_notebook_finds_wrong_with_the_input(kind, monkeypatch, capsys, t
     assert last.endswith("error: 00_extract: here: not a model")
 
 
-def test_an_unknown_model(monkeypatch, capsys):
-    """What loading says of it, as a notebook does first of all, is the one line."""
-
-    error = fails(capsys, "run", "--model", "./no-such-model")
-    assert error.startswith("error: model './no-such-model': not a folder")
-
-
 def test_a_notebook_that_fails_exits_with_1(monkeypatch, capsys):
     def run(*_, **__):
         raise notebooks.NotebookFailed("01_relative_position.ipynb, cell 3: KeyError: 'x'")
@@ -207,46 +174,10 @@ def test_a_notebook_that_fails_exits_with_1(monkeypatch, capsys):
     assert capsys.readouterr().err == "error: 01_relative_position.ipynb, cell 3: KeyError: 'x'\n"
 
 
-def test_an_interrupted_run_says_how_to_go_on(monkeypatch, capsys):
-    def run(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(notebooks, "run", run)
-    assert main(["run"]) == 130
-    assert "run again" in capsys.readouterr().err
-
-
-def test_a_defect_is_not_hidden(monkeypatch):
-    def run(*_, **__):
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(notebooks, "run", run)
-    with pytest.raises(ZeroDivisionError):
-        main(["run"])
-
-
 @pytest.mark.parametrize("model", ["", " , ", "minilm,minilm"])
 def test_no_model_and_one_twice_are_refused(ran, capsys, model):
     assert "expected a model, or several different" in fails(capsys, "run", "--model", model)
     assert not ran
-
-
-def test_what_the_system_refuses_is_one_line(capsys):
-    assert "File name too long: 'xxx" in fails(capsys, "compare", "x" * 5000)
-    assert fails(capsys, "compare", "no\nrun").startswith("error: no run: no finished run")
-
-
-def test_corpora_are_listed(capsys):
-    assert main(["corpora"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) > 3
-
-
-def test_refresh_takes_numbers(monkeypatch, capsys):
-    refreshed = []
-    monkeypatch.setattr(notebooks, "refresh", refreshed.extend)
-    assert main(["refresh", "--only", "02"]) == 0
-    assert [path.name[:2] for path in refreshed] == ["02"]
-    fails(capsys, "refresh", "--only", "77")
 
 
 def test_compare_prints_claims_and_differences(figures, capsys):
@@ -258,22 +189,6 @@ def test_compare_prints_claims_and_differences(figures, capsys):
     assert "--seeds differs: 3 in minilm, 1 in minilm-random-0" in lines
     assert lines[-2] == f"tables and figure: {figures / 'compare' / 'minilm-vs-minilm-random-0'}"
     assert lines[-1].startswith("report: ") and lines[-1].endswith("index.html")
-
-
-def test_compare_without_the_control_says_how_to_make_it(figures, capsys):
-    write_run(figures / "minilm")
-    error = fails(capsys, "compare")
-    assert "make it with python -m helpers run" in error
-    assert not (figures / "compare").exists()
-
-
-def test_python_m_helpers(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["helpers", "run", "--only", "42"])
-    monkeypatch.delitem(sys.modules, "helpers.__main__")
-    with pytest.raises(SystemExit) as stopped:
-        runpy.run_module("helpers", run_name="__main__")
-    assert stopped.value.code == 2
-    assert capsys.readouterr().err.startswith("error: --only 42")
 
 
 def no_kernels(paths, _):
@@ -326,11 +241,6 @@ def test_every_flag_reaches_a_notebook(setting, given):
     others = [path for path in notebooks.notebooks() if path.name[:2] not in takers]
     for path in others:  # those that do not declare it would pass over it
         assert setting.name not in notebooks.declared(path)
-
-
-def test_results_go_to_one_folder_whatever_a_notebook_declares(given):
-    assert main(["run", "--only", "03,04", "--treebank", "mine.conllu"]) == 0
-    assert {parameters["name"] for parameters in given.values()} == {"minilm--mine"}
 
 
 def test_a_flag_that_no_chosen_notebook_takes_is_refused(given, capsys):

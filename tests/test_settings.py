@@ -23,6 +23,7 @@ HEAVY = ("torch", "transformers", "spacy", "gensim", "matplotlib", "seaborn", "d
         ("stream", "yes", "--stream yes: expected True or False"),
         ("text", None, "--text None: expected text"),
         ("sentences", -1, "--sentences cannot be negative"),
+        ("lens", "values", "--lens values: there is attention and norm"),
         ("figures", "eps", "--figures eps: pdf is what there is beside PNG and SVG"),
         ("figures", True, "--figures True: expected text"),
         ("latex", "yes", "--latex yes: expected True or False"),
@@ -85,27 +86,6 @@ def test_a_name_is_one_folder(name):
         Settings(name=name)
 
 
-def test_workers_and_scheduler_reach_extraction(tiny_folder, tmp_path, monkeypatch):
-    from helpers.store import cluster
-
-    asked = []
-
-    class Asked(Exception):
-        pass
-
-    def client(**how):
-        asked.append(how)
-        raise Asked
-
-    monkeypatch.setattr(cluster, "dask_client", client)
-    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
-    for how in ({"workers": 2, "scheduler": ""}, {"workers": 0, "scheduler": "tcp://127.0.0.1:1"}):
-        study = Study(model=str(tiny_folder("bert")), device="cpu", max_tokens=48, **how)
-        with pytest.raises(Asked):
-            study.segment_store()
-        assert asked[-1] == how
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_lens_is_that_of_every_store(
     stream, tiny_folder, segments, sentences, tmp_path, monkeypatch
@@ -123,8 +103,3 @@ def test_the_lens_is_that_of_every_store(
         next(study.random_treebank_stores()),
     ]
     assert [store.spec.lens for store in stores] == ["norm"] * 4
-
-
-def test_a_lens_that_there_is_not_is_refused_at_once():
-    with pytest.raises(InputError, match="--lens values: there is attention and norm"):
-        Study(lens="values")
