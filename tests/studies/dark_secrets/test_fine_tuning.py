@@ -124,7 +124,10 @@ def test_each_row_of_disabling_is_that_of_its_own_context(tiny_encoder, family):
     classifier = new_classifier(encoder, 4, seed=0).requires_grad_(False)
     with torch.no_grad():
         classifier.head.weight.mul_(50)
-    task, recipe = Task("t", ("a", "b", "c", "d"), PAIRS, PAIRS), fine_tune.Recipe(epochs=1, max_tokens=40)
+    task, recipe = (
+        Task("t", ("a", "b", "c", "d"), PAIRS, PAIRS),
+        fine_tune.Recipe(epochs=1, max_tokens=40),
+    )
     run = SimpleNamespace(encoder=encoder, classifier=classifier, task=task, recipe=recipe)
 
     def score():
