@@ -217,9 +217,8 @@ def _by_paper_name(table: pd.DataFrame) -> pd.DataFrame:
 
 def _counts(claims: pd.DataFrame) -> list[str]:
     """Return how many claims hold, a line a run."""
-    lines = []
-    for name, verdicts in claims.filter(like=" holds").items():
-        measured = (verdicts != "not measured").sum()
-        yes = (verdicts == "yes").sum()
-        lines.append(f"{name.removesuffix(' holds')}: {yes} of {measured} measured claims hold")
-    return lines
+    return [
+        f"{name.removesuffix(' holds')}: {(verdicts == 'yes').sum()} of "
+        f"{(verdicts != 'not measured').sum()} measured claims hold"
+        for name, verdicts in claims.filter(like=" holds").items()
+    ]

@@ -1,7 +1,6 @@
 """Finished runs side by side, from made-up folders of tables."""
 
 import html
-import json
 
 import numpy as np
 import pandas as pd
@@ -37,29 +36,6 @@ def test_a_run_is_found_by_name_by_path_and_by_model(figures, tmp_path, monkeypa
     pd.testing.assert_frame_equal(
         opened[0].tables["dependency_heads"], tables_with_heads()["dependency_heads"]
     )
-
-
-def test_what_an_earlier_run_left_in_the_folder_is_not_compared(figures):
-    folder = write_run(figures / "minilm")
-    record = {"settings": {}, "notebooks": {"03": {"tables": ["entropy"], "figures": []}}}
-    (folder / "run.json").write_text(json.dumps(record))
-    assert list(compare.open_run("minilm").tables) == ["entropy"]
-
-
-def test_a_table_that_is_none_is_one_line_that_names_it(figures):
-    folder = write_run(figures / "minilm")
-    (folder / "tables" / "entropy.csv").write_text("")
-    with pytest.raises(InputError, match=r"entropy\.csv: not a table") as caught:
-        compare.open_run("minilm")
-    assert "\n" not in str(caught.value)
-
-
-def test_the_default_is_compared_with_its_control(figures):
-    write_run(figures / "minilm")
-    with pytest.raises(InputError, match=r"^minilm-random-0: no finished run .*--random-init"):
-        compare.open_runs([])
-    write_run(figures / "minilm-random-0")
-    assert [run.name for run in compare.open_runs([])] == ["minilm", "minilm-random-0"]
 
 
 def test_two_different_runs_are_needed(figures, tmp_path):
@@ -107,29 +83,6 @@ def test_best_heads_by_the_papers_names_in_its_order():
     ]  # fmt: skip
     assert table.loc["dobj", ["clear accuracy", "ud accuracy"]].to_list() == [70.0, 60.0]
     assert table.loc["pobj", ["ud head", "ud accuracy"]].isna().all()
-
-
-def test_a_relation_that_the_paper_lacks_is_listed_where_two_runs_have_it():
-    one, other = tables_with_heads(), tables_with_heads()
-    for tables, names in ((one, ["punct", "neg"]), (other, ["punct", "punct"])):
-        extra = tables["dependency_heads"].tail(2).assign(relation=names, accuracy=[11.0, 22.0])
-        tables["dependency_heads"] = pd.concat([tables["dependency_heads"], extra])
-    table = compare.best_heads(runs_of(one=one, other=other)).set_index("relation")
-    assert table.index[-1] == "punct" and "neg" not in table.index
-    assert table.loc["punct", "other accuracy"] == 11.0  # the most frequent one of that name
-
-
-def test_differences_of_settings_other_than_the_models():
-    settings = {"model": "a", "random_init": None, "treebank": "", "seeds": 3}
-    one = compare.Run("one", {}, settings)
-    other = compare.Run("other", {}, settings | {"model": "b", "random_init": 1})
-    assert compare.differences([one, other]) == {}
-    third = compare.Run("third", {}, settings | {"treebank": "gum", "seeds": 1})
-    assert compare.differences([one, third]) == {
-        "--treebank": "default in one, gum in third",
-        "--seeds": "3 in one, 1 in third",
-    }
-    assert compare.differences([one, compare.Run("unknown", {}, {})]) == {}
 
 
 def test_a_row_a_head_a_model():

@@ -8,12 +8,9 @@ from store_tools import content, extract_small
 
 from helpers.__main__ import main
 from helpers.cache import cached_table
-from helpers.errors import StoreError
-from helpers.paths import CHECKSUMS, seal, write_once
+from helpers.paths import CHECKSUMS, seal
 from helpers.store import inventory
 from helpers.store.format import note_use
-from helpers.store.store import Store
-from helpers.study import Study
 
 pytestmark = pytest.mark.usefixtures("small_shards")
 
@@ -98,16 +95,8 @@ def test_the_cache_tells_stores_apart(cache, stores, capsys):
     (stores[1] / "manifest.json").rename(stores[1] / "unfinished.json")
     assert main(["cache"]) == 0
     header, *rows = capsys.readouterr().out.splitlines()
-    assert header.split() == [
-        "store",
-        "corpus",
-        "examples",
-        "megabytes",
-        "written",
-        "finished",
-        "last",
-        "run",
-    ]
+    columns = "store corpus examples megabytes written finished last run"
+    assert header.split() == columns.split()
     today = inventory.date(stores[0])
     (first,) = [row for row in rows if stores[0].name in row]
     assert first.split()[1:5] == ["toy-many", "8", "0", today]
@@ -118,40 +107,3 @@ def test_the_cache_tells_stores_apart(cache, stores, capsys):
     assert main(["cache", "--remove", stores[0].name, stores[2].name]) == 0
     assert inventory.stores() == [stores[1]]
     assert not list((cache / "used").iterdir())
-
-
-def test_a_store_that_a_study_opens_is_noted(tiny_folder, cache, tmp_path):
-    text = tmp_path / "text.txt"
-    text.write_text("\n".join(f"The cat number {i} sat on a mat ." for i in range(6)) + "\n")
-    study = Study(model=str(tiny_folder("bert")), text=str(text), segments=2, max_tokens=32,
-                  device="cpu", name="mine")  # fmt: skip
-    store = study.segment_store()
-    assert inventory.last_run(store.folder) == f"mine ({inventory.date(store.folder)})"
-
-
-def test_repair_says_what_it_cannot_do_without_the_corpus(stores, tiny_folder, capsys):
-    (stores[0] / "examples.jsonl").write_text("{}\n")
-    assert main(["verify", "--repair", "--model", str(tiny_folder("bert")), stores[0].name]) == 1
-    assert "not repaired: " in capsys.readouterr().out
-    with pytest.raises(StoreError, match=r"examples.jsonl: .*run extraction again"):
-        Store.open(stores[0])
-
-
-def test_an_unpacked_model_is_listed_verified_and_removed(cache, capsys):
-    folder = cache / "models" / "mpnet-0.0.1"
-    write_once(
-        folder, lambda own: (own / "model.safetensors").write_bytes(bytes(7_000_000)) and None
-    )
-    assert main(["cache"]) == 0
-    (row,) = [line for line in capsys.readouterr().out.splitlines() if "models/mpnet" in line]
-    assert row.split() == ["models/mpnet-0.0.1", "7", inventory.date(folder), "yes"]
-    assert main(["doctor"]) == 0
-    said = capsys.readouterr().out
-    assert f"mpnet-0.0.1, unpacked in {folder}: 7 MB" in said
-    assert "python -m helpers cache --remove models/mpnet-0.0.1" in said
-    flip(folder / "model.safetensors")
-    assert main(["verify"]) == 1
-    assert "models/mpnet-0.0.1: damaged" in capsys.readouterr().out
-    assert main(["cache", "--remove", "models/mpnet-0.0.1"]) == 0
-    assert not list((cache / "models").iterdir())
-    assert "models/mpnet" not in capsys.readouterr().out

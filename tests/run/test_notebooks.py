@@ -3,7 +3,6 @@
 import itertools
 import random
 import re
-import tempfile
 from contextlib import closing
 
 import nbformat
@@ -85,48 +84,6 @@ def test_a_killed_kernel_is_one_line_and_the_next_run_is_whole(tmp_path, record_
         assert [output.text for output in outputs] == ["done\n"]
         ran += 1
     record_property("found", f"kernels: {ran} of {SLOW_KILLS} kills ended in one line")
-
-
-def test_a_kernel_that_does_not_start_in_time_is_one_line(tmp_path, monkeypatch):
-    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(60)\n")
-    path = tmp_path / "00_toy.ipynb"
-    cell = nbformat.v4.new_code_cell("import slow_to_import")
-    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(notebooks, "START_TIMEOUT", 1)
-    with pytest.raises(NotebookFailed) as stopped:
-        execute(tmp_path / "out.ipynb", path)
-    assert re.match(rf"{path.name}: its process did not start .* run again$", str(stopped.value))
-
-
-def test_a_kernel_has_imported_what_its_notebook_will(tmp_path):
-    path = tmp_path / "00_toy.ipynb"
-    asked = "import sys; print('colorsys' in sys.modules)"
-    cells = map(nbformat.v4.new_code_cell, ["%time 1", asked, "import colorsys, no_such"])
-    nbformat.write(nbformat.v4.new_notebook(cells=list(cells)), path)
-    with pytest.raises(NotebookFailed, match="cell 3: ModuleNotFoundError"):
-        execute(tmp_path / "out.ipynb", path)
-    cells = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells
-    shown = next(cell for cell in cells if cell.source == asked).outputs
-    assert [output.text for output in shown] == ["True\n"]
-
-
-def test_kernels_leave_no_file_behind(tmp_path, monkeypatch):
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    good, bad = (tmp_path / f"0{number}_toy.ipynb" for number in range(2))
-    nbformat.write(nbformat.v4.new_notebook(), good)
-    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1 / 0")]), bad)
-    seen = []
-    with (
-        pytest.raises(NotebookFailed),
-        closing(notebooks._kernels([good, bad], tmp_path)) as kernels,
-    ):
-        for path, kernel in kernels:
-            seen += temporary.iterdir()
-            notebooks._execute(path, tmp_path / "out.ipynb", {}, kernel)
-    assert seen and list(temporary.iterdir()) == []
 
 
 def test_no_kernel_outlives_a_run_that_stops(tmp_path):

@@ -86,13 +86,6 @@ def test_one_run_at_a_time_has_a_name(facts):
         pass
 
 
-def test_an_empty_table_keeps_its_header(figures):
-    study = Study(name="mine")
-    study.save_table(pd.DataFrame({"relation": [], "accuracy": []}), "empty")
-    assert list(study.tables()["empty"]) == ["relation", "accuracy"]
-    assert not list(study.results.rglob("*.tmp"))
-
-
 # What the user named is looked at first
 
 
@@ -105,10 +98,6 @@ def refused(tiny_folder, **settings):
         )
     assert "\n" not in str(error.value)
     return str(error.value)
-
-
-def test_a_good_run_passes(tiny_folder):
-    check(Study(model=str(tiny_folder("bert")), device="cpu", max_tokens=48))
 
 
 def test_models(tiny_folder, tmp_path, monkeypatch):
@@ -131,11 +120,3 @@ def test_tasks_are_read(tiny_folder, tmp_path, content, message):
     error = refused(tiny_folder, task=f"{tmp_path / 'train.tsv'},{tmp_path / 'test.tsv'}")
     assert message in error and "train.tsv" in error
     assert "expected TRAIN.tsv,TEST.tsv" in refused(tiny_folder, task=str(tmp_path / "test.tsv"))
-
-
-def test_annotations_are_read(tiny_folder, tmp_path):
-    path = tmp_path / "documents.txt"
-    path.write_text("[Marie Curie]1 said [she]1 was tired.\n")
-    assert "text before the first header" in refused(tiny_folder, coref=str(path))
-    path.write_text("# curie biography\n[Marie Curie]1 said [she]1 was tired .\n")
-    check(Study(model=str(tiny_folder("bert")), device="cpu", max_tokens=48, coref=str(path)))
