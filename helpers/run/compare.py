@@ -95,12 +95,8 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     folder = figures_dir("compare") / name
     folder.mkdir(parents=True, exist_ok=True)
     claims, best = claims_side_by_side(runs), best_heads(runs)
-    for table, rows in {
-        "claims": claims,
-        "best_heads": best,
-        "atlas": atlas(tables_of),
-        "spread": spread(claims),
-    }.items():
+    tables = {"claims": claims, "best_heads": best, "spread": spread(claims)}
+    for table, rows in (tables | {"atlas": atlas(tables_of)}).items():
         write_whole(folder / f"{table}.csv", rows.to_csv(index=False, float_format="%.6g").encode())
     different = differences(runs)
     flags = ", ".join(different)

@@ -61,11 +61,9 @@ def _check_task(task: str) -> None:
     from helpers.studies.tasks import read_task
 
     paths = [given_path(part.strip()) for part in task.split(",")]
-    for path in paths:
-        if not path.is_file():
-            raise InputError(f"--task {task}: no file {path}; give TRAIN.tsv,TEST.tsv")
-    if len(paths) != 2:
-        raise InputError(f"--task {task}: expected TRAIN.tsv,TEST.tsv")
+    missing = [f", no file {path}" for path in paths if not path.is_file()]
+    if missing or len(paths) != 2:
+        raise InputError(f"--task {task}: expected TRAIN.tsv,TEST.tsv{''.join(missing)}")
     read_task(*paths)
 
 
@@ -173,8 +171,7 @@ def _commit() -> str | None:
 
 def _git(*arguments: str) -> str | None:
     """Return what git prints in the project's folder; None without git or a repository."""
-    command = ["git", *arguments]
+    how = {"cwd": project_root(), "stderr": subprocess.DEVNULL, "text": True}
     with suppress(OSError, subprocess.CalledProcessError):
-        own = {"cwd": project_root(), "stderr": subprocess.DEVNULL, "text": True}
-        return subprocess.check_output(command, **own).strip()
+        return subprocess.check_output(["git", *arguments], **how).strip()
     return None
