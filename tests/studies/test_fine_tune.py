@@ -209,11 +209,6 @@ def test_checkpoints_are_the_states_on_the_way(encoder, tmp_path):
     assert all(torch.equal(p, final[n]) for n, p in run.classifier.named_parameters())
 
 
-def test_more_checkpoints_than_steps(encoder, tmp_path):
-    run = tune(encoder, toy_task(train=8), epochs=2, checkpoints=10)  # 2 steps
-    assert [run.checkpoint(k).head.bias.shape for k in range(11)] == [(2,)] * 11
-
-
 def test_an_interrupted_run_leaves_nothing_and_starts_anew(encoder, tmp_path, environment):
     whole = weights(tune(encoder, epochs=2))
     environment.setenv("ATTENTION_CACHE", str(tmp_path / "part"))
@@ -230,15 +225,6 @@ def test_an_interrupted_run_leaves_nothing_and_starts_anew(encoder, tmp_path, en
             tune(encoder, epochs=2)
     assert not list((tmp_path / "part").rglob("*.safetensors"))
     assert same(weights(tune(encoder, epochs=2)), whole)
-
-
-def test_what_a_killed_run_left_is_cleared_away(encoder, tmp_path):
-    run = tune(encoder, epochs=1)
-    expected = weights(run)
-    leftover = run.folder.rename(run.folder.with_name(f"{run.folder.name}.tmp"))
-    (leftover / "final.safetensors").write_bytes(b"half")
-    assert same(weights(tune(encoder, epochs=1)), expected)
-    assert not leftover.exists()
 
 
 def test_damaged_weights_are_trained_again(encoder):

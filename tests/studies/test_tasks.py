@@ -1,7 +1,5 @@
 """Tab-separated tasks are read as they stand, or refused with the line that is wrong."""
 
-import gzip
-
 import pandas as pd
 import pytest
 
@@ -56,11 +54,6 @@ def test_single_texts_and_pairs_without_a_header(tmp_path):
 )
 def test_files_of_glue(tmp_path, content, expected):
     assert read(tmp_path, content).train[0] == expected
-
-
-def test_packed_files(tmp_path):
-    path = write(tmp_path, "t.tsv.gz", gzip.compress(GOOD.encode()))
-    assert len(read_task(path, path).train) == 3
 
 
 def test_whole_numbers_are_ordered_as_numbers(tmp_path):

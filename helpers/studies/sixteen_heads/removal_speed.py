@@ -57,7 +57,7 @@ def remove_heads(model: nn.Module, keep: Bool[np.ndarray, "layer head"]) -> nn.M
     for site, kept in zip(sites(smaller), keep, strict=True):
         if not kept.all():
             features = torch.from_numpy(kept).repeat_interleave(site.width).nonzero().squeeze(1)
-            parts = _smaller_parts(site, features) if len(features) else _no_parts(site)
+            parts = _smaller_parts(site, features)
             paths = {path: parts[old] for path, old in smaller.named_modules() if old in parts}
             for path, part in paths.items():
                 smaller.set_submodule(path, part)
@@ -108,14 +108,11 @@ class _NoHeads(nn.Module):
         return (nothing if self.bias is None else nothing + self.bias), None
 
 
-def _no_parts(site: Site) -> dict[nn.Module, nn.Module]:
-    """Return what takes the place of a layer's modules without any head."""
-    output = {} if site.inner is site.attention else {site.output: nn.Identity()}
-    return {site.inner: _NoHeads(site.output.bias)} | output
-
-
 def _smaller_parts(site: Site, features: Int[Tensor, " feature"]) -> dict[nn.Module, nn.Module]:
-    """Return the smaller projections of one layer, of which ``features`` of the heads stay."""
+    """Return what replaces the projections of one layer, of which ``features`` of heads stay."""
+    if not len(features):
+        output = {} if site.inner is site.attention else {site.output: nn.Identity()}
+        return {site.inner: _NoHeads(site.output.bias)} | output
     output, whole = prune_linear_layer(site.output, features, dim=1), site.output.in_features
     if site.values_name in FUSED:
         three = torch.cat([features, features + whole, features + 2 * whole])

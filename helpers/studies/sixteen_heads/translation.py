@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
@@ -26,6 +26,7 @@ from num2words import num2words
 from sacrebleu.metrics import BLEU
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 from transformers import MarianConfig, MarianMTModel
 
 from helpers.cache import cached_table
@@ -103,21 +104,19 @@ class WordCodec:
 
     def batch(self, pairs: Sequence[Translation]) -> dict[str, Int[Tensor, "example token"]]:
         """Return a padded batch: input_ids, attention_mask, labels (`IGNORED`: padding)."""
-        sources = [self.ids(pair.source) for pair in pairs]
-        real = [[1] * len(ids) for ids in sources]
-        return {
-            "input_ids": _padded(sources, PADDING),
-            "attention_mask": _padded(real, 0),
-            "labels": _padded([self.ids(pair.target) for pair in pairs], IGNORED),
-        }
+        sources, targets = (
+            [torch.tensor(self.ids(text)) for text in texts] for texts in zip(*pairs, strict=True)
+        )
+        ids = pad_sequence(sources, batch_first=True, padding_value=PADDING)
+        labels = pad_sequence(targets, batch_first=True, padding_value=IGNORED)
+        return {"input_ids": ids, "attention_mask": (ids != PADDING).long(), "labels": labels}
 
 
-@dataclass(frozen=True)
-class Translator:
+class Translator(NamedTuple):
     """A model in evaluation mode with its vocabulary; ``name`` tells its weights apart."""
 
-    model: MarianMTModel = field(repr=False)
-    codec: WordCodec = field(repr=False)
+    model: MarianMTModel
+    codec: WordCodec
     name: str = ""
 
 
@@ -302,8 +301,3 @@ def _train(
 
 def _fingerprint(pairs: Sequence[Translation]) -> str:
     return hashlib.sha256(json.dumps(list(pairs)).encode()).hexdigest()
-
-
-def _padded(rows: Sequence[Sequence[int]], value: int) -> Int[Tensor, "example token"]:
-    longest = max(len(row) for row in rows)
-    return torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows])
