@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import bootstrap_interval
 from helpers.cache import cached_table
-from helpers.model.encoder import Encoder
+from helpers.progress import progress
 from helpers.store.store import Store
 from helpers.studies.classifier import bag_of_words, classifier_alone
 from helpers.studies.dark_secrets.maps import sentence_maps, tables_of, text_maps
@@ -96,18 +96,22 @@ def similarity_table(starts: Starts) -> pd.DataFrame:
     Columns: task, layer, head, similarity and similarity_random (the same for the run from
     random weights), means over the first `COMPARED_EXAMPLES` test examples.
     """
-    runs = {(start, run.task.name): run for start, some in starts.items() for run in some}
+    own, random = (
+        each_run(starts[start], "finetuning-similarity", similarity)
+        for start in (PRETRAINED, RANDOM)
+    )
+    return own.assign(similarity_random=random["similarity"])
 
-    def compute() -> pd.DataFrame:
-        examples = {key: _before_and_after(run) for key, run in runs.items()}
-        device, label = starts[PRETRAINED][0].encoder.device, "maps before and after"
-        found = tables_of(examples, _mean_similarity, ["start", "task"], device, label)
-        start = found.pop("start")
-        random = found.loc[start == RANDOM, "similarity"].to_numpy()
-        return found[start == PRETRAINED].assign(similarity_random=random)
 
-    facts = {"runs": [run.folder.name for run in runs.values()]}
-    return cached_table("finetuning-similarity", compute, depends_on=facts)
+def similarity(run: FineTuned) -> pd.DataFrame:
+    """Return a run's part of `similarity_table`."""
+    before, after = (
+        text_maps(encoder, run.task.test[:COMPARED_EXAMPLES], max_tokens=run.recipe.max_tokens)
+        for encoder in (run.encoder, run.fine_tuned_encoder())
+    )
+    both = zip(progress(before, f"maps before and after ({run.task.name})"), after, strict=True)
+    mean = np.mean([map_similarity(one.attention, other.attention) for one, other in both], axis=0)
+    return head_rows(*mean.shape, similarity=mean)
 
 
 def map_similarity(before: Maps, after: Maps) -> Float[np.ndarray, "layer head"]:
@@ -136,10 +140,10 @@ def feature_table(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.D
         tagged = tag_words([store[index].record["words"] for index in chosen])
         models = {(NO_TASK, PRETRAINED): encoder}
         models |= {(run.task.name, FINE_TUNED): run.fine_tuned_encoder() for run in runs}
-        kinds = [token_kinds(sentence) for sentence in tagged]
-        even = [np.full((1, 1, *2 * own.shape[1:]), 1 / own.shape[1]) for own in kinds]
-        shares = {key: _shares(model, tagged) for key, model in models.items()}
-        shares[NO_TASK, UNIFORM] = map(kind_shares, even, kinds)
+        words = [sentence.words for sentence in tagged]
+        maps = {key: sentence_maps(model, words) for key, model in models.items()}
+        maps[NO_TASK, UNIFORM] = map(_uniform, words)
+        shares = {key: _shares(own, tagged) for key, own in maps.items()}
         names, label = ["task", "weights"], "what heads attend to"
         found = tables_of(shares, _mean_shares, names, encoder.device, label)
         found.loc[found["weights"] == UNIFORM, ["layer", "head"]] = 0
@@ -157,18 +161,16 @@ def from_cls(table: pd.DataFrame) -> pd.DataFrame:
     return means.rename(columns=columns)
 
 
-def token_kinds(
-    sentence: Tagged, *, first: bool = True, last: bool = True
-) -> Bool[np.ndarray, "kind position"]:
-    """Return where the tokens of each of `KINDS` are.
+def token_kinds(sentence: Tagged, words: slice, count: int) -> Bool[np.ndarray, "kind position"]:
+    """Return where the tokens of each of `KINDS` are, of a sentence's ``count`` positions.
 
-    Positions are [CLS] (if ``first``), the words of a sentence and [SEP] (if ``last``).
+    ``words`` are those of its words; [CLS] is in front of them, [SEP] behind.
     """
-    none = (False,) * len(WORDS)
-    words = zip(sentence.words, sentence.tags, sentence.relations, strict=True)
-    rows = [(False, False, *_word_kinds(*word)) for word in words]
-    before, after = [(True, False, *none)] * first, [(False, True, *none)] * last
-    return np.array([*before, *rows, *after]).T
+    kinds = np.zeros((len(KINDS), count), bool)
+    kinds[0, : words.start] = kinds[1, words.stop :] = True
+    of_words = zip(sentence.words, sentence.tags, sentence.relations, strict=True)
+    kinds[2:, words] = np.transpose([_word_kinds(*word) for word in of_words])
+    return kinds
 
 
 def kind_shares(
@@ -178,7 +180,7 @@ def kind_shares(
 
     NaN where the sentence has no token of the kind.
     """
-    to_kind = np.moveaxis(attention @ kinds.T, -1, 0)  # [kind, layer, head, query]
+    to_kind = np.stack([attention[..., there].sum(axis=-1) for there in kinds])
     shares = np.stack([to_kind.mean(axis=-1), to_kind[..., 0]])
     return np.where(kinds.any(axis=1)[:, None, None], shares, np.nan)
 
@@ -206,29 +208,18 @@ def disabled(run: FineTuned) -> pd.DataFrame:
     return table
 
 
-def _before_and_after(run: FineTuned) -> Iterator[Float[np.ndarray, "layer head"]]:
-    """Yield the similarity of each test example's maps."""
-    both = (
-        text_maps(encoder, run.task.test[:COMPARED_EXAMPLES], max_tokens=run.recipe.max_tokens)
-        for encoder in (run.encoder, run.fine_tuned_encoder())
-    )
-    for before, after in zip(*both, strict=True):
-        yield map_similarity(before.attention, after.attention)
-
-
-def _mean_similarity(examples: Iterable[Float[np.ndarray, "layer head"]]) -> pd.DataFrame:
-    mean = np.mean(list(examples), axis=0)
-    return head_rows(*mean.shape, similarity=mean)
+def _uniform(words: Sequence[str]) -> tuple[Maps, slice]:
+    """Return a uniform map of a sentence between [CLS] and [SEP], and where its words are."""
+    count = len(words) + 2
+    return np.full((1, 1, count, count), 1 / count), slice(1, count - 1)
 
 
 def _shares(
-    encoder: Encoder, tagged: Sequence[Tagged]
+    maps: Iterable[tuple[Maps, slice]], tagged: Sequence[Tagged]
 ) -> Iterator[Float[np.ndarray, "2 kind layer head"]]:
     """Yield the `kind_shares` of each sentence."""
-    maps = sentence_maps(encoder, [sentence.words for sentence in tagged])
-    for (attention, own), sentence in zip(maps, tagged, strict=True):
-        first, last = own.start > 0, own.stop < attention.shape[-1]
-        yield kind_shares(attention, token_kinds(sentence, first=first, last=last))
+    for (attention, words), sentence in zip(maps, tagged, strict=True):
+        yield kind_shares(attention, token_kinds(sentence, words, attention.shape[-1]))
 
 
 def _mean_shares(sentences: Iterable[Float[np.ndarray, "2 kind layer head"]]) -> pd.DataFrame:

@@ -158,11 +158,11 @@ SENTENCE = Tagged(
 
 
 def test_kinds_of_tokens_and_shares_of_one_sentence():
-    kinds = fine_tuning.token_kinds(SENTENCE)
+    kinds = fine_tuning.token_kinds(SENTENCE, slice(1, 6), 7)
     places = [np.flatnonzero(there).tolist() for there in kinds]
     expected = [[0], [6], [5], [2, 4], [1], [1], [5], [3]]
     assert dict(zip(KINDS, places, strict=True)) == dict(zip(KINDS, expected, strict=True))
-    without = fine_tuning.token_kinds(SENTENCE, first=False, last=False)
+    without = fine_tuning.token_kinds(SENTENCE, slice(0, 5), 5)
     assert not without[:2].any() and without[2].tolist() == [False] * 4 + [True]
     rows = np.zeros((1, 1, 7, 7))
     rows[..., 0] = 0.5
@@ -246,7 +246,7 @@ def test_what_is_computed_once_is_kept(models, starts, texts, store, monkeypatch
 
     first = tables()
     for module, name in (
-        (fine_tuning, "tables_of"), (fine_tuning, "in_looks"), (patterns, "tables_of"),
+        (fine_tuning, "text_maps"), (fine_tuning, "in_looks"), (patterns, "tables_of"),
         (links, "link_table"), (fine_tune, "_train"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, pytest.fail)
