@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -63,40 +61,6 @@ class Judgement(NamedTuple):
     high: float
     threshold: float
     verdict: Verdict
-
-
-def read_claims(
-    path: Path, measures: Mapping[str, Any], numbers: Mapping[str, float]
-) -> list[Claim]:
-    """Return the claims of a paper, each a row of a file, in its order.
-
-    A row names what is measured (``measure``: one of the functions ``measures`` and its
-    arguments, as in "margin: dobj"), the threshold and the side of it on which the claim
-    ``holds``, and ``paper``, the paper's own number.  Threshold and number may be names: of one of
-    the paper's ``numbers`` ("same": the one that is called as the measure), or of a measure.
-    """
-    table = pd.read_csv(path, dtype=str)
-    table["paper"] = table["paper"].where(table["paper"] != "same", table["measure"])
-
-    def number(cell: str) -> float | Callable[[Tables], float]:
-        return numbers[cell] if cell in numbers else measures.get(cell) or float(cell)
-
-    def measured(cell: str, tables: Tables) -> float | Estimate:
-        name, *arguments = cell.replace(": ", ", ").split(", ")
-        return measures[name](tables, *arguments)
-
-    return [
-        Claim(
-            row.section,
-            row.claim,
-            row.how_measured,
-            partial(measured, row.measure),
-            threshold=number(row.threshold),
-            below=row.holds == "below",
-            paper=None if pd.isna(row.paper) else number(row.paper),
-        )
-        for row in table.itertuples()
-    ]
 
 
 def check_claims(
