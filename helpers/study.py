@@ -27,9 +27,9 @@ from helpers.settings import Settings
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from helpers.analysis.averages import Sums
     from helpers.analysis.claims import Claim
     from helpers.analysis.head_counts import HeadCounts
+    from helpers.analysis.surface import Sums
     from helpers.data.glove import Embeddings
     from helpers.data.records import Corpus, Document, Segment, Sentence
     from helpers.model.encoder import Encoder
@@ -145,15 +145,15 @@ class Study(Settings):
         return self._sums(stream(self.control(self.seed), corpus, **how))
 
     def _sums(self, store: Store) -> Sums:
-        from helpers.analysis import averages
+        from helpers.analysis import surface
 
         arrays = cached_arrays(
             "sections-3-and-6",
             lambda: self._sweep(store).to_arrays(),
             depends_on={"store": store.key},
-            code="analysis.averages.sweep",
+            code="analysis.surface.sweep",
         )
-        return averages.Sums.from_arrays(arrays)
+        return surface.Sums.from_arrays(arrays)
 
     def distances(self, *, control: bool = False) -> pd.DataFrame:
         """The square table of the distances between heads (section 6), in nats."""
@@ -165,7 +165,7 @@ class Study(Settings):
 
     def gradient_table(self, *, control: bool = False) -> pd.DataFrame:
         """The table of Figure 3, or that of the model with random weights over fewer segments."""
-        from helpers.analysis.averages import gradient_table
+        from helpers.analysis.surface import gradient_table
 
         store, count = self.segment_store(), self.gradient_segments
         if control:
@@ -331,14 +331,14 @@ class Study(Settings):
             fill_on(client, *shards)
 
     def _sweep(self, store: Store) -> Sums:
-        from helpers.analysis import averages
+        from helpers.analysis import surface
 
         if not self._distributed:
-            return averages.sweep(store)
+            return surface.sweep(store)
         from helpers.store.cluster import dask_client, map_shards
 
         with dask_client(scheduler=self.scheduler, workers=self.workers) as client:
-            return averages.combine(map_shards(averages.shard_sums, store, client))
+            return surface.combine(map_shards(surface.shard_sums, store, client))
 
     @property
     def _distributed(self) -> bool:

@@ -127,8 +127,8 @@ def with_another_line(module, name):
 
 # Edits that once left tables as they were.
 STALE = {
-    "analysis.averages.sweep": {"analysis.averages.checked_maps", "model.tokens.roles"},
-    "analysis.table3.table3": {"analysis.averages.checked_maps"},
+    "analysis.surface.sweep": {"analysis.heads.checked_maps", "model.tokens.roles"},
+    "analysis.table3.table3": {"analysis.heads.checked_maps"},
     "model.gradients.gradient_importance": {"model.forward.padded"},
 }
 
@@ -159,15 +159,15 @@ def test_a_change_two_imports_away_is_another_key_for_every_kept_table(edited):
 
 
 def test_a_docstring_or_comment_is_no_change(edited):
-    before = code_digest("analysis.averages.sweep")
+    before = code_digest("analysis.surface.sweep")
     edited("helpers.model.tokens", '"""Return', '"""Give back')
-    assert code_digest("analysis.averages.sweep") == before
+    assert code_digest("analysis.surface.sweep") == before
 
 
 def test_what_a_function_never_reaches_does_not_count(edited):
-    before = code_digest("analysis.averages.sweep")
+    before = code_digest("analysis.surface.sweep")
     edited("helpers.model.gradients", "def ", "X = 1\n\n\ndef ")
-    assert code_digest("analysis.averages.sweep") == before
+    assert code_digest("analysis.surface.sweep") == before
 
 
 def test_a_data_file_counts(monkeypatch, tmp_path):

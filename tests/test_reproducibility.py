@@ -15,7 +15,7 @@ RUN = """
 import sys
 from helpers.analysis.coreference import coreference_table, judge
 from helpers.analysis.head_counts import count_heads
-from helpers.analysis.averages import ENTROPY, RELATIVE_POSITION, TOKEN_TYPES, head_table
+from helpers.analysis.surface import ENTROPY, RELATIVE_POSITION, TOKEN_TYPES, head_table
 from helpers.analysis.dependency_heads import dependency_heads
 from helpers.run.record import save_description
 from helpers.study import Study

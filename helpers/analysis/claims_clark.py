@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm, spearmanr
 
-from helpers.analysis.averages import layer_draws
 from helpers.analysis.claims import (
     Claim,
     NotMeasurable,
@@ -30,6 +29,7 @@ from helpers.analysis.claims import (
 from helpers.analysis.claims_heads import head_claims, probe_claims
 from helpers.analysis.paper import values_of
 from helpers.analysis.statistics import Estimate, bootstrap_interval, percentiles
+from helpers.analysis.surface import layer_draws
 
 Layers = pd.Series | pd.DataFrame  # a number for each layer, or for each layer and resample
 Numbers = float | pd.Series  # one, or one for each resample

@@ -18,9 +18,8 @@ from helpers.analysis.claims import (
     rows_of,
     with_bounds,
 )
-from helpers.analysis.head_choice import DIRECTIONS
-from helpers.analysis.paper import paper_table1, paper_table2, values_of
-from helpers.analysis.relations import ALL, FIGURE_5, paper_names
+from helpers.analysis.heads import DIRECTIONS
+from helpers.analysis.paper import ALL, FIGURE_5, paper_names, paper_table1, paper_table2, values_of
 from helpers.analysis.statistics import Estimate, share_of
 
 ALPHA = 0.05

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, Num, Shaped
 
-from helpers.analysis.averages import checked_maps
 from helpers.analysis.coreference_rules import (
     MENTION_TYPES,
     SYSTEMS,
@@ -19,8 +18,7 @@ from helpers.analysis.coreference_rules import (
     antecedents,
     document_mentions,
 )
-from helpers.analysis.head_choice import picked_words
-from helpers.analysis.heads import head_label
+from helpers.analysis.heads import checked_maps, head_label, picked_words
 from helpers.analysis.paper import paper_table2
 from helpers.analysis.statistics import Estimate, cluster_sums, ratio
 from helpers.errors import InputError, MapError

@@ -11,11 +11,9 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-from helpers.analysis.head_choice import DIRECTIONS, answer, questions
 from helpers.analysis.head_counts import OFFSETS, HeadCounts
-from helpers.analysis.heads import head_label, head_rows, parse_head
-from helpers.analysis.paper import paper_table1
-from helpers.analysis.relations import ALL, paper_names, relation_table, scheme_of
+from helpers.analysis.heads import DIRECTIONS, answer, head_label, head_rows, parse_head, questions
+from helpers.analysis.paper import ALL, paper_names, paper_table1, relation_table, scheme_of
 from helpers.analysis.statistics import (
     Estimate,
     bootstrap_intervals,

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int, Num, Shaped, UInt16
 
-from helpers.analysis.averages import checked_maps
-from helpers.analysis.head_choice import DIRECTIONS, picked_words, possessive_marks
-from helpers.analysis.relations import ALL
+from helpers.analysis.heads import DIRECTIONS, checked_maps, picked_words, possessive_marks
+from helpers.analysis.paper import ALL
 from helpers.analysis.statistics import cluster_sums
 from helpers.data.records import cluster_of
 from helpers.errors import InputError, MapError
@@ -109,7 +108,7 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     """Count what every head of a model gets right, reading each example once.
 
     Which word a head picks, and the rule for a possessor's 's, are in `helpers.analysis.
-    head_choice`; the root is right for no pick.  `ALL` is the plain attachment score, without the
+    heads`; the root is right for no pick.  `ALL` is the plain attachment score, without the
     rule for possessors.
 
     Memory: twelve bytes a head for each sentence and relation.

@@ -1,12 +1,33 @@
-"""Names of heads, ``layer-head``, both from 1 as in the paper ("8-10"), and tables of them."""
+"""Heads: their names, their maps, and which word a head picks (sections 4.2 and 4.3).
+
+A head is named ``layer-head``, both from 1 as in the paper ("8-10").  It picks for a word the other
+word with the most attention.  The word itself, [CLS] and [SEP] are no candidates; of equals it
+picks the first.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
-from helpers.errors import InputError
+from helpers.data.records import Record
+from helpers.errors import InputError, MapError
+
+if TYPE_CHECKING:  # names and tables of heads are asked for where no store is open
+    from helpers.store.store import Example
+
+Direction = Literal["dependent attends to head", "head attends to dependent"]
+
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+POSSESSIVE_RELATIONS = frozenset({"poss", "nmod:poss"})
+POSSESSIVE_MARKS = frozenset({"'s", "'", "s'", "’s", "’", "s’"})
+COREFERENCE = "coreference"  # the name of the one relation of a coreference corpus
+ROW_SUM_TOLERANCE = 0.02
 
 
 def head_label(layer: int, head: int) -> str:
@@ -47,3 +68,116 @@ def head_grid(values: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:
     """Return one number a head as a table to look at: a row a layer, a column a head, from 1."""
     layers, heads = (pd.RangeIndex(1, size + 1) for size in values.shape)
     return pd.DataFrame(values, layers.rename("layer"), heads.rename("head"))
+
+
+def checked_maps(example: Example) -> Float[np.ndarray, "layer head query key"]:
+    """Return an example's maps in float32 after checking that every row is a distribution."""
+    attention = example.attention.astype(np.float32)
+    if not attention.size:
+        raise MapError(example.index, "has no tokens")
+    if not attention.min() >= 0:
+        raise MapError(example.index, "its attention has a negative or undefined (NaN) weight")
+    worst = np.abs(attention.sum(axis=-1) - 1).max()
+    if not worst < ROW_SUM_TOLERANCE:
+        raise MapError(example.index, f"an attention row is off from summing to 1 by {worst:.3g}")
+    return attention
+
+
+def picked_words(
+    attention: Float[np.ndarray, "*heads word word"],
+    asked: Int[np.ndarray, " asked"] | None = None,
+    *,
+    direction: Direction = DIRECTIONS[0],
+    candidates: Bool[np.ndarray, "asked word"] | None = None,
+) -> Int[np.ndarray, "*heads asked"]:
+    """Return the word that each head picks for each word that is asked about.
+
+    For word i that is ``argmax_j A[i, j]`` (dependent attends to head) or ``argmax_j A[j, i]``
+    (head attends to dependent), j not i.  A word without candidates picks itself.
+
+    Args:
+        attention: maps over the words, without special tokens.
+        asked: the words asked about, from 0; all where it is left out.
+        direction: how the maps are read.
+        candidates: which words may be picked; all where it is left out.
+    """
+    words = attention.shape[-1]
+    asked = np.arange(words) if asked is None else np.asarray(asked)
+    reverse = direction == DIRECTIONS[1]
+    scores = (attention.swapaxes(-1, -2) if reverse else attention)[..., asked, :]
+    allowed = np.full((len(asked), words), True) if candidates is None else candidates.copy()
+    allowed[np.arange(len(asked)), asked] = False
+    picked = np.where(allowed, scores, -np.inf).argmax(axis=-1)  # [*heads, asked]
+    return np.where(allowed.any(axis=-1), picked, asked)
+
+
+def possessive_marks(record: Record) -> dict[int, int]:
+    """Return the position of the 's that depends on each possessor (``poss``, ``nmod:poss``).
+
+    Heads attend from the 's where the annotation has the noun: a possessor counts as right also
+    where its own 's picks the possessor's head (section 4.2).
+    """
+    possessors = {i for i, name in enumerate(record["relations"]) if name in POSSESSIVE_RELATIONS}
+    return {
+        head - 1: mark
+        for mark, (word, head) in enumerate(zip(record["words"], record["heads"], strict=True))
+        if head - 1 in possessors and word in POSSESSIVE_MARKS
+    }
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which word belongs to word ``asked``?  All words are counted from 0, special tokens not.
+
+    For a syntactic relation ``asked`` is the dependent and ``gold`` its head; ``mark`` is the 's
+    of a possessor, which may answer for it.  For coreference ``asked`` is a mention's head word,
+    ``gold`` the head words of its antecedents, and only ``candidates`` can be picked.
+    """
+
+    relation: str
+    asked: int
+    gold: tuple[int, ...]
+    mark: int | None = None
+    candidates: tuple[int, ...] | None = None
+
+
+def questions(record: Record) -> list[Question]:
+    """Return the questions of a record: none where the corpus has no annotation."""
+    if "relations" in record:
+        return list(_syntax(record))
+    return list(_coreference(record)) if "mentions" in record else []
+
+
+def _syntax(record: Record) -> Iterator[Question]:
+    marks = possessive_marks(record)
+    for word, (head, name) in enumerate(zip(record["heads"], record["relations"], strict=True)):
+        if head > 0:
+            yield Question(name, word, (head - 1,), marks.get(word))
+
+
+def _coreference(record: Record) -> Iterator[Question]:
+    mentions = sorted(record["mentions"], key=lambda mention: (mention[0], mention[1]))
+    for number, (_, _, chain, asked) in enumerate(mentions):
+        earlier = [m[3] for m in mentions[:number] if m[2] == chain] if chain is not None else []
+        if earlier:
+            others = {m[3] for i, m in enumerate(mentions) if i != number} - {asked}
+            gold = tuple(sorted(set(earlier) - {asked}))
+            yield Question(COREFERENCE, asked, gold, candidates=tuple(sorted(others)))
+
+
+def answer(
+    question: Question, weights: Float[np.ndarray, "*heads word word"], direction: Direction
+) -> tuple[Int[np.ndarray, "*heads"], Bool[np.ndarray, "*heads"]]:
+    """Return the word that each head picks, and whether it is right (or its 's is).
+
+    ``weights[..., query, key]`` are maps over the words, without special tokens.  Coreference is
+    always read from the mention to its antecedent.
+    """
+    asked, candidates = [question.asked], None
+    if question.candidates is not None:
+        direction = DIRECTIONS[0]
+        candidates = np.isin(np.arange(weights.shape[-1]), question.candidates)[None]
+    elif question.mark is not None:
+        asked.append(question.mark)
+    picked = picked_words(weights, np.array(asked), direction=direction, candidates=candidates)
+    return picked[..., 0], np.isin(picked, question.gold).any(axis=-1)

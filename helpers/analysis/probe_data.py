@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Float16, Int, Shaped
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from helpers.analysis.averages import checked_maps
+from helpers.analysis.heads import checked_maps
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.model.parallel import length_batches

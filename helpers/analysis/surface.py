@@ -1,17 +1,37 @@
-"""Surface-level patterns of attention (section 3): functions of one example's maps.
+"""Surface-level patterns of attention (section 3): of one example's maps, and over a corpus.
 
-Each function takes the maps of one example and returns one value a head.  Averages over a
-corpus are taken in :mod:`helpers.analysis.averages`.
+One pass over a store gives everything of sections 3 and 6.  Each shard gives sums over its
+examples; the sums of all shards, added in corpus order in float64, give the averages.  Shards can
+therefore be computed anywhere, and a corpus of any size needs the memory of one shard.  Sums are
+kept by article, as intervals need them: paragraphs of one article are not independent.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from zlib import crc32
+
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
-from helpers.model.tokens import Roles
+from helpers.analysis.heads import checked_maps, head_rows
+from helpers.analysis.statistics import bootstrap_intervals, percentiles, resampled_sums
+from helpers.data.records import cluster_of
+from helpers.model.tokens import Roles, roles
+from helpers.progress import progress
+from helpers.store.store import Example, Store, read_ahead
 
 ENTROPY_SMOOTHING = 1e-4  # keeps the logarithm finite where attention underflows to zero
+RELATIVE_POSITION = ("previous", "current", "next")
+TOKEN_TYPES = (
+    "cls", "sep", "punctuation", "sep_to_sep", "other_to_sep", "uniform_cls", "uniform_sep",
+)  # fmt: skip
+ENTROPY = ("entropy", "entropy_from_cls", "uniform", "largest")
+SECTION_3 = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY)
+# Articles are put into so many groups, by a checksum of their title, and a group is drawn as one:
+# the memory for intervals does not grow with the corpus.
+GROUPS = 1024
 
 Maps = Float[np.ndarray, "layer head query key"]
 PerHead = Float[np.ndarray, "layer head"]
@@ -89,3 +109,186 @@ def _mean_at(values: Float[np.ndarray, "layer head query"], mask: np.ndarray) ->
     if not mask.any():
         return np.full(values.shape[:2], np.nan)
     return values[..., mask].mean(axis=-1)
+
+
+class Sums:
+    """Sums over examples of measures, in groups of articles.
+
+    ``names`` are the measures (left out: those of the first example); ``groups`` has for each
+    group the sums, and how many examples had a value: ``[2, measure, layer, head]``.
+    ``distances`` sums up those of section 6 over all examples.
+    """
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self.names = tuple(names)
+        self.groups: dict[int, Float[np.ndarray, "2 measure ..."]] = {}
+        self.distances: Float[np.ndarray, "heads heads"] | float = 0.0
+
+    def add(self, values: Mapping[str, np.ndarray | float], article: str = "") -> None:
+        """Add one example's values; one that is NaN or not there does not count."""
+        self.names = self.names or tuple(values)
+        given = np.stack(np.broadcast_arrays(*(values.get(name, np.nan) for name in self.names)))
+        there = ~np.isnan(given)
+        group = crc32(article.encode()) % GROUPS
+        own = np.stack([np.where(there, given, 0), there]).astype(np.float64)
+        self.groups[group] = self.groups.get(group, 0) + own
+
+    def include(self, other: Sums) -> None:
+        """Add other sums, those of its groups to one's own."""
+        self.names = self.names or other.names
+        self.distances = self.distances + other.distances
+        for group, own in other.groups.items():
+            self.groups[group] = self.groups.get(group, 0) + own
+
+    def by_group(self, name: str) -> Float[np.ndarray, "2 group ..."]:
+        """Return a measure's sums and counts in each group, ordered by group."""
+        index = self.names.index(name)
+        return np.stack([self.groups[group][:, index] for group in sorted(self.groups)], axis=1)
+
+    def mean(self, name: str) -> Float[np.ndarray, ...]:
+        """Return the average over the examples that have a value, NaN where none has."""
+        return _ratio(*self.by_group(name).sum(axis=1))
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return the sums as named arrays, to be kept in a file."""
+        groups = sorted(self.groups)
+        return {
+            "names": np.array(self.names),
+            "groups": np.array(groups),
+            "sums": np.stack([self.groups[group] for group in groups]),
+            "distances": np.asarray(self.distances),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Sums:
+        """Return the sums that :meth:`to_arrays` made arrays of."""
+        sums = cls(arrays["names"].tolist())
+        sums.groups = dict(zip(arrays["groups"].tolist(), arrays["sums"], strict=True))
+        sums.distances = arrays["distances"]
+        return sums
+
+
+def _ratio(total: np.ndarray, count: np.ndarray) -> np.ndarray:
+    return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+
+
+def combine(parts: Iterable[Sums]) -> Sums:
+    """Add up the sums of shards, in the order given."""
+    whole = Sums()
+    for part in parts:
+        whole.include(part)
+    return whole
+
+
+def example_sums(examples: Iterable[Example], special_tokens: Mapping[str, str | None]) -> Sums:
+    """Return the sums over some examples of every metric of sections 3 and 6.
+
+    Raises:
+        MapError: a map is not a distribution over keys; the message names the example.
+    """
+    from helpers.analysis.head_distance import CLOSENESS, closeness, head_distances
+
+    sums = Sums((*SECTION_3, *CLOSENESS))
+    for example in examples:
+        attention = checked_maps(example)
+        own = roles(example.record["tokens"], special_tokens)
+        values = relative_position(attention) | token_types(attention, own)
+        values |= entropy(attention, own)
+        distances = head_distances(attention)
+        values |= closeness(distances, *attention.shape[:2])
+        sums.add(values, cluster_of(example.record, example.index))
+        sums.distances = sums.distances + distances
+    return sums
+
+
+def shard_sums(source: Store, number: int) -> Sums:
+    """Return the sums over one shard: the unit of work that can run anywhere."""
+    return example_sums(source.shard(number), source.special_tokens)
+
+
+def sweep(source: Store) -> Sums:
+    """Return the sums over a whole corpus in one pass, reading one shard ahead."""
+    shards = progress(read_ahead(source), "sections 3 and 6", unit="shard", total=source.n_shards)
+    return combine(example_sums(shard, source.special_tokens) for shard in shards)
+
+
+def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
+    """Return one row a head: layer and head (from 1), and the mean of each metric.
+
+    The 95% bootstrap intervals over articles come after the means, as ``<column>_low`` and
+    ``<column>_high``; they are empty where the text has but one article.
+    """
+    columns = list(columns)
+    means = {name: sums.mean(name) for name in columns}
+    for name in columns:
+        if not name.startswith("uniform"):  # no property of the model
+            by_group = sums.by_group(name)
+            bounds = bootstrap_intervals(*by_group.reshape(*by_group.shape[:2], -1))
+            means[f"{name}_low"], means[f"{name}_high"] = bounds
+    return head_rows(*means[columns[0]].shape, **means)
+
+
+def article_table(sums: Sums) -> pd.DataFrame:
+    """Return each article's averages by layer: what intervals over articles are made from.
+
+    Columns: article (a number), layer (from 1), examples, the metrics of section 3 (means over
+    the heads of the layer), and those of `closeness` (of the whole model, in every row).
+    """
+    means = {name: _ratio(*sums.by_group(name)).mean(axis=2) for name in sums.names}
+    examples = sums.by_group("current")[1].max(axis=2).astype(int)  # [group, layer]
+    groups, layer = np.indices(examples.shape)
+    article = np.array(sorted(sums.groups))[groups]
+    columns = {"article": article, "layer": layer + 1, "examples": examples} | means
+    return pd.DataFrame({name: values.ravel() for name, values in columns.items()})
+
+
+def layer_draws(articles: pd.DataFrame, name: str) -> tuple[pd.DataFrame, int]:
+    """Return a metric's mean by layer (rows) in each resample of the articles (columns).
+
+    The resamples are the same for every metric.  Beside it stands from how many articles they
+    are drawn.  An article without the metric has no part in its means.
+    """
+    values = articles.pivot(index="article", columns="layer", values=name)
+    examples = articles.pivot(index="article", columns="layer", values="examples")
+    sums = resampled_sums((values * examples).fillna(0).to_numpy())
+    sizes = resampled_sums(examples.where(values.notna(), 0).to_numpy())
+    means = pd.DataFrame(sums, columns=values.columns).div(sizes)
+    return means.T, int(values.notna().any(axis=1).sum())
+
+
+def layer_intervals(articles: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
+    """Return the 95% intervals of layers' means: layer, and low and high of each column.
+
+    What the bands of Figures 2 and 4 show; how sure the mean of a layer's heads is.
+    """
+    table = {}
+    for name in columns:
+        drawn, n_articles = layer_draws(articles, name)
+        table[f"{name}_low"], table[f"{name}_high"] = percentiles(drawn.T.to_numpy(), n_articles)
+    return pd.DataFrame(table, index=drawn.index).reset_index()
+
+
+def gradient_table(
+    importance: Float[np.ndarray, "example layer type"], articles: Sequence[str], objective: str
+) -> pd.DataFrame:
+    """Return Figure 3: the mean ``|dL/dA|`` of each layer by type of key, over some examples.
+
+    ``importance`` is what `gradient_importance` returns of examples of these ``articles``.
+    Columns: layer (from 1), sep, cls, punctuation, other, objective, and the 95% bootstrap
+    intervals over articles (``sep_low`` ...); empty for a token that the model does not have.
+    """
+    from helpers.model.gradients import KEY_TYPES
+
+    owners = pd.factorize(np.asarray(articles))[0]
+    totals, counts = np.zeros((2, owners.max() + 1, *importance.shape[1:]))
+    np.add.at(totals, owners, np.nan_to_num(importance))
+    np.add.at(counts, owners, ~np.isnan(importance))
+    means = _ratio(totals.sum(axis=0), counts.sum(axis=0))
+    table = pd.DataFrame(means, columns=KEY_TYPES)
+    table.insert(0, "layer", np.arange(len(means)) + 1)
+    table["objective"] = objective
+    flat = (part.reshape(len(part), -1) for part in (totals, counts))
+    for side, bounds in zip(("low", "high"), bootstrap_intervals(*flat), strict=True):
+        names = [f"{name}_{side}" for name in KEY_TYPES]
+        table[names] = bounds.reshape(means.shape)
+    return table

@@ -15,8 +15,8 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, Normalize
 from matplotlib.figure import Figure
 
-from helpers.analysis.averages import layer_intervals
 from helpers.analysis.heads import by_head
+from helpers.analysis.surface import layer_intervals
 from helpers.plots.labels import label_points
 from helpers.plots.style import (
     BEHAVIOUR_STYLES,

@@ -11,8 +11,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from helpers.analysis.head_choice import DIRECTIONS, Direction
-from helpers.analysis.heads import by_head, head_label
+from helpers.analysis.heads import DIRECTIONS, Direction, by_head, head_label
 from helpers.analysis.paper import COMPARED
 from helpers.plots.style import (
     ACCENT,

@@ -8,9 +8,16 @@ from dataclasses import asdict, fields
 import numpy as np
 import pandas as pd
 
-from helpers.analysis.head_choice import COREFERENCE, DIRECTIONS, Question, answer, questions
-from helpers.analysis.heads import head_label, parse_head
-from helpers.analysis.relations import FIGURE_5, paper_names
+from helpers.analysis.heads import (
+    COREFERENCE,
+    DIRECTIONS,
+    Question,
+    answer,
+    head_label,
+    parse_head,
+    questions,
+)
+from helpers.analysis.paper import FIGURE_5, paper_names
 from helpers.analysis.surface import entropy, relative_position, token_types
 from helpers.model.tokens import roles
 from helpers.plots.examples import HeadPanel, PatternPanel, Place

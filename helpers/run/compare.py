@@ -11,8 +11,7 @@ import pandas as pd
 
 from helpers.analysis.claims import check_claims
 from helpers.analysis.claims_clark import clark_claims
-from helpers.analysis.paper import paper_table1
-from helpers.analysis.relations import paper_names
+from helpers.analysis.paper import paper_names, paper_table1
 from helpers.errors import InputError
 from helpers.model import checkpoint
 from helpers.paths import build_dir, figures_dir, write_whole

@@ -7,8 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from helpers.analysis.head_choice import DIRECTIONS, Direction, Question, answer, questions
-from helpers.analysis.heads import head_label
+from helpers.analysis.heads import DIRECTIONS, Direction, Question, answer, head_label, questions
 from helpers.errors import InputError
 from helpers.store.store import Example, Store
 

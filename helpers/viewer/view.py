@@ -19,8 +19,7 @@ import pandas as pd
 import traitlets
 from anywidget.experimental import command
 
-from helpers.analysis.head_choice import COREFERENCE, DIRECTIONS, Direction
-from helpers.analysis.heads import head_label
+from helpers.analysis.heads import COREFERENCE, DIRECTIONS, Direction, head_label
 from helpers.errors import InputError
 from helpers.paths import write_whole
 from helpers.store.format import tensor_name

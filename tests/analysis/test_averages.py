@@ -2,7 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from helpers.analysis.averages import (
+from helpers.analysis.statistics import bootstrap_interval
+from helpers.analysis.surface import (
     Sums,
     article_table,
     combine,
@@ -12,7 +13,6 @@ from helpers.analysis.averages import (
     layer_draws,
     layer_intervals,
 )
-from helpers.analysis.statistics import bootstrap_interval
 from helpers.errors import MapError
 from helpers.store.store import Example
 

@@ -12,12 +12,15 @@ from helpers.analysis.dependency_heads import (
     split_words,
     with_special_tokens,
 )
-from helpers.analysis.head_choice import DIRECTIONS
 from helpers.analysis.head_counts import OFFSETS, count_heads
-from helpers.analysis.heads import parse_head
-from helpers.analysis.paper import paper_table1
-from helpers.analysis.parser_agreement import attachment_agreement
-from helpers.analysis.relations import paper_names, relation_table, scheme_of
+from helpers.analysis.heads import DIRECTIONS, parse_head
+from helpers.analysis.paper import (
+    attachment_agreement,
+    paper_names,
+    paper_table1,
+    relation_table,
+    scheme_of,
+)
 from helpers.data.records import Sentence
 from helpers.errors import InputError, MapError
 from helpers.store.store import Example

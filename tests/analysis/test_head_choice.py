@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from helpers.analysis.head_choice import (
+from helpers.analysis.heads import (
     DIRECTIONS,
     Question,
     answer,

@@ -11,20 +11,22 @@ import pandas as pd
 import pytest
 from toy_corpora import corpus_of
 
-from helpers.analysis.averages import (
+from helpers.analysis.coreference import coreference_table, judge
+from helpers.analysis.dependency_heads import dependency_heads
+from helpers.analysis.head_counts import count_heads
+from helpers.analysis.head_distance import head_distances
+from helpers.analysis.heads import DIRECTIONS
+from helpers.analysis.probe_data import PLACES, attention_block, prepare
+from helpers.analysis.surface import (
     ENTROPY,
     RELATIVE_POSITION,
     TOKEN_TYPES,
+    entropy,
     example_sums,
     head_table,
+    relative_position,
+    token_types,
 )
-from helpers.analysis.coreference import coreference_table, judge
-from helpers.analysis.dependency_heads import dependency_heads
-from helpers.analysis.head_choice import DIRECTIONS
-from helpers.analysis.head_counts import count_heads
-from helpers.analysis.head_distance import head_distances
-from helpers.analysis.probe_data import PLACES, attention_block, prepare
-from helpers.analysis.surface import entropy, relative_position, token_types
 from helpers.data.records import Segment, Sentence
 from helpers.errors import InputError, MapError
 from helpers.model.tokens import roles

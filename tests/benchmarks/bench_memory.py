@@ -46,14 +46,14 @@ def compiled() -> None:
 
 
 def passed(count: int):
-    from helpers.analysis.averages import sweep
+    from helpers.analysis.surface import sweep
 
     compiled()
     sweep(tokens(count))
 
 
 def streamed(count: int):
-    from helpers.analysis.averages import sweep
+    from helpers.analysis.surface import sweep
     from helpers.store.extract import stream
 
     compiled()

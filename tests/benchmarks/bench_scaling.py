@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from common import extract_into, interleaved, options, random_segments, report
 
-from helpers.analysis.averages import combine, shard_sums, sweep
+from helpers.analysis.surface import combine, shard_sums, sweep
 from helpers.model.encoder import load
 from helpers.store.cluster import dask_client, fill_on, map_shards
 

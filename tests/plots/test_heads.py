@@ -13,7 +13,7 @@ import pytest
 from matplotlib.colors import to_hex
 from plot_checks import DEFICIENCIES, lab, shown_texts
 
-from helpers.analysis.head_choice import DIRECTIONS
+from helpers.analysis.heads import DIRECTIONS
 from helpers.errors import StoreError
 from helpers.plots import heads as plots
 from helpers.plots import scores as plots_scores

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from viewer_stores import word_store
 
-from helpers.analysis.head_choice import DIRECTIONS
 from helpers.analysis.head_counts import count_heads
+from helpers.analysis.heads import DIRECTIONS
 from helpers.plots.showcase import pattern_panels, relation_panels
 
 POSSESSIVE = {

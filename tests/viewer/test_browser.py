@@ -26,7 +26,7 @@ from viewer_stores import (
     word_store,
 )
 
-from helpers.analysis.head_choice import DIRECTIONS, answer, questions
+from helpers.analysis.heads import DIRECTIONS, answer, questions
 from helpers.model.tokens import to_words
 from helpers.paths import project_root
 from helpers.run.notebooks import write_html

@@ -21,7 +21,7 @@ from viewer_stores import (
     word_store,
 )
 
-from helpers.analysis.head_choice import COREFERENCE, DIRECTIONS, answer, questions
+from helpers.analysis.heads import COREFERENCE, DIRECTIONS, answer, questions
 from helpers.errors import InputError
 from helpers.plots.style import SEQUENTIAL
 from helpers.store.extract import extract

@@ -2,7 +2,7 @@
 
 Attention adds ``sum_j A[i, j] f(x_j)`` to position i (`helpers.model.forward`).  Here are one
 example's maps, the sizes ``|f(x_j)|`` of its transformed value vectors and its hidden states, and
-their averages over a corpus (`helpers.analysis.averages.Sums`).
+their averages over a corpus (`helpers.analysis.surface.Sums`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from helpers.analysis.averages import Sums, head_table
 from helpers.analysis.statistics import bootstrap_intervals
+from helpers.analysis.surface import Sums, head_table
 from helpers.cache import cached_tables
 from helpers.data.records import Record, cluster_of
 from helpers.model.encoder import Encoder
@@ -124,7 +124,7 @@ def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
 
 def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
     """Return the sums of both kinds of values over segments, by group of articles too."""
-    from helpers.analysis.averages import combine
+    from helpers.analysis.surface import combine
     from helpers.model.forward import model_inputs, norm_maps, value_pass
     from helpers.model.parallel import length_batches, run_jobs
     from helpers.model.tokens import roles

@@ -10,9 +10,8 @@ from jaxtyping import Int, Num
 
 from helpers.analysis.coreference import TYPES, Judgements, judge
 from helpers.analysis.dependency_heads import held_out_heads
-from helpers.analysis.head_choice import DIRECTIONS
 from helpers.analysis.head_counts import HeadCounts, count_heads
-from helpers.analysis.heads import head_label, parse_head
+from helpers.analysis.heads import DIRECTIONS, head_label, parse_head
 from helpers.analysis.statistics import bootstrap_intervals, holm, mean_ratio, sign_flip_test
 from helpers.cache import cached_tables
 from helpers.store.store import Store
