@@ -8,11 +8,11 @@ trained, the head included), ``checkpoint-01-of-10.safetensors`` and so on (if w
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -35,7 +35,7 @@ from helpers.studies.classifier import (
     predict,
     task_inputs,
 )
-from helpers.studies.tasks import PRETRAINED, RANDOM, Task, read_task
+from helpers.studies.tasks import Task, read_task
 from helpers.studies.training import (
     Training,
     TrainingRecipe,
@@ -60,6 +60,8 @@ SEEDS = 5  # of a fine-tuning
 SEEDED = (SHIFT, NUMBER)
 # The small profile has a task of two texts and one of one, and these tokens of each example.
 SMALL_TASKS, SMALL_TOKENS = (NEXT, NUMBER), 32
+
+Start = TypeVar("Start")
 
 
 @dataclass(frozen=True)
@@ -202,49 +204,26 @@ def tasks_of(task: str, text: str, *, examples: int, seed: int) -> list[Task]:
 
 
 def fine_tuned(
-    encoder: Encoder, tasks: Iterable[Task], *, seed: int, max_tokens: int
-) -> list[FineTuned]:
-    """Fine-tune an encoder on each task, with checkpoints, or find the runs."""
-    return fine_tune(_planned(encoder, tasks, seed, max_tokens, CHECKPOINTS))
+    starts: Mapping[Start, tuple[Encoder, int]], tasks: Sequence[Task], *, max_tokens: int
+) -> dict[Start, list[FineTuned]]:
+    """Fine-tune encoders, each with a seed, on each task, side by side, or find the runs.
 
-
-def over_seeds(
-    encoder: Encoder, tasks: Sequence[Task], seeds: Sequence[int], *, max_tokens: int
-) -> dict[int, list[FineTuned]]:
-    """Fine-tune an encoder with several seeds, which order the examples and draw the classifier.
-
-    On the tasks of `SEEDED`, or the first where there is none of them; returns the runs by seed,
-    the first of which are those of `fine_tuned`.
+    The seed orders the examples and draws the classifier.  The runs, by what they started from;
+    those of the first start keep checkpoints.
     """
-    chosen = [task for task in tasks if task.name in SEEDED] or tasks[:1]
-    found = {
-        seed: _planned(encoder, chosen, seed, max_tokens, 0 if number else CHECKPOINTS)
-        for number, seed in enumerate(seeds)
-    }
+    found: dict[Start, list[FineTuned]] = {}
+    most = SMALL_TOKENS if small_profile() else Recipe.max_tokens
+    for start, (encoder, seed) in starts.items():
+        kept = 0 if found else CHECKPOINTS
+        recipe = Recipe(seed=seed, max_tokens=min(most, max_tokens), checkpoints=kept)
+        found[start] = [FineTuned(encoder, task, recipe) for task in tasks]
     fine_tune([run for runs in found.values() for run in runs])
     return found
 
 
-def from_both_starts(
-    encoder: Encoder, control: Encoder, tasks: Iterable[Task], *, seed: int, max_tokens: int
-) -> dict[str, list[FineTuned]]:
-    """Fine-tune an encoder and its ``control`` (with random weights) on each task, side by side.
-
-    Returns the runs by what they started from, `PRETRAINED` or `RANDOM`.
-    """
-    own = _planned(encoder, tasks, seed, max_tokens, CHECKPOINTS)
-    controls = _planned(control, [run.task for run in own], seed, max_tokens, 0)
-    found = fine_tune([*own, *controls])
-    return {PRETRAINED: found[: len(own)], RANDOM: found[len(own) :]}
-
-
-def _planned(
-    encoder: Encoder, tasks: Iterable[Task], seed: int, max_tokens: int, checkpoints: int
-) -> list[FineTuned]:
-    most = SMALL_TOKENS if small_profile() else Recipe.max_tokens
-    longest = min(most, max_tokens)
-    recipe = Recipe(seed=seed, max_tokens=longest, checkpoints=checkpoints)
-    return [FineTuned(encoder, task, recipe) for task in tasks]
+def compared_over_seeds(tasks: Sequence[Task]) -> Sequence[Task]:
+    """Return the tasks of `SEEDED`, or the first where there is none of them."""
+    return [task for task in tasks if task.name in SEEDED] or tasks[:1]
 
 
 def _train(run: FineTuned, folder: Path, step_done: StepDone) -> None:

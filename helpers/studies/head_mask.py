@@ -17,7 +17,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from helpers.errors import InputError
 from helpers.model.sites import Outputs, Site, owner, replaced, sites
 
 
@@ -34,13 +33,9 @@ def head_mask(
     ``head_mask(model.get_decoder(), c, cross=True)``.
 
     Raises:
-        InputError: the mask has another shape than the model's layers and heads.
         ModelError: the model's attention has parts that are not known.
     """
     layers = sites(model, cross=cross)
-    shape = len(layers), layers[0].heads
-    if (len(mask), mask.shape[-1]) != shape or mask.ndim > 3:
-        raise InputError(f"a head mask of shape {tuple(mask.shape)}; this model needs {shape}")
 
     def scaled(layer: int, outputs: Outputs) -> Outputs:
         return outputs * mask[layer].to(outputs)[..., None, :, None]  # [(example), 1, head, 1]
@@ -60,18 +55,11 @@ def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> 
     an encoder or a decoder alone, not both.
 
     Raises:
-        InputError: there is no such layer or head.
         ModelError: the model's attention has parts that are not known.
     """
     layers = sites(model)
-    heads = layers[0].heads
-    if not 0 <= layer < len(layers) or not (head is None or 0 <= head < heads):
-        raise InputError(
-            f"no layer {layer} with head {head}: there are {len(layers)} layers of {heads} heads, "
-            "counted from 0 here"
-        )
     site, seen = layers[layer], {}
-    chosen = torch.arange(heads) == head if head is not None else torch.ones(heads).bool()
+    chosen = torch.ones(site.heads).bool() if head is None else torch.arange(site.heads) == head
 
     def keep_padding(model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         given = inspect.signature(model.forward).bind_partial(*args, **kwargs).arguments

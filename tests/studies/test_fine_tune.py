@@ -14,7 +14,14 @@ from torch.nn import functional as F
 from helpers.errors import InputError, ModelError
 from helpers.studies import fine_tune as finetune
 from helpers.studies.classifier import batches, new_classifier, predict
-from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune, over_seeds, tasks_of
+from helpers.studies.fine_tune import (
+    FineTuned,
+    Recipe,
+    compared_over_seeds,
+    fine_tune,
+    fine_tuned,
+    tasks_of,
+)
 from helpers.studies.tasks import Pair, Task
 from helpers.studies.training import BUCKET, TrainingRecipe, shuffled_epochs, warmup_and_decay
 
@@ -290,10 +297,11 @@ def test_all_examples(files):
 def test_the_small_profile_has_a_task_of_two_texts_and_one_of_one(tiny_encoder, monkeypatch):
     found = [replace(toy_task(), name=name) for name in (finetune.NEXT, *finetune.SEEDED)]
     monkeypatch.setattr(finetune, "wikipedia_tasks", lambda *_, **__: found)
+    monkeypatch.setattr(finetune, "fine_tune", lambda runs: runs)
 
     def planned():
         some = tasks_of("", "", examples=12, seed=0)
-        several = finetune._planned(tiny_encoder("bert"), some, 0, 128, 0)
+        several = fine_tuned({0: (tiny_encoder("bert"), 0)}, some, max_tokens=128)[0]
         return [run.task.name for run in several], {run.recipe.max_tokens for run in several}
 
     assert planned() == ([task.name for task in found], {64})
@@ -303,15 +311,13 @@ def test_the_small_profile_has_a_task_of_two_texts_and_one_of_one(tiny_encoder, 
 
 def test_seeds_are_compared_on_two_tasks_and_the_first_is_the_notebooks_own(files, tiny_encoder):
     (own,) = tasks_of(f"{files / 'train.tsv'},{files / 'test.tsv'}", "", examples=4, seed=0)
+    assert compared_over_seeds([own]) == [own]  # a task of the user's
     several = [replace(own, name=name) for name in ("other", *finetune.SEEDED)]
-    encoder = tiny_encoder("bert")
-    found = over_seeds(encoder, several, [3, 4], max_tokens=16)
-    assert {seed: [run.task.name for run in some] for seed, some in found.items()} == {
-        3: list(finetune.SEEDED), 4: list(finetune.SEEDED)
-    }  # fmt: skip
-    first, *_ = finetune.fine_tuned(encoder, several[1:2], seed=3, max_tokens=16)
+    chosen, encoder = compared_over_seeds(several), tiny_encoder("bert")
+    assert [task.name for task in chosen] == list(finetune.SEEDED)
+    found = fine_tuned({seed: (encoder, seed) for seed in (3, 4)}, chosen, max_tokens=16)
+    (first,) = fine_tuned({3: (encoder, 3)}, chosen[:1], max_tokens=16)[3]
     assert first.folder == found[3][0].folder != found[4][0].folder
+    assert [found[seed][0].recipe.checkpoints for seed in (3, 4)] == [10, 0]
     weights = [run.classifier.head.weight for run in (found[3][0], found[4][0])]
     assert not weights[0].equal(weights[1])
-    alone = over_seeds(encoder, [own], [3], max_tokens=16)  # a task of the user's
-    assert [run.task.name for run in alone[3]] == ["train"]

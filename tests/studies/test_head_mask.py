@@ -7,7 +7,7 @@ import transformers as hf
 from torch import nn
 from torch.nn import functional as F
 
-from helpers.errors import InputError, ModelError
+from helpers.errors import ModelError
 from helpers.model.forward import padded
 from helpers.model.sites import sites
 from helpers.studies.head_mask import head_mask, uniform_attention
@@ -224,18 +224,6 @@ def test_uniform_attention_by_hand(tiny_encoder):
         mean = seen["values"][row, real, columns].mean(dim=0)
         expected = mean.expand(int(real.sum()), -1)
         torch.testing.assert_close(seen["context"][row, real, columns], expected)
-
-
-def test_a_mask_of_another_shape_is_refused(tiny_encoder):
-    model = tiny_encoder("bert").model
-    with pytest.raises(InputError, match=r"\(3, 4\)"), head_mask(model, torch.ones(4, 3)):
-        pass
-    with pytest.raises(InputError, match=r"\(3, 4\)"), head_mask(model, torch.ones(3)):
-        pass
-    with pytest.raises(InputError, match="3 layers of 4 heads"), uniform_attention(model, 3):
-        pass
-    with pytest.raises(InputError, match="3 layers of 4 heads"), uniform_attention(model, 0, 4):
-        pass
 
 
 def test_a_model_without_attention_is_refused(tiny_encoder):

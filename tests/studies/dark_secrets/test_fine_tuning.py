@@ -54,7 +54,9 @@ def models(tiny_folder):
 @pytest.fixture(scope="module")
 def starts(models, files):
     tasks = fine_tune.tasks_of("", str(files / "text.txt"), examples=12, seed=0)
-    return fine_tune.from_both_starts(*models, tasks, seed=0, max_tokens=LONGEST)
+    own, control = models
+    both = {PRETRAINED: (own, 0), RANDOM: (control, 0)}
+    return fine_tune.fine_tuned(both, tasks, max_tokens=LONGEST)
 
 
 @pytest.fixture(scope="module")
@@ -252,5 +254,5 @@ def test_what_is_computed_once_is_kept(models, starts, texts, store, monkeypatch
         monkeypatch.setattr(module, name, pytest.fail)
     assert all(one.equals(other) for one, other in zip(first, tables(), strict=True))
     tasks = [run.task for run in starts[PRETRAINED]]
-    again = fine_tune.fine_tuned(models[0], tasks, seed=0, max_tokens=LONGEST)
+    again = fine_tune.fine_tuned({0: (models[0], 0)}, tasks, max_tokens=LONGEST)[0]
     assert [run.folder for run in again] == [run.folder for run in starts[PRETRAINED]]
