@@ -134,14 +134,6 @@ def test_heads_without_layers_are_not_called_cohesive():
     assert 0.3 < np.mean(p_values) < 0.7  # uniform under the null hypothesis
 
 
-def test_cohesion_is_seeded():
-    distances = euclidean(np.random.default_rng(3).normal(size=(12, 3)))
-    first, second, third = (
-        cohesion(distances, 3, 4, permutations=400, seed=seed).p_value for seed in (0, 0, 1)
-    )
-    assert first == second != third
-
-
 def test_heads_of_one_index_are_found_beside_layers():
     """A model whose heads share a bias by index, on top of what its layers have in common."""
     rng = np.random.default_rng(1)

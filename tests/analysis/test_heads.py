@@ -1,8 +1,66 @@
+"""Names of heads, and which word a head picks: by hand."""
+
 import numpy as np
 import pytest
 
-from helpers.analysis.heads import head_label, head_labels, head_rows, parse_head
+from helpers.analysis.heads import (
+    DIRECTIONS,
+    Question,
+    answer,
+    head_label,
+    head_labels,
+    head_rows,
+    parse_head,
+    picked_words,
+    possessive_marks,
+    questions,
+)
 from helpers.errors import InputError
+
+
+@pytest.fixture
+def attention():
+    return np.array([[[[0.8, 0.2, 0.0], [0.1, 0.7, 0.2], [0.6, 0.3, 0.1]]]])
+
+
+def test_the_word_itself_is_no_candidate(attention):
+    by_row = picked_words(attention)
+    by_column = picked_words(attention, direction=DIRECTIONS[1])
+    assert by_row.tolist() == [[[1, 2, 0]]]  # the largest of each row
+    assert by_column.tolist() == [[[2, 2, 1]]]  # the largest of each column
+
+
+def test_only_candidates_are_picked_for_the_words_asked_about(attention):
+    candidates = np.array([[False, True, True], [True, False, False]])
+    assert picked_words(attention[0, 0], np.array([2, 0]), candidates=candidates).tolist() == [1, 0]
+    assert candidates.tolist() == [[False, True, True], [True, False, False]]  # left as it was
+
+
+def test_of_equals_the_first_is_picked():
+    assert picked_words(np.full((4, 4), 0.25)).tolist() == [1, 0, 0, 0]
+
+
+def test_a_word_without_candidates_picks_itself():
+    assert picked_words(np.ones((1, 1))).tolist() == [0]
+    lonely = Question("coreference", 2, (), candidates=())
+    assert answer(lonely, np.full((3, 3), 0.5), DIRECTIONS[0]) == (2, False)
+
+
+def test_a_mark_belongs_to_the_possessor_that_it_depends_on():
+    record = {
+        "words": ["my", "sister", "'s", "hat", "'s"],
+        "heads": [2, 4, 2, 0, 4],
+        "relations": ["poss", "poss", "case", "ROOT", "case"],
+    }
+    assert possessive_marks(record) == {1: 2}
+    assert [q.mark for q in questions(record)] == [None, 2, None, None]
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_coreference_is_read_from_the_mention_in_both_directions(direction):
+    weights = np.array([[0, 0.9, 0.1], [0.2, 0, 0.8], [0.7, 0.3, 0]])
+    question = Question("coreference", 2, (0,), candidates=(0, 1))
+    assert answer(question, weights, direction) == (0, True)
 
 
 def test_labels_count_from_one():

@@ -1,4 +1,3 @@
-import time
 from math import comb
 
 import numpy as np
@@ -51,12 +50,6 @@ def test_clusters_widen_the_interval():
     assert np.ptp(clustered) > 2 * np.ptp(independent)
 
 
-def test_the_seed_decides():
-    right, total = np.arange(30) % 4, np.full(30, 4)
-    assert bootstrap_interval(right, total, seed=1) == bootstrap_interval(right, total, seed=1)
-    assert bootstrap_interval(right, total, seed=1) != bootstrap_interval(right, total, seed=2)
-
-
 def test_columns_share_resamples_and_an_empty_one_is_nan():
     right = np.array([[1, 2, 0], [0, 0, 0], [3, 6, 0]])
     total = np.array([[2, 4, 0], [2, 4, 0], [4, 8, 0]])
@@ -77,13 +70,6 @@ def test_one_cluster_says_nothing_of_how_much_clusters_differ():
     assert np.isnan(bootstrap_interval(np.array([3, 0]), np.array([4, 0]))).all()
 
 
-def test_a_thousand_resamples_of_a_treebank_take_seconds():
-    total = np.random.default_rng(0).integers(0, 3, (2_000, 40))
-    start = time.perf_counter()
-    bootstrap_intervals(total // 2, total)
-    assert time.perf_counter() - start < 5
-
-
 def test_mcnemars_test_counts_discordant_pairs():
     before = np.array([1, 1, 1, 1, 1, 1, 0, 0, 1, 0], bool)
     after = np.array([0, 0, 0, 0, 0, 1, 1, 0, 1, 0], bool)  # five lost, one won
@@ -91,13 +77,6 @@ def test_mcnemars_test_counts_discordant_pairs():
     assert mcnemar(before, after) == pytest.approx(expected)
     assert mcnemar(after, before) == pytest.approx(expected)
     np.testing.assert_allclose(mcnemar(before, np.stack([after, before])), [expected, 1])
-
-
-def test_mcnemars_test_keeps_its_level():
-    generator = np.random.default_rng(0)
-    before, after = generator.random((2, 400, 60)) < 0.7
-    p_values = np.array([mcnemar(*pair) for pair in zip(before, after, strict=True)])
-    assert (p_values < 0.05).mean() <= 0.07
 
 
 def test_holm_by_hand():
@@ -127,13 +106,6 @@ def test_an_interval_covers_the_truth_in_95_percent_of_simulated_data_sets(clust
     for p in (0.5, 0.8):
         bounds = bootstrap_intervals(*clustered(clusters, p, seed=clusters), seed=1)
         assert 0.93 <= covers(bounds, p) <= 0.97
-
-
-def test_clusters_of_words_taken_for_independent_would_cover_far_too_little():
-    right, total = clustered(25, 0.5, seed=3)
-    share = right.sum(axis=0) / total.sum(axis=0)
-    half = 1.96 * np.sqrt(share * (1 - share) / total.sum(axis=0))
-    assert covers((share - half, share + half), 0.5) < 0.8
 
 
 def test_a_paired_interval_covers_the_difference_and_is_the_narrower_one():
