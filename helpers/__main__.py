@@ -7,14 +7,13 @@ import dataclasses
 import os
 import sys
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from helpers.errors import InputError
 from helpers.settings import Settings, flag
 
 if typing.TYPE_CHECKING:
-    from helpers.analysis.claims import Claim
     from helpers.study import Study
 
 Command = Callable[[argparse.Namespace], int]
@@ -145,8 +144,10 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
     try:
         with recorded(study) as record:
             folder = notebooks.run(paths, study, record)
-            if later := _later_claims(record.notebooks):  # the paper's own are 06's to save
-                study.save_claims(later)
+            if any(int(name[:2]) not in notebooks.CORE for name in record.notebooks):
+                from helpers.studies.claims import later_claims  # whose code imports torch
+
+                study.save_claims(later_claims())  # the paper's own are 06's to save
             results, viewers = study.results, example_viewers(study)
             report = write_report(record.facts, results, results / "tables", folder, viewers)
     except notebooks.NotebookFailed as error:
@@ -154,17 +155,6 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
         return 1
     print(f"figures and tables: {results}\nnotebooks: {folder}\nreport: {report}")
     return 0
-
-
-def _later_claims(ran: Iterable[str]) -> list[Claim]:
-    """Return the claims of the other papers, whose code imports torch, if a notebook is on them."""
-    from helpers.run.notebooks import CORE
-
-    if all(int(name[:2]) in CORE for name in ran):
-        return []
-    from helpers.studies.claims import later_claims
-
-    return later_claims()
 
 
 def _compare(options: argparse.Namespace) -> int:

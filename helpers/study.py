@@ -90,13 +90,7 @@ class Study(Settings):
 
     def segment_store(self) -> Store:
         """Token-level maps over the text (or their stream)."""
-        if self.stream:
-            from helpers.store.extract import stream
-
-            return stream(
-                self.encoder, self.segment_corpus(), lens=self.lens, max_tokens=self.max_tokens
-            )
-        return self._extract(self.encoder, self.segment_corpus(), level="token")
+        return self._extract(self.encoder, self.segment_corpus(), stored=not self.stream)
 
     def treebank_store(self) -> Store:
         """Word-level maps and word vectors over the treebank."""
@@ -137,12 +131,9 @@ class Study(Settings):
     @cached_property
     def control_sums(self) -> Sums:
         """The same of the model with random weights, over a part of the text: claims' control."""
-        from helpers.store.extract import stream
-
         count = min(self.segments or CONTROL_SEGMENTS, CONTROL_SEGMENTS)
         corpus = replace(self, segments=count).segment_corpus()
-        how = {"lens": self.lens, "max_tokens": self.max_tokens}
-        return self._sums(stream(self.control(self.seed), corpus, **how))
+        return self._sums(self._extract(self.control(self.seed), corpus, stored=False))
 
     def _sums(self, store: Store) -> Sums:
         from helpers.analysis import surface
@@ -314,12 +305,17 @@ class Study(Settings):
     def _written(self) -> set[str]:
         return set()
 
-    def _extract(self, encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
-        from helpers.store.extract import extract
+    def _extract(
+        self, encoder: Encoder, corpus: Corpus, *, stored: bool = True, **options: Any
+    ) -> Store:
+        from helpers.store.extract import extract, stream
         from helpers.store.format import note_use
 
         options = {"lens": self.lens, "max_tokens": self.max_tokens} | options
-        store = extract(encoder, corpus, fill=self._fill if self._distributed else None, **options)
+        if not stored:
+            return stream(encoder, corpus, **options)
+        fill = self._fill if self.workers or self.scheduler else None
+        store = extract(encoder, corpus, fill=fill, **options)
         note_use(store.folder, self.slug)
         return store
 
@@ -333,16 +329,12 @@ class Study(Settings):
     def _sweep(self, store: Store) -> Sums:
         from helpers.analysis import surface
 
-        if not self._distributed:
+        if not (self.workers or self.scheduler):
             return surface.sweep(store)
         from helpers.store.cluster import dask_client, map_shards
 
         with dask_client(scheduler=self.scheduler, workers=self.workers) as client:
             return surface.combine(map_shards(surface.shard_sums, store, client))
-
-    @property
-    def _distributed(self) -> bool:
-        return bool(self.workers or self.scheduler)
 
 
 def describe_store(store: Store) -> pd.DataFrame:
