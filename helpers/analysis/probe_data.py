@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float16, Int, Shaped
 from torch import Tensor
+from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from helpers.analysis.heads import checked_maps
@@ -38,7 +39,8 @@ PLACES = 2  # the special positions stand before the words in a block
 PUNCTUATION = "punct"  # the relation, in Stanford, CLEAR and Universal Dependencies alike
 SCALED_BY = 200  # train sentences that the features' scales are taken from
 SMALLEST_SCALE = 1e-3  # under it a feature is rounding of float16, not to be blown up
-PAIRS_PER_BATCH = 1 << 15  # bounds a batch of long sentences: 131 KB a feature
+PAIRS_PER_BATCH = 1 << 15  # bounds a batch of long sentences
+FLOATS_PER_BATCH = 1 << 21  # of maps: 8 MB
 BATCH = 64  # sentences, at most, where nothing is learned from batch to batch
 MEMORY_BUDGET = 1 << 30  # bytes of a corpus that stay in memory
 
@@ -148,6 +150,11 @@ class Sentences:
         return self.parses[-1]
 
     @property
+    def pairs_per_batch(self) -> int:
+        """The number of pairs of words that bounds a batch of long sentences."""
+        return PAIRS_PER_BATCH
+
+    @property
     def dev_articles(self) -> Shaped[np.ndarray, " sentence"]:
         """The article of each dev sentence."""
         return np.array([self.parses[index].article for index in self.splits["dev"]])
@@ -157,27 +164,27 @@ class Sentences:
     ) -> list[list[int]]:
         """Cut sentence numbers into batches (see `length_batches`)."""
         lengths = [len(parse) for parse in self.parses]
-        budget = {"cost": lambda words: words * (words + PLACES), "budget": PAIRS_PER_BATCH}
-        return length_batches(lengths, indices, size=size, order=order, **budget)
+        cost = {"cost": lambda words: words * (words + PLACES), "budget": self.pairs_per_batch}
+        return length_batches(lengths, indices, size=size, order=order, **cost)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentences of about one length, padded with zeros to the longest.
+    """Sentences of about one length, padded to the longest.
 
-    ``heads``, those of the words that are no ``punctuation``, and those of the ``control`` task
-    are -1 on padding.  ``lengths`` are in words.  ``maps`` are a dependent's features with each
-    candidate word, ``special`` those with the special positions.
+    ``heads``, those of the ``control`` task and the ``rows`` of the word vectors are -1 on padding;
+    ``lengths`` are in words.  Once they are read, ``maps`` are a dependent's features with each
+    candidate word, ``special`` those with the special positions; all are zero on padding.
     """
 
     indices: list[int]
     lengths: Int[Tensor, " sentence"]
     heads: Int[Tensor, "sentence dependent"]
     control: Int[Tensor, "sentence dependent"]
-    punctuation: Bool[Tensor, "sentence dependent"]
-    maps: Float[Tensor, "sentence dependent feature candidate"] | None
-    special: Float[Tensor, "sentence dependent feature place"] | None
-    vectors: Float[Tensor, "sentence word width"] | None
+    rows: Int[Tensor, "sentence word"]
+    maps: Float[Tensor, "sentence dependent feature candidate"] | None = None
+    special: Float[Tensor, "sentence dependent feature place"] | None = None
+    vectors: Float[Tensor, "sentence word width"] | None = None
 
     def candidates(self) -> Bool[Tensor, "sentence dependent candidate"]:
         """Return which candidates a word has: ROOT and the sentence's other words."""
@@ -206,7 +213,7 @@ class Scales(NamedTuple):
 class ProbeData(Sentences):
     """Parsed sentences with their maps and word vectors, batched as often as needed.
 
-    ``rows[s]`` are the rows of ``vectors`` that sentence s's words have.
+    ``rows[s]`` are the rows of ``vectors`` that sentence s's words have; the last is padding's.
     """
 
     layers: int = 0
@@ -254,25 +261,36 @@ class ProbeData(Sentences):
         root /= count * sizes * sizes[:, None]
         return Scales(deviations.float(), sizes.float(), words, root)
 
-    def batch(self, indices: Sequence[int], *, maps: bool = True) -> Batch:
-        """Pad the sentences ``indices`` into float32 tensors; ``maps=False`` leaves maps out."""
+    @property
+    def pairs_per_batch(self) -> int:
+        """As many as leave a batch's maps where the processor reads them fast."""
+        return max(1, FLOATS_PER_BATCH // max(1, self.features))
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        """Pad the sentences ``indices``, without their maps and vectors: see `read_batch`."""
         parses = [self.parses[index] for index in indices]
-        lengths = torch.tensor([len(parse) for parse in parses])
-        heads = padded([parse.heads for parse in parses], -1)
-        control = padded([parse.control for parse in parses], -1)
-        punctuation = padded([parse.punctuation for parse in parses], False)
+        return Batch(
+            list(indices),
+            torch.tensor([len(parse) for parse in parses]),
+            padded([parse.heads for parse in parses], -1),
+            padded([parse.control for parse in parses], -1),
+            padded([self.rows[index] for index in indices], -1),
+        )
+
+    def read_batch(self, batch: Batch, *, maps: bool = True) -> Batch:
+        """Return a batch with its word vectors and, if they are asked for, its maps, in float32."""
         own = special = vectors = None
         if maps:
             # Padded as they are kept: a whole batch is made float32 several times as fast.
-            shape = *heads.shape, self.features, PLACES + heads.shape[1]
+            shape = *batch.heads.shape, self.features, PLACES + batch.heads.shape[1]
             both = torch.zeros(shape, dtype=torch.float16)
-            for row, (index, n) in enumerate(zip(indices, lengths, strict=True)):
-                both[row, :n, :, : PLACES + n] = torch.from_numpy(self.maps[index])
-            special, own = both.float().split((PLACES, heads.shape[1]), 3)
+            for row, index in enumerate(batch.indices):
+                block = torch.from_numpy(self.maps[index])
+                both[row, : len(block), :, : block.shape[2]] = block
+            special, own = both.float().split((PLACES, batch.heads.shape[1]), 3)
         if self.vectors is not None:
-            words = [self.vectors[self.rows[index]] for index in indices]
-            vectors = pad_sequence(words, batch_first=True)
-        return Batch(list(indices), lengths, heads, control, punctuation, own, special, vectors)
+            vectors = self.vectors[batch.rows]
+        return replace(batch, maps=own, special=special, vectors=vectors)
 
     def batches(
         self,
@@ -284,7 +302,7 @@ class ProbeData(Sentences):
     ) -> Iterator[Batch]:
         """Yield the sentences ``indices`` in batches (see `length_batches`)."""
         for group in self.groups(indices, size, order):
-            yield self.batch(group, maps=maps)
+            yield self.read_batch(self.batch(group), maps=maps)
 
 
 def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> ProbeData:
@@ -314,7 +332,7 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
         found = np.asarray(vectors(list(rows)), np.float32)
         if found.ndim != 2 or len(found) != len(rows):
             raise InputError(f"word vectors of shape {found.shape} for {len(rows)} words")
-        data.vectors = torch.from_numpy(found)
+        data.vectors = F.pad(torch.from_numpy(found), (0, 0, 0, 1))
     return data
 
 

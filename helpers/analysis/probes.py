@@ -29,7 +29,7 @@ from helpers.model.parallel import compute_alone
 
 # Penalties to choose from, on the squares of the parameters: half of it, beside the mean loss.
 L2 = (1.0, 0.1, 0.01, 0.001)
-ROUGHLY, EXACTLY = 1e-3, 1e-6  # nats that the last step of a fit may still have gained
+ROUGHLY, EXACTLY = 1e-3, 1e-5  # nats that the last step of a fit may still have gained
 MOST_STEPS = 500
 DISTANCE_FEATURES = 8
 HIDDEN = 256  # as in the paper's released notebook
@@ -168,7 +168,7 @@ def fit_linear(
         if l2 is None:
             l2 = fitting.choose(*validation_slice(sentences, np.random.default_rng(0)))
         fitting.minimise(sentences, l2, EXACTLY)
-        loss, gradients = fitting.loss(sentences)
+        loss, gradients = fitting.loss(fitting.batches(sentences))
     steepest = max(
         (gradient + l2 * parameter).abs().max().item()
         for gradient, parameter in zip(gradients, probe.parameters(), strict=True)
@@ -190,7 +190,7 @@ class _Fitting:
         losses = []
         for l2 in L2:
             self.minimise(kept, l2, ROUGHLY)
-            losses.append(self.loss(held)[0])
+            losses.append(self.loss(self.batches(held))[0])
             if losses[-1] > min(losses):
                 break
         return L2[int(np.argmin(losses))]
@@ -198,6 +198,7 @@ class _Fitting:
     def minimise(self, sentences: Sequence[int], l2: float, tolerance: float) -> None:
         """Go to the optimum for some sentences, from where the probe is."""
         scales, parameters = self.probe.scales, list(self.probe.parameters())
+        batches = self.batches(sentences)
         vectors, one = self.probe.correlations, torch.ones(1, 1).double()
         axes = [
             Axes.of(scales.word_products, torch.block_diag(vectors, vectors, one), l2),
@@ -223,7 +224,7 @@ class _Fitting:
             with torch.no_grad():
                 for parameter, value in zip(parameters, found, strict=True):
                     parameter.copy_(value)
-            loss, gradients = self.loss(sentences)
+            loss, gradients = self.loss(batches)
             penalty = sum(l2 / 2 * value.square().sum() for value in found)
             # Its gradient is that of the loss, too, which the threads have already taken.
             slope = sum((g * v).sum() for g, v in zip(gradients, found, strict=True))
@@ -234,23 +235,26 @@ class _Fitting:
         for parameter, side, own in zip(parameters, axes, at, strict=True):
             parameter.data = side.parameters(own.detach()).float()
 
-    def loss(self, sentences: Sequence[int]) -> tuple[float, list[Tensor]]:
-        """Return the mean loss of a word in some sentences, and its gradient, in one pass."""
+    def batches(self, sentences: Sequence[int]) -> list[Batch]:
+        """Return the sentences' batches; their maps are read in each pass."""
+        return [self.data.batch(group) for group in self.data.groups(sentences, BATCH)]
+
+    def loss(self, batches: Sequence[Batch]) -> tuple[float, list[Tensor]]:
+        """Return the mean loss of a word in some batches, and its gradient, in one pass."""
         parameters = list(self.probe.parameters())
 
-        def of_batch(group: list[int]) -> tuple[float, tuple[Tensor, ...]]:
-            lost = loss(self.probe, self.data.batch(group), self.control_task)
+        def of_batch(batch: Batch) -> tuple[float, tuple[Tensor, ...]]:
+            lost = loss(self.probe, self.data.read_batch(batch), self.control_task)
             return lost.item(), torch.autograd.grad(lost, parameters)
 
         total, sums = 0.0, [torch.zeros_like(own, dtype=torch.float64) for own in parameters]
         # The order of the sum is that of the batches, whatever the number of threads.
-        groups = self.data.groups(sentences, BATCH)
-        for lost, gradients in self.pool.map(of_batch, groups):
+        for lost, gradients in self.pool.map(of_batch, batches):
             total += lost
             for own, gradient in zip(sums, gradients, strict=True):
                 own += gradient
         self.passes += 1
-        words = sum(len(self.data.parses[index]) for index in sentences)
+        words = sum(int(batch.lengths.sum()) for batch in batches)
         return total / words, [own / words for own in sums]
 
 
@@ -286,7 +290,8 @@ class DistancesWordsProbe(nn.Module):
         dependent = F.pad(batch.vectors, (0, 1), value=1.0) @ self.dependent
         hidden = features @ self.distance
         hidden = hidden + dependent[:, :, None] + (with_root @ self.candidate)[:, None]
-        return hidden.tanh() @ self.output
+        # tanh(x) is 2 sigmoid(2 x) - 1, which torch computes several times as fast on a CPU.
+        return 2 * ((2 * hidden).sigmoid() @ self.output) - self.output.sum()
 
 
 def distance_features(

@@ -93,7 +93,7 @@ def table3(
     attention, with_words = (curve[-1] for curve in curves)
     heads = head_weights(attention.fits[UAS].probe.coefficients, data)
     baseline = right_branching(data)
-    del data  # its maps, before those of the controls are read
+    del data, runs  # its maps, before those of the controls are read
     random_attention, controls = control_results(random_stores, vectors)
     trained = (distances, pool(controls), attention, with_words)
     results = [structural, baseline, *map(with_selectivity, trained)]
