@@ -125,34 +125,26 @@ class Sentences:
                 the end, train or dev has no sentence.
         """
         for example in progress(examples, label, unit="sentence"):
-            yield example, self._add(example)
+            record, where = example.record, f"example {example.index}"
+            if record.get("split") not in self.splits:
+                raise InputError(
+                    f"{where}: split is {record.get('split')!r}, expected train or dev"
+                )
+            if "heads" not in record or "relations" not in record:
+                raise InputError(f"{where}: no dependency parse; the probes need a treebank")
+            heads, n = np.asarray(record["heads"], np.int64), len(record["words"])
+            if heads.shape != (n,) or not n or heads.min() < 0 or heads.max() > n:
+                raise InputError(f"{where}: expected {n} heads, between 0 and the {n} words")
+            punctuation = np.array([relation == PUNCTUATION for relation in record["relations"]])
+            parse = Parse(heads, punctuation, cluster_of(record, example.index))
+            self.splits[record["split"]].append(len(self.parses))
+            self.parses.append(parse)
+            yield example, parse
         for split, indices in self.splits.items():
             if not indices:
                 raise InputError(
                     f"no {split} sentences: a probe needs a treebank with train and dev"
                 )
-
-    def _add(self, example: Example) -> Parse:
-        record, where = example.record, f"example {example.index}"
-        split = record.get("split")
-        if split not in self.splits:
-            raise InputError(f"{where}: split is {split!r}, expected train or dev")
-        if "heads" not in record or "relations" not in record:
-            raise InputError(f"{where}: no dependency parse; the probes need a treebank")
-        heads, n = np.asarray(record["heads"], np.int64), len(record["words"])
-        if heads.shape != (n,) or len(record["relations"]) != n:
-            raise InputError(f"{where}: expected {n} heads and relations, one a word")
-        if n == 0 or heads.min() < 0 or heads.max() > n:
-            raise InputError(f"{where}: heads must lie between 0 and the {n} words")
-        punctuation = np.array([relation == PUNCTUATION for relation in record["relations"]])
-        self.splits[split].append(len(self.parses))
-        self.parses.append(Parse(heads, punctuation, cluster_of(record, example.index)))
-        return self.parses[-1]
-
-    @property
-    def pairs_per_batch(self) -> int:
-        """The number of pairs of words that bounds a batch of long sentences."""
-        return PAIRS_PER_BATCH
 
     @property
     def dev_articles(self) -> Shaped[np.ndarray, " sentence"]:
@@ -160,11 +152,15 @@ class Sentences:
         return np.array([self.parses[index].article for index in self.splits["dev"]])
 
     def groups(
-        self, indices: Sequence[int], size: int, order: np.random.Generator | None = None
+        self,
+        indices: Sequence[int],
+        size: int,
+        order: np.random.Generator | None = None,
+        pairs: int = PAIRS_PER_BATCH,
     ) -> list[list[int]]:
-        """Cut sentence numbers into batches (see `length_batches`)."""
+        """Cut sentence numbers into batches (see `length_batches`) of so many pairs of words."""
         lengths = [len(parse) for parse in self.parses]
-        cost = {"cost": lambda words: words * (words + PLACES), "budget": self.pairs_per_batch}
+        cost = {"cost": lambda words: words * (words + PLACES), "budget": pairs}
         return length_batches(lengths, indices, size=size, order=order, **cost)
 
 
@@ -173,8 +169,7 @@ class Batch:
     """Sentences of about one length, padded to the longest.
 
     ``heads``, those of the ``control`` task and the ``rows`` of the word vectors are -1 on padding;
-    ``lengths`` are in words.  Once they are read, ``maps`` are a dependent's features with each
-    candidate word, ``special`` those with the special positions; all are zero on padding.
+    ``lengths`` are in words.
     """
 
     indices: list[int]
@@ -182,9 +177,6 @@ class Batch:
     heads: Int[Tensor, "sentence dependent"]
     control: Int[Tensor, "sentence dependent"]
     rows: Int[Tensor, "sentence word"]
-    maps: Float[Tensor, "sentence dependent feature candidate"] | None = None
-    special: Float[Tensor, "sentence dependent feature place"] | None = None
-    vectors: Float[Tensor, "sentence word width"] | None = None
 
     def candidates(self) -> Bool[Tensor, "sentence dependent candidate"]:
         """Return which candidates a word has: ROOT and the sentence's other words."""
@@ -237,37 +229,41 @@ class ProbeData(Sentences):
     @cached_property
     def scales(self) -> Scales:
         """The features' scales on (the first sentences of) train."""
-        features, special = self.features, self.features * PLACES
-        squares, words = torch.zeros(features).double(), torch.zeros(features, features).double()
-        sizes, root = torch.zeros(special).double(), torch.zeros(special, special).double()
-        pairs = count = 0
-        for batch in self.batches(self.splits["train"][:SCALED_BY]):
-            # ROOT and padding dependents are no pairs of words.
-            kept = (batch.candidates()[..., 1:] & (batch.heads >= 0)[..., None]).float()
-            others = kept.sum(-1)  # candidate words of each dependent
-            kept = kept[:, :, None]  # [sentence, dependent, 1, candidate]
-            own = batch.maps * kept
-            words += torch.einsum("sdfc,sdgc->fg", own, own)
-            means = own.sum(-1) / others[..., None].clamp(min=1)
-            squares += ((own - means[..., None]).square() * kept).sum((0, 1, 3)).double()
-            own = batch.special.flatten(2)
-            sizes += own.square().sum((0, 1)).double()
-            own = own / (batch.lengths[:, None, None] + 1).sqrt()  # ROOT is one of n + 1
-            root += torch.einsum("sdf,sdg->fg", own, own)
-            pairs, count = pairs + others.sum().item(), count + batch.lengths.sum().item()
-        found = squares / max(pairs, 1), sizes / count
-        deviations, sizes = (mean.sqrt().clamp(min=SMALLEST_SCALE) for mean in found)
-        words /= max(pairs, 1) * deviations * deviations[:, None]
-        root /= count * sizes * sizes[:, None]
-        return Scales(deviations.float(), sizes.float(), words, root)
+        squares, words, root, asked, pairs, count = 0, 0, 0, 0, 0, 0
+        for index in self.splits["train"][:SCALED_BY]:
+            block = self.maps[index].astype(np.float64)
+            n, features, _ = block.shape
+            own = block[..., PLACES:]
+            own[range(n), :, range(n)] = 0  # a word is no candidate for its own head
+            across = own.transpose(1, 0, 2).reshape(features, -1)
+            squares = squares - (own.sum(2) ** 2).sum(0) / max(n - 1, 1)
+            words, pairs = words + across @ across.T, pairs + n * (n - 1)
+            special = block[..., :PLACES].reshape(n, -1)
+            products = special.T @ special
+            root, count = root + products.diagonal(), count + n
+            asked = asked + products / (n + 1)  # ROOT is one of n + 1 candidates
+        variances = (squares + words.diagonal()) / max(pairs, 1), root / count
+        units = [np.sqrt(own.clip(SMALLEST_SCALE**2)) for own in variances]
+        products = words / max(pairs, 1), asked / count
+        products = [own / unit / unit[:, None] for own, unit in zip(products, units, strict=True)]
+        return Scales(
+            *(torch.from_numpy(unit).float() for unit in units), *map(torch.from_numpy, products)
+        )
 
-    @property
-    def pairs_per_batch(self) -> int:
-        """As many as leave a batch's maps where the processor reads them fast."""
-        return max(1, FLOATS_PER_BATCH // max(1, self.features))
+    def batches(
+        self,
+        indices: Sequence[int],
+        *,
+        size: int = BATCH,
+        order: np.random.Generator | None = None,
+    ) -> Iterator[Batch]:
+        """Yield the sentences ``indices`` in batches (see `length_batches`), without their maps."""
+        pairs = max(1, FLOATS_PER_BATCH // max(1, self.features))
+        for group in self.groups(indices, size, order, pairs):
+            yield self.batch(group)
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        """Pad the sentences ``indices``, without their maps and vectors: see `read_batch`."""
+        """Pad the sentences ``indices``."""
         parses = [self.parses[index] for index in indices]
         return Batch(
             list(indices),
@@ -277,32 +273,23 @@ class ProbeData(Sentences):
             padded([self.rows[index] for index in indices], -1),
         )
 
-    def read_batch(self, batch: Batch, *, maps: bool = True) -> Batch:
-        """Return a batch with its word vectors and, if they are asked for, its maps, in float32."""
-        own = special = vectors = None
-        if maps:
-            # Padded as they are kept: a whole batch is made float32 several times as fast.
-            shape = *batch.heads.shape, self.features, PLACES + batch.heads.shape[1]
-            both = torch.zeros(shape, dtype=torch.float16)
-            for row, index in enumerate(batch.indices):
-                block = torch.from_numpy(self.maps[index])
-                both[row, : len(block), :, : block.shape[2]] = block
-            special, own = both.float().split((PLACES, batch.heads.shape[1]), 3)
-        if self.vectors is not None:
-            vectors = self.vectors[batch.rows]
-        return replace(batch, maps=own, special=special, vectors=vectors)
+    def padded_maps(
+        self, batch: Batch
+    ) -> tuple[
+        Float[Tensor, "sentence dependent feature place"],
+        Float[Tensor, "sentence dependent feature candidate"],
+    ]:
+        """Return a dependent's features with the special places, and with each candidate word.
 
-    def batches(
-        self,
-        indices: Sequence[int],
-        *,
-        size: int = BATCH,
-        order: np.random.Generator | None = None,
-        maps: bool = True,
-    ) -> Iterator[Batch]:
-        """Yield the sentences ``indices`` in batches (see `length_batches`)."""
-        for group in self.groups(indices, size, order):
-            yield self.read_batch(self.batch(group), maps=maps)
+        They are zero on padding.
+        """
+        shape, width = batch.heads.shape, batch.heads.shape[1]
+        # Padded as they are kept: a whole batch is made float32 several times as fast.
+        both = torch.zeros(*shape, self.features, PLACES + width, dtype=torch.float16)
+        for row, index in enumerate(batch.indices):
+            block = torch.from_numpy(self.maps[index])
+            both[row, : len(block), :, : block.shape[2]] = block
+        return both.float().split((PLACES, width), 3)
 
 
 def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> ProbeData:
@@ -330,8 +317,6 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
     ]
     if vectors is not None:
         found = np.asarray(vectors(list(rows)), np.float32)
-        if found.ndim != 2 or len(found) != len(rows):
-            raise InputError(f"word vectors of shape {found.shape} for {len(rows)} words")
         data.vectors = F.pad(torch.from_numpy(found), (0, 0, 0, 1))
     return data
 

@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from helpers.analysis.probe_data import BATCH, SMALLEST_SCALE, Batch, ProbeData
+from helpers.analysis.probe_data import SMALLEST_SCALE, Batch, ProbeData
 from helpers.analysis.training import Schedule, Scores, loss, one_thread, train, validation_slice
 from helpers.model.parallel import compute_alone
 
@@ -55,8 +55,6 @@ class LinearProbe(nn.Module):
     it is the candidate; one batched product therefore gives both halves of the score.
     """
 
-    reads_maps = True
-
     def __init__(self, data: ProbeData, *, with_words: bool = False) -> None:
         super().__init__()
         self.scales, self.width = data.scales, data.vector_width if with_words else 0
@@ -77,26 +75,27 @@ class LinearProbe(nn.Module):
         """w, then u, of Attn for attention as it is."""
         return (self.words.detach()[:, -1] / self.scales.words).numpy()
 
-    def forward(self, batch: Batch) -> Scores:
+    def forward(self, data: ProbeData, batch: Batch) -> Scores:
         """Return the score of every candidate head of every word."""
         features, shape = len(self.words), batch.heads.shape
-        vectors = self._with_one(batch)  # [word, width + 1]
+        special, maps = data.padded_maps(batch)
+        vectors = self._with_one(data, batch)  # [word, width + 1]
         words = self.words / self.scales.words[:, None]
         candidate, dependent = words[:, : self.width], words[:, self.width :]
         exchanged = F.pad(candidate.roll(features // 2, dims=0), (0, 1))  # the other has the bias
         roles = torch.cat([dependent, exchanged]) if self.width else dependent
         # [word, role, feature] @ [word, feature, candidate]
-        halves = (vectors @ roles.T).unflatten(1, (-1, features)) @ batch.maps.flatten(0, 1)
+        halves = (vectors @ roles.T).unflatten(1, (-1, features)) @ maps.flatten(0, 1)
         halves = halves.unflatten(0, shape)
         scores = halves[:, :, 0] + halves[:, :, 1:].sum(2).transpose(1, 2)
         root = vectors @ (self.root / self.scales.root[:, None]).T  # [word, feature and place]
-        root = (root * batch.special.flatten(0, 1).flatten(1)).sum(1).view(*shape, 1)
+        root = (root * special.flatten(0, 1).flatten(1)).sum(1).view(*shape, 1)
         return torch.cat([root, scores], dim=-1)
 
-    def _with_one(self, batch: Batch) -> Float[Tensor, "word width"]:
+    def _with_one(self, data: ProbeData, batch: Batch) -> Float[Tensor, "word width"]:
         if not self.width:
             return torch.ones(batch.heads.numel(), 1)
-        vectors = (batch.vectors.flatten(0, 1) - self.mean) / self.deviation
+        vectors = (data.vectors[batch.rows.flatten()] - self.mean) / self.deviation
         return F.pad(vectors, (0, 1), value=1.0)
 
 
@@ -168,7 +167,7 @@ def fit_linear(
         if l2 is None:
             l2 = fitting.choose(*validation_slice(sentences, np.random.default_rng(0)))
         fitting.minimise(sentences, l2, EXACTLY)
-        loss, gradients = fitting.loss(fitting.batches(sentences))
+        loss, gradients = fitting.loss(list(data.batches(sentences)))
     steepest = max(
         (gradient + l2 * parameter).abs().max().item()
         for gradient, parameter in zip(gradients, probe.parameters(), strict=True)
@@ -190,7 +189,7 @@ class _Fitting:
         losses = []
         for l2 in L2:
             self.minimise(kept, l2, ROUGHLY)
-            losses.append(self.loss(self.batches(held))[0])
+            losses.append(self.loss(list(self.data.batches(held)))[0])
             if losses[-1] > min(losses):
                 break
         return L2[int(np.argmin(losses))]
@@ -198,7 +197,7 @@ class _Fitting:
     def minimise(self, sentences: Sequence[int], l2: float, tolerance: float) -> None:
         """Go to the optimum for some sentences, from where the probe is."""
         scales, parameters = self.probe.scales, list(self.probe.parameters())
-        batches = self.batches(sentences)
+        batches = list(self.data.batches(sentences))  # the maps are read in each pass
         vectors, one = self.probe.correlations, torch.ones(1, 1).double()
         axes = [
             Axes.of(scales.word_products, torch.block_diag(vectors, vectors, one), l2),
@@ -235,16 +234,12 @@ class _Fitting:
         for parameter, side, own in zip(parameters, axes, at, strict=True):
             parameter.data = side.parameters(own.detach()).float()
 
-    def batches(self, sentences: Sequence[int]) -> list[Batch]:
-        """Return the sentences' batches; their maps are read in each pass."""
-        return [self.data.batch(group) for group in self.data.groups(sentences, BATCH)]
-
     def loss(self, batches: Sequence[Batch]) -> tuple[float, list[Tensor]]:
         """Return the mean loss of a word in some batches, and its gradient, in one pass."""
         parameters = list(self.probe.parameters())
 
         def of_batch(batch: Batch) -> tuple[float, tuple[Tensor, ...]]:
-            lost = loss(self.probe, self.data.read_batch(batch), self.control_task)
+            lost = loss(self.probe, self.data, batch, control_task=self.control_task)
             return lost.item(), torch.autograd.grad(lost, parameters)
 
         total, sums = 0.0, [torch.zeros_like(own, dtype=torch.float64) for own in parameters]
@@ -265,8 +260,6 @@ class DistancesWordsProbe(nn.Module):
     its projection is a sum of three, of which two are computed once a word.
     """
 
-    reads_maps = False
-
     def __init__(self, width: int, seed: int = 0, hidden: int = HIDDEN) -> None:
         super().__init__()
         self.dependent = nn.Parameter(torch.empty(width + 1, hidden))  # the last row: a bias
@@ -283,30 +276,29 @@ class DistancesWordsProbe(nn.Module):
         for weight, bound in bounds.items():
             nn.init.uniform_(weight, -bound, bound, generator)
 
-    def forward(self, batch: Batch) -> Scores:
+    def forward(self, data: ProbeData, batch: Batch) -> Scores:
         """Return the score of every candidate head of every word."""
-        features = distance_features(batch.lengths, batch.heads.shape[1])
-        with_root = F.pad(batch.vectors, (0, 0, 1, 0))
-        dependent = F.pad(batch.vectors, (0, 1), value=1.0) @ self.dependent
+        features, vectors = distance_features(batch), data.vectors[batch.rows]
+        with_root = F.pad(vectors, (0, 0, 1, 0))
+        dependent = F.pad(vectors, (0, 1), value=1.0) @ self.dependent
         hidden = features @ self.distance
         hidden = hidden + dependent[:, :, None] + (with_root @ self.candidate)[:, None]
         # tanh(x) is 2 sigmoid(2 x) - 1, which torch computes several times as fast on a CPU.
         return 2 * ((2 * hidden).sigmoid() @ self.output) - self.output.sum()
 
 
-def distance_features(
-    lengths: Int[Tensor, " sentence"], width: int
-) -> Float[Tensor, "sentence dependent candidate feature"]:
+def distance_features(batch: Batch) -> Float[Tensor, "sentence dependent candidate feature"]:
     """Return the eight distance features of the paper (footnote 5 and its released notebook).
 
     How far ahead and how far behind the candidate is, each as a share of the sentence's length
     and zero in the other direction; whether it is exactly 2 or 1 behind, the word itself, 1 or
     2 ahead; whether it is ROOT (for which the other seven are zero).
     """
+    count, width = batch.heads.shape
     place = torch.arange(width)
     offset = place[None, :] - place[:, None]  # [dependent, candidate]
-    share = offset / lengths[:, None, None]
-    features = torch.zeros(len(lengths), width, width + 1, DISTANCE_FEATURES)
+    share = offset / batch.lengths[:, None, None]
+    features = torch.zeros(count, width, width + 1, DISTANCE_FEATURES)
     features[:, :, 1:, 0] = share.clamp(min=0)
     features[:, :, 1:, 1] = (-share).clamp(min=0)
     for feature, near in enumerate((-2, -1, 0, 1, 2), start=2):
@@ -327,15 +319,18 @@ def fit_distances(
     order = np.random.default_rng(seed)
 
     def mean(batches: Iterable[Batch]) -> Tensor:
-        losses = [(loss(model, batch, control_task), batch.lengths.sum()) for batch in batches]
+        losses = [
+            (loss(model, data, batch, control_task=control_task), batch.lengths.sum())
+            for batch in batches
+        ]
         total, words = (sum(values) for values in zip(*losses, strict=True))
         return total / words
 
     train(
         model,
-        batches=lambda: data.batches(kept, size=SCHEDULE.batch_size, order=order, maps=False),
+        batches=lambda: data.batches(kept, size=SCHEDULE.batch_size, order=order),
         loss=lambda batch: mean([batch]),
-        validate=lambda: mean(data.batches(held, maps=False)),
+        validate=lambda: mean(data.batches(held)),
         epochs=SCHEDULE.epochs_for(len(sentences)),
         schedule=SCHEDULE,
     )

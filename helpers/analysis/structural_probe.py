@@ -27,7 +27,6 @@ from helpers.store.store import Example
 RANK = 64
 SCHEDULE = Schedule(epochs=12, learning_rate=0.001, batch_size=20)
 LABEL = "structural probe"
-NOT_COUNTED = -1
 TYPICAL_DISTANCE = 5.0  # edges between two words of a sentence, about: where training starts
 
 # Sentence numbers, their vectors, and their tree distances, -1 on padding.
@@ -121,8 +120,9 @@ def fit_structural(states: WordStates, *, seeds: int) -> tuple[Counts, Counts, p
     random weights shares), and a table of layer, validation_uuas (percent, on the slice of train
     that training stops by) and chosen.
     """
-    fits = fit_layers(states, 0)
-    table = pd.DataFrame({"layer": range(len(fits)), "validation_uuas": [fit[1] for fit in fits]})
+    layers = range(len(states.scales))
+    fits = side_by_side([partial(_fit, states, layer, 0) for layer in layers], LABEL)
+    table = pd.DataFrame({"layer": layers, "validation_uuas": [fit[1] for fit in fits]})
     best = int(table["validation_uuas"].argmax())
     table["chosen"] = table["layer"] == best
     others = [partial(_fit, states, best, seed) for seed in range(1, seeds)]
@@ -131,12 +131,6 @@ def fit_structural(states: WordStates, *, seeds: int) -> tuple[Counts, Counts, p
     found = [undirected_attachment(states, model, best, dev) for model in models]
     chosen = Counts(np.concatenate([own.right for own in found]), found[0].total)
     return chosen, undirected_attachment(states, fits[0][0], 0, dev), table
-
-
-def fit_layers(states: WordStates, seed: int) -> list[tuple[StructuralProbe, float]]:
-    """Return a probe for every layer, with its UUAS on the slice of train."""
-    layers = range(len(states.scales))
-    return side_by_side([partial(_fit, states, layer, seed) for layer in layers], LABEL)
 
 
 def distance_loss(
@@ -154,34 +148,22 @@ def distance_loss(
 def undirected_attachment(
     states: WordStates, model: StructuralProbe, layer: int, indices: Sequence[int]
 ) -> Counts:
-    """Count the edges of each sentence's tree that the spanning tree has: see `edges_found`."""
+    """Count the edges of each sentence's tree that the spanning tree has.
+
+    Both trees leave punctuation out: words whose head is one are not counted, nor is the root.
+    """
     found = {}
     with torch.no_grad():
         for group, vectors, _ in states.batches(indices, layer):
             for distances, index in zip(model(vectors).numpy(), group, strict=True):
-                parse, own = states.parses[index], slice(len(states.parses[index]))
-                found[index] = edges_found(distances[own, own], parse.heads, parse.punctuation)
-    edges = [found[index] for index in indices]
-    right, total = (np.array([(own >= least).sum() for own in edges]) for least in (1, 0))
+                parse = states.parses[index]
+                kept, heads = np.flatnonzero(~parse.punctuation), parse.heads
+                tree = np.zeros(distances.shape, bool)
+                tree[np.ix_(kept, kept)] = spanning_tree(distances[np.ix_(kept, kept)])
+                edges = kept[(heads[kept] > 0) & ~parse.punctuation[heads[kept] - 1]]
+                found[index] = tree[edges, heads[edges] - 1].sum(), len(edges)
+    right, total = np.array([found[index] for index in indices]).T
     return Counts(right[None], total)
-
-
-def edges_found(
-    distances: Float[np.ndarray, "word other"],
-    heads: Int[np.ndarray, " word"],
-    punctuation: Bool[np.ndarray, " word"],
-) -> Int[np.ndarray, " word"]:
-    """Return whether the spanning tree joins each word with its head: 1, or 0 where not.
-
-    It spans the words that are no punctuation; `NOT_COUNTED` are the others, those whose head is
-    one, and the root.
-    """
-    kept = np.flatnonzero(~punctuation)
-    tree = np.zeros(distances.shape, bool)
-    tree[np.ix_(kept, kept)] = spanning_tree(distances[np.ix_(kept, kept)])
-    found = tree[np.arange(len(heads)), heads - 1].astype(np.int8)
-    found[(heads == 0) | punctuation | punctuation[heads - 1]] = NOT_COUNTED
-    return found
 
 
 def spanning_tree(distances: Float[np.ndarray, "word other"]) -> Bool[np.ndarray, "word other"]:

@@ -58,14 +58,16 @@ def validation_slice(
     return shuffled[held:], shuffled[:held]
 
 
-def candidate_scores(model: nn.Module, batch: Batch) -> Scores:
+def candidate_scores(model: nn.Module, data: ProbeData, batch: Batch) -> Scores:
     """Return the logits, minus infinity for padding and for a word as its own head."""
-    return model(batch).masked_fill(~batch.candidates(), -torch.inf)
+    return model(data, batch).masked_fill(~batch.candidates(), -torch.inf)
 
 
-def loss(model: nn.Module, batch: Batch, control_task: bool = False) -> Float[Tensor, ""]:
+def loss(
+    model: nn.Module, data: ProbeData, batch: Batch, *, control_task: bool = False
+) -> Float[Tensor, ""]:
     """Return ``-log p(head | word)`` in nats, summed over the words (in float64)."""
-    scores = candidate_scores(model, batch).double()
+    scores = candidate_scores(model, data, batch).double()
     heads = batch.control if control_task else batch.heads
     return F.cross_entropy(scores.flatten(0, 1), heads.flatten(), ignore_index=-1, reduction="sum")
 
@@ -77,8 +79,8 @@ def predicted_heads(
     """Return each word's likeliest candidate, a sentence an array, in the order of ``indices``."""
     found = {}
     with one_thread():
-        for batch in data.batches(indices, maps=model.reads_maps):
-            best = candidate_scores(model, batch).argmax(-1).numpy()
+        for batch in data.batches(indices):
+            best = candidate_scores(model, data, batch).argmax(-1).numpy()
             for index, row, n in zip(batch.indices, best, batch.lengths, strict=True):
                 found[index] = row[:n]
     return [found[index] for index in indices]

@@ -34,14 +34,14 @@ class PlainProbe(nn.Module):
         self.pairs = nn.Linear(2 * width, features)
         self.root = nn.Linear(width, features * PLACES)
 
-    def forward(self, batch):
-        vectors = batch.vectors
+    def forward(self, data, batch):
+        vectors, (special, maps) = data.vectors[batch.rows], data.padded_maps(batch)
         count, n, width = vectors.shape
         candidate = vectors[:, None].expand(count, n, n, width)
         dependent = vectors[:, :, None].expand(count, n, n, width)
         weights = self.pairs(torch.cat([candidate, dependent], -1))
-        words = (weights * batch.maps.transpose(2, 3)).sum(-1)
-        root = self.root(vectors).unflatten(-1, (-1, PLACES)) * batch.special
+        words = (weights * maps.transpose(2, 3)).sum(-1)
+        root = self.root(vectors).unflatten(-1, (-1, PLACES)) * special
         return torch.cat([root.sum((-2, -1))[..., None], words], -1)
 
 
@@ -67,7 +67,7 @@ def pass_seconds(model, data: ProbeData, indices, size):
     start = time.perf_counter()
     with one_thread():
         for batch in data.batches(indices, size=size):
-            torch.autograd.grad(loss(model, batch), list(model.parameters()))
+            torch.autograd.grad(loss(model, data, batch), list(model.parameters()))
     return time.perf_counter() - start
 
 
