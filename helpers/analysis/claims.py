@@ -13,13 +13,15 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from helpers.analysis.statistics import Estimate
+from helpers.analysis.statistics import Estimate, percentiles
+from helpers.analysis.surface import layer_draws
 
 Verdict = Literal["yes", "no", "cannot be told", "no evidence", "not measured"]
 
 YES, NO, CANNOT_BE_TOLD, NO_EVIDENCE, NOT_MEASURED = (
     "yes", "no", "cannot be told", "no evidence", "not measured",
 )  # fmt: skip
+ARTICLES = "averages_by_article"
 CONTROL = "control_"  # before the name of a table: the same of the model with random weights
 COLUMNS = (
     "section", "claim", "paper_value", "here", "ci_low", "ci_high", "threshold", "control",
@@ -27,6 +29,7 @@ COLUMNS = (
 )  # fmt: skip
 
 Tables = Mapping[str, pd.DataFrame]
+Numbers = float | pd.Series  # one, or one for each resample
 
 
 class NotMeasurable(LookupError):
@@ -173,3 +176,19 @@ def counted(tables: Tables, table: str, name: str, count: Callable[..., float]) 
     """Return a count of a column's values, and those of the ends of their intervals."""
     value, *bounds = (float(count(column(tables, table, own))) for own in with_bounds(name))
     return Estimate(value, min(bounds), max(bounds))
+
+
+def resampled(
+    tables: Tables,
+    names: Iterable[str],
+    compute: Callable[..., Numbers],
+    values: Iterable[pd.Series],
+) -> Estimate:
+    """Return what is computed from ``values``, and its interval over articles."""
+    found = compute(*values)
+    if ARTICLES not in tables or np.isnan(found):
+        return Estimate(found)
+    draws = [layer_draws(rows_of(tables, ARTICLES, name), name) for name in names]
+    drawn = np.asarray(compute(*(means for means, _ in draws)))
+    low, high = percentiles(drawn[:, None], min(count for _, count in draws))
+    return Estimate(found, float(low[0]), float(high[0]))

@@ -1,15 +1,14 @@
-"""The paper's claims about attention to text (sections 3 and 6), beside what measures each.
+"""The paper's claims about attention to text (section 3), beside what measures each.
 
 A measure takes a run's tables and returns a number, with its interval where there is one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial, reduce
 from operator import sub
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,23 +17,20 @@ from scipy.stats import norm, spearmanr
 from helpers.analysis.claims import (
     Claim,
     NotMeasurable,
+    Numbers,
     Tables,
     chosen_rows,
     column,
     counted,
-    row_where,
-    rows_of,
+    resampled,
     with_bounds,
 )
-from helpers.analysis.claims_heads import head_claims, probe_claims
+from helpers.analysis.claims_heads import cluster_claims, head_claims, probe_claims
 from helpers.analysis.paper import values_of
-from helpers.analysis.statistics import Estimate, bootstrap_interval, percentiles
-from helpers.analysis.surface import layer_draws
+from helpers.analysis.statistics import Estimate, ratio
 
 Layers = pd.Series | pd.DataFrame  # a number for each layer, or for each layer and resample
-Numbers = float | pd.Series  # one, or one for each resample
 
-ARTICLES = "averages_by_article"
 SEGMENTS = ("relative_position", "token_types", "entropy")  # tables that have its averages
 MOSTLY = 0.5  # "more than half of their attention"
 LITTLE = 0.1  # of their attention
@@ -185,27 +181,6 @@ def text_claims() -> list[Claim]:
     ]
 
 
-def cluster_claims() -> list[Claim]:
-    """Return the claims of section 6."""
-    claim = partial(Claim, "6")
-    return [
-        claim(
-            "Heads of one layer are closer to each other than to other layers'",
-            "mean distance within layers as a share of that between layers; holds below 1",
-            within_of_between,
-            1,
-            below=True,
-        ),
-        claim(
-            "The closeness of a layer's heads is no accident",
-            "p of a permutation test that shuffles heads over layers; holds below 0.05",
-            cohesion_p_value,
-            0.05,
-            below=True,
-        ),
-    ]
-
-
 def middle(values: Layers) -> Numbers:
     """Return the mean over layers 6 to 10 of 12, by relative depth."""
     depth = values.index / values.index.max()
@@ -214,14 +189,16 @@ def middle(values: Layers) -> Numbers:
 
 def first_third_less_rest(values: Layers) -> Numbers:
     """Return the mean over the first third of the layers less that over the others."""
-    first = values.index <= third(values.index)
-    return values[first].mean() - values[~first].mean()
+    return _less_rest(values, values.index <= third(values.index))
 
 
 def last_third_less_rest(values: Layers) -> Numbers:
     """Return the mean over the last third of the layers less that over the others."""
-    latter = values.index > values.index.max() - third(values.index)
-    return values[latter].mean() - values[~latter].mean()
+    return _less_rest(values, values.index > values.index.max() - third(values.index))
+
+
+def _less_rest(values: Layers, mine: np.ndarray) -> Numbers:
+    return values[mine].mean() - values[~mine].mean()
 
 
 def third(layers: pd.Index | pd.Series) -> float:
@@ -252,29 +229,9 @@ def over_layers(
     The interval is over articles, if the run has their averages.
     """
     names = [name, less] if less else [name]
-    values = [by_layer(tables, _owner(tables, own), own) for own in names]
-    return _resampled(tables, names, lambda *own: summary(reduce(sub, own)), values)
-
-
-def _resampled(
-    tables: Tables, names: Iterable[str], compute: Callable[..., Numbers], values: Iterable[Any]
-) -> Estimate:
-    """Return what is computed from ``values``, and its interval over articles."""
-    found = compute(*values)
-    if ARTICLES not in tables or np.isnan(found):
-        return Estimate(found)
-    draws = [layer_draws(rows_of(tables, ARTICLES, name), name) for name in names]
-    drawn = np.asarray(compute(*(means for means, _ in draws)))
-    low, high = percentiles(drawn[:, None], min(count for _, count in draws))
-    return Estimate(found, float(low[0]), float(high[0]))
-
-
-def _owner(tables: Tables, name: str) -> str:
-    """Return which table of section 3 has a column."""
-    for table in SEGMENTS:
-        if table in tables and name in tables[table]:
-            return table
-    raise NotMeasurable(f"a table with {name}")
+    table = next((own for own in SEGMENTS if name in tables.get(own, ())), SEGMENTS[0])
+    values = [by_layer(tables, table, own) for own in names]
+    return resampled(tables, names, lambda *own: summary(reduce(sub, own)), values)
 
 
 def by_layer(tables: Tables, table: str, name: str) -> pd.Series:
@@ -298,8 +255,7 @@ def depth_of_positional_heads(tables: Tables) -> Estimate:
     layers = column(tables, "relative_position", "layer")
     positional = (previous > MOSTLY) | (following > MOSTLY)
     depths = chosen_rows(layers, positional, "positional heads") / layers.max()
-    bounds = bootstrap_interval(depths.to_numpy(), np.ones(len(depths)))
-    return Estimate(depths.mean(), *bounds)
+    return ratio(depths.to_numpy(), np.ones(len(depths)))
 
 
 def special_token(tables: Tables) -> str:
@@ -371,24 +327,3 @@ def largest_of_broad(tables: Tables) -> Estimate:
 def broad_entropy(tables: Tables) -> float:
     """Return the entropy (nats) from which on attention is broad."""
     return BROAD * column(tables, "entropy", "uniform").mean()
-
-
-def _layer_cohesion(tables: Tables) -> pd.Series:
-    """Return the row of `cohesion_table` that is about layers."""
-    table = rows_of(tables, "head_cohesion", "by", "within", "between", "p_value")
-    row = row_where(table, by="layer")
-    if pd.isna(row["p_value"]):
-        raise NotMeasurable("two layers of two heads")
-    return row
-
-
-def cohesion_p_value(tables: Tables) -> float:
-    """Return how likely the closeness of a layer's heads is by accident (section 6)."""
-    return _layer_cohesion(tables)["p_value"]
-
-
-def within_of_between(tables: Tables) -> Estimate:
-    """Return the distance within layers as a share of that between them (section 6)."""
-    layers = [pd.Series([each]) for each in _layer_cohesion(tables)[["within", "between"]]]
-    names = ("within_layers", "between_layers")
-    return _resampled(tables, names, lambda one, other: (one / other).iloc[0], layers)

@@ -1,4 +1,4 @@
-"""The paper's claims about single heads and probes (sections 4 and 5), beside what measures each.
+"""The paper's claims of sections 4 to 6, beside what measures each.
 
 Heads and offsets are chosen on train and scored on dev.
 """
@@ -11,9 +11,11 @@ import pandas as pd
 
 from helpers.analysis.claims import (
     Claim,
+    NotMeasurable,
     Tables,
     chosen_rows,
     counted,
+    resampled,
     row_where,
     rows_of,
     with_bounds,
@@ -184,6 +186,27 @@ def probe_claims() -> list[Claim]:
     ]  # fmt: skip
 
 
+def cluster_claims() -> list[Claim]:
+    """Return the claims of section 6."""
+    claim = partial(Claim, "6")
+    return [
+        claim(
+            "Heads of one layer are closer to each other than to other layers'",
+            "mean distance within layers as a share of that between layers; holds below 1",
+            within_of_between,
+            1,
+            below=True,
+        ),
+        claim(
+            "The closeness of a layer's heads is no accident",
+            "p of a permutation test that shuffles heads over layers; holds below 0.05",
+            cohesion_p_value,
+            0.05,
+            below=True,
+        ),
+    ]
+
+
 def _held_out(tables: Tables) -> pd.DataFrame:
     """Return the heads chosen on train and scored on dev, with the paper's name of a relation.
 
@@ -270,3 +293,24 @@ def probe_difference(tables: Tables, probe: str, other: str) -> Estimate:
     columns = ["difference", "ci_low", "ci_high"]
     table = rows_of(tables, "probe_differences", "probe", "other", *columns)
     return Estimate(*row_where(table, probe=probe, other=other)[columns])
+
+
+def _layer_cohesion(tables: Tables) -> pd.Series:
+    """Return the row of `cohesion_table` that is about layers."""
+    table = rows_of(tables, "head_cohesion", "by", "within", "between", "p_value")
+    row = row_where(table, by="layer")
+    if pd.isna(row["p_value"]):
+        raise NotMeasurable("two layers of two heads")
+    return row
+
+
+def cohesion_p_value(tables: Tables) -> float:
+    """Return how likely the closeness of a layer's heads is by accident (section 6)."""
+    return _layer_cohesion(tables)["p_value"]
+
+
+def within_of_between(tables: Tables) -> Estimate:
+    """Return the distance within layers as a share of that between them (section 6)."""
+    layers = [pd.Series([each]) for each in _layer_cohesion(tables)[["within", "between"]]]
+    names = ("within_layers", "between_layers")
+    return resampled(tables, names, lambda one, other: (one / other).iloc[0], layers)
