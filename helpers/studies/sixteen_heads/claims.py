@@ -20,7 +20,6 @@ from helpers.studies.sixteen_heads.summaries import ARTICLES
 from helpers.studies.tasks import learned_tasks
 
 NOTICEABLE = 0.05  # a loss that is significant at this level is noticed
-EARLY = 30  # percent of the training
 DEEP = 60  # percent of the heads: where cross-attention breaks in the paper
 
 
@@ -102,14 +101,6 @@ def pruning_claims() -> list[Claim]:
             threshold=0,
             below=True,
         ),
-        Claim(
-            "Michel et al. 6",
-            "Which heads are important is settled early in the training",
-            "correlation of importance after 30% of the steps with that at the end; holds above "
-            "0.5",
-            settled_early,
-            threshold=0.5,
-        ),
     ]
 
 
@@ -159,13 +150,6 @@ def cross_less_self(tables: Tables) -> float:
     if len(deep) < 3:
         raise NotMeasurable("not all kinds of attention were pruned as far")
     return float(deep["cross"] - min(deep["encoder"], deep["decoder"]))
-
-
-def settled_early(tables: Tables) -> float:
-    """Return how far the importance of heads is what it will be, early in the training."""
-    table = rows_of(tables, "importance_course", "trained", "correlation")
-    early = chosen_rows(table, table["trained"] <= EARLY, "a checkpoint as early as that")
-    return float(early["correlation"].iloc[-1])
 
 
 def _learned(tables: Tables, table: str, *columns: str) -> pd.DataFrame:

@@ -119,31 +119,6 @@ def fig11_pruning(table: pd.DataFrame, translation: pd.DataFrame, *, model: str 
     return figure
 
 
-@theme()
-def importance_course(summary: pd.DataFrame, *, task: str = "", model: str = "") -> Figure:
-    """Draw how soon heads are as important as they will be (section 6).
-
-    ``summary`` has trained (percent of the steps), correlation (with the end) and top_tenth (the
-    share of all importance that a tenth of the heads has, in percent).
-    """
-    figure = canvas(
-        2.8,
-        "Michel et al., section 6 · Importance of heads over the course of fine-tuning",
-        joined(model, task),
-    )
-    left, right = figure.subplots(1, 2)
-    sns.lineplot(summary, x="trained", y="correlation", color="#0173B2", marker="o", ax=left)
-    sns.lineplot(summary, x="trained", y="top_tenth", color="#D55E00", marker="s", ax=right)
-    left.set(ylabel="Correlation with the end\n(Spearman)", ylim=(min(0, *left.get_ylim()), 1.03))
-    right.set(ylabel="Importance that the top\ntenth of the heads has (%)")
-    right.set_ylim(0, max(20, 1.15 * summary["top_tenth"].max()))
-    right.axhline(10, color=MUTED, dashes=(4, 3), linewidth=1.2)
-    right.text(100, 10.6, "if all were equal", color=MUTED, ha="right", va="bottom", fontsize=8.5)
-    for axes in (left, right):
-        axes.set(xlabel="Steps of the fine-tuning (%)")
-    return figure
-
-
 def _curves(
     axes: Axes, table: pd.DataFrame, value: str, group: str, styles: Mapping[str, Style]
 ) -> None:

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from helpers.analysis.heads import by_head, head_rows
 from helpers.studies.classifier import Batch, Classifier, Labelled, batches
-from helpers.studies.fine_tune import FineTuned, each_run, stacked
+from helpers.studies.fine_tune import FineTuned, each_run
 from helpers.studies.head_mask import head_mask
 from helpers.studies.head_removal import (
     Scores,
@@ -38,7 +38,6 @@ from helpers.studies.tasks import Pair
 SCORED = 300  # test examples that score what takes long: many heads taken out, in many orders
 CHOOSING = 80  # test examples that choose the one head that a layer keeps; others score it
 WEIGHED = 200  # training examples behind the importance of heads
-COURSE = 100  # the same, for each checkpoint
 SHARES = tuple(step / 10 for step in range(11))
 RANDOM_SHARES = (0.0, 0.3, 0.6, 1.0)  # of random orders, which are many
 RANDOM_ORDERS = 20
@@ -217,23 +216,6 @@ def pruning(
 
     given = [table.to_csv() for table in (weights, single) if table is not None]
     return each_run(runs, "heads-pruning", of_task, seed=seed, given=given)
-
-
-def importance_course(run: FineTuned, *, seed: int) -> pd.DataFrame:
-    """Return the importance of heads at each checkpoint of a fine-tuning (section 6).
-
-    Columns: trained (percent of the steps; 0 is the start), layer, head, importance, normalised.
-    """
-
-    def of_task(run: FineTuned) -> pd.DataFrame:
-        count, frames = run.recipe.checkpoints, {}
-        for number in range(count + 1):
-            label = f"importance, checkpoint {number}"
-            rows = _importance_rows(run, run.checkpoint(number), COURSE, seed, label)
-            frames[100 * number / count] = rows
-        return stacked(frames, "trained")
-
-    return each_run([run], "importance-course", of_task, seed=seed).drop(columns="task")
 
 
 def split_test(run: FineTuned, seed: int) -> tuple[list[Pair], list[Pair]]:

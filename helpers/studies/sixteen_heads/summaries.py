@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 
 from helpers.analysis.statistics import correlation, mean_interval
@@ -129,20 +128,3 @@ def seed_intervals(measures: pd.DataFrame) -> pd.DataFrame:
         for names, values in long.groupby(["task", "measure"], sort=False)["value"]
     ]
     return pd.DataFrame(rows, columns=OVER_SEEDS)
-
-
-def course_summary(course: pd.DataFrame) -> pd.DataFrame:
-    """Return how soon the importance of heads is what it will be.
-
-    Columns: trained (percent), correlation (Spearman's, of the normalised importance with that
-    at the end) and top_tenth (the share of all importance that the most important tenth of the
-    heads has, in percent).
-    """
-    wide, raw = (
-        course.pivot(index="trained", columns=["layer", "head"], values=values)
-        for values in ("normalised", "importance")
-    )
-    most = max(1, round(raw.shape[1] / 10))
-    shares = np.sort(raw.to_numpy(), axis=1)[:, -most:].sum(axis=1) / raw.sum(axis=1)
-    alike = wide.T.corr("spearman").iloc[-1]
-    return pd.DataFrame({"correlation": alike, "top_tenth": 100 * shares}).reset_index()

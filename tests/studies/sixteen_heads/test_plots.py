@@ -53,11 +53,3 @@ def test_fig11_draws_means_and_the_kinds_of_attention():
     np.testing.assert_allclose(last.lines[0].get_xydata(), [(s, 80 - s / 2) for s in SHARES])
     alone = plots.fig11_pruning(table.query("task == 'one'"), translation)
     assert len([axes for axes in alone.axes if axes.lines]) == 2
-
-
-def test_the_course_is_drawn_against_the_share_of_steps():
-    summary = pd.DataFrame({"trained": [0, 50, 100], "correlation": [-0.2, 0.8, 1],
-                            "top_tenth": [12, 30, 40]})  # fmt: skip
-    left, right = plots.importance_course(summary, task="one").axes
-    np.testing.assert_allclose(left.lines[0].get_xydata()[1], [50, 0.8])
-    np.testing.assert_allclose(right.lines[0].get_xydata()[2], [100, 40])

@@ -32,7 +32,7 @@ def task_of(name, seed):
 
 @pytest.fixture(scope="module")
 def runs(tiny_encoder):
-    recipe = Recipe(max_tokens=16, epochs=1, checkpoints=2)
+    recipe = Recipe(max_tokens=16, epochs=1)
     torch.set_num_threads(1)
     tasks = [task_of("pets", 1), task_of("more pets", 2)]
     return fine_tune([FineTuned(tiny_encoder("bert"), task, recipe) for task in tasks])
@@ -206,20 +206,6 @@ def test_the_same_seed_gives_the_same_tables(runs, single, monkeypatch, tmp_path
     again = fine_tune(runs)  # in the cache of the others
     monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
     pd.testing.assert_frame_equal(pruning.single_ablation(again, seed=0), single)
-
-
-def test_the_course_ends_where_importance_is(runs, weights, monkeypatch):
-    monkeypatch.setattr(pruning, "COURSE", pruning.WEIGHED)
-    course = pruning.importance_course(runs[0], seed=0)
-    assert sorted(course["trained"].unique()) == [0, 50, 100]
-    end = course[course["trained"] == 100]
-    np.testing.assert_allclose(end["importance"], weights["importance"][: len(end)])
-    summary = summaries.course_summary(course)
-    assert summary["correlation"].iloc[-1] == pytest.approx(1)
-    assert summary["top_tenth"].between(100 / 12, 100).all()
-    ranks = course.pivot(index="trained", columns=["layer", "head"], values="normalised").T.rank()
-    expected = np.corrcoef(ranks[0], ranks[100])[0, 1]
-    assert summary["correlation"].iloc[0] == pytest.approx(expected)
 
 
 def test_each_seed_has_the_measures_of_its_own_runs(runs):
