@@ -83,30 +83,8 @@ def dask_client(*, scheduler: str = "", workers: int = 0) -> Iterator[Client]:
                 silence_logs=logging.CRITICAL,
             )
             client = Client(entered.enter_context(cluster))
-        entered.enter_context(client)
-        entered.enter_context(_scheduler_errors(client))
-        yield client
-
-
-@contextmanager
-def _scheduler_errors(client: Client) -> Iterator[None]:
-    """Turn the loss of the scheduler into one line; Dask would log its own errors, too."""
-    from distributed.client import FutureCancelledError
-    from distributed.comm.core import CommClosedError
-
-    address = client.scheduler.address
-    log = logging.getLogger("distributed.client")
-    level = log.level
-    log.setLevel(logging.CRITICAL)
-    try:
-        yield
-    except (CommClosedError, FutureCancelledError) as error:
-        raise ClusterError(
-            f"the scheduler at {address} does not answer any more; start it and its workers again "
-            "and run the same command: finished shards are kept"
-        ) from error
-    finally:
-        log.setLevel(level)
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+        yield entered.enter_context(client)
 
 
 def fill_on(client: Client, store: Store, missing: Sequence[int], listed: Listed) -> None:
@@ -142,6 +120,8 @@ def _in_order(
 ) -> Iterator[Result]:
     """Yield what workers return for shards, in order; each result is let go once it is here."""
     from distributed import KilledWorker
+    from distributed.client import FutureCancelledError
+    from distributed.comm.core import CommClosedError
     from distributed.scheduler import NoWorkerError
 
     def give_up_without_workers(dask_scheduler: Scheduler) -> None:
@@ -166,6 +146,11 @@ def _in_order(
         raise ClusterError(
             f"no worker for {error.timeout:.0f} s: all of them have ended, and their output says "
             "why (a module that they cannot import, too little memory); finished shards are kept"
+        ) from error
+    except (CommClosedError, FutureCancelledError) as error:
+        raise ClusterError(
+            f"the scheduler at {client.scheduler.address} does not answer any more; start it and "
+            "its workers again and run the same command: finished shards are kept"
         ) from error
     finally:
         client.cancel([future for _, future in pending])

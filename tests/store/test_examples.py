@@ -12,7 +12,6 @@ from helpers.errors import InputError
 from helpers.store.examples import (
     cut_pair,
     document_record,
-    examples,
     segment_record,
     sentence_record,
 )
@@ -57,17 +56,6 @@ def test_a_long_segment_is_cut_to_the_limit_and_counted(family, limit, tiny_enco
         whole = tokens_of(encoder, text)
         assert own
         assert any(whole[i : i + len(own)] == own for i in range(len(whole)))
-
-
-def test_the_cut_depends_on_the_index_alone(bert):
-    cuts = [segment_record(bert, LONG, 20, index, Counter()) for index in (1, 1, 2)]
-    assert cuts[0] == cuts[1] != cuts[2]
-
-
-def test_a_paragraph_without_tokens_drops_the_segment(bert):
-    counts = Counter()
-    assert segment_record(bert, Segment("a cat", "\u200b", "t"), 60, 0, counts) is None
-    assert counts == {"segments dropped: a paragraph without tokens": 1}
 
 
 def slow_cut(first, second, room, rng):
@@ -170,13 +158,6 @@ def test_a_document_that_just_fits_is_not_cut(bert):
     }
 
 
-def test_a_document_without_a_mention_before_the_cut_is_dropped(bert):
-    counts = Counter()
-    item = document(["a"] * 20, (15, 16, 1, 15), (17, 18, 1, 17))
-    assert document_record(bert, item, 12, counts) is None
-    assert counts["documents dropped: no mention before the cut"] == 1
-
-
 # The list of work
 
 
@@ -192,9 +173,3 @@ def test_a_corpus_of_which_nothing_is_left_is_refused(bert, own_cache):
         with pytest.raises(InputError, match=rf"no example left to analyse \({why}"):
             extract(bert, corpus_of(items), level="word", max_tokens=20)
     assert not list(own_cache.glob("*/examples.jsonl"))
-
-
-def test_every_kind_of_record_is_taken(bert):
-    items = [LONG, sentence_of(["a", "cat"]), document(["a", "cat"], (0, 2, 1, 1))]
-    found = list(examples(bert, corpus_of(items), 60, Counter()))
-    assert [sorted(record)[0] for record in found] == ["second", "heads", "mentions"]

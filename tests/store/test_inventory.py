@@ -105,12 +105,6 @@ def test_a_damaged_manifest_or_list_needs_the_corpus(name, folder, encoder, writ
     assert not written
 
 
-def test_an_undamaged_store_is_left_alone(folder, encoder):
-    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    assert repair(encoder, folder) == []
-    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
-
-
 def test_another_model_repairs_nothing(folder, tiny_encoder, tiny_folder, written):
     flip(shard(folder, 3))
     with pytest.raises(StoreError, match=r"made with another model than '.*electra'"):
