@@ -98,7 +98,6 @@ class Settings:
         "", "FrameNet full-text folder (07; default: the treebank's arguments)"
     )
     arct: str = _setting("", "corpus name or folder of arguments (09; default: the embedded ones)")
-    parts: str = _setting("1,2", "parts of notebook 10: lenses, attributions", material=False)
 
     def __post_init__(self) -> None:
         for setting in fields(self):
@@ -112,8 +111,6 @@ class Settings:
                 raise InputError(f"{flag(setting)} cannot be negative")
         if self.lens not in LENSES:
             raise InputError(f"--lens {self.lens}: there is {' and '.join(LENSES)}")
-        if not set(self.parts.split(",")) <= {"1", "2"}:
-            raise InputError(f"--parts {self.parts}: notebook 10 has parts 1 and 2")
         if self.figures not in ("", "pdf"):
             raise InputError(f"--figures {self.figures}: pdf is what there is beside PNG and SVG")
         named = re.fullmatch(r"[^\W_][\w.+-]*", self.name) and self.name not in NO_NAMES

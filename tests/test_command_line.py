@@ -233,7 +233,7 @@ VALUES = {"str": "x", "str | None": "x", "int": 7, "int | None": 7, "bool": True
 
 @pytest.mark.parametrize("setting", dataclasses.fields(Study), ids=lambda setting: setting.name)
 def test_every_flag_reaches_a_notebook(setting, given):
-    value = {"lens": "norm", "figures": "pdf", "parts": "1"}.get(setting.name, VALUES[setting.type])
+    value = {"lens": "norm", "figures": "pdf"}.get(setting.name, VALUES[setting.type])
     arguments = [flag(setting.name)] if value is True else [flag(setting.name), str(value)]
     assert main(["run", "--extended", *arguments]) == 0
     takers = [own for own, parameters in given.items() if parameters.get(setting.name) == value]

@@ -25,7 +25,7 @@ from helpers.model.forward import Inputs, model_inputs, norm_maps, padded, value
 from helpers.model.gradients import with_graph
 from helpers.progress import progress
 from helpers.store.store import Store
-from helpers.studies.attention_moves.settings import spread
+from helpers.studies.attention_moves.lenses import spread
 
 EFFECTS = ("vector", "similarity")
 ATTENTION = "attention, all layers"  # what the others are compared with
@@ -41,14 +41,11 @@ def attribution_table(encoder: Encoder, source: Store, count: int) -> pd.DataFra
     out (no position attends to it, and it is left out of the mean) are one less the cosine of the
     text's vector with what it was, and the change of its similarity to the second paragraph.
     """
+    texts = min(count, len(source))
     return cached_table(
         "attributions",
         lambda: compare(encoder, spread(source, count)),
-        depends_on={
-            "store": source.key,
-            "model": encoder.identity,
-            "texts": min(count, len(source)),
-        },
+        depends_on={"store": source.key, "model": encoder.identity, "texts": texts},
     )
 
 

@@ -1,27 +1,39 @@
-"""Attention beside what it moves (Kobayashi et al. 2020), token by token: shares, values, sinks.
+"""Attention beside what it moves (Kobayashi et al. 2020): shares, values, sinks, Tables 1 and 2.
 
 Attention adds ``sum_j A[i, j] f(x_j)`` to position i (`helpers.model.forward`).  Here are one
-example's maps, the sizes ``|f(x_j)|`` of its transformed value vectors and its hidden states, and
-their averages over a corpus (`helpers.analysis.surface.Sums`).
+example's maps, the sizes ``|f(x_j)|`` of its transformed value vectors and its hidden states,
+their averages over a corpus (`helpers.analysis.surface.Sums`), and what heads find by where they
+look and by what they move.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Float, Int, Num
 
-from helpers.analysis.statistics import bootstrap_intervals
-from helpers.analysis.surface import Sums, head_table
+from helpers.analysis.claims import with_bounds
+from helpers.analysis.coreference import TYPES as MENTIONS
+from helpers.analysis.coreference import Judgements, judge
+from helpers.analysis.dependency_heads import held_out_heads
+from helpers.analysis.head_counts import HeadCounts, count_heads
+from helpers.analysis.heads import DIRECTIONS, head_label, parse_head
+from helpers.analysis.statistics import bootstrap_intervals, holm, mean_ratio, sign_flip_test
+from helpers.analysis.surface import Sums, combine, head_table
 from helpers.cache import cached_tables
 from helpers.data.records import Record, cluster_of
+from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
-from helpers.model.tokens import Roles
+from helpers.model.forward import model_inputs, norm_maps, value_pass
+from helpers.model.parallel import length_batches, run_jobs
+from helpers.model.tokens import Roles, roles
+from helpers.settings import Settings
 from helpers.store.store import Store
-from helpers.studies.attention_moves.settings import spread
 
 Maps = Float[np.ndarray, "layer head query key"]
 Norms = Float[np.ndarray, "layer head key"]
@@ -37,6 +49,50 @@ SINKS = (
 BATCH_TOKENS = 512
 SPECIAL = ("cls", "sep")
 WHOLE = "all"  # layers
+MEAN = "mean"  # over relations, or types of mentions
+MANY_HEADS = 100  # 12 layers of 12 heads take 16 times as long as 6 of half the width
+
+
+class Sizes(NamedTuple):
+    """Numbers of examples: of segments, with random weights too, and of texts taken apart."""
+
+    segments: int
+    control_segments: int
+    attributed: int
+
+
+def sizes(settings: Settings, heads: int) -> Sizes:
+    """Return the sizes of a run: no more segments than it has, less for a model of many heads."""
+    full = Sizes(300, control_segments=100, attributed=12 if heads > MANY_HEADS else 32)
+    size = Sizes(8, control_segments=4, attributed=2) if settings.small else full
+    return size._replace(segments=min(settings.segments or size.segments, size.segments))
+
+
+def spread(source: Store, count: int) -> list[Record]:
+    """Return at most ``count`` records of a source, spread evenly over it."""
+    places = np.unique(np.linspace(0, len(source) - 1, min(count, len(source))).astype(int))
+    return [source.record(int(place)) for place in places]
+
+
+class Kept(dict[str, pd.DataFrame]):
+    """The notebook's tables; to ask for one that could not be had is an `InputError`."""
+
+    def __missing__(self, name: str) -> pd.DataFrame:
+        raise InputError(f"there is no {name}.csv (see above)")
+
+
+@contextmanager
+def where_possible() -> Iterator[None]:
+    """Print in a line what a cell cannot have of this model or text, and go on after it.
+
+    What is damaged stays an error.
+    """
+    try:
+        yield
+    except InputError as error:
+        if type(error) not in (InputError, ModelError):
+            raise
+        print(f"Left out: {error}")
 
 
 def lens_values(
@@ -111,24 +167,13 @@ def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
             "special_tokens": special_table(sums),
         }
 
-    return cached_tables(
-        "lenses",
-        compute,
-        depends_on={
-            "store": source.key,
-            "model": encoder.identity,
-            "segments": min(count, len(source)),
-        },
-    )
+    segments = min(count, len(source))
+    facts = {"store": source.key, "model": encoder.identity, "segments": segments}
+    return cached_tables("lenses", compute, depends_on=facts)
 
 
 def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
     """Return the sums of both kinds of values over segments, by group of articles too."""
-    from helpers.analysis.surface import combine
-    from helpers.model.forward import model_inputs, norm_maps, value_pass
-    from helpers.model.parallel import length_batches, run_jobs
-    from helpers.model.tokens import roles
-
     inputs = [model_inputs(encoder, record) for record in records]
     lengths = [len(item["input_ids"]) for item in inputs]
     batches = length_batches(lengths, budget=BATCH_TOKENS)
@@ -182,3 +227,97 @@ def special_table(sums: Sums) -> pd.DataFrame:
             columns[name] = over.sum(axis=0) / under.sum(axis=0)
         columns[f"{name}_low"], columns[f"{name}_high"] = bootstrap_intervals(over, under)
     return pd.DataFrame(columns)
+
+
+def heads_through_lenses(
+    treebanks: Mapping[str, Store], documents: Mapping[str, Store], *, minimum: int, seed: int
+) -> dict[str, pd.DataFrame]:
+    """Return Tables 1 and 2 through both lenses, from word-level stores by lens.
+
+    ``lens_relations`` and ``lens_mentions``: see `relations_through_lenses`.
+    """
+
+    def compute() -> dict[str, pd.DataFrame]:
+        counts = (count_heads(treebanks[lens]) for lens in LENSES)
+        judgements = (judge(documents[lens]) for lens in LENSES)
+        return {
+            "lens_relations": relations_through_lenses(*counts, minimum=minimum, seed=seed),
+            "lens_mentions": mentions_through_lenses(*judgements, seed=seed),
+        }
+
+    stores = [store.key for kind in (treebanks, documents) for store in kind.values()]
+    facts = {"stores": stores, "minimum": minimum, "seed": seed}
+    return cached_tables("heads-through-lenses", compute, depends_on=facts)
+
+
+def relations_through_lenses(
+    attention: HeadCounts, norm: HeadCounts, *, minimum: int, seed: int
+) -> pd.DataFrame:
+    """Return Table 1 through both lenses: heads chosen on train with each, scored on dev.
+
+    Columns: relation, count (of dev), attention_head, attention_accuracy, norm_head,
+    norm_accuracy (percent), ``gain`` of the norm lens in points with its paired interval over
+    articles, and ``p_holm`` of a two-sided sign-flip test, adjusted for the relations.  The last
+    row is the mean over the relations (not "All").
+    """
+    rows = []
+    both = [held_out_heads(counts, minimum=minimum, seed=seed) for counts in (attention, norm)]
+    for sides in zip(*(table.to_dict("records") for table in both), strict=True):
+        dev = attention.rows(sides[0]["relation"], "dev")
+        right = [
+            counts.right[dev, DIRECTIONS.index(side["direction"]), *parse_head(side["head"])]
+            for counts, side in zip((attention, norm), sides, strict=True)
+        ]
+        articles = attention.articles[attention.sentence[dev]]
+        heads = [side["head"] for side in sides]
+        rows.append(Compared(sides[0]["relation"], heads, articles, right, attention.total[dev]))
+    return _compared(rows, attention.articles.max() + 1, seed)
+
+
+def mentions_through_lenses(attention: Judgements, norm: Judgements, *, seed: int) -> pd.DataFrame:
+    """Return Table 2 through both lenses, among the other mentions; columns as for relations.
+
+    Intervals and tests are over documents.
+    """
+    rows = []
+    both = [(own, own.best_head(split="train")) for own in (attention, norm)]
+    names = [head_label(*head) for _, head in both]
+    for kind in MENTIONS:
+        mine = attention.select(kind, "dev")
+        right = [own.heads["mentions"][head][mine] for own, head in both]
+        rows.append(Compared(kind, names, attention.document[mine], right, np.ones(mine.sum())))
+    return _compared(rows, len(attention.splits), seed)
+
+
+class Compared(NamedTuple):
+    """What both lenses find of a relation or a type of mention."""
+
+    name: str
+    heads: list[str]  # of each lens
+    clusters: Int[np.ndarray, " item"]  # of each sentence or mention
+    right: list[Num[np.ndarray, " item"]]  # by each lens
+    total: Num[np.ndarray, " item"]
+
+
+def _compared(rows: Sequence[Compared], clusters: int, seed: int) -> pd.DataFrame:
+    """Return a row for each, and their mean over all but the first, which is of all words."""
+    right = np.array([[np.bincount(r.clusters, own, clusters) for own in r.right] for r in rows])
+    total = np.array([np.bincount(r.clusters, r.total, clusters) for r in rows])  # [row, cluster]
+    used = total.any(axis=0)
+    right, total = right[..., used], total[:, used].T
+    table = pd.DataFrame({"relation": [r.name for r in rows], "count": total.sum(0).astype(int)})
+    with np.errstate(invalid="ignore"):  # no such mention on dev
+        for lens, name in enumerate(LENSES):
+            table[f"{name}_head"] = [row.heads[lens] for row in rows]
+            table[f"{name}_accuracy"] = 100 * right[:, lens].sum(axis=-1) / total.sum(axis=0)
+        lead = (right[:, 1] - right[:, 0]).T
+        table["gain"] = 100 * lead.sum(axis=0) / total.sum(axis=0)
+    low, high = bootstrap_intervals(lead, total, seed=seed)
+    table["gain_low"], table["gain_high"] = 100 * low, 100 * high
+    p_values = np.minimum(sign_flip_test(lead, seed=seed)[0], sign_flip_test(-lead, seed=seed)[0])
+    table["p_holm"] = holm(np.minimum(1, 2 * p_values))
+    accuracies = [f"{lens}_accuracy" for lens in LENSES]
+    last = {"relation": MEAN, "count": table["count"][1:].sum(), **table[accuracies][1:].mean()}
+    mean = np.multiply(100, mean_ratio(lead[:, 1:], total[:, 1:], seed=seed))
+    last |= dict(zip(with_bounds("gain"), mean, strict=True))
+    return pd.concat([table, pd.DataFrame([last])], ignore_index=True)

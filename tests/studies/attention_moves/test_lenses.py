@@ -9,19 +9,22 @@ from toy_corpora import SENTENCES, corpus_of, sentence_of
 
 from helpers.analysis.coreference import Judgements
 from helpers.analysis.head_counts import count_heads
+from helpers.errors import ModelError
 from helpers.model.forward import norm_maps
 from helpers.model.tokens import roles
 from helpers.store.extract import extract, stream
+from helpers.settings import Settings
 from helpers.studies.attention_moves.lenses import (
+    Kept,
     lens_sums,
     lens_tables,
     lens_values,
-    sink_values,
-    special_table,
-)
-from helpers.studies.attention_moves.word_lenses import (
     mentions_through_lenses,
     relations_through_lenses,
+    sink_values,
+    sizes,
+    special_table,
+    where_possible,
 )
 
 # One layer, one head, three tokens: [CLS] cat . - half of all attention is on [CLS], whose value
@@ -179,8 +182,30 @@ def test_mentions_are_compared_on_dev_with_heads_chosen_on_train():
     assert table.loc["mean", "gain"] == pytest.approx(50 / 3)
 
 
-def test_all_families_have_both_lenses_or_one_line(tiny_encoder, tmp_path):
+def test_all_families_have_both_lenses(tiny_encoder, tmp_path):
     for family in tiny_models.FAMILIES:
         encoder = tiny_encoder(family)
         source = stream(encoder, many_segments(4), max_tokens=60)
         assert np.isfinite(lens_sums(encoder, list(source.records())).mean("norm_other")).all()
+
+
+def test_sizes_are_within_the_run_and_smaller_for_many_heads(monkeypatch):
+    monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
+    assert sizes(Settings(), 72).segments == sizes(Settings(segments=0), 72).segments == 300
+    assert sizes(Settings(segments=50), 72).segments == 50
+    few, many = sizes(Settings(), 72), sizes(Settings(), 144)
+    assert many.segments == few.segments and many.attributed < few.attributed
+    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    assert sizes(Settings(), 144).segments < many.segments
+
+
+def test_what_cannot_be_had_is_said_in_a_line(capsys):
+    with where_possible():
+        Kept()["sinks"]
+        pytest.fail("there is no such table")
+    with where_possible():
+        raise ModelError("no value projection")
+    assert capsys.readouterr().out.splitlines() == [
+        "Left out: there is no sinks.csv (see above)",
+        "Left out: no value projection",
+    ]
