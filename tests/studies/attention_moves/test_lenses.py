@@ -12,8 +12,8 @@ from helpers.analysis.head_counts import count_heads
 from helpers.errors import ModelError
 from helpers.model.forward import norm_maps
 from helpers.model.tokens import roles
-from helpers.store.extract import extract, stream
 from helpers.settings import Settings
+from helpers.store.extract import extract, stream
 from helpers.studies.attention_moves.lenses import (
     Kept,
     lens_sums,
