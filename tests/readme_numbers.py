@@ -57,7 +57,6 @@ def sentences() -> Iterator[str]:
     """Yield what figures/README.md says, word for word."""
     yield from _arct()
     yield from _lenses()
-    yield from _norm_lens()
 
 
 def notebook_09() -> Iterator[str]:
@@ -127,26 +126,3 @@ def _lenses() -> Iterator[str]:
         f"keep what they find through the norm lens ({found['norm_accuracy']:.1f}% where attention "
         f"has {found['attention_accuracy']:.1f}, means over relations)"
     )
-
-
-def _norm_lens() -> Iterator[str]:
-    runs = "minilm-norm", "minilm"
-    scores = [rows("probes", run, metric="UAS without punctuation") for run in runs]
-    scores = [table.set_index("probe")["value"] for table in scores]
-    own, default = ((table["Attn"], table["Attn + GloVe"]) for table in scores)
-    yield (
-        f"the probes have {own[0]:.1f} and {own[1]:.1f}%, with attention {default[0]:.1f} and "
-        f"{default[1]:.1f}"
-    )
-    claims = [rows("claims", run).set_index("claim") for run in runs]
-    times = [
-        table.loc["That is many times what uniform attention would give it", "here"]
-        for table in claims
-    ]
-    yield f"[CLS] gets {times[0]:.1f} times a uniform share ({times[1]:.1f})"
-    assert claims[0].loc["Entropy is highest in lower layers", "holds"] == "no"
-    closeness = claims[0].loc["Heads of one layer are closer to each other than to other layers'"]
-    assert round(closeness["here"], 2) == round(closeness["control"], 2)
-    yield f"({closeness['here']:.2f} of the distance between layers, as with the trained ones)"
-    hold = [(table["holds"] == "yes").sum() for table in claims]
-    yield f"{hold[0]} of the {len(claims[0])} claims hold ({hold[1]})."

@@ -118,16 +118,6 @@ def test_the_runs_side_by_side_are_the_committed_ones(name):
     assert written_anew(page, ROOT / "figures") == page
 
 
-def test_a_number_that_is_not_the_runs_is_replaced():
-    page = (ROOT / "figures" / "README.md").read_text()
-    anew = written_anew(page, ROOT / "figures")
-    dobj = next(row for row in anew.splitlines() if row.startswith("| dobj |"))
-    assert "| 86.8 (40.0) 8-10 |" in dobj and "| 76.9 (38.9) 3-1 |" in dobj
-    wrong = anew.replace("76.9 (38.9) 3-1", "77.9 (38.9) 3-1")
-    assert written_anew(wrong, ROOT / "figures") == anew
-    assert anew.count("<!-- end -->") == page.count("<!-- end -->") == 7
-
-
 def test_what_is_said_of_the_later_notebooks_is_what_their_tables_say():
     page = " ".join((ROOT / "figures" / "README.md").read_text().split())
     assert [sentence for sentence in sentences() if sentence not in page] == []

@@ -10,7 +10,6 @@ from helpers.analysis.coreference import (
     judge,
 )
 from helpers.analysis.coreference_rules import (
-    attributes,
     document_mentions,
     head_match,
     nearest_mention,
@@ -98,31 +97,6 @@ def test_sieve_4_any_mention_where_none_agrees():
         == "a box"
     )
     assert select(rule_based, "she slept", (0, 1, 1)) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "head", "number", "gender"),
-    [
-        ("Ann and Bob", 0, "p", None),
-        ("the people", 1, "p", "mf"),
-        ("the doctor", 1, "s", "mf"),
-        ("the glass", 1, "s", "n"),
-        ("two boxes", 1, "p", "n"),
-        ("Mrs. Lee", 1, "s", "f"),
-        ("Robert Kim", 1, "s", "m"),
-        ("Quelle", 0, "s", "mfn"),
-        ("the Beatles", 1, "sp", "mfn"),
-        ("a cup of tea and milk", 1, "s", "n"),
-    ],
-)
-def test_attributes(text, head, number, gender):
-    words = text.split()
-    kinds = {"and": "CCONJ", "of": "ADP", "a": "DET", "the": "DET", "two": "NUM"}
-    tags = [kinds.get(word, "PROPN" if word[0].isupper() else "NOUN") for word in words]
-    found = attributes(words, tags, head)
-    assert found.number == set(number)
-    assert gender is None or found.gender == set(gender)
-    assert found.person == {"3"}
 
 
 LAYERS, HEADS = 2, 3

@@ -169,18 +169,6 @@ def test_table_has_the_contracts_columns_and_the_best_head():
     assert table.equals(again)
 
 
-def test_paper_columns_come_through_the_mapping_of_relations():
-    corpus = [example("abcd", [2, 0, 2, 3], ["nsubj", "root", "obj", "nmod:poss"])]
-    table = dependency_heads(count_heads(corpus), minimum=1).set_index("relation")
-    assert table.loc["obj", ["paper_head", "paper_accuracy", "paper_baseline"]].tolist() == [
-        "8-10",
-        86.8,
-        40.0,
-    ]
-    assert table.loc["nmod:poss", "paper_accuracy"] == 80.5
-    assert table.loc["All", "paper_baseline"] == 26.3
-
-
 def test_held_out_scores_the_head_that_train_chose():
     corpus = random_corpus(60)
     for item in corpus:  # one head knows the trees of train, another those of dev
@@ -220,14 +208,6 @@ def test_margin_is_the_head_less_the_offset_on_the_same_words_of_dev():
     assert row["p_holm"] < 0.05
     even = held_out_heads(count_heads(random_corpus(60)), minimum=1).set_index("relation")
     assert even.loc["a", "margin_low"] < even.loc["a", "margin"] < even.loc["a", "margin_high"]
-
-
-def test_the_best_of_all_heads_is_tested_as_the_best_of_all():
-    found = dependency_heads(count_heads(articles(7)), minimum=1).set_index("relation")
-    assert found.loc["x", "p_best"] < 0.05
-    none = trees(*[([2, 3, 4, 5, 0], ["a"] * 4 + ["root"])] * 8)  # the offset is always right
-    chance = dependency_heads(count_heads(none), minimum=1).set_index("relation")
-    assert chance.loc["a", "p_best"] == 1
 
 
 def test_what_is_no_treebank_is_refused():

@@ -117,13 +117,6 @@ def test_a_paired_interval_covers_the_difference_and_is_the_narrower_one():
     assert (high - low).mean() < 0.7 * (one[1] - one[0] + other[1] - other[0]).mean()
 
 
-def test_a_paired_interval_of_equal_totals_is_that_of_the_differences():
-    rng = np.random.default_rng(0)
-    total, one, other = rng.integers(3, 9, (3, 40, 2))
-    expected = bootstrap_intervals(one - other, total, seed=3)
-    np.testing.assert_allclose(paired_interval((one, total), (other, total), seed=3), expected)
-
-
 def test_equivalence_by_hand():
     rng = np.random.default_rng(1)
     total = np.full(50, 20)
