@@ -219,13 +219,6 @@ class ProbeData(Sentences):
         """The number of attention features of a pair of words: both directions of every head."""
         return 2 * self.layers * self.heads
 
-    @property
-    def vector_width(self) -> int:
-        """The width of the word vectors; an error where the data was prepared without any."""
-        if self.vectors is None:
-            raise InputError("this probe needs word vectors; give `vectors` to `prepare`")
-        return self.vectors.shape[1]
-
     @cached_property
     def scales(self) -> Scales:
         """The features' scales on (the first sentences of) train."""

@@ -13,7 +13,7 @@ Distances + GloVe is a small network, and depends on its seed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -57,7 +57,7 @@ class LinearProbe(nn.Module):
 
     def __init__(self, data: ProbeData, *, with_words: bool = False) -> None:
         super().__init__()
-        self.scales, self.width = data.scales, data.vector_width if with_words else 0
+        self.scales, self.width = data.scales, data.vectors.shape[1] if with_words else 0
         self.correlations = torch.zeros(0, 0).double()
         if with_words:
             rows = np.concatenate([data.rows[index] for index in data.splits["train"]])
@@ -158,8 +158,7 @@ def fit_linear(
     one's optimum, the one with the lowest loss on a slice of the sentences that is held out.  Then
     the probe is fitted to all of them.  ``control_task`` asks for the heads of the control task.
 
-    The result is the same for every number of torch's threads.  Raises ``InputError`` where a
-    probe of words finds no word vectors in ``data``.
+    The result is the same for every number of torch's threads.
     """
     probe = LinearProbe(data, with_words=with_words)
     with one_thread() as threads, ThreadPoolExecutor(threads, initializer=compute_alone) as pool:
@@ -310,28 +309,14 @@ def distance_features(batch: Batch) -> Float[Tensor, "sentence dependent candida
 def fit_distances(
     data: ProbeData, sentences: Sequence[int], seed: int, *, control_task: bool = False
 ) -> DistancesWordsProbe:
-    """Train Distances + GloVe on ``sentences``.
-
-    The seed decides the initial values, the order, and the slice that training stops by.
-    """
-    model = DistancesWordsProbe(data.vector_width, seed)
-    kept, held = validation_slice(sentences, np.random.default_rng(seed))
+    """Train Distances + GloVe on ``sentences``; the seed decides its start and their order."""
+    model = DistancesWordsProbe(data.vectors.shape[1], seed)
     order = np.random.default_rng(seed)
-
-    def mean(batches: Iterable[Batch]) -> Tensor:
-        losses = [
-            (loss(model, data, batch, control_task=control_task), batch.lengths.sum())
-            for batch in batches
-        ]
-        total, words = (sum(values) for values in zip(*losses, strict=True))
-        return total / words
-
     train(
         model,
-        batches=lambda: data.batches(kept, size=SCHEDULE.batch_size, order=order),
-        loss=lambda batch: mean([batch]),
-        validate=lambda: mean(data.batches(held)),
-        epochs=SCHEDULE.epochs_for(len(sentences)),
+        lambda: data.batches(sentences, size=SCHEDULE.batch_size, order=order),
+        lambda batch: loss(model, data, batch, control_task=control_task) / batch.lengths.sum(),
+        sentences=len(sentences),
         schedule=SCHEDULE,
     )
     return model

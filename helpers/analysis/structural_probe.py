@@ -118,7 +118,7 @@ def fit_structural(states: WordStates, *, seeds: int) -> tuple[Counts, Counts, p
     The first seed's slice of train decides the layer; the other seeds train on that layer only.
     Returns the edges found at that layer, those at layer 0 (the embeddings, which the control of
     random weights shares), and a table of layer, validation_uuas (percent, on the slice of train
-    that training stops by) and chosen.
+    that is held out) and chosen.
     """
     layers = range(len(states.scales))
     fits = side_by_side([partial(_fit, states, layer, 0) for layer in layers], LABEL)
@@ -191,26 +191,16 @@ def tree_distances(heads: Int[np.ndarray, " word"], where: str) -> Int[np.ndarra
 
 
 def _fit(states: WordStates, layer: int, seed: int) -> tuple[StructuralProbe, float]:
-    """Train on one layer; returns the probe, and its UUAS on the slice that training stops by."""
+    """Train on one layer; return the probe, and its UUAS on a slice of train that is held out."""
     order = np.random.default_rng(seed)
     kept, held = validation_slice(states.splits["train"], order)
     width = states.states[0].shape[-1]
     model = StructuralProbe(width, min(RANK, width), seed)
-
-    def loss(batch: StatesBatch) -> Tensor:
-        _, vectors, distances = batch
-        return distance_loss(model(vectors), distances)
-
-    def validate() -> Tensor:
-        batches = states.batches(held, layer)
-        return sum(loss(batch) * len(batch[0]) for batch in batches) / len(held)
-
     train(
         model,
-        batches=lambda: states.batches(kept, layer, size=SCHEDULE.batch_size, order=order),
-        loss=loss,
-        validate=validate,
-        epochs=SCHEDULE.epochs_for(len(kept)),
+        lambda: states.batches(kept, layer, size=SCHEDULE.batch_size, order=order),
+        lambda batch: distance_loss(model(batch[1]), batch[2]),
+        sentences=len(kept),
         schedule=SCHEDULE,
     )
     return model, float(undirected_attachment(states, model, layer, held).by_seed[0])

@@ -201,21 +201,16 @@ def attachment(
 
     The control task leaves punctuation out (Hewitt and Liang 2019, section 2.2).
     """
-    pairs = list(zip(parses, heads, strict=True))
-
-    def counts(right: list[np.ndarray], counted: list[np.ndarray]) -> Counts:
-        both = zip(right, counted, strict=True)
-        return Counts(
-            np.array([[(one & own).sum() for one, own in both]]),
-            np.array([own.sum() for own in counted]),
-        )
-
+    gold = [parse.control if control_task else parse.heads for parse in parses]
+    right = [own == truth for own, truth in zip(heads, gold, strict=True)]
     spoken = [~parse.punctuation for parse in parses]
+    found = [hits[words].sum() for hits, words in zip(right, spoken, strict=True)]
+    without = Counts(np.array([found]), np.array([words.sum() for words in spoken]))
     if control_task:
-        return {CONTROL_TASK: counts([own == parse.control for parse, own in pairs], spoken)}
-    right = [own == parse.heads for parse, own in pairs]
-    everything = [np.ones(len(parse), bool) for parse in parses]
-    return {UAS: counts(right, everything), UAS_WITHOUT_PUNCTUATION: counts(right, spoken)}
+        return {CONTROL_TASK: without}
+    found = [hits.sum() for hits in right]
+    everything = Counts(np.array([found]), np.array([len(hits) for hits in right]))
+    return {UAS: everything, UAS_WITHOUT_PUNCTUATION: without}
 
 
 def pool(results: Sequence[ProbeResult]) -> ProbeResult:

@@ -29,25 +29,18 @@ class Schedule:
 
     The learning rate falls from ``learning_rate`` to zero along a half cosine over ``epochs``
     (more of them where the data is so small that they would be under ``min_updates`` steps).
-    Training stops once ``patience`` epochs in a row have not lowered the validation loss.
     """
 
     epochs: int = 12
     learning_rate: float = 0.01
     batch_size: int = 32
-    patience: int = 3
     min_updates: int = 300
-
-    def epochs_for(self, sentences: int) -> int:
-        """Return the number of epochs over so many training sentences."""
-        updates = math.ceil(sentences / self.batch_size)
-        return max(self.epochs, math.ceil(self.min_updates / updates))
 
 
 def validation_slice(
     indices: Sequence[int], order: np.random.Generator, share: float = 0.1
 ) -> tuple[list[int], list[int]]:
-    """Split ``indices`` at random into a part to train on and a part to choose or stop by.
+    """Split ``indices`` at random into a part to train on and a part to choose by.
 
     A single sentence is both.
     """
@@ -118,34 +111,20 @@ def side_by_side(jobs: Sequence[Callable[[], Result]], label: str) -> list[Resul
 
 def train(
     model: nn.Module,
-    *,
     batches: Callable[[], Iterable[Item]],
     loss: Callable[[Item], Tensor],
-    validate: Callable[[], Tensor],
-    epochs: int,
+    *,
+    sentences: int,
     schedule: Schedule,
 ) -> None:
-    """Minimise ``loss`` over ``batches()``, called once an epoch, and keep the best epoch.
-
-    ``validate`` returns the loss on held-out data; the model is left with the parameters of the
-    epoch where that was lowest.
-    """
+    """Minimise ``loss`` over ``batches()``, called once an epoch, of so many sentences."""
+    updates = math.ceil(sentences / schedule.batch_size)
+    epochs = max(schedule.epochs, math.ceil(schedule.min_updates / updates))
     optimizer = torch.optim.Adam(model.parameters(), lr=schedule.learning_rate)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
-    best, lowest, waited = model.state_dict(), math.inf, 0
     for _ in range(epochs):
         for batch in batches():
             optimizer.zero_grad()
             loss(batch).backward()
             optimizer.step()
         decay.step()
-        with torch.no_grad():
-            validated = float(validate())
-        if validated <= lowest:
-            best = {name: value.clone() for name, value in model.state_dict().items()}
-            lowest, waited = validated, 0
-        else:
-            waited += 1
-        if waited >= schedule.patience:
-            break
-    model.load_state_dict(best)

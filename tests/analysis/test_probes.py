@@ -44,7 +44,6 @@ from helpers.analysis.table3 import (
     pool,
     probe_table,
     right_branching,
-    seed_table,
     with_selectivity,
 )
 from helpers.analysis.training import (
@@ -52,7 +51,6 @@ from helpers.analysis.training import (
     candidate_scores,
     one_thread,
     predicted_heads,
-    train,
 )
 from helpers.errors import InputError, MapError
 from helpers.store.store import Example
@@ -410,26 +408,6 @@ def test_threads_and_repetition_change_no_parameter(fit):
     assert all((other == found[0]).all() for other in found[1:])
 
 
-def test_a_network_keeps_its_best_epoch_and_stops():
-    model = torch.nn.Linear(1, 1, bias=False)
-    seen, values = [], iter([3.0, 1.0, 2.0, 2.5, 0.1])
-
-    def validate():
-        seen.append(model.weight.detach().clone())
-        return torch.tensor(next(values))
-
-    train(
-        model,
-        batches=lambda: [torch.ones(1, 1)],
-        loss=lambda x: model(x).sum(),
-        validate=validate,
-        epochs=5,
-        schedule=Schedule(learning_rate=0.1, patience=2),
-    )
-    assert torch.equal(model.weight, seen[1])
-    assert next(values) == 0.1  # two epochs without a better one, and it has stopped
-
-
 def test_parts_of_train_are_nested_and_counted():
     results = linear_results(corpus(24), ATTN, (0.5, 1.0))
     table = probe_table(results)
@@ -574,25 +552,6 @@ def test_contrast_by_hand():
     np.testing.assert_allclose(attention_contrast(data), expected / words, atol=1e-6)
 
 
-def test_tables_of_seeds():
-    counts = {UAS_WITHOUT_PUNCTUATION: Counts(np.array([[1, 2], [2, 2], [3, 2]]), np.array([4, 4]))}
-    result = ProbeResult("Random-init Attn + GloVe", counts, 10, np.array(["a", "b"]))
-    table = probe_table([result])
-    assert table.columns.tolist() == [
-        "probe", "metric", "value", "ci_low", "ci_high", "n_train", "n_dev", "paper_value",
-    ]  # fmt: skip
-    assert table["value"][0] == 50
-    assert table["ci_low"][0] <= 50 <= table["ci_high"][0]
-    spread = seed_table([result]).iloc[0]
-    assert (spread["mean"], spread["sd"], spread["min"], spread["max"]) == (50, 12.5, 37.5, 62.5)
-    single = replace(
-        result, counts={UAS_WITHOUT_PUNCTUATION: Counts(np.array([[0, 0]]), np.array([4, 4]))}
-    )
-    pooled = pool([result, single])
-    assert pooled.counts[UAS_WITHOUT_PUNCTUATION].by_seed.tolist() == [37.5, 50, 62.5, 0]
-    assert probe_table([pooled])["paper_value"].tolist() == [30]
-
-
 # errors
 
 
@@ -640,11 +599,6 @@ def test_each_word_is_looked_up_once_and_stands_where_it_is_read():
             own = data.vectors[batch.rows[row]]
             np.testing.assert_array_equal(own[:length], vectors(words))
             assert not own[length:].any()
-
-
-def test_word_vectors_missing():
-    with pytest.raises(InputError, match="needs word vectors"):
-        linear_results(corpus(8, vectors=None), ATTN_GLOVE)
 
 
 # the whole table
