@@ -1,4 +1,4 @@
-"""A translator is trained once, learns what it is shown, and loses it as heads are pruned."""
+"""A translator learns what it is shown, and loses it as heads are pruned."""
 
 import math
 
@@ -14,9 +14,7 @@ from helpers.studies.sixteen_heads.translation import (
     Translation,
     TranslationRecipe,
     Translator,
-    WordCodec,
     masked,
-    new_marian,
     number_pairs,
     pruning_curves,
     slopes,
@@ -30,7 +28,7 @@ from helpers.studies.sixteen_heads.translation import (
 LAYERS, HEADS = 2, 3
 TINY = TranslationRecipe(layers=1, heads=2, width=16, epochs=1, batch_size=16)
 NUMBERS = tuple(translation_of(number) for number in range(100))
-PAIRS = number_pairs(12, 5, seed=0)[0]
+PAIRS = number_pairs(12, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +40,13 @@ def learned():
 @pytest.fixture(scope="module")
 def drawn():
     """Random weights, far from uniform attention."""
-    codec = WordCodec([word for pair in PAIRS for text in pair for word in text.split()])
-    model = new_marian(codec, TranslationRecipe(layers=LAYERS, heads=HEADS, width=24))
+    translator = Translator(PAIRS, TranslationRecipe(layers=LAYERS, heads=HEADS, width=24))
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, parameter in translator.model.named_parameters():
             if "proj" in name or "fc" in name:
                 parameter.mul_(4)
-    return Translator(model.eval().requires_grad_(False), codec)
+    translator.model.eval().requires_grad_(False)
+    return translator
 
 
 @pytest.fixture(autouse=True)
@@ -72,20 +70,18 @@ def test_numbers_in_words_and_in_digits(number, words):
 
 
 def test_pairs_are_different_numbers_of_all_lengths():
-    train, test = number_pairs(900, 100, seed=3)
-    assert (len(train), len(test)) == (900, 100)
-    assert len({*train, *test}) == 1000
-    assert {2, 3, 4, 5, 6} <= {len(pair.target.split()) for pair in test} <= {1, 2, 3, 4, 5, 6}
-    assert number_pairs(900, 100, seed=3) == (train, test)
-    assert number_pairs(900, 100, seed=4) != (train, test)
+    pairs = number_pairs(1000, seed=3)
+    assert len(pairs) == len({*pairs}) == 1000
+    assert {len(pair.target.split()) for pair in pairs} == {1, 2, 3, 4, 5, 6}
+    assert number_pairs(1000, seed=3) == pairs != number_pairs(1000, seed=4)
 
 
 def test_words_become_ids_and_words_again_and_padding_is_no_label():
-    codec = WordCodec(["two", "one"])
-    ids = codec.ids("one two three")
-    assert len(ids) == 4 and codec.text(ids) == "one two <unk>"
-    assert codec.text([0, *codec.ids("two two"), 0]) == "two two"
-    batch = codec.batch([Translation("one", "two two"), Translation("one two one", "two")])
+    translator = Translator([Translation("two", "one")], TINY)
+    ids = translator.ids("one two three")
+    assert len(ids) == 4 and translator.text(ids) == "one two <unk>"
+    assert translator.text([0, *translator.ids("two two"), 0]) == "two two"
+    batch = translator.batch([Translation("one", "two two"), Translation("one two one", "two")])
     assert batch["input_ids"].shape == batch["attention_mask"].shape == (2, 4)
     assert batch["attention_mask"].sum(dim=1).tolist() == [2, 4]
     assert (batch["labels"] == IGNORED).sum(dim=1).tolist() == [0, 1]
@@ -98,7 +94,7 @@ def test_gradients_are_those_of_each_pair_alone_by_small_steps(drawn, kind):
     model, step = drawn.model.double(), 1e-4
 
     def loss(pair, mask):
-        batch = drawn.codec.batch([pair])
+        batch = drawn.batch([pair])
         with masked(model, mask, kind):
             return F.cross_entropy(model(**batch).logits[0], batch["labels"][0]).item()
 
@@ -117,17 +113,17 @@ def test_gradients_are_those_of_each_pair_alone_by_small_steps(drawn, kind):
 
 def test_greedy_translation_takes_the_likeliest_word_each_time(drawn, monkeypatch):
     monkeypatch.setattr(translation, "BATCH_SIZE", 5)
-    found = translate(drawn.model, drawn.codec, [pair.source for pair in PAIRS])
+    found = translate(drawn.model, drawn, [pair.source for pair in PAIRS])
     assert len(set(found)) > 1
     for pair, text in zip(PAIRS, found, strict=True):
-        source = torch.tensor([drawn.codec.ids(pair.source)])
+        source = torch.tensor([drawn.ids(pair.source)])
         ids = [0]
         while len(ids) <= source.shape[1] + 2:
             scores = drawn.model(input_ids=source, decoder_input_ids=torch.tensor([ids]))
             ids.append(int(scores.logits[0, -1].argmax()))
             if ids[-1] == 1:
                 break
-        expected = drawn.codec.text(ids[1:])
+        expected = drawn.text(ids[1:])
         assert text.startswith(expected)
         assert text == expected or ids[-1] != 1
 
@@ -141,7 +137,7 @@ def test_it_learns_and_its_curves_start_whole_and_end_with_no_head(learned):
         assert rows["heads"].tolist()[::10] == [4, 0]
         assert rows["heads"].is_monotonic_decreasing
         with masked(learned.model, torch.zeros(2, 2), kind):
-            found = translate(learned.model, learned.codec, [p.source for p in test])
+            found = translate(learned.model, learned, [p.source for p in test])
         exact = 100 * np.mean([a == b.target for a, b in zip(found, test, strict=True)])
         assert rows["exact"].iloc[-1] == exact
     whole = table[table["kept"] == 1]
@@ -151,34 +147,18 @@ def test_it_learns_and_its_curves_start_whole_and_end_with_no_head(learned):
     assert table.set_index(["kind", "kept"]).loc[("cross", 0.0), "exact"] < 10
 
 
-def weights(translator):
-    return dict(translator.model.named_parameters())
-
-
-def test_what_was_trained_and_computed_is_found_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
-    first, table = train_translator(PAIRS, TINY), translation_pruning(examples=8, seed=0)
-    assert list(table.columns) == ["kind", "kept", "heads", "pairs", "bleu", "exact"]
-    assert (table["pairs"] == 2).all()
-    monkeypatch.setattr(translation, "_train", print)  # which writes no weights
-    monkeypatch.delattr(translation, "pruning_curves")
-    second = train_translator(PAIRS, TINY)
-    assert first.name == second.name
-    assert all(torch.equal(tensor, weights(second)[n]) for n, tensor in weights(first).items())
-    assert translation_pruning(examples=8, seed=0).equals(table)
-
-
-def test_the_seed_alone_decides_the_weights(tmp_path, monkeypatch):
+def test_the_table_is_kept_and_the_seed_alone_decides_it(tmp_path, monkeypatch):
     found = []
     for cache, seed in (("a", 0), ("b", 0), ("b", 1)):
         monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / cache))
         torch.rand(3)
-        found.append(train_translator(PAIRS, TranslationRecipe(**{**vars(TINY), "seed": seed})))
+        found.append(translation_pruning(examples=8, seed=seed))
     one, two, other = found
-    assert all(torch.equal(tensor, weights(two)[n]) for n, tensor in weights(one).items())
-    assert one.name == two.name != other.name
-    matrix = "model.encoder.layers.0.fc1.weight"
-    assert not torch.equal(weights(one)[matrix], weights(other)[matrix])
+    assert list(one.columns) == ["kind", "kept", "heads", "pairs", "bleu", "exact"]
+    assert (one["pairs"] == 2).all()
+    assert one.equals(two) and not one.equals(other)
+    monkeypatch.delattr(translation, "pruning_curves")
+    assert translation_pruning(examples=8, seed=1).equals(other)
 
 
 def test_exact_matches_and_a_bleu_by_hand():
