@@ -101,6 +101,10 @@ def _patterns() -> Iterator[str]:
     )
     kappa = value["the same beyond chance (kappa, in percent)"] / 100
     yield f"in two passes of one sitting (kappa {kappa:.3f})"
+    own, control = (
+        (rows(name)["p_holm"] < 0.05).sum() for name in ("semantic_links", "control_semantic_links")
+    )
+    yield f"{own} of 72 heads attend along links beyond chance, of the control's heads {control} ("
 
 
 def _fine_tuning() -> Iterator[str]:

@@ -13,13 +13,12 @@ import pandas as pd
 from helpers.analysis.claims import Claim, NotMeasurable, Tables, chosen_rows, rows_of
 from helpers.analysis.paper import values_of
 from helpers.analysis.statistics import Estimate, mean_interval
-from helpers.studies.dark_secrets.fine_tuning import FROM_CLS, KINDS, SPECIAL, UNIFORM, WHOLE_LAYER
-from helpers.studies.dark_secrets.links import linked_heads
+from helpers.studies.dark_secrets.fine_tuning import FROM_CLS, SPECIAL, UNIFORM, WHOLE_LAYER, WORDS
+from helpers.studies.dark_secrets.links import ALPHA, linked_heads
 from helpers.studies.dark_secrets.patterns import ANY_COLUMN
 from helpers.studies.tasks import FINE_TUNED, PRETRAINED, RANDOM, learned_tasks
 
 LAST_PART = 1 / 6  # of the layers: the last two of BERT's twelve
-ALPHA = 0.05
 
 
 def finetuning_claims() -> list[Claim]:
@@ -35,95 +34,66 @@ def finetuning_claims() -> list[Claim]:
             "The same few patterns come back in all tasks: no task is mostly heterogeneous maps",
             "largest share of heterogeneous maps of a fine-tuned task; threshold: the paper's "
             "largest",
-            most_heterogeneous,
-            heterogeneous,
-            below=True,
-            paper=heterogeneous,
-        ),
+            partial(extreme_share, pattern="heterogeneous", extreme="max"),
+            heterogeneous, below=True, paper=heterogeneous),
         patterns(
             "At least a third of the maps are columns: attention to a few tokens, mostly special",
             "smallest share of vertical and vertical + diagonal maps of a fine-tuned task",
-            fewest_columns,
-            1 / 3,
-        ),
+            partial(extreme_share, pattern=ANY_COLUMN, extreme="min"), 1 / 3),
         links(
             "A few heads attend along semantic links more than their distance explains",
             "heads with more attention on links than on random pairs at the same distance (sign "
             "flips of articles, p < 0.05 over all heads by Holm); holds from one on",
-            heads_with_links,
-            0,
-            paper=linked,
-        ),
+            heads_with_links, 0, paper=linked),
         links(
             "Such heads are few",
             "the same, as a share of all heads; threshold: a tenth",
-            share_with_links,
-            0.1,
-            below=True,
-            paper=linked / paper["heads of the model"],
-        ),
+            share_with_links, 0.1, below=True, paper=linked / paper["heads of the model"]),
         training(
             "Fine-tuning changes the attention of the last layers most",
             "share of tasks in which the last sixth of the layers (at least one) has a lower mean "
             "similarity than each other layer; holds above half",
-            last_layers_change_most,
-            0.5,
-        ),
+            last_layers_change_most, 0.5),
         training(
             "Pretraining is what fine-tuning builds on: random weights do worse in every task",
             "smallest difference of test accuracy, percentage points; ends: smallest and largest "
             "distance that the 95% intervals of the two leave",
-            gain_of_pretraining,
-            0,
-        ),
+            gain_of_pretraining, 0),
         features(
             "Heads attend to [CLS] and [SEP] more than to words of any one kind",
             "share of attention to the two together, less that to nouns, verbs, pronouns, "
             "subjects, objects or negation, whichever is largest, each over its share of uniform "
             "attention; smallest over fine-tuned tasks",
-            special_over_words,
-            0,
-        ),
+            special_over_words, 0),
         from_cls(
             "In most tasks [CLS] attends in the last layer to [SEP] more than to words of any kind",
             "share of fine-tuned tasks; kinds as above, each over its share of uniform attention",
-            sep_from_cls,
-            0.5,
-        ),
+            sep_from_cls, 0.5),
         disabling(
             "Some heads can be disabled with a gain that is beyond chance",
             "heads whose gain is significant (McNemar, p < 0.05 over the number of heads); holds "
             "from one on",
-            heads_with_gain,
-            0,
-        ),
+            heads_with_gain, 0),
         disabling(
             "Most heads can be disabled",
             "share of heads without which accuracy is shown to change by less than two points "
             "(equivalence test at 5%), mean over tasks and its interval (Student's t); threshold: "
             "half",
-            removable_heads,
-            0.5,
-        ),
+            removable_heads, 0.5),
         disabling(
             "In some task, a whole layer can be disabled with a gain",
             "largest gain without a layer with p < 0.05 over the number of layers and tasks "
             "(McNemar), percentage points; 0 where there is none",
-            largest_gain,
-            0,
-            paper=paper["largest gain without a layer"],
-        ),
-    ]
+            largest_gain, 0, paper=paper["largest gain without a layer"]),
+    ]  # fmt: skip
 
 
-def most_heterogeneous(tables: Tables) -> Estimate:
-    """Return the largest share of heterogeneous maps of a fine-tuned task."""
-    return Estimate(*_class_shares(tables, "heterogeneous").max())
-
-
-def fewest_columns(tables: Tables) -> Estimate:
-    """Return the smallest share of maps with columns of a fine-tuned task."""
-    return Estimate(*_class_shares(tables, ANY_COLUMN).min())
+def extreme_share(tables: Tables, pattern: str, extreme: str) -> Estimate:
+    """Return the largest ("max") or smallest ("min") share of a pattern in a fine-tuned task."""
+    columns = ["share", "ci_low", "ci_high"]
+    rows = _of_learned(tables, "pattern_shares", "weights", "pattern", *columns)
+    chosen = (rows["weights"] == FINE_TUNED) & (rows["pattern"] == pattern)
+    return Estimate(*rows.loc[chosen, columns].agg(extreme))
 
 
 def heads_with_links(tables: Tables) -> int:
@@ -149,24 +119,23 @@ def last_layers_change_most(tables: Tables) -> float:
 def gain_of_pretraining(tables: Tables) -> Estimate:
     """Return the smallest difference of accuracy to a model from random weights."""
     rows = _of_learned(tables, "fine_tuning", "start", "accuracy", "ci_low", "ci_high")
-    by_start = {start: part.set_index("task") for start, part in rows.groupby("start")}
-    if not {PRETRAINED, RANDOM} <= set(by_start):
-        raise NotMeasurable("fine_tuning: one of the two starts is missing")
-    own, random = by_start[PRETRAINED], by_start[RANDOM]
+    if RANDOM not in set(rows["start"]):
+        raise NotMeasurable("fine_tuning: nothing was fine-tuned from random weights")
+    own, random = (rows[rows["start"] == start].set_index("task") for start in (PRETRAINED, RANDOM))
     ends = ("accuracy", "accuracy"), ("ci_low", "ci_high"), ("ci_high", "ci_low")
     return Estimate(*((own[a] - random[b]).min() for a, b in ends))
 
 
 def special_over_words(tables: Tables) -> float:
     """Return by how much special tokens exceed words, as multiples of uniform attention."""
-    words, special = _over_uniform(tables, "")
-    return (special["both"] - words).min()
+    words, _, both = _over_uniform(tables, "")
+    return (both - words).min()
 
 
 def sep_from_cls(tables: Tables) -> float:
     """Return the share of tasks in which [CLS] attends to [SEP] more than to words."""
-    words, special = _over_uniform(tables, FROM_CLS)
-    return (special["sep"] > words).mean()
+    words, sep, _ = _over_uniform(tables, FROM_CLS)
+    return (sep > words).mean()
 
 
 def heads_with_gain(tables: Tables) -> int:
@@ -196,29 +165,21 @@ def _of_learned(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
     return chosen_rows(rows, chosen, "no task is learned beyond what its words give away")
 
 
-def _class_shares(tables: Tables, pattern: str) -> pd.DataFrame:
-    """Return a pattern's share and its interval, by fine-tuned task."""
-    columns = ["share", "ci_low", "ci_high"]
-    rows = _of_learned(tables, "pattern_shares", "weights", "pattern", *columns)
-    return rows.loc[(rows["weights"] == FINE_TUNED) & (rows["pattern"] == pattern), columns]
+def _over_uniform(tables: Tables, prefix: str) -> tuple[pd.Series, pd.Series, pd.Series]:
+    """Return attention by task, divided by uniform attention's.
 
-
-def _over_uniform(tables: Tables, prefix: str) -> tuple[pd.Series, pd.DataFrame]:
-    """Return shares of attention by task, each divided by that of uniform attention.
-
-    Those of words of the kind that gets most, and those of `SPECIAL` tokens and ``both``.
+    To words of the kind that gets most, to [SEP], and to [CLS] and [SEP] together.
     """
-    columns = {f"{prefix}{name}": name for name in KINDS}
-    rows = rows_of(tables, "token_features", "weights", *columns)
-    uniform = rows.loc[rows["weights"] == UNIFORM, list(columns)].mean().rename(columns)
-    tuned = _of_learned(tables, "token_features", *columns)
-    tuned = tuned[tuned["weights"] == FINE_TUNED].groupby("task")[list(columns)].mean()
-    shares, special = tuned.rename(columns=columns), list(SPECIAL)
-    if shares[special].isna().any(axis=None):
+    special, words = ([f"{prefix}{name}" for name in names] for names in (SPECIAL, WORDS))
+    rows = _of_learned(tables, "token_features", "weights", *special, *words)
+    tuned = rows[rows["weights"] == FINE_TUNED].groupby("task")[special + words].mean()
+    if tuned[special].isna().any(axis=None):
         raise NotMeasurable("a model without [CLS] or [SEP]")
-    ratios = shares / uniform
-    both = shares[special].sum(axis=1) / uniform[special].sum()
-    return ratios.drop(columns=special).max(axis=1), ratios[special].assign(both=both)
+    own = tables["token_features"]
+    uniform = own.loc[own["weights"] == UNIFORM, special + words].mean()
+    ratios = tuned / uniform
+    both = tuned[special].sum(axis=1) / uniform[special].sum()
+    return ratios[words].max(axis=1), ratios[special[1]], both
 
 
 def _disabled(tables: Tables, *columns: str, whole: bool) -> pd.DataFrame:

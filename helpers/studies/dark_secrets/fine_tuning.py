@@ -1,5 +1,4 @@
-"""What fine-tuning changes (Kovaleva et al. 2019): accuracy, maps, what heads attend to, and
-what disabling one does (sections 4.3 to 4.6).
+"""What fine-tuning changes, and what disabling a head does (Kovaleva et al. 2019, 4.3 to 4.6).
 
 How much a head's maps change is their cosine similarity before and after.  What heads attend to
 is asked of all rows of a map, and of the [CLS] row in the last layer, from which a masked language
@@ -8,7 +7,7 @@ model classifies.  A disabled head attends uniformly over the real tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
 
@@ -17,7 +16,7 @@ import pandas as pd
 from jaxtyping import Bool, Float
 
 from helpers.analysis.heads import head_rows
-from helpers.analysis.statistics import bootstrap_interval
+from helpers.analysis.statistics import ratio
 from helpers.cache import cached_table
 from helpers.progress import progress
 from helpers.store.store import Store
@@ -30,6 +29,7 @@ from helpers.studies.tasks import FINE_TUNED, PRETRAINED, RANDOM
 from helpers.studies.wikipedia_tasks import Tagged, tag_words
 
 ALONE = "classifier alone"  # column ``start``, beside what fine-tuning starts from
+PERCENTAGES = ("accuracy", "ci_low", "ci_high", "majority", "bag_of_words")
 COMPARED_EXAMPLES = 200  # test examples of a task whose maps are compared
 WHOLE_LAYER = 0  # the number that stands in the column ``head`` of a whole layer's row
 SENTENCES = 300  # of the treebank
@@ -51,40 +51,33 @@ def accuracy_table(starts: Starts, *, seed: int) -> pd.DataFrame:
     """Return how well each task is learned, under the three conditions of section 4.3.
 
     Columns: task, start (what was fine-tuned: `PRETRAINED` or `RANDOM` weights, or the classifier
-    `ALONE`, over the model's own weights), accuracy with its 95% bootstrap interval (ci_low,
-    ci_high), majority (what the most frequent label gets) and bag_of_words (what a classifier
-    that sees no order of words gets), in percent; learned (whether the interval is above both);
-    labels, train, test (counts).
+    `ALONE`), accuracy with its 95% bootstrap interval (ci_low, ci_high), what the most frequent
+    label (majority) and words without their order (bag_of_words) get, in percent; learned
+    (whether the interval is above both); labels, train, test (counts).
     """
 
     def compute() -> pd.DataFrame:
         told = [(start, run, run.predictions) for start in starts for run in starts[start]]
-        bags = {}
+        bags, rows = {}, []
         for run in starts[PRETRAINED]:
-            of = partial(classifier_alone, run.encoder, run.task)
-            told.append((ALONE, run, of(max_tokens=run.recipe.max_tokens)))
-            bag = bag_of_words(run.encoder, run.task, max_tokens=run.recipe.max_tokens)
-            bags[run.task.name] = (bag == run.labels).mean()
-        rows = []
+            own, longest = (run.encoder, run.task), run.recipe.max_tokens
+            told.append((ALONE, run, classifier_alone(*own, max_tokens=longest)))
+            bags[run.task.name] = (bag_of_words(*own, max_tokens=longest) == run.labels).mean()
         for start, run, predictions in told:
             task, right = run.task, predictions == run.labels
-            low, high = bootstrap_interval(right, np.ones(len(right)), seed=seed)
-            values = np.array([right.mean(), low, high, task.majority, bags[task.name]])
-            learned = low > max(values[3:])
-            sizes = len(task.labels), len(task.train), len(task.test)
-            rows.append((task.name, start, *100 * values, learned, *sizes))
-        columns = ["task", "start", "accuracy", "ci_low", "ci_high", "majority", "bag_of_words"]
-        return pd.DataFrame(rows, columns=[*columns, "learned", "labels", "train", "test"])
+            shares = *ratio(right, np.ones(len(right)), seed=seed), task.majority, bags[task.name]
+            values = dict(zip(PERCENTAGES, 100 * np.array(shares), strict=True))
+            learned = values["ci_low"] > max(values["majority"], values["bag_of_words"])
+            sizes = {"labels": len(task.labels), "train": len(task.train), "test": len(task.test)}
+            rows.append({"task": task.name, "start": start, **values, "learned": learned, **sizes})
+        return pd.DataFrame(rows)
 
     runs = [run.folder.name for some in starts.values() for run in some]
     return cached_table("task-accuracy", compute, depends_on={"runs": runs, "seed": seed})
 
 
 def control_accuracy(accuracy: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of `accuracy_table` from random weights as if they were the model's own.
-
-    For the claims' control: the same tasks count as learned.
-    """
+    """Return `accuracy_table` from random weights, for the control: the same tasks are learned."""
     learned = accuracy[accuracy["start"] == PRETRAINED].set_index("task")["learned"]
     rows = accuracy[accuracy["start"] == RANDOM]
     return rows.assign(start=PRETRAINED, learned=rows["task"].map(learned))
@@ -96,10 +89,8 @@ def similarity_table(starts: Starts) -> pd.DataFrame:
     Columns: task, layer, head, similarity and similarity_random (the same for the run from
     random weights), means over the first `COMPARED_EXAMPLES` test examples.
     """
-    own, random = (
-        each_run(starts[start], "finetuning-similarity", similarity)
-        for start in (PRETRAINED, RANDOM)
-    )
+    kind = "finetuning-similarity"
+    own, random = (each_run(starts[start], kind, similarity) for start in (PRETRAINED, RANDOM))
     return own.assign(similarity_random=random["similarity"])
 
 
@@ -124,17 +115,13 @@ def map_similarity(before: Maps, after: Maps) -> Float[np.ndarray, "layer head"]
 def feature_table(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.DataFrame:
     """Return how much of each head's attention goes to tokens of each kind.
 
-    ``store`` names the sentences, `SENTENCES` of them at most: each kind is averaged over those
-    that have a token of it, so that rare kinds count as much as frequent ones.
-
+    Over `SENTENCES` of a ``store`` at most; each kind over those that have a token of it.
     Columns: task (`NO_TASK` before fine-tuning), weights, layer, head, and for each of `KINDS`
-    the share (0-1) that a row gives to tokens of the kind on average; ``from_cls_`` and its name:
-    the share that the row of the first token gives, in the last layer (empty in the others).  A row
-    with `UNIFORM` weights, layer and head 0, has the shares that uniform attention would give.
+    the mean share (0-1) that it gets from a row; ``from_cls_`` and its name: from the row of the
+    first token in the last layer.  A row of `UNIFORM` attention (layer and head 0) is among them.
     """
     encoder = runs[0].encoder
-    order = np.random.default_rng(seed).permutation(len(store))[:SENTENCES]
-    chosen = sorted(int(index) for index in order)
+    chosen = sorted(np.random.default_rng(seed).permutation(len(store))[:SENTENCES].tolist())
 
     def compute() -> pd.DataFrame:
         tagged = tag_words([store[index].record["words"] for index in chosen])
@@ -142,10 +129,11 @@ def feature_table(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.D
         models |= {(run.task.name, FINE_TUNED): run.fine_tuned_encoder() for run in runs}
         words = [sentence.words for sentence in tagged]
         maps = {key: sentence_maps(model, words) for key, model in models.items()}
-        maps[NO_TASK, UNIFORM] = map(_uniform, words)
-        shares = {key: _shares(own, tagged) for key, own in maps.items()}
-        names, label = ["task", "weights"], "what heads attend to"
-        found = tables_of(shares, _mean_shares, names, encoder.device, label)
+        sizes = [len(own) + 2 for own in words]  # with [CLS] and [SEP]
+        even = ((np.full((1, 1, n, n), 1 / n), slice(1, n - 1)) for n in sizes)
+        found = tables_of(
+            maps | {(NO_TASK, UNIFORM): even}, partial(mean_shares, tagged), encoder.device
+        )
         found.loc[found["weights"] == UNIFORM, ["layer", "head"]] = 0
         return found
 
@@ -153,19 +141,8 @@ def feature_table(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.D
     return cached_table("token-features", compute, depends_on=facts)
 
 
-def from_cls(table: pd.DataFrame) -> pd.DataFrame:
-    """Return what the first token attends to in the last layer: a row for each model, in shares."""
-    last = table[(table["layer"] == table["layer"].max()) | (table["weights"] == UNIFORM)]
-    columns = {f"{FROM_CLS}{name}": name for name in KINDS}
-    means = last.groupby(["weights", "task"], sort=False)[list(columns)].mean()
-    return means.rename(columns=columns)
-
-
 def token_kinds(sentence: Tagged, words: slice, count: int) -> Bool[np.ndarray, "kind position"]:
-    """Return where the tokens of each of `KINDS` are, of a sentence's ``count`` positions.
-
-    ``words`` are those of its words; [CLS] is in front of them, [SEP] behind.
-    """
+    """Return where tokens of each of `KINDS` are; [CLS] is in front of the words, [SEP] behind."""
     kinds = np.zeros((len(KINDS), count), bool)
     kinds[0, : words.start] = kinds[1, words.stop :] = True
     of_words = zip(sentence.words, sentence.tags, sentence.relations, strict=True)
@@ -173,30 +150,27 @@ def token_kinds(sentence: Tagged, words: slice, count: int) -> Bool[np.ndarray, 
     return kinds
 
 
-def kind_shares(
-    attention: Maps, kinds: Bool[np.ndarray, "kind position"]
-) -> Float[np.ndarray, "2 kind layer head"]:
-    """Return the share of attention that each kind gets from all tokens, and from the first.
-
-    NaN where the sentence has no token of the kind.
-    """
-    to_kind = np.stack([attention[..., there].sum(axis=-1) for there in kinds])
-    shares = np.stack([to_kind.mean(axis=-1), to_kind[..., 0]])
-    return np.where(kinds.any(axis=1)[:, None, None], shares, np.nan)
-
-
-def disabling_table(runs: Sequence[FineTuned]) -> pd.DataFrame:
-    """Return what each task's accuracy becomes without each head, and without each layer.
-
-    Columns: task, layer and head (from 1; `WHOLE_LAYER` for a layer), and those of
-    `head_removal.changes_of`, over all test examples where fewer do not settle it
-    (`head_removal.in_looks`).
-    """
-    return each_run(runs, "disabling", disabled)
+def mean_shares(tagged: Sequence[Tagged], maps: Iterable[tuple[Maps, slice]]) -> pd.DataFrame:
+    """Return what tokens of each kind get from all tokens, and from the first: a row a head."""
+    total, count = 0, 0
+    for sentence, (attention, words) in zip(tagged, maps, strict=True):
+        kinds = token_kinds(sentence, words, attention.shape[-1])
+        to_kind = np.stack([attention[..., there].sum(axis=-1) for there in kinds])
+        total = total + np.stack([to_kind.mean(axis=-1), to_kind[..., 0]]).astype(np.float64)
+        count = count + kinds.any(axis=1)[:, None, None]
+    means = total / np.where(count, count, np.nan)  # [rows, kind, layer, head]
+    means[1, :, :-1] = np.nan  # what the first token attends to is asked of the last layer
+    columns = {}
+    for name, overall, first in zip(KINDS, *means, strict=True):
+        columns |= {name: overall, f"{FROM_CLS}{name}": first}
+    return head_rows(*means.shape[2:], **columns)
 
 
 def disabled(run: FineTuned) -> pd.DataFrame:
-    """Return a run's part of `disabling_table`: of each layer its heads, and then all of them."""
+    """Return what a task's accuracy becomes without each head of a layer, and without all of them.
+
+    Columns: layer and head (from 1; `WHOLE_LAYER` for a layer), and those of `in_looks`.
+    """
     places = list(product(range(run.encoder.layers), (*range(run.encoder.heads), None)))
     changes = [
         Change(layer, partial(uniform_attention, layer=layer, head=head)) for layer, head in places
@@ -206,32 +180,6 @@ def disabled(run: FineTuned) -> pd.DataFrame:
     table.insert(0, "layer", [layer + 1 for layer, _ in places])
     table.insert(1, "head", [WHOLE_LAYER if head is None else head + 1 for _, head in places])
     return table
-
-
-def _uniform(words: Sequence[str]) -> tuple[Maps, slice]:
-    """Return a uniform map of a sentence between [CLS] and [SEP], and where its words are."""
-    count = len(words) + 2
-    return np.full((1, 1, count, count), 1 / count), slice(1, count - 1)
-
-
-def _shares(
-    maps: Iterable[tuple[Maps, slice]], tagged: Sequence[Tagged]
-) -> Iterator[Float[np.ndarray, "2 kind layer head"]]:
-    """Yield the `kind_shares` of each sentence."""
-    for (attention, words), sentence in zip(maps, tagged, strict=True):
-        yield kind_shares(attention, token_kinds(sentence, words, attention.shape[-1]))
-
-
-def _mean_shares(sentences: Iterable[Float[np.ndarray, "2 kind layer head"]]) -> pd.DataFrame:
-    """Return the means over the sentences that have a token of the kind, a row a head."""
-    shares = np.array(list(sentences), np.float64)
-    counts = (~np.isnan(shares)).sum(axis=0)
-    means = np.nansum(shares, axis=0) / np.where(counts, counts, np.nan)
-    columns = {}
-    means[1, :, :-1] = np.nan  # what the first token attends to is asked of the last layer
-    for name, overall, first in zip(KINDS, *means, strict=True):
-        columns |= {name: overall, f"{FROM_CLS}{name}": first}
-    return head_rows(*means.shape[2:], **columns)
 
 
 def _word_kinds(word: str, tag: str, relation: str) -> tuple[bool, ...]:

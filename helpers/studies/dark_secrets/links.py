@@ -2,17 +2,16 @@
 
 A link joins a predicate and a word of one of its arguments: those of a treebank's verbs, or the
 core arguments of FrameNet's full-text annotation, as in the paper.  A head's weight for a sentence
-is the largest that it gives to any of the sentence's links, in either direction.  The same is
-computed for as many pairs of words at the same distances that are no links: a head that looks at
-its neighbours gives those the same weight, a head that sees the link does not.
+is the largest that it gives to a link, in either direction.  The same is computed for as many
+other pairs of words at the same distances: a head that looks at its neighbours gives those as much.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence, Set
+from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 import numpy as np
@@ -37,19 +36,17 @@ ARGUMENTS = {
 }  # fmt: skip
 NEAREST = 2  # words between which a link is not just a neighbour's
 DRAWS = 10  # random sets of pairs a sentence
-ALPHA = 0.05  # of all heads together
+ALPHA = 0.05
 LONGEST = 12  # words of a sentence of FrameNet, as in the paper
-EXPECTED = "expected FrameNet's full-text annotation (fulltext/*.xml)"
-WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")  # where FrameNet has no layer of words
 
 Link = tuple[int, int]  # words of a sentence, from 0: a predicate's and an argument's
 Span = tuple[int, int]  # first character and the one after the last
+Core = Set[tuple[str | None, str | None]]  # frames and their core elements
 Maps = Float[np.ndarray, "layer head position position"]
 Linked = tuple[Maps, Sequence[Link], str]  # maps of words, their links, and the article
 
 
-@dataclass(frozen=True)
-class FrameSentence:
+class FrameSentence(NamedTuple):
     """A sentence of FrameNet, its links, and the document that it is from."""
 
     words: tuple[str, ...]
@@ -93,52 +90,42 @@ def link_table(sentences: Iterable[Linked], *, seed: int) -> pd.DataFrame:
     """Return how much more each head attends along links than along random pairs.
 
     ``sentences`` are word-level maps without the special tokens, the links, and the article or
-    document.  A sentence without a link of `far_enough`, or without random pairs to compare
-    with, is left out.  Columns: layer, head (from 1), linked and random (means over sentences,
-    fractions of attention), difference with its 95% interval over articles (ci_low, ci_high),
-    p_holm (that it is above zero: `sign_flip_test` over articles, adjusted for the number of
-    heads), and sentences (how many).
+    document.  Links of less than `NEAREST` words do not count; a sentence without others, or
+    without `free_pairs` to compare with, is left out.  Columns: layer, head (from 1), linked and
+    random (means over sentences, fractions of attention), difference with its 95% interval over
+    articles (ci_low, ci_high), p_holm (`sign_flip_test` of articles, by Holm), and sentences.
 
     Raises:
         InputError: no sentence has a link to look at.
     """
     articles, linked, random = [], [], []
     for number, (attention, given, article) in enumerate(sentences):
-        links, generator = far_enough(given), np.random.default_rng([seed, number])
-        words = attention.shape[-1]
-        draws = [random_links(links, words, generator) for _ in range(DRAWS)] if links else [None]
-        if draws[0] is not None:
+        links = [(a, b) for a, b in given if abs(a - b) >= NEAREST]
+        pairs = free_pairs(links, attention.shape[-1])
+        if pairs and all(pairs):
+            generator = np.random.default_rng([seed, number])
+            draws = [[own[generator.integers(len(own))] for own in pairs] for _ in range(DRAWS)]
             articles.append(article)
             linked.append(link_weights(attention, links))
             random.append(np.mean([link_weights(attention, draw) for draw in draws], axis=0))
     if not linked:
         raise InputError(
-            "semantic links: none of the sentences has a predicate with an argument "
-            f"{NEAREST} words away; use more sentences, or a treebank whose relations have the "
-            "names of Stanford or Universal Dependencies (nsubj, dobj, ...)"
+            f"semantic links: none of the sentences has a predicate with an argument {NEAREST} "
+            "words away; use more, or a treebank with relations like nsubj, dobj or obj"
         )
     given, chance = np.stack(linked), np.stack(random)
     differences = pd.DataFrame((given - chance).reshape(len(given), -1))
     by_article = differences.groupby(np.array(articles))
     sums, counts = by_article.sum().to_numpy(), by_article.size().to_numpy()
     low, high = bootstrap_intervals(sums, np.tile(counts[:, None], sums.shape[1]), seed=seed)
-    table = head_rows(
-        *given.shape[1:],
-        linked=given.mean(axis=0),
-        random=chance.mean(axis=0),
-        difference=differences.mean(),
-        ci_low=low,
-        ci_high=high,
-        p_holm=holm(sign_flip_test(sums, seed=seed)[0]),
-    )
-    return table.assign(sentences=len(given))
+    means = {"linked": given.mean(axis=0), "random": chance.mean(axis=0)}
+    table = head_rows(*given.shape[1:], **means, difference=differences.mean())
+    p_values = holm(sign_flip_test(sums, seed=seed)[0])
+    return table.assign(ci_low=low, ci_high=high, p_holm=p_values, sentences=len(given))
 
 
 def linked_heads(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the heads of a `link_table` that attend along links beyond chance.
-
-    Beyond chance is not yet much: see how ``difference`` is distributed.
-    """
+    """Return the heads of a `link_table` that attend along links beyond chance."""
     return table[table["p_holm"] < ALPHA]
 
 
@@ -151,11 +138,6 @@ def dependency_links(heads: Sequence[int], relations: Sequence[str]) -> list[Lin
     ]
 
 
-def far_enough(links: Sequence[Link]) -> list[Link]:
-    """Return the links between words that are at least `NEAREST` apart."""
-    return [(a, b) for a, b in links if abs(a - b) >= NEAREST]
-
-
 def link_weights(attention: Maps, links: Sequence[Link]) -> Float[np.ndarray, "layer head"]:
     """Return the largest weight of each head over the links, in either direction."""
     first, second = np.array(links).T
@@ -163,97 +145,66 @@ def link_weights(attention: Maps, links: Sequence[Link]) -> Float[np.ndarray, "l
     return both.max(axis=-1).astype(np.float64)
 
 
-def random_links(
-    links: Sequence[Link], words: int, generator: np.random.Generator
-) -> list[Link] | None:
-    """Return for each link a random pair at its distance that is no link.
-
-    None where a distance leaves no other pair in a sentence of so many ``words``.
-    """
-    taken = {frozenset(link) for link in links}
-    drawn = []
-    for first, second in links:
-        distance = abs(first - second)
-        pairs = [(start, start + distance) for start in range(words - distance)]
-        free = [pair for pair in pairs if frozenset(pair) not in taken]
-        if not free:
-            return None
-        drawn.append(free[generator.integers(len(free))])
-    return drawn
+def free_pairs(links: Sequence[Link], words: int) -> list[list[Link]]:
+    """Return, for each link, the pairs at its distance that are none, of so many ``words``."""
+    taken = {(min(link), max(link)) for link in links}
+    distances = [abs(first - second) for first, second in links]
+    pairs = [[(start, start + far) for start in range(words - far)] for far in distances]
+    return [[pair for pair in own if pair not in taken] for own in pairs]
 
 
 def framenet_sentences(path: Path) -> list[FrameSentence]:
     """Return FrameNet's sentences of at most `LONGEST` words that have a link.
 
-    ``path`` is FrameNet's folder, its ``fulltext`` folder, or one file of it.  The arguments are
-    the core elements where ``frame/*.xml`` beside it says which they are, otherwise all.
+    ``path`` is FrameNet's folder, whose ``frame/*.xml`` say which elements are core arguments,
+    or one file of its full-text annotation, of which all elements count.
 
     Raises:
-        CorpusError: no such file, no full-text annotation, damaged XML (with its line), or
-            no sentence of that kind.
+        CorpusError: damaged XML (with its line), a label outside its text, or no such sentence.
     """
-    files = [path] if path.is_file() else sorted(path.glob("fulltext/*.xml"))
-    files = files or sorted(path.glob("*.xml"))
-    if not files:
-        problem = "holds no *.xml" if path.is_dir() else "does not exist"
-        raise CorpusError(path, f"{problem}; {EXPECTED}")
     core = {
-        frame.get("name"): {
-            element.get("name")
-            for element in frame.iter("FE")
-            if element.get("coreType", "").startswith("Core")
-        }
-        for file in sorted(files[0].parent.parent.glob("frame/*.xml"))
+        (frame.get("name"), element.get("name"))
+        for file in sorted(path.glob("frame/*.xml"))
         for frame in xml_elements(file, "frame", ("frame",))
+        for element in frame.iter("FE")
+        if element.get("coreType", "").startswith("Core")
     }
-    read = [
-        _sentence(file, element, core)
-        for file in files
-        for element in xml_elements(file, "fullTextAnnotation", ("sentence",))
-    ]
-    found = [sentence for sentence in read if sentence and sentence.links]
+    found = []
+    for file in [path] if path.is_file() else sorted(path.glob("fulltext/*.xml")):
+        for element in xml_elements(file, "fullTextAnnotation", ("sentence",)):
+            try:
+                words, links = _words_and_links(element, core)
+            except ValueError as error:
+                raise CorpusError(file, "a label is not inside its text") from error
+            if links:
+                found.append(FrameSentence(words, links, file.stem))
     if not found:
-        message = f"no sentence with a link and at most {LONGEST} words among {len(read)}"
-        raise CorpusError(path, f"{message}; {EXPECTED}")
+        message = f"no sentence with a link and at most {LONGEST} words; expected FrameNet's folder"
+        raise CorpusError(path, f"{message} (fulltext/*.xml, frame/*.xml)")
     return found
 
 
-def _sentence(
-    path: Path, element: Element, core: Mapping[str | None, set[str | None]]
-) -> FrameSentence | None:
-    """Return a sentence of FrameNet with its links, or None if it is too long."""
-    text = element.findtext("text", "")
-    spans = {span for name in ("PENN", "BNC") for span, _ in _labels(path, element, name, text)}
-    words = sorted(spans) or [match.span() for match in WORD.finditer(text)]
-    if len(words) > LONGEST:
-        return None
+def _words_and_links(sentence: Element, core: Core) -> tuple[tuple[str, ...], tuple[Link, ...]]:
+    """Return the words of a sentence and its links; none of one that is too long."""
+    text = sentence.findtext("text", "")
+    words = sorted({span for name in ("PENN", "BNC") for span, _ in _labels(sentence, name, text)})
     links: set[Link] = set()
-    for frame in element.iter("annotationSet"):
-        wanted = core.get(frame.get("frameName"), set())
-        predicate = {
-            word
-            for span, _ in _labels(path, frame, "Target", text)
-            for word in _within(words, span)
-        }
-        for span, name in _labels(path, frame, "FE", text):
-            if name in wanted or not core:
-                argument = set(_within(words, span)) - predicate
-                links |= {(a, b) for a in predicate for b in argument}
-    own = tuple(text[start:end] for start, end in words)
-    return FrameSentence(own, tuple(sorted(links)), path.stem)
+    for frame in sentence.iter("annotationSet") if len(words) <= LONGEST else ():
+        targets = _labels(frame, "Target", text)
+        predicate = {word for span, _ in targets for word in _within(words, span)}
+        for span, name in _labels(frame, "FE", text):
+            if not core or (frame.get("frameName"), name) in core:
+                links |= set(product(predicate, set(_within(words, span)) - predicate))
+    return tuple(text[start:end] for start, end in words), tuple(sorted(links))
 
 
-def _labels(
-    path: Path, element: Element, layer: str, text: str
-) -> Iterator[tuple[Span, str | None]]:
+def _labels(element: Element, layer: str, text: str) -> Iterator[tuple[Span, str | None]]:
     """Yield where the labels of a layer are in the text, and their names."""
     for label in element.iterfind(f".//layer[@name='{layer}']/label[@start]"):
-        first, last = label.get("start", ""), label.get("end", "")
-        whole = all(re.fullmatch("[0-9]{1,9}", place) for place in (first, last))
-        if not whole or not int(first) <= int(last) < len(text):
-            place = f"a label from {first[:20]!r} to {last[:20]!r}"
-            raise CorpusError(path, f"{place} is not inside its text, {text[:40]!r}")
-        yield (int(first), int(last) + 1), label.get("name")
+        first, last = int(label.get("start", "")), int(label.get("end", ""))
+        if not 0 <= first <= last < len(text):
+            raise ValueError(f"characters {first} to {last} of {len(text)}")
+        yield (first, last + 1), label.get("name")
 
 
 def _within(words: Sequence[Span], span: Span) -> list[int]:

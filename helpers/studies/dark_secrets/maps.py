@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,8 +24,6 @@ FADE = 0.7  # the exponent of the colour scale: small weights can be seen beside
 BRIGHT = 0.995  # the share of a map's weights below the darkest colour
 UNIFORM_MULTIPLE = 6  # the darkest colour is at least so many times uniform attention
 
-Example = TypeVar("Example")
-
 
 class TextMaps(NamedTuple):
     """Maps of one text or two, which positions are special tokens, and whose text each is."""
@@ -39,7 +37,8 @@ def text_maps(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> It
     """Yield the maps of each of ``pairs``, in their order, in float32."""
     for item, attention in _maps(encoder, task_inputs(encoder, pairs, max_tokens)):
         special = np.isin(item["input_ids"], list(encoder.special_ids))
-        yield TextMaps(attention.numpy(), special, text_segments(special))
+        starts = ~special & np.concatenate([[True], special[:-1]])
+        yield TextMaps(attention.numpy(), special, np.maximum(np.cumsum(starts) - 1, 0))
 
 
 def sentence_maps(
@@ -56,35 +55,19 @@ def sentence_maps(
 
 
 def tables_of(
-    examples: Mapping[tuple[str, str], Iterator[Example]],
-    table: Callable[[Iterable[Example]], pd.DataFrame],
-    names: Sequence[str],
+    examples: Mapping[tuple[str, str], Iterator[Any]],
+    table: Callable[[Iterator[Any]], pd.DataFrame],
     device: torch.device,
-    label: str,
 ) -> pd.DataFrame:
-    """Return a table of each model's examples as one, its key in the columns ``names``.
+    """Return a table of each model's maps as one, by its task and weights; models side by side."""
 
-    The models' iterators are run side by side.
-    """
-
-    def job(own: Iterator[Example], step_done: StepDone) -> pd.DataFrame:
-        found = table(own)
+    def job(own: Iterator[Any], step_done: StepDone) -> pd.DataFrame:
         step_done()
-        return found
+        return table(own)
 
     jobs = [partial(job, own) for own in examples.values()]
-    found = run_jobs(jobs, device, label=label, unit="model", total=len(jobs))
-    return stacked(dict(zip(examples, found, strict=True)), *names)
-
-
-def text_segments(special: Bool[np.ndarray, " key"]) -> Int[np.ndarray, " key"]:
-    """Return which text each position belongs to (0, 1, ...), from where special tokens stand.
-
-    Special tokens separate texts; one that closes a text belongs to it, and those in front of
-    the first text to the first.
-    """
-    starts = ~special & np.concatenate([[True], special[:-1]])
-    return np.maximum(np.cumsum(starts) - 1, 0)
+    found = run_jobs(jobs, device, label="maps", unit="model", total=len(jobs))
+    return stacked(dict(zip(examples, found, strict=True)), "task", "weights")
 
 
 def shaded(attention: Float[np.ndarray, "*map query key"]) -> Float[np.ndarray, "*map query key"]:

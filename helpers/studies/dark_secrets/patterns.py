@@ -6,25 +6,18 @@
 - block: squares on the diagonal, tokens attend within their own text or sentence;
 - heterogeneous: none of these.
 
-A map is reduced to ten numbers (`FEATURES`), and support vectors tell its class from them: they
-learned from maps that were labelled by eye.  ``pattern_labels.csv`` has a row a map: model,
-source, example, layer, head, the labels of the first and the second pass, and the settled one;
-``pattern_features.safetensors`` has their features, in the same order.  One annotator labelled
-from images without names, in two passes and two orders; a third look settled where they differ.
-The first 648 are one map of each head of two models in an input of each source; few of them were
-blocks or heterogeneous, so that the last 118 are two more of each head and source that had one.
-The rules, in this order:
+A map is reduced to ten numbers (`FEATURES`, the best of 96 on these maps, so that their score is
+somewhat optimistic), and support vectors tell its class from them.  They learned from maps that
+one annotator labelled by eye, from images without names, in two passes and two orders; a third
+look settled where they differ.  ``pattern_labels.csv`` has a row a map: model, source, example,
+layer, head, the labels of both passes and the settled one; ``pattern_features.safetensors`` has
+their features in the same order.  The first 648 are one map of each head of two models in an
+input of each source, the last 118 two more where that was a block or heterogeneous.  The rules:
 
-- a column counts where it is clearly darker than its surroundings over most of the rows, be it
-  one token wide or at the edge; a diagonal where a dark line or band (of one side, too) follows
-  the main diagonal over most of its length; a light one does not count;
 - squares (or triangles) that fill a text or a sentence on the diagonal, and are what one sees
   first, make a map "block", whatever columns cross them;
-- else columns and diagonal decide; a map with neither is "heterogeneous".
-
-The features are what was left of 96 when the one that helped least went again and again, over
-eight ways of dealing the heads out to folds: their score is somewhat optimistic.  The share of a
-column took the place of its darkness, which did not tell a column that is alone in its map.
+- else a column counts where it is clearly darker than its surroundings over most of the rows, a
+  diagonal where a dark line or band follows the main diagonal over most of its length.
 """
 
 from __future__ import annotations
@@ -37,7 +30,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 from safetensors.numpy import load_file
-from sklearn.metrics import cohen_kappa_score, confusion_matrix
+from sklearn.metrics import accuracy_score, cohen_kappa_score, confusion_matrix, f1_score
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -45,10 +38,9 @@ from sklearn.svm import SVC
 
 from helpers.analysis.heads import head_rows
 from helpers.analysis.paper import values_of
-from helpers.analysis.statistics import bootstrap_intervals, percentiles, resampled_sums
+from helpers.analysis.statistics import bootstrap_intervals
 from helpers.cache import cached_table
 from helpers.data.records import Corpus, Segment
-from helpers.errors import InputError
 from helpers.model.encoder import Encoder
 from helpers.studies.dark_secrets.maps import TextMaps, shaded, tables_of, text_maps
 from helpers.studies.fine_tune import FineTuned, stacked
@@ -62,47 +54,24 @@ FEATURES = (
 )  # fmt: skip
 REACH = 3  # a diagonal is looked for so many tokens to either side
 BAND = 8  # a square begins an eighth of the input away from the diagonal
-
 COST = 5  # of an error of the support vectors
 FOLDS = 5
-SMALL_CLASS = 1e-9  # a class that a resample has no map of counts as not found
-
 PATTERN_EXAMPLES = 100  # examples of a task, or segments of the text, whose maps are classified
-TYPICAL_EXAMPLES = 10  # segments of the text to choose typical maps from
 TEXT = "none (segments of the text)"  # what stands in column ``task`` for these
 
-Confusion = Int[np.ndarray, "*sample label guess"]
+Maps = Float[np.ndarray, "layer head query key"]
+PerHead = Float[np.ndarray, "layer head"]
 
 
 def map_features(
-    attention: Float[np.ndarray, "layer head query key"],
-    special: Bool[np.ndarray, " key"],
-    segment: Int[np.ndarray, " key"],
+    attention: Maps, special: Bool[np.ndarray, " key"], segment: Int[np.ndarray, " key"]
 ) -> Float[np.ndarray, "layer head feature"]:
-    """Return `FEATURES` of each map, as float32: but for the first of the map as drawn (`shaded`).
+    """Return `FEATURES` of each map, as float32.
 
-    - column share: what the token that gets most attention gets, averaged over queries;
-    - first column: the median over queries of the first token.
-
-    Of the ordinary tokens alone:
-
-    - diagonal, second diagonal: the means of the darkest diagonals within `REACH` of the main
-      one; main diagonal: its mean; far: the mean of what is further away;
-    - square: the mean within a text, away from the diagonal, less that between texts;
-    - rows alike, far rows alike: the mean correlation of rows next to each other, and of rows that
-      are half of the tokens apart.
-
-    And the logarithm of the length, on which the others depend.
-
-    Raises:
-        InputError: the masks are not as long as the maps, or no token is an ordinary one.
+    But for the first they are of the map as drawn (`shaded`); from the third on special tokens are
+    left out.
     """
     length, ordinary = attention.shape[-1], np.flatnonzero(~special)
-    if not len(special) == len(segment) == length or length < 2 or not len(ordinary):
-        raise InputError(
-            f"maps of {attention.shape[-2]} x {length} tokens with {len(special)} special flags "
-            f"and {len(segment)} segments: expected as many of each, and an ordinary token"
-        )
     maps = np.asarray(attention, np.float32)
     shades = shaded(maps)
     plain, text = shades[..., ordinary, :][..., ordinary], segment[ordinary]
@@ -116,82 +85,68 @@ def map_features(
     rows = plain - plain.mean(axis=-1, keepdims=True)
     rows /= np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-4)
     values = [
-        maps.mean(axis=-2).max(axis=-1),
+        maps.mean(axis=-2).max(axis=-1),  # what the token gets that gets most
         np.median(shades[..., 0], axis=-1),
-        darkest[0],
+        darkest[0],  # the mean of the darkest diagonal within `REACH` of the main one
         darkest[min(1, 2 * reach)],
         lines[reach],
         _mean(plain, distance > REACH),
-        square * (not own.all()),
-        _alike(rows, 1),
-        _alike(rows, max(1, count // 2)),
-        np.full(attention.shape[:2], np.log(length)),
+        square * (not own.all()),  # within a text, off the diagonal, less between texts
+        _alike(rows, 1),  # correlations of rows next to each other
+        _alike(rows, max(1, count // 2)),  # of rows half of the tokens apart
+        np.full(attention.shape[:2], np.log(length)),  # the others depend on it
     ]
     return np.stack(values, axis=-1).astype(np.float32)
 
 
 @cache
-def read_labels() -> pd.DataFrame:
-    """Return the labelled maps (see the module), with a number for the head of each: ``place``."""
-    table = pd.read_csv(Path(__file__).with_name("pattern_labels.csv"))
-    return table.assign(place=table.groupby(["model", "layer", "head"]).ngroup())
-
-
-@cache
-def read_features() -> Float[np.ndarray, "map feature"]:
-    """Return `FEATURES` of the labelled maps."""
-    return load_file(Path(__file__).with_name("pattern_features.safetensors"))["features"]
+def labelled_maps() -> tuple[pd.DataFrame, Float[np.ndarray, "map feature"]]:
+    """Return the labelled maps (see the module) and their `FEATURES`."""
+    data = Path(__file__).parent
+    features = load_file(data / "pattern_features.safetensors")["features"]
+    return pd.read_csv(data / "pattern_labels.csv"), features
 
 
 @cache
 def pattern_judge() -> Pipeline:
     """Return the support vectors of all labelled maps."""
-    return _judge().fit(read_features(), read_labels()["settled"])
+    labels, features = labelled_maps()
+    return _judge().fit(features, labels["settled"])
 
 
-def confusion_by_head() -> Confusion:
-    """Return, for each labelled head, how many maps of each class are taken for which.
+@cache
+def told_labels() -> np.ndarray:
+    """Return the classes that the labelled maps are taken for, each by what other heads taught.
 
-    Heads are dealt out to folds at random, and each fold is judged by what the others taught:
-    nothing of a head is on both sides.
+    Heads are dealt out to folds at random: nothing of a head is on both sides.
     """
-    place, labels = read_labels()["place"].to_numpy(), read_labels()["settled"].to_numpy()
-    heads = range(place.max() + 1)
-    folds = (np.random.default_rng(0).permutation(heads) % FOLDS)[place]
-    told = cross_val_predict(_judge(), read_features(), labels, cv=PredefinedSplit(folds))
-    own = [place == head for head in heads]
-    return np.array([confusion_matrix(labels[of], told[of], labels=CLASSES) for of in own])
+    labels, features = labelled_maps()
+    place = labels.groupby(["model", "layer", "head"]).ngroup()
+    folds = (np.random.default_rng(0).permutation(place.max() + 1) % FOLDS)[place]
+    return cross_val_predict(_judge(), features, labels["settled"], cv=PredefinedSplit(folds))
 
 
 def confusion_table() -> pd.DataFrame:
     """Return how many labelled maps of each class (rows) are taken for which (columns)."""
-    table = pd.DataFrame(confusion_by_head().sum(axis=0), columns=list(CLASSES))
+    counts = confusion_matrix(labelled_maps()[0]["settled"], told_labels(), labels=CLASSES)
+    table = pd.DataFrame(counts, columns=list(CLASSES))
     table.insert(0, "label", CLASSES)
     return table
 
 
 def trust_table() -> pd.DataFrame:
-    """Return how far the pattern classes can be trusted.
-
-    Columns: measure, percent, its 95% interval over heads where there is one, and the paper's F1
-    of its own network on its own labels.
-    """
-    counts, labels = confusion_by_head(), read_labels()
-    drawn = resampled_sums(counts.reshape(len(counts), -1)).reshape(-1, *counts.shape[1:])
-    (accuracy, f1), bounds = _scores(counts.sum(axis=0)), percentiles(_scores(drawn), len(counts))
-    low, high = 100 * np.array(bounds)
-    commonest = labels["settled"].value_counts(normalize=True).max()
-    same = (labels["pass1"] == labels["pass2"]).mean()
-    kappa = cohen_kappa_score(labels["pass1"], labels["pass2"])
-    published = values_of("Kovaleva")["pattern classifier F1"]
-    rows = [
-        ("accuracy", 100 * accuracy, low[0], high[0], np.nan),
-        ("macro F1", 100 * f1, low[1], high[1], published),
-        ("accuracy of the commonest label", 100 * commonest, np.nan, np.nan, np.nan),
-        ("same label in both passes", 100 * same, np.nan, np.nan, np.nan),
-        ("the same beyond chance (kappa, in percent)", 100 * kappa, np.nan, np.nan, np.nan),
-    ]
-    return pd.DataFrame(rows, columns=["measure", "percent", "ci_low", "ci_high", "paper"])
+    """Return how far the classes can be trusted; ``paper``: its network's F1 on its own labels."""
+    labels, _ = labelled_maps()
+    own, told = labels["settled"], told_labels()
+    shares = {
+        "accuracy": accuracy_score(own, told),
+        "macro F1": f1_score(own, told, average="macro"),
+        "accuracy of the commonest label": own.value_counts(normalize=True).max(),
+        "kappa of the two passes": cohen_kappa_score(labels["pass1"], labels["pass2"]),
+    }
+    paper = {"macro F1": values_of("Kovaleva")["pattern classifier F1"]}
+    table = pd.DataFrame({"percent": 100 * pd.Series(shares), "paper": pd.Series(paper)})
+    return table.loc[list(shares)].rename_axis("measure").reset_index()
 
 
 def pattern_counts(examples: Iterable[TextMaps]) -> pd.DataFrame:
@@ -200,16 +155,12 @@ def pattern_counts(examples: Iterable[TextMaps]) -> pd.DataFrame:
     Columns: layer, head (from 1), maps (how many), the share of each class (0-1), and pattern,
     the class that the head shows most often.
     """
-    features = [map_features(*example) for example in examples]
-    if not features:
-        raise InputError("no attention map to classify; give at least one example")
-    shape = (len(features), *features[0].shape[:2])
-    classes = pattern_judge().predict(np.concatenate(features).reshape(-1, len(FEATURES)))
-    told = (classes[:, None] == np.array(CLASSES)).reshape(*shape, -1)
-    shares = told.mean(axis=0)  # [layer, head, class]
-    table = pd.DataFrame(shares.reshape(-1, len(CLASSES)), columns=list(CLASSES))
-    heads = head_rows(*shape[1:], maps=np.full(len(table), len(features)))
-    return heads.join(table).assign(pattern=table.idxmax(axis=1))
+    features = np.stack([map_features(*example) for example in examples])
+    classes = pattern_judge().predict(features.reshape(-1, len(FEATURES)))
+    told = classes.reshape(features.shape[:-1])  # [map, layer, head]
+    shares = {name: (told == name).mean(axis=0) for name in CLASSES}
+    heads = head_rows(*told.shape[1:], maps=np.full(told[0].shape, len(told)), **shares)
+    return heads.assign(pattern=heads[list(CLASSES)].idxmax(axis=1))
 
 
 def spread_segments(corpus: Corpus[Segment]) -> list[Pair]:
@@ -235,8 +186,7 @@ def pattern_table(
             models = {PRETRAINED: run.encoder, FINE_TUNED: run.fine_tuned_encoder()}
             for weights, model in models.items():
                 parts[run.task.name, weights] = text_maps(model, some, max_tokens=most)
-        names = ["task", "weights"]
-        return tables_of(parts, pattern_counts, names, encoder.device, "patterns of maps")
+        return tables_of(parts, pattern_counts, encoder.device)
 
     facts = {"runs": [run.folder.name for run in runs], "segments": segments}
     return cached_table("patterns", compute, depends_on=facts | {"max_tokens": max_tokens})
@@ -252,28 +202,21 @@ def share_table(table: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     for key, part in shares.groupby(["task", "weights"], sort=False):
         own = part[names].to_numpy()
         low, high = bootstrap_intervals(own, np.ones_like(own), seed=seed)
-        columns = {"share": own.mean(axis=0), "ci_low": low, "ci_high": high}
-        parts[key] = pd.DataFrame({"pattern": names} | columns)
+        ends = {"ci_low": low, "ci_high": high}
+        parts[key] = pd.DataFrame({"pattern": names, "share": own.mean(axis=0), **ends})
     return stacked(parts, "task", "weights")
 
 
-def typical_maps(
-    encoder: Encoder, segments: Sequence[Pair], *, max_tokens: int
-) -> dict[str, TextMaps]:
-    """Return a map of each class that occurs, by its class and head: the judge is surest of it."""
-    some = segments[:: PATTERN_EXAMPLES // TYPICAL_EXAMPLES]
-    examples = list(text_maps(encoder, some, max_tokens=max_tokens))
-    features = np.stack([map_features(*example) for example in examples])
-    sure = pattern_judge().decision_function(features.reshape(-1, len(FEATURES)))
-    found = {}
-    order = pattern_judge().classes_.tolist()
-    for name in CLASSES:
-        number = order.index(name)
-        own = np.where(sure.argmax(axis=1) == number, sure[:, number], 0)
-        if own.any():
-            example, layer, head = np.unravel_index(own.argmax(), features.shape[:-1])
-            attention, *tokens = examples[example]
-            found[f"{name} ({layer + 1}-{head + 1})"] = TextMaps(attention[layer, head], *tokens)
+def typical_maps(encoder: Encoder, segment: Pair, *, max_tokens: int) -> dict[str, TextMaps]:
+    """Return a segment's plainest map of each class that occurs, by its class and head."""
+    (example,) = text_maps(encoder, [segment], max_tokens=max_tokens)
+    features = map_features(*example).reshape(-1, len(FEATURES))
+    judge, found = pattern_judge(), {}
+    told, sure = judge.predict(features), judge.decision_function(features).max(axis=1)
+    for name in (name for name in CLASSES if name in told):
+        layer, head = divmod(np.where(told == name, sure, -np.inf).argmax(), encoder.heads)
+        own = example._replace(attention=example.attention[layer, head])
+        found[f"{name} ({layer + 1}-{head + 1})"] = own
     return found
 
 
@@ -281,23 +224,12 @@ def _judge() -> Pipeline:
     return make_pipeline(StandardScaler(), SVC(C=COST, class_weight="balanced", break_ties=True))
 
 
-def _scores(counts: Confusion) -> Float[np.ndarray, "*sample measure"]:
-    """Return accuracy and macro F1 (the mean over all classes, 0 for one never found)."""
-    right = np.diagonal(counts, axis1=-2, axis2=-1)
-    f1 = 2 * right / np.maximum(counts.sum(axis=-1) + counts.sum(axis=-2), SMALL_CLASS)
-    return np.stack([right.sum(axis=-1) / counts.sum(axis=(-2, -1)), f1.mean(axis=-1)], axis=-1)
-
-
-def _mean(
-    maps: Float[np.ndarray, "layer head query key"], mask: Bool[np.ndarray, "query key"]
-) -> Float[np.ndarray, "layer head"]:
+def _mean(maps: Maps, mask: Bool[np.ndarray, "query key"]) -> PerHead:
     """Return the mean over the cells of a mask; 0 where it has none."""
     return maps[..., mask].sum(axis=-1) / max(1, mask.sum())
 
 
-def _alike(
-    rows: Float[np.ndarray, "layer head query key"], step: int
-) -> Float[np.ndarray, "layer head"]:
+def _alike(rows: Maps, step: int) -> PerHead:
     """Return the mean product of unit rows that are ``step`` apart; 0 where there are none."""
     products = (rows[..., step:, :] * rows[..., :-step, :]).sum(axis=-1)
     return products.sum(axis=-1) / max(1, products.shape[-1])

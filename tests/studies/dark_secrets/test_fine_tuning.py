@@ -16,6 +16,7 @@ from helpers.studies import fine_tune
 from helpers.studies.classifier import batches, new_classifier
 from helpers.studies.dark_secrets import fine_tuning, links, patterns
 from helpers.studies.dark_secrets.fine_tuning import KINDS, WHOLE_LAYER
+from helpers.studies.dark_secrets.maps import text_maps
 from helpers.studies.head_mask import uniform_attention
 from helpers.studies.tasks import PRETRAINED, RANDOM, Pair, Task
 from helpers.studies.wikipedia_tasks import Tagged
@@ -68,10 +69,6 @@ def texts(files):
 def store(models, files):
     treebank = resolve_treebank(str(files / "trees.conllu"))
     return extract(models[0], treebank, level="word", max_tokens=LONGEST)
-
-
-def pattern_table(models, starts, texts):
-    return patterns.pattern_table(models[0], texts, starts[PRETRAINED], max_tokens=LONGEST)
 
 
 def test_accuracies_are_those_of_the_runs_from_both_starts(starts):
@@ -164,16 +161,19 @@ def test_kinds_of_tokens_and_shares_of_one_sentence():
     places = [np.flatnonzero(there).tolist() for there in kinds]
     expected = [[0], [6], [5], [2, 4], [1], [1], [5], [3]]
     assert dict(zip(KINDS, places, strict=True)) == dict(zip(KINDS, expected, strict=True))
-    without = fine_tuning.token_kinds(SENTENCE, slice(0, 5), 5)
-    assert not without[:2].any() and without[2].tolist() == [False] * 4 + [True]
     rows = np.zeros((1, 1, 7, 7))
     rows[..., 0] = 0.5
     rows[..., 2] = rows[..., 4] = 0.25
     rows[0, 0, 0] = np.eye(7)[6]  # [CLS] attends to [SEP] alone
-    overall, first = fine_tuning.kind_shares(rows, kinds)[..., 0, 0]
-    assert overall[:2] == pytest.approx([6 / 7 * 0.5, 1 / 7])
-    assert overall[KINDS.index("verb")] == pytest.approx(6 / 7 * 0.5)
-    assert first[:2].tolist() == [0, 1]
+    none = SENTENCE._replace(words=("A",), tags=("DT",), relations=("det",))
+    even = np.full((1, 1, 3, 3), 1 / 3)  # a sentence without any of the kinds of words
+    maps = [(rows, slice(1, 6)), (even, slice(1, 2))]
+    (found,) = fine_tuning.mean_shares([SENTENCE, none], maps).to_dict("records")
+    assert found["cls"] == pytest.approx((6 / 7 * 0.5 + 1 / 3) / 2)
+    assert found["verb"] == pytest.approx(6 / 7 * 0.5) and found["negation"] == 0
+    assert found["from_cls_sep"] == pytest.approx((1 + 1 / 3) / 2)
+    without = fine_tuning.token_kinds(SENTENCE, slice(0, 5), 5)  # GPT-2 has no special token
+    assert not without[:2].any() and without[2].tolist() == [False] * 4 + [True]
 
 
 def test_a_table_of_what_heads_attend_to_before_and_after(starts, store):
@@ -192,15 +192,13 @@ def test_a_table_of_what_heads_attend_to_before_and_after(starts, store):
     assert not np.allclose(tuned["cls"][: len(own)], own["cls"])
     even = table[table["weights"] == "uniform"].iloc[0]
     assert even["cls"] == pytest.approx(1 / 9) and even["layer"] == even["head"] == 0
-    from_cls = fine_tuning.from_cls(table)
-    assert from_cls.loc[("pretrained", "none"), "sep"] == pytest.approx(last["from_cls_sep"].mean())
 
 
 # Patterns and links of the same model
 
 
 def test_patterns_of_text_and_tasks_before_and_after(models, starts, texts):
-    table = pattern_table(models, starts, texts)
+    table = patterns.pattern_table(models[0], texts, starts[PRETRAINED], max_tokens=LONGEST)
     groups = table.groupby(["task", "weights"], sort=False).size()
     assert groups.index.tolist() == [(patterns.TEXT, "pretrained")] + [
         (task, weights) for task in TASKS for weights in ("pretrained", "fine-tuned")
@@ -210,12 +208,15 @@ def test_patterns_of_text_and_tasks_before_and_after(models, starts, texts):
 
 
 def test_typical_maps_are_maps_of_the_model(models, texts):
-    found = patterns.typical_maps(models[0], texts, max_tokens=LONGEST)
-    assert 1 <= len(found) <= len(patterns.CLASSES)
+    found = patterns.typical_maps(models[0], texts[0], max_tokens=LONGEST)
+    (whole,) = text_maps(models[0], texts[:1], max_tokens=LONGEST)
+    told = patterns.pattern_counts([whole]).set_index(["layer", "head"])["pattern"]
+    assert set(map(str, told)) == {name.rpartition(" (")[0] for name in found}
     for name, drawn in found.items():
-        assert name.rpartition(" (")[0] in patterns.CLASSES
-        assert np.allclose(drawn.attention.sum(axis=1), 1, atol=1e-4)
-        assert drawn.attention.shape == (len(drawn.special),) * 2
+        pattern, _, place = name.rstrip(")").rpartition(" (")
+        layer, head = map(int, place.split("-"))
+        assert told[layer, head] == pattern
+        assert np.array_equal(drawn.attention, whole.attention[layer - 1, head - 1])
 
 
 def test_links_of_the_treebank(store):
@@ -241,8 +242,8 @@ def test_what_is_computed_once_is_kept(models, starts, texts, store, monkeypatch
     def tables():
         return [
             fine_tuning.similarity_table(starts),
-            fine_tuning.disabling_table(starts[PRETRAINED]),
-            pattern_table(models, starts, texts),
+            fine_tune.each_run(starts[PRETRAINED], "disabling", fine_tuning.disabled),
+            patterns.pattern_table(models[0], texts, starts[PRETRAINED], max_tokens=LONGEST),
             links.treebank_links(store, seed=0),
         ]
 
