@@ -23,19 +23,16 @@ In each of these groups half of the labels are 0.  Its warrants have no other ne
 from __future__ import annotations
 
 import csv
-import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 
 from helpers.data.corpora import fetch, names
-from helpers.data.text_files import existing_file, file_fingerprint, one_line
+from helpers.data.text_files import existing_file, one_line
 from helpers.errors import CorpusError, InputError
 from helpers.settings import small_profile
 
-FORMAT = 1  # raise it when the reader gives something else for the same files
 SAMPLE = Path(__file__).with_name("arguments_sample.tsv")
 EMBEDDED = "arguments-sample"  # its name
 KIND = "argument pairs"  # in the registry of corpora
@@ -78,6 +75,19 @@ class Argument:
         """Both warrants, in the order that the label counts."""
         return self.warrant0, self.warrant1
 
+    def counterpart(self) -> Argument:
+        """Return the argument with its claim negated, so that the other warrant is right."""
+        return replace(
+            self, id=self.id + MARK, label=1 - self.label, adversarial=True,
+            claim=self.negated_claim, negated_claim=self.claim,
+        )  # fmt: skip
+
+    def swapped(self) -> Argument:
+        """Return the argument with its warrants, and with them the label, swapped."""
+        first, second = self.warrants
+        own = f"{self.id}{SWAPPED_MARK}"
+        return replace(self, id=own, warrant0=second, warrant1=first, label=1 - self.label)
+
 
 @dataclass(frozen=True)
 class Arguments:
@@ -87,9 +97,8 @@ class Arguments:
     """
 
     name: str
-    fingerprint: str
-    original: tuple[Argument, ...] = field(repr=False)
-    adversarial: tuple[Argument, ...] = field(repr=False)
+    original: list[Argument]
+    adversarial: list[Argument]
     left_out: int = 0
 
     @property
@@ -108,107 +117,63 @@ class Arguments:
         return all(argument.negated_claim for argument in self.part("train") + self.part("dev"))
 
 
-def adversarial(arguments: Iterable[Argument]) -> list[Argument]:
-    """Return the counterparts: the claim negated, so that the other warrant is right."""
-    return [
-        replace(
-            own, id=own.id + MARK, label=1 - own.label, adversarial=True,
-            claim=own.negated_claim, negated_claim=own.claim,
-        )
-        for own in arguments
-    ]  # fmt: skip
-
-
-def swapped(arguments: Iterable[Argument]) -> list[Argument]:
-    """Return the same arguments with their warrants, and with them the label, swapped."""
-    return [
-        replace(
-            a, id=a.id + SWAPPED_MARK, warrant0=a.warrant1, warrant1=a.warrant0, label=1 - a.label
-        )
-        for a in arguments
-    ]
-
-
 def argument_corpus(source: str | Path = "") -> Arguments:
     """Return a corpus of arguments.
 
     Args:
         source: empty for the embedded sample; a name of the registry ("arct", which brings
             "arct-adversarial"); a folder with train, dev and test as ``.tsv``; or
-            "CORPUS,ADVERSARIAL", each a name or a folder, the second with
-            ``dev-adv-negated.csv`` and ``test-adv-negated.csv``.  The counterparts come from a
-            column negatedClaim, if there is one, or from those files, which a folder may have
-            itself or in ``adversarial/``.
+            "CORPUS,ADVERSARIAL", each a name or a folder.  The counterparts come from
+            ``dev-adv-negated.csv`` and ``test-adv-negated.csv`` of the second, or of the folder
+            itself or its ``adversarial/``; without these from a column negatedClaim.
 
     Raises:
         InputError: neither a name nor a folder; or the name of another kind of corpus.
         CorpusError: a file that is missing or damaged, with the line.
     """
     if not source:
-        return _corpus(EMBEDDED, [SAMPLE], {})
+        return _corpus(EMBEDDED, read_arguments(SAMPLE), {})
     first, _, second = (part.strip() for part in str(source).partition(","))
     files = _files(first)
-    second = second or COUNTERPARTS.get(first, first)
-    others = files if second == first else _files(second)
+    second = second or COUNTERPARTS.get(first, "")
+    others = _files(second) if second else files
     if missing := [split for split in SPLITS if split not in files]:
         raise CorpusError(first, f"no {missing[0]}.tsv; a corpus needs all splits")
+    original = [one for split in SPLITS for one in read_arguments(files[split], split=split)]
     negated = {split: others[name] for split, name in ADVERSARIAL_FILES.items() if name in others}
-    if second != first and not negated:
+    if second and not negated:
         expected = " and ".join(f"{name}.csv" for name in ADVERSARIAL_FILES.values())
         raise InputError(f"{second}: no adversarial arguments; expected {expected}")
-    return _corpus(Path(first).name, [files[split] for split in SPLITS], negated)
+    return _corpus(Path(first).name, original, negated)
 
 
-def _corpus(name: str, files: Sequence[Path], negated: dict[str, Path]) -> Arguments:
-    read = [read_arguments(file, split=split) for split, file in zip(SPLITS, files, strict=False)]
-    original = [argument for arguments in read for argument in arguments]
-    if without := [split for split in SPLITS if split not in {a.split for a in original}]:
-        where = files[0].parent
-        raise CorpusError(where, f"no argument in {without[0]}; a corpus needs all splits")
-    counterparts, left_out = _counterparts(negated)
+def _corpus(name: str, original: list[Argument], negated: dict[str, Path]) -> Arguments:
+    """Return a corpus, in the small profile its first arguments; ``negated`` has files by split."""
+    others = [one for split, file in negated.items() for one in read_arguments(file, split=split)]
     if not negated and all(argument.negated_claim for argument in original):
-        counterparts = adversarial(original)
-    digest = hashlib.sha256(f"{FORMAT} {name}".encode())
-    for file in (*files, *negated.values()):
-        digest.update(file_fingerprint(file).encode())
-    found = Arguments(name, digest.hexdigest(), tuple(original), tuple(counterparts), left_out)
-    return _first(found, SMALL_SPLIT) if small_profile() else found
-
-
-def _first(corpus: Arguments, count: int) -> Arguments:
-    """Return the first ``count`` arguments of each split, and their counterparts."""
-    original = tuple(one for split in SPLITS for one in corpus.part(split)[:count])
-    ids = {one.id + MARK for one in original}
-    return replace(
-        corpus,
-        fingerprint=f"{corpus.fingerprint}-{count}",
-        original=original,
-        adversarial=tuple(one for one in corpus.adversarial if one.id in ids),
-    )
-
-
-def _counterparts(files: dict[str, Path]) -> tuple[list[Argument], int]:
-    """Return the adversarial half of published files, without the claims left as they were."""
-    rows = [row for split, file in files.items() for row in read_arguments(file, split=split)]
-    claims = {row.id: row.claim for row in rows if not row.adversarial}
-    turned = [row for row in rows if row.adversarial]
-    kept = [row for row in turned if row.claim != claims.get(row.id.removesuffix(MARK))]
-    return kept, len(turned) - len(kept)
+        others = [argument.counterpart() for argument in original]
+    claims = {one.id: one.claim for one in original}
+    turned = [one for one in others if one.adversarial]
+    kept = [one for one in turned if one.claim != claims.get(one.id.removesuffix(MARK))]
+    left_out = len(turned) - len(kept)
+    if small_profile():
+        by_split = ([one for one in original if one.split == split] for split in SPLITS)
+        original = [one for own in by_split for one in own[:SMALL_SPLIT]]
+        ids = {one.id + MARK for one in original}
+        kept = [one for one in kept if one.id in ids]
+    return Arguments(name, original, kept, left_out)
 
 
 def _files(source: str) -> dict[str, Path]:
-    """Return the tables of a corpus, by file name without its suffixes."""
-    if files := fetch(source, KIND):
-        return _by_stem(files.values())
+    """Return the tables of a corpus by file name without suffixes, compressed or not."""
     folder = Path(source).expanduser()
-    if not folder.is_dir():
+    if files := fetch(source, KIND):
+        paths = list(files.values())
+    elif folder.is_dir():
+        paths = [*sorted(folder.glob("*")), *sorted(folder.glob("adversarial/*"))]
+    else:
         expected = f"expected a name ({names(KIND)}) or a folder"
         raise InputError(f"no arguments at {source}; {expected}")
-    return _by_stem([*sorted(folder.glob("*")), *sorted(folder.glob("adversarial/*"))])
-
-
-def _by_stem(paths: Iterable[Path]) -> dict[str, Path]:
-    """Return the tables among files by name, whether they are compressed or not."""
     return {p.name.split(".")[0]: p for p in paths if {".tsv", ".csv"} & set(p.suffixes)}
 
 
@@ -217,8 +182,8 @@ def read_arguments(path: str | Path, *, split: str = "") -> list[Argument]:
 
     A ``.csv`` file is read with CSV quoting; in any other a quotation mark is text, as in ARCT.
     Columns: ``#id``, ``warrant0``, ``warrant1``, ``correctLabelW0orW1``, ``reason``, ``claim``,
-    in any order, and if there are ``negatedClaim``, ``adversarial`` (True or False) and
-    ``split``, which ``split`` stands in for; others are ignored.
+    in any order, and if there are ``negatedClaim`` and ``adversarial`` (True or False); others
+    are ignored, but ``split`` where no ``split`` is given.
 
     Raises:
         CorpusError: with the line, for a column or a value that is missing, a label other than 0
@@ -227,19 +192,16 @@ def read_arguments(path: str | Path, *, split: str = "") -> list[Argument]:
     path = existing_file(path)
     table = _table(path)
     _check(path, table)
-    own = pd.DataFrame({"split": split, "negatedClaim": "", "adversarial": "False"}, table.index)
-    own = table.combine_first(own)
-    own["split"] = own["split"].mask(own["split"] == "", split)
     return [
         Argument(
             id=row["#id"],
             **{part: row[part] for part in ("claim", "reason", "warrant0", "warrant1")},
             label=int(row["correctLabelW0orW1"]),
-            split=row["split"],
-            negated_claim=row["negatedClaim"],
-            adversarial=row["adversarial"] == "True",
+            split=split or row.get("split", ""),
+            negated_claim=row.get("negatedClaim", ""),
+            adversarial=row.get("adversarial", "").lower() == "true",
         )
-        for row in own.to_dict("records")
+        for row in table.to_dict("records")
     ]
 
 
@@ -269,13 +231,9 @@ def _table(path: Path) -> pd.DataFrame:
 def _check(path: Path, table: pd.DataFrame) -> None:
     """Refuse the first row that is no argument."""
     required, labels = table[[*REQUIRED]], table["correctLabelW0orW1"]
-    splits = table.get("split", pd.Series(SPLITS[0], table.index))
-    turned = table.get("adversarial", pd.Series("True", table.index))
     wrong = {
         f"an empty cell; every argument needs {', '.join(REQUIRED)}": (required == "").any(axis=1),
         "a label that is not 0 or 1, the right warrant": ~labels.isin(("0", "1")),
-        "adversarial is neither True nor False": ~turned.isin(("True", "False")),
-        f"a split that is none of {', '.join(SPLITS)}": ~splits.isin(("", *SPLITS)),
         "both warrants are the same; one must be wrong": table["warrant0"] == table["warrant1"],
         "an id that comes twice; give each its own": table["#id"].duplicated(),
     }

@@ -16,8 +16,9 @@ equals that with the lowest loss there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ from helpers.model.forward import padded
 from helpers.model.parallel import length_batches
 from helpers.studies.argument_cues.arguments import INPUTS, Argument
 from helpers.studies.argument_cues.cues import words
-from helpers.studies.classifier import batches, new_classifier, task_inputs
+from helpers.studies.classifier import new_classifier, task_inputs
 from helpers.studies.tasks import Pair
 from helpers.studies.training import Best, TrainingRecipe, gradient_steps, trained
 
@@ -44,6 +45,7 @@ LONGEST = 60  # words of a text that are read
 
 Scores = Float[Tensor, "argument warrant"]
 WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
+Read = TypeVar("Read", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -59,32 +61,31 @@ def train_chooser(
     chooser: EncoderChooser | WordChooser,
     splits: Mapping[str, Sequence[Argument]],
     recipe: WarrantRecipe,
-    seed: int,
     what: str,
 ) -> Int[np.ndarray, " argument"]:
     """Train on ``splits["train"]`` and return the choices, 0 or 1, in ``splits["test"]``.
 
-    ``seed`` decides the order of the examples, ``what`` names the model in an error.
+    ``what`` names the model in an error.
 
     Raises:
         ModelError: texts of ``max_tokens`` are too long for the model, or the loss is no number.
     """
     train, dev = splits["train"], splits["dev"]
-    optimizer = torch.optim.AdamW(trained(chooser.model).values(), lr=recipe.learning_rate)
+    optimizer = torch.optim.AdamW(trained(chooser).values(), lr=recipe.learning_rate)
     steps = recipe.steps(len(train))
     falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 1 / steps, steps - 1 or 1)
-    best = Best(chooser.model)
+    best = Best(chooser)
 
     def loss(batch: Sequence[Argument]) -> Tensor:
-        scores = chooser.step_scores(batch)
+        scores = chooser(batch)
         return F.cross_entropy(scores, _labels(batch).to(scores.device))
 
     for epoch in range(recipe.epochs):
-        order = np.random.default_rng([seed, epoch]).permutation(len(train))
+        order = np.random.default_rng([recipe.seed, epoch]).permutation(len(train))
         parts = np.split(order, range(recipe.batch_size, len(order), recipe.batch_size))
         shuffled = ([train[index] for index in part] for part in parts)
         name = f"{what}, epoch {epoch + 1}"
-        for _ in gradient_steps(chooser.model, shuffled, loss, optimizer, falling, what=name):
+        for _ in gradient_steps(chooser, shuffled, loss, optimizer, falling, what=name):
             pass
         best.keep(quality(chooser.scores(dev), _labels(dev)))
     best.restore()
@@ -97,38 +98,35 @@ def quality(scores: Scores, labels: Int[Tensor, " argument"]) -> tuple[float, fl
     return right.item(), -F.cross_entropy(scores, labels).item()
 
 
-class EncoderChooser:
+class EncoderChooser(nn.Module):
     """A copy of an encoder with a linear layer, whose first weights ``seed`` decides."""
 
     def __init__(self, encoder: Encoder, inputs: str, max_tokens: int, *, seed: int) -> None:
+        super().__init__()
         self.model = new_classifier(encoder, 1, seed=seed)
         self.encoder, self.inputs, self.max_tokens = encoder, inputs, max_tokens
 
-    def pairs(self, arguments: Sequence[Argument]) -> list[Pair]:
-        """Return the texts that are read, those of an argument's two warrants in turn."""
-        return [pair for argument in arguments for pair in warrant_pairs(argument, self.inputs)]
-
-    def step_scores(self, arguments: Sequence[Argument]) -> Scores:
-        """Return the scores of the arguments of a step, read in groups of similar length."""
-        texts = task_inputs(self.encoder, self.pairs(arguments), self.max_tokens)
-        groups = length_batches([len(text["input_ids"]) for text in texts], size=READ_TOGETHER)
-        scores = torch.cat(
-            [self.model(**padded(self.encoder, [texts[i] for i in group])) for group in groups]
-        )
-        places = torch.tensor([place for group in groups for place in group])
-        return scores[places.argsort()].view(-1, 2)
+    def forward(self, arguments: Sequence[Argument]) -> Scores:
+        """Return the scores of the arguments of a step."""
+        return self._read(self._pairs(arguments), READ_TOGETHER).view(-1, 2)
 
     @torch.inference_mode()
     def scores(self, arguments: Sequence[Argument]) -> Scores:
         """Return the scores of any number of arguments; the same texts are read once."""
-        pairs = self.pairs(arguments)
-        different = list(dict.fromkeys(pairs))
-        together = {"max_tokens": self.max_tokens, "batch_size": SCORED_TOGETHER}
-        scores = torch.zeros(len(different), dtype=torch.double)
-        for batch, _, order in batches(self.encoder, different, **together):
-            scores[torch.tensor(order)] = self.model(**batch)[:, 0].double().cpu()
-        place = {pair: index for index, pair in enumerate(different)}
-        return scores[[place[pair] for pair in pairs]].view(-1, 2)
+        pairs, rows = _different(self._pairs(arguments))
+        return self._read(pairs, SCORED_TOGETHER).double().cpu()[rows].view(-1, 2)
+
+    def _pairs(self, arguments: Sequence[Argument]) -> list[Pair]:
+        return [pair for argument in arguments for pair in warrant_pairs(argument, self.inputs)]
+
+    def _read(self, pairs: Sequence[Pair], together: int) -> Float[Tensor, "pair one"]:
+        """Return the score of each pair of texts, read in groups of similar length."""
+        texts = task_inputs(self.encoder, pairs, self.max_tokens)
+        lengths = [len(text["input_ids"]) for text in texts]
+        groups = length_batches(lengths, size=together)
+        scores = [self.model(**padded(self.encoder, [texts[i] for i in own])) for own in groups]
+        places = torch.tensor([place for group in groups for place in group])
+        return torch.cat(scores)[places.argsort()]
 
 
 def warrant_pairs(argument: Argument, inputs: str) -> tuple[Pair, Pair]:
@@ -142,34 +140,60 @@ def warrant_pairs(argument: Argument, inputs: str) -> tuple[Pair, Pair]:
     return first, second
 
 
-class WordChooser:
+class WordChooser(nn.Module):
     """A bag of vectors or a BiLSTM over words with a vector; ``seed`` draws its weights."""
 
     def __init__(self, kind: str, inputs: str, vectors: WordVectors, *, seed: int) -> None:
+        super().__init__()
         self.parts, self.vectors = INPUTS[inputs], vectors
-        width = vectors(["the"]).shape[-1]
-        self.model = WordModel(kind, width, len(self.parts), seed=seed)
+        width = self.width = vectors(["the"]).shape[-1]
+        self.lstm = None
+        if kind == BILSTM:
+            self.lstm = nn.LSTM(width, HIDDEN, bidirectional=True, batch_first=True)
+            width = 2 * HIDDEN
+        self.inner = nn.Linear(len(self.parts) * width, HIDDEN)
+        self.outer = nn.Linear(HIDDEN, 1)
+        generator = torch.Generator().manual_seed(seed)
+        for weights in self.parameters():  # as the layers draw them, but from this seed
+            bound = weights.shape[-1] ** -0.5 if weights.dim() > 1 else 0.0
+            nn.init.uniform_(weights, -bound, bound, generator=generator)
         self._read: dict[str, Float[Tensor, "word width"]] = {}
 
-    def step_scores(self, arguments: Sequence[Argument]) -> Scores:
-        """Return the scores of the arguments of a step; the same texts are read once."""
-        texts = [text for part in self.parts for a in arguments for text in _texts(a, part)]
-        place = {text: index for index, text in enumerate(dict.fromkeys(texts))}
-        read = [self._vectors_of(text) for text in place]
+    def forward(self, arguments: Sequence[Argument]) -> Scores:
+        """Return the scores of arguments; the same texts are read once."""
+        texts, rows = _different(
+            text for part in self.parts for one in arguments for text in _texts(one, part)
+        )
+        read = [self._vectors_of(text) for text in texts]
         lengths = torch.tensor([len(text) for text in read])
-        rows = torch.tensor([place[text] for text in texts])
-        return self.model(pad_sequence(read, batch_first=True), lengths, rows)
+        found = self.text_vectors(pad_sequence(read, batch_first=True), lengths)
+        pieces = found[rows].chunk(len(self.parts))  # of each part, two an argument
+        hidden = self.inner(torch.cat(pieces, dim=-1)).relu()
+        return self.outer(hidden).view(-1, 2)
 
     @torch.inference_mode()
     def scores(self, arguments: Sequence[Argument]) -> Scores:
-        """Return the scores of any number of arguments."""
-        return self.step_scores(arguments)
+        """Return the scores of arguments, not to be trained on."""
+        return self(arguments)
+
+    def text_vectors(
+        self, x: Float[Tensor, "text word width"], lengths: Int[Tensor, " text"]
+    ) -> Float[Tensor, "text state"]:
+        """Return a vector for each text."""
+        if self.lstm is None:
+            return x.sum(dim=1) / lengths[:, None]
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        states, _ = self.lstm(packed)
+        unpacked = pad_packed_sequence(states, batch_first=True, padding_value=-torch.inf)[0]
+        return unpacked.amax(dim=1)
 
     def _vectors_of(self, text: str) -> Float[Tensor, "word width"]:
+        """Return the vectors of a text's words; a text without any is one word of zeros."""
         if text not in self._read:
             found = torch.tensor(self.vectors(words(text)), dtype=torch.float)
-            found = found.view(-1, self.model.width)
-            self._read[text] = found[found.any(dim=1)][:LONGEST]
+            found = found.view(-1, self.width)
+            known = found[found.any(dim=1)][:LONGEST]
+            self._read[text] = known if len(known) else torch.zeros(1, self.width)
         return self._read[text]
 
 
@@ -180,49 +204,11 @@ def _texts(argument: Argument, part: str) -> tuple[str, str]:
     return (getattr(argument, part),) * 2
 
 
-class WordModel(nn.Module):
-    """Scores texts of which only word vectors are known."""
-
-    def __init__(self, kind: str, width: int, parts: int, *, seed: int) -> None:
-        super().__init__()
-        self.width, self.parts = width, parts
-        self.lstm = None
-        if kind == BILSTM:
-            self.lstm = nn.LSTM(width, HIDDEN, bidirectional=True, batch_first=True)
-            width = 2 * HIDDEN
-        self.inner = nn.Linear(parts * width, HIDDEN)
-        self.outer = nn.Linear(HIDDEN, 1)
-        generator = torch.Generator().manual_seed(seed)
-        for weights in self.parameters():  # as the layers draw them, but from this seed
-            bound = weights.shape[-1] ** -0.5 if weights.dim() > 1 else 0.0
-            nn.init.uniform_(weights, -bound, bound, generator=generator)
-
-    def forward(
-        self,
-        x: Float[Tensor, "text word width"],
-        lengths: Int[Tensor, " text"],
-        rows: Int[Tensor, " read"],
-    ) -> Scores:
-        """Return scores; ``rows`` has the texts of the first part, two an argument, and so on."""
-        pieces = self.text_vectors(x, lengths)[rows].chunk(self.parts)
-        hidden = self.inner(torch.cat(pieces, dim=-1)).relu()
-        return self.outer(hidden).view(-1, 2)
-
-    def text_vectors(
-        self, x: Float[Tensor, "text word width"], lengths: Int[Tensor, " text"]
-    ) -> Float[Tensor, "text state"]:
-        """Return a vector for each text; zeros for one without words."""
-        if self.lstm is None:
-            return x.sum(dim=1) / lengths.clamp(min=1)[:, None]
-        if x.shape[1] == 0:
-            return x.new_zeros(len(x), 2 * HIDDEN)
-        packed = pack_padded_sequence(
-            x, lengths.clamp(min=1), batch_first=True, enforce_sorted=False
-        )
-        states, _ = pad_packed_sequence(
-            self.lstm(packed)[0], batch_first=True, padding_value=-torch.inf
-        )
-        return states.amax(dim=1).where(lengths[:, None] > 0, 0)
+def _different(texts: Iterable[Read]) -> tuple[list[Read], list[int]]:
+    """Return each text once, and of every text its place among these."""
+    everything = list(texts)
+    place = {text: index for index, text in enumerate(dict.fromkeys(everything))}
+    return list(place), [place[text] for text in everything]
 
 
 def _labels(arguments: Sequence[Argument]) -> Int[Tensor, " argument"]:

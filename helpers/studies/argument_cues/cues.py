@@ -27,9 +27,11 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
+from helpers.analysis.claims import Claim, Estimate, NotMeasurable, Tables, row_where, rows_of
 from helpers.analysis.paper import values_of
 from helpers.analysis.statistics import wilson_interval
-from helpers.studies.argument_cues.arguments import MARK, SPLITS, Argument, Arguments
+from helpers.studies.argument_cues.arguments import EMBEDDED, MARK, SPLITS, Argument, Arguments
+from helpers.studies.fine_tune import stacked
 
 NOT = "not"
 ALL = "all"
@@ -80,23 +82,16 @@ def cue_table(arguments: Sequence[Argument], *, fewest: int = 1) -> pd.DataFrame
         with its 95% interval (ci_low, ci_high), coverage and gain (all in percent); the largest
         gain first.
     """
-    counts = _counts(arguments)
-    counts = counts[counts["applicable"] >= fewest]
-    alpha, hits = counts["applicable"].to_numpy(), counts["right"].to_numpy()
-    intervals = [wilson_interval(*of_cue) for of_cue in zip(hits, alpha, strict=True)]
-    low, high = np.array(intervals).reshape(-1, 2).T
-    table = pd.DataFrame(
-        {
-            "cue": counts.index,
-            "kind": ["bigram" if " " in cue else "unigram" for cue in counts.index],
-            "arguments": len(arguments),
-            "applicability": alpha,
-            "productivity": 100 * hits / alpha,
-            "ci_low": 100 * low,
-            "ci_high": 100 * high,
-            "coverage": 100 * alpha / max(len(arguments), 1),
-        }
-    )
+    counts = _counts(arguments).query("applicable >= @fewest")
+    table = pd.DataFrame({"cue": counts.index})
+    table["kind"] = np.where(table["cue"].str.contains(" "), "bigram", "unigram")
+    table["arguments"] = len(arguments)
+    alpha, right = counts["applicable"].to_numpy(), counts["right"].to_numpy()
+    table["applicability"] = alpha
+    table["productivity"] = 100 * right / alpha
+    intervals = [wilson_interval(*of_cue) for of_cue in zip(right, alpha, strict=True)]
+    table[["ci_low", "ci_high"]] = 100 * np.array(intervals).reshape(-1, 2)
+    table["coverage"] = 100 * alpha / max(len(arguments), 1)
     table["gain"] = table["coverage"] / 100 * (table["productivity"] - CHANCE)
     order = ["gain", "applicability", "cue"]
     return table.sort_values(order, ascending=[False, False, True], ignore_index=True)
@@ -110,18 +105,13 @@ def cues_by_split(corpus: Arguments) -> pd.DataFrame:
     originals, the paper's paper_productivity and paper_coverage (percent), unless the cue is
     planted.  Cues below `FEWEST` arguments or `SMALLEST_SHARE` of them are left out.
     """
-    tables = []
+    tables = {}
     for half in HALVES:
         for split in (*SPLITS, ALL):
-            chosen = half_of(corpus, half, split)
-            if chosen:
+            if chosen := half_of(corpus, half, split):
                 fewest = max(FEWEST, int(np.ceil(SMALLEST_SHARE * len(chosen))))
-                table = cue_table(chosen, fewest=fewest)
-                table.insert(0, "split", split)
-                table.insert(0, "half", half)
-                tables.append(table)
-    whole = pd.concat(tables, ignore_index=True)
-    whole.insert(0, "corpus", corpus.name)
+                tables[corpus.name, half, split] = cue_table(chosen, fewest=fewest)
+    whole = stacked(tables, "corpus", "half", "split")
     if corpus.planted:
         return whole
     return _with_paper(whole, (whole["cue"] == NOT) & (whole["half"] == HALVES[0]))
@@ -171,10 +161,57 @@ def _counts(arguments: Sequence[Argument], rule: str = RULE) -> pd.DataFrame:
 
 def _with_paper(table: pd.DataFrame, rows: pd.Series) -> pd.DataFrame:
     """Add the paper's figures for ``not``, in the rows that they can be compared with."""
-    paper = values_of("Niven")
     for measure in ("productivity", "coverage"):
-        published = table["split"].map(
-            {split: paper.get(f"{measure} of not, {split}") for split in (*SPLITS, ALL)}
-        )
+        published = (f"{measure} of not, " + table["split"]).map(values_of("Niven"))
         table[f"paper_{measure}"] = published.where(rows).astype(float)
     return table
+
+
+def cue_claims() -> list[Claim]:
+    """Return the claims of section 4."""
+    return [
+        Claim(
+            "Niven & Kao 4",
+            "The warrant with “not” is more often right than the other",
+            "productivity of “not” in percent; holds above 50",
+            productivity_of_not,
+            threshold=CHANCE,
+            paper=values_of("Niven")["productivity of not, all"],
+        ),
+        Claim(
+            "Niven & Kao 4",
+            "“not” is the strongest of the words that are cues",
+            "points of accuracy over guessing from following it, less those from the next best "
+            "word; holds above 0",
+            lead_of_not,
+            threshold=0,
+        ),
+    ]
+
+
+def productivity_of_not(tables: Tables) -> Estimate:
+    """Return how often the warrant with ``not`` is right, in the originals of all splits."""
+    columns = ("productivity", "ci_low", "ci_high")
+    table = written(tables, "cues", "half", "split", "cue", *columns)
+    return Estimate(*row_where(table, half=HALVES[0], split=ALL, cue=NOT)[[*columns]])
+
+
+def lead_of_not(tables: Tables) -> float:
+    """Return by how many points ``not`` helps more than the next best word."""
+    table = written(tables, "cues", "half", "split", "cue", "kind", "gain")
+    own = table[(table["half"] == HALVES[0]) & (table["split"] == ALL)]
+    others = own[(own["kind"] == "unigram") & (own["cue"] != NOT)]
+    return row_where(own, cue=NOT)["gain"] - others["gain"].max()
+
+
+def written(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
+    """Return a table of a run on arguments that people wrote.
+
+    Raises:
+        NotMeasurable: the run has none; or it is of the embedded sample, whose cue is planted: a
+            model that finds it confirms the plant and no claim.
+    """
+    rows = rows_of(tables, table, "corpus", *columns)
+    if (rows["corpus"] == EMBEDDED).any():
+        raise NotMeasurable("the cue of the embedded sample is planted")
+    return rows

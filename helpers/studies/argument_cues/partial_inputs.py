@@ -11,44 +11,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Int
 
+from helpers.analysis.claims import Claim, Estimate, NotMeasurable, Tables, row_where
 from helpers.analysis.paper import values_of
 from helpers.analysis.statistics import bootstrap_interval
-from helpers.cache import cached_arrays, cached_tables
+from helpers.cache import cached_arrays
 from helpers.data.glove import Embeddings
 from helpers.model.encoder import Encoder
 from helpers.model.parallel import StepDone, run_jobs
 from helpers.settings import small_profile
-from helpers.studies.argument_cues.arguments import (
-    INPUTS,
-    MARK,
-    SPLITS,
-    Argument,
-    Arguments,
-    adversarial,
-    swapped,
-)
-from helpers.studies.argument_cues.choosers import (
-    BAG,
-    BILSTM,
-    ENCODER,
-    EncoderChooser,
-    WarrantRecipe,
-    WordChooser,
-    train_chooser,
-)
-from helpers.studies.argument_cues.cues import HALVES
+from helpers.store.extract import encoder_facts
+from helpers.studies.argument_cues import choosers
+from helpers.studies.argument_cues.arguments import INPUTS, MARK, SPLITS, Argument, Arguments
+from helpers.studies.argument_cues.choosers import BAG, BILSTM, ENCODER, WarrantRecipe
+from helpers.studies.argument_cues.cues import CHANCE, HALVES, written
 from helpers.studies.fine_tune import stacked
 
 CONTROL = "random-init encoder"
-CONTROL_INPUTS = ("warrants", "all")
-EVERYTHING = "all"
+MODELS = (BAG, BILSTM, ENCODER)
+WARRANTS, EVERYTHING = "warrants", "all"
 STATISTICS = ("mean", "median", "max")
+MEAN = ["mean", "ci_low", "ci_high"]
 # What a model was trained and validated on: originals; these and the same with their warrants
 # swapped, validated on both halves as in the paper; originals and counterparts (claims negated).
 TRAINING = ORIGINAL, SWAPPED, MIRRORED = "original", "swapped", "mirrored"
@@ -72,14 +60,18 @@ class Run(NamedTuple):
 
 
 def runs(sets: dict[str, Splits]) -> Iterator[Run]:
-    """Yield what is trained, in the order of the tables."""
-    for model in (BAG, BILSTM, ENCODER):
+    """Yield what is trained, in the order of the tables.
+
+    The encoder learns from swapped warrants too, as in the paper's Table 4.  Originals and
+    counterparts are shown whole (of what does not show the claim, half is right by construction).
+    """
+    for model in MODELS:
         yield from (Run(model, ORIGINAL, inputs) for inputs in INPUTS)
         if model == ENCODER and SWAPPED in sets:
             yield from (Run(model, SWAPPED, inputs) for inputs in INPUTS)
         if MIRRORED in sets:
             yield Run(model, MIRRORED, EVERYTHING)
-    yield from (Run(CONTROL, ORIGINAL, inputs) for inputs in CONTROL_INPUTS)
+    yield from (Run(CONTROL, ORIGINAL, inputs) for inputs in (WARRANTS, EVERYTHING))
 
 
 def choice_tables(
@@ -93,12 +85,7 @@ def choice_tables(
     seeds: int,
     seed: int,
 ) -> dict[str, pd.DataFrame]:
-    """Train every model on every part of the arguments, once; the tables are kept.
-
-    The bag of vectors, the BiLSTM and the encoder are trained on the originals, on each of
-    `INPUTS`, and the encoder on swapped warrants too, as in the paper's Table 4.  All train on
-    originals and counterparts as well where the corpus has these for training, but on whole
-    arguments only (of what does not show the claim, half is right by construction).
+    """Train every model on every part of the arguments, once; what they choose is kept.
 
     ``control`` takes a seed and returns the model with random weights; ``vectors`` are for the
     small models, of which `SMALL_MODEL_SEEDS` are trained, and ``seeds`` of the encoder.
@@ -108,42 +95,38 @@ def choice_tables(
     model, train, inputs, and the columns of `seed_table`.
     """
     small_seeds = 1 if small_profile() else max(SMALL_MODEL_SEEDS, seeds)
-    numbers = {BAG: small_seeds, BILSTM: small_seeds, ENCODER: seeds, CONTROL: seeds}
-    facts = {
-        "arguments": corpus.fingerprint,
-        "vectors": vectors.fingerprint,
-        "train": examples,
-        "seeds": (seed, numbers),
-        "recipes": {name: asdict(_recipe(name, max_tokens)) for name in RECIPES},
-    }
-
-    def compute() -> dict[str, pd.DataFrame]:
-        sets = training_sets(corpus, examples)
-        controls = {own: control(own) for own in range(seed, seed + seeds)}
-        trained = [
-            (run, own) for run in runs(sets) for own in range(seed, seed + numbers[run.model])
-        ]
-        jobs = [
-            partial(
-                chosen, run, sets[run.train], own, _recipe(run.model, max_tokens),
-                controls[own] if run.model == CONTROL else encoder, vectors,
-            )
-            for run, own in trained
-        ]  # fmt: skip
-        label = {"label": "choosing warrants", "unit": "training"}
-        found = run_jobs(jobs, encoder.device, total=len(jobs), **label)
-        choices: dict[Run, list[np.ndarray]] = {}
-        for (run, _), one in zip(trained, found, strict=True):
-            choices.setdefault(run, []).append(one)
-        return _tables(choices, corpus, sets[ORIGINAL]["test"], seed)
-
-    return cached_tables("argument-cues", compute, depends_on=facts | _facts(encoder))
+    sets = training_sets(corpus, examples)
+    controls = {own: control(own) for own in range(seed, seed + seeds)}
+    jobs = {
+        (run, own): partial(
+            chosen, run, sets[run.train], recipe_of(run, own, max_tokens),
+            controls[own] if run.model == CONTROL else encoder, vectors,
+        )
+        for run in runs(sets)
+        for own in range(seed, seed + (small_seeds if run.model in (BAG, BILSTM) else seeds))
+    }  # fmt: skip
+    label = {"label": "choosing warrants", "unit": "training"}
+    found = run_jobs([*jobs.values()], encoder.device, total=len(jobs), **label)
+    choices: dict[Run, list[np.ndarray]] = {}
+    for (run, _), one in zip(jobs, found, strict=True):
+        choices.setdefault(run, []).append(one)
+    test = sets[ORIGINAL]["test"]
+    scores = {run: score_table(np.stack(own), test, seed=seed) for run, own in choices.items()}
+    by_seed = {run: seed_table(np.stack(own), test) for run, own in choices.items()}
+    table = stacked(scores, *Run._fields)
+    table = table if corpus.planted else with_paper(table)
+    table.insert(0, "corpus", corpus.name)
+    return {"partial_inputs": table, "partial_input_seeds": stacked(by_seed, *Run._fields)}
 
 
-def _recipe(model: str, max_tokens: int) -> WarrantRecipe:
-    recipe = RECIPES[model]
-    epochs = 1 if small_profile() and model in (ENCODER, CONTROL) else recipe.epochs
-    return replace(recipe, epochs=epochs, max_tokens=min(recipe.max_tokens, max_tokens))
+def recipe_of(run: Run, seed: int, max_tokens: int) -> WarrantRecipe:
+    """Return how a model is trained."""
+    recipe = RECIPES[run.model]
+    epochs = 1 if small_profile() and run.model in (ENCODER, CONTROL) else recipe.epochs
+    if run.train != ORIGINAL:  # of twice as many arguments half the epochs are as many steps
+        epochs = -(-epochs // 2)
+    tokens = min(recipe.max_tokens, max_tokens)
+    return replace(recipe, seed=seed, epochs=epochs, max_tokens=tokens)
 
 
 def training_sets(corpus: Arguments, examples: int = 0) -> dict[str, Splits]:
@@ -158,60 +141,37 @@ def training_sets(corpus: Arguments, examples: int = 0) -> dict[str, Splits]:
     test = corpus.part("test") + corpus.part("test", adversarial=True)
     sets = {ORIGINAL: (train, dev)}
     if counterparts := corpus.part("dev", adversarial=True):
-        sets[SWAPPED] = train + swapped(train), dev + counterparts
+        sets[SWAPPED] = train + [one.swapped() for one in train], dev + counterparts
     if corpus.can_mirror:
-        sets[MIRRORED] = train + adversarial(train), dev + adversarial(dev)
+        sets[MIRRORED] = tuple(own + [one.counterpart() for one in own] for own in (train, dev))
     return {name: dict(zip(SPLITS, (*both, test), strict=True)) for name, both in sets.items()}
 
 
 def chosen(
     run: Run,
     splits: Splits,
-    seed: int,
     recipe: WarrantRecipe,
     encoder: Encoder,
     vectors: Embeddings,
     done: StepDone,
 ) -> Int[np.ndarray, " argument"]:
     """Train, or find what was chosen before: hours of training may be interrupted."""
-    # Of twice as many arguments half the epochs are as many steps.
-    epochs = recipe.epochs if run.train == ORIGINAL else -(-recipe.epochs // 2)
-    recipe = replace(recipe, epochs=epochs)
-    facts = {"run": run, "arguments": splits, "seed": seed, "recipe": asdict(recipe)}
+    facts = {"run": run, "arguments": splits, "recipe": asdict(recipe)}
     if run.model in (BAG, BILSTM):
-        make = partial(WordChooser, run.model, run.inputs, vectors.vectors, seed=seed)
+        make = partial(choosers.WordChooser, run.model, run.inputs, vectors.vectors)
         facts |= {"vectors": vectors.fingerprint}
     else:
-        make = partial(EncoderChooser, encoder, run.inputs, recipe.max_tokens, seed=seed)
-        facts |= _facts(encoder)
+        make = partial(choosers.EncoderChooser, encoder, run.inputs, recipe.max_tokens)
+        facts |= encoder_facts(encoder)
 
     def choices() -> dict[str, np.ndarray]:
-        return {"choices": train_chooser(make(), splits, recipe, seed, ", ".join(run))}
+        chooser = make(seed=recipe.seed)
+        return {"choices": choosers.train_chooser(chooser, splits, recipe, ", ".join(run))}
 
     code = "studies.argument_cues.partial_inputs.chosen"
     found = cached_arrays("warrant-choices", choices, code=code, depends_on=facts)["choices"]
     done()
     return found
-
-
-def _facts(encoder: Encoder) -> dict[str, Any]:
-    """Return what of a model decides how it learns."""
-    tokenizer = encoder.tokenizer_sha256
-    return {"model": encoder.identity, "tokenizer": tokenizer, "dtype": encoder.dtype}
-
-
-def _tables(
-    choices: dict[Run, list[np.ndarray]], corpus: Arguments, test: Sequence[Argument], seed: int
-) -> dict[str, pd.DataFrame]:
-    def by_run(table_of: Callable[..., pd.DataFrame]) -> pd.DataFrame:
-        return stacked(
-            {run: table_of(np.stack(own), test) for run, own in choices.items()}, *Run._fields
-        )
-
-    table = by_run(partial(score_table, seed=seed))
-    table = table if corpus.planted else with_paper(table)
-    table.insert(0, "corpus", corpus.name)
-    return {"partial_inputs": table, "partial_input_seeds": by_run(seed_table)}
 
 
 def score_table(
@@ -227,16 +187,11 @@ def score_table(
     """
     rows = []
     for half, right in _by_half(choices, arguments).items():
-        accuracies = pd.Series(100 * right.mean(axis=(1, 2)))
         sizes = np.full(right.shape[1], right.shape[2])
         low, high = bootstrap_interval(right.mean(axis=0).sum(axis=1), sizes, seed=seed)
-        rows.append(
-            {
-                "test": half, "arguments": sizes.sum(), "seeds": len(right),
-                **accuracies.agg(["mean", "median", "max", "std"]),
-                "ci_low": 100 * low, "ci_high": 100 * high,
-            }
-        )  # fmt: skip
+        row = {"test": half, "arguments": sizes.sum(), "seeds": len(right)}
+        row |= pd.Series(100 * right.mean(axis=(1, 2))).agg([*STATISTICS, "std"]).to_dict()
+        rows.append(row | {"ci_low": 100 * low, "ci_high": 100 * high})
     return pd.DataFrame(rows)
 
 
@@ -252,24 +207,6 @@ def seed_table(
     return pd.DataFrame(rows, columns=["test", "seed", "accuracy"])
 
 
-def with_paper(table: pd.DataFrame) -> pd.DataFrame:
-    """Add the paper's figures of ARCT: paper_mean, paper_median and paper_max (percent).
-
-    ``table`` has model, train, inputs and test.  The paper's encoder is BERT Large; its figures
-    on both halves (Table 4) are those of training with the warrants swapped and validating on
-    both.  The authors have since corrected what they concluded from them: trained on negated
-    claims, `MIRRORED` here, models do better than chance.
-    """
-    paper = values_of("Niven")
-    comparable = (table["test"] == HALVES[0]) & (table["train"] == ORIGINAL)
-    comparable |= (table["test"] == HALVES[2]) & (table["train"] == SWAPPED)
-    names = table["model"] + ", " + table["inputs"] + ", " + table["test"]
-    for statistic in STATISTICS:
-        values = (names + f", {statistic}").map(paper).where(comparable)
-        table = table.assign(**{f"paper_{statistic}": values.astype(float)})
-    return table
-
-
 def _by_half(
     choices: Int[np.ndarray, "seed argument"], arguments: Sequence[Argument]
 ) -> dict[str, Bool[np.ndarray, "seed cluster argument"]]:
@@ -282,3 +219,114 @@ def _by_half(
         [[place[a.id], place[a.id + MARK]] for a in arguments if a.id + MARK in place],
     )
     return {half: right[:, own] for half, own in zip(HALVES, halves, strict=True) if own}
+
+
+def with_paper(table: pd.DataFrame) -> pd.DataFrame:
+    """Add the paper's figures of ARCT: paper_mean, paper_median and paper_max (percent).
+
+    The paper's encoder is BERT Large; its figures on both halves (Table 4) are those of training
+    with the warrants swapped and validating on both.  The authors have since corrected what they
+    concluded from them: trained on negated claims, `MIRRORED` here, models do better than chance.
+    """
+    comparable = (table["test"] == HALVES[0]) & (table["train"] == ORIGINAL)
+    comparable |= (table["test"] == HALVES[2]) & (table["train"] == SWAPPED)
+    names = table["model"] + ", " + table["inputs"] + ", " + table["test"] + ", "
+    for statistic in STATISTICS:
+        published = (names + statistic).map(values_of("Niven"))
+        table[f"paper_{statistic}"] = published.where(comparable).astype(float)
+    return table
+
+
+def choice_claims() -> list[Claim]:
+    """Return the claims of sections 5 and 6."""
+    paper = values_of("Niven")
+    whole, part, bag = (
+        paper[f"{model}, {inputs}, original, median"]
+        for model, inputs in ((ENCODER, EVERYTHING), (ENCODER, WARRANTS), (BAG, WARRANTS))
+    )
+    return [
+        Claim(
+            "Niven & Kao 5",
+            "Warrants alone are enough for most of what the encoder achieves",
+            "its median accuracy above chance with warrants alone, as a share of that with "
+            "everything; holds above 0.5",
+            share_of_warrants,
+            threshold=0.5,
+            paper=(part - CHANCE) / (whole - CHANCE),
+        ),
+        Claim(
+            "Niven & Kao 5",
+            "All kinds of model get the right warrant from the warrants alone",
+            "the lowest mean accuracy of bag of vectors, BiLSTM and encoder; holds above 50",
+            lowest_with_warrants,
+            threshold=CHANCE,
+            paper=min(paper[f"{model}, {WARRANTS}, original, mean"] for model in MODELS),
+        ),
+        Claim(
+            "Niven & Kao 5",
+            "The encoder follows the cues better than a bag of vectors",
+            "points of median accuracy between the two with warrants alone; holds above 0, with "
+            "the interval of the encoder",
+            encoder_less_bag,
+            threshold=0,
+            paper=part - bag,
+        ),
+        Claim(
+            "Niven & Kao 6",
+            "Models trained on arguments as written do worse than chance on the counterparts",
+            "the highest mean accuracy of bag of vectors, BiLSTM and encoder with everything "
+            "shown; holds below 50",
+            highest_on_counterparts,
+            threshold=CHANCE,
+            below=True,
+        ),
+        Claim(
+            "Niven & Kao 6",
+            "Trained on swapped warrants too, the encoder is at chance on both halves",
+            "points from 50 to its mean accuracy on both with everything shown, validated on "
+            "both; holds below 5, our margin",
+            from_chance,
+            threshold=5,
+            below=True,
+            paper=abs(paper[f"{ENCODER}, {EVERYTHING}, both, mean"] - CHANCE),
+        ),
+    ]
+
+
+def share_of_warrants(tables: Tables) -> float:
+    """Return the accuracy above chance with warrants alone, over that with everything."""
+    everything = _choice(tables, ENCODER, EVERYTHING)["median"] - CHANCE
+    if everything <= 0:
+        raise NotMeasurable("an encoder above chance")
+    return (_choice(tables, ENCODER, WARRANTS)["median"] - CHANCE) / everything
+
+
+def lowest_with_warrants(tables: Tables) -> Estimate:
+    """Return the lowest mean accuracy of a kind of model with warrants alone."""
+    return min(Estimate(*_choice(tables, model, WARRANTS)[MEAN]) for model in MODELS)
+
+
+def encoder_less_bag(tables: Tables) -> Estimate:
+    """Return by how many points the encoder outdoes the bag with warrants alone."""
+    encoder, bag = (_choice(tables, model, WARRANTS) for model in (ENCODER, BAG))
+    return Estimate(*(encoder[["median", "ci_low", "ci_high"]] - bag["median"]))
+
+
+def highest_on_counterparts(tables: Tables) -> Estimate:
+    """Return the highest mean accuracy of a kind of model on the counterparts, untrained on."""
+    rows = [_choice(tables, model, EVERYTHING, test=HALVES[1]) for model in MODELS]
+    return max(Estimate(*row[MEAN]) for row in rows)
+
+
+def from_chance(tables: Tables) -> Estimate:
+    """Return how far accuracy is from chance, on either side."""
+    row = _choice(tables, ENCODER, EVERYTHING, train=SWAPPED, test=HALVES[2])
+    mean, low, high = row[MEAN] - CHANCE
+    return Estimate(abs(mean), max(0, low, -high), max(-low, high))
+
+
+def _choice(
+    tables: Tables, model: str, inputs: str, *, train: str = ORIGINAL, test: str = HALVES[0]
+) -> pd.Series:
+    table = written(tables, "partial_inputs", *Run._fields, "test", "median", *MEAN)
+    return row_where(table, model=model, inputs=inputs, train=train, test=test)

@@ -33,9 +33,8 @@ TESTS = {
 def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") -> Figure:
     """Draw cues by coverage and productivity, and the accuracy of models on parts of arguments.
 
-    ``cues`` is cues.csv and ``choices`` partial_inputs.csv (percent): see
-    `cues_by_split` and `score_table`.  A
-    panel for each model, a row for each part of the argument that it is shown.
+    ``cues`` is cues.csv and ``choices`` partial_inputs.csv (percent): see `cues_by_split` and
+    `score_table`.  A panel for each model, a row for each part of the argument that it is shown.
     """
     names = list(choices["model"].unique())
     found = dict.fromkeys(zip(choices["inputs"], choices["train"], strict=True))
@@ -92,18 +91,17 @@ def _cues(axes: Axes, cues: pd.DataFrame) -> None:
 
 
 def _mirrored(axes: Axes, cues: pd.DataFrame) -> None:
+    """Draw an arrow to where ``not`` goes when the counterparts are added, if there are any."""
     rows = cues[(cues["split"] == ALL) & (cues["cue"] == NOT)].set_index("half")
-    if not {HALVES[0], HALVES[2]} <= set(rows.index):
+    points = rows.reindex([HALVES[0], HALVES[2]])[["coverage", "productivity"]].to_numpy()
+    if np.isnan(points).any():
         return
-    start, end = (
-        (rows.loc[half, "coverage"], rows.loc[half, "productivity"])
-        for half in (HALVES[0], HALVES[2])
-    )
-    arrow = {"arrowstyle": "->", "color": TESTS[HALVES[1]].color, "linewidth": 1.4}
-    axes.annotate("", end, start, arrowprops=arrow)
+    start, end = points
+    color = TESTS[HALVES[1]].color
+    axes.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": color})
     axes.annotate(
         "with the\ncounterparts", end, xytext=(0, -4), textcoords="offset points", ha="center",
-        va="top", fontsize=8, color=TESTS[HALVES[1]].color,
+        va="top", fontsize=8, color=color,
     )  # fmt: skip
 
 

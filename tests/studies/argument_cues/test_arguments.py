@@ -10,7 +10,6 @@ from helpers.studies.argument_cues.arguments import (
     MARK,
     SPLITS,
     Argument,
-    adversarial,
     argument_corpus,
     read_arguments,
 )
@@ -99,19 +98,18 @@ def test_a_quotation_mark_that_is_never_closed_is_refused(tmp_path):
 
 def test_a_counterpart_has_the_claim_negated_and_the_other_label():
     original = Argument("a", "Go", "It is late.", "w", "x", 0, "test", negated_claim="Stay")
-    (counterpart,) = adversarial([original])
+    counterpart = original.counterpart()
     assert (counterpart.claim, counterpart.label) == ("Stay", 1)
-    assert counterpart.warrants == original.warrants
-    assert counterpart.reason == original.reason
+    assert (counterpart.warrants, counterpart.reason) == (original.warrants, original.reason)
     assert counterpart.id == "a" + MARK
-    (back,) = adversarial([counterpart])
+    back = counterpart.counterpart()
     assert (back.claim, back.label) == (original.claim, original.label)
 
 
 def folder_of(path, header=HEADER, rows=ROWS):
     path.mkdir(parents=True, exist_ok=True)
     for split in SPLITS:
-        write(path / f"{split}.tsv", [[split + row[0], *row[1:]] for row in rows], header)
+        write(path / f"{split}.tsv", rows, header)
     return path
 
 

@@ -1,19 +1,20 @@
 """Choosers learn a planted word, read what they are shown, and keep the best epoch."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from helpers.errors import ModelError
 from helpers.studies.argument_cues import choosers
-from helpers.studies.argument_cues.arguments import INPUTS, Argument, adversarial
+from helpers.studies.argument_cues.arguments import INPUTS, Argument
 from helpers.studies.argument_cues.choosers import (
     BAG,
     BILSTM,
     EncoderChooser,
     WarrantRecipe,
     WordChooser,
-    WordModel,
     train_chooser,
     warrant_pairs,
 )
@@ -48,7 +49,11 @@ def made_up(count, seed, planted=True):
 @pytest.fixture(scope="module")
 def splits():
     test = made_up(30, 3)
-    return {"train": made_up(40, 1), "dev": made_up(12, 2), "test": test + adversarial(test)}
+    return {
+        "train": made_up(40, 1),
+        "dev": made_up(12, 2),
+        "test": test + [one.counterpart() for one in test],
+    }
 
 
 def right(choices, splits):
@@ -72,7 +77,7 @@ def test_an_encoder_finds_the_plant_and_loses_it_on_the_counterparts(tiny_encode
     encoder = tiny_encoder(family)
     before = {name: weights.clone() for name, weights in encoder.model.named_parameters()}
     chooser = EncoderChooser(encoder, "all", RECIPE.max_tokens, seed=0)
-    found = right(train_chooser(chooser, splits, RECIPE, 0, "tiny"), splits)
+    found = right(train_chooser(chooser, splits, RECIPE, "tiny"), splits)
     assert found[:30].mean() > 0.85
     assert found[30:].mean() < 0.25
     for name, weights in encoder.model.named_parameters():
@@ -83,7 +88,7 @@ def test_an_encoder_finds_the_plant_and_loses_it_on_the_counterparts(tiny_encode
 @pytest.mark.parametrize("inputs", INPUTS)
 def test_words_give_the_plant_away(splits, kind, inputs):
     chooser = WordChooser(kind, inputs, vectors, seed=0)
-    choices = train_chooser(chooser, splits, WORD_RECIPE, 0, kind)
+    choices = train_chooser(chooser, splits, WORD_RECIPE, kind)
     assert right(choices, splits)[:30].mean() > 0.9
     if "claim" not in INPUTS[inputs]:
         assert (choices[:30] == choices[30:]).all()
@@ -94,7 +99,9 @@ def test_without_a_plant_there_is_chance_and_a_seed_gives_the_same_again(kind):
     parts = {name: made_up(n, n, planted=False) for name, n in (("train", 64), ("dev", 40))}
     parts["test"] = made_up(200, 3, planted=False)
     again, first, other = (
-        train_chooser(WordChooser(kind, "all", vectors, seed=s), parts, WORD_RECIPE, s, kind)
+        train_chooser(
+            WordChooser(kind, "all", vectors, seed=s), parts, replace(WORD_RECIPE, seed=s), kind
+        )
         for s in (0, 0, 1)
     )
     assert 0.4 < right(first, parts).mean() < 0.6
@@ -112,23 +119,23 @@ def test_scores_do_not_depend_on_what_is_scored_with_them(tiny_encoder, splits):
     for chooser in (encoder, WordChooser(BILSTM, "all", vectors, seed=0)):
         alone = torch.cat([chooser.scores([argument]) for argument in arguments])
         torch.testing.assert_close(chooser.scores(arguments), alone, atol=1e-6, rtol=1e-5)
-        step = chooser.step_scores(arguments).detach().to(alone.dtype)
+        step = chooser(arguments).detach().to(alone.dtype)
         torch.testing.assert_close(step, alone, atol=1e-6, rtol=1e-5)
         assert alone.std() > 1e-4  # they differ from pair to pair
 
 
-def test_a_text_is_the_mean_or_the_largest_of_what_it_has_and_zeros_without_words():
-    x = torch.tensor([[[1.0, 2], [3, 4], [0, 0]], [[0, 0], [0, 0], [0, 0]]])
-    lengths = torch.tensor([2, 0])
-    assert WordModel(BAG, 2, 1, seed=0).text_vectors(x, lengths).tolist() == [[2, 3], [0, 0]]
-    model = WordModel(BILSTM, 2, 1, seed=0)
-    found = model.text_vectors(x, lengths)
-    torch.testing.assert_close(found[0], model.lstm(x[:1, :2])[0][0].amax(dim=0))
-    assert not found[1].any()
-    (strange,) = made_up(1, 0)[:1]
+def test_a_text_is_the_mean_or_the_largest_of_what_it_has():
+    x, lengths = torch.tensor([[[1.0, 2], [3, 4], [0, 0]]]), torch.tensor([2])
+
+    def of_two(words):
+        return np.ones((len(words), 2), np.float32)
+
+    bag, lstm = (WordChooser(kind, "warrants", of_two, seed=0) for kind in (BAG, BILSTM))
+    assert bag.text_vectors(x, lengths).tolist() == [[2, 3]]
+    found = lstm.text_vectors(x, lengths)
+    torch.testing.assert_close(found[0], lstm.lstm(x[:, :2])[0][0].amax(dim=0))
     no_words = Argument("s", "Zzz", "yyy", "xxx", "www", 0, "x")
-    scores = WordChooser(BILSTM, "all", vectors, seed=0).scores([no_words, strange])
-    assert scores.isfinite().all()
+    assert WordChooser(BILSTM, "all", vectors, seed=0).scores([no_words]).isfinite().all()
 
 
 def test_the_best_epoch_on_dev_is_kept(splits, monkeypatch):
@@ -137,19 +144,19 @@ def test_the_best_epoch_on_dev_is_kept(splits, monkeypatch):
         chooser = WordChooser(BAG, "warrants", vectors, seed=0)
 
         def judge(*_, said=said, seen=seen, chooser=chooser):
-            seen.append(chooser.model.outer.weight.detach().clone())
+            seen.append(chooser.outer.weight.detach().clone())
             return next(said), 0.0
 
         monkeypatch.setattr(choosers, "quality", judge)
-        train_chooser(chooser, splits, WarrantRecipe(epochs=3, batch_size=20), 0, "bag")
-        kept = [torch.equal(chooser.model.outer.weight, after) for after in seen]
+        train_chooser(chooser, splits, WarrantRecipe(epochs=3, batch_size=20), "bag")
+        kept = [torch.equal(chooser.outer.weight, after) for after in seen]
         assert kept == [i == best for i in range(3)]
 
 
 def test_texts_that_are_too_long_and_a_loss_that_is_no_number_are_refused(tiny_encoder, splits):
     long = EncoderChooser(tiny_encoder("bert"), "all", 10_000, seed=0)
     with pytest.raises(ModelError, match="tasks of 10000 tokens"):
-        train_chooser(long, splits, RECIPE, 0, "tiny")
+        train_chooser(long, splits, RECIPE, "tiny")
     wild = EncoderChooser(tiny_encoder("bert"), "all", 32, seed=0)
     with pytest.raises(ModelError, match="smaller learning rate"):
-        train_chooser(wild, splits, WarrantRecipe(learning_rate=1e30), 0, "tiny")
+        train_chooser(wild, splits, WarrantRecipe(learning_rate=1e30), "tiny")

@@ -10,7 +10,6 @@ from helpers.studies.argument_cues.arguments import (
     SPLITS,
     Argument,
     Arguments,
-    adversarial,
     argument_corpus,
 )
 from helpers.studies.argument_cues.cues import (
@@ -98,7 +97,7 @@ def test_every_cue_of_a_naive_count_is_there():
 
 
 def corpus_of(arguments):
-    return Arguments("toy", "0", tuple(arguments), tuple(adversarial(arguments)))
+    return Arguments("toy", arguments, [one.counterpart() for one in arguments])
 
 
 def test_rare_cues_are_left_out_of_the_table_of_splits():

@@ -5,18 +5,22 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from helpers.analysis.claims import judge
 from helpers.data.glove import Embeddings
 from helpers.model.encoder import load
-from helpers.studies.argument_cues import partial_inputs
-from helpers.studies.argument_cues.arguments import (
-    Argument,
-    adversarial,
-    argument_corpus,
-    read_arguments,
+from helpers.studies.argument_cues import choosers, partial_inputs
+from helpers.studies.argument_cues.arguments import Argument, argument_corpus, read_arguments
+from helpers.studies.argument_cues.cues import cue_claims
+from helpers.studies.argument_cues.partial_inputs import (
+    MODELS,
+    choice_claims,
+    score_table,
+    seed_table,
 )
-from helpers.studies.argument_cues.partial_inputs import score_table, seed_table
+from helpers.study import Study
 
 WORDS = ["not", "do", "does", "a", "of"]
 
@@ -72,7 +76,7 @@ def test_the_tables_of_a_run(tables_of, monkeypatch):
     assert (table["corpus"] == "arguments-sample").all()
     assert not any(column.startswith("paper") for column in table)  # its cue is planted
     # What is kept is found again, and the same.
-    monkeypatch.setattr(partial_inputs, "_tables", None)
+    monkeypatch.setattr(choosers, "train_chooser", None)
     again = tables_of(argument_corpus())
     assert again["partial_inputs"].equals(table)
 
@@ -80,7 +84,7 @@ def test_the_tables_of_a_run(tables_of, monkeypatch):
 def test_what_was_trained_before_an_interruption_is_not_trained_again(tables_of, monkeypatch):
     """The first attempt ends after four trainings of an encoder; whole, it is as if it had not."""
     whole = tables_of(argument_corpus(), seed=1)
-    train, trained = partial_inputs.train_chooser, []
+    train, trained = choosers.train_chooser, []
 
     def interrupted(*args):
         if len(trained) == 4:
@@ -94,10 +98,10 @@ def test_what_was_trained_before_an_interruption_is_not_trained_again(tables_of,
 
     with monkeypatch.context() as patch:
         patch.setenv("ATTENTION_CACHE", os.environ["ATTENTION_CACHE"] + "/other")
-        patch.setattr(partial_inputs, "train_chooser", interrupted)
+        patch.setattr(choosers, "train_chooser", interrupted)
         with pytest.raises(KeyboardInterrupt):
             tables_of(argument_corpus(), seed=1)
-        patch.setattr(partial_inputs, "train_chooser", counted)
+        patch.setattr(choosers, "train_chooser", counted)
         again = tables_of(argument_corpus(), seed=1)
     assert len(trained) in (21, 22)  # one that ran beside the fourth may begin again
     assert all(again[name].equals(whole[name]) for name in whole)
@@ -142,7 +146,7 @@ ORIGINALS = [
     for name, label in zip("abcd", (0, 0, 1, 1), strict=True)
 ]
 # The counterparts of the first three, in another order.
-ARGUMENTS = [*ORIGINALS, *reversed(adversarial(ORIGINALS[:3]))]
+ARGUMENTS = [*ORIGINALS, *(one.counterpart() for one in ORIGINALS[2::-1])]
 # Labels: a 0, b 0, c 1, d 1; c' 0, b' 1, a' 1.
 CHOICES = np.array([[0, 0, 1, 0, 0, 0, 0], [0, 1, 1, 1, 0, 1, 1]])
 
@@ -162,7 +166,86 @@ def test_accuracies_of_each_half_by_hand():
 
 def test_intervals_are_over_arguments_with_their_counterparts():
     """Choices that ignore the claim are right on one of each pair: there is nothing to resample."""
-    arguments = [*ORIGINALS, *adversarial(ORIGINALS)]
+    arguments = [*ORIGINALS, *(one.counterpart() for one in ORIGINALS)]
     same = np.random.default_rng(0).integers(0, 2, (3, 4))
     both = score_table(np.hstack([same, same]), arguments).set_index("test").loc["both"]
     assert both[["mean", "ci_low", "ci_high"]].tolist() == [50, 50, 50]
+
+
+CLAIMS = [*cue_claims(), *choice_claims()]
+
+
+def choice(model, inputs, train, test, mean, median=None):
+    return {
+        "model": model, "inputs": inputs, "train": train, "test": test, "mean": mean,
+        "median": mean if median is None else median, "ci_low": mean - 3, "ci_high": mean + 3,
+    }  # fmt: skip
+
+
+def run_like_the_paper():
+    cues = [
+        ("original", "not", "unigram", 61, 7.0),
+        ("original", "can not", "bigram", 75, 8.0),
+        ("original", "is", "unigram", 52, 0.3),
+    ]
+    columns = ["half", "cue", "kind", "productivity", "gain"]
+    table = pd.DataFrame(cues, columns=columns).assign(corpus="arct", split="all")
+    table["ci_low"], table["ci_high"] = table["productivity"] - 3, table["productivity"] + 3
+    choices = [choice(model, "warrants", "original", "original", 57) for model in MODELS[:2]]
+    choices += [
+        choice("encoder", "warrants", "original", "original", 65.6, 67.5),
+        choice("encoder", "all", "original", "original", 67.1, 71.2),
+        choice("encoder", "all", "swapped", "both", 50.4),
+        *(choice(model, "all", "original", "adversarial", 40) for model in MODELS),
+    ]
+    return {"cues": table, "partial_inputs": pd.DataFrame(choices).assign(corpus="arct")}
+
+
+def checked(tables):
+    return {claim.statement: judge(claim, tables) for claim in CLAIMS}
+
+
+def test_all_hold_of_a_run_like_the_paper():
+    found = checked(run_like_the_paper())
+    assert {own.verdict for own in found.values()} == {"yes"}
+    for claim in CLAIMS:
+        here = found[claim.statement].here
+        if claim.paper is not None:
+            assert here == pytest.approx(claim.paper, rel=0.1, abs=1e-9), claim.statement
+
+
+def test_each_fails_of_a_run_of_the_opposite():
+    tables = run_like_the_paper()
+    cues, choices = tables["cues"], tables["partial_inputs"]
+    cues["productivity"] = 100 - cues["productivity"] + 8
+    cues["ci_low"], cues["ci_high"] = cues["productivity"] - 3, cues["productivity"] + 3
+    cues["gain"] = -cues["gain"]
+    columns = ["mean", "median", "ci_low", "ci_high"]
+    choices.loc[choices["inputs"] == "warrants", columns] = 46, 46, 43, 48
+    choices.loc[choices["model"] == "bag of vectors", "median"] = 52
+    choices.loc[choices["test"] == "adversarial", columns] = 60, 60, 57, 63
+    choices.loc[choices["train"] == "swapped", columns] = 60, 60, 57, 63
+    assert {found.verdict for found in checked(tables).values()} == {"no"}
+
+
+def test_nothing_is_claimed_of_a_planted_cue():
+    """The embedded sample would pass most claims, because its cue was put there to be found."""
+    planted = {
+        name: t.assign(corpus="arguments-sample") for name, t in run_like_the_paper().items()
+    }
+    assert {found.verdict for found in checked(planted).values()} == {"not measured"}
+
+
+def test_a_run_of_a_guest_alone_has_its_claims_and_no_rows_about_what_it_did_not_measure(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("ATTENTION_FIGURES", str(tmp_path))
+    study = Study(name="arct")
+    study.save_claims(CLAIMS)
+    assert not (tmp_path / "arct").exists()  # nothing is measured yet
+    for name, table in run_like_the_paper().items():
+        study.save_table(table, name)
+    study.save_claims(CLAIMS)
+    found = pd.read_csv(tmp_path / "arct" / "tables" / "claims.csv")
+    assert set(found["section"].str[:5]) == {"Niven"}
+    assert set(found["holds"]) == {"yes"}
