@@ -69,10 +69,7 @@ def fig10_importance(weights: pd.DataFrame, single: pd.DataFrame, *, model: str 
         upper.set_title(f"{fill(task, NARROW)}\nimportance", parse_math=False)
         lower.set_title("removed alone")
         marked = alone[alone["p_value"] < SIGNIFICANT]
-        for color, width in (("white", 3.2), (INK, 1.4)):  # seen on dark and on light
-            lower.scatter(
-                marked["head"], marked["layer"], marker="x", s=24, color=color, linewidths=width
-            )
+        lower.scatter(marked["head"], marked["layer"], marker="X", color=INK, edgecolors="white")
     bar = {"aspect": 14, "pad": 0.015}
     figure.colorbar(ScalarMappable(above, SEQUENTIAL), ax=grid[0], label="Importance", **bar)
     scale = ScalarMappable(below, DIVERGING)
@@ -92,14 +89,13 @@ def fig11_pruning(table: pd.DataFrame, translation: pd.DataFrame, *, model: str 
     """
     tasks = table["task"].unique()
     panels = len(tasks) + 1
-    columns = 2 if panels in (2, 4) else min(panels, 3)
-    rows = -(-panels // columns)
+    rows = -(-panels // 2)
     figure = canvas(
         2.7 * rows + 0.3,
         "Figure 11 · Pruning heads",
         joined(model, "a tenth of the heads at a time, in three orders"),
     )
-    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    grid = figure.subplots(rows, 2, squeeze=False).ravel()
     for axes in grid[panels:]:
         axes.set_axis_off()
     for axes, task in zip(grid, tasks, strict=False):

@@ -9,7 +9,6 @@ percent, losses in nats; layers and heads count from 1.  What is removable is sa
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.analysis.heads import by_head, head_rows
-from helpers.studies.classifier import Batch, Classifier, Labelled, batches
+from helpers.studies.classifier import Batch, Labelled, batches
 from helpers.studies.fine_tune import FineTuned, each_run
 from helpers.studies.head_mask import head_mask
 from helpers.studies.head_removal import (
@@ -118,7 +117,13 @@ def head_importance(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
-        return _importance_rows(run, run.classifier, WEIGHED, seed, "importance of heads")
+        shape = run.encoder.layers, run.encoder.heads
+        pairs = _drawn(run.task.train, seed)[:WEIGHED]
+        work = list(batches(run.encoder, pairs, max_tokens=run.recipe.max_tokens))
+        found = mask_gradients(run.classifier, work, _summed_loss, shape, "importance of heads")
+        order = np.concatenate([places for _, _, places in work]).argsort()
+        scores = np.abs(np.concatenate(found)[order]).mean(axis=0)
+        return head_rows(*shape, importance=scores, normalised=by_layer_norm(scores))
 
     return each_run(runs, "heads-importance", of_task, seed=seed)
 
@@ -152,8 +157,7 @@ def single_ablation(
             q_value=false_discovery_control(table["p_value"]),
         )
 
-    digest = hashlib.sha256(repr(tests).encode()).hexdigest() if tests else ""
-    return each_run(runs, "heads-ablation", of_task, seed=seed, tests=digest)
+    return each_run(runs, "heads-ablation", of_task, seed=seed, tests=tests)
 
 
 def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
@@ -237,17 +241,6 @@ def _half(pairs: Sequence[Pair], seed: int) -> Bool[np.ndarray, " example"]:
     order = np.random.default_rng(seed).permutation(len(sizes))
     chosen = order[np.cumsum(sizes[order]) <= max(len(pairs) / 2, sizes[order[0]])]
     return np.isin(article, chosen)
-
-
-def _importance_rows(
-    run: FineTuned, classifier: Classifier, count: int, seed: int, label: str
-) -> pd.DataFrame:
-    pairs, shape = _drawn(run.task.train, seed)[:count], (run.encoder.layers, run.encoder.heads)
-    work = list(batches(run.encoder, pairs, max_tokens=run.recipe.max_tokens))
-    found = mask_gradients(classifier, work, _summed_loss, shape, label)
-    order = np.concatenate([places for _, _, places in work]).argsort()
-    scores = np.abs(np.concatenate(found)[order]).mean(axis=0)
-    return head_rows(*shape, importance=scores, normalised=by_layer_norm(scores))
 
 
 def _summed_loss(

@@ -23,7 +23,6 @@ from helpers.studies.sixteen_heads.pruning import masks_along, pruning_order
 # Their attention reads the number of heads off the width of its projections.
 REMOVABLE = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert")
 PROJECTIONS = ("query", "key", "value", "q_lin", "k_lin", "v_lin")
-HALF = 0.5
 BATCH_SIZES = (1, 4, 16, 64)
 TURNS = 11
 COLUMNS = ("heads", "batch", "full", "removed", "speed_up", "speed_up_low", "speed_up_high")
@@ -51,22 +50,20 @@ def removal_speed(run: FineTuned, weights: pd.DataFrame) -> pd.DataFrame:
     """Return the time that a classifier takes with and without half of its heads.
 
     The least important go (``weights`` is `head_importance`), but for the best of each layer.
-    Columns: heads (left), batch (its size), full and removed (examples a second on one thread,
-    the median over turns, in each of which both run once) and speed_up (percent, the median over
-    turns) with its quartiles speed_up_low and speed_up_high.  No rows for a family that is not
-    `REMOVABLE`.
+    Columns: heads (left), batch (its size), full and removed (examples a second, the median over
+    turns), speed_up (percent, the median over turns) and its quartiles speed_up_low and
+    speed_up_high.  No rows for a family that is not `REMOVABLE`.
     """
 
     def compute() -> pd.DataFrame:
         scores = by_head(weights[weights["task"] == run.task.name], "normalised")
         best = scores == scores.max(axis=1, keepdims=True)
-        order = pruning_order(best, scores)
-        keep = masks_along(order, scores.shape, [HALF])[0].astype(bool)
+        keep = masks_along(pruning_order(best, scores), scores.shape, [0.5])[0].astype(bool)
         inputs = task_inputs(run.encoder, run.task.test, run.recipe.max_tokens)
         # The longest test texts, so that padding plays little part.
         longest = sorted(range(len(inputs)), key=lambda i: -len(inputs[i]["input_ids"]))
-        sizes, rows = [size for size in BATCH_SIZES if size <= len(inputs)], []
-        smaller = remove_heads(run.classifier, keep)
+        sizes = [size for size in BATCH_SIZES if size <= len(inputs)]
+        smaller, rows = remove_heads(run.classifier, keep), []
         for size in progress(sizes, "removing heads", unit="batch size"):
             batch, _, _ = padded_batch(run.encoder, inputs, [0] * len(inputs), longest[:size])
             seconds = _seconds((run.classifier, smaller), batch)
@@ -77,16 +74,13 @@ def removal_speed(run: FineTuned, weights: pd.DataFrame) -> pd.DataFrame:
 
     if run.encoder.model.config.model_type not in REMOVABLE:
         return pd.DataFrame(columns=COLUMNS)
-    facts = {"run": run.folder.name, "weights": weights.to_csv()}
-    return cached_table("head-removal", compute, depends_on=facts)
+    depends_on = {"run": run.folder.name, "weights": weights.to_csv()}
+    return cached_table("head-removal", compute, depends_on=depends_on)
 
 
 @torch.inference_mode()
 def _seconds(models: tuple[nn.Module, nn.Module], batch: Batch) -> Float[np.ndarray, "model turn"]:
-    """Time models in turn, so that what else the machine does falls on both of them.
-
-    One thread: several wait for each other on a busy machine.
-    """
+    """Time models in turn, so that what else the machine does falls on both, on one thread."""
     width, seconds = torch.get_num_threads(), np.zeros((len(models), TURNS + 1))
     torch.set_num_threads(1)
     for turn in range(TURNS + 1):

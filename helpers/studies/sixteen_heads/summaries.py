@@ -19,7 +19,6 @@ from helpers.studies.wikipedia_tasks import NUMBER, SHIFT, labelled_pairs, tag_w
 
 SIGNIFICANT = 0.01  # the level of the paper
 ARTICLES = "other articles"  # the second test set of a task, in cross_data
-OVER_SEEDS = ["task", "measure", "seeds", "mean", "ci_low", "ci_high", "smallest", "largest"]
 
 
 def ablation_summary(single: pd.DataFrame) -> pd.DataFrame:
@@ -36,11 +35,11 @@ def ablation_summary(single: pd.DataFrame) -> pd.DataFrame:
         "adjusted": single["q_value"] < SIGNIFICANT,
         "better": single["change"] > 0,
     }
-    by_task = single[["task"]].assign(**flags).groupby("task", sort=False)
-    worst = single.loc[single.groupby("task", sort=False)["change"].idxmin()].set_index("task")
-    names = worst["layer"].astype(str) + "-" + worst["head"].astype(str)
-    table = by_task.sum().assign(worst=names)
-    return table.join(worst["change"].rename("its change")).reset_index()
+    names = single["layer"].astype(str) + "-" + single["head"].astype(str)
+    worst = single.groupby("task", sort=False)["change"].idxmin()
+    table = single[["task"]].assign(**flags).groupby("task", sort=False).sum().reset_index()
+    costs = single["change"][worst].to_numpy()
+    return table.assign(worst=names[worst].to_numpy(), **{"its change": costs})
 
 
 def change_table(rows: pd.DataFrame, index: Sequence[str], columns: str) -> pd.DataFrame:
@@ -120,11 +119,12 @@ def seed_measures(runs: Mapping[int, Sequence[FineTuned]], *, seed: int) -> pd.D
 def seed_intervals(measures: pd.DataFrame) -> pd.DataFrame:
     """Return the mean of each of `seed_measures` over seeds, with its 95% interval (Student's t).
 
-    Columns: those of `OVER_SEEDS`.
+    Columns: task, measure, seeds (how many), mean, ci_low, ci_high, smallest and largest.
     """
     long = measures.melt(["task", "seed"], var_name="measure")
     rows = [
         (*names, len(values), *mean_interval(values), values.min(), values.max())
         for names, values in long.groupby(["task", "measure"], sort=False)["value"]
     ]
-    return pd.DataFrame(rows, columns=OVER_SEEDS)
+    columns = ["task", "measure", "seeds", "mean", "ci_low", "ci_high", "smallest", "largest"]
+    return pd.DataFrame(rows, columns=columns)

@@ -111,9 +111,9 @@ def translation_pruning(*, examples: int, seed: int) -> pd.DataFrame:
     most `EXAMPLES`).  Columns: those of `pruning_curves`.
     """
     examples = min(examples or EXAMPLES, EXAMPLES)
+    tested = max(examples // 4, 1)
 
     def compute() -> pd.DataFrame:
-        tested = max(examples // 4, 1)
         pairs = number_pairs(TRAIN_TIMES * examples + tested, seed=seed)
         test, train = pairs[:tested], pairs[tested:]
         translator = train_translator(train, TranslationRecipe(seed=seed))
