@@ -1,11 +1,8 @@
 """Notebook 07's tables on a tiny model: complete, repeatable, kept, and what they say they are."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
 from toy_corpora import conllu
 
 from helpers.data.corpora import resolve_treebank
@@ -13,12 +10,12 @@ from helpers.data.wikipedia import segments
 from helpers.model.encoder import load
 from helpers.store.extract import extract
 from helpers.studies import fine_tune
-from helpers.studies.classifier import batches, new_classifier
+from helpers.studies.classifier import batches
 from helpers.studies.dark_secrets import fine_tuning, links, patterns
 from helpers.studies.dark_secrets.fine_tuning import KINDS, WHOLE_LAYER
 from helpers.studies.dark_secrets.maps import text_maps
 from helpers.studies.head_mask import uniform_attention
-from helpers.studies.tasks import PRETRAINED, RANDOM, Pair, Task
+from helpers.studies.tasks import PRETRAINED, RANDOM
 from helpers.studies.wikipedia_tasks import Tagged
 
 TASKS = ["next paragraph", "bigram shift"]
@@ -87,12 +84,10 @@ def test_accuracies_are_those_of_the_runs_from_both_starts(starts):
 
 def test_the_controls_accuracies_count_the_models_own_tasks(starts):
     table = fine_tuning.accuracy_table(starts, seed=0)
-    table["learned"] = [task == "bigram shift" for task in table["task"]]
-    table.loc[table["start"] == RANDOM, "learned"] = False
-    control = fine_tuning.control_accuracy(table)
+    own = table["start"] == PRETRAINED
+    control = fine_tuning.control_accuracy(table.assign(learned=own & (table["task"] == TASKS[1])))
     assert control["accuracy"].tolist() == table.query("start == 'random'")["accuracy"].tolist()
-    assert control["learned"].tolist() == [False, True]
-    assert (control["start"] == PRETRAINED).all()
+    assert control["learned"].tolist() == [False, True] and (control["start"] == PRETRAINED).all()
 
 
 def test_similarity_is_the_mean_cosine_of_flattened_maps(starts):
@@ -105,47 +100,22 @@ def test_similarity_is_the_mean_cosine_of_flattened_maps(starts):
     assert np.allclose(fine_tuning.map_similarity(before, after), [[1, 0.5 / 1.5, 0]])
     table = fine_tuning.similarity_table(starts)
     assert len(table) == len(TASKS) * LAYERS * HEADS
-    assert list(table) == ["task", "layer", "head", "similarity", "similarity_random"]
     values = table[["similarity", "similarity_random"]]
-    assert ((values > 0) & (values <= 1 + 1e-9)).all().all()
-    assert (values < 1 - 1e-9).any().all()
+    assert ((values > 0) & (values <= 1 + 1e-9)).all().all() and (values < 1 - 1e-9).any().all()
 
 
-TEXTS = ("The cat sat on the mat.", "She doesn't know.", "Rainy winters in Paris!", "Yes.", "Dr.")
-PAIRS = tuple(
-    Pair(text, TEXTS[i % 3] if i % 2 else None, i % 4) for i, text in enumerate(TEXTS * 4)
-)
-
-
-@pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_each_row_of_disabling_is_that_of_its_own_context(tiny_encoder, family):
-    encoder = tiny_encoder(family)
-    classifier = new_classifier(encoder, 4, seed=0).requires_grad_(False)
-    with torch.no_grad():
-        classifier.head.weight.mul_(50)
-    task, recipe = (
-        Task("t", ("a", "b", "c", "d"), PAIRS, PAIRS),
-        fine_tune.Recipe(epochs=1, max_tokens=40),
-    )
-    run = SimpleNamespace(encoder=encoder, classifier=classifier, task=task, recipe=recipe)
-
-    def score():
-        right, losses = [], []
-        for batch, labels, _ in batches(encoder, PAIRS, max_tokens=40):
-            logits = classifier(**batch)
-            right += (logits.argmax(dim=-1) == labels).tolist()
-            losses += F.cross_entropy(logits.double(), labels, reduction="none").tolist()
-        return 100 * np.mean(right), np.mean(losses)
-
-    table, (accuracy, loss) = fine_tuning.disabled(run), score()
-    assert len(table) == encoder.layers * (encoder.heads + 1)
-    for row in table.itertuples():
+def test_each_row_of_disabling_is_that_of_its_own_context(starts):
+    run = starts[PRETRAINED][0]
+    table, classifier = fine_tuning.disabled(run), run.classifier
+    assert len(table) == LAYERS * (HEADS + 1)
+    for row in table.iloc[::4].itertuples():
         head = None if row.head == WHOLE_LAYER else row.head - 1
-        with uniform_attention(classifier.encoder, row.layer - 1, head):
-            expected, expected_loss = score()
-        assert row.accuracy == pytest.approx(expected)
-        assert row.change == pytest.approx(expected - accuracy)
-        assert row.loss_change == pytest.approx(expected_loss - loss, abs=1e-5)
+        right = []
+        with uniform_attention(classifier.encoder, row.layer - 1, head), torch.no_grad():
+            for batch, labels, _ in batches(run.encoder, run.task.test, max_tokens=LONGEST):
+                right += (classifier(**batch).argmax(dim=-1) == labels).tolist()
+        assert row.accuracy == pytest.approx(100 * np.mean(right))
+        assert row.change == pytest.approx(row.accuracy - 100 * run.accuracy)
 
 
 # What heads attend to
