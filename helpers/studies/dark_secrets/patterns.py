@@ -66,11 +66,7 @@ PerHead = Float[np.ndarray, "layer head"]
 def map_features(
     attention: Maps, special: Bool[np.ndarray, " key"], segment: Int[np.ndarray, " key"]
 ) -> Float[np.ndarray, "layer head feature"]:
-    """Return `FEATURES` of each map, as float32.
-
-    But for the first they are of the map as drawn (`shaded`); from the third on special tokens are
-    left out.
-    """
+    """Return `FEATURES`: all but the first of maps as drawn, all but two of ordinary tokens."""
     length, ordinary = attention.shape[-1], np.flatnonzero(~special)
     maps = np.asarray(attention, np.float32)
     shades = shaded(maps)
@@ -150,10 +146,10 @@ def trust_table() -> pd.DataFrame:
 
 
 def pattern_counts(examples: Iterable[TextMaps]) -> pd.DataFrame:
-    """Return how often each head shows each pattern: one row a head.
+    """Return how often each head shows each pattern.
 
-    Columns: layer, head (from 1), maps (how many), the share of each class (0-1), and pattern,
-    the class that the head shows most often.
+    Columns: layer, head, maps (how many), the share of each class (0-1), and pattern, the one
+    that the head shows most often.
     """
     features = np.stack([map_features(*example) for example in examples])
     classes = pattern_judge().predict(features.reshape(-1, len(FEATURES)))

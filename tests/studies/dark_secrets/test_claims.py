@@ -62,18 +62,9 @@ def one_run():
 
 
 MEASURED = [  # the number of each claim, and the ends of its interval
-    (0.5, 0.48, 0.53),
-    (0.5, 0.48, 0.53),
-    2,
-    2 / 24,
-    1 / 2,
-    (15, 12, 18),
-    (0.3 + 0.4) / 0.2 - 0.25 / 0.1,
-    1 / 2,
-    2,
-    (20 / 24, 20 / 24, 20 / 24),
-    2.5,
-]
+    (0.5, 0.48, 0.53), (0.5, 0.48, 0.53), 2, 2 / 24, 1 / 2, (15, 12, 18),
+    (0.3 + 0.4) / 0.2 - 0.25 / 0.1, 1 / 2, 2, (20 / 24, 20 / 24, 20 / 24), 2.5,
+]  # fmt: skip
 
 
 def with_noise(tables):
@@ -81,12 +72,9 @@ def with_noise(tables):
     found = {}
     for name, table in tables.items():
         if "task" in table:
-            other = table[table["task"] == "a"].assign(task="noise")
-            numbers = [
-                column for column in other.select_dtypes("number") if column not in "layer head"
-            ]
-            other[numbers] = 1.0
-            table = pd.concat([table, other], ignore_index=True)
+            noise = table[table["task"] == "a"].assign(task="noise")
+            numbers = noise.select_dtypes("number").columns.difference(["layer", "head"])
+            table = pd.concat([table, noise.assign(**dict.fromkeys(numbers, 1.0))])
         found[name] = table
     found["fine_tuning"]["learned"] = found["fine_tuning"]["task"] != "noise"
     return found

@@ -53,16 +53,13 @@ def test_a_head_that_sees_links_and_one_that_sees_distances():
     assert table["linked"].round(6).tolist() == [0.9, 0.9, round(1 / 12, 6)]
     assert table["random"].round(6).tolist() == [round(1 / 12, 6), 0.9, round(1 / 12, 6)]
     assert table["difference"][0] > 0.8 and np.allclose(table["difference"][1:], 0)
-    assert (table["ci_low"] <= table["difference"] + 1e-9).all()
-    assert (table["ci_high"] >= table["difference"] - 1e-9).all()
     assert table["p_holm"][0] < 0.1 and (table["p_holm"][1:] > 0.5).all()  # 1 in 64, of three heads
 
 
 def test_sentences_that_say_nothing_are_left_out():
-    neighbours, nothing = (uniform(5), [(1, 2)], "a"), (uniform(5), [], "a")
-    no_pair = uniform(3), [(0, 2)], "a"
+    neighbours, no_pair = (uniform(5), [(1, 2)], "a"), (uniform(3), [(0, 2)], "a")
     with pytest.raises(InputError, match="none of the sentences"):
-        link_table([neighbours, nothing, no_pair], seed=0)
+        link_table([neighbours, no_pair], seed=0)
     table = link_table([neighbours, (uniform(5), [(0, 2)], "a"), no_pair], seed=0)
     assert (table["sentences"] == 1).all()
 
@@ -134,8 +131,3 @@ def test_what_is_wrong_is_named(corpus, old, new, message):
     with pytest.raises(CorpusError) as raised:
         framenet_sentences(corpus(FULL_TEXT.replace(old, new)))
     assert message in str(raised.value)
-
-
-def test_no_such_folder(tmp_path):
-    with pytest.raises(CorpusError, match="expected FrameNet's folder"):
-        framenet_sentences(tmp_path / "none")

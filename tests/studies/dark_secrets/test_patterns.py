@@ -166,9 +166,6 @@ def test_table_counts_maps_by_head():
 def test_shares_are_means_over_heads():
     told = np.random.default_rng(0).dirichlet(np.ones(5), 30)
     table = pd.DataFrame(told, columns=list(CLASSES)).assign(task="t", weights="w")
-    found = patterns.share_table(table)
-    assert list(found["pattern"]) == [*CLASSES, ANY_COLUMN]
-    np.testing.assert_allclose(found["share"][:5], told.mean(axis=0))
-    both = found["pattern"].isin(["vertical", "vertical + diagonal"])
-    assert found["share"].iloc[-1] == pytest.approx(found["share"][both].sum())
-    assert (found["ci_low"] < found["share"]).all() and (found["share"] < found["ci_high"]).all()
+    found = patterns.share_table(table).set_index("pattern")["share"]
+    np.testing.assert_allclose(found[list(CLASSES)], told.mean(axis=0))
+    assert found[ANY_COLUMN] == pytest.approx(found["vertical"] + found["vertical + diagonal"])
