@@ -188,7 +188,7 @@ def _pruning() -> Iterator[str]:
         f"({over_seeds.loc[(NUMBER, 'prunable'), 'mean']:.0f} over five seeds); which of two "
         f"paragraphs follows loses {lost:.0f} points at 40%."
     )
-    half = rows("head_removal", pruned=50)["speed_up"]
+    half = rows("head_removal")["speed_up"]
     yield (
         "Removing half of the heads for real makes the encoder "
         f"{half.min():.0f} to {half.max():.0f}% faster"
