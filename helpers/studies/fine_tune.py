@@ -1,8 +1,7 @@
 """An encoder fine-tuned on a task, once, and the runs that notebooks 07 and 08 share.
 
 The folder of a run (`training.kept_folder`) holds ``final.safetensors`` (the weights that were
-trained, the head included), ``checkpoint-01-of-10.safetensors`` and so on (if wanted) and
-``run.json``.
+trained, the head included) and ``run.json``.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ from helpers.studies.wikipedia_tasks import NEXT, NUMBER, SHIFT, wikipedia_tasks
 FORMAT = 1  # raise it whenever the same settings would give other weights
 FINAL, FACTS = "final.safetensors", "run.json"
 WEIGHT_DECAY = 0.01  # of matrices
-CHECKPOINTS = 10  # of the runs from the model's own weights
 EVERYTHING = 10**9
 SEEDS = 5  # of a fine-tuning
 # Where seeds are compared: the task that needs its heads most, and the one that asks for subjects.
@@ -68,12 +66,10 @@ Start = TypeVar("Start")
 class Recipe(TrainingRecipe):
     """How to fine-tune: chosen for 2,000 examples and two CPU cores.
 
-    Texts are cut to ``max_tokens``.  ``checkpoints`` is how many states of the training are kept,
-    evenly spaced, the last one being its end; those before the end are kept in half precision.
+    Texts are cut to ``max_tokens``.
     """
 
     max_tokens: int = 64
-    checkpoints: int = 0
 
 
 @dataclass(frozen=True)
@@ -122,14 +118,6 @@ class FineTuned:
     def accuracy(self) -> float:
         """The share of the test examples that it gets right."""
         return float((self.predictions == self.labels).mean())
-
-    def checkpoint(self, number: int) -> Classifier:
-        """Return the classifier after ``number`` of the recipe's ``checkpoints`` parts.
-
-        0 is the start, ``checkpoints`` the end.
-        """
-        name = _checkpoint_name(number, self.recipe.checkpoints)
-        return self.start() if number == 0 else read_weights(self.start(), self.folder / name)
 
     def fine_tuned_encoder(self) -> Encoder:
         """Return the encoder with its fine-tuned weights, for whatever computes its maps."""
@@ -208,14 +196,12 @@ def fine_tuned(
 ) -> dict[Start, list[FineTuned]]:
     """Fine-tune encoders, each with a seed, on each task, side by side, or find the runs.
 
-    The seed orders the examples and draws the classifier.  The runs, by what they started from;
-    those of the first start keep checkpoints.
+    The seed orders the examples and draws the classifier.  The runs, by what they started from.
     """
     found: dict[Start, list[FineTuned]] = {}
     most = SMALL_TOKENS if small_profile() else Recipe.max_tokens
     for start, (encoder, seed) in starts.items():
-        kept = 0 if found else CHECKPOINTS
-        recipe = Recipe(seed=seed, max_tokens=min(most, max_tokens), checkpoints=kept)
+        recipe = Recipe(seed=seed, max_tokens=min(most, max_tokens))
         found[start] = [FineTuned(encoder, task, recipe) for task in tasks]
     fine_tune([run for runs in found.values() for run in runs])
     return found
@@ -236,16 +222,11 @@ def _train(run: FineTuned, folder: Path, step_done: StepDone) -> None:
         batch, own, _ = padded_batch(run.encoder, inputs, labels, chosen)
         return F.cross_entropy(classifier(**batch), own)
 
-    steps, checkpoints = recipe.steps(len(pairs)), recipe.checkpoints
-    kept = range(1, checkpoints)  # the last one is the end
-    ends = {part: max(1, round(part * steps / checkpoints)) for part in kept}
     batches = shuffled_epochs(recipe, [len(item["input_ids"]) for item in inputs])
     optimizer = torch.optim.AdamW(_groups(classifier), lr=recipe.learning_rate)
-    rates = warmup_and_decay(optimizer, steps)
+    rates = warmup_and_decay(optimizer, recipe.steps(len(pairs)))
     what = f"model {run.encoder.name!r}, task {run.task.name!r}"
-    for step in gradient_steps(classifier, batches, loss, optimizer, rates, what=what):
-        for part in (part for part in kept if ends[part] == step):
-            save_weights(classifier, folder / _checkpoint_name(part, checkpoints), torch.float16)
+    for _ in gradient_steps(classifier, batches, loss, optimizer, rates, what=what):
         step_done()
     save_weights(classifier, folder / FINAL)
     found = predict(classifier, run.encoder, run.task.test, max_tokens=recipe.max_tokens)
@@ -259,8 +240,3 @@ def _groups(classifier: Classifier) -> list[dict[str, Any]]:
         {"params": [p for p in weights if p.ndim > 1], "weight_decay": WEIGHT_DECAY},
         {"params": [p for p in weights if p.ndim <= 1], "weight_decay": 0.0},
     ]
-
-
-def _checkpoint_name(number: int, count: int) -> str:
-    """Return the file of a checkpoint (from 1)."""
-    return FINAL if number == count else f"checkpoint-{number:02d}-of-{count}.safetensors"

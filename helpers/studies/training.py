@@ -167,9 +167,9 @@ def trained(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: weights for name, weights in model.named_parameters() if weights.requires_grad}
 
 
-def save_weights(model: nn.Module, path: Path, dtype: torch.dtype = torch.float32) -> None:
+def save_weights(model: nn.Module, path: Path) -> None:
     """Write the weights that are trained."""
-    found = {k: p.detach().to("cpu", dtype).contiguous() for k, p in trained(model).items()}
+    found = {k: p.detach().to("cpu", torch.float32).contiguous() for k, p in trained(model).items()}
     save_file(found, path)
 
 

@@ -177,9 +177,9 @@ def test_float16_encoders_are_trained_in_float32(tiny_folder, tmp_path):
 
 
 def test_a_finished_run_is_found_again(encoder, tmp_path, monkeypatch):
-    first = tune(encoder, epochs=1, checkpoints=2)
+    first = tune(encoder, epochs=1)
     monkeypatch.setattr(finetune, "_train", print)  # which would fill no folder
-    again = tune(encoder, epochs=1, checkpoints=2)
+    again = tune(encoder, epochs=1)
     assert again.folder == first.folder and again.accuracy == first.accuracy
     saved = weights(first)
     for name, parameter in again.classifier.named_parameters():
@@ -190,30 +190,11 @@ def test_a_finished_run_is_found_again(encoder, tmp_path, monkeypatch):
 def test_whatever_matters_makes_another_run(encoder):
     recipe, tasks = Recipe(), (toy_task(), toy_task(train=62))
     changes = ({"seed": 1}, {"epochs": 1}, {"max_tokens": 31}, {"batch_size": 8},
-               {"checkpoints": 1}, {"learning_rate": 1e-3})  # fmt: skip
+               {"learning_rate": 1e-3})  # fmt: skip
     recipes = [recipe, *(replace(recipe, **change) for change in changes)]
     runs = [FineTuned(encoder, task, own) for task in tasks for own in recipes]
     assert len({run.folder for run in runs}) == len(runs)
     assert runs[0].folder == FineTuned(encoder, toy_task(), Recipe()).folder
-
-
-def test_checkpoints_are_the_states_on_the_way(encoder, tmp_path):
-    run = tune(encoder, epochs=5, checkpoints=10)  # 20 steps
-    names = {path.name for path in run.folder.glob("*.safetensors")}
-    assert names == {f"checkpoint-{k:02d}-of-10.safetensors" for k in range(1, 10)} | {
-        "final.safetensors"
-    }
-    start = dict(new_classifier(encoder, 2, seed=0).named_parameters())
-    moved = [
-        sum(
-            float((p - start[n]).detach().square().sum())
-            for n, p in run.checkpoint(k).named_parameters()
-        )
-        for k in range(11)
-    ]
-    assert moved[0] == 0 and moved == sorted(moved)
-    final = dict(run.checkpoint(10).named_parameters())
-    assert all(torch.equal(p, final[n]) for n, p in run.classifier.named_parameters())
 
 
 def test_an_interrupted_run_leaves_nothing_and_starts_anew(encoder, tmp_path, environment):
@@ -318,6 +299,5 @@ def test_seeds_are_compared_on_two_tasks_and_the_first_is_the_notebooks_own(file
     found = fine_tuned({seed: (encoder, seed) for seed in (3, 4)}, chosen, max_tokens=16)
     (first,) = fine_tuned({3: (encoder, 3)}, chosen[:1], max_tokens=16)[3]
     assert first.folder == found[3][0].folder != found[4][0].folder
-    assert [found[seed][0].recipe.checkpoints for seed in (3, 4)] == [10, 0]
     weights = [run.classifier.head.weight for run in (found[3][0], found[4][0])]
     assert not weights[0].equal(weights[1])
