@@ -13,6 +13,7 @@ from helpers.studies.argument_cues.arguments import (
     argument_corpus,
     read_arguments,
 )
+from helpers.studies.argument_cues.cues import RULE, rule_table
 
 HEADER = ["#id", "warrant0", "warrant1", "correctLabelW0orW1", "reason", "claim", "debateTitle"]
 ROWS = [
@@ -73,13 +74,6 @@ def test_a_bad_row_is_refused_with_its_line(tmp_path, row, says):
     assert str(caught.value).startswith(f"{path}:4: ")
 
 
-def test_a_row_of_too_many_cells_is_refused(tmp_path):
-    with pytest.raises(CorpusError, match="Expected 7 fields in line 3, saw 8"):
-        read_arguments(write(tmp_path / "train.tsv", [ROWS[1], [*ROWS[0], "x"]]))
-    with pytest.raises(CorpusError, match="more columns than the header"):
-        read_arguments(write(tmp_path / "train.tsv", [[*ROWS[0], "x"]]))
-
-
 def test_a_file_without_its_columns_or_rows_is_refused(tmp_path):
     with pytest.raises(CorpusError, match="no column reason, claim"):
         read_arguments(write(tmp_path / "a.tsv", [], HEADER[:4]))
@@ -88,12 +82,10 @@ def test_a_file_without_its_columns_or_rows_is_refused(tmp_path):
     (tmp_path / "c.tsv").write_bytes(b"")
     with pytest.raises(CorpusError, match="not tab-separated"):
         read_arguments(tmp_path / "c.tsv")
-
-
-def test_a_quotation_mark_that_is_never_closed_is_refused(tmp_path):
-    path = write(tmp_path / "a.csv", [["x", '"open', "b", "0", "r", "c", "t"]])
-    with pytest.raises(CorpusError, match=r"a\.csv: not tab-separated .*EOF inside string"):
-        read_arguments(path)
+    with pytest.raises(CorpusError, match="Expected 7 fields in line 3, saw 8"):
+        read_arguments(write(tmp_path / "d.tsv", [ROWS[1], [*ROWS[0], "x"]]))
+    with pytest.raises(CorpusError, match="more columns than the header"):
+        read_arguments(write(tmp_path / "e.tsv", [[*ROWS[0], "x"]]))
 
 
 def test_a_counterpart_has_the_claim_negated_and_the_other_label():
@@ -134,12 +126,9 @@ def published(folder):
     return folder
 
 
-@pytest.mark.parametrize("place", ["adversarial", "."])
-def test_published_counterparts_are_found_and_the_unnegated_left_out(tmp_path, place):
+def test_published_counterparts_are_found_and_the_unnegated_left_out(tmp_path):
     folder = folder_of(tmp_path / "mine")
-    made = published(tmp_path / "elsewhere")
-    (folder / place).mkdir(exist_ok=True)
-    (made / "test-adv-negated.csv").rename(folder / place / "test-adv-negated.csv")
+    published(folder / "adversarial")
     corpus = argument_corpus(folder)
     assert [argument.claim for argument in corpus.adversarial] == ["Leave the umbrella"]
     assert corpus.left_out == 1
@@ -168,8 +157,6 @@ def test_the_real_corpus_by_name_has_the_published_numbers():
     assert [len(corpus.part(split)) for split in SPLITS] == [1210, 316, 444]
     assert [len(corpus.part(split, adversarial=True)) for split in SPLITS] == [0, 316, 416]
     assert corpus.left_out == 28  # of one claim, which was never negated
-    originals = {argument.id: argument for argument in corpus.part("test")}
-    for argument in corpus.part("test", adversarial=True):
-        original = originals[argument.id.removesuffix(MARK)]
-        assert set(argument.warrants) == set(original.warrants)
-        assert argument.warrants[argument.label] != original.warrants[original.label]
+    rules = rule_table(corpus).query("split == 'all'").set_index("rule")
+    ours = rules.loc[RULE, ["productivity", "coverage", "paper_productivity", "paper_coverage"]]
+    assert ours.astype(float).round(1).tolist() == [66.6, 61.7, 61, 64]

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,7 +11,7 @@ from helpers.analysis.claims import judge
 from helpers.data.glove import Embeddings
 from helpers.model.encoder import load
 from helpers.studies.argument_cues import choosers, partial_inputs
-from helpers.studies.argument_cues.arguments import Argument, argument_corpus, read_arguments
+from helpers.studies.argument_cues.arguments import Argument, argument_corpus
 from helpers.studies.argument_cues.cues import cue_claims
 from helpers.studies.argument_cues.partial_inputs import (
     MODELS,
@@ -107,12 +106,6 @@ def test_what_was_trained_before_an_interruption_is_not_trained_again(tables_of,
     assert all(again[name].equals(whole[name]) for name in whole)
 
 
-def test_counterparts_stay_with_their_original_when_training_is_cut():
-    mirrored = partial_inputs.training_sets(argument_corpus(), 40)["mirrored"]["train"]
-    assert len(mirrored) == 80
-    assert [a.id + "-adversarial" for a in mirrored[:40]] == [a.id for a in mirrored[40:]]
-
-
 def test_swapped_warrants_are_the_same_choice_again_and_need_no_negated_claim():
     corpus = argument_corpus()
     plain = dataclasses.replace(
@@ -127,18 +120,8 @@ def test_swapped_warrants_are_the_same_choice_again_and_need_no_negated_claim():
         assert (other.claim, other.reason) == (one.claim, one.reason)
     assert len(sets["swapped"]["dev"]) == 2 * len(corpus.part("dev"))  # validated on both halves
     assert sets["swapped"]["test"] == sets["original"]["test"]
-
-
-@pytest.mark.skipif("CORPORA_DIR" not in os.environ, reason="set CORPORA_DIR")
-def test_the_published_swapped_file_is_what_is_trained_on_here():
-    folder = Path(os.environ["CORPORA_DIR"]) / "arct"
-    published = list(read_arguments(folder / "adversarial" / "train-swapped.csv"))
-    ours = partial_inputs.training_sets(argument_corpus(folder))["swapped"]["train"]
-
-    def facts(arguments):
-        return sorted((a.warrants, a.label, a.reason, a.claim) for a in arguments)
-
-    assert facts(published) == facts(ours)
+    mirrored = partial_inputs.training_sets(corpus, 40)["mirrored"]["train"]
+    assert [a.id + "-adversarial" for a in mirrored[:40]] == [a.id for a in mirrored[40:]]
 
 
 ORIGINALS = [
@@ -214,20 +197,6 @@ def test_all_hold_of_a_run_like_the_paper():
             assert here == pytest.approx(claim.paper, rel=0.1, abs=1e-9), claim.statement
 
 
-def test_each_fails_of_a_run_of_the_opposite():
-    tables = run_like_the_paper()
-    cues, choices = tables["cues"], tables["partial_inputs"]
-    cues["productivity"] = 100 - cues["productivity"] + 8
-    cues["ci_low"], cues["ci_high"] = cues["productivity"] - 3, cues["productivity"] + 3
-    cues["gain"] = -cues["gain"]
-    columns = ["mean", "median", "ci_low", "ci_high"]
-    choices.loc[choices["inputs"] == "warrants", columns] = 46, 46, 43, 48
-    choices.loc[choices["model"] == "bag of vectors", "median"] = 52
-    choices.loc[choices["test"] == "adversarial", columns] = 60, 60, 57, 63
-    choices.loc[choices["train"] == "swapped", columns] = 60, 60, 57, 63
-    assert {found.verdict for found in checked(tables).values()} == {"no"}
-
-
 def test_nothing_is_claimed_of_a_planted_cue():
     """The embedded sample would pass most claims, because its cue was put there to be found."""
     planted = {
@@ -236,9 +205,7 @@ def test_nothing_is_claimed_of_a_planted_cue():
     assert {found.verdict for found in checked(planted).values()} == {"not measured"}
 
 
-def test_a_run_of_a_guest_alone_has_its_claims_and_no_rows_about_what_it_did_not_measure(
-    tmp_path, monkeypatch
-):
+def test_a_run_of_a_guest_alone_has_no_rows_about_what_it_did_not_measure(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTENTION_FIGURES", str(tmp_path))
     study = Study(name="arct")
     study.save_claims(CLAIMS)
@@ -246,6 +213,4 @@ def test_a_run_of_a_guest_alone_has_its_claims_and_no_rows_about_what_it_did_not
     for name, table in run_like_the_paper().items():
         study.save_table(table, name)
     study.save_claims(CLAIMS)
-    found = pd.read_csv(tmp_path / "arct" / "tables" / "claims.csv")
-    assert set(found["section"].str[:5]) == {"Niven"}
-    assert set(found["holds"]) == {"yes"}
+    assert list(pd.read_csv(tmp_path / "arct/tables/claims.csv")["holds"]) == ["yes"] * 7

@@ -5,48 +5,34 @@ import pandas as pd
 import pytest
 from matplotlib.collections import PathCollection
 
-from helpers.studies.argument_cues.arguments import argument_corpus
+from helpers.studies.argument_cues.arguments import INPUTS, argument_corpus
 from helpers.studies.argument_cues.cues import cues_by_split
 from helpers.studies.argument_cues.plots import LABELLED, fig12_cues
 
-INPUTS = ["warrants", "reason + warrants", "claim + warrants", "all"]
 
-
-def choices(models=("bag of vectors", "encoder"), mirrored=True):
+def choices():
     rows = []
-    for model in models:
-        for inputs, train in [(i, "original") for i in INPUTS] + [("all", "mirrored")] * mirrored:
+    for model in ("bag of vectors", "encoder"):
+        for inputs, train in [*((i, "original") for i in INPUTS), ("all", "mirrored")]:
             for test, mean in (("original", 71.0), ("adversarial", 29.0), ("both", 50.0)):
                 rows.append((model, train, inputs, test, mean, mean - 5, mean + 5, np.nan))
     columns = ["model", "train", "inputs", "test", "mean", "ci_low", "ci_high", "paper_median"]
     return pd.DataFrame(rows, columns=columns)
 
 
-@pytest.fixture(scope="module")
-def cues():
-    return cues_by_split(argument_corpus())
-
-
-def test_every_cue_is_a_point_and_the_strongest_are_named(cues):
+def test_every_cue_and_every_accuracy_is_drawn():
+    cues = cues_by_split(argument_corpus())
     figure = fig12_cues(cues, choices(), model="tiny")
-    upper = figure.axes[-1]
+    *panels, upper = figure.axes
     drawn = np.vstack([c.get_offsets() for c in upper.collections if isinstance(c, PathCollection)])
     own = cues[(cues["split"] == "all") & (cues["half"] == "original")]
-    assert len(drawn) == len(own)
     assert sorted(drawn[:, 0]) == pytest.approx(sorted(own["coverage"]))
     texts = {text.get_text() for text in upper.texts}
     assert set(own.nlargest(LABELLED, "gain")["cue"]) <= texts
-    assert "tiny" in figure.texts[1].get_text()
-
-
-def test_every_accuracy_is_drawn_in_the_panel_of_its_model(cues):
-    figure = fig12_cues(cues, choices())
-    panels = figure.axes[:-1]
     assert [panel.get_title(loc="left") for panel in panels] == ["bag of vectors", "encoder"]
     for panel in panels:
+        found = [np.asarray(line.get_xdata(), float) for line in panel.lines]
         for mean in (71.0, 29.0, 50.0):
-            assert any(
-                np.sum(np.asarray(line.get_xdata(), float) == mean) == 5 for line in panel.lines
-            )
+            assert any(np.sum(x == mean) == 5 for x in found)
     rows = [label.get_text() for label in panels[0].get_yticklabels()]
     assert rows == [*INPUTS, "all, trained with\nclaims negated too"]

@@ -81,7 +81,7 @@ def test_sinks_against_loops():
             assert found[name][layer, 0] == pytest.approx(value), name
 
 
-@pytest.mark.parametrize("family", ["bert", "mpnet", "gpt2"])
+@pytest.mark.parametrize("family", tiny_models.FAMILIES)
 def test_shares_are_those_of_the_maps_that_stores_have(tiny_encoder, family, tmp_path):
     encoder = tiny_encoder(family)
     stores = {
@@ -99,34 +99,29 @@ def test_shares_are_those_of_the_maps_that_stores_have(tiny_encoder, family, tmp
             assert np.isnan(sums.mean(f"{lens}_sep")).all()
         else:
             np.testing.assert_allclose(sums.mean(f"{lens}_sep"), np.mean(shares, 0), atol=2e-3)
-    assert sums.by_group("same_token")[1].sum(axis=0).max() == 9
+    assert np.isfinite(sums.mean("norm_other")).all()
 
 
 @pytest.mark.parametrize("family", ["bert", "t5", "gpt2"])
-def test_special_tokens_are_added_up_and_compared(tiny_encoder, family, tmp_path):
+def test_special_tokens_are_added_up_and_compared(tiny_encoder, family):
     encoder = tiny_encoder(family)
-    source = stream(encoder, many_segments(8), max_tokens=60)
-    sums = lens_sums(encoder, list(source.records()))
+    sums = lens_sums(encoder, list(stream(encoder, many_segments(8), max_tokens=60).records()))
     table = special_table(sums).set_index("layer")
     assert list(table.index) == ["1", "2", "3", "all"]
     kinds = [kind for kind in ("cls", "sep") if encoder.special_tokens[kind] is not None]
     if not kinds:
         assert table["ratio"].isna().all() and table["value_ratio"].isna().all()
         return
-    share = {
-        lens: sum(sums.mean(f"{lens}_{kind}") for kind in kinds).mean(axis=1)
+    attention, norm = (
+        sum(sums.mean(f"{lens}_{kind}") for kind in kinds).mean(axis=1)
         for lens in ("attention", "norm")
-    }
-    np.testing.assert_allclose(table["attention"].iloc[:-1], share["attention"])
-    ratios = share["norm"] / share["attention"]
-    np.testing.assert_allclose(table["ratio"].iloc[:-1], ratios)
-    whole = share["norm"].mean() / share["attention"].mean()
-    assert table.loc["all", "ratio"] == pytest.approx(whole)
+    )
+    np.testing.assert_allclose(table["attention"], [*attention, attention.mean()])
+    np.testing.assert_allclose(table["ratio"], [*norm / attention, norm.mean() / attention.mean()])
     values = np.mean([sums.mean(f"value_{kind}") for kind in kinds], axis=0)
     expected = values[0].mean() / sums.mean("value_other")[0].mean()
     assert table.loc["1", "value_ratio"] == pytest.approx(expected)
-    assert (table["ratio_low"] <= table["ratio"]).all()
-    assert (table["ratio"] <= table["ratio_high"]).all()
+    assert table["ratio"].between(table["ratio_low"], table["ratio_high"]).all()
 
 
 def test_the_tables_of_a_source_are_kept(tiny_encoder, tmp_path, monkeypatch):
@@ -141,7 +136,7 @@ def test_the_tables_of_a_source_are_kept(tiny_encoder, tmp_path, monkeypatch):
         pd.testing.assert_frame_equal(table, again[name])
 
 
-def test_relations_gain_what_the_chosen_heads_count(tiny_encoder, tmp_path):
+def test_relations_gain_what_the_chosen_heads_count(tiny_encoder):
     words = [w for w in SENTENCES if len(w) > 2]
     sentences = [sentence_of(w, split) for split in ("train", "dev") for w in words for _ in "ab"]
     counts = [
@@ -180,13 +175,6 @@ def test_mentions_are_compared_on_dev_with_heads_chosen_on_train():
     assert table.loc["pronoun", "gain"] == 0 and table.loc["proper", "gain"] == 50
     assert table.loc["all", "gain"] == pytest.approx(100 / 6)
     assert table.loc["mean", "gain"] == pytest.approx(50 / 3)
-
-
-def test_all_families_have_both_lenses(tiny_encoder, tmp_path):
-    for family in tiny_models.FAMILIES:
-        encoder = tiny_encoder(family)
-        source = stream(encoder, many_segments(4), max_tokens=60)
-        assert np.isfinite(lens_sums(encoder, list(source.records())).mean("norm_other")).all()
 
 
 def test_sizes_are_within_the_run_and_smaller_for_many_heads(monkeypatch):
