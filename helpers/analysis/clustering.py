@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 
 from helpers.analysis.head_distance import CLOSENESS, closeness
 from helpers.analysis.heads import head_labels, head_rows, parse_head
+from helpers.analysis.paper import FIGURE_5, paper_names
 from helpers.errors import InputError
 
 # What Figure 6 colours heads by, with the values of the released analysis.
@@ -105,15 +106,24 @@ def head_positions(
     return positions
 
 
-def mark_findings(positions: pd.DataFrame, findings: Mapping[str, str]) -> pd.DataFrame:
+def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Return positions in which heads that find something linguistic are named after it.
 
-    ``findings`` maps what is found ("dobj") to a head ("8-10"); a head of several has them all.
+    That is the best head of each relation of the paper's Figure 5 and of coreference, as far as
+    dependency_heads and coreference are among ``tables``; a head of several has all their names.
     """
-    names = pd.Series(list(findings), index=list(findings.values()), dtype=object)
-    names = names.groupby(level=0, sort=False).agg(", ".join)
-    labels = pd.Series(head_labels(*positions[["layer", "head"]].max()), index=positions.index)
-    return positions.assign(behaviour=labels.map(names).fillna(positions["behaviour"]))
+    found: dict[str, list[str]] = {}
+    if "dependency_heads" in tables:
+        best = tables["dependency_heads"].set_index("relation")["head"]
+        for relation, paper in paper_names(best.index).items():
+            if paper in FIGURE_5:
+                found.setdefault(best[relation], []).append(paper)
+    if "coreference" in tables:
+        own = tables["coreference"].set_index("system")["head"]
+        found.setdefault(own.loc[["head"]].iloc[0], []).append("coreference")
+    labels = head_labels(*positions[["layer", "head"]].max())
+    both = zip(labels, positions["behaviour"], strict=True)
+    return positions.assign(behaviour=[", ".join(found.get(own, [plain])) for own, plain in both])
 
 
 def cohesion_table(distances: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:

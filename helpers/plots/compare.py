@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
@@ -13,13 +12,26 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from helpers.plots.style import ACCENT, BAR, INK, MUTED, Style, canvas, theme
+from helpers.plots.style import (
+    ACCENT,
+    BAR,
+    BOUNDS,
+    INK,
+    MUTED,
+    WITH_BOUNDS,
+    Style,
+    Styles,
+    by_style,
+    canvas,
+    theme,
+)
 
 ROW = 0.24  # inches for one relation
 LINE = 112  # characters in the width of the page
 MOST_RELATIONS = 16  # as many as the paper has, where a treebank has none of the paper's
 # Not those of the token types or the paper, and told apart with colour blindness (tested).
 COLORS = ("#2F4B7C", "#E08E0B", "#7FB3B0", "#B79AD9", "#111111", "#F4C95D")
+PAPER, OFFSET = Style("the paper", ACCENT, "D"), Style("best fixed offset", MUTED, "|")
 MARKERS = ("o", "s", "^", "v", "P", "X", "<")
 SECTIONS = {
     "3.1": "relative position", "3.2": "special tokens", "3.3": "entropy", "4.2": "syntax",
@@ -66,14 +78,13 @@ def comparison(
     key.legend(handles=handles, loc="upper left", ncols=columns, borderpad=0, borderaxespad=0)
     above = rows[1].subgridspec(1, len(LAYER_PANELS)).subplots()
     for axes, (quantity, (title, unit)) in zip(above, LAYER_PANELS.items(), strict=True):
-        for name, tables in runs.items():
-            curve, style = relative_curve(tables, quantity), styles[name]
-            look = {"color": style.color, "marker": style.marker, "markersize": 5.5}
-            look |= {"markeredgecolor": "white", "markeredgewidth": 0.7, "clip_on": False}
-            if len(curve):  # of an empty line, the layout would not find the size
-                axes.plot(curve.index, curve, **look)
+        curves = {name: relative_curve(tables, quantity) for name, tables in runs.items()}
+        sns.lineplot(
+            pd.concat(curves, names=["run", "depth"]).rename("value").reset_index(), x="depth",
+            y="value", **by_style("run", styles), dashes=False, legend=False, ax=axes,
+        )  # fmt: skip
         axes.set(title=title, ylabel=unit, xlabel="Layer, as a share of the depth")
-        axes.set(xlim=(0, 1), ylim=(0, 1))
+        axes.set(xlim=(0, 1.02), ylim=(0, 1.02))
     below = rows[2].subgridspec(1, 2, width_ratios=[1.75, 1])
     _accuracies(figure.add_subplot(below[0]), best_heads, styles)
     _verdicts(figure.add_subplot(below[1]), claims, styles)
@@ -95,30 +106,36 @@ def relative_curve(tables: Mapping[str, pd.DataFrame], quantity: str) -> pd.Seri
     return by_layer.dropna()
 
 
-def _accuracies(axes: Axes, table: pd.DataFrame, styles: Mapping[str, Style]) -> None:
+def _accuracies(axes: Axes, table: pd.DataFrame, styles: Styles) -> None:
     """Draw each relation's best heads with their intervals, the paper's, and fixed offsets."""
-    y = np.arange(len(table))
-    for index, (name, style) in enumerate(styles.items()):
-        columns = [f"{name} {part}" for part in ("accuracy", "ci_low", "ci_high", "baseline")]
-        accuracy, low, high, baseline = table.reindex(columns=columns).to_numpy(float).T
-        place = y + 0.5 * ((index + 0.5) / len(styles) - 0.5)
-        axes.plot(baseline, place, "|", color=MUTED, markersize=5, markeredgewidth=1.4)
-        axes.hlines(place, low, high, color=style.color, linewidth=1.1)
-        axes.plot(
-            accuracy, place, style.marker, color=style.color, markersize=5.5,
-            markeredgecolor="white", markeredgewidth=0.6, zorder=3,
-        )  # fmt: skip
-    axes.plot(
-        table["paper accuracy"], y, "D", color=ACCENT, markersize=5, markerfacecolor="none",
-        markeredgewidth=1.2, zorder=2,
+    kinds = ["accuracy", *BOUNDS, "baseline"]
+    columns = [f"{name} {kind}" for name in styles for kind in kinds]
+    numbers = table.reindex(columns=["relation", *columns]).melt("relation")
+    numbers[["run", "kind"]] = numbers["variable"].str.rsplit(" ", n=1, expand=True)
+    look = {
+        "x": "value", "y": "relation", "hue": "run", "dodge": 0.5 * (1 - 1 / len(styles)),
+        "linestyle": "none", "legend": False, "ax": axes,
+    }  # fmt: skip
+    sns.pointplot(
+        numbers[numbers["kind"] == "baseline"], palette=[OFFSET.color] * len(styles),
+        markers=OFFSET.marker, markersize=5, markeredgewidth=1.4, **look,
     )  # fmt: skip
-    axes.set_yticks(y, table["relation"], parse_math=False)
-    axes.set(title="Best head for each relation", xlabel="Accuracy (%)")
-    axes.set(xlim=(0, 100), ylim=(len(table) - 0.45, -0.55))
+    sns.pointplot(
+        numbers[numbers["kind"] != "baseline"], **WITH_BOUNDS,
+        palette=[style.color for style in styles.values()], err_kws={"linewidth": 1.1},
+        markers=[style.marker for style in styles.values()], markersize=5.5, markeredgewidth=0.6,
+        markeredgecolor="white", **look,
+    )  # fmt: skip
+    axes.plot(
+        table["paper accuracy"], range(len(table)), PAPER.marker, color=PAPER.color, markersize=5,
+        markerfacecolor="none", markeredgewidth=1.2, zorder=2,
+    )  # fmt: skip
+    axes.set_yticks(range(len(table)), table["relation"], parse_math=False)
+    axes.set(title="Best head for each relation", xlabel="Accuracy (%)", ylabel="", xlim=(0, 100))
     axes.tick_params(axis="y", length=0)
 
 
-def _verdicts(axes: Axes, claims: pd.DataFrame, styles: Mapping[str, Style]) -> None:
+def _verdicts(axes: Axes, claims: pd.DataFrame, styles: Styles) -> None:
     """Draw how many claims of each section hold in each run, of those measured there."""
     rows = claims["section"].map(lambda section: f"{section} {SECTIONS[section]}")
     claims = pd.concat([claims.assign(section=rows), claims.assign(section="all")])
@@ -138,11 +155,10 @@ def _verdicts(axes: Axes, claims: pd.DataFrame, styles: Mapping[str, Style]) -> 
     axes.tick_params(axis="y", length=0)
 
 
-def _handles(styles: Mapping[str, Style]) -> list[Line2D]:
-    paper, offset = Style("the paper", ACCENT, "D"), Style("best fixed offset", MUTED, "|")
+def _handles(styles: Styles) -> list[Line2D]:
     handles = [
         Line2D([], [], color=style.color, marker=style.marker, markersize=6, label=style.label)
-        for style in (*styles.values(), paper, offset)
+        for style in (*styles.values(), PAPER, OFFSET)
     ]
     for handle in handles[-2:]:
         handle.set(linestyle="", markerfacecolor="none", markeredgewidth=1.3)

@@ -1,51 +1,65 @@
-"""Figures 1 and 5: maps of single sentences, drawn as in the paper.
+"""Figures 1 and 5: maps of single sentences, chosen by their scores and drawn as in the paper.
 
 The tokens stand in two columns; a line goes from each token on the left to each token on the
-right that it attends to, and is the darker the larger the weight.  Matplotlib is imported where
-something is drawn: the viewer chooses the panels and needs none.
+right that it attends to, and is the darker the larger the weight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
+from helpers.analysis.heads import (
+    COREFERENCE,
+    DIRECTIONS,
+    Question,
+    answer,
+    head_label,
+    parse_head,
+    questions,
+)
+from helpers.analysis.surface import entropy, relative_position, token_types
 from helpers.model.tokens import roles
 from helpers.plots.style import (
     INK,
-    MUTED,
     RIGHT,
-    TOKEN_STYLES,
+    TOKEN_COLORS,
     WIDTH,
     WRONG,
-    SpecialTokens,
     bottom_margin,
     canvas,
     joined,
     theme,
 )
+from helpers.store.store import Example, Store, tokens_of
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+LONGEST = 16  # words of a sentence that is easy to read as two columns
+SHORTEST = 8
+LOOKED_AT = 400  # sentences to choose from
 
 ROW = 0.155  # inches from one token to the next
-CHARACTER = 0.07  # inches, of the average character at `FONT_SIZE`
+CHARACTER = 0.075  # inches, of the average character, which may be bold, at `FONT_SIZE`
 FONT_SIZE = 8.5
 PANEL_GAP = 0.25
-FAINTEST = 0.004  # a lighter line cannot be seen on white, even where lines cross
+FAINTEST = 0.01  # a lighter line cannot be seen on white, even where lines cross
 MOST_VECTORS = 1500  # an SVG with more lines than this holds them as an image
 
-Weights = Float[np.ndarray, "query key"]
 Pair = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where in a store a panel is from, head and layer from 1, so that it can be looked at."""
 
     example: int
@@ -56,33 +70,23 @@ class Place:
 
 
 @dataclass(frozen=True)
-class PatternPanel:
-    """One map of Figure 1: ``weights[query, key]`` of one head over ``tokens``."""
+class Panel:
+    """One map of Figure 1 or 5: ``weights[query, key]`` of one head over ``words``.
 
-    title: str
-    tokens: Sequence[str]
-    weights: Weights
-    place: Place | None = None
-
-
-@dataclass(frozen=True)
-class HeadPanel:
-    """One sentence of Figure 5, at word level.
-
-    ``title`` names the head and its accuracy; the panels of one title share a row.  A pair of
-    ``gold`` is (attending, attended), as indices into ``words``: (dependent, head) for a head in
-    the direction "dependent attends to head", (head, dependent) in the other.  ``picked`` has
-    the pairs that the head chose instead, where it is wrong.  ``special`` has the kind (``cls``,
-    ``sep``) of each special token among ``words``.
+    ``kinds`` has the kind (``cls``, ``sep``, ``punctuation``, ``other``) of each word, which gives
+    it and the attention to it a colour.  A pair of ``gold`` is (attending, attended), as indices
+    into ``words``: (dependent, head) for a head in the direction "dependent attends to head",
+    (head, dependent) in the other.  ``picked`` has the pairs that the head has chosen.  In
+    Figure 1 nothing is asked, and there are neither.
     """
 
     title: str
     words: Sequence[str]
-    weights: Weights
-    gold: Sequence[Pair]
+    kinds: Sequence[str]
+    weights: Float[np.ndarray, "query key"]
+    place: Place
+    gold: Sequence[Pair] = ()
     picked: Sequence[Pair] = ()
-    place: Place | None = None
-    special: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def correct(self) -> bool:
@@ -90,59 +94,89 @@ class HeadPanel:
         return set(self.picked) <= set(self.gold)
 
 
+def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
+    """Return the panels of Figure 1, a head for each pattern of section 3.
+
+    ``heads`` has a row for each head with the columns entropy, previous, next, cls, sep and
+    punctuation.  The head with the most of a pattern is shown on the short sentence where it has
+    most of it.  A model that cannot look ahead is shown with the previous token for the next.
+    """
+    special = "sep" if heads["sep"].mean() >= heads["cls"].fillna(0).mean() else "cls"
+    neighbour = "next" if heads["next"].max() > 0 else "previous"
+    examples = list(_short_examples(store))
+    patterns = {
+        "broad": "entropy",
+        f"{neighbour} token": neighbour,
+        str(store.special_tokens.get(special)): special,
+        "punctuation": "punctuation",
+    }
+    return [
+        _pattern_panel(store, examples, name, heads.loc[heads[column].idxmax()], column)
+        for name, column in patterns.items()
+        if heads[column].max() > 0
+    ]
+
+
+def relation_panels(store: Store, table: pd.DataFrame, relations: Mapping[str, str]) -> list[Panel]:
+    """Return the panels of Figure 5 for relations: two sentences where the head is right, one not.
+
+    ``table`` is dependency_heads.csv; ``relations`` maps its names to the paper's.
+    """
+    examples = list(_short_examples(store))
+    panels = []
+    for row in table[table["relation"].isin(list(relations))].itertuples():
+        title = f"{relations[row.relation]} · head {row.head} · {row.accuracy:.0f}%"
+        asked = (parse_head(row.head), row.relation, row.direction, title)
+        panels += _most_certain([p for each in examples for p in _panels(store, each, *asked)])
+    return panels
+
+
+def coreference_panels(store: Store, head: tuple[int, int], accuracy: float) -> list[Panel]:
+    """Return the panels of Figure 5 for coreference, the head words of the mentions alone."""
+    asked = (head, COREFERENCE, "", f"coreference · head {head_label(*head)} · {accuracy:.0f}%")
+    return _most_certain([panel for each in store for panel in _panels(store, each, *asked)])
+
+
+def places(panels: Sequence[Panel]) -> pd.DataFrame:
+    """Return where each panel of a figure is from: title, example, layer, head (from 1) ..."""
+    rows = [(panel.title, *panel.place) for panel in panels]
+    return pd.DataFrame(rows, columns=["title", *Place._fields])
+
+
 @theme()
-def fig1_examples(
-    panels: Sequence[PatternPanel], special_tokens: SpecialTokens, *, model: str = ""
-) -> Figure:
+def fig1_examples(panels: Sequence[Panel], *, model: str = "") -> Figure:
     """Draw Figure 1: heads that show the patterns of section 3.
 
     The colours are those of Figure 2: a token's and that of the attention to it.  Examples of
     up to about 40 tokens and 12 characters a token are easy to read.
     """
     columns = min(4, len(panels))
-    rows = [panels[first : first + columns] for first in range(0, len(panels), columns)]
-    figure, grid = _grid(
-        rows,
+    return _figure(
+        [panels[first : first + columns] for first in range(0, len(panels), columns)],
         "Figure 1 · Heads that show the patterns",
         joined(model, "each token (left) attends to tokens (right); darker is more"),
     )
-    for axes, panel in grid:
-        kinds = roles(panel.tokens, special_tokens).kinds()
-        colors = [TOKEN_STYLES[kind].color for kind in kinds]
-        _columns_of_words(axes, panel.tokens, colors, colors)
-        _lines(axes, panel.weights, colors)
-        axes.set_title(panel.title, fontweight="bold", pad=6, parse_math=False)
-    return figure
 
 
 @theme()
-def fig5_heads(panels: Sequence[HeadPanel], *, model: str = "") -> Figure:
+def fig5_heads(panels: Sequence[Panel], *, model: str = "") -> Figure:
     """Draw Figure 5 (section 4): what single heads find, and where they fail.
 
-    A row for each title, in the order given, with its sentences side by side.  The words in
-    question and their line are coloured; where the head is wrong, its own choice has a line and
-    the right one a dashed line.  Special tokens have the colours of Figure 1.  Sentences of up
-    to about 20 words are easy to read.  Without panels the figure says what it would need.
+    A row for each title, in the order given, with its sentences side by side.  The title, the
+    words in question and their line are coloured; where the head is wrong, its own choice has a
+    line and the right one a dashed line.  Special tokens have the colours of Figure 1.  Sentences
+    of up to about 20 words are easy to read.  Without panels the figure says what it would need.
     """
-    from matplotlib.lines import Line2D
-
     title = "Figure 5 · What single heads find"
     if not panels:
         needs = "a relation of the paper's Figure 5, frequent enough, or mentions near antecedents"
         return canvas(0.1, title, joined(model, "nothing to draw"), f"It would need {needs}.")
-    by_title: dict[str, list[HeadPanel]] = {}
-    for panel in panels:
-        by_title.setdefault(panel.title, []).append(panel)
-    rows = list(by_title.values())
-    figure, grid = _grid(
-        rows,
+    figure = _figure(
+        [list(row) for _, row in groupby(panels, attrgetter("title"))],
         title,
         joined(model, "each word (left) attends to words (right); darker is more"),
-        headings=True,
         note=" ",  # the legend takes the place of the footnote
     )
-    for axes, panel in grid:
-        _draw_head_panel(axes, panel)
     handles = [
         Line2D([], [], color=RIGHT, linewidth=2.4, label="the head is right"),
         Line2D([], [], color=WRONG, linewidth=2.4, label="the head is wrong"),
@@ -154,96 +188,38 @@ def fig5_heads(panels: Sequence[HeadPanel], *, model: str = "") -> Figure:
     return figure
 
 
-def _draw_head_panel(axes: Axes, panel: HeadPanel) -> None:
-    color = RIGHT if panel.correct else WRONG
-    asked = {query for query, _ in panel.gold}
-    answers = {key for _, key in (*panel.gold, *panel.picked)}
-    places = range(len(panel.words))
-    special = {place: TOKEN_STYLES[kind].color for place, kind in panel.special.items()}
-    inks = [color if place in asked else special.get(place, INK) for place in places]
-    answer_inks = [color if place in answers else special.get(place, INK) for place in places]
-    _columns_of_words(axes, panel.words, inks, answer_inks, bold=color)
-    _lines(axes, panel.weights, [special.get(place, MUTED) for place in places], faintest=0.02)
-    for query, key in panel.gold if panel.correct else panel.picked:
-        # A head may be right with a small weight: its line is light, but never invisible.
-        strength = 0.35 + 0.65 * float(panel.weights[query, key])
-        axes.plot([0, 1], [query, key], color=color, linewidth=2.4, alpha=strength, zorder=3)
-    if not panel.correct:
-        for query, key in panel.gold:
-            axes.plot([0, 1], [query, key], color=color, linewidth=1.6, dashes=(3, 2), zorder=3)
-    verdict = "✓ right" if panel.correct else "✗ wrong"
-    axes.set_title(verdict, color=color, fontsize=FONT_SIZE, fontweight="bold", pad=3)
-
-
-def _grid(
-    rows: Sequence[Sequence[PatternPanel | HeadPanel]],
-    title: str,
-    subtitle: str,
-    *,
-    headings: bool = False,
-    note: str = "",
-) -> tuple[Figure, list[tuple[Axes, PatternPanel | HeadPanel]]]:
-    """Return a figure and the axes of each panel, all with the same space between tokens.
-
-    With ``headings`` the title of a row's first panel stands above the row.
-    """
-    above, gap = (0.52 if headings else 0.34), 0.16
-    longest = [max(len(panel.weights) for panel in row) for row in rows]
+def _figure(rows: Sequence[Sequence[Panel]], title: str, subtitle: str, note: str = "") -> Figure:
+    """Draw rows of panels, all with the same space between words."""
+    above, gap = 0.34, 0.16
+    longest = [max(len(panel.words) for panel in row) for row in rows]
     heights = [ROW * words + above + gap for words in longest]
     figure = canvas(sum(heights), title, subtitle, note, constrained=False)
     total, width = figure.get_figheight(), (WIDTH - 0.2 + PANEL_GAP) / max(map(len, rows))
-    placed, top = [], sum(heights) + bottom_margin(note)
+    top = sum(heights) + bottom_margin(note)
     for row, words, height in zip(rows, longest, heights, strict=True):
-        if headings:
-            figure.text(
-                0.1 / WIDTH, (top - 0.08) / total, row[0].title, va="top", parse_math=False,
-                fontsize=10, fontweight="bold",
-            )  # fmt: skip
         for column, panel in enumerate(row):
             left, bottom = 0.1 + column * width, top - height + gap
             place = (left / WIDTH, bottom / total, (width - PANEL_GAP) / WIDTH, ROW * words / total)
             axes = figure.add_axes(place)
             axes.set_axis_off()
             axes.set_ylim(words - 0.5, -0.5)
-            placed.append((axes, panel))
+            _draw(axes, panel)
         top -= height
-    return figure, placed
+    return figure
 
 
-def _columns_of_words(
-    axes: Axes,
-    words: Sequence[str],
-    left: Sequence[str],
-    right: Sequence[str],
-    *,
-    bold: str = "",
-) -> None:
-    """Write the words in both columns, in their colours; those of colour ``bold`` are bold."""
-    inches = axes.get_position().width * WIDTH
-    most = int((inches - 0.45) / 2 / CHARACTER)  # leaves the lines 0.45 inches
-    shown = [word if len(word) <= most else word[: most - 1] + "…" for word in words]
-    bold_wider = 1.08 if bold else 1.0
-    side = max(len(word) for word in shown) * CHARACTER * bold_wider + 0.06
-    middle = inches - 2 * side
-    axes.set_xlim(-side / middle, 1 + side / middle)
-    for x, align, colors in ((-0.06 / middle, "right", left), (1 + 0.06 / middle, "left", right)):
-        for y, (word, color) in enumerate(zip(shown, colors, strict=True)):
-            weight = "bold" if color == bold else "normal"
-            axes.text(
-                x, y, word, ha=align, va="center_baseline", color=color, fontsize=FONT_SIZE,
-                fontweight=weight, parse_math=False,
-            )  # fmt: skip
-
-
-def _lines(
-    axes: Axes, weights: Weights, colors: Sequence[str], *, faintest: float = FAINTEST
-) -> None:
-    """Draw a line for each weight that can be seen, in the colour of the attended token."""
-    from matplotlib.collections import LineCollection
-    from matplotlib.colors import to_rgba
-
-    queries, keys = np.nonzero(weights >= faintest)
-    alphas = np.clip(weights[queries, keys].astype(np.float64), 0, 1)
+def _draw(axes: Axes, panel: Panel) -> None:
+    """Draw the columns of words, a line for each weight that can be seen, and what is asked."""
+    colors = [TOKEN_COLORS[kind] for kind in panel.kinds]
+    verdict = RIGHT if panel.correct else WRONG
+    asked = {query for query, _ in panel.gold}
+    answers = {key for _, key in (*panel.gold, *panel.picked)}
+    _words(axes, panel.words, [
+        [verdict if place in marked else color for place, color in enumerate(colors)]
+        for marked in (asked, answers)
+    ])  # fmt: skip
+    queries, keys = np.nonzero(panel.weights >= FAINTEST)
+    alphas = np.clip(panel.weights[queries, keys].astype(np.float64), 0, 1)
     lines = LineCollection(
         [((0, query), (1, key)) for query, key in zip(queries, keys, strict=True)],
         colors=[to_rgba(colors[key], alpha) for key, alpha in zip(keys, alphas, strict=True)],
@@ -251,3 +227,133 @@ def _lines(
         rasterized=len(queries) > MOST_VECTORS,
     )
     axes.add_collection(lines, autolim=False)
+    for query, key in panel.gold if panel.correct else panel.picked:
+        # A head may be right with a small weight: its line is light, but never invisible.
+        strength = 0.35 + 0.65 * float(panel.weights[query, key])
+        axes.plot([0, 1], [query, key], color=verdict, linewidth=2.4, alpha=strength, zorder=3)
+    for query, key in () if panel.correct else panel.gold:
+        axes.plot([0, 1], [query, key], color=verdict, linewidth=1.6, dashes=(3, 2), zorder=3)
+    mark = f"{'✓' if panel.correct else '✗'} " if panel.gold else ""
+    axes.set_title(
+        mark + panel.title, fontweight="bold", pad=6, parse_math=False,
+        color=verdict if mark else INK,
+    )  # fmt: skip
+
+
+def _words(axes: Axes, words: Sequence[str], colors: Sequence[Sequence[str]]) -> None:
+    """Write the words to the left and to the right in their colours, verdicts in bold."""
+    inches = axes.get_position().width * WIDTH
+    most = int((inches - 0.45) / 2 / CHARACTER)  # leaves the lines 0.45 inches
+    shown = [word if len(word) <= most else word[: most - 1] + "…" for word in words]
+    side = max(map(len, shown)) * CHARACTER + 0.06
+    middle = inches - 2 * side
+    axes.set_xlim(-side / middle, 1 + side / middle)
+    for x, align, inks in zip((-0.06, middle + 0.06), ("right", "left"), colors, strict=True):
+        for y, (word, ink) in enumerate(zip(shown, inks, strict=True)):
+            axes.text(
+                x / middle, y, word, ha=align, va="center_baseline", color=ink, fontsize=FONT_SIZE,
+                fontweight="bold" if ink in (RIGHT, WRONG) else "normal", parse_math=False,
+            )  # fmt: skip
+
+
+def _short_examples(store: Store) -> Iterator[Example]:
+    """Yield sentences that are easy to read, or else those nearest to that in length."""
+    lengths = [len(record["words"]) for record in store.records()]
+    far = [max(SHORTEST - length, length - LONGEST, 0) for length in lengths]
+    short = [i for i, words in enumerate(far) if words == min(far)]
+    for index in short[:LOOKED_AT]:
+        yield store[index]
+
+
+def _pattern_panel(
+    store: Store, examples: Sequence[Example], name: str, head: pd.Series, column: str
+) -> Panel:
+    layer, number = int(head["layer"]) - 1, int(head["head"]) - 1
+
+    def strength(example: Example) -> float:
+        maps = example.attention[[[layer]], [[number]]].astype(np.float32)
+        own = roles(tokens_of(store, example), store.special_tokens)
+        measures = entropy(maps, own) | relative_position(maps) | token_types(maps, own)
+        return float(measures[column][0, 0])
+
+    best = max(examples, key=strength)
+    words = tokens_of(store, best)
+    return Panel(
+        f"{head_label(layer, number)} · {name}",
+        words,
+        roles(words, store.special_tokens).kinds(),
+        best.attention[layer, number].astype(np.float32),
+        Place(best.index, layer + 1, number + 1),
+    )
+
+
+def _panels(
+    store: Store,
+    example: Example,
+    head: tuple[int, int],
+    relation: str,
+    direction: str,
+    title: str,
+) -> Iterator[Panel]:
+    """Yield a panel for each time that an example asks a head about a relation."""
+    own, weights = example.word_positions, example.attention[head].astype(np.float32)
+    place = Place(example.index, head[0] + 1, head[1] + 1, relation, direction)
+    for question in questions(example.record):
+        if question.relation != relation:
+            continue
+        words = _words_to_show(example, question)
+        gold = [word for word in question.gold if word in words]
+        picked, right = answer(question, weights[own, own], direction or DIRECTIONS[0])
+        asked = question.asked
+        if right and picked not in question.gold:
+            asked, picked = question.mark, gold[0]  # the possessor's 's has found the head
+        if not gold or picked not in words:
+            continue
+        # The special tokens that get most of a word's attention are shown beside the words.
+        positions = [word + own.start for word in words]
+        special = set(weights[positions].argmax(axis=1).tolist()) - set(range(own.start, own.stop))
+        shown = sorted({*positions, *special})
+        pairs = [
+            (shown.index(asked + own.start), shown.index(word + own.start))
+            for word in (*gold, int(picked))
+        ]
+        if direction == DIRECTIONS[1]:
+            pairs = [(attended, attending) for attending, attended in pairs]
+        tokens = tokens_of(store, example)
+        kinds = roles(tokens, store.special_tokens).kinds()
+        yield Panel(
+            title,
+            [tokens[position] for position in shown],
+            [kinds[position] if position in special else "other" for position in shown],
+            weights[np.ix_(shown, shown)],
+            place,
+            pairs[:-1],
+            pairs[-1:],
+        )
+
+
+def _words_to_show(example: Example, question: Question) -> Sequence[int]:
+    """Return a sentence's words, or the last mentions of a document, which is too long to draw."""
+    if question.relation != COREFERENCE:
+        return range(len(example.record["words"]))
+    mentions = sorted({mention[3] for mention in example.record["mentions"]})
+    last = [word for word in mentions if word <= question.asked][-LONGEST:]
+    return last if len(last) >= SHORTEST else []
+
+
+def _most_certain(panels: Sequence[Panel]) -> list[Panel]:
+    """Return the two clearest right ones, no sentence twice, and the clearest wrong one.
+
+    Pairs of neighbours come last: what a fixed offset finds too shows little of the head.
+    """
+
+    def rank(panel: Panel) -> tuple[bool, float]:
+        attending, attended = panel.gold[-1]
+        return abs(attending - attended) == 1, -panel.weights[panel.picked[0]]
+
+    ranked = sorted(panels, key=rank)
+    chosen: list[Panel] = []
+    for panel in [panel for panel in ranked if panel.correct]:
+        if len(chosen) < 2 and all(panel.words != other.words for other in chosen):
+            chosen.append(panel)
+    return chosen + [panel for panel in ranked if not panel.correct][:1]

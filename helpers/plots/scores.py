@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
@@ -16,10 +17,14 @@ from helpers.analysis.paper import COMPARED
 from helpers.plots.style import (
     ACCENT,
     BAR,
+    BOUNDS,
     DIVERGING,
     INK,
     LINES,
+    WITH_BOUNDS,
     HeadValues,
+    Style,
+    by_style,
     canvas,
     heat_maps,
     joined,
@@ -42,20 +47,19 @@ def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     """
     table = table.assign(name=_system_names(table))
     names = table["name"].unique()
-    types = table["type"].unique()
+    types = dict(iter(table.groupby("type", sort=False)))
     figure = canvas(
         ROW * len(names) + 1.0,
         "Table 2 · Finding the antecedents of mentions",
         joined(model, "bars: here, with 95% intervals; diamonds: the paper"),
     )
     panels = figure.subplots(1, len(types), squeeze=False, sharey=True)[0]
-    for axes, kind in zip(panels, types, strict=True):
-        rows = table[table["type"] == kind].set_index("name").reindex(names)
+    for axes, (kind, rows) in zip(panels, types.items(), strict=True):
+        rows = rows.set_index("name").reindex(names).reset_index()
         _bars(axes, rows.rename(columns={"accuracy": "value", "paper_accuracy": "paper_value"}))
         counts = rows["n"].dropna().unique()
         axes.set_title(f"{kind} (n = {counts[0]:,.0f})" if len(counts) == 1 else kind)
         axes.set_xlabel("Accuracy (%)")
-    panels[0].set_yticks(range(len(names)), names)
     return figure
 
 
@@ -67,18 +71,16 @@ def probe_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     (percent).  The metric of a probe stands after its name where there are several.
     """
     table = table[table["metric"].isin(COMPARED)]
-    several = table["metric"].nunique() > 1
-    names = [f"{row.probe} ({row.metric})" if several else row.probe for row in table.itertuples()]
-    metrics = " or ".join(table["metric"].unique())
+    metrics = table["metric"].unique()
+    several = " (" + table["metric"] + ")" if len(metrics) > 1 else ""
     figure = canvas(
-        ROW * len(names) + 0.9,
+        ROW * len(table) + 0.9,
         "Table 3 · Dependency parsing from attention",
         joined(model, "bars: here, with 95% intervals; diamonds: the paper", PAPER_PROBES),
     )
     axes = figure.subplots()
-    _bars(axes, table)
-    axes.set_yticks(range(len(names)), names)
-    axes.set_xlabel(f"{metrics} (%)")
+    _bars(axes, table.assign(name=table["probe"] + several))
+    axes.set_xlabel(f"{' or '.join(metrics)} (%)")
     return figure
 
 
@@ -96,12 +98,12 @@ def learning_curves(table: pd.DataFrame, *, model: str = "") -> Figure:
         joined(model, "bands: 95% intervals; the axis does not start at 0"),
     )
     axes = figure.subplots()
-    for index, (probe, rows) in enumerate(table.groupby("probe", sort=False)):
-        rows = rows.sort_values("n_train")
-        color, marker = LINES[index % len(LINES)]
-        axes.plot(rows["n_train"], rows["value"], color=color, marker=marker, label=probe)
-        band = (rows["n_train"], rows["ci_low"], rows["ci_high"])
-        axes.fill_between(*band, color=color, alpha=0.18, linewidth=0)
+    looks = zip(table["probe"].unique(), LINES, strict=False)
+    styles = {probe: Style(probe, *look) for probe, look in looks}
+    sns.lineplot(
+        table.melt(["probe", "n_train"], ["value", *BOUNDS], value_name="percent"), x="n_train",
+        y="percent", **by_style("probe", styles), **WITH_BOUNDS, dashes=False, ax=axes,
+    )  # fmt: skip
     sizes = np.sort(table["n_train"].unique())
     if sizes[0] > 0:
         axes.set_xscale("log")
@@ -166,22 +168,20 @@ def probe_head_gains(table: pd.DataFrame, *, model: str = "") -> Figure:
 
 
 def _bars(axes: Axes, rows: pd.DataFrame) -> None:
-    """Draw one bar a row from the top down, its interval, its number and the paper's."""
+    """Draw one bar a row under its name, its interval, its number and the paper's."""
+    sns.barplot(
+        rows.melt("name", ["value", *BOUNDS], value_name="percent"), x="percent", y="name",
+        **WITH_BOUNDS, color=BAR, saturation=1, width=0.68, capsize=0.25,
+        err_kws={"color": INK, "linewidth": 1.2}, ax=axes,
+    )  # fmt: skip
     y = np.arange(len(rows))
-    axes.barh(y, rows["value"], height=0.68, color=BAR)
-    below, above = rows["value"] - rows["ci_low"], rows["ci_high"] - rows["value"]
-    # Rounding in the table may put a bound on the wrong side by a hair.
-    errors = np.clip(np.stack([below, above]), 0, None)
-    axes.errorbar(
-        rows["value"], y, xerr=errors, fmt="none", ecolor=INK, elinewidth=1.2, capsize=2.5
-    )
     axes.plot(
         rows["paper_value"], y, "D", color=ACCENT, markersize=6, markeredgecolor="white", zorder=4
     )
     for place, value in zip(y, rows["value"], strict=True):
         if np.isfinite(value):
             axes.text(101.5, place, f"{value:.1f}", va="center", fontsize=8.5)
-    axes.set(xlim=(0, 100), ylim=(len(rows) - 0.45, -0.55))
+    axes.set(xlim=(0, 100), ylabel="")
     axes.xaxis.grid(True, color="#E4E4E4", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0, labelsize=9)

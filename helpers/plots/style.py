@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -40,6 +40,8 @@ class Style(NamedTuple):
     marker: str
 
 
+Styles = Mapping[str, Style]
+
 # Told apart with every kind of colour blindness, and 3:1 or more against white (tested).
 TOKEN_STYLES = {
     "cls": Style("{cls}", "#0173B2", "o"),
@@ -48,14 +50,14 @@ TOKEN_STYLES = {
     "other": Style("other tokens", "#555555", "D"),
 }
 TOKEN_COLORS = {kind: style.color for kind, style in TOKEN_STYLES.items()}
+ATTENDED = {kind: style._replace(label=f"to {style.label}") for kind, style in TOKEN_STYLES.items()}
 
 BEHAVIOUR_STYLES = {
     "broad": Style("attends broadly", "#F0C808", "P"),
     "previous": Style("to the previous token", "#8E3B8A", "<"),
     "current": Style("to the current token", "#6B3F1A", "v"),
     "next": Style("to the next token", "#F29CCB", ">"),
-    **{kind: TOKEN_STYLES[kind]._replace(label=f"to {TOKEN_STYLES[kind].label}")
-       for kind in ("cls", "sep", "punctuation")},
+    **{kind: ATTENDED[kind] for kind in ("cls", "sep", "punctuation")},
     "other": Style("no single pattern", "#BDBDBD", "o"),
 }  # fmt: skip
 LINGUISTIC = Style("syntax or coreference", "#000000", "*")
@@ -79,29 +81,21 @@ LINES = (
 
 LOOK = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same everywhere
-    "font.size": 9.5,
-    "axes.labelsize": 9.5,
-    "axes.titlesize": 9.5,
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.linewidth": 0.8,
     "axes.edgecolor": MUTED,
-    "axes.labelcolor": INK,
     "text.color": INK,
-    "xtick.labelsize": 8.5,
-    "ytick.labelsize": 8.5,
-    "xtick.major.width": 0.8,
-    "ytick.major.width": 0.8,
-    "xtick.major.size": 3.5,
-    "ytick.major.size": 3.5,
     "xtick.minor.size": 0,
-    "legend.fontsize": 9,
     "legend.frameon": False,
     "lines.linewidth": 1.8,
+    "lines.markersize": 6,
     "svg.hashsalt": "attention",  # identifiers in the file are random without it
     "pdf.fonttype": 42,  # whole letters: publishers refuse matplotlib's default, Type 3
 }
+# Of three rows, a number and the bounds of its interval, seaborn draws the number and the interval.
+WITH_BOUNDS = {"estimator": "median", "errorbar": ("pi", 100)}
+BOUNDS = ["ci_low", "ci_high"]
 
 
 @contextmanager
@@ -110,7 +104,7 @@ def theme() -> Iterator[None]:
     import matplotlib.pyplot as plt
     import seaborn as sns
 
-    rc = sns.plotting_context("notebook") | sns.axes_style("ticks") | LOOK
+    rc = sns.plotting_context("paper") | sns.axes_style("ticks") | LOOK
     with plt.rc_context(rc):
         yield
 
@@ -148,6 +142,25 @@ def bottom_margin(note: str) -> float:
 def joined(*parts: str) -> str:
     """Return the parts that are not empty in one line."""
     return " · ".join(part for part in parts if part)
+
+
+def named(style: Style, special_tokens: SpecialTokens) -> Style:
+    """Return a style whose label has the special tokens of a model, as it writes them."""
+    roles = {"cls": "first token", "sep": "separator"}
+    names = {role: special_tokens.get(role) or name for role, name in roles.items()}
+    return style._replace(label=style.label.format(**names))
+
+
+def by_style(column: str, styles: Styles) -> dict[str, Any]:
+    """Return what makes seaborn draw the rows of each value of ``column`` in its style."""
+    return {
+        "hue": column,
+        "hue_order": list(styles),
+        "palette": {value: style.color for value, style in styles.items()},
+        "style": column,
+        "style_order": list(styles),
+        "markers": {value: style.marker for value, style in styles.items()},
+    }
 
 
 def heat_map(

@@ -171,7 +171,7 @@ def view(
 def viewers(
     table: pd.DataFrame, treebank: Callable[[], Store], documents: Callable[[], Store]
 ) -> list[Viewer]:
-    """Return a viewer of each row of `helpers.plots.showcase.places`, in the store it is from.
+    """Return a viewer of each row of `helpers.plots.examples.places`, in the store it is from.
 
     ``treebank`` and ``documents`` give the two stores and are called where they are needed.  Where
     there is no row, the treebank's first sentence is shown.

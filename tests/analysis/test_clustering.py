@@ -12,6 +12,7 @@ from helpers.analysis.clustering import (
     head_behaviours,
     head_positions,
 )
+from helpers.analysis.heads import head_rows
 from helpers.errors import InputError
 
 
@@ -155,3 +156,13 @@ def test_what_there_is_nothing_to_compare_with_stays_empty(layers, heads):
     assert np.isfinite(positions[["x", "y"]].to_numpy()).all()
     if layers * heads == 2:
         assert abs(positions["x"].diff().iloc[-1]) == pytest.approx(1)
+
+
+def test_heads_of_figure_6_are_named_after_what_they_find():
+    heads = pd.DataFrame({"relation": ["dobj", "compound", "pobj"], "head": ["1-2", "1-1", "2-1"]})
+    scores = pd.DataFrame({"system": ["nearest mention", "head"], "head": ["", "1-2"]})
+    tables = {"dependency_heads": heads, "coreference": scores}
+    plain = head_rows(2, 2).assign(behaviour="broad")
+    named = clustering.mark_findings(plain, tables)["behaviour"].tolist()
+    assert named == ["broad", "dobj, coreference", "pobj", "broad"]
+    assert clustering.mark_findings(plain, {})["behaviour"].tolist() == ["broad"] * 4

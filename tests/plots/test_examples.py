@@ -1,13 +1,16 @@
-"""Figures 1 and 5 show what the tables say, of what the model can do."""
+"""Figures 1 and 5 show what the tables say, of what the model can do, in the right colours."""
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_hex
 from viewer_stores import word_store
 
 from helpers.analysis.head_counts import count_heads
 from helpers.analysis.heads import DIRECTIONS
-from helpers.plots.showcase import pattern_panels, relation_panels
+from helpers.plots import examples
+from helpers.plots.examples import Panel, pattern_panels, relation_panels
+from helpers.plots.style import RIGHT, TOKEN_COLORS, WRONG
 
 POSSESSIVE = {
     "words": ["old", "Ann", "'s", "red", "hat", "has", "a", "hole", "."],
@@ -15,6 +18,50 @@ POSSESSIVE = {
     "relations": ["amod", "poss", "case", "amod", "nsubj", "ROOT", "det", "dobj", "punct"],
     "split": "dev",
 }
+WORDS = ["[CLS]", "costs", "$", ".", "[SEP]"]
+KINDS = ["cls", "other", "other", "punctuation", "sep"]
+WEIGHTS = np.array([
+    [0.0, 0.5, 0.0, 0.5, 0.0],
+    [0.1, 0.2, 0.3, 0.4, 0.0],
+    [0.0, 0.0, 1.0, 0.0, 0.0],
+    [0.0, 0.0, 0.0, 0.0, 1.0],
+    [0.2, 0.2, 0.2, 0.2, 0.2],
+])  # fmt: skip
+
+
+def panel(title, gold=(), picked=()):
+    return Panel(title, WORDS, KINDS, WEIGHTS, examples.Place(0, 1, 2), gold, picked)
+
+
+def test_fig1_lines_are_as_dark_as_the_weights():
+    figure = examples.fig1_examples([panel("1-2 · [SEP]")] * 5)
+    assert [axes.get_title("left") for axes in figure.axes] == ["1-2 · [SEP]"] * 5
+    assert not figure.axes[0].lines
+    lines = figure.axes[0].collections[0]
+    pairs = [(int(start[1]), int(end[1])) for start, end in lines.get_segments()]
+    assert pairs == [tuple(pair) for pair in np.argwhere(WEIGHTS > 0)]
+    np.testing.assert_allclose(lines.get_colors()[:, 3], [WEIGHTS[pair] for pair in pairs])
+    colors = [to_hex(color).upper() for color in lines.get_colors()]
+    assert colors == [TOKEN_COLORS[KINDS[key]].upper() for _, key in pairs]
+
+
+def test_fig5_colors_the_pair_and_marks_failures():
+    right = panel("dobj · head 2-3", gold=[(1, 3)], picked=[(1, 3)])
+    wrong = panel("dobj · head 2-3", gold=[(2, 1)], picked=[(2, 3)])
+    one, other = examples.fig5_heads([right, wrong]).axes
+    titles = [axes.get_title("left") for axes in (one, other)]
+    assert titles == ["✓ dobj · head 2-3", "✗ dobj · head 2-3"]
+
+    def drawn(axes):
+        return [(*line.get_ydata(), line.is_dashed(), line.get_color()) for line in axes.lines]
+
+    assert drawn(one) == [(1, 3, False, RIGHT)]
+    assert drawn(other) == [(2, 3, False, WRONG), (2, 1, True, WRONG)]
+    colored = [i for i, text in enumerate(other.texts) if text.get_color() == WRONG]
+    assert colored == [2, len(WORDS) + 1, len(WORDS) + 3]
+    assert examples.places([right]).to_dict("records") == [
+        {"title": right.title, "example": 0, "layer": 1, "head": 2, "relation": "", "direction": ""}
+    ]
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -31,9 +78,9 @@ def test_a_possessor_found_from_its_mark_is_right_in_the_figure_as_in_the_table(
     counts = count_heads(store.examples)
     assert counts.right[counts.rows("poss"), DIRECTIONS.index(direction)].item() == 1
     row = {"relation": "poss", "head": "1-1", "direction": direction, "accuracy": 100.0}
-    (panel,) = relation_panels(store, pd.DataFrame([row]), {"poss": "poss"})
-    assert panel.correct
-    assert panel.gold == ([(2, 4)] if direction == DIRECTIONS[0] else [(4, 2)])
+    (found,) = relation_panels(store, pd.DataFrame([row]), {"poss": "poss"})
+    assert found.correct
+    assert found.gold == ([(2, 4)] if direction == DIRECTIONS[0] else [(4, 2)])
 
 
 @pytest.mark.parametrize("cls", ["[CLS]", None])
@@ -47,11 +94,11 @@ def test_special_tokens_are_in_the_figure_where_they_get_the_attention(cls):
     maps[0, 1, 8, [6, 10]] = 0.4, 0.6  # hole -> has, and more to [SEP]
     row = {"relation": "dobj", "direction": DIRECTIONS[0], "accuracy": 100.0}
     for head, words in (("1-1", POSSESSIVE["words"]), ("1-2", [*POSSESSIVE["words"], "[SEP]"])):
-        (panel,) = relation_panels(store, pd.DataFrame([row | {"head": head}]), {"dobj": "dobj"})
-        assert panel.words == words
-        assert panel.weights.shape == (len(words), len(words))
-    assert panel.special == {9: "sep"}
-    assert panel.correct and panel.gold == [(7, 5)]
+        (found,) = relation_panels(store, pd.DataFrame([row | {"head": head}]), {"dobj": "dobj"})
+        assert found.words == words
+        assert found.weights.shape == (len(words), len(words))
+    assert found.kinds == [*["other"] * 9, "sep"]
+    assert found.correct and found.gold == [(7, 5)]
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -64,7 +111,7 @@ def test_a_model_that_cannot_look_ahead_is_shown_with_the_previous_token(causal)
         "next": [0.0, 0.0] if causal else [0.1, 0.4], "cls": [0.5, 0.1], "sep": np.nan,
         "punctuation": [0.0, 0.0],
     })  # fmt: skip
-    titles = [panel.title for panel in pattern_panels(store, heads)]
+    titles = [found.title for found in pattern_panels(store, heads)]
     neighbour = "previous" if causal else "next"
     assert titles == ["1-1 · broad", f"1-2 · {neighbour} token", "1-1 · [CLS]"]
 
@@ -79,4 +126,4 @@ def test_without_a_sentence_that_is_easy_to_read_the_nearest_in_length_is_shown(
         "cls": [0.1], "sep": [0.1], "punctuation": [0.1],
     })  # fmt: skip
     found = pattern_panels(store, heads)
-    assert found and {panel.place.example for panel in found} == {1}
+    assert found and {each.place.example for each in found} == {1}
