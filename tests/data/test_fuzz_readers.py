@@ -269,14 +269,3 @@ def test_any_file_gives_records_or_its_line(reader, tmp_path, monkeypatch, recor
     record_property("found", f"{reader}: {read:,} files read, {refused:,} refused in one line")
     # A profile that hardly ever gets to one of the two ends tests half of the reader.
     assert min(read, refused) > FILES // 20, outcomes
-
-
-def test_the_parser_that_gives_head_words_takes_every_odd_word(tmp_path):
-    words = [word for word in ODD if not set(word) & set(" \t\n") and word not in ("", "[WORD]")]
-    rows = "".join(f"x 0 0 {word} NN * - - - - * (1)\n" for word in words)
-    path = tmp_path / "a_conll"
-    path.write_text(f"#begin document (a);\n{rows}#end document\n", encoding="utf-8", newline="")
-    (document,) = coreference_corpus(path).records()
-    check(document)
-    shown = tuple(word if visible(word) else "_" for word in words)
-    assert document.words == shown != tuple(words)

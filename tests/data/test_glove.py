@@ -40,17 +40,14 @@ def test_glove_text(tmp_path, content, name):
     ("content", "message"),
     [
         ("the 1 2 3\ndog 1 2\n", r"vectors\.3d\.txt:2: 2 values where the file has 3 a word"),
-        ("the 1 2 3\ndog 1 2 3 4\n", r":2: 4 values where the file has 3"),
         ("4 3\nthe 1 2\n", r":2: 2 values where the file has 3"),
         ("the 1 2 3\n\n", r":2: 0 values"),
         ("the 1 2 3\ndog 1 x 3\n", r":2: a value of 'dog' is not a number"),
         ("the 1 nan 3\n", r":1: a value of 'the' is not finite"),
-        ("the 1 1e99 3\n", r":1: a value of 'the' is not finite"),
         ("the\n", r":1: 0 values where the file has 0"),
         (b"the 1 2 3\ncaf\xe9 1 2 3\n", r":2: not UTF-8"),
         (gzip.compress(TEXT.encode(), mtime=0)[:-9], "is the file whole"),
         ("", "holds no word; expected GloVe text"),
-        ("4 3\n", "holds no word"),
     ],
 )
 def test_bad_files_are_refused_with_the_line(tmp_path, content, message):
@@ -62,11 +59,6 @@ def test_a_file_may_be_named_from_the_users_home(tmp_path, monkeypatch):
     write(tmp_path, TEXT)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert read_glove("~/vectors.3d.txt", most=2).rows == {"the": 0, ". . .": 1}
-
-
-def test_missing_file(tmp_path):
-    with pytest.raises(CorpusError, match="does not exist"):
-        read_glove(tmp_path / "none.txt")
 
 
 def test_packaged_glove():

@@ -62,13 +62,6 @@ def test_markup_becomes_what_a_reader_sees(markup, text):
     assert tidy(plain(markup)) == text
 
 
-def test_formula_leaves_a_gap_that_drops_the_paragraph():
-    counts = Counter()
-    text = "The square of a number is written <math>x^2</math> in most books about the subject."
-    assert list(paragraphs(text, counts=counts)) == []
-    assert counts["paragraphs dropped: formula or other gap"] == 1
-
-
 def test_brackets_without_partner_drop_one_paragraph_only():
     text = prose("first") + "\n\n" + PROSE.format("{{broken") + "\n\n" + prose("last")
     assert list(paragraphs(text)) == [PROSE.format("first"), PROSE.format("last")]
@@ -147,19 +140,12 @@ def test_file_links_of_another_language_are_known_from_the_dump(tmp_path):
     assert [a.paragraphs for a in articles(path)] == [(PROSE.format("only"),)]
 
 
-def test_last_revision_counts(tmp_path):
-    two = "".join(f"<revision><text>{prose(name)}</text></revision>" for name in ("old", "new"))
-    path = write(tmp_path, "a.xml", dump(f"<page><title>T</title><ns>0</ns>{two}</page>"))
-    assert list(articles(path)) == [Article("T", (PROSE.format("new"),))]
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"", r"a\.xml:1: malformed XML \(no element found"),
         (b"<html></html>", "the XML is <html>, expected <mediawiki>"),
         (b"<mediawiki>\n<page>\n</mediawiki>", r":3: malformed XML \(mismatched tag"),
-        (b"<mediawiki>\n\xff\xfe</mediawiki>", r":2: malformed XML"),
         (bz2.compress(b"<mediawiki>" + bytes(range(32, 60)) * 99)[:-20], "is the file whole"),
         (gzip.compress(b"<mediawiki>", mtime=0)[:-5], "is the file whole"),
     ],
@@ -190,11 +176,6 @@ def test_plain_text_keeps_every_line(tmp_path):
     ]
 
 
-def test_plain_text_that_is_not_utf8_names_the_line(tmp_path):
-    with pytest.raises(CorpusError, match=r"a\.txt:2: not UTF-8"):
-        list(articles(write(tmp_path, "a.txt", b"caf\xc3\xa9\nca\xe9\n")))
-
-
 # Segments
 
 
@@ -216,7 +197,7 @@ def test_segments_are_consecutive_pairs_that_do_not_overlap(numbered):
     assert counts["paragraphs without a partner"] == 10
 
 
-def test_sampling_is_seeded_in_corpus_order_and_uniform(numbered):
+def test_sampling_is_seeded_in_corpus_order_and_decides_the_fingerprint(numbered):
     everything = segments(numbered, count=None).records()
     counts = Counter()
     chosen = list(segments(numbered, count=7, seed=1).read(counts))
@@ -226,20 +207,9 @@ def test_sampling_is_seeded_in_corpus_order_and_uniform(numbered):
     assert places == sorted(set(places))
     assert counts["segments not sampled"] == 13
     assert segments(numbered, count=50).records() == everything
-    drawn = Counter(
-        s for seed in range(400) for s in segments(numbered, count=5, seed=seed).read(Counter())
-    )
-    # Each of 20 segments is drawn 400 * 5 / 20 = 100 times, with a standard deviation of 8.7.
-    assert all(60 < drawn[segment] < 140 for segment in everything)
-
-
-def test_fingerprint_follows_what_decides_the_content(numbered):
-    one = segments(numbered, count=5, seed=1)
-    assert one.fingerprint == segments(str(numbered), count=5, seed=1).fingerprint
-    others = [segments(numbered, count=5, seed=2), segments(numbered, count=6, seed=1)]
+    fingerprints = {segments(numbered, count=n, seed=n % 3).fingerprint for n in (5, 6, 5, 8)}
     numbered.write_text("other")
-    others.append(segments(numbered, count=5, seed=1))
-    assert one.fingerprint not in {other.fingerprint for other in others}
+    assert len(fingerprints | {segments(numbered, count=5, seed=2).fingerprint}) == 4
 
 
 @pytest.mark.parametrize(
