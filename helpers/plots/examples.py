@@ -6,7 +6,7 @@ right that it attends to, and is the darker the larger the weight.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -24,13 +24,13 @@ from matplotlib.lines import Line2D
 from helpers.analysis.heads import (
     COREFERENCE,
     DIRECTIONS,
-    Question,
     answer,
     head_label,
     parse_head,
     questions,
 )
 from helpers.analysis.surface import entropy, relative_position, token_types
+from helpers.data.records import Record
 from helpers.model.tokens import roles
 from helpers.plots.style import (
     INK,
@@ -41,6 +41,7 @@ from helpers.plots.style import (
     bottom_margin,
     canvas,
     joined,
+    nothing,
     theme,
 )
 from helpers.store.store import Example, Store, tokens_of
@@ -55,8 +56,6 @@ FONT_SIZE = 8.5
 PANEL_GAP = 0.25
 FAINTEST = 0.01  # a lighter line cannot be seen on white, even where lines cross
 MOST_VECTORS = 1500  # an SVG with more lines than this holds them as an image
-
-Pair = tuple[int, int]
 
 
 class Place(NamedTuple):
@@ -85,8 +84,8 @@ class Panel:
     kinds: Sequence[str]
     weights: Float[np.ndarray, "query key"]
     place: Place
-    gold: Sequence[Pair] = ()
-    picked: Sequence[Pair] = ()
+    gold: Sequence[tuple[int, int]] = ()
+    picked: Sequence[tuple[int, int]] = ()
 
     @property
     def correct(self) -> bool:
@@ -126,15 +125,16 @@ def relation_panels(store: Store, table: pd.DataFrame, relations: Mapping[str, s
     panels = []
     for row in table[table["relation"].isin(list(relations))].itertuples():
         title = f"{relations[row.relation]} · head {row.head} · {row.accuracy:.0f}%"
-        asked = (parse_head(row.head), row.relation, row.direction, title)
-        panels += _most_certain([p for each in examples for p in _panels(store, each, *asked)])
+        layer, head = parse_head(row.head)
+        asked = Place(0, layer + 1, head + 1, row.relation, row.direction)
+        panels += _most_certain(store, examples, asked, title)
     return panels
 
 
 def coreference_panels(store: Store, head: tuple[int, int], accuracy: float) -> list[Panel]:
     """Return the panels of Figure 5 for coreference, the head words of the mentions alone."""
-    asked = (head, COREFERENCE, "", f"coreference · head {head_label(*head)} · {accuracy:.0f}%")
-    return _most_certain([panel for each in store for panel in _panels(store, each, *asked)])
+    title = f"coreference · head {head_label(*head)} · {accuracy:.0f}%"
+    return _most_certain(store, store, Place(0, head[0] + 1, head[1] + 1, COREFERENCE), title)
 
 
 def places(panels: Sequence[Panel]) -> pd.DataFrame:
@@ -147,12 +147,10 @@ def places(panels: Sequence[Panel]) -> pd.DataFrame:
 def fig1_examples(panels: Sequence[Panel], *, model: str = "") -> Figure:
     """Draw Figure 1: heads that show the patterns of section 3.
 
-    The colours are those of Figure 2: a token's and that of the attention to it.  Examples of
-    up to about 40 tokens and 12 characters a token are easy to read.
+    The colours are those of Figure 2: a token's and that of the attention to it.
     """
-    columns = min(4, len(panels))
     return _figure(
-        [panels[first : first + columns] for first in range(0, len(panels), columns)],
+        [panels[first : first + 4] for first in range(0, len(panels), 4)],
         "Figure 1 · Heads that show the patterns",
         joined(model, "each token (left) attends to tokens (right); darker is more"),
     )
@@ -164,13 +162,13 @@ def fig5_heads(panels: Sequence[Panel], *, model: str = "") -> Figure:
 
     A row for each title, in the order given, with its sentences side by side.  The title, the
     words in question and their line are coloured; where the head is wrong, its own choice has a
-    line and the right one a dashed line.  Special tokens have the colours of Figure 1.  Sentences
-    of up to about 20 words are easy to read.  Without panels the figure says what it would need.
+    line and the right one a dashed line.  Special tokens have the colours of Figure 1.  Without
+    panels the figure says what it would need.
     """
     title = "Figure 5 · What single heads find"
     if not panels:
         needs = "a relation of the paper's Figure 5, frequent enough, or mentions near antecedents"
-        return canvas(0.1, title, joined(model, "nothing to draw"), f"It would need {needs}.")
+        return nothing(title, model, needs)
     figure = _figure(
         [list(row) for _, row in groupby(panels, attrgetter("title"))],
         title,
@@ -182,9 +180,7 @@ def fig5_heads(panels: Sequence[Panel], *, model: str = "") -> Figure:
         Line2D([], [], color=WRONG, linewidth=2.4, label="the head is wrong"),
         Line2D([], [], color=WRONG, linewidth=1.6, dashes=(3, 2), label="what would be right"),
     ]
-    figure.legend(
-        handles=handles, loc="lower left", bbox_to_anchor=(0, 0), ncols=3, handlelength=2.6
-    )
+    figure.legend(handles=handles, loc="lower left", ncols=3, handlelength=2.6, borderaxespad=0)
     return figure
 
 
@@ -277,31 +273,22 @@ def _pattern_panel(
         return float(measures[column][0, 0])
 
     best = max(examples, key=strength)
-    words = tokens_of(store, best)
-    return Panel(
-        f"{head_label(layer, number)} · {name}",
-        words,
-        roles(words, store.special_tokens).kinds(),
-        best.attention[layer, number].astype(np.float32),
-        Place(best.index, layer + 1, number + 1),
-    )
+    words, weights = tokens_of(store, best), best.attention[layer, number].astype(np.float32)
+    kinds = roles(words, store.special_tokens).kinds()
+    place = Place(best.index, layer + 1, number + 1)
+    return Panel(f"{head_label(layer, number)} · {name}", words, kinds, weights, place)
 
 
-def _panels(
-    store: Store,
-    example: Example,
-    head: tuple[int, int],
-    relation: str,
-    direction: str,
-    title: str,
-) -> Iterator[Panel]:
+def _panels(store: Store, example: Example, asked_of: Place, title: str) -> Iterator[Panel]:
     """Yield a panel for each time that an example asks a head about a relation."""
-    own, weights = example.word_positions, example.attention[head].astype(np.float32)
-    place = Place(example.index, head[0] + 1, head[1] + 1, relation, direction)
+    *_, layer, number, relation, direction = asked_of
+    own, weights = example.word_positions, example.attention[layer - 1, number - 1]
+    weights, tokens = weights.astype(np.float32), tokens_of(store, example)
+    kinds = roles(tokens, store.special_tokens).kinds()
     for question in questions(example.record):
         if question.relation != relation:
             continue
-        words = _words_to_show(example, question)
+        words = _words_to_show(example.record, question.asked)
         gold = [word for word in question.gold if word in words]
         picked, right = answer(question, weights[own, own], direction or DIRECTIONS[0])
         asked = question.asked
@@ -319,29 +306,29 @@ def _panels(
         ]
         if direction == DIRECTIONS[1]:
             pairs = [(attended, attending) for attending, attended in pairs]
-        tokens = tokens_of(store, example)
-        kinds = roles(tokens, store.special_tokens).kinds()
         yield Panel(
             title,
             [tokens[position] for position in shown],
             [kinds[position] if position in special else "other" for position in shown],
             weights[np.ix_(shown, shown)],
-            place,
+            asked_of._replace(example=example.index),
             pairs[:-1],
             pairs[-1:],
         )
 
 
-def _words_to_show(example: Example, question: Question) -> Sequence[int]:
+def _words_to_show(record: Record, asked: int) -> Sequence[int]:
     """Return a sentence's words, or the last mentions of a document, which is too long to draw."""
-    if question.relation != COREFERENCE:
-        return range(len(example.record["words"]))
-    mentions = sorted({mention[3] for mention in example.record["mentions"]})
-    last = [word for word in mentions if word <= question.asked][-LONGEST:]
+    if "mentions" not in record:
+        return range(len(record["words"]))
+    heads = sorted({mention[3] for mention in record["mentions"]})
+    last = [word for word in heads if word <= asked][-LONGEST:]
     return last if len(last) >= SHORTEST else []
 
 
-def _most_certain(panels: Sequence[Panel]) -> list[Panel]:
+def _most_certain(
+    store: Store, examples: Iterable[Example], asked_of: Place, title: str
+) -> list[Panel]:
     """Return the two clearest right ones, no sentence twice, and the clearest wrong one.
 
     Pairs of neighbours come last: what a fixed offset finds too shows little of the head.
@@ -351,6 +338,7 @@ def _most_certain(panels: Sequence[Panel]) -> list[Panel]:
         attending, attended = panel.gold[-1]
         return abs(attending - attended) == 1, -panel.weights[panel.picked[0]]
 
+    panels = (panel for each in examples for panel in _panels(store, each, asked_of, title))
     ranked = sorted(panels, key=rank)
     chosen: list[Panel] = []
     for panel in [panel for panel in ranked if panel.correct]:

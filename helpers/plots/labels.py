@@ -43,7 +43,7 @@ def label_points(
     at = axes.transData.transform(points) * to_points
     frame = np.array(axes.get_window_extent().extents) * to_points
     markers = _boxes(at, 2 * POINT_RADIUS)
-    taken, lines = markers[list(labelled)], np.empty((0, 4))
+    taken = markers[list(labelled)]
     for index, label in zip(labelled, labels, strict=True):
         note = axes.annotate(
             label, points[index], xytext=(0, 0), textcoords="offset points", ha="center",
@@ -57,15 +57,14 @@ def label_points(
         boxes = _boxes(centres, size)
         cost = (
             _covered(boxes, markers).sum(axis=1)
-            + OVER_LABEL * _covered(boxes, np.vstack([taken, lines])).sum(axis=1)
-            + OVER_LABEL * _crossings(at[index], centres, taken)
+            + OVER_LABEL * _covered(boxes, taken).sum(axis=1)
             + OUTSIDE * (size.prod() - _covered(boxes, frame[None])[:, 0])
             + DISTANCE * np.linalg.norm(centres - at[index], axis=1)
         )
         best = int(np.argmin(cost.round(6)))
         note.set_position(centres[best] - at[index])
-        taken = np.vstack([taken, boxes[best]])
-        lines = np.vstack([lines, _boxes(_line(at[index], centres[best]), 2.0)])
+        line = np.linspace(0.2, 1, 16)[:, None] * (centres[best] - at[index])
+        taken = np.vstack([taken, boxes[best], _boxes(at[index] + line, 2.0)])
 
 
 def _boxes(centres: Float[np.ndarray, "box 2"], size: float | np.ndarray) -> Boxes:
@@ -83,17 +82,3 @@ def _covered(boxes: Boxes, others: Boxes) -> Float[np.ndarray, "box other"]:
     low = np.maximum(boxes[:, None, :2], others[None, :, :2])
     high = np.minimum(boxes[:, None, 2:], others[None, :, 2:])
     return np.clip(high - low, 0, None).prod(axis=-1)
-
-
-def _line(start: np.ndarray, ends: np.ndarray) -> Float[np.ndarray, "... step 2"]:
-    """Return points along the lines to ``ends``, the part at the marker left out."""
-    return start + np.linspace(0.2, 1, 16)[:, None] * (ends - start)[..., None, :]
-
-
-def _crossings(
-    start: Float[np.ndarray, " 2"], ends: Float[np.ndarray, "place 2"], taken: Boxes
-) -> Float[np.ndarray, " place"]:
-    """Return how many points of the line to each place lie in boxes that are taken."""
-    steps = _line(start, ends)[:, :, None]
-    inside = (steps > taken[:, :2]) & (steps < taken[:, 2:])
-    return inside.all(axis=-1).sum(axis=(1, 2)).astype(float)

@@ -28,6 +28,7 @@ from helpers.plots.style import (
     canvas,
     heat_maps,
     joined,
+    nothing,
     theme,
 )
 
@@ -125,8 +126,7 @@ def relation_heatmaps(
     """
     title = "Section 4.2 · Accuracy of single heads by relation"
     if not accuracies:
-        needs = "It would need a relation that the paper has, too, and that is frequent enough."
-        return canvas(0.1, title, joined(model, "nothing to draw"), needs)
+        return nothing(title, model, "a relation that the paper has, too, and that is frequent")
     best = {key: np.unravel_index(np.nanargmax(v), v.shape) for key, v in accuracies.items()}
     names = {
         key: f"{key[0]}\n{head_label(*best[key])}: {values[best[key]]:.0f}%, {ARROWS[key[1]]}"

@@ -134,6 +134,11 @@ def canvas(
     return figure
 
 
+def nothing(title: str, model: str, needs: str) -> Figure:
+    """Return a figure that says what it would need to show anything."""
+    return canvas(0.1, title, joined(model, "nothing to draw"), f"It would need {needs}.")
+
+
 def bottom_margin(note: str) -> float:
     """Return the inches below the axes."""
     return 0.3 if note else 0.05
