@@ -15,7 +15,8 @@ from typing import Literal
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from sklearn.feature_extraction import DictVectorizer
+from sklearn.base import TransformerMixin
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -54,16 +55,14 @@ class Classifier(nn.Module):
 
     def forward(self, **batch: Tensor) -> Float[Tensor, "example label"]:
         """Return the logits of a padded batch (input_ids, attention_mask, ...)."""
-        states = self.encoder(**batch).last_hidden_state
-        return self.head(self.pooled(states, batch["attention_mask"]))
+        return self.head(self.vectors(**batch))
 
-    def pooled(
-        self, states: Float[Tensor, "example token width"], mask: Int[Tensor, "example token"]
-    ) -> Float[Tensor, "example width"]:
-        """Return the vector of each text."""
+    def vectors(self, **batch: Tensor) -> Float[Tensor, "example width"]:
+        """Return the vector of each text of a padded batch."""
+        states = self.encoder(**batch).last_hidden_state
         if self.pooling == "first":
             return states[:, 0]
-        weights = mask[..., None].to(states.dtype)
+        weights = batch["attention_mask"][..., None].to(states.dtype)
         return (states * weights).sum(dim=1) / weights.sum(dim=1)
 
 
@@ -77,12 +76,10 @@ def new_classifier(encoder: Encoder, labels: int, *, seed: int) -> Classifier:
     model.get_input_embeddings().requires_grad_(False)
     pooling = "first" if encoder.objective == "masked-lm" else "mean"
     classifier = Classifier(model, labels, pooling)
-    weights = torch.randn(
-        classifier.head.weight.shape, generator=torch.Generator().manual_seed(seed)
-    )
-    with torch.no_grad():
-        classifier.head.weight.copy_(HEAD_SCALE * weights)
-        classifier.head.bias.zero_()
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.randn(classifier.head.weight.shape, generator=generator)
+    classifier.head.weight.data.copy_(HEAD_SCALE * weights)
+    classifier.head.bias.data.zero_()
     return classifier.to(encoder.device)
 
 
@@ -136,19 +133,11 @@ def padded_batch(
     return batch, own, np.array(indices)
 
 
-@torch.inference_mode()
 def predict(
-    classifier: Classifier,
-    encoder: Encoder,
-    pairs: Sequence[Pair],
-    *,
-    max_tokens: int,
+    classifier: Classifier, encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int
 ) -> Int[np.ndarray, " example"]:
     """Return the label that a classifier gives to each of ``pairs``."""
-    predicted = np.zeros(len(pairs), dtype=np.int64)
-    for batch, _, order in batches(encoder, pairs, max_tokens=max_tokens):
-        predicted[order] = classifier(**batch).argmax(dim=-1).cpu().numpy()
-    return predicted
+    return _each(classifier, encoder, pairs, max_tokens).argmax(axis=1)
 
 
 def bag_of_words(encoder: Encoder, task: Task, *, max_tokens: int) -> Int[np.ndarray, " example"]:
@@ -157,9 +146,14 @@ def bag_of_words(encoder: Encoder, task: Task, *, max_tokens: int) -> Int[np.nda
     It knows which tokens occur in the first text and which in the second, each cut as for the
     encoder, and nothing of their order: what it gets right, a task's labels give away.
     """
-    model = make_pipeline(DictVectorizer(), LogisticRegression(max_iter=MOST_STEPS))
-    train, test = (_bags(encoder, part, max_tokens) for part in (task.train, task.test))
-    return model.fit(train, [pair.label for pair in task.train]).predict(test)
+
+    def words(item: Inputs) -> list[str]:
+        """Return the tokens, each with the number of special tokens before it."""
+        texts = np.isin(item["input_ids"], list(encoder.special_ids)).cumsum()
+        return [f"{text} {token}" for text, token in zip(texts, item["input_ids"], strict=True)]
+
+    train, test = (task_inputs(encoder, part, max_tokens) for part in (task.train, task.test))
+    return _regression(CountVectorizer(analyzer=words, binary=True), task, train, test)
 
 
 def classifier_alone(
@@ -170,28 +164,26 @@ def classifier_alone(
     The third condition of Kovaleva et al. (2019, section 4.3): pre-trained, not fine-tuned.  A
     logistic regression on the vectors that are pooled for the fine-tuned classifier.
     """
-    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=MOST_STEPS))
-    train, test = (_vectors(encoder, part, max_tokens) for part in (task.train, task.test))
+    classifier = new_classifier(encoder, 1, seed=0)
+    classifier.head = nn.Identity()
+    train, test = (_each(classifier, encoder, part, max_tokens) for part in (task.train, task.test))
+    return _regression(StandardScaler(), task, train, test)
+
+
+def _regression(
+    features: TransformerMixin, task: Task, train: Sequence, test: Sequence
+) -> Int[np.ndarray, " example"]:
+    """Return the labels of ``test`` by a logistic regression on features of ``train``."""
+    model = make_pipeline(features, LogisticRegression(max_iter=MOST_STEPS))
     return model.fit(train, [pair.label for pair in task.train]).predict(test)
 
 
-def _bags(encoder: Encoder, pairs: Sequence[Pair], max_tokens: int) -> list[dict[str, int]]:
-    """Return the tokens of each example, each with the number of special tokens before it."""
-    bags = []
-    for item in task_inputs(encoder, pairs, max_tokens):
-        special = np.isin(item["input_ids"], list(encoder.special_ids))
-        places = zip(np.cumsum(special), item["input_ids"], strict=True)
-        bags.append({f"{text} {token}": 1 for text, token in places})
-    return bags
-
-
 @torch.inference_mode()
-def _vectors(
-    encoder: Encoder, pairs: Sequence[Pair], max_tokens: int
-) -> Float[np.ndarray, "example width"]:
-    classifier = new_classifier(encoder, 1, seed=0)
-    found = np.zeros((len(pairs), classifier.head.in_features))
+def _each(
+    classifier: Classifier, encoder: Encoder, pairs: Sequence[Pair], max_tokens: int
+) -> Float[np.ndarray, "example output"]:
+    """Return what a classifier gives for each of ``pairs``."""
+    found = {}
     for batch, _, order in batches(encoder, pairs, max_tokens=max_tokens):
-        states = classifier.encoder(**batch).last_hidden_state
-        found[order] = classifier.pooled(states, batch["attention_mask"]).cpu().numpy()
-    return found
+        found.update(zip(order, classifier(**batch).double().cpu().numpy(), strict=True))
+    return np.stack([found[number] for number in range(len(pairs))])

@@ -1,12 +1,9 @@
-"""An encoder fine-tuned on a task, once, and the runs that notebooks 07 and 08 share.
-
-The folder of a run (`training.kept_folder`) holds ``final.safetensors`` (the weights that were
-trained, the head included) and ``run.json``.
-"""
+"""An encoder fine-tuned on a task, once, and the runs that notebooks 07 and 08 share."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -20,7 +17,7 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from helpers.cache import cached_table, code_of
+from helpers.cache import cached_table, code_digest, code_of
 from helpers.errors import InputError
 from helpers.model.encoder import Encoder
 from helpers.model.parallel import StepDone
@@ -49,10 +46,8 @@ from helpers.studies.training import (
 )
 from helpers.studies.wikipedia_tasks import NEXT, NUMBER, SHIFT, wikipedia_tasks
 
-FORMAT = 1  # raise it whenever the same settings would give other weights
-FINAL, FACTS = "final.safetensors", "run.json"
+WEIGHTS, PREDICTIONS = "final.safetensors", "predictions.json"  # what was trained, the head too
 WEIGHT_DECAY = 0.01  # of matrices
-EVERYTHING = 10**9
 SEEDS = 5  # of a fine-tuning
 # Where seeds are compared: the task that needs its heads most, and the one that asks for subjects.
 SEEDED = (SHIFT, NUMBER)
@@ -84,30 +79,25 @@ class FineTuned:
     def folder(self) -> Path:
         """The folder of the run in the cache, there or not."""
         task = readable(self.task.name.lower()) or "task"
-        return kept_folder("fine-tuned", f"{self.encoder.slug}--{task}", self.settings)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Everything that determines what the run gives."""
-        return {
-            "format": FORMAT,
+        facts = {
+            "code": code_digest("studies.fine_tune._train"),
             "model": model_facts(self.encoder),
             "tokenizer_sha256": self.encoder.tokenizer_sha256,
             "objective": self.encoder.objective,
-            "task": {"name": self.task.name, "fingerprint": self.task.fingerprint},
+            "task": self.task.fingerprint,
             "recipe": asdict(self.recipe),
         }
+        return kept_folder("fine-tuned", f"{self.encoder.slug}--{task}", facts)
 
     @cached_property
     def classifier(self) -> Classifier:
         """The trained classifier."""
-        return read_weights(self.start(), self.folder / FINAL)
+        return read_weights(self.start(), self.folder / WEIGHTS)
 
     @cached_property
     def predictions(self) -> Int[np.ndarray, " example"]:
         """The labels that the classifier gives to the test examples."""
-        facts = json.loads((self.folder / FACTS).read_text(encoding="utf-8"))
-        return np.array(facts["predictions"])
+        return np.array(json.loads((self.folder / PREDICTIONS).read_bytes()))
 
     @cached_property
     def labels(self) -> Int[np.ndarray, " example"]:
@@ -180,15 +170,14 @@ def tasks_of(task: str, text: str, *, examples: int, seed: int) -> list[Task]:
     Raises:
         InputError: ``task`` does not name two files, or one of them is no task.
     """
-    train = test = max(2, examples or EVERYTHING)
+    count = max(2, examples) if examples else sys.maxsize
     if not task:
-        path = given_path(text) if text else None
-        found = wikipedia_tasks(path, train=train, test=test, seed=seed)
+        found = wikipedia_tasks(given_path(text) if text else None, count=count, seed=seed)
         return [task for task in found if task.name in SMALL_TASKS or not small_profile()]
     paths = [given_path(part.strip()) for part in task.split(",")]
     if len(paths) != 2:
         raise InputError(f"--task {task}: expected TRAIN.tsv,TEST.tsv")
-    return [read_task(*paths).sample(train=train, test=test, seed=seed)]
+    return [read_task(*paths).sample(count, seed=seed)]
 
 
 def fine_tuned(
@@ -198,8 +187,8 @@ def fine_tuned(
 
     The seed orders the examples and draws the classifier.  The runs, by what they started from.
     """
-    found: dict[Start, list[FineTuned]] = {}
     most = SMALL_TOKENS if small_profile() else Recipe.max_tokens
+    found = {}
     for start, (encoder, seed) in starts.items():
         recipe = Recipe(seed=seed, max_tokens=min(most, max_tokens))
         found[start] = [FineTuned(encoder, task, recipe) for task in tasks]
@@ -228,10 +217,9 @@ def _train(run: FineTuned, folder: Path, step_done: StepDone) -> None:
     what = f"model {run.encoder.name!r}, task {run.task.name!r}"
     for _ in gradient_steps(classifier, batches, loss, optimizer, rates, what=what):
         step_done()
-    save_weights(classifier, folder / FINAL)
+    save_weights(classifier, folder / WEIGHTS)
     found = predict(classifier, run.encoder, run.task.test, max_tokens=recipe.max_tokens)
-    facts = {"settings": run.settings, "predictions": found.tolist()}
-    (folder / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    (folder / PREDICTIONS).write_text(json.dumps(found.tolist()), encoding="utf-8")
 
 
 def _groups(classifier: Classifier) -> list[dict[str, Any]]:

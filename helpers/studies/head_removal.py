@@ -1,7 +1,9 @@
-"""What a fine-tuned classifier gets right with heads changed or taken out, and what can go.
+"""Heads scaled, or made uniform, and what a fine-tuned classifier still gets right.
 
-Switching off a head of layer 5 leaves layers 1 to 4 as they are.  Their outputs are kept from an
-unchanged pass over the same batch, so that a sweep over all heads costs about half of its passes.
+transformers 5 has no ``head_mask``: a forward pre-hook on the output projection (`model.sites`)
+scales each head's output by its entry of the mask, as Michel et al. (2019, section 2.3) define
+it: ``xi[layer, head] * output``.  A mask of ones multiplies by one, which changes no bit; a zero
+does what removing the head's columns of the projection does.
 
 *Removable* is what an equivalence test says: two one-sided tests at 5%, over the test examples,
 that the accuracy changes by less than `MARGIN`.  A change that is not significant says no such
@@ -11,30 +13,30 @@ thing: with few examples none is.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from itertools import takewhile
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.analysis.statistics import equivalence, mcnemar, paired_interval
 from helpers.model.parallel import StepDone, run_jobs
-from helpers.model.sites import sites
+from helpers.model.sites import Outputs, Site, owner, replaced, sites
 from helpers.studies.classifier import Batch, batches
 from helpers.studies.fine_tune import FineTuned
-from helpers.studies.head_mask import head_mask
 from helpers.studies.tasks import Pair
 
 MARGIN = 2.0  # points of accuracy: less is no change
 LEVEL = 0.05
 LOOKS = (300, 800)  # of so many examples, before that of all: most changes do hardly anything
+LAYER = re.compile(r"\D+\.\d+")  # the path of a layer; what is in it has a longer one
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -54,6 +56,79 @@ class Scores(NamedTuple):
     loss: Float[np.ndarray, "row example"]  # nats
 
 
+@contextmanager
+def head_mask(
+    model: nn.Module, mask: Float[Tensor, "layer *example head"], *, cross: bool = False
+) -> Iterator[None]:
+    """Scale the output of each head by its entry of ``mask`` inside the context.
+
+    ``mask`` is ``[layer, head]``, or ``[layer, example, head]`` with a row for each example of
+    the batch.  The output of the model is differentiable in it.  Encoder, decoder and
+    cross-attention are masked apart: ``head_mask(model.get_encoder(), a)``,
+    ``head_mask(model.get_decoder(), b)``, ``head_mask(model.get_decoder(), c, cross=True)``.
+
+    Raises:
+        ModelError: the model's attention has parts that are not known.
+    """
+
+    def scaled(layer: int, outputs: Outputs) -> Outputs:
+        return outputs * mask[layer].to(outputs)[..., None, :, None]  # [(example), 1, head, 1]
+
+    with replaced(model, sites(model, cross=cross), scaled):
+        yield
+
+
+@contextmanager
+def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> Iterator[None]:
+    """Let a head, or all heads of a layer, attend uniformly inside the context.
+
+    This is how Kovaleva et al. (2019, section 4.6) disable a head: the weights of each query are
+    the same for all real tokens (of those that the layer lets a query see: a decoder's earlier
+    ones, ModernBERT's window).  The head's output is then the mean of their value vectors.
+    ``layer`` and ``head`` count from 0; ``model`` is an encoder or a decoder alone, not both.
+
+    Raises:
+        ModelError: the model's attention has parts that are not known.
+    """
+    layers = sites(model)
+    site, seen = layers[layer], {}
+    chosen = torch.ones(site.heads).bool() if head is None else torch.arange(site.heads) == head
+
+    def keep_padding(_model: nn.Module, _args: tuple, kwargs: dict[str, Any]) -> None:
+        seen["mask"] = kwargs["attention_mask"]
+
+    def keep_values(_module: nn.Module, _args: tuple, projected: Tensor) -> None:
+        seen["values"] = site.value_vectors(projected)
+
+    def averaged(current: int, outputs: Outputs) -> Outputs:
+        if current != layer:
+            return outputs
+        uniform = _uniform_outputs(site, seen["values"], seen["mask"]).to(outputs)
+        return torch.where(chosen.to(outputs.device)[:, None], uniform, outputs)
+
+    with ExitStack() as hooks:
+        register = owner(model).register_forward_pre_hook
+        hooks.callback(register(keep_padding, with_kwargs=True).remove)
+        hooks.callback(site.values.register_forward_hook(keep_values).remove)  # noqa: PD011
+        with replaced(model, layers, averaged):
+            yield
+
+
+def _uniform_outputs(site: Site, values: Outputs, mask: Int[Tensor, "batch key"]) -> Outputs:
+    """Return what uniform attention over the visible real tokens gives, for every head."""
+    positions = torch.arange(values.shape[1], device=values.device)
+    distance = positions - positions[:, None]  # [query, key]
+    visible = mask.bool()[:, None, :].expand(-1, len(positions), -1)  # [batch, query, key]
+    if getattr(site.inner, "is_causal", False):
+        visible = visible & (distance <= 0)
+    if getattr(site.inner, "sliding_window", None):
+        # The module holds its half-width plus one, for kernels that count it exclusively.
+        visible = visible & (distance.abs() < site.inner.sliding_window)
+    weights = visible.to(values)
+    weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1)  # padding may see nothing
+    return torch.einsum("bqk,bkhw->bqhw", weights, values)
+
+
 def masking(masks: Float[np.ndarray, "mask layer head"]) -> list[Change]:
     """Return the changes that scale the output of each head by its entry of each mask."""
     firsts = (masks != 1).any(axis=2).argmax(axis=1)
@@ -68,8 +143,8 @@ def scores_under(
 ) -> Scores:
     """Return which of ``pairs`` a classifier gets right, and its losses, under each change."""
     work = list(batches(run.encoder, pairs, max_tokens=run.recipe.max_tokens))
-    inputs, label = [batch for batch, _, _ in work], f"{label} ({run.task.name})"
-    found = outputs_under(run.classifier, inputs, changes, label)
+    job, inputs = partial(outputs_under, changes=changes), [batch for batch, _, _ in work]
+    found = side_by_side(run.classifier, inputs, job, f"{label} ({run.task.name})")
     right = np.zeros((len(changes) + 1, len(pairs)), bool)
     loss = np.zeros(right.shape)
     for (_, labels, order), logits in zip(work, found, strict=True):  # [row, example, label]
@@ -88,18 +163,17 @@ def changes_of(scores: Scores, *, looks: int = 1) -> pd.DataFrame:
     unchanged), loss_change (nats) and p_value (`mcnemar`).
     """
     before, after, error = scores.right[0], scores.right[1:], LEVEL / looks
-    examples = len(before)
     changed = after.T.astype(float)  # [example, change]
     whole = np.repeat(before[:, None], len(after), axis=1).astype(float)
     each = np.ones_like(changed)
     pair = (changed, each), (whole, each)
     low, high = (100 * bound for bound in paired_interval(*pair))
     # Of n examples none has changed: up to 3 in n still may (the rule of three, at 5%).
-    enough = -100 * np.log(error) / examples <= MARGIN
+    enough = -100 * np.log(error) / len(before) <= MARGIN
     accuracy, loss = 100 * scores.right.mean(axis=1), scores.loss.mean(axis=1)
     return pd.DataFrame(
         {
-            "examples": examples,
+            "examples": len(before),
             "accuracy": accuracy[1:],
             "change": accuracy[1:] - accuracy[0],
             "ci_low": low,
@@ -139,28 +213,6 @@ def in_looks(
     return pd.concat(settled).sort_index(), first
 
 
-def outputs_under(
-    model: nn.Module, batches: Sequence[Batch], changes: Sequence[Change], label: str
-) -> list[Float[Tensor, "change example output"]]:
-    """Return, for each batch, what the model gives unchanged (first) and under each change.
-
-    A change must not touch layers before its own.  Results are those of full passes to the last
-    bit.  ``label`` is the bar's.
-    """
-
-    @torch.inference_mode()
-    def job(model: nn.Module, batch: Batch) -> Float[Tensor, "change example output"]:
-        memory = LayerMemory(model)
-        with memory.recording():
-            found = [model(**batch)]
-        for layer, context in changes:
-            with memory.resumed_at(layer), context(model):
-                found.append(model(**batch))
-        return torch.stack(found).cpu()
-
-    return side_by_side(model, batches, job, label)
-
-
 def side_by_side(
     model: nn.Module, items: Sequence[Item], job: Callable[[nn.Module, Item], Result], label: str
 ) -> list[Result]:
@@ -186,47 +238,43 @@ def side_by_side(
     return run_jobs(jobs, device, label=label, unit="batch", total=len(items))
 
 
-class LayerMemory:
-    """The outputs of each layer in the last recorded pass of a model.
+@torch.inference_mode()
+def outputs_under(
+    model: nn.Module, batch: Batch, changes: Sequence[Change]
+) -> Float[Tensor, "row example output"]:
+    """Return what a model gives for a batch unchanged (first), and under each change.
 
-    Layers that share weights (ALBERT) are one module, and are never skipped.
+    The layers below a change give what they gave unchanged, which halves the time of a sweep over
+    all heads.  Results are those of full passes to the last bit.
     """
+    layers, given = _layers(model), {}
 
-    def __init__(self, model: nn.Module) -> None:
-        layers = sites(model)
-        paths = {id(module): path for path, module in model.named_modules()}
-        self._layers = [model.get_submodule(_layer_path(paths[id(s.attention)])) for s in layers]
-        if len({id(layer) for layer in self._layers}) < len(self._layers):
-            self._layers = []
-        self._outputs: dict[int, Any] = {}
+    def keep(layer: nn.Module, _args: tuple, output: Any) -> None:
+        given[layer] = output
 
-    @contextmanager
-    def recording(self) -> Iterator[None]:
-        """Keep what each layer gives inside the context."""
-
-        def keeper(number: int) -> Callable[[nn.Module, tuple, Any], None]:
-            return lambda _module, _args, output: self._outputs.update({number: output})
-
-        with ExitStack() as hooks:
-            for number, layer in enumerate(self._layers):
-                hooks.callback(layer.register_forward_hook(keeper(number)).remove)
-            yield
-
-    @contextmanager
-    def resumed_at(self, layer: int) -> Iterator[None]:
-        """Inside the context, let the layers before ``layer`` give what they gave last time."""
-        skipped = self._layers[:layer]
-        try:
-            for number, module in enumerate(skipped):
-                module.forward = lambda *_, number=number, **__: self._outputs[number]
-            yield
-        finally:
-            for module in skipped:
-                module.__dict__.pop("forward", None)
+    with ExitStack() as hooks:
+        for layer in layers:
+            hooks.callback(layer.register_forward_hook(keep).remove)
+        found = [model(**batch)]
+    for first, context in changes:
+        with _giving({layer: given[layer] for layer in layers[:first]}), context(model):
+            found.append(model(**batch))
+    return torch.stack(found).cpu()
 
 
-def _layer_path(attention: str) -> str:
-    """Return the path of the layer that an attention module is in: up to the first number."""
-    parts = attention.split(".")
-    before = list(takewhile(lambda part: not part.isdecimal(), parts))
-    return ".".join(parts[: len(before) + 1])
+def _layers(model: nn.Module) -> list[nn.Module]:
+    """Return a model's layers; none where they share their weights (ALBERT), and are one module."""
+    layers = [module for path, module in model.named_modules() if LAYER.fullmatch(path)]
+    return layers if len(layers) == len(sites(model)) else []
+
+
+@contextmanager
+def _giving(outputs: Mapping[nn.Module, Any]) -> Iterator[None]:
+    """Let modules give the outputs that are known, uncomputed, inside the context."""
+    try:
+        for module, output in outputs.items():
+            module.forward = lambda *_, output=output, **__: output
+        yield
+    finally:
+        for module in outputs:
+            module.__dict__.pop("forward", None)

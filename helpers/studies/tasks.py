@@ -15,21 +15,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from helpers.analysis.claims import Tables, rows_of
-from helpers.data import text_files
+from helpers.data.text_files import lines, one_line, quoted
 from helpers.errors import CorpusError
 
 PRETRAINED, RANDOM = "pretrained", "random"  # weights that a fine-tuning starts from
 FINE_TUNED = "fine-tuned"  # weights that it ends with
-LABEL_COLUMNS = ("gold_label", "label", "is_duplicate", "quality")  # the first one found
-FIRST_COLUMNS = ("sentence1", "question1", "question", "#1 string", "sentence")
-SECOND_COLUMNS = ("sentence2", "question2", "#2 string", "sentence")
-MOST_LABELS = 200  # a file of scores has more, and is no classification
+COLUMNS = (  # of the first text, of the second and of the label: the first name that is found
+    ("sentence1", "question1", "question", "#1 string", "sentence"),
+    ("sentence2", "question2", "#2 string", "sentence"),
+    ("gold_label", "label", "is_duplicate", "quality"),
+)
 EXPECTED = "expected sentence<TAB>label or sentence<TAB>sentence<TAB>label"
+
+Rows = list[tuple[int, list[str]]]  # the number of the line; the texts and the label
 
 
 @dataclass(frozen=True)
@@ -64,21 +66,15 @@ class Task:
         most = np.bincount([pair.label for pair in self.train]).argmax()
         return float(np.mean([pair.label == most for pair in self.test]))
 
-    def sample(self, *, train: int, test: int, seed: int) -> Task:
-        """Return the task with at most so many examples (0: all), drawn with ``seed``."""
+    def sample(self, count: int, *, seed: int) -> Task:
+        """Return the task with at most ``count`` examples to train on, and as many to test."""
         generator = random.Random(seed)
-        parts = {}
-        for name, size in (("train", train), ("test", test)):
-            pairs = getattr(self, name)
-            chosen = generator.sample(range(len(pairs)), min(size or len(pairs), len(pairs)))
-            parts[name] = tuple(pairs[index] for index in sorted(chosen))
-        return replace(self, **parts)
 
+        def some(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
+            chosen = generator.sample(range(len(pairs)), min(count, len(pairs)))
+            return tuple(pairs[index] for index in sorted(chosen))
 
-class _Row(NamedTuple):
-    number: int  # of the line
-    texts: tuple[str, ...]
-    label: str
+        return replace(self, train=some(self.train), test=some(self.test))
 
 
 def learned_tasks(tables: Tables) -> set[str]:
@@ -97,32 +93,31 @@ def read_task(train: Path, test: Path) -> Task:
     one text where ``train`` has two; and for a file with one label only, or with so many that
     they must be scores.
     """
-    train, test = Path(train), Path(test)
-    rows = {path: _rows(path) for path in (train, test)}
-    names = sorted({row.label for row in rows[train]}, key=_number_then_name)
-    if not 2 <= len(names) <= min(MOST_LABELS, max(2, len(rows[train]) // 2)):
-        found = f"{len(names)} labels in {len(rows[train])} examples"
-        raise CorpusError(train, f"{found}; expected two classes or more, not scores; {EXPECTED}")
-    numbers = {name: number for number, name in enumerate(names)}
-    texts = len(rows[train][0].texts)
-    for number, own, label in rows[test]:
-        if label not in numbers:
-            message = f"the label {text_files.quoted(label)} is not in {train.name}"
-            raise CorpusError(test, message, number)
+    to_train, to_test = _rows(train), _rows(test)
+    found = {label for _, (*_, label) in to_train}
+    names = sorted(found, key=lambda name: name.zfill(9) if name.isdecimal() else name)
+    if not 2 <= len(names) <= max(2, len(to_train) // 2):
+        problem = f"{len(names)} labels in {len(to_train)} examples"
+        raise CorpusError(train, f"{problem}; expected two classes or more, not scores; {EXPECTED}")
+    labels = {name: number for number, name in enumerate(names)}
+    texts = len(to_train[0][1]) - 1
+    for number, (*own, label) in to_test:
+        if label not in labels:
+            raise CorpusError(test, f"the label {quoted(label)} is not in {train.name}", number)
         if len(own) != texts:
-            message = f"{len(own)} texts, {train.name} has {texts}; {EXPECTED} in both"
-            raise CorpusError(test, message, number)
+            problem = f"{len(own)} texts, {train.name} has {texts}; {EXPECTED} in both"
+            raise CorpusError(test, problem, number)
     parts = (
-        tuple(Pair(*row.texts, *[None] * (2 - texts), numbers[row.label]) for row in rows[path])
-        for path in (train, test)
+        tuple(Pair(*own, *[None] * (2 - texts), labels[label]) for _, (*own, label) in rows)
+        for rows in (to_train, to_test)
     )
     return Task(train.name.partition(".")[0] or "task", tuple(names), *parts)
 
 
-def _rows(path: Path) -> list[_Row]:
+def _rows(path: Path) -> Rows:
     chosen, width, rows = None, 0, []
-    for number, line in text_files.lines(path):
-        cells = [text_files.one_line(cell) for cell in line.split("\t")]
+    for number, line in lines(path):
+        cells = [one_line(cell) for cell in line.split("\t")]
         if not any(cells):
             continue
         if chosen is None:
@@ -130,12 +125,12 @@ def _rows(path: Path) -> list[_Row]:
             if header:
                 continue
         if len(cells) != width:
-            message = f"{len(cells)} columns, expected {width} as in the first line"
-            raise CorpusError(path, message, number)
-        *texts, label = (cells[place] for place in chosen)
-        if not (label and all(texts)):
+            problem = f"{len(cells)} columns, expected {width} as in the first line"
+            raise CorpusError(path, problem, number)
+        row = [cells[place] for place in chosen]
+        if not all(row):
             raise CorpusError(path, f"a text or the label is empty; {EXPECTED}", number)
-        rows.append(_Row(number, tuple(texts), label))
+        rows.append((number, row))
     if not rows:
         raise CorpusError(path, f"no examples; {EXPECTED}")
     return rows
@@ -144,7 +139,7 @@ def _rows(path: Path) -> list[_Row]:
 def _columns(path: Path, number: int, cells: Sequence[str]) -> tuple[list[int], bool]:
     """Return the columns of the texts and of the label; whether the line is a header."""
     names, places = [cell.lower() for cell in cells], []
-    for known in (FIRST_COLUMNS, SECOND_COLUMNS, LABEL_COLUMNS):
+    for known in COLUMNS:
         place = next((names.index(name) for name in known if name in names), None)
         if place is not None:
             names[place] = ""  # two columns may both be called "sentence"
@@ -156,11 +151,6 @@ def _columns(path: Path, number: int, cells: Sequence[str]) -> tuple[list[int], 
     if count == 4 and cells[1] in ("0", "1") and cells[2] in ("", "*"):
         return [3, 1], False  # CoLA
     if count not in (2, 3):
-        header = f"or a header that names a label ({', '.join(LABEL_COLUMNS)})"
+        header = f"or a header that names a label ({', '.join(COLUMNS[-1])})"
         raise CorpusError(path, f"{count} columns; {EXPECTED}, {header}", number)
     return list(range(count)), False
-
-
-def _number_then_name(label: str) -> tuple[bool, int, str]:
-    whole = label.removeprefix("-").isdecimal() and len(label) < 10
-    return (not whole, int(label) if whole else 0, label)

@@ -77,7 +77,7 @@ def train_once(trainings: Iterable[Training], device: torch.device, *, label: st
     """
     missing = [training for training in trainings if broken_seals(training.folder)]
     run_jobs(
-        [partial(_fill, one) for one in sorted(missing, key=lambda one: -one.steps)],
+        [partial(_train, one) for one in sorted(missing, key=lambda one: -one.steps)],
         device,
         label=label,
         unit="step",
@@ -85,7 +85,7 @@ def train_once(trainings: Iterable[Training], device: torch.device, *, label: st
     )
 
 
-def _fill(training: Training, step_done: StepDone) -> None:
+def _train(training: Training, step_done: StepDone) -> None:
     """Train and write the folder, unless another process has."""
     write_once(training.folder, lambda folder: training.write(folder, step_done))
 
@@ -169,8 +169,7 @@ def trained(model: nn.Module) -> dict[str, nn.Parameter]:
 
 def save_weights(model: nn.Module, path: Path) -> None:
     """Write the weights that are trained."""
-    found = {k: p.detach().to("cpu", torch.float32).contiguous() for k, p in trained(model).items()}
-    save_file(found, path)
+    save_file({name: p.detach().cpu().contiguous() for name, p in trained(model).items()}, path)
 
 
 def read_weights(model: nn.Module, path: Path) -> nn.Module:

@@ -1,27 +1,256 @@
-"""Sweeps: a resumed pass is a full pass; what can be removed is shown on few examples or on all."""
+"""Heads are masked and made uniform by definition; resumed passes are full; what can be removed."""
 
+import copy
 from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 import pytest
 import tiny_models
 import torch
+import transformers as hf
 from torch import nn
+from torch.nn import functional as F
 
 from helpers.model.forward import padded
+from helpers.model.sites import sites
 from helpers.studies import head_removal
-from helpers.studies.head_mask import head_mask, uniform_attention
 from helpers.studies.head_removal import (
     MARGIN,
     Change,
-    LayerMemory,
     Scores,
     changes_of,
+    head_mask,
     in_looks,
     outputs_under,
+    side_by_side,
+    uniform_attention,
 )
 
-LAYERS, HEADS = 3, 4
+LAYERS, HEADS, WIDTH = 3, 4, 6
+FAMILIES = sorted(tiny_models.FAMILIES)
+
+
+def batch_of(encoder, *texts):
+    """Two texts of different length: a long one and one with padding behind it."""
+    texts = texts or ("the cat sat on the mat and the dog", "rainy winters")
+    ids = [encoder.encode_words(text.split()).ids for text in texts]
+    return padded(encoder, [{"input_ids": i, "token_type_ids": [0] * len(i)} for i in ids])
+
+
+@torch.no_grad()
+def states(model, batch):
+    """Last hidden states of the real tokens, as one matrix."""
+    output = model.base_model(**batch).last_hidden_state
+    return output[batch["attention_mask"].bool()]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_mask_of_ones_changes_no_bit(tiny_encoder, family):
+    encoder = tiny_encoder(family)
+    batch = batch_of(encoder)
+    before = states(encoder.model, batch)
+    with head_mask(encoder.model, torch.ones(encoder.layers, encoder.heads)):
+        assert torch.equal(states(encoder.model, batch), before)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_zero_is_the_removal_of_the_heads_columns(tiny_encoder, family):
+    encoder = tiny_encoder(family)
+    batch = batch_of(encoder)
+    mask = torch.ones(LAYERS, HEADS)
+    mask[0, 1] = mask[2, 3] = 0
+    without = copy.deepcopy(encoder.model)
+    if family == "albert":  # one projection serves all layers, so only whole columns compare
+        mask = torch.ones(LAYERS, HEADS)
+        mask[:, 1] = 0
+    for layer, module in enumerate(site.output for site in sites(without)):
+        columns = module.weight if family == "gpt2" else module.weight.T  # [input, output]
+        for head in range(HEADS):
+            if not mask[layer, head]:
+                columns.data[head * WIDTH : (head + 1) * WIDTH] = 0
+    with head_mask(encoder.model, mask):
+        masked = states(encoder.model, batch)
+    torch.testing.assert_close(masked, states(without, batch), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(masked, states(encoder.model, batch), atol=1e-3)
+
+
+def reference_masked(monkeypatch, mask):
+    """Make every softmax over scores give probabilities scaled by the mask: a reference that
+    knows nothing of projections, because ``(c A) V = c (A V)``."""
+    softmax, calls = F.softmax, []
+
+    def scaled(scores, *args, **kwargs):
+        weights = softmax(scores, *args, **kwargs)
+        calls.append(1)
+        return weights * mask[(len(calls) - 1) % LAYERS].view(1, -1, 1, 1)
+
+    monkeypatch.setattr(F, "softmax", scaled)
+    return calls
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_layer_has_its_own_row_of_the_mask(tiny_encoder, family, monkeypatch):
+    """Layers that share weights (ALBERT) are masked apart too."""
+    encoder = tiny_encoder(family)
+    batch = batch_of(encoder)
+    mask = torch.rand(LAYERS, HEADS, generator=torch.Generator().manual_seed(1))
+    with head_mask(encoder.model, mask):
+        masked = states(encoder.model, batch)
+        again = states(encoder.model, batch)
+    calls = reference_masked(monkeypatch, mask)
+    expected = states(encoder.model, batch)
+    assert len(calls) == LAYERS
+    torch.testing.assert_close(masked, expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(masked, again)
+
+
+def cubes(model, batch):
+    output = model.base_model(**batch).last_hidden_state
+    return (output[batch["attention_mask"].bool()] ** 3).sum()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_output_is_differentiable_in_the_mask(tiny_encoder, family, monkeypatch):
+    encoder = tiny_encoder(family)
+    batch = batch_of(encoder)
+    mask = torch.ones(LAYERS, HEADS, requires_grad=True)
+    with head_mask(encoder.model, mask):
+        (gradient,) = torch.autograd.grad(cubes(encoder.model, batch), mask)
+    reference_masked(monkeypatch, mask)
+    (expected,) = torch.autograd.grad(cubes(encoder.model, batch), mask)
+    assert gradient.abs().min() > 0
+    assert (gradient - expected).abs().max() < 1e-3 * expected.abs().max()
+
+
+@pytest.mark.parametrize("disable", [head_mask, uniform_attention])
+def test_the_model_is_as_before_after_an_exception(tiny_encoder, disable):
+    encoder = tiny_encoder("albert")
+    batch = batch_of(encoder)
+    before = states(encoder.model, batch)
+    argument = torch.rand(LAYERS, HEADS) if disable is head_mask else 1
+
+    def interrupted(_module, _args):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), disable(encoder.model, argument):
+        states(encoder.model, batch)
+        feed_forward = encoder.model.get_submodule(
+            next(path for path, _ in encoder.model.named_modules() if path.endswith("ffn"))
+        )
+        handle = feed_forward.register_forward_pre_hook(interrupted)
+        try:
+            states(encoder.model, batch)
+        finally:
+            handle.remove()
+    assert torch.equal(states(encoder.model, batch), before)
+    for module in encoder.model.modules():
+        assert not module._forward_pre_hooks
+        assert not [h for h in module._forward_hooks.values() if "keep_values" in str(h)]
+
+
+def test_an_interrupted_pass_does_not_shift_shared_layers(tiny_encoder):
+    encoder = tiny_encoder("albert")
+    batch = batch_of(encoder)
+    mask = torch.rand(LAYERS, HEADS)
+    with head_mask(encoder.model, mask):
+        expected = states(encoder.model, batch)
+        calls = []
+
+        def stop_in_the_second_layer(_module, _args):
+            calls.append(1)
+            if len(calls) == 2:
+                raise RuntimeError
+
+        handle = sites(encoder.model)[0].values.register_forward_pre_hook(stop_in_the_second_layer)
+        with pytest.raises(RuntimeError):
+            states(encoder.model, batch)
+        handle.remove()
+        assert torch.equal(states(encoder.model, batch), expected)
+
+
+def reference_uniform(monkeypatch, layer, heads):
+    """Make the softmax of one layer uniform over what it is not masked from."""
+    softmax, calls = F.softmax, []
+
+    def flat(scores, *args, **kwargs):
+        weights = softmax(scores, *args, **kwargs)
+        if len(calls) == layer:
+            allowed = (scores > -1e30).to(weights)
+            uniform = allowed / allowed.sum(dim=-1, keepdim=True).clamp(
+                min=1
+            )  # padding sees nothing
+            weights = weights.clone()
+            weights[:, heads] = uniform.expand_as(weights)[:, heads]
+        calls.append(1)
+        return weights
+
+    monkeypatch.setattr(F, "softmax", flat)
+
+
+@pytest.mark.parametrize("head", [2, None])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_uniform_attention_is_what_a_flat_softmax_gives(tiny_encoder, family, head, monkeypatch):
+    encoder = tiny_encoder(family)
+    batch = batch_of(encoder)
+    before = states(encoder.model, batch)
+    with uniform_attention(encoder.model, 1, head):
+        disabled = states(encoder.model, batch)
+    reference_uniform(monkeypatch, 1, slice(None) if head is None else [head])
+    torch.testing.assert_close(disabled, states(encoder.model, batch), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(disabled, before, atol=1e-3)
+    monkeypatch.undo()
+    assert torch.equal(states(encoder.model, batch), before)
+
+
+@pytest.fixture(scope="module", params=["marian", "t5"])
+def translator(request):
+    torch.manual_seed(0)
+    if request.param == "t5":
+        model, _ = tiny_models.t5()
+    else:
+        sizes = dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), HEADS)
+        sizes |= dict.fromkeys(("encoder_layers", "decoder_layers"), LAYERS)
+        sizes |= dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 32)
+        config = hf.MarianConfig(
+            vocab_size=40, d_model=24, pad_token_id=0, decoder_start_token_id=0, eos_token_id=1,
+            **sizes,
+        )  # fmt: skip
+        model = hf.MarianMTModel(config)
+    return tiny_models.spread(model).eval()
+
+
+def test_encoder_decoder_and_cross_attention_are_masked_apart(translator):
+    encoder, decoder = translator.get_encoder(), translator.get_decoder()
+    parts = {
+        "encoder": (encoder, {}), "decoder": (decoder, {}), "cross": (decoder, {"cross": True}),
+    }  # fmt: skip
+    ids = torch.tensor([[5, 6, 7, 8, 1]])
+    projections = {}
+    for part, (module, how) in parts.items():
+        projections[part] = [id(site.output) for site in sites(module, **how)]
+        assert len(projections[part]) == LAYERS
+    assert len({i for part in projections.values() for i in part}) == 3 * LAYERS
+
+    @torch.no_grad()
+    def run():
+        return translator(input_ids=ids, decoder_input_ids=ids).logits
+
+    before = run()
+    results = []
+    for module, how in parts.values():
+        with head_mask(module, torch.ones(LAYERS, HEADS), **how):
+            assert torch.equal(run(), before)
+        mask = torch.ones(LAYERS, HEADS)
+        mask[1, 2] = 0
+        with head_mask(module, mask, **how):
+            results.append(run())
+        assert torch.equal(run(), before)
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert not torch.equal(results[one], results[other])
+
+
+# Sweeps
 
 
 class MeanOfTokens(nn.Module):
@@ -33,67 +262,48 @@ class MeanOfTokens(nn.Module):
         return self.encoder(**batch).last_hidden_state.mean(dim=1)
 
 
-def batches_of(encoder):
-    for texts in (("the cat sat on the mat", "rainy winters"), ("the dog watched", "coffee")):
-        ids = [encoder.encode_words(text.split()).ids for text in texts]
-        yield padded(encoder, [{"input_ids": i, "token_type_ids": [0] * len(i)} for i in ids])
-
-
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("family", sorted(tiny_models.FAMILIES))
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_resumed_pass_is_a_full_pass_to_the_last_bit(tiny_encoder, family, threads):
     encoder = tiny_encoder(family)
     model = MeanOfTokens(encoder)
     mask = torch.ones(LAYERS, HEADS)
     mask[1, 2] = 0
-    contexts = [
-        (0, lambda model: uniform_attention(model, 0, 1)),
-        (1, lambda model: head_mask(model, mask)),
-        (2, lambda model: uniform_attention(model, 2)),
-        (2, lambda _: nullcontext()),
+    changes = [
+        Change(0, lambda model: uniform_attention(model, 0, 1)),
+        Change(1, lambda model: head_mask(model, mask)),
+        Change(2, lambda model: uniform_attention(model, 2)),
+        Change(2, lambda _: nullcontext()),
     ]
-    batches = list(batches_of(encoder))
+    batches = [batch_of(encoder), batch_of(encoder, "the dog watched", "coffee")]
     torch.set_num_threads(threads)
-    found = outputs_under(model, batches, [Change(*c) for c in contexts], label="sweep")
+    found = side_by_side(model, batches, partial(outputs_under, changes=changes), "sweep")
     assert torch.get_num_threads() == threads
     torch.set_num_threads(1)
-    assert len(found) == 2
     for batch, outputs in zip(batches, found, strict=True):
         with torch.no_grad():
             expected = [model(**batch)]
-            for _, context in contexts:
+            for _, context in changes:
                 with context(model):
                     expected.append(model(**batch))
         assert torch.equal(outputs, torch.stack(expected))
         assert not torch.equal(outputs[0], outputs[1])
 
 
-def test_skipped_layers_are_not_computed_and_come_back(tiny_encoder):
+def test_layers_below_a_change_are_not_computed_and_come_back(tiny_encoder):
     encoder = tiny_encoder("bert")
-    model = MeanOfTokens(encoder)
-    layers = model.encoder.encoder.layer
-    calls = []
-    hooks = [
+    model, calls = MeanOfTokens(encoder), []
+    for number, layer in enumerate(model.encoder.encoder.layer):
         layer.attention.register_forward_hook(lambda *_, number=number: calls.append(number))
-        for number, layer in enumerate(layers)
-    ]
-    batch = next(batches_of(encoder))
-    model(**batch)  # transformers puts hooks of its own in at the first pass
-    calls.clear()
-    before = [dict(layer._forward_hooks) for layer in layers]
-    memory = LayerMemory(model)
-    with memory.recording():
-        model(**batch)
-    with memory.resumed_at(2):
-        model(**batch)
-    with pytest.raises(KeyError), memory.resumed_at(1):
+
+    def interrupted(_model):
         raise KeyError
-    model(**batch)
-    for hook in hooks:
-        hook.remove()
-    assert calls == [0, 1, 2, 2, 0, 1, 2]
-    assert not any("forward" in vars(layer) for layer in layers)
-    assert [dict(layer._forward_hooks) for layer in layers] == before
+
+    with pytest.raises(KeyError):
+        outputs_under(model, batch_of(encoder), [Change(2, lambda _: nullcontext()),
+                                                 Change(1, interrupted)])  # fmt: skip
+    assert calls == [0, 1, 2, 2]
+    assert not any("forward" in vars(layer) for layer in model.encoder.encoder.layer)
 
 
 def of(*rows, looks=1):

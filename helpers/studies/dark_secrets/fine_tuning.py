@@ -23,8 +23,7 @@ from helpers.store.store import Store
 from helpers.studies.classifier import bag_of_words, classifier_alone
 from helpers.studies.dark_secrets.maps import sentence_maps, tables_of, text_maps
 from helpers.studies.fine_tune import FineTuned, each_run
-from helpers.studies.head_mask import uniform_attention
-from helpers.studies.head_removal import Change, in_looks
+from helpers.studies.head_removal import Change, in_looks, uniform_attention
 from helpers.studies.tasks import FINE_TUNED, PRETRAINED, RANDOM
 from helpers.studies.wikipedia_tasks import Tagged, tag_words
 

@@ -23,10 +23,10 @@ from torch.nn import functional as F
 from helpers.analysis.heads import by_head, head_rows
 from helpers.studies.classifier import Batch, Labelled, batches
 from helpers.studies.fine_tune import FineTuned, each_run
-from helpers.studies.head_mask import head_mask
 from helpers.studies.head_removal import (
     Scores,
     changes_of,
+    head_mask,
     in_looks,
     masking,
     scores_under,

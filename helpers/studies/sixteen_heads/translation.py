@@ -27,8 +27,7 @@ from transformers import MarianConfig, MarianMTModel
 
 from helpers.cache import cached_table
 from helpers.model.parallel import StepDone, length_batches, run_jobs
-from helpers.studies.head_mask import head_mask
-from helpers.studies.head_removal import side_by_side
+from helpers.studies.head_removal import head_mask, side_by_side
 from helpers.studies.sixteen_heads import pruning
 from helpers.studies.training import (
     TrainingRecipe,

@@ -14,7 +14,7 @@ from helpers.studies.classifier import batches
 from helpers.studies.dark_secrets import fine_tuning, links, patterns
 from helpers.studies.dark_secrets.fine_tuning import KINDS, WHOLE_LAYER
 from helpers.studies.dark_secrets.maps import text_maps
-from helpers.studies.head_mask import uniform_attention
+from helpers.studies.head_removal import uniform_attention
 from helpers.studies.tasks import PRETRAINED, RANDOM
 from helpers.studies.wikipedia_tasks import Tagged
 
@@ -119,8 +119,8 @@ def test_each_row_of_disabling_is_that_of_its_own_context(starts):
 # What heads attend to
 
 SENTENCE = Tagged(
-    0, "", ("She", "does", "n't", "like", "cats"), ("PRP", "VBZ", "RB", "VB", "NNS"),
-    (4, 4, 4, 0, 4), ("nsubj", "aux", "neg", "root", "dobj"),
+    0, "", ("She", "does", "n't", "like", "cats"), None,
+    ("PRP", "VBZ", "RB", "VB", "NNS"), ("nsubj", "aux", "neg", "root", "dobj"),
 )  # fmt: skip
 
 

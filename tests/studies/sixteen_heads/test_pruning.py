@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from helpers.studies import head_removal
 from helpers.studies.classifier import batches, new_classifier
 from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
-from helpers.studies.head_mask import head_mask
+from helpers.studies.head_removal import head_mask
 from helpers.studies.sixteen_heads import pruning, summaries
 from helpers.studies.tasks import Pair, Task
 

@@ -6,7 +6,7 @@ import torch
 
 from helpers.model.forward import padded
 from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
-from helpers.studies.head_mask import head_mask
+from helpers.studies.head_removal import head_mask
 from helpers.studies.sixteen_heads import removal_speed
 from helpers.studies.sixteen_heads.pruning import head_importance
 from helpers.studies.tasks import Pair, Task
