@@ -14,6 +14,7 @@ from helpers.errors import InputError
 from helpers.settings import Settings, flag
 
 if typing.TYPE_CHECKING:
+    from helpers.analysis.claims import Claim
     from helpers.study import Study
 
 Command = Callable[[argparse.Namespace], int]
@@ -145,9 +146,7 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
         with recorded(study) as record:
             folder = notebooks.run(paths, study, record)
             if any(int(name[:2]) not in notebooks.CORE for name in record.notebooks):
-                from helpers.studies.claims import later_claims  # whose code imports torch
-
-                study.save_claims(later_claims())  # the paper's own are 06's to save
+                study.save_claims(_later_claims())  # the paper's own are 06's to save
             results, viewers = study.results, example_viewers(study)
             report = write_report(record.facts, results, results / "tables", folder, viewers)
     except notebooks.NotebookFailed as error:
@@ -155,6 +154,18 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
         return 1
     print(f"figures and tables: {results}\nnotebooks: {folder}\nreport: {report}")
     return 0
+
+
+def _later_claims() -> list[Claim]:
+    """Return the claims of the papers of notebooks 07 to 10, whose code imports torch."""
+    from helpers.studies.argument_cues.cues import cue_claims
+    from helpers.studies.argument_cues.partial_inputs import choice_claims
+    from helpers.studies.attention_moves.claims import movement_claims
+    from helpers.studies.dark_secrets.claims import finetuning_claims
+    from helpers.studies.sixteen_heads.claims import pruning_claims
+
+    papers = finetuning_claims, pruning_claims, cue_claims, choice_claims, movement_claims
+    return [claim for claims in papers for claim in claims()]
 
 
 def _compare(options: argparse.Namespace) -> int:

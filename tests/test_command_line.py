@@ -222,7 +222,7 @@ def test_claims_of_other_papers_are_imported_where_they_are_measured(only, given
     """They import torch: seconds, which a run of the paper's own notebooks does not have."""
     monkeypatch.setattr(Study, "save_claims", lambda _, later: saved.extend(later))
     monkeypatch.setattr("helpers.run.report.example_viewers", lambda _: [])
-    monkeypatch.setattr("helpers.studies.claims.later_claims", lambda: ["later"])
+    monkeypatch.setattr("helpers.__main__._later_claims", lambda: ["later"])
     saved = []
     assert main(["run", "--only", only]) == 0
     assert saved == ["later"] * (only == "10")

@@ -118,19 +118,11 @@ def batches(
     Each is the tensors for the model, the labels, and which of ``pairs`` the examples are.
     """
     inputs = task_inputs(encoder, pairs, max_tokens)
-    labels = [pair.label for pair in pairs]
+    labels = torch.tensor([pair.label for pair in pairs], device=encoder.device)
     lengths = [len(item["input_ids"]) for item in inputs]
     for indices in length_batches(lengths, size=batch_size, longest_first=True):
-        yield padded_batch(encoder, inputs, labels, indices)
-
-
-def padded_batch(
-    encoder: Encoder, inputs: Sequence[Inputs], labels: Sequence[int], indices: Sequence[int]
-) -> Labelled:
-    """Return the batch of the examples ``indices``."""
-    batch = padded(encoder, [inputs[index] for index in indices])
-    own = torch.tensor([labels[index] for index in indices], device=encoder.device)
-    return batch, own, np.array(indices)
+        chosen = np.array(indices)
+        yield padded(encoder, [inputs[index] for index in indices]), labels[chosen], chosen
 
 
 def predict(

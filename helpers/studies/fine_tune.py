@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,33 +15,24 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Int
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional as F
 
 from helpers.cache import cached_table, code_digest, code_of
 from helpers.errors import InputError
 from helpers.model.encoder import Encoder
-from helpers.model.parallel import StepDone
-from helpers.paths import given_path, readable
+from helpers.model.forward import padded
+from helpers.model.parallel import StepDone, run_jobs
+from helpers.paths import broken_seals, cache_root, given_path, readable, write_once
 from helpers.settings import small_profile
 from helpers.store.extract import model_facts
-from helpers.studies.classifier import (
-    Classifier,
-    new_classifier,
-    padded_batch,
-    predict,
-    task_inputs,
-)
+from helpers.studies.classifier import Classifier, new_classifier, predict, task_inputs
 from helpers.studies.tasks import Task, read_task
 from helpers.studies.training import (
-    Training,
     TrainingRecipe,
     gradient_steps,
-    kept_folder,
-    read_weights,
-    save_weights,
     shuffled_epochs,
-    train_once,
     trained,
     warmup_and_decay,
 )
@@ -87,12 +79,16 @@ class FineTuned:
             "task": self.task.fingerprint,
             "recipe": asdict(self.recipe),
         }
-        return kept_folder("fine-tuned", f"{self.encoder.slug}--{task}", facts)
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        return cache_root() / "fine-tuned" / f"{self.encoder.slug}--{task}--{digest[:10]}"
 
     @cached_property
     def classifier(self) -> Classifier:
         """The trained classifier."""
-        return read_weights(self.start(), self.folder / WEIGHTS)
+        classifier = self.start()
+        weights = load_file(self.folder / WEIGHTS)  # of those that were trained
+        classifier.load_state_dict(weights, strict=False)
+        return classifier.requires_grad_(False)
 
     @cached_property
     def predictions(self) -> Int[np.ndarray, " example"]:
@@ -115,6 +111,11 @@ class FineTuned:
         loaded = replace(self.encoder.read(), model=self.classifier.encoder)
         return replace(self.encoder, identity=identity, read=lambda: loaded)
 
+    @property
+    def steps(self) -> int:
+        """The number of steps of the training."""
+        return self.recipe.steps(len(self.task.train))
+
     def start(self) -> Classifier:
         """Return the classifier before any training."""
         return new_classifier(self.encoder, len(self.task.labels), seed=self.recipe.seed)
@@ -127,12 +128,15 @@ def fine_tune(runs: Sequence[FineTuned]) -> list[FineTuned]:
         ModelError: texts are too long for the model, or the loss is no number.
         StoreError: the disk is full.
     """
-    jobs = [
-        Training(run.folder, run.recipe.steps(len(run.task.train)), partial(_train, run))
-        for run in runs
-    ]
-    if runs:
-        train_once(jobs, runs[0].encoder.device, label="fine-tuning")
+    missing = [run for run in runs if broken_seals(run.folder)]
+    if missing:
+        run_jobs(
+            [partial(_train, run) for run in sorted(missing, key=lambda run: -run.steps)],
+            missing[0].encoder.device,
+            label="fine-tuning",
+            unit="step",
+            total=sum(run.steps for run in missing),
+        )
     return list(runs)
 
 
@@ -201,23 +205,28 @@ def compared_over_seeds(tasks: Sequence[Task]) -> Sequence[Task]:
     return [task for task in tasks if task.name in SEEDED] or tasks[:1]
 
 
-def _train(run: FineTuned, folder: Path, step_done: StepDone) -> None:
-    """Train a classifier and write everything about it to ``folder``."""
-    recipe, classifier, pairs = run.recipe, run.start(), run.task.train
-    inputs = task_inputs(run.encoder, pairs, recipe.max_tokens)
-    labels = [pair.label for pair in pairs]
+def _train(run: FineTuned, step_done: StepDone) -> None:
+    """Train on one thread, and write the folder, unless another process has."""
+    write_once(run.folder, partial(_fill, run, step_done))
+
+
+def _fill(run: FineTuned, step_done: StepDone, folder: Path) -> None:
+    recipe, classifier, device = run.recipe, run.start(), run.encoder.device
+    inputs = task_inputs(run.encoder, run.task.train, recipe.max_tokens)
+    labels = torch.tensor([pair.label for pair in run.task.train], device=device)
 
     def loss(chosen: Sequence[int]) -> Tensor:
-        batch, own, _ = padded_batch(run.encoder, inputs, labels, chosen)
-        return F.cross_entropy(classifier(**batch), own)
+        batch = padded(run.encoder, [inputs[index] for index in chosen])
+        return F.cross_entropy(classifier(**batch), labels[chosen])
 
     batches = shuffled_epochs(recipe, [len(item["input_ids"]) for item in inputs])
     optimizer = torch.optim.AdamW(_groups(classifier), lr=recipe.learning_rate)
-    rates = warmup_and_decay(optimizer, recipe.steps(len(pairs)))
+    rates = warmup_and_decay(optimizer, run.steps)
     what = f"model {run.encoder.name!r}, task {run.task.name!r}"
     for _ in gradient_steps(classifier, batches, loss, optimizer, rates, what=what):
         step_done()
-    save_weights(classifier, folder / WEIGHTS)
+    weights = {name: part.detach().cpu().contiguous() for name, part in trained(classifier).items()}
+    save_file(weights, folder / WEIGHTS)
     found = predict(classifier, run.encoder, run.task.test, max_tokens=recipe.max_tokens)
     (folder / PREDICTIONS).write_text(json.dumps(found.tolist()), encoding="utf-8")
 

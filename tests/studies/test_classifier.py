@@ -36,14 +36,6 @@ def test_two_texts_are_cut_at_their_ends_the_longer_one_first(encoder):
     assert len(long["input_ids"]) == 16
 
 
-def test_inputs_are_those_of_the_tokenizer_where_nothing_is_cut(encoder):
-    pair = Pair("The cat sat.", "It was a lazy cat.", 0)
-    (own,) = task_inputs(encoder, [pair], 60)
-    theirs = encoder.tokenizer(pair.first, pair.second)
-    assert own["input_ids"] == theirs["input_ids"]
-    assert own["token_type_ids"] == theirs["token_type_ids"]
-
-
 @pytest.mark.parametrize("max_tokens", [4, 65])
 def test_lengths_that_the_model_does_not_take(encoder, max_tokens):
     with pytest.raises(ModelError, match="it takes 8 to 64"):
@@ -130,15 +122,6 @@ def test_words_are_found_and_their_order_is_not(tiny_encoder):
 def test_the_texts_of_a_pair_are_told_apart(tiny_encoder, family):
     task = task_of(by_text)
     assert accuracy(bag_of_words(tiny_encoder(family), task, max_tokens=32), task) == 1
-
-
-def test_what_is_cut_off_is_not_seen(tiny_encoder):
-    def at_the_end(rng, label):
-        return Pair("the mat " * 8 + WORDS[1 + label], None, label)
-
-    encoder, task = tiny_encoder("bert"), task_of(at_the_end)
-    assert accuracy(bag_of_words(encoder, task, max_tokens=48), task) == 1
-    assert accuracy(bag_of_words(encoder, task, max_tokens=12), task) == 0.5
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])

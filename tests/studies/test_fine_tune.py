@@ -23,7 +23,7 @@ from helpers.studies.fine_tune import (
     tasks_of,
 )
 from helpers.studies.tasks import Pair, Task
-from helpers.studies.training import BUCKET, TrainingRecipe, shuffled_epochs, warmup_and_decay
+from helpers.studies.training import TrainingRecipe, shuffled_epochs, warmup_and_decay
 
 
 @pytest.fixture(autouse=True)
@@ -93,23 +93,6 @@ def test_each_epoch_meets_each_example_once_in_another_order():
     assert found != list(shuffled_epochs(replace(recipe, seed=1), lengths))
 
 
-def test_a_batch_holds_texts_of_similar_length():
-    lengths = [length % 64 for length in range(2 * BUCKET * 4)]
-    spreads = [
-        max(lengths[i] for i in batch) - min(lengths[i] for i in batch)
-        for batch in shuffled_epochs(TrainingRecipe(epochs=1, batch_size=4), lengths)
-    ]
-    assert sum(spreads) / len(spreads) < 8  # 38 where the order is random alone
-
-
-def test_it_learns_and_says_how_well(encoder, tmp_path):
-    run = tune(encoder)
-    assert run.accuracy > 0.9
-    predicted = predict(run.classifier, encoder, run.task.test, max_tokens=32)
-    assert predicted.tolist() == run.predictions.tolist()
-    assert run.accuracy == np.mean(predicted == [pair.label for pair in run.task.test])
-
-
 def test_training_is_that_of_a_plain_loop(encoder, tmp_path):
     """One epoch of two batches, against AdamW written out."""
     task = toy_task(train=2)
@@ -165,26 +148,18 @@ def test_a_loss_that_is_no_number(encoder, tmp_path):
     assert not list(tmp_path.rglob("*.safetensors"))
 
 
-def test_float16_encoders_are_trained_in_float32(tiny_folder, tmp_path):
-    from helpers.model.encoder import load
-
-    half = load(str(tiny_folder("bert")), device="cpu", dtype="bfloat16")
-    run = tune(half, epochs=1)
-    assert {tensor.dtype for tensor in weights(run).values()} == {torch.float32}
-
-
 # Cache
 
 
-def test_a_finished_run_is_found_again(encoder, tmp_path, monkeypatch):
-    first = tune(encoder, epochs=1)
+def test_a_finished_run_has_learned_and_is_found_again(encoder, tmp_path, monkeypatch):
+    first = tune(encoder)
     monkeypatch.setattr(finetune, "_train", print)  # which would fill no folder
-    again = tune(encoder, epochs=1)
+    again = tune(encoder)
     assert again.folder == first.folder and again.accuracy == first.accuracy
-    saved = weights(first)
-    for name, parameter in again.classifier.named_parameters():
-        if name in saved:
-            assert torch.equal(parameter, saved[name])
+    predicted = predict(again.classifier, encoder, again.task.test, max_tokens=32)
+    assert predicted.tolist() == again.predictions.tolist()
+    right = [pair.label for pair in again.task.test]
+    assert again.accuracy == np.mean(predicted == right) > 0.9
 
 
 def test_whatever_matters_makes_another_run(encoder):
@@ -200,7 +175,7 @@ def test_whatever_matters_makes_another_run(encoder):
 def test_an_interrupted_run_leaves_nothing_and_starts_anew(encoder, tmp_path, environment):
     whole = weights(tune(encoder, epochs=2))
     environment.setenv("ATTENTION_CACHE", str(tmp_path / "part"))
-    real, steps = finetune.padded_batch, iter(range(5))
+    real, steps = finetune.padded, iter(range(5))
 
     def interrupted(*arguments):
         if next(steps, None) is None:
@@ -208,7 +183,7 @@ def test_an_interrupted_run_leaves_nothing_and_starts_anew(encoder, tmp_path, en
         return real(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finetune, "padded_batch", interrupted)
+        patch.setattr(finetune, "padded", interrupted)
         with pytest.raises(KeyboardInterrupt):
             tune(encoder, epochs=2)
     assert not list((tmp_path / "part").rglob("*.safetensors"))
@@ -242,15 +217,6 @@ def test_the_fine_tuned_encoder_gives_the_new_maps(encoder, tmp_path):
 def files(tmp_path):
     (tmp_path / "train.tsv").write_text("the cat\tcats\nthe dog\tdogs\n" * 12)
     (tmp_path / "test.tsv").write_text("a cat\tcats\na dog\tdogs\nrain\tdogs\n")
-    documents = (
-        "\n".join(
-            f"The {subject} in paragraph {number} sat on the mat. "
-            f"It was, by all accounts, a lazy {subject} that watched number {number}."
-            for number in range(6)
-        )
-        for subject in ("cat", "dog", "rain", "winter", "reader", "coffee")
-    )
-    (tmp_path / "text.txt").write_text("\n\n".join(documents))
     return tmp_path
 
 
@@ -263,16 +229,6 @@ def test_a_task_of_the_users(files):
 def test_a_task_that_is_not_two_files(task):
     with pytest.raises(InputError, match=r"expected TRAIN\.tsv,TEST\.tsv"):
         tasks_of(task, "", examples=12, seed=0)
-
-
-def test_a_tasks_file_that_does_not_exist():
-    with pytest.raises(InputError, match=r"none\.tsv: does not exist"):
-        tasks_of("none.tsv,none.tsv", "", examples=12, seed=0)
-
-
-def test_all_examples(files):
-    found = {task.name: task for task in tasks_of("", str(files / "text.txt"), examples=0, seed=0)}
-    assert len(found["next paragraph"].train) + len(found["next paragraph"].test) == 6 * 5
 
 
 def test_the_small_profile_has_a_task_of_two_texts_and_one_of_one(tiny_encoder, monkeypatch):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
-import transformers as hf
 from torch import nn
 from torch.nn import functional as F
 
@@ -46,15 +45,6 @@ def states(model, batch):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_mask_of_ones_changes_no_bit(tiny_encoder, family):
-    encoder = tiny_encoder(family)
-    batch = batch_of(encoder)
-    before = states(encoder.model, batch)
-    with head_mask(encoder.model, torch.ones(encoder.layers, encoder.heads)):
-        assert torch.equal(states(encoder.model, batch), before)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
 def test_a_zero_is_the_removal_of_the_heads_columns(tiny_encoder, family):
     encoder = tiny_encoder(family)
     batch = batch_of(encoder)
@@ -69,10 +59,13 @@ def test_a_zero_is_the_removal_of_the_heads_columns(tiny_encoder, family):
         for head in range(HEADS):
             if not mask[layer, head]:
                 columns.data[head * WIDTH : (head + 1) * WIDTH] = 0
+    whole = states(encoder.model, batch)
+    with head_mask(encoder.model, torch.ones(LAYERS, HEADS)):
+        assert torch.equal(states(encoder.model, batch), whole)  # to the last bit
     with head_mask(encoder.model, mask):
         masked = states(encoder.model, batch)
     torch.testing.assert_close(masked, states(without, batch), rtol=1e-4, atol=1e-5)
-    assert not torch.allclose(masked, states(encoder.model, batch), atol=1e-3)
+    assert not torch.allclose(masked, whole, atol=1e-3)
 
 
 def reference_masked(monkeypatch, mask):
@@ -149,26 +142,6 @@ def test_the_model_is_as_before_after_an_exception(tiny_encoder, disable):
         assert not [h for h in module._forward_hooks.values() if "keep_values" in str(h)]
 
 
-def test_an_interrupted_pass_does_not_shift_shared_layers(tiny_encoder):
-    encoder = tiny_encoder("albert")
-    batch = batch_of(encoder)
-    mask = torch.rand(LAYERS, HEADS)
-    with head_mask(encoder.model, mask):
-        expected = states(encoder.model, batch)
-        calls = []
-
-        def stop_in_the_second_layer(_module, _args):
-            calls.append(1)
-            if len(calls) == 2:
-                raise RuntimeError
-
-        handle = sites(encoder.model)[0].values.register_forward_pre_hook(stop_in_the_second_layer)
-        with pytest.raises(RuntimeError):
-            states(encoder.model, batch)
-        handle.remove()
-        assert torch.equal(states(encoder.model, batch), expected)
-
-
 def reference_uniform(monkeypatch, layer, heads):
     """Make the softmax of one layer uniform over what it is not masked from."""
     softmax, calls = F.softmax, []
@@ -203,34 +176,13 @@ def test_uniform_attention_is_what_a_flat_softmax_gives(tiny_encoder, family, he
     assert torch.equal(states(encoder.model, batch), before)
 
 
-@pytest.fixture(scope="module", params=["marian", "t5"])
-def translator(request):
-    torch.manual_seed(0)
-    if request.param == "t5":
-        model, _ = tiny_models.t5()
-    else:
-        sizes = dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), HEADS)
-        sizes |= dict.fromkeys(("encoder_layers", "decoder_layers"), LAYERS)
-        sizes |= dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 32)
-        config = hf.MarianConfig(
-            vocab_size=40, d_model=24, pad_token_id=0, decoder_start_token_id=0, eos_token_id=1,
-            **sizes,
-        )  # fmt: skip
-        model = hf.MarianMTModel(config)
-    return tiny_models.spread(model).eval()
-
-
-def test_encoder_decoder_and_cross_attention_are_masked_apart(translator):
+def test_encoder_decoder_and_cross_attention_are_masked_apart():
+    translator = tiny_models.spread(tiny_models.t5()[0]).eval()
     encoder, decoder = translator.get_encoder(), translator.get_decoder()
     parts = {
         "encoder": (encoder, {}), "decoder": (decoder, {}), "cross": (decoder, {"cross": True}),
     }  # fmt: skip
     ids = torch.tensor([[5, 6, 7, 8, 1]])
-    projections = {}
-    for part, (module, how) in parts.items():
-        projections[part] = [id(site.output) for site in sites(module, **how)]
-        assert len(projections[part]) == LAYERS
-    assert len({i for part in projections.values() for i in part}) == 3 * LAYERS
 
     @torch.no_grad()
     def run():
@@ -358,11 +310,3 @@ def test_what_a_look_does_not_settle_is_scored_on_more_examples(monkeypatch):
     few, first = in_looks(None, list(range(300)), [0, 1], "heads")  # there are no more
     assert first.right.shape == (3, 300)
     assert few["examples"].tolist() == [300, 300]
-
-
-def test_looks_share_the_error_between_them():
-    """22 of 1,600 lost: within two points at 5%, at 2.5%, not at a thousandth."""
-    before = np.ones(1600, bool)
-    after = np.arange(1600) >= 22  # 1.375 points, with a standard error of 0.29
-    removable = [of(before, after, looks=n)["removable"].item() for n in (1, 2, 50)]
-    assert removable == [True, True, False]

@@ -56,11 +56,6 @@ def test_files_of_glue(tmp_path, content, expected):
     assert read(tmp_path, content).train[0] == expected
 
 
-def test_whole_numbers_are_ordered_as_numbers(tmp_path):
-    rows = "".join(f"text {n}\t{n % 11}\n" for n in range(44))
-    assert read(tmp_path, rows).labels == tuple(str(n) for n in range(11))
-
-
 @pytest.mark.parametrize(
     ("content", "line", "message"),
     [
@@ -96,11 +91,6 @@ def test_pairs_are_not_scored_by_a_model_of_single_texts(tmp_path):
         read(tmp_path, GOOD, "a\tb\tyes\n")
 
 
-def test_a_missing_file(tmp_path):
-    with pytest.raises(CorpusError, match="does not exist"):
-        read_task(tmp_path / "none.tsv", tmp_path / "none.tsv")
-
-
 def test_a_task_is_learned_beyond_its_baselines_by_the_models_own_weights():
     rows = [("a", PRETRAINED, True), ("b", PRETRAINED, False), ("b", RANDOM, True)]
     table = pd.DataFrame(rows, columns=["task", "start", "learned"])
@@ -112,12 +102,9 @@ def make(train="aab", test="abbb"):
     return Task("toy", ("a", "b"), *map(tuple, pairs))
 
 
-def test_majority_is_that_of_train_scored_on_test():
-    assert make().majority == 0.25
-
-
-def test_the_fingerprint_knows_every_part():
+def test_a_majority_of_train_on_test_and_a_fingerprint_of_every_part():
     task = make()
+    assert task.majority == 0.25  # of train, on test
     assert task.fingerprint == make().fingerprint
     assert len({task.fingerprint, make("aba").fingerprint, make(test="abba").fingerprint}) == 3
 

@@ -82,11 +82,6 @@ def test_sizes_and_balance(text):
         assert len({(pair.first, pair.second) for pair in part}) == 40
 
 
-def test_fewer_examples_where_the_text_has_fewer(text):
-    task, pairs = make(text, 2000)[NEXT], ARTICLES * (PARAGRAPHS - 1)
-    assert len(task.train) == len(task.test) == pairs // 2
-
-
 def test_the_seed_decides(text):
     assert make(text) == make(text)
     assert make(text)[NEXT].train != make(text, seed=1)[NEXT].train

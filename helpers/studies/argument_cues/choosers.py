@@ -16,6 +16,8 @@ equals that with the lowest loss there.
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -34,7 +36,7 @@ from helpers.studies.argument_cues.arguments import INPUTS, Argument
 from helpers.studies.argument_cues.cues import words
 from helpers.studies.classifier import new_classifier, task_inputs
 from helpers.studies.tasks import Pair
-from helpers.studies.training import Best, TrainingRecipe, gradient_steps, trained
+from helpers.studies.training import TrainingRecipe, gradient_steps, trained
 
 ENCODER, BAG, BILSTM = "encoder", "bag of vectors", "BiLSTM"
 SCORED_TOGETHER = 32  # pairs
@@ -74,7 +76,7 @@ def train_chooser(
     optimizer = torch.optim.AdamW(trained(chooser).values(), lr=recipe.learning_rate)
     steps = recipe.steps(len(train))
     falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 1 / steps, steps - 1 or 1)
-    best = Best(chooser)
+    best, weights = (0.0, -math.inf), {}
 
     def loss(batch: Sequence[Argument]) -> Tensor:
         scores = chooser(batch)
@@ -87,8 +89,10 @@ def train_chooser(
         name = f"{what}, epoch {epoch + 1}"
         for _ in gradient_steps(chooser, shuffled, loss, optimizer, falling, what=name):
             pass
-        best.keep(quality(chooser.scores(dev), _labels(dev)))
-    best.restore()
+        found = quality(chooser.scores(dev), _labels(dev))
+        if found > best:
+            best, weights = found, copy.deepcopy(trained(chooser))
+    chooser.load_state_dict(weights, strict=False)
     return chooser.scores(splits["test"]).argmax(dim=-1).numpy()
 
 

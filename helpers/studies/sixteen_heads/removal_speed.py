@@ -14,9 +14,10 @@ from transformers.pytorch_utils import prune_linear_layer
 
 from helpers.analysis.heads import by_head
 from helpers.cache import cached_table
+from helpers.model.forward import padded
 from helpers.model.sites import sites
 from helpers.progress import progress
-from helpers.studies.classifier import Batch, padded_batch, task_inputs
+from helpers.studies.classifier import Batch, task_inputs
 from helpers.studies.fine_tune import FineTuned
 from helpers.studies.sixteen_heads.pruning import masks_along, pruning_order
 
@@ -65,7 +66,7 @@ def removal_speed(run: FineTuned, weights: pd.DataFrame) -> pd.DataFrame:
         sizes = [size for size in BATCH_SIZES if size <= len(inputs)]
         smaller, rows = remove_heads(run.classifier, keep), []
         for size in progress(sizes, "removing heads", unit="batch size"):
-            batch, _, _ = padded_batch(run.encoder, inputs, [0] * len(inputs), longest[:size])
+            batch = padded(run.encoder, [inputs[index] for index in longest[:size]])
             seconds = _seconds((run.classifier, smaller), batch)
             low, middle, high = np.percentile(100 * (seconds[0] / seconds[1] - 1), (25, 50, 75))
             speeds = size / np.median(seconds, axis=1)
