@@ -127,9 +127,7 @@ class Sentences:
         for example in progress(examples, label, unit="sentence"):
             record, where = example.record, f"example {example.index}"
             if record.get("split") not in self.splits:
-                raise InputError(
-                    f"{where}: split is {record.get('split')!r}, expected train or dev"
-                )
+                raise InputError(f"{where}: split {record.get('split')!r}, not train or dev")
             if "heads" not in record or "relations" not in record:
                 raise InputError(f"{where}: no dependency parse; the probes need a treebank")
             heads, n = np.asarray(record["heads"], np.int64), len(record["words"])
