@@ -558,7 +558,7 @@ def test_contrast_by_hand():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"split": "test"}, "example 0: split is 'test', expected train or dev"),
+        ({"split": "test"}, "example 0: split 'test', not train or dev"),
         ({"heads": [1, 9, 0]}, "example 0: expected 3 heads, between 0 and the 3 words"),
         ({"heads": [0]}, "example 0: expected 3 heads, between 0 and the 3 words"),
     ],
