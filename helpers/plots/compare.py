@@ -27,7 +27,7 @@ from helpers.plots.style import (
 )
 
 ROW = 0.24  # inches for one relation
-COLUMNS = 4  # of the legend
+LINE = 112  # characters in the width of the page
 MOST_RELATIONS = 16  # as many as the paper has, where a treebank has none of the paper's
 # Not those of the token types or the paper, and told apart with colour blindness (tested).
 COLORS = ("#2F4B7C", "#E08E0B", "#7FB3B0", "#B79AD9", "#111111", "#F4C95D")
@@ -66,15 +66,16 @@ def comparison(
     known = best_heads[best_heads["paper accuracy"].notna()]
     best_heads = known if len(known) else best_heads.head(MOST_RELATIONS)
     handles = _handles(styles)
+    columns = max(1, LINE // (7 + max(len(handle.get_label()) for handle in handles)))
     rows_below = max(len(best_heads), claims["section"].nunique() + 2)
-    heights = [0.25 * -(-len(handles) // COLUMNS), 2.6, ROW * rows_below + 0.8]
+    heights = [0.25 * -(-len(handles) // columns), 2.6, ROW * rows_below + 0.8]
     subtitle = "curves: mean of a layer's heads; bars: 95% intervals; boxes: claims of the paper"
     figure = canvas(sum(heights), "Runs compared", subtitle, note)
     figure.get_layout_engine().set(h_pad=0.08)
     rows = figure.add_gridspec(3, 1, height_ratios=heights)
     key = figure.add_subplot(rows[0])
     key.set_axis_off()
-    key.legend(handles=handles, loc="upper left", ncols=COLUMNS, borderpad=0, borderaxespad=0)
+    key.legend(handles=handles, loc="upper left", ncols=columns, borderpad=0, borderaxespad=0)
     above = rows[1].subgridspec(1, len(LAYER_PANELS)).subplots()
     for axes, (quantity, (title, unit)) in zip(above, LAYER_PANELS.items(), strict=True):
         curves = {name: relative_curve(tables, quantity) for name, tables in runs.items()}
