@@ -226,7 +226,7 @@ class Study(Settings):
     @property
     def slug(self) -> str:
         """The folder name of the results: ``name``, or the model's and what else differs."""
-        from helpers.model.checkpoint import slug
+        from helpers.model.encoder import slug
 
         model = slug(self.model, random_seed=self.random_init)
         if self.lens != "attention":

@@ -14,7 +14,7 @@ from helpers.data.coreference import coreference_corpus
 from helpers.data.treebank import treebank
 from helpers.data.wikipedia import articles
 from helpers.errors import CorpusError, ModelError
-from helpers.model import checkpoint, encoder
+from helpers.model import encoder
 from helpers.studies.dark_secrets.links import framenet_sentences
 
 
@@ -81,11 +81,11 @@ def test_the_weights_of_the_default_are_verified_at_every_load(tiny_folder, tmp_
         (package / "model" / file.name).write_bytes(file.read_bytes())
     weights = package / "model" / "model.safetensors"
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.setattr(checkpoint, "DEFAULT_PACKAGE", package.name)
-    monkeypatch.setattr(checkpoint, "DEFAULT_SHA256", checkpoint.sha256(weights))
-    encoder.load(checkpoint.DEFAULT, device="cpu")
+    monkeypatch.setattr(encoder, "DEFAULT_PACKAGE", package.name)
+    monkeypatch.setattr(encoder, "DEFAULT_SHA256", encoder.sha256(weights))
+    encoder.load(encoder.DEFAULT, device="cpu")
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
     weights.write_bytes(data)
     with pytest.raises(ModelError, match=re.escape("SHA-256 of model.safetensors is")):
-        encoder.load(checkpoint.DEFAULT, device="cpu")
+        encoder.load(encoder.DEFAULT, device="cpu")

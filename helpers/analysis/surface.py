@@ -17,8 +17,7 @@ from jaxtyping import Float
 
 from helpers.analysis.heads import checked_maps, head_rows
 from helpers.analysis.statistics import bootstrap_intervals, percentiles, resampled_sums
-from helpers.data.records import cluster_of
-from helpers.model.tokens import Roles, roles
+from helpers.data.records import Roles, cluster_of, roles
 from helpers.progress import progress
 from helpers.store.store import Example, Store, read_ahead
 

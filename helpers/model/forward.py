@@ -10,7 +10,7 @@ that all that takes attention maps takes these.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -22,10 +22,8 @@ from torch import Tensor, nn
 
 from helpers.data.records import Record
 from helpers.errors import ModelError
-from helpers.model.checkpoint import Lens
-from helpers.model.encoder import Encoder
+from helpers.model.encoder import Encoder, Lens
 from helpers.model.sites import Site, sites
-from helpers.model.tokens import word_groups
 
 TOLERANCE = 1e-2  # of half precision, relative to the largest output
 
@@ -75,6 +73,64 @@ def padded(encoder: Encoder, inputs: list[Inputs]) -> dict[str, Tensor]:
         [1] * len(item["input_ids"]) + [0] * (longest - len(item["input_ids"])) for item in inputs
     ]
     return {name: torch.tensor(rows, device=encoder.device) for name, rows in batch.items()}
+
+
+def word_groups(word_ids: Sequence[int | None]) -> list[int]:
+    """Return the word-level position of each token, special tokens kept as words of their own.
+
+    ``word_ids`` is what a fast tokenizer gives: the word of each token, None for special tokens.
+    Positions count up from 0 in the order of the tokens.
+    """
+    groups: list[int] = []
+    for index, word in enumerate(word_ids):
+        new = index == 0 or word is None or word != word_ids[index - 1]
+        groups.append(groups[-1] + new if groups else 0)
+    return groups
+
+
+def membership(groups: Sequence[int]) -> Float[Tensor, "token word"]:
+    """Return the 0/1 matrix that says which word each token belongs to."""
+    index = torch.tensor(groups)
+    return torch.nn.functional.one_hot(index, int(index[-1]) + 1).float()
+
+
+def to_words(
+    attention: Float[Tensor, "*batch token token"], groups: Sequence[int]
+) -> Float[Tensor, "*batch word word"]:
+    """Convert token maps to word maps, all heads together (section 4.1).
+
+    Attention *to* a word is the sum over its tokens, attention *from* a word the mean over its
+    tokens, so that each row still sums to 1.
+    """
+    return (by_adding if attention.device.type == "cpu" else by_products)(attention, groups)
+
+
+def by_products(
+    attention: Float[Tensor, "*batch token token"], groups: Sequence[int]
+) -> Float[Tensor, "*batch word word"]:
+    """Convert to words with two matrix products, the same every time on any device."""
+    return vectors_to_words(attention @ membership(groups).to(attention), groups)
+
+
+def by_adding(
+    attention: Float[Tensor, "*batch token token"], groups: Sequence[int]
+) -> Float[Tensor, "*batch word word"]:
+    """Convert to words with additions alone: faster on a CPU, in no fixed order on a GPU."""
+    *batch, tokens, _ = attention.shape
+    word, words = torch.tensor(groups), groups[-1] + 1
+    maps = attention.reshape(-1, tokens, tokens)
+    summed = maps.new_zeros(len(maps), words, tokens).index_add_(1, word, maps)
+    summed = maps.new_zeros(len(maps), words, words).index_add_(2, word, summed)
+    counts = torch.bincount(word, minlength=words)
+    return (summed / counts[:, None]).reshape(*batch, words, words)
+
+
+def vectors_to_words(
+    vectors: Float[Tensor, "*batch token width"], groups: Sequence[int]
+) -> Float[Tensor, "*batch word width"]:
+    """Average the vectors of each word's tokens."""
+    to = membership(groups).to(vectors)
+    return (to / to.sum(dim=0)).T @ vectors
 
 
 @contextmanager

@@ -17,11 +17,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from helpers.data.records import Record
+from helpers.data.records import Record, roles
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, Maps, model_inputs, padded
-from helpers.model.tokens import roles
 from helpers.progress import progress
 
 KEY_TYPES = ("sep", "cls", "punctuation", "other")

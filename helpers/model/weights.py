@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,6 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoTokenizer,
-    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
@@ -35,12 +34,10 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from helpers.errors import ModelError
-from helpers.model.checkpoint import INDEX, WAYS_OUT, Device, DType, Objective, weight_files
 from helpers.model.parallel import torch_device
 
 PADDING_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model")
-EXPLICIT = "transformers_weights"  # in config.json: a file to read in place of the usual ones
 # Of config.json, what determines no number: who wrote it, with what, and as what it was saved.
 NAMES = ("_name_or_path", "architectures", "transformers_version", "torch_dtype", "dtype")
 
@@ -55,14 +52,14 @@ class Loaded:
 
 
 def read_encoder(
-    name: str, folder: Path, *, device: Device, dtype: DType, random_init: int | None
+    name: str, folder: Path, *, device: str, dtype: str, random_init: int | None
 ) -> Loaded:
     """Read the model and the tokenizer in a folder; see `helpers.model.encoder.load`.
 
     Raises:
         ModelError: they cannot be read, do not fit each other, or give no attention maps.
     """
-    with _loading(name):
+    with _quiet():
         tokenizer = read_tokenizer(name, folder)
         model, objective = _model(name, folder, dtype)
         check_vocabulary(name, model, tokenizer)
@@ -116,14 +113,18 @@ def check_vocabulary(name: str, model: PreTrainedModel, tokenizer: PreTrainedTok
         )
 
 
-def _model(name: str, folder: Path, dtype: DType) -> tuple[PreTrainedModel, Objective]:
+def _model(name: str, folder: Path, dtype: str) -> tuple[PreTrainedModel, str]:
     """Return the model, with its language-modelling head if the checkpoint has a trained one.
 
     The objective is what that head was trained for; ``contrastive`` where there is none.
     """
-    _check_names(name, folder)
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    auto, objective = _head_class(config)
+    auto, objective = AutoModel, "contrastive"
+    if not config.is_encoder_decoder:
+        if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+            auto, objective = AutoModelForMaskedLM, "masked-lm"
+        elif config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+            auto, objective = AutoModelForCausalLM, "next-token"
     model, report = auto.from_pretrained(
         folder,
         config=config,
@@ -134,52 +135,25 @@ def _model(name: str, folder: Path, dtype: DType) -> tuple[PreTrainedModel, Obje
         ignore_mismatched_sizes=True,  # they are refused below, by name
         output_loading_info=True,
     )
-    missing = set(report["missing_keys"])
-    _check_weights(name, model, missing, report["mismatched_keys"])
+    _check_weights(name, model, report)
     if config.is_encoder_decoder:
         return model.get_encoder(), objective
-    if missing:
+    if report["missing_keys"]:
         # A head that transformers has just drawn at random was never trained: leave it off.
         return model.base_model, "contrastive"
     return model, objective
 
 
-def _head_class(config: PretrainedConfig) -> tuple[type, Objective]:
-    """Return the auto class to load with, and the objective if its head proves to be trained."""
-    if not config.is_encoder_decoder:
-        if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-            return AutoModelForMaskedLM, "masked-lm"
-        if config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-            return AutoModelForCausalLM, "next-token"
-    return AutoModel, "contrastive"
-
-
-def _check_names(name: str, folder: Path) -> None:
-    """Refuse files that an index or the configuration names and that are not safetensors here."""
-    named = {json.loads((folder / "config.json").read_bytes()).get(EXPLICIT)} - {None}
-    if (folder / INDEX).is_file():
-        named |= set(json.loads((folder / INDEX).read_bytes())["weight_map"].values())
-    foreign = named - {file.name for file in weight_files(name, folder)}
-    if foreign:
-        raise ModelError(
-            f"model {name!r}: it names {min(foreign)!r} as weights, which is no *.safetensors file "
-            "of its folder; nothing else is read"
-        )
-
-
-def _check_weights(
-    name: str, model: PreTrainedModel, missing: Iterable[str], mismatched: Collection[tuple]
-) -> None:
+def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> None:
     """Refuse weights of the encoder that are missing, of other sizes, or not finite."""
-    if mismatched:
-        key, found, expected = min(mismatched)
+    if report["mismatched_keys"]:
+        key, found, expected = min(report["mismatched_keys"])
         raise ModelError(
             f"model {name!r}: the weights of {key} are {list(found)}, config.json makes them "
             f"{list(expected)}; take weights and configuration of the same model"
         )
-    inner = {key for key, _ in model.base_model.named_parameters()}
-    prefix = f"{model.base_model_prefix}."
-    body = sorted(key for key in missing if key.removeprefix(prefix) in inner)
+    inner, prefix = dict(model.base_model.named_parameters()), f"{model.base_model_prefix}."
+    body = sorted(key for key in report["missing_keys"] if key.removeprefix(prefix) in inner)
     # Sentence encoders leave the pooler out: no map depends on it.
     body = [key for key in body if "pooler." not in key]
     if body:
@@ -234,21 +208,17 @@ def _maps(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> tuple[Tensor,
 
 def configuration_sha256(folder: Path, tokenizer: PreTrainedTokenizerFast) -> str:
     """Return the hash of the settings that determine maps and gradients beside the weights."""
+
+    def without_names(part: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in part.items() if key not in NAMES}
+
     settings = {
-        "config": _without_names(json.loads((folder / "config.json").read_bytes())),
+        "config": json.loads((folder / "config.json").read_bytes(), object_hook=without_names),
         "model_input_names": tokenizer.model_input_names,
         "special_tokens": tokenizer.special_tokens_map,
     }
     text = json.dumps(settings, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _without_names(config: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: _without_names(value) if isinstance(value, dict) else value
-        for key, value in config.items()
-        if key not in NAMES
-    }
 
 
 def input_facts(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
@@ -317,20 +287,13 @@ def _input_embeddings(model: PreTrainedModel) -> list[nn.Module]:
 
 
 @contextmanager
-def _loading(name: str) -> Iterator[None]:
-    """Keep transformers from reporting unused heads, and turn any failure into one line."""
+def _quiet() -> Iterator[None]:
+    """Keep transformers from reporting unused heads and its progress."""
     level = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
         yield
-    except ModelError:
-        raise
-    except Exception as error:  # a broken checkpoint makes the library fail anywhere
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        raise ModelError(
-            f"model {name!r}: cannot be loaded ({type(error).__name__}: {reason[:300]}); {WAYS_OUT}"
-        ) from error
     finally:
         transformers.logging.set_verbosity(level)
         transformers.logging.enable_progress_bar()

@@ -30,8 +30,7 @@ from helpers.analysis.heads import (
     questions,
 )
 from helpers.analysis.surface import entropy, relative_position, token_types
-from helpers.data.records import Record
-from helpers.model.tokens import roles
+from helpers.data.records import Record, roles
 from helpers.plots.style import (
     INK,
     RIGHT,

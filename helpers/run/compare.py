@@ -13,7 +13,7 @@ from helpers.analysis.claims import check_claims
 from helpers.analysis.claims_clark import clark_claims
 from helpers.analysis.paper import paper_names, paper_table1
 from helpers.errors import InputError
-from helpers.model import checkpoint
+from helpers.model.encoder import DEFAULT, slug
 from helpers.paths import build_dir, figures_dir, write_whole
 from helpers.plots.compare import comparison
 from helpers.plots.style import save_figure
@@ -55,7 +55,7 @@ def open_run(given: str) -> Run:
     Raises:
         InputError: there is no such run, or a table of it cannot be read.
     """
-    candidates = [Path(given).expanduser(), figures_dir(given), figures_dir(checkpoint.slug(given))]
+    candidates = [Path(given).expanduser(), figures_dir(given), figures_dir(slug(given))]
     folder = next((path for path in candidates if (path / "tables").is_dir()), None)
     if folder is None:
         raise InputError(
@@ -72,7 +72,7 @@ def open_runs(given: Sequence[str]) -> list[Run]:
     Raises:
         InputError: fewer than two, two of one name, or see `open_run`.
     """
-    default = [checkpoint.slug(checkpoint.DEFAULT, random_seed=seed) for seed in (None, 0)]
+    default = [slug(DEFAULT, random_seed=seed) for seed in (None, 0)]
     runs = [open_run(name) for name in given or default]
     if len(runs) < 2:
         raise InputError(f"compare {given[0]}: compare takes two or more runs")

@@ -14,7 +14,7 @@ import pandas as pd
 
 from helpers.data.corpora import corpora_table
 from helpers.errors import InputError, ModelError
-from helpers.model.checkpoint import DEFAULT, model_folder, weights_identity
+from helpers.model.encoder import DEFAULT, model_folder, weights_identity
 from helpers.paths import CHECKSUMS, broken_seals, cache_root
 from helpers.store import inventory
 

@@ -33,7 +33,7 @@ def check(study: Study) -> None:
             cannot be loaded, or that does not take these settings.
     """
     from helpers.data.glove import read_glove
-    from helpers.model.checkpoint import DType
+    from helpers.model.encoder import DType
     from helpers.store.extract import store_key
     from helpers.studies.argument_cues.arguments import argument_corpus
 

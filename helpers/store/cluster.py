@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 
 from helpers.errors import InputError
-from helpers.model.checkpoint import Device
+from helpers.model.encoder import Device
 from helpers.model.parallel import compute_alone, reuse
 from helpers.progress import progress
 from helpers.store.examples import shard_tensors

@@ -25,11 +25,17 @@ from torch import Tensor
 
 from helpers.data.records import Corpus, Document, Record, Segment, Sentence
 from helpers.errors import ModelError
-from helpers.model.checkpoint import Lens
-from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, Pass, lens_pass, model_inputs
+from helpers.model.encoder import Encoder, Lens
+from helpers.model.forward import (
+    Inputs,
+    Pass,
+    lens_pass,
+    model_inputs,
+    to_words,
+    vectors_to_words,
+    word_groups,
+)
 from helpers.model.parallel import in_order, length_batches, trim
-from helpers.model.tokens import to_words, vectors_to_words, word_groups
 from helpers.store.format import STORED, Level, Tensors, tensor_name
 
 LARGEST = float(np.finfo(STORED).max)

@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 
 from helpers.errors import StoreError
-from helpers.model.checkpoint import Lens
+from helpers.model.encoder import Lens
 from helpers.paths import cache_root, readable, sha256, write_whole
 
 FORMAT = 2

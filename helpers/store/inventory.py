@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.errors import ModelError, StoreError
-from helpers.model.checkpoint import Device
-from helpers.model.encoder import Encoder, load
+from helpers.model.encoder import Device, Encoder, load
 from helpers.paths import cache_root, only_one
 from helpers.progress import progress
 from helpers.store.extract import complete, encoder_facts

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 from helpers.data.silver_treebank import OWN_TEXT, parsed_text
-from helpers.model.checkpoint import DEFAULT
-from helpers.model.encoder import load
+from helpers.model.encoder import DEFAULT, load
 from helpers.store import inventory
 from helpers.store.extract import extract
 from helpers.store.store import Store

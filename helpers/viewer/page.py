@@ -15,7 +15,7 @@ from jaxtyping import Float, UInt8, UInt16
 from jinja2.utils import htmlsafe_json_dumps
 
 from helpers.analysis.heads import DIRECTIONS, answer, head_labels, questions
-from helpers.model.tokens import WORD_MARKS, roles
+from helpers.data.records import WORD_MARKS, roles
 from helpers.plots.style import INK, MUTED, RIGHT, TOKEN_COLORS, TOKEN_STYLES, WRONG
 from helpers.store.store import Example, Store, tokens_of
 

@@ -18,8 +18,8 @@ from helpers.analysis.surface import (
     relative_position,
     token_types,
 )
+from helpers.data.records import roles
 from helpers.errors import MapError
-from helpers.model.tokens import roles
 from helpers.store.store import Example
 
 # [CLS] a [SEP]; one layer, two heads: the second attends evenly.

@@ -9,7 +9,7 @@ import pytest
 
 from helpers.data.columns import detect_format, read_documents, read_trees
 from helpers.data.coreference import coreference_corpus
-from helpers.data.records import Span, cluster_of
+from helpers.data.records import Span
 from helpers.data.text_files import word
 from helpers.data.treebank import treebank
 from helpers.errors import CorpusError, InputError
@@ -268,17 +268,3 @@ def test_counts_of_ud_english_ewt(file, sentences, words):
     folder = Path(os.environ["CORPORA_DIR"], "ud_english_ewt")
     trees = [tree for _, tree in read_trees(folder / f"en_ewt-ud-{file}")]
     assert (len(trees), sum(len(tree.words) for tree in trees)) == (sentences, words)
-
-
-@pytest.mark.parametrize(
-    ("record", "article"),
-    [
-        ({"title": "Paris, Texas"}, "Paris, Texas"),
-        ({"source": "Paris, Texas, paragraph 12, sentence 3"}, "Paris, Texas"),
-        ({"source": "dev.conllu:weblog-a.com_2004-0012"}, "dev.conllu:weblog-a.com_2004"),
-        ({"source": "wsj.txt:12"}, "wsj.txt:12 7"),
-        ({}, " 7"),
-    ],
-)
-def test_a_record_is_from_its_article_or_stands_for_itself(record, article):
-    assert cluster_of(record, 7) == article

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from helpers.data.coreference import coreference_corpus, head_word, read_brackets
-from helpers.data.records import Document, Mention
+from helpers.data.records import Mention
 from helpers.errors import CorpusError
 
 CORPORA = os.environ.get("CORPORA_DIR")
@@ -58,23 +58,6 @@ def test_head_word_tie_breaks():
     # As near: the first, unless tags say that only the second is a noun.
     assert head_word(0, 2, (2, 2, -1)) == 0
     assert head_word(0, 2, (2, 2, -1), ("ADP", "NOUN", "VERB")) == 1
-
-
-def test_cut_keeps_what_is_wholly_inside():
-    mentions = (
-        Mention(0, 1, 1, 0),
-        Mention(1, 2, 2, 1),
-        Mention(2, 5, 1, 2),
-        Mention(3, 4, 2, 3),
-        Mention(4, 6, 3, 4),
-        Mention(5, 6, 1, 5),
-    )
-    document = Document(tuple("abcdef"), ("NOUN",) * 6, mentions, "dev", "d")
-    shorter, dropped = document.cut(4)
-    assert (shorter.words, len(shorter.tags)) == (tuple("abcd"), 4)
-    assert shorter.mentions == (Mention(0, 1, None, 0), Mention(1, 2, 2, 1), Mention(3, 4, 2, 3))
-    assert dropped == 1  # 2-5 crosses; 4-6 and 5-6 lie beyond
-    assert document.cut(6)[0].mentions[:4] == mentions[:4]
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ import transformers as hf
 from tiny_models import FAMILIES, POSITIONS, edit
 
 from helpers.errors import ModelError
-from helpers.model import checkpoint, weights
-from helpers.model.checkpoint import slug
-from helpers.model.encoder import load
+from helpers.model import encoder as encoders
+from helpers.model import weights
+from helpers.model.encoder import load, slug
 from helpers.store.extract import extract, store_key
 
 
@@ -25,7 +25,7 @@ def test_the_default_is_the_sentence_encoder():
     encoder = load(device="cpu")
     assert encoder.name == "minilm"
     assert (encoder.layers, encoder.heads) == (6, 12)
-    assert encoder.identity["weights_sha256"] == checkpoint.DEFAULT_SHA256
+    assert encoder.identity["weights_sha256"] == encoders.DEFAULT_SHA256
     assert encoder.objective == "contrastive"
     assert encoder.max_length == 512
     assert encoder.special_tokens == {"cls": "[CLS]", "sep": "[SEP]"}
@@ -40,7 +40,7 @@ def test_a_folder_is_identified_by_the_hash_of_its_weights(bert_copy, tiny_encod
     assert len(before["configuration_sha256"]) == 64
     assert before == {
         "name": "bert",
-        "weights_sha256": checkpoint.sha256(bert_copy / "model.safetensors"),
+        "weights_sha256": encoders.sha256(bert_copy / "model.safetensors"),
         "configuration_sha256": before["configuration_sha256"],
         "layers": 3,
         "heads": 4,
@@ -120,7 +120,7 @@ def test_slugs_are_folder_names(tmp_path):
 def test_names_and_token_types_need_no_torch():
     code = """
 import sys
-from helpers.model import checkpoint, encoder, parallel, tokens
+from helpers.model import encoder, parallel
 print({"torch", "transformers", "tokenizers", "huggingface_hub"} & set(sys.modules) or "none")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

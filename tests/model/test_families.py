@@ -12,8 +12,8 @@ from tiny_models import FAMILIES
 from transformers import AutoModel, AutoTokenizer
 
 from helpers.analysis.surface import token_types
+from helpers.data.records import roles
 from helpers.model.gradients import KEY_TYPES, gradient_importance
-from helpers.model.tokens import roles
 from helpers.store.examples import examples, shard_tensors
 from helpers.store.extract import extract
 

@@ -1,4 +1,4 @@
-"""The norm lens: against slow loops over heads, and against the attention block's own output."""
+"""Words and the norm lens, against slow loops over heads and the attention block's own output."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +13,16 @@ from tiny_models import FAMILIES
 
 from helpers.errors import ModelError
 from helpers.model.encoder import load
-from helpers.model.forward import forward, lens_pass, model_inputs
+from helpers.model.forward import (
+    by_adding,
+    by_products,
+    forward,
+    lens_pass,
+    model_inputs,
+    to_words,
+    vectors_to_words,
+    word_groups,
+)
 from helpers.model.sites import sites
 from helpers.store.extract import extract, stream
 
@@ -196,3 +205,59 @@ def test_a_head_that_moves_nothing_is_named(tiny_folder):
     sites(encoder.model)[0].output.weight.data[:, :6] = 0
     with lens_pass(encoder, "norm") as run, pytest.raises(ModelError, match="moves nothing"):
         run([model_inputs(encoder, RECORD)])
+
+
+# Words
+
+
+def random_maps(*shape, seed=0):
+    torch.manual_seed(seed)
+    return torch.rand(shape).mul(3).softmax(dim=-1)
+
+
+def slow_to_words(attention, groups):
+    """One head at a time, one word at a time, as section 4.1 says it."""
+    words = max(groups) + 1
+    out = np.zeros((*attention.shape[:-2], words, words))
+    for index in np.ndindex(*attention.shape[:-2]):
+        head = attention[index]
+        for query in range(words):
+            rows = [i for i, group in enumerate(groups) if group == query]
+            for i in rows:
+                for j, key in enumerate(groups):
+                    out[index][query, key] += head[i, j] / len(rows)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("word_ids", "groups"),
+    [
+        ([None, 0, 1, None], [0, 1, 2, 3]),
+        ([None, 0, 0, 0, 1, 1, None], [0, 1, 1, 1, 2, 2, 3]),
+        ([0, 0, 1], [0, 0, 1]),  # a decoder: no special tokens
+        ([None, 0, None, None, 1, None], [0, 1, 2, 3, 4, 5]),  # special tokens stay apart
+        ([0, None], [0, 1]),
+    ],
+)
+def test_word_groups(word_ids, groups):
+    assert word_groups(word_ids) == groups
+
+
+def test_to_words_by_hand():
+    # [CLS] em ##bed: attention to "embed" is the sum of two, from it the mean of two.
+    attention = torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.6, 0.3], [0.4, 0.4, 0.2]])
+    expected = torch.tensor([[0.2, 0.8], [0.25, 0.75]])
+    torch.testing.assert_close(to_words(attention, [0, 1, 1]), expected)
+
+
+@pytest.mark.parametrize("convert", [to_words, by_adding, by_products])
+def test_every_way_to_words_equals_a_slow_loop_over_heads(convert):
+    attention = random_maps(2, 3, 7, 7)
+    groups = [0, 1, 1, 1, 2, 3, 3]
+    expected = slow_to_words(attention.numpy(), groups)
+    np.testing.assert_allclose(convert(attention, groups).numpy(), expected, atol=1e-6)
+
+
+def test_vectors_of_a_word_are_averaged():
+    vectors = torch.tensor([[1.0, 0.0], [2.0, 4.0], [4.0, 0.0]])
+    assert vectors_to_words(vectors, [0, 1, 1]).tolist() == [[1.0, 0.0], [3.0, 2.0]]

@@ -8,6 +8,7 @@ import torch
 from transformers import AutoTokenizer
 from transformers.models.bert import modeling_bert
 
+from helpers.data.records import roles
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import load
 from helpers.model.gradients import (
@@ -17,7 +18,6 @@ from helpers.model.gradients import (
     mask_tokens,
     objective,
 )
-from helpers.model.tokens import roles
 from helpers.store.examples import examples
 
 STEP = 1e-4

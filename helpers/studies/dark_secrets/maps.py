@@ -13,9 +13,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, forward
+from helpers.model.forward import Inputs, forward, to_words, word_groups
 from helpers.model.parallel import StepDone, run_jobs
-from helpers.model.tokens import to_words, word_groups
 from helpers.studies.classifier import BATCH_SIZE, task_inputs
 from helpers.studies.fine_tune import stacked
 from helpers.studies.tasks import Pair

@@ -9,9 +9,9 @@ from toy_corpora import SENTENCES, corpus_of, sentence_of
 
 from helpers.analysis.coreference import Judgements
 from helpers.analysis.head_counts import count_heads
+from helpers.data.records import roles
 from helpers.errors import ModelError
 from helpers.model.forward import norm_maps
-from helpers.model.tokens import roles
 from helpers.settings import Settings
 from helpers.store.extract import extract, stream
 from helpers.studies.attention_moves.lenses import (
