@@ -17,12 +17,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from helpers.cache import cached_arrays, cached_table, cached_tables
 from helpers.data.records import cluster_of
-from helpers.paths import figures_dir, write_whole
+from helpers.paths import figures_dir
 from helpers.progress import note_written
-from helpers.results import check_table, latex, read_tables
 from helpers.settings import Settings
+from helpers.tables import (
+    cached_arrays,
+    cached_table,
+    cached_tables,
+    check_table,
+    read_tables,
+    write_table,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -96,6 +102,10 @@ class Study(Settings):
         """Word-level maps and word vectors over the treebank."""
         return self._extract(self.encoder, self.treebank_corpus(), level="word", hidden=True)
 
+    def coreference_store(self) -> Store:
+        """Word-level maps over the coreference documents."""
+        return self._extract(self.encoder, self.coreference_corpus(), level="word")
+
     def random_treebank_stores(self) -> Iterator[Store]:
         """Word-level maps of the model with random weights, a store for each initialisation."""
         corpus = self._parsed_corpus()
@@ -105,10 +115,6 @@ class Study(Settings):
     def random_coreference_store(self) -> Store:
         """Word-level maps of the documents, of the first model with random weights."""
         return self._extract(self.load(0), self.coreference_corpus(), level="word")
-
-    def coreference_store(self) -> Store:
-        """Word-level maps over the coreference documents."""
-        return self._extract(self.encoder, self.coreference_corpus(), level="word")
 
     def lens_stores(self, lens: str) -> tuple[Store, Store]:
         """Word-level maps of the treebank and of the documents through a lens, the run's or not."""
@@ -251,11 +257,7 @@ class Study(Settings):
         check_table(
             table, name, special_tokens=lambda: self.encoder.special_tokens, optional=optional
         )
-        folder = self.results / "tables"
-        text = table.to_csv(index=False, float_format="%.6g").encode()
-        write_whole(folder / f"{name}.csv", text)
-        if self.latex:
-            write_whole(folder / f"{name}.tex", latex(table).encode())
+        write_table(table, self.results / "tables", name, latex=self.latex)
         self._written.add(name)
         note_written("tables", name)
         return table
@@ -339,11 +341,7 @@ class Study(Settings):
 
 def describe_store(store: Store) -> pd.DataFrame:
     """Return what a store holds, and what was dropped or cut on the way, as a table."""
-    facts = {
-        "corpus": store.spec.corpus["name"],
-        "examples": f"{len(store):,}",
-        "layers x heads": f"{store.layers} x {store.heads}",
-        "level": store.level,
-    }
+    facts = {"corpus": store.spec.corpus["name"], "examples": f"{len(store):,}"}
+    facts |= {"layers x heads": f"{store.layers} x {store.heads}", "level": store.level}
     dropped = {reason: f"{count:,}" for reason, count in store.report.items()}
     return pd.Series(facts | dropped, name="store").to_frame()

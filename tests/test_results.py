@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from helpers.errors import InputError, TableError
-from helpers.results import check_table, latex
 from helpers.study import Study
+from helpers.tables import as_latex, check_table
 
 FIGURES = Path(__file__).resolve().parents[1] / "figures"
 EMPTY = ("control", "std", "relation", "direction")  # the last two are words, elsewhere
@@ -61,7 +61,7 @@ def test_a_study_asks_its_own_model(figures, tiny_folder):
 
 
 def test_latex_is_escaped_and_rounded_by_column():
-    text = latex(
+    text = as_latex(
         pd.DataFrame(
             {
                 "head_of": ["1-3 · 5%", "a_b & $c", "d"],
@@ -88,4 +88,4 @@ def test_latex_is_escaped_and_rounded_by_column():
 def test_every_committed_table_passes(path):
     table = pd.read_csv(path)
     check_table(table, path.stem, special_tokens=lambda: BOTH, optional=EMPTY)
-    assert latex(table).count(r"\\") == len(table) + 1
+    assert as_latex(table).count(r"\\") == len(table) + 1

@@ -14,12 +14,12 @@ from helpers.analysis.claims_clark import clark_claims
 from helpers.analysis.paper import paper_names, paper_table1
 from helpers.errors import InputError
 from helpers.model.encoder import DEFAULT, slug
-from helpers.paths import build_dir, figures_dir, write_whole
+from helpers.paths import build_dir, figures_dir
 from helpers.plots.compare import comparison
 from helpers.plots.style import save_figure
-from helpers.results import read_tables, run_record
 from helpers.run.report import write_report
 from helpers.settings import Settings, flag, folder_name
+from helpers.tables import read_tables, run_record, write_table
 
 LONGEST_NAME = 200  # bytes: file systems allow 255
 # Settings that make two runs' numbers differ even for one model.
@@ -92,11 +92,10 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     tables_of = {run.name: run.tables for run in runs}
     name = folder_name("-vs-".join(tables_of), LONGEST_NAME)
     folder = figures_dir("compare") / name
-    folder.mkdir(parents=True, exist_ok=True)
     claims, best = claims_side_by_side(runs), best_heads(runs)
     tables = {"claims": claims, "best_heads": best, "spread": spread(claims)}
     for table, rows in (tables | {"atlas": atlas(tables_of)}).items():
-        write_whole(folder / f"{table}.csv", rows.to_csv(index=False, float_format="%.6g").encode())
+        write_table(rows, folder, table)
     different = differences(runs)
     flags = ", ".join(different)
     note = f"These runs also differ in {flags}." if flags else ""

@@ -18,9 +18,9 @@ from filelock import FileLock, Timeout
 from helpers.errors import InputError
 from helpers.paths import build_dir, given_path, project_root, write_whole
 from helpers.progress import HEADLESS
-from helpers.results import run_record
 from helpers.settings import Settings
 from helpers.study import Study
+from helpers.tables import run_record
 
 PACKAGES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy", "gensim")
 

@@ -19,7 +19,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional as F
 
-from helpers.cache import cached_table, code_digest, code_of
 from helpers.errors import InputError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import padded
@@ -37,6 +36,7 @@ from helpers.studies.training import (
     warmup_and_decay,
 )
 from helpers.studies.wikipedia_tasks import NEXT, NUMBER, SHIFT, wikipedia_tasks
+from helpers.tables import cached_table, code_digest, code_of
 
 WEIGHTS, PREDICTIONS = "final.safetensors", "predictions.json"  # what was trained, the head too
 WEIGHT_DECAY = 0.01  # of matrices

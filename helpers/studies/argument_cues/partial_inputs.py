@@ -20,7 +20,6 @@ from jaxtyping import Bool, Int
 from helpers.analysis.claims import Claim, Estimate, NotMeasurable, Tables, row_where
 from helpers.analysis.paper import values_of
 from helpers.analysis.statistics import bootstrap_interval
-from helpers.cache import cached_arrays
 from helpers.data.glove import Embeddings
 from helpers.model.encoder import Encoder
 from helpers.model.parallel import StepDone, run_jobs
@@ -31,6 +30,7 @@ from helpers.studies.argument_cues.arguments import INPUTS, MARK, SPLITS, Argume
 from helpers.studies.argument_cues.choosers import BAG, BILSTM, ENCODER, WarrantRecipe
 from helpers.studies.argument_cues.cues import CHANCE, HALVES, written
 from helpers.studies.fine_tune import stacked
+from helpers.tables import cached_arrays
 
 CONTROL = "random-init encoder"
 MODELS = (BAG, BILSTM, ENCODER)

@@ -25,7 +25,6 @@ from helpers.analysis.head_counts import HeadCounts, count_heads
 from helpers.analysis.heads import DIRECTIONS, head_label, parse_head
 from helpers.analysis.statistics import bootstrap_intervals, holm, mean_ratio, sign_flip_test
 from helpers.analysis.surface import Sums, combine, head_table
-from helpers.cache import cached_tables
 from helpers.data.records import Record, Roles, cluster_of, roles
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
@@ -33,6 +32,7 @@ from helpers.model.forward import model_inputs, norm_maps, value_pass
 from helpers.model.parallel import length_batches, run_jobs
 from helpers.settings import Settings
 from helpers.store.store import Store
+from helpers.tables import cached_tables
 
 Maps = Float[np.ndarray, "layer head query key"]
 Norms = Float[np.ndarray, "layer head key"]

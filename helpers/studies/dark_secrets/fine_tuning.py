@@ -17,7 +17,6 @@ from jaxtyping import Bool, Float
 
 from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import ratio
-from helpers.cache import cached_table
 from helpers.progress import progress
 from helpers.store.store import Store
 from helpers.studies.classifier import bag_of_words, classifier_alone
@@ -26,6 +25,7 @@ from helpers.studies.fine_tune import FineTuned, each_run
 from helpers.studies.head_removal import Change, in_looks, uniform_attention
 from helpers.studies.tasks import FINE_TUNED, PRETRAINED, RANDOM
 from helpers.studies.wikipedia_tasks import Tagged, tag_words
+from helpers.tables import cached_table
 
 ALONE = "classifier alone"  # column ``start``, beside what fine-tuning starts from
 PERCENTAGES = ("accuracy", "ci_low", "ci_high", "majority", "bag_of_words")

@@ -13,13 +13,13 @@ from torch import nn
 from transformers.pytorch_utils import prune_linear_layer
 
 from helpers.analysis.heads import by_head
-from helpers.cache import cached_table
 from helpers.model.forward import padded
 from helpers.model.sites import sites
 from helpers.progress import progress
 from helpers.studies.classifier import Batch, task_inputs
 from helpers.studies.fine_tune import FineTuned
 from helpers.studies.sixteen_heads.pruning import masks_along, pruning_order
+from helpers.tables import cached_table
 
 # Their attention reads the number of heads off the width of its projections.
 REMOVABLE = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert")

@@ -25,7 +25,6 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import MarianConfig, MarianMTModel
 
-from helpers.cache import cached_table
 from helpers.model.parallel import StepDone, length_batches, run_jobs
 from helpers.studies.head_removal import head_mask, side_by_side
 from helpers.studies.sixteen_heads import pruning
@@ -35,6 +34,7 @@ from helpers.studies.training import (
     shuffled_epochs,
     warmup_and_decay,
 )
+from helpers.tables import cached_table
 
 KINDS = ("encoder", "cross", "decoder")
 LONGEST = 6  # digits

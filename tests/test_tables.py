@@ -7,10 +7,10 @@ from functools import partial
 import pandas as pd
 import pytest
 
-from helpers import cache
-from helpers.cache import cached_table, cached_tables, code_digest, reached
+from helpers import tables
+from helpers.tables import cached_table, cached_tables, code_digest, reached
 
-CODE = "cache.read_exact"
+CODE = "tables.read_exact"
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def by_source(asked):
     found = {}
 
     def function(module, *rest):
-        key = module, *rest, cache.SOURCES.get(module)
+        key = module, *rest, tables.SOURCES.get(module)
         if key not in found:
             found[key] = inspect.unwrap(asked)(module, *rest)
         return found[key]
@@ -35,12 +35,12 @@ def by_source(asked):
 def edited(monkeypatch):
     """Return a function that changes a module's source, as an edit before the import would."""
     for name in ("_tree", "_definitions", "_imports", "_text"):
-        monkeypatch.setattr(cache, name, by_source(getattr(cache, name)))
+        monkeypatch.setattr(tables, name, by_source(getattr(tables, name)))
 
     def edit(module, old, new):
-        source = cache.SOURCES[module].decode()
+        source = tables.SOURCES[module].decode()
         assert old in source
-        monkeypatch.setitem(cache.SOURCES, module, source.replace(old, new).encode())
+        monkeypatch.setitem(tables.SOURCES, module, source.replace(old, new).encode())
         code_digest.cache_clear()
 
     yield edit
@@ -70,16 +70,16 @@ def test_a_change_of_store_or_code_is_another_table(edited):
     assert kept(1, "a") == 1
     assert kept(2, "b") == 2
     assert kept(3, "a") == 1
-    edited("helpers.cache", "keep_default_na=False", "keep_default_na=True")
+    edited("helpers.tables", "keep_default_na=False", "keep_default_na=True")
     assert kept(4, "a") == 4
 
 
 def kept_tables():
     """The functions that kept tables come from: what ``code=`` says, or who else keeps one."""
     found = set()
-    for module, source in cache.SOURCES.items():
+    for module, source in tables.SOURCES.items():
         found |= set(re.findall(r'\bcode=f?"([\w.]+)"', source.decode()))
-        for function in ast.parse(source).body if module != "helpers.cache" else []:
+        for function in ast.parse(source).body if module != "helpers.tables" else []:
             calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
             if any(
                 ast.unparse(call.func) in ("cached_table", "cached_tables", "each_run")
@@ -96,8 +96,8 @@ def test_the_code_of_a_table_is_the_function_that_computes_it_is_written_in():
 
     name = "test_the_code_of_a_table_is_the_function_that_computes_it_is_written_in"
     for function in (inner, inner(), partial(inner, 1)):
-        assert cache.code_of(function) == f"{__name__}.{name}"
-    assert cache.code_of(kept_tables) == f"{__name__}.kept_tables"
+        assert tables.code_of(function) == f"{__name__}.{name}"
+    assert tables.code_of(kept_tables) == f"{__name__}.kept_tables"
 
 
 def far_away(code):
@@ -105,21 +105,21 @@ def far_away(code):
     module, name = f"helpers.{code}".rsplit(".", 1)
     distance, waiting = {(module, name): 0}, [(module, name)]
     for part in waiting:
-        for other in cache._uses(*part):
+        for other in tables._uses(*part):
             if other not in distance:
                 distance[other] = distance[part] + (other[0] != part[0])
                 waiting.append(other)
     functions = {
         part: distance[part]
         for part in waiting
-        if part[1] and isinstance(cache._definitions(part[0])[part[1]][0], ast.FunctionDef)
+        if part[1] and isinstance(tables._definitions(part[0])[part[1]][0], ast.FunctionDef)
     }
     return {part for part, far in functions.items() if far >= min(2, max(functions.values()))}
 
 
 def with_another_line(module, name):
     """A module's source with a statement more in a function."""
-    tree = ast.parse(cache.SOURCES[module])
+    tree = ast.parse(tables.SOURCES[module])
     (function,) = (own for own in tree.body if getattr(own, "name", "") == name)
     function.body.insert(len(function.body) - 1, ast.parse("X = 1").body[0])
     return ast.unparse(tree)
@@ -149,7 +149,7 @@ def test_a_change_two_imports_away_is_another_key_for_every_kept_table(edited):
     while edits or untouched:
         every = [part for code in sorted(untouched) for part in sorted(reach[code])]
         module, name = edits.pop() if edits else max(every, key=every.count)
-        source = cache.SOURCES[module].decode()
+        source = tables.SOURCES[module].decode()
         changed = with_another_line(module, name)
         edited(module, source, changed)
         touched = {code for code in reach if (module, name) in reach[code]}
@@ -175,7 +175,7 @@ def test_a_data_file_counts(monkeypatch, tmp_path):
     copy = tmp_path / "helpers"
     (copy / "analysis").mkdir(parents=True)
     (copy / "analysis" / "paper.csv").write_text("changed")
-    monkeypatch.setattr(cache, "PACKAGE", copy)
+    monkeypatch.setattr(tables, "PACKAGE", copy)
     code_digest.cache_clear()
     assert code_digest("analysis.paper.values_of") != before
     code_digest.cache_clear()

@@ -1,9 +1,9 @@
-"""Tables that took long, kept with everything that they depend on, the code included.
+"""Tables on disk: those that took long, kept with everything that they depend on; those of a run.
 
-The code is found by following names from the function that computes a table: to the functions,
-classes and constants that it uses, in its own module and in those that it imports from this
-package, and on from there.  Comments, docstrings and the layout of the code do not count, nor
-does what the function never reaches.
+What is kept depends on the code that computes it, too.  It is found by following names from the
+function that computes a table: to the functions, classes and constants that it uses, in its own
+module and in those that it imports from this package, and on from there.  Comments, docstrings and
+the layout of the code do not count, nor does what the function never reaches.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from helpers.paths import broken_seals, cache_root, write_once
+from helpers.errors import InputError, TableError
+from helpers.paths import broken_seals, cache_root, write_once, write_whole
 
 PACKAGE = Path(__file__).resolve().parent
 # files beside a module that its code names
@@ -31,6 +33,10 @@ SOURCES = {
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path.read_bytes()
     for path in sorted(PACKAGE.rglob("*.py"))
 }
+CAUSE = (
+    "weights or hidden states that are not finite, or a damaged store: try --dtype float32, and "
+    "'python -m helpers verify'"
+)
 
 Definitions = dict[str, list[ast.stmt]]
 Found = tuple[str, str | None]  # a module and a name in it; None: the whole module
@@ -156,36 +162,26 @@ def reached(module: str, name: str) -> set[Found]:
 
 
 def _uses(module: str, name: str | None) -> Iterator[Found]:
-    """Yield the definitions that one definition names."""
+    """Yield the definitions of this package that one definition names."""
     own, imported = _definitions(module), _imports(module)
-    for statement in _statements(module, name):
-        for node in ast.walk(statement):
-            if isinstance(node, ast.ImportFrom | ast.Import):  # an import inside a function
-                for target in _targets(node).values():
-                    yield from _resolved(target)
-            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                target = imported.get(node.value.id)
-                if target is not None and target[1] is None:
-                    yield from _resolved((target[0], node.attr))
-            elif isinstance(node, ast.Name) and node.id in own:
-                yield module, node.id
-            elif isinstance(node, ast.Name) and node.id in imported:
-                target = imported[node.id]
-                if target[1] is not None:
-                    yield from _resolved(target)
-
-
-def _resolved(target: Found) -> Iterator[Found]:
-    """Yield the target of an import, unless it is of another package or not to be followed."""
-    module, name = target
-    if module in SOURCES and not module.startswith(NOT_FOLLOWED):
-        yield (module, name if name in _definitions(module) else None)
+    for node in chain.from_iterable(map(ast.walk, _statements(module, name))):
+        used: Iterable[Found] = ()
+        if isinstance(node, ast.ImportFrom | ast.Import):  # an import inside a function
+            used = _targets(node).values()
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            target, part = imported.get(node.value.id, ("", ""))
+            used = [(target, node.attr)] if part is None else ()
+        elif isinstance(node, ast.Name):
+            found = (module, node.id) if node.id in own else imported.get(node.id, ("", None))
+            used = [found] if found[1] is not None else ()
+        for target, part in used:
+            if target in SOURCES and not target.startswith(NOT_FOLLOWED):
+                yield (target, part if part in _definitions(target) else None)
 
 
 def _statements(module: str, name: str | None) -> list[ast.stmt]:
-    if name is not None:
-        return _definitions(module)[name]
-    return [statement for own in _definitions(module).values() for statement in own]
+    own = _definitions(module)
+    return own[name] if name is not None else list(chain.from_iterable(own.values()))
 
 
 def _text(module: str, name: str | None) -> str:
@@ -230,21 +226,123 @@ def _definitions(module: str) -> Definitions:
 @cache
 def _imports(module: str) -> dict[str, Found]:
     """Return what the names that a module imports stand for."""
-    found: dict[str, Found] = {}
-    for node in ast.walk(_tree(module)):
-        if isinstance(node, ast.ImportFrom | ast.Import):
-            found |= _targets(node)
-    return found
+    nodes = ast.walk(_tree(module))
+    imports = (node for node in nodes if isinstance(node, ast.ImportFrom | ast.Import))
+    return {name: found for node in imports for name, found in _targets(node).items()}
 
 
 def _targets(node: ast.ImportFrom | ast.Import) -> dict[str, Found]:
     found: dict[str, Found] = {}
     for alias in node.names:
         name = alias.asname or alias.name
-        if isinstance(node, ast.Import):
-            found[name] = (alias.name, None)
-        elif f"{node.module}.{alias.name}" in SOURCES:
-            found[name] = (f"{node.module}.{alias.name}", None)
+        path = alias.name if isinstance(node, ast.Import) else f"{node.module}.{alias.name}"
+        if isinstance(node, ast.Import) or path in SOURCES:
+            found[name] = (path, None)
         else:
             found[name] = (node.module or "", alias.name)
     return found
+
+
+def check_table(
+    table: pd.DataFrame,
+    name: str,
+    *,
+    special_tokens: Callable[[], Mapping[str, str | None]],
+    optional: Collection[str] = (),
+) -> None:
+    """Refuse a table with a column of numbers that are infinite, or all missing.
+
+    Missing may be what the paper does not say, intervals, p-values, ``optional`` columns, and
+    those about [CLS] or [SEP] if the model, as ``special_tokens`` is then asked, has no such token.
+
+    Raises:
+        TableError: the message names table, column and likely cause.
+    """
+    for column in table.select_dtypes("float") if len(table) else ():
+        values, parts = table[column], str(column).split("_")
+        if np.isinf(values).any():
+            raise TableError(f"{name}.csv: column {column} has infinite numbers; {CAUSE}")
+        expected = column not in optional and parts[0] not in ("paper", "p")
+        if values.isna().all() and expected and parts[-1] not in ("low", "high"):
+            about = {"cls", "sep"}.intersection(parts)
+            if not any(special_tokens().get(role) is None for role in about):
+                raise TableError(f"{name}.csv: column {column} has no number; {CAUSE}")
+
+
+def write_table(table: pd.DataFrame, folder: Path, name: str, *, latex: bool = False) -> None:
+    """Write ``folder/name.csv`` with six digits, and with ``latex`` ``name.tex`` with about three.
+
+    Raises:
+        StoreError: the folder cannot be written to.
+    """
+    write_whole(folder / f"{name}.csv", table.to_csv(index=False, float_format="%.6g").encode())
+    if latex:
+        write_whole(folder / f"{name}.tex", as_latex(table).encode())
+
+
+def as_latex(table: pd.DataFrame) -> str:
+    """Return a table as LaTeX (booktabs), its numbers rounded to about three digits."""
+    columns = enumerate(_rounded(column.infer_objects()) for _, column in table.items())
+    rounded = pd.DataFrame({place: column.astype(object) for place, column in columns}).fillna("")
+    rounded.columns = [str(name).replace("_", " ") for name in table.columns]
+    kinds = "".join("r" if pd.api.types.is_numeric_dtype(kind) else "l" for kind in table.dtypes)
+    text = rounded.to_latex(index=False, escape=True, column_format=kinds)
+    return text.replace("·", r"\textperiodcentered{}")
+
+
+def _rounded(column: pd.Series) -> pd.Series:
+    """Return a column as text: with the same decimals, if its numbers are of one size."""
+    if not pd.api.types.is_float_dtype(column):
+        return column.map(str, na_action="ignore")
+    if (column.dropna() % 1 == 0).all():
+        return column.map("{:.0f}".format, na_action="ignore")
+    sizes = column.abs()
+    decimals = int(np.clip(2 - np.floor(np.log10(sizes.max())), 1, 4))
+    of_one_size = sizes.quantile(0.25) >= 10.0 ** (1 - decimals)
+
+    def shown(value: float) -> str:
+        if not of_one_size and abs(value) < 1000:
+            return f"{value:.3g}"
+        text = f"{value:.{decimals}f}"
+        return text if float(text) or not value else f"{value:.1g}"
+
+    return column.map(shown, na_action="ignore")
+
+
+def read_tables(results: Path, written: Iterable[str] = ()) -> dict[str, pd.DataFrame]:
+    """Return the tables of the run that a results folder belongs to, by name.
+
+    They are those that ``run.json`` lists, and ``written``, what was just now; all of the folder
+    where the notebooks were run one by one.
+
+    Raises:
+        InputError: a table cannot be read.
+    """
+    own = listed(results, "tables")
+    found = {}
+    for path in sorted((results / "tables").glob("*.csv")):
+        if own is None or path.stem in own.union(written):
+            try:
+                found[path.stem] = pd.read_csv(path)
+            except ValueError as error:
+                problem = str(error).splitlines()[0]
+                raise InputError(
+                    f"{path}: not a table ({problem}); run the notebook again"
+                ) from error
+    return found
+
+
+def listed(results: Path, kind: str) -> set[str] | None:
+    """Return the "tables" or "figures" that ``run.json`` lists; None where it lists none."""
+    notebooks = run_record(results).get("notebooks")
+    if notebooks is None:
+        return None
+    return {name for files in notebooks.values() for name in files[kind]}
+
+
+def run_record(results: Path) -> dict[str, Any]:
+    """Return what a run's ``run.json`` says; nothing where it is missing or damaged."""
+    try:
+        return dict(json.loads((results / "run.json").read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return {}
