@@ -13,6 +13,7 @@ from helpers.plots.style import (
     canvas,
     counting_ticks,
     joined,
+    named,
     theme,
 )
 from helpers.studies.attention_moves.lenses import LENSES, TYPES
@@ -75,9 +76,8 @@ def fig14_sinks(
 
 
 def _line(axes: Axes, values: pd.Series, kind: str, special_tokens: SpecialTokens) -> None:
-    style = TOKEN_STYLES[kind]
-    names = {"cls": special_tokens.get("cls"), "sep": special_tokens.get("sep")}
+    style = named(TOKEN_STYLES[kind], special_tokens)
     axes.plot(
         values.index, values, color=style.color, marker=style.marker, markeredgecolor="white",
-        label=style.label.format(**names),
+        label=style.label,
     )  # fmt: skip

@@ -17,8 +17,10 @@ def test_fig13_has_both_lenses_and_every_type_of_token():
     means = shares.groupby("layer").mean()
     np.testing.assert_allclose(left.lines[0].get_ydata(), means["attention_cls"])
     np.testing.assert_allclose(right.lines[1].get_ydata(), means["norm_sep"])
-    names = {line.get_label() for line in left.lines}
-    assert names == {"<s>", "</s>", "periods and commas", "other tokens"}
+    names = [line.get_label() for line in left.lines]
+    assert names == ["<s>", "</s>", "periods and commas", "other tokens"]
+    nameless = plots.fig13_lenses(shares, {"cls": None, "sep": None}).axes[0]
+    assert [line.get_label() for line in nameless.lines][:2] == ["first token", "separator"]
 
 
 def test_fig14_draws_values_shares_and_states():
