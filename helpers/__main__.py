@@ -158,13 +158,12 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
 
 def _later_claims() -> list[Claim]:
     """Return the claims of the papers of notebooks 07 to 10, whose code imports torch."""
-    from helpers.studies.argument_cues.cues import cue_claims
-    from helpers.studies.argument_cues.partial_inputs import choice_claims
+    from helpers.studies.argument_cues.claims import argument_claims
     from helpers.studies.attention_moves.claims import movement_claims
     from helpers.studies.dark_secrets.claims import finetuning_claims
     from helpers.studies.sixteen_heads.claims import pruning_claims
 
-    papers = finetuning_claims, pruning_claims, cue_claims, choice_claims, movement_claims
+    papers = finetuning_claims, pruning_claims, argument_claims, movement_claims
     return [claim for claims in papers for claim in claims()]
 
 

@@ -265,7 +265,7 @@ class Study(Settings):
     def claims(self, section: str = "") -> pd.DataFrame:
         """The paper's claims (about one section), the paper's numbers and those found so far."""
         from helpers.analysis.claims import check_claims
-        from helpers.analysis.claims_clark import clark_claims
+        from helpers.analysis.measures import clark_claims
 
         return check_claims(self.tables(), clark_claims(section))
 

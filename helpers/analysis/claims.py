@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
 
-from helpers.analysis.statistics import Estimate, percentiles
-from helpers.analysis.surface import layer_draws
+from helpers.analysis.statistics import Estimate
 
 Verdict = Literal["yes", "no", "cannot be told", "no evidence", "not measured"]
 
-YES, NO, CANNOT_BE_TOLD, NO_EVIDENCE, NOT_MEASURED = (
-    "yes", "no", "cannot be told", "no evidence", "not measured",
-)  # fmt: skip
-ARTICLES = "averages_by_article"
+YES, NO, CANNOT_BE_TOLD, NO_EVIDENCE, NOT_MEASURED = get_args(Verdict)
 CONTROL = "control_"  # before the name of a table: the same of the model with random weights
 COLUMNS = (
     "section", "claim", "paper_value", "here", "ci_low", "ci_high", "threshold", "control",
@@ -29,7 +26,7 @@ COLUMNS = (
 )  # fmt: skip
 
 Tables = Mapping[str, pd.DataFrame]
-Numbers = float | pd.Series  # one, or one for each resample
+Measure = Callable[[Tables], float | Estimate]
 
 
 class NotMeasurable(LookupError):
@@ -41,8 +38,8 @@ class Claim:
     """A statement of a paper, how it is measured, and when it holds.
 
     ``measure`` takes the tables of a run and returns a number, or an `Estimate` where the text
-    is a sample.  The claim holds where the number is above ``threshold`` (``below``: where it is
-    below), a number or a function of the tables; ``how`` says where the threshold comes from.
+    is a sample.  The claim holds where the number is above or ``below`` (``bound``) the
+    ``threshold``, a number or a function of the tables; ``how`` says where that comes from.
     Where an interval contains the threshold, it cannot be told.  Either may raise `NotMeasurable`.
     ``paper`` is the paper's own number, where it gives one.
     """
@@ -50,39 +47,59 @@ class Claim:
     section: str
     statement: str
     how: str
-    measure: Callable[[Tables], float | Estimate]
+    bound: Literal["above", "below"]
     threshold: float | Callable[[Tables], float]
-    below: bool = False
-    paper: float | None = None
+    measure: Measure
+    paper: float = np.nan
+
+
+def read_claims(
+    path: Path,
+    measures: Mapping[str, Measure],
+    thresholds: Mapping[str, Callable[[Tables], float]] | None = None,
+) -> list[Claim]:
+    """Return the claims of a CSV file: what they say there, and by their ids what measures them.
+
+    Columns: id, section, statement, how, bound ("above" or "below"), threshold (empty where
+    ``thresholds`` has a function of that id), paper, source (where the paper has its number).
+
+    Raises:
+        ValueError: the file and the functions do not have the same ids.
+    """
+    rows = pd.read_csv(path, dtype={"section": str}, index_col="id").drop(columns="source")
+    computed, thresholds = rows.index[rows["threshold"].isna()], thresholds or {}
+    if odd := (set(rows.index) ^ set(measures)) | (set(computed) ^ set(thresholds)):
+        raise ValueError(f"{path}: a row without its function, or the other way round: {odd}")
+    functions = {name: {"measure": measures[name]} for name in rows.index}
+    for name in thresholds:
+        functions[name]["threshold"] = thresholds[name]
+    return [Claim(**row | functions[name]) for name, row in rows.to_dict("index").items()]
 
 
 class Judgement(NamedTuple):
     """What a claim measures in a run, and what that says."""
 
-    here: float
-    low: float
-    high: float
+    here: Estimate
     threshold: float
     verdict: Verdict
 
 
-def check_claims(
-    tables: Tables, claims: Iterable[Claim], *, control: Tables | None = None
-) -> pd.DataFrame:
+def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     """Return claims.csv: a row a claim, with the columns `COLUMNS`.
 
-    ``tables`` maps the names of a run's tables ("token_types", ...) to the tables.  ``control``
-    has those of the same model with random weights; left out, they are the ones of ``tables``
-    whose name begins with `CONTROL`.  A claim that holds of the control too is "no evidence" of
-    what the model has learned.
+    ``tables`` maps the names of a run's tables ("token_types", ...) to the tables; those of the
+    same model with random weights begin with `CONTROL`.  A claim that holds of these too is "no
+    evidence" of what the model has learned.
     """
-    if control is None:
-        control = {
-            name.removeprefix(CONTROL): table
-            for name, table in tables.items()
-            if name.startswith(CONTROL)
-        }
-    rows = [_row(claim, tables, control) for claim in claims]
+    control = {
+        name.removeprefix(CONTROL): tables[name] for name in tables if name.startswith(CONTROL)
+    }
+    rows = []
+    for claim in claims:
+        found, random = judge(claim, tables), judge(claim, control)
+        verdict = NO_EVIDENCE if found.verdict == random.verdict == YES else found.verdict
+        numbers = claim.paper, *found.here, found.threshold, random.here.value
+        rows.append((claim.section, claim.statement, *numbers, verdict, claim.how))
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(COLUMNS[2:8], float))
 
 
@@ -92,15 +109,6 @@ def with_later(paper: pd.DataFrame, later: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([*own, later[later["holds"] != NOT_MEASURED]])
 
 
-def _row(claim: Claim, tables: Tables, control: Tables) -> tuple[object, ...]:
-    found, random = judge(claim, tables), judge(claim, control)
-    verdict = found.verdict
-    if verdict == YES and random.verdict == YES:
-        verdict = NO_EVIDENCE
-    numbers = (claim.paper, found.here, found.low, found.high, found.threshold, random.here)
-    return claim.section, claim.statement, *numbers, verdict, claim.how
-
-
 def judge(claim: Claim, tables: Tables) -> Judgement:
     """Return what a claim measures in a run, and whether it holds, no control looked at."""
     try:
@@ -108,17 +116,16 @@ def judge(claim: Claim, tables: Tables) -> Judgement:
         threshold = claim.threshold(tables) if callable(claim.threshold) else claim.threshold
     except NotMeasurable:
         found = threshold = np.nan
-    exact = not isinstance(found, Estimate)
-    here = Estimate(float(found)) if exact else Estimate(*map(float, found))
+    here = found if isinstance(found, Estimate) else Estimate(found)
     if np.isnan([here.value, threshold]).any():
-        return Judgement(np.nan, np.nan, np.nan, np.nan, NOT_MEASURED)
-    low, high = (here.value, here.value) if exact else (here.low, here.high)
-    if claim.below:
+        return Judgement(Estimate(np.nan), np.nan, NOT_MEASURED)
+    low, high = here[1:] if here is found else (found, found)
+    low, high = low - threshold, high - threshold
+    if claim.bound == "below":
         low, high = -high, -low
-    limit = -threshold if claim.below else threshold
     # An interval without bounds contains every threshold.
-    verdict = YES if low > limit else NO if high <= limit else CANNOT_BE_TOLD
-    return Judgement(*here, float(threshold), verdict)
+    verdict = YES if low > 0 else NO if high <= 0 else CANNOT_BE_TOLD
+    return Judgement(here, threshold, verdict)
 
 
 def rows_of(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
@@ -167,28 +174,18 @@ def row_where(rows: pd.DataFrame, **values: str) -> pd.Series:
     return chosen_rows(rows, chosen, ", ".join(values.values())).iloc[0]
 
 
-def with_bounds(name: str) -> list[str]:
-    """Return the names of a column and of its interval's."""
-    return [name, f"{name}_low", f"{name}_high"]
+def with_bounds(name: str, interval: str = "") -> list[str]:
+    """Return the names of a column and of its interval's, as `Estimate.columns` gives them."""
+    return list(Estimate(0).columns(name, interval))
 
 
-def counted(tables: Tables, table: str, name: str, count: Callable[..., float]) -> Estimate:
-    """Return a count of a column's values, and those of the ends of their intervals."""
-    value, *bounds = (float(count(column(tables, table, own))) for own in with_bounds(name))
-    return Estimate(value, min(bounds), max(bounds))
-
-
-def resampled(
-    tables: Tables,
-    names: Iterable[str],
-    compute: Callable[..., Numbers],
-    values: Iterable[pd.Series],
+def measured(
+    tables: Tables, table: str, column: str, *, interval: str = "", **where: str
 ) -> Estimate:
-    """Return what is computed from ``values``, and its interval over articles."""
-    found = compute(*values)
-    if ARTICLES not in tables or np.isnan(found):
-        return Estimate(found)
-    draws = [layer_draws(rows_of(tables, ARTICLES, name), name) for name in names]
-    drawn = np.asarray(compute(*(means for means, _ in draws)))
-    low, high = percentiles(drawn[:, None], min(count for _, count in draws))
-    return Estimate(found, float(low[0]), float(high[0]))
+    """Return a column's number and interval, of the row with some values.
+
+    Raises:
+        NotMeasurable: the run has no such row.
+    """
+    columns = with_bounds(column, interval)
+    return Estimate(*row_where(rows_of(tables, table, *columns, *where), **where)[columns])

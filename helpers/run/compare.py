@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from helpers.analysis.claims import check_claims
-from helpers.analysis.claims_clark import clark_claims
+from helpers.analysis.measures import clark_claims
 from helpers.analysis.paper import paper_names, paper_table1
 from helpers.errors import InputError
 from helpers.model.encoder import DEFAULT, slug

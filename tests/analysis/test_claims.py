@@ -7,8 +7,18 @@ import pandas as pd
 import pytest
 from made_up_runs import run_like_the_paper, with_intervals
 
-from helpers.analysis.claims import COLUMNS, Claim, NotMeasurable, check_claims, column, judge
-from helpers.analysis.claims_clark import clark_claims
+from helpers.analysis import measures
+from helpers.analysis.claims import (
+    COLUMNS,
+    Claim,
+    NotMeasurable,
+    check_claims,
+    column,
+    judge,
+    read_claims,
+)
+from helpers.analysis.measures import clark_claims
+from helpers.analysis.paper import FIGURE_5, paper_table1, paper_table2, values_of
 from helpers.analysis.statistics import Estimate
 
 FIGURES = Path(__file__).parents[2] / "figures"
@@ -16,8 +26,8 @@ FIGURES = Path(__file__).parents[2] / "figures"
 NOT_IN_CLAIMS = ("coreference", "dependency_heads", "probes")
 
 
-def checked(tables, **options):
-    table = check_claims(with_intervals(tables), clark_claims(), **options)
+def checked(tables):
+    table = check_claims(with_intervals(tables), clark_claims())
     assert tuple(table) == COLUMNS
     return table.set_index("claim")
 
@@ -39,17 +49,48 @@ def test_claims_are_in_the_order_of_the_paper_and_found_by_section():
     assert {claim.section for claim in clark_claims("4")} == {"4.2", "4.3"}
 
 
+@pytest.mark.parametrize("kind", ["MEASURES", "THRESHOLDS"])
+def test_a_claim_without_its_function_is_refused_and_a_function_without_its_claim(kind):
+    file = Path(measures.__file__).with_name("claims.csv")
+    functions = {"MEASURES": measures.MEASURES, "THRESHOLDS": measures.THRESHOLDS}
+    name, own = functions[kind].copy().popitem()
+    for other in ({}, {name: own, "more": own}):
+        wrong = {key: own for key, own in functions[kind].items() if key != name} | other
+        with pytest.raises(ValueError, match=r"claims\.csv: .*(more|over head match|accident)"):
+            read_claims(file, *(functions | {kind: wrong}).values())
+
+
+def test_the_papers_numbers_are_those_of_its_tables():
+    paper = pd.read_csv(Path(measures.__file__).with_name("claims.csv"), index_col="id")["paper"]
+    one, heads, probes = paper_table1(), paper_table2(), values_of("Table 3")
+    lead = (one["accuracy"] - one["baseline"]).drop("All")
+    expected = {f"own head of {name}": lead[name] for name in FIGURE_5} | {
+        "all relations": one.loc["All", "accuracy"] - one.loc["All", "baseline"],
+        "beyond offset": (lead > 0).mean(),
+        "by far": (lead > measures.BY_FAR).sum(),
+        "lowest of named": one.loc[list(measures.NAMED), "accuracy"].min(),
+        "over head match": heads.loc["head", "all"] - heads.loc["head match", "all"],
+        "close to rules": heads.loc["head", "all"] - heads.loc["rule-based", "all"],
+        "nominal over head match": (heads.loc["head"] - heads.loc["head match"])["nominal"],
+    }
+    for name in paper.loc["attention over right-branching":"hidden states over attention"].index:
+        pair = measures.MEASURES[name].keywords
+        expected[name] = probes[pair["probe"]] - probes[pair["other"]]
+    assert paper[list(expected)].to_dict() == pytest.approx(expected)
+
+
 def test_every_claim_holds_of_a_run_like_the_papers():
     table = checked(run_like_the_paper())
     assert list(table.index[table["holds"] != "yes"]) == []
-    both = checked(run_like_the_paper(), control=run_like_the_paper())
+    tables = run_like_the_paper()
+    both = checked(tables | {f"control_{name}": table for name, table in tables.items()})
     assert set(both["holds"]) == {"no evidence"} and (both["control"] == both["here"]).all()
 
 
 def test_the_paper_meets_its_own_claims():
     """Where the paper gives a number, it is on the right side of the threshold."""
     table = checked(run_like_the_paper())
-    below = np.array([claim.below for claim in clark_claims()])
+    below = np.array([claim.bound == "below" for claim in clark_claims()])
     margin = (table["paper_value"] - table["threshold"]) * np.where(below, -1, 1)
     # "Over half" and "more than 90%" are bounds, not measurements.
     assert list(table.index[margin <= 0]) == [
@@ -127,25 +168,26 @@ def test_an_interval_across_the_threshold_cannot_be_told():
     assert (row["holds"], row["ci_low"], row["threshold"]) == ("cannot be told", 9, 10)
 
 
-def claim(measure, **how):
-    return Claim("1", "A statement", "how", lambda tables: measure, **how)
+def claim(measure, bound, threshold):
+    return Claim("1", "A statement", "how", bound, threshold, lambda tables: measure)
 
 
 @pytest.mark.parametrize(
     ("low", "high", "above", "below"),
-    [(2, 4, "yes", "no"), (0, 1, "no", "yes"), (0, 2, "cannot be told", "cannot be told"),
-     (np.nan, np.nan, "cannot be told", "cannot be told"), (1, 1, "no", "no")],
+    [(2, 4, "yes", "no"), (0, 0.5, "no", "yes"), (0, 2, "cannot be told", "cannot be told"),
+     (np.nan, np.nan, "cannot be told", "cannot be told"), (1, 1, "no", "no"),
+     (0, 1, "no", "cannot be told"), (1, 2, "cannot be told", "no")],
 )  # fmt: skip
 def test_verdicts_by_hand(low, high, above, below):
     estimate = Estimate(1.0, low, high)
-    assert judge(claim(estimate, threshold=1), {}).verdict == above
-    assert judge(claim(estimate, threshold=1, below=True), {}).verdict in (below, "cannot be told")
+    assert judge(claim(estimate, "above", 1), {}).verdict == above
+    assert judge(claim(estimate, "below", 1), {}).verdict == below
 
 
 def test_a_number_without_error_is_compared_as_it_is():
-    assert judge(claim(0.01, threshold=0.05, below=True), {}).verdict == "yes"
-    assert judge(claim(0.05, threshold=0.05, below=True), {}).verdict == "no"
-    assert judge(claim(np.nan, threshold=0), {}).verdict == "not measured"
+    assert judge(claim(0.01, "below", 0.05), {}).verdict == "yes"
+    assert judge(claim(0.05, "below", 0.05), {}).verdict == "no"
+    assert judge(claim(np.nan, "above", 0), {}).verdict == "not measured"
 
 
 def test_control_tables_of_a_run_are_found_by_their_names():

@@ -9,7 +9,7 @@ from made_up_runs import run_like_the_paper, tables_with_heads, write_run
 from PIL import Image
 
 from helpers.analysis.claims import check_claims
-from helpers.analysis.claims_clark import clark_claims
+from helpers.analysis.measures import clark_claims
 from helpers.errors import InputError
 from helpers.run import compare
 

@@ -27,10 +27,9 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from helpers.analysis.claims import Claim, Estimate, NotMeasurable, Tables, row_where, rows_of
 from helpers.analysis.paper import values_of
 from helpers.analysis.statistics import wilson_interval
-from helpers.studies.argument_cues.arguments import EMBEDDED, MARK, SPLITS, Argument, Arguments
+from helpers.studies.argument_cues.arguments import MARK, SPLITS, Argument, Arguments
 from helpers.studies.fine_tune import stacked
 
 NOT = "not"
@@ -165,53 +164,3 @@ def _with_paper(table: pd.DataFrame, rows: pd.Series) -> pd.DataFrame:
         published = (f"{measure} of not, " + table["split"]).map(values_of("Niven"))
         table[f"paper_{measure}"] = published.where(rows).astype(float)
     return table
-
-
-def cue_claims() -> list[Claim]:
-    """Return the claims of section 4."""
-    return [
-        Claim(
-            "Niven & Kao 4",
-            "The warrant with “not” is more often right than the other",
-            "productivity of “not” in percent; holds above 50",
-            productivity_of_not,
-            threshold=CHANCE,
-            paper=values_of("Niven")["productivity of not, all"],
-        ),
-        Claim(
-            "Niven & Kao 4",
-            "“not” is the strongest of the words that are cues",
-            "points of accuracy over guessing from following it, less those from the next best "
-            "word; holds above 0",
-            lead_of_not,
-            threshold=0,
-        ),
-    ]
-
-
-def productivity_of_not(tables: Tables) -> Estimate:
-    """Return how often the warrant with ``not`` is right, in the originals of all splits."""
-    columns = ("productivity", "ci_low", "ci_high")
-    table = written(tables, "cues", "half", "split", "cue", *columns)
-    return Estimate(*row_where(table, half=HALVES[0], split=ALL, cue=NOT)[[*columns]])
-
-
-def lead_of_not(tables: Tables) -> float:
-    """Return by how many points ``not`` helps more than the next best word."""
-    table = written(tables, "cues", "half", "split", "cue", "kind", "gain")
-    own = table[(table["half"] == HALVES[0]) & (table["split"] == ALL)]
-    others = own[(own["kind"] == "unigram") & (own["cue"] != NOT)]
-    return row_where(own, cue=NOT)["gain"] - others["gain"].max()
-
-
-def written(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
-    """Return a table of a run on arguments that people wrote.
-
-    Raises:
-        NotMeasurable: the run has none; or it is of the embedded sample, whose cue is planted: a
-            model that finds it confirms the plant and no claim.
-    """
-    rows = rows_of(tables, table, "corpus", *columns)
-    if (rows["corpus"] == EMBEDDED).any():
-        raise NotMeasurable("the cue of the embedded sample is planted")
-    return rows

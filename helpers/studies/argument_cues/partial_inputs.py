@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Int
 
-from helpers.analysis.claims import Claim, Estimate, NotMeasurable, Tables, row_where
 from helpers.analysis.paper import values_of
 from helpers.analysis.statistics import bootstrap_interval
 from helpers.data.glove import Embeddings
@@ -28,7 +27,7 @@ from helpers.store.extract import encoder_facts
 from helpers.studies.argument_cues import choosers
 from helpers.studies.argument_cues.arguments import INPUTS, MARK, SPLITS, Argument, Arguments
 from helpers.studies.argument_cues.choosers import BAG, BILSTM, ENCODER, WarrantRecipe
-from helpers.studies.argument_cues.cues import CHANCE, HALVES, written
+from helpers.studies.argument_cues.cues import HALVES
 from helpers.studies.fine_tune import stacked
 from helpers.tables import cached_arrays
 
@@ -36,7 +35,6 @@ CONTROL = "random-init encoder"
 MODELS = (BAG, BILSTM, ENCODER)
 WARRANTS, EVERYTHING = "warrants", "all"
 STATISTICS = ("mean", "median", "max")
-MEAN = ["mean", "ci_low", "ci_high"]
 # What a model was trained and validated on: originals; these and the same with their warrants
 # swapped, validated on both halves as in the paper; originals and counterparts (claims negated).
 TRAINING = ORIGINAL, SWAPPED, MIRRORED = "original", "swapped", "mirrored"
@@ -235,98 +233,3 @@ def with_paper(table: pd.DataFrame) -> pd.DataFrame:
         published = (names + statistic).map(values_of("Niven"))
         table[f"paper_{statistic}"] = published.where(comparable).astype(float)
     return table
-
-
-def choice_claims() -> list[Claim]:
-    """Return the claims of sections 5 and 6."""
-    paper = values_of("Niven")
-    whole, part, bag = (
-        paper[f"{model}, {inputs}, original, median"]
-        for model, inputs in ((ENCODER, EVERYTHING), (ENCODER, WARRANTS), (BAG, WARRANTS))
-    )
-    return [
-        Claim(
-            "Niven & Kao 5",
-            "Warrants alone are enough for most of what the encoder achieves",
-            "its median accuracy above chance with warrants alone, as a share of that with "
-            "everything; holds above 0.5",
-            share_of_warrants,
-            threshold=0.5,
-            paper=(part - CHANCE) / (whole - CHANCE),
-        ),
-        Claim(
-            "Niven & Kao 5",
-            "All kinds of model get the right warrant from the warrants alone",
-            "the lowest mean accuracy of bag of vectors, BiLSTM and encoder; holds above 50",
-            lowest_with_warrants,
-            threshold=CHANCE,
-            paper=min(paper[f"{model}, {WARRANTS}, original, mean"] for model in MODELS),
-        ),
-        Claim(
-            "Niven & Kao 5",
-            "The encoder follows the cues better than a bag of vectors",
-            "points of median accuracy between the two with warrants alone; holds above 0, with "
-            "the interval of the encoder",
-            encoder_less_bag,
-            threshold=0,
-            paper=part - bag,
-        ),
-        Claim(
-            "Niven & Kao 6",
-            "Models trained on arguments as written do worse than chance on the counterparts",
-            "the highest mean accuracy of bag of vectors, BiLSTM and encoder with everything "
-            "shown; holds below 50",
-            highest_on_counterparts,
-            threshold=CHANCE,
-            below=True,
-        ),
-        Claim(
-            "Niven & Kao 6",
-            "Trained on swapped warrants too, the encoder is at chance on both halves",
-            "points from 50 to its mean accuracy on both with everything shown, validated on "
-            "both; holds below 5, our margin",
-            from_chance,
-            threshold=5,
-            below=True,
-            paper=abs(paper[f"{ENCODER}, {EVERYTHING}, both, mean"] - CHANCE),
-        ),
-    ]
-
-
-def share_of_warrants(tables: Tables) -> float:
-    """Return the accuracy above chance with warrants alone, over that with everything."""
-    everything = _choice(tables, ENCODER, EVERYTHING)["median"] - CHANCE
-    if everything <= 0:
-        raise NotMeasurable("an encoder above chance")
-    return (_choice(tables, ENCODER, WARRANTS)["median"] - CHANCE) / everything
-
-
-def lowest_with_warrants(tables: Tables) -> Estimate:
-    """Return the lowest mean accuracy of a kind of model with warrants alone."""
-    return min(Estimate(*_choice(tables, model, WARRANTS)[MEAN]) for model in MODELS)
-
-
-def encoder_less_bag(tables: Tables) -> Estimate:
-    """Return by how many points the encoder outdoes the bag with warrants alone."""
-    encoder, bag = (_choice(tables, model, WARRANTS) for model in (ENCODER, BAG))
-    return Estimate(*(encoder[["median", "ci_low", "ci_high"]] - bag["median"]))
-
-
-def highest_on_counterparts(tables: Tables) -> Estimate:
-    """Return the highest mean accuracy of a kind of model on the counterparts, untrained on."""
-    rows = [_choice(tables, model, EVERYTHING, test=HALVES[1]) for model in MODELS]
-    return max(Estimate(*row[MEAN]) for row in rows)
-
-
-def from_chance(tables: Tables) -> Estimate:
-    """Return how far accuracy is from chance, on either side."""
-    row = _choice(tables, ENCODER, EVERYTHING, train=SWAPPED, test=HALVES[2])
-    mean, low, high = row[MEAN] - CHANCE
-    return Estimate(abs(mean), max(0, low, -high), max(-low, high))
-
-
-def _choice(
-    tables: Tables, model: str, inputs: str, *, train: str = ORIGINAL, test: str = HALVES[0]
-) -> pd.Series:
-    table = written(tables, "partial_inputs", *Run._fields, "test", "median", *MEAN)
-    return row_where(table, model=model, inputs=inputs, train=train, test=test)

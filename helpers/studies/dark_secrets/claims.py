@@ -7,11 +7,19 @@ its interval: what is shown for any other is what training on noise does.
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import pandas as pd
 
-from helpers.analysis.claims import Claim, NotMeasurable, Tables, chosen_rows, rows_of
-from helpers.analysis.paper import values_of
+from helpers.analysis.claims import (
+    Claim,
+    Measure,
+    NotMeasurable,
+    Tables,
+    chosen_rows,
+    read_claims,
+    rows_of,
+)
 from helpers.analysis.statistics import Estimate, mean_interval
 from helpers.studies.dark_secrets.fine_tuning import FROM_CLS, SPECIAL, UNIFORM, WHOLE_LAYER, WORDS
 from helpers.studies.dark_secrets.links import ALPHA, linked_heads
@@ -23,69 +31,7 @@ LAST_PART = 1 / 6  # of the layers: the last two of BERT's twelve
 
 def finetuning_claims() -> list[Claim]:
     """Return the claims about patterns, fine-tuning, semantic links and disabled heads."""
-    paper = values_of("Kovaleva")
-    heterogeneous = paper["largest share of heterogeneous maps"]
-    linked = paper["heads with frame-semantic links"]
-    patterns, links, training, features, from_cls, disabling = (
-        partial(Claim, f"Kovaleva et al. 4.{section}") for section in range(1, 7)
-    )
-    return [
-        patterns(
-            "The same few patterns come back in all tasks: no task is mostly heterogeneous maps",
-            "largest share of heterogeneous maps of a fine-tuned task; threshold: the paper's "
-            "largest",
-            partial(extreme_share, pattern="heterogeneous", extreme="max"),
-            heterogeneous, below=True, paper=heterogeneous),
-        patterns(
-            "At least a third of the maps are columns: attention to a few tokens, mostly special",
-            "smallest share of vertical and vertical + diagonal maps of a fine-tuned task",
-            partial(extreme_share, pattern=ANY_COLUMN, extreme="min"), 1 / 3),
-        links(
-            "A few heads attend along semantic links more than their distance explains",
-            "heads with more attention on links than on random pairs at the same distance (sign "
-            "flips of articles, p < 0.05 over all heads by Holm); holds from one on",
-            heads_with_links, 0, paper=linked),
-        links(
-            "Such heads are few",
-            "the same, as a share of all heads; threshold: a tenth",
-            share_with_links, 0.1, below=True, paper=linked / paper["heads of the model"]),
-        training(
-            "Fine-tuning changes the attention of the last layers most",
-            "share of tasks in which the last sixth of the layers (at least one) has a lower mean "
-            "similarity than each other layer; holds above half",
-            last_layers_change_most, 0.5),
-        training(
-            "Pretraining is what fine-tuning builds on: random weights do worse in every task",
-            "smallest difference of test accuracy, percentage points; ends: smallest and largest "
-            "distance that the 95% intervals of the two leave",
-            gain_of_pretraining, 0),
-        features(
-            "Heads attend to [CLS] and [SEP] more than to words of any one kind",
-            "share of attention to the two together, less that to nouns, verbs, pronouns, "
-            "subjects, objects or negation, whichever is largest, each over its share of uniform "
-            "attention; smallest over fine-tuned tasks",
-            special_over_words, 0),
-        from_cls(
-            "In most tasks [CLS] attends in the last layer to [SEP] more than to words of any kind",
-            "share of fine-tuned tasks; kinds as above, each over its share of uniform attention",
-            sep_from_cls, 0.5),
-        disabling(
-            "Some heads can be disabled with a gain that is beyond chance",
-            "heads whose gain is significant (McNemar, p < 0.05 over the number of heads); holds "
-            "from one on",
-            heads_with_gain, 0),
-        disabling(
-            "Most heads can be disabled",
-            "share of heads without which accuracy is shown to change by less than two points "
-            "(equivalence test at 5%), mean over tasks and its interval (Student's t); threshold: "
-            "half",
-            removable_heads, 0.5),
-        disabling(
-            "In some task, a whole layer can be disabled with a gain",
-            "largest gain without a layer with p < 0.05 over the number of layers and tasks "
-            "(McNemar), percentage points; 0 where there is none",
-            largest_gain, 0, paper=paper["largest gain without a layer"]),
-    ]  # fmt: skip
+    return read_claims(Path(__file__).with_name("claims.csv"), MEASURES)
 
 
 def extreme_share(tables: Tables, pattern: str, extreme: str) -> Estimate:
@@ -185,3 +131,18 @@ def _over_uniform(tables: Tables, prefix: str) -> tuple[pd.Series, pd.Series, pd
 def _disabled(tables: Tables, *columns: str, whole: bool) -> pd.DataFrame:
     rows = _of_learned(tables, "disabling", "layer", "head", "change", "p_value", *columns)
     return rows[(rows["head"] == WHOLE_LAYER) == whole]
+
+
+MEASURES: dict[str, Measure] = {
+    "most heterogeneous": partial(extreme_share, pattern="heterogeneous", extreme="max"),
+    "fewest columns": partial(extreme_share, pattern=ANY_COLUMN, extreme="min"),
+    "heads with links": heads_with_links,
+    "share with links": share_with_links,
+    "last layers change": last_layers_change_most,
+    "pretraining": gain_of_pretraining,
+    "special over words": special_over_words,
+    "sep from cls": sep_from_cls,
+    "heads with gain": heads_with_gain,
+    "removable heads": removable_heads,
+    "layer with gain": largest_gain,
+}

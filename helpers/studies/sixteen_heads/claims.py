@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import pandas as pd
 
 from helpers.analysis.claims import (
     Claim,
+    Measure,
     Tables,
     chosen_rows,
+    read_claims,
     rows_of,
     with_bounds,
 )
-from helpers.analysis.paper import values_of
 from helpers.analysis.statistics import Estimate, mean_interval, share_of
 from helpers.studies.sixteen_heads.summaries import ARTICLES
 from helpers.studies.tasks import learned_tasks
@@ -24,83 +26,7 @@ DEEP = 60  # percent of the heads: where cross-attention breaks in the paper
 
 def pruning_claims() -> list[Claim]:
     """Return the claims about removing heads."""
-    paper = values_of("Michel")
-    kept = paper["heads with a significant change"] / paper["heads of the translation model"]
-    return [
-        Claim(
-            "Michel et al. 3.2",
-            "Most heads can be removed alone",
-            "percent of heads that are removable (accuracy within two points, equivalence test at "
-            "5%); mean over tasks that need heads, in pruning_seeds; interval over seeds of the "
-            "fine-tuning; holds above half; in the paper: without a change of p below 0.01",
-            partial(over_seeds, column="removable"),
-            threshold=50,
-            paper=100 * (1 - kept),
-        ),
-        Claim(
-            "Michel et al. 3.3",
-            "Most layers can do with one head",
-            "share of layers, tasks that the model needs its heads for, whose other heads are "
-            "removable (accuracy within two points, equivalence test at 5%); Wilson's interval; "
-            "holds above half",
-            layers_with_one_head,
-            threshold=0.5,
-        ),
-        Claim(
-            "Michel et al. 3.4",
-            "Heads that matter on one data set matter on another",
-            "correlation, over heads, of the accuracies without each on two sets of test articles; "
-            "mean over tasks that the model needs its heads for, and of the ends of its 95% "
-            "intervals",
-            transfer,
-            threshold=0,
-            paper=paper["correlation between MNLI matched and mismatched"],
-        ),
-        Claim(
-            "Michel et al. 4.2",
-            "A fifth of the heads or more can be pruned by importance",
-            "percent of heads up to which they are, at every tenth, removable (accuracy within two "
-            "points, equivalence test at 5%); mean over tasks that need heads, in pruning_seeds; "
-            "interval over seeds of the fine-tuning; threshold: half a step below 20",
-            partial(over_seeds, column="prunable"),
-            threshold=15,
-            paper=paper["heads of BERT pruned without loss"],
-        ),
-        Claim(
-            "Michel et al. 4.2",
-            "Importance orders heads better than their ablation alone does",
-            "accuracy by importance less that by single ablation, mean over steps, points; mean "
-            "over tasks that the model needs its heads for, and its interval (Student's t)",
-            over_single_ablation,
-            threshold=0,
-        ),
-        Claim(
-            "Michel et al. 4.2",
-            "Importance orders heads better than chance does",
-            "accuracy by importance less that in random order, mean over steps and tasks that the "
-            "model needs its heads for, points; ends: less what all but a fortieth of the random "
-            "orders have",
-            over_random_order,
-            threshold=0,
-        ),
-        Claim(
-            "Michel et al. 4.3",
-            "Removing half of the heads makes a model faster",
-            "largest speed-up over batch sizes, percent; ends: its quartiles over turns",
-            speed_up,
-            threshold=0,
-            paper=paper["largest speed-up with half of the heads"],
-        ),
-        Claim(
-            "Michel et al. 5",
-            "Cross-attention needs its heads most",
-            "BLEU with 60% or more of its heads pruned, less that with as many of the encoder's or "
-            "the decoder's, whichever is lower; holds below 0",
-            cross_less_self,
-            threshold=0,
-            below=True,
-        ),
-    ]
+    return read_claims(Path(__file__).with_name("claims.csv"), MEASURES)
 
 
 def over_seeds(tables: Tables, column: str) -> Estimate:
@@ -166,3 +92,15 @@ def _orders(tables: Tables, *by: str) -> pd.Series:
     steps = table.loc[table["order"] == "random", "pruned"]
     between = table["pruned"].between(1, 99) & table["pruned"].isin(steps)  # the ends are the same
     return table[between].groupby(["order", *by])["accuracy"].mean()
+
+
+MEASURES: dict[str, Measure] = {
+    "removable alone": partial(over_seeds, column="removable"),
+    "layers with one head": layers_with_one_head,
+    "transfer": transfer,
+    "prunable": partial(over_seeds, column="prunable"),
+    "over single ablation": over_single_ablation,
+    "over random order": over_random_order,
+    "speed-up": speed_up,
+    "cross-attention": cross_less_self,
+}

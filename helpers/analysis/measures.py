@@ -1,0 +1,337 @@
+"""What the paper's claims measure in the tables of a run, beside ``claims.csv``: what they say.
+
+A measure takes the tables and returns a number, with its interval where there is one.  In section
+4, heads and offsets are chosen on train and scored on dev.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial, reduce
+from operator import sub
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm, spearmanr
+
+from helpers.analysis.claims import (
+    Claim,
+    Measure,
+    NotMeasurable,
+    Tables,
+    chosen_rows,
+    column,
+    measured,
+    read_claims,
+    row_where,
+    rows_of,
+    with_bounds,
+)
+from helpers.analysis.heads import DIRECTIONS
+from helpers.analysis.paper import ALL, FIGURE_5, paper_names, paper_table1
+from helpers.analysis.statistics import Estimate, percentiles, ratio, share_of
+from helpers.analysis.surface import layer_draws
+
+Numbers = float | pd.Series  # one, or one for each resample
+Layers = pd.Series | pd.DataFrame  # a number for each layer, or for each layer and resample
+
+ARTICLES = "averages_by_article"
+SEGMENTS = ("relative_position", "token_types", "entropy")  # tables that have its averages
+MOSTLY = 0.5  # "more than half of their attention"
+LITTLE = 0.1  # of their attention
+NEAR_UNIFORM = 0.9  # of the entropy of uniform attention
+BROAD = 0.75  # of that entropy; the paper's 3.89 nats are 80% of ln 128
+TAILS = np.array([0.025, 0.975])  # of 95%
+ALPHA = 0.05
+BY_FAR = 20  # points
+NAMED = ("dobj", "det", "pobj", "poss")  # in the introduction
+BOTH = "Attn + GloVe"  # the probe
+
+
+def clark_claims(section: str = "") -> list[Claim]:
+    """Return the claims of the paper (about a section, such as "3" or "3.2"), in its order."""
+    claims = read_claims(Path(__file__).with_name("claims.csv"), MEASURES, THRESHOLDS)
+    return [claim for claim in claims if claim.section.startswith(section)]
+
+
+def middle(values: Layers) -> Numbers:
+    """Return the mean over layers 6 to 10 of 12, by relative depth."""
+    depth = values.index / values.index.max()
+    return values[(depth >= 0.45) & (depth <= 0.85)].mean()
+
+
+def first_third(layers: pd.Index | pd.Series) -> np.ndarray | pd.Series:
+    """Return which layers are in the first third."""
+    return layers <= np.ceil(layers.max() / 3)
+
+
+def first_third_less_rest(values: Layers) -> Numbers:
+    """Return the mean over the first third of the layers less that over the others."""
+    mine = first_third(values.index)
+    return values[mine].mean() - values[~mine].mean()
+
+
+def last_third_less_rest(values: Layers) -> Numbers:
+    """Return the mean over the last third of the layers less that over the others."""
+    mine = first_third(values.index)[::-1]
+    return values[mine].mean() - values[~mine].mean()
+
+
+def over_layers(
+    tables: Tables, summary: Callable[[Layers], Numbers], name: str, less: str | None = None
+) -> Estimate:
+    """Return a summary of a column's means by layer, or of how much more they are than another's.
+
+    The interval is over articles, if the run has their averages.
+    """
+    table = next((own for own in SEGMENTS if name in tables.get(own, ())), SEGMENTS[0])
+    means = {own: by_layer(tables, table, own) for own in (name, less) if own}
+    return resampled(tables, means, lambda *own: summary(reduce(sub, own)))
+
+
+def by_layer(tables: Tables, table: str, name: str) -> pd.Series:
+    """Return a column's mean over the heads of each layer, by layer from 1."""
+    return column(tables, table, name).groupby(column(tables, table, "layer")).mean()
+
+
+def resampled(
+    tables: Tables, means: Mapping[str, pd.Series], compute: Callable[..., Numbers]
+) -> Estimate:
+    """Return what is computed from columns' means, and its interval over articles."""
+    found = compute(*means.values())
+    if ARTICLES not in tables or np.isnan(found):
+        return Estimate(found)
+    draws = [layer_draws(rows_of(tables, ARTICLES, name), name) for name in means]
+    drawn = np.asarray(compute(*(means for means, _ in draws)))
+    low, high = percentiles(drawn[:, None], min(count for _, count in draws))
+    return Estimate(found, float(low[0]), float(high[0]))
+
+
+def counted(tables: Tables, table: str, name: str, count: Callable[..., float]) -> Estimate:
+    """Return a count of a column's values, and those of the ends of their intervals."""
+    value, *bounds = (float(count(column(tables, table, own))) for own in with_bounds(name))
+    return Estimate(value, min(bounds), max(bounds))
+
+
+def share_with_little(tables: Tables) -> Estimate:
+    """Return the share of heads with little attention to the current token."""
+    return counted(tables, "relative_position", "current", lambda each: (each < LITTLE).mean())
+
+
+def heads_mostly_to(tables: Tables, name: str) -> Estimate:
+    """Return how many heads have most of their attention at a relative position."""
+    return counted(tables, "relative_position", name, lambda values: (values > MOSTLY).sum())
+
+
+def depth_of_positional_heads(tables: Tables) -> Estimate:
+    """Return the mean relative layer of positional heads, with its interval over these heads."""
+    previous, following = (column(tables, "relative_position", n) for n in ("previous", "next"))
+    layers = column(tables, "relative_position", "layer")
+    positional = (previous > MOSTLY) | (following > MOSTLY)
+    depths = chosen_rows(layers, positional, "positional heads") / layers.max()
+    return ratio(depths.to_numpy(), np.ones(len(depths)))
+
+
+def special_token(tables: Tables) -> str:
+    """Return which of [SEP] and [CLS] gets more attention in the middle layers of this model."""
+    shares = {}
+    for name in ("sep", "cls"):
+        with suppress(NotMeasurable):
+            shares[name] = middle(by_layer(tables, "token_types", name))
+    if not shares:
+        raise NotMeasurable("no special token")
+    return max(shares, key=shares.__getitem__)
+
+
+def to_special_token(tables: Tables) -> Estimate:
+    """Return the attention in the middle layers to the special token."""
+    return over_layers(tables, middle, special_token(tables))
+
+
+def times_uniform(tables: Tables) -> Estimate:
+    """Return the same as a multiple of the uniform share of that token."""
+    share = column(tables, "token_types", f"uniform_{special_token(tables)}").mean()
+    return Estimate(*(each / share for each in to_special_token(tables)))
+
+
+def attention_against_gradient(tables: Tables) -> Estimate:
+    """Return the correlation over layers of attention to the special token and its gradient."""
+    name = special_token(tables)
+    attention, gradient = (by_layer(tables, own, name) for own in ("token_types", "gradients"))
+    if min(attention.nunique(), gradient.nunique()) < 2:
+        raise NotMeasurable("no correlation with a constant")
+    found = spearmanr(attention, gradient).statistic
+    if len(attention) < 4:
+        return Estimate(found)
+    # Fisher's z with the standard error of Bonett and Wright (2000).
+    error = np.sqrt((1 + found**2 / 2) / (len(attention) - 3))
+    z = np.arctanh(np.clip(found, -1 + 1e-9, 1 - 1e-9))
+    return Estimate(found, *np.tanh(z + error * norm.ppf(TAILS)))
+
+
+def broad_early(tables: Tables, entropies: pd.Series) -> pd.Series:
+    """Return which heads of the first third of the layers are nearly uniform."""
+    uniform, layers = (column(tables, "entropy", name) for name in ("uniform", "layer"))
+    return (entropies / uniform > NEAR_UNIFORM) & first_third(layers)
+
+
+def broad_heads(tables: Tables) -> Estimate:
+    """Return how many heads of the first third of the layers are nearly uniform."""
+    return counted(tables, "entropy", "entropy", lambda each: broad_early(tables, each).sum())
+
+
+def largest_of_broad(tables: Tables) -> Estimate:
+    """Return the mean attention of `broad_early` heads to any single token."""
+    broad = broad_early(tables, column(tables, "entropy", "entropy"))
+    columns = (column(tables, "entropy", name) for name in with_bounds("largest"))
+    return Estimate(*(chosen_rows(values, broad, "broad heads").mean() for values in columns))
+
+
+def held_out(tables: Tables) -> pd.DataFrame:
+    """Return the heads chosen on train and scored on dev, with the paper's name of a relation.
+
+    The scheme shows in the names of all relations, so these are looked up together; ``paper`` is
+    empty where the paper has none.
+    """
+    columns = ("relation", "direction", "dev_accuracy", "ci_low", "ci_high", "p_holm")
+    table = rows_of(tables, "dependency_heads_held_out", *columns, *with_bounds("margin"))
+    names = table["relation"].map(paper_names(table["relation"])).fillna("")
+    return table.assign(paper=names.where(names.isin(paper_table1().index), ""))
+
+
+def single_relations(tables: Tables, without: str = ALL) -> pd.DataFrame:
+    """Return the rows of single relations that the paper has too."""
+    rows = held_out(tables)
+    return chosen_rows(rows, ~rows["paper"].isin(["", ALL, without]), "single relations")
+
+
+def margin(tables: Tables, name: str) -> Estimate:
+    """Return by how many points the head of a relation of the paper outdoes its offset.
+
+    It is that of the most frequent relation, where several stand for the paper's.
+    """
+    return measured({"held out": held_out(tables)}, "held out", "margin", paper=name)
+
+
+def relations_beyond_offset(tables: Tables) -> Estimate:
+    """Return the share of relations whose head is better than an offset, the others' counted in."""
+    return share_of(single_relations(tables)["p_holm"] < ALPHA)
+
+
+def relations_by_far(tables: Tables) -> Estimate:
+    """Return how many relations have a head that outdoes its offset `BY_FAR`."""
+    rows = {"relations": single_relations(tables)}
+    return counted(rows, "relations", "margin", lambda margins: (margins > BY_FAR).sum())
+
+
+def dependents_attend(tables: Tables) -> Estimate:
+    """Return the share of relations but pobj whose dependents attend to their heads."""
+    return share_of(single_relations(tables, "pobj")["direction"] == DIRECTIONS[0])
+
+
+def head_attends(tables: Tables, name: str) -> float:
+    """Return 1 if a relation's head attends to its dependent, 0 if not."""
+    return float(row_where(held_out(tables), paper=name)["direction"] == DIRECTIONS[1])
+
+
+def lowest_of_named(tables: Tables) -> Estimate:
+    """Return the lowest accuracy of the relations of the introduction."""
+    rows = held_out(tables)
+    named = chosen_rows(rows, rows["paper"].isin(NAMED), "the relations of the introduction")
+    lowest = named.loc[named["dev_accuracy"].idxmin()]
+    return Estimate(*lowest[with_bounds("dev_accuracy", "ci")])
+
+
+def no_op_difference(tables: Tables) -> Estimate:
+    """Return how much more attention special tokens get where relations are not there.
+
+    The mean over the relations of Figure 5 that there are, and over the bounds of their
+    intervals: those of a mean are at most as far apart.
+    """
+    columns = with_bounds("difference")
+    table = rows_of(tables, "no_op", "relation", *columns)
+    own = table["relation"].map(paper_names(table["relation"])).isin(FIGURE_5)
+    return Estimate(*chosen_rows(table, own, "special tokens without a relation")[columns].mean())
+
+
+def layer_cohesion(tables: Tables) -> pd.Series:
+    """Return the row of `cohesion_table` that is about layers (section 6)."""
+    table = rows_of(tables, "head_cohesion", "by", "within", "between", "p_value")
+    row = row_where(table, by="layer")
+    if pd.isna(row["p_value"]):
+        raise NotMeasurable("two layers of two heads")
+    return row
+
+
+def within_of_between(tables: Tables) -> Estimate:
+    """Return the distance within layers as a share of that between them (section 6)."""
+    row = layer_cohesion(tables)
+    means = {f"{name}_layers": pd.Series([row[name]]) for name in ("within", "between")}
+    return resampled(tables, means, lambda within, between: (within / between).iloc[0])
+
+
+over_all = partial(over_layers, summary=lambda layers: layers.mean())
+last = partial(over_layers, summary=lambda layers: layers.iloc[-1], name="entropy_from_cls")
+before = partial(over_layers, summary=lambda layers: layers.iloc[:-1].abs().median())
+over_rule = partial(
+    measured, table="coreference_held_out", column="margin", interval="ci", candidates="mentions"
+)
+probe = partial(measured, table="probe_differences", column="difference", interval="ci")
+
+MEASURES: dict[str, Measure] = {
+    "little on current token": share_with_little,
+    "mostly to previous": partial(heads_mostly_to, name="previous"),
+    "mostly to next": partial(heads_mostly_to, name="next"),
+    "positional heads early": depth_of_positional_heads,
+    "middle to special token": to_special_token,
+    "times uniform": times_uniform,
+    "special token is sep": partial(over_all, name="sep", less="cls"),
+    "early to cls": partial(over_layers, summary=first_third_less_rest, name="cls"),
+    "deep to punctuation": partial(over_layers, summary=last_third_less_rest, name="punctuation"),
+    "more from sep": partial(over_all, name="sep_to_sep", less="other_to_sep"),
+    "from sep to sep": partial(over_layers, summary=middle, name="sep_to_sep"),
+    "gradients against attention": attention_against_gradient,
+    "broad heads": broad_heads,
+    "largest of broad heads": largest_of_broad,
+    "entropy early": partial(over_layers, summary=first_third_less_rest, name="entropy"),
+    "cls broad in last layer": last,
+    "cls broader than tokens": partial(last, less="entropy"),
+    "cls as broad before": partial(before, name="entropy_from_cls", less="entropy"),
+    "all relations": partial(margin, name=ALL),
+    "beyond offset": relations_beyond_offset,
+    "by far": relations_by_far,
+    **{f"own head of {name}": partial(margin, name=name) for name in FIGURE_5},
+    "lowest of named": lowest_of_named,
+    "dependents attend": dependents_attend,
+    "prepositions attend": partial(head_attends, name="pobj"),
+    "no-op": no_op_difference,
+    "over head match": partial(over_rule, type="all", against="head match"),
+    "close to rules": partial(over_rule, type="all", against="rule-based"),
+    "nominal over head match": partial(over_rule, type="nominal", against="head match"),
+    "attention over right-branching": partial(probe, probe="Attn", other="Right-branching"),
+    "vectors added to attention": partial(probe, probe=BOTH, other="Attn"),
+    "attention added to vectors": partial(probe, probe=BOTH, other="Distances + GloVe"),
+    "trained over random weights": partial(probe, probe=BOTH, other=f"Random-init {BOTH}"),
+    "hidden states over attention": partial(probe, probe="Structural probe", other=BOTH),
+    "within of between layers": within_of_between,
+    "layers by accident": lambda tables: layer_cohesion(tables)["p_value"],
+}
+
+
+def share_of_two(tables: Tables) -> float:
+    """Return the uniform share of a token that is twice in a segment of typical length."""
+    return 2 / np.exp(column(tables, "entropy", "uniform").mean())
+
+
+THRESHOLDS: dict[str, Callable[[Tables], float]] = {
+    # what is even for [SEP], which some models have three times in a segment
+    "special token is sep": lambda tables: column(tables, "token_types", "uniform_sep").mean(),
+    "early to cls": share_of_two,
+    "deep to punctuation": share_of_two,
+    "more from sep": share_of_two,
+    "cls broad in last layer": lambda tables: BROAD * column(tables, "entropy", "uniform").mean(),
+    # the lead at all mentions, if it is one
+    "nominal over head match": lambda tables: max(0, MEASURES["over head match"](tables).value),
+}
