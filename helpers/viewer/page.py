@@ -1,10 +1,10 @@
-"""What the viewer sends to a browser: the facts of one example, small maps, exact weights."""
+"""What the viewer sends to a browser: an example's facts and maps, and what a search finds."""
 
 from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,17 @@ import pandas as pd
 from jaxtyping import Float, UInt8, UInt16
 from jinja2.utils import htmlsafe_json_dumps
 
-from helpers.analysis.heads import DIRECTIONS, answer, head_labels, questions
+from helpers.analysis.heads import (
+    DIRECTIONS,
+    Direction,
+    Question,
+    answer,
+    head_label,
+    head_labels,
+    questions,
+)
 from helpers.data.records import WORD_MARKS, roles
+from helpers.errors import InputError
 from helpers.plots.style import INK, MUTED, RIGHT, TOKEN_COLORS, TOKEN_STYLES, WRONG
 from helpers.store.store import Example, Store, tokens_of
 
@@ -23,6 +32,9 @@ HERE = Path(__file__).parent
 SCRIPT = "\n".join(
     (HERE / name).read_text(encoding="utf-8") for name in ("sources.js", "viewer.js")
 )
+MOST_FOUND = 50  # places that a search shows at a time
+FOUND = ("example", "asked", "word", "relation", "picked", "gold", "right")
+RELATIONS_FROM = 300  # records looked at for the names of relations to suggest
 LARGEST_THUMBNAIL = 32  # cells a side; a small map is about 40 pixels wide
 FULL = 10_000  # the weight 1, as in sources.js: four decimals are what a view shows
 # Nothing is loaded from anywhere, and the browser enforces it.
@@ -215,6 +227,81 @@ def _kind_labels(special_tokens: Mapping[str, str | None]) -> dict[str, str]:
     return {kind: own.get(kind, label) for kind, label in labels.items() if own.get(kind, label)}
 
 
+def relations_in(store: Store) -> list[str]:
+    """Return the names of relations in the first records of a store."""
+    records = store.records(range(min(RELATIONS_FROM, len(store))))
+    return sorted({question.relation for record in records for question in questions(record)})
+
+
+def check_relation(store: Store, relation: str) -> None:
+    """Check that a store has a relation.
+
+    Raises:
+        InputError: no example has it; the message has those that there are.
+    """
+    known: set[str] = set()
+    for record in store.records():
+        known.update(question.relation for question in questions(record))
+        if relation in known:
+            return
+    there = f"there are {', '.join(sorted(known))}" if known else "the corpus has no annotation"
+    raise InputError(f"no relation {relation!r} here; {there}")
+
+
+def search(
+    store: Store,
+    head: tuple[int, int],
+    *,
+    word: str = "",
+    relation: str = "",
+    right: bool | None = None,
+    direction: Direction = DIRECTIONS[0],
+    limit: int = MOST_FOUND,
+) -> pd.DataFrame:
+    """Find the first ``limit`` places with a word, or where a head answers a relation.
+
+    ``head`` is (layer, head) from 0.  A word (any case) and a relation together ask for words
+    with that relation.  ``right`` keeps the right or the wrong answers; all maps but those of
+    examples that have the relation are left unread.  One row per place: ``example``, ``asked``
+    (position in the map), ``word``, ``relation``, ``picked``, ``gold`` (words), ``right``; the
+    last four are empty for a plain word.
+
+    Raises:
+        InputError: nothing is asked for, or no example has the relation.
+    """
+    if not word and not relation:
+        raise InputError("search for a word, a relation or both, such as relation='dobj'")
+    rows: list[tuple[Any, ...]] = []
+    for index, record in enumerate(store.records()):
+        words = record.get("words") or record["tokens"]
+        places = [i for i, other in enumerate(words) if word.lower() in ("", other.lower())]
+        if relation:
+            asked = [q for q in questions(record) if q.relation == relation and q.asked in places]
+            found = _answered(store[index], asked, head, direction) if asked else ()
+            rows += [row for row in found if right in (None, row[-1])]
+        else:
+            offset = record.get("offset", 0) if "words" in record else 0
+            rows += [(index, i + offset, words[i], "", "", "", None) for i in places]
+        if len(rows) >= limit:
+            break
+    if relation and not rows:
+        check_relation(store, relation)
+    return pd.DataFrame(rows[:limit], columns=FOUND).assign(head=head_label(*head))
+
+
+def _answered(
+    example: Example, asked: list[Question], head: tuple[int, int], direction: Direction
+) -> Iterator[tuple[Any, ...]]:
+    own, words = example.word_positions, example.record["words"]
+    weights = example.attention[head][own, own]
+    for question in asked:
+        picked, right = answer(question, weights, direction)
+        gold = " / ".join(words[place] for place in question.gold)
+        place = question.asked + example.offset
+        row = (example.index, place, words[question.asked], question.relation)
+        yield *row, words[picked], gold, bool(right)
+
+
 def json_in_html(value: object) -> str:
     """Return JSON that stays data inside a script element, whatever the text in it."""
     return htmlsafe_json_dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -222,9 +309,9 @@ def json_in_html(value: object) -> str:
 
 def render(template: Path, **values: object) -> str:
     """Return the page of a jinja2 template; text that it is given stays text."""
-    loader = jinja2.FileSystemLoader(template.parent)
-    pages = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return pages.get_template(template.name).render(values, policy=POLICY)
+    pages = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    page = pages.from_string(template.read_text(encoding="utf-8"))
+    return page.render(values, policy=POLICY)
 
 
 def document(title: str, data: object) -> str:

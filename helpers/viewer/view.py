@@ -25,7 +25,7 @@ from helpers.paths import write_whole
 from helpers.store.format import tensor_name
 from helpers.store.store import Example, Store, tokens_of
 from helpers.viewer import page
-from helpers.viewer.search import MOST_FOUND, check_relation, relations_in, search
+from helpers.viewer.page import MOST_FOUND, check_relation, relations_in, search
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -96,7 +96,7 @@ class Viewer:
 
         ``view(store, layer=8, head=10).search(relation="dobj", right=False)`` lists where head
         8-10 is wrong about dobj; relation "coreference" asks for antecedents.  Takes ``word``,
-        ``relation``, ``right`` and ``limit`` of `helpers.viewer.search.search`.
+        ``relation``, ``right`` and ``limit`` of `helpers.viewer.page.search`.
         """
         return search(self.store, self.head, direction=self.direction, **wanted)
 
@@ -164,8 +164,21 @@ def view(
     if relation not in ("", EVERY):
         check_relation(store, relation)
     if encoder is not None:
-        check_masks(store, encoder)
+        _check_masks(store, encoder)
     return Viewer(store, example, (layer - 1, head - 1), relation, direction, title, encoder)
+
+
+def _check_masks(store: Store, encoder: Encoder) -> None:
+    """Raise InputError unless an encoder is the model of a store, and has a mask token."""
+    from helpers.store.extract import model_facts
+
+    name = store.spec.model["name"]
+    if model_facts(encoder) != store.spec.model:
+        raise InputError(
+            f"the maps are those of {name}, and {encoder.name} is not that model as it was"
+        )
+    if encoder.tokenizer.mask_token is None:
+        raise InputError(f"{encoder.name} has no mask token")
 
 
 def viewers(
@@ -186,23 +199,6 @@ def viewers(
         asked = {"relation": row.relation, "direction": direction, "title": row.title}
         found.append(view(store, **place, **asked))
     return found
-
-
-def check_masks(store: Store, encoder: Encoder) -> None:
-    """Check that an encoder can mask the words of a store.
-
-    Raises:
-        InputError: it is not the model that the maps are of, or has no mask token.
-    """
-    from helpers.store.extract import model_facts
-
-    own, other = store.spec.model, model_facts(encoder)
-    if other != own:
-        raise InputError(
-            f"the maps are those of {own['name']}, and {encoder.name} is not that model as it was"
-        )
-    if encoder.tokenizer.mask_token is None:
-        raise InputError(f"{encoder.name} has no mask token")
 
 
 def masked_example(store: Store, index: int, positions: Sequence[int], encoder: Encoder) -> Example:
