@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import TypeVar
 
 from tqdm import tqdm
 
@@ -38,7 +39,7 @@ def progress(
         maxinterval=10,
         ascii=not redraws,
         ncols=None if redraws else 100,
-        file=sys.stderr if redraws else _Lines(sys.stderr),
+        file=sys.stderr if redraws else _Lines(),
     )
 
 
@@ -56,17 +57,11 @@ def _redraws() -> bool:
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
-class _Lines:
-    """A stream that gets each redrawing of a bar as a line of its own."""
+class _Lines(io.TextIOBase):
+    """Standard error, where each redrawing of a bar is a line of its own."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
-
-    def write(self, text: str) -> None:
+    def write(self, text: str) -> int:
         """Write what is visible of a redrawing, if anything is."""
         if visible := text.strip("\r\n "):
-            self.stream.write(f"{visible}\n")
-
-    def flush(self) -> None:
-        """Flush the stream behind."""
-        self.stream.flush()
+            sys.stderr.write(f"{visible}\n")
+        return len(text)

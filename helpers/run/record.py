@@ -8,7 +8,7 @@ import platform
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from helpers.errors import InputError
 from helpers.paths import build_dir, given_path, project_root, write_whole
 from helpers.progress import HEADLESS
-from helpers.settings import Settings
+from helpers.settings import MATERIAL
 from helpers.study import Study
 from helpers.tables import run_record
 
@@ -118,7 +118,8 @@ def recorded(study: Study) -> Iterator[Record]:
         facts, before = describe(study), run_record(study.results)
         same = json.loads(json.dumps(facts, default=str))
         kept = all(before.get(key) == same.get(key) for key in ("model", "commit", "corpora"))
-        kept = kept and _material(before.get("settings", {})) == _material(same["settings"])
+        own, others = same["settings"], before.get("settings", {})
+        kept = kept and all(own.get(name) == others.get(name) for name in MATERIAL)
         record = Record(study, facts, dict(before.get("notebooks", {})) if kept else {})
         record.save()
         yield record
@@ -145,12 +146,6 @@ class Record:
             for kind in ("tables", "figures")
         }
         self.save()
-
-
-def _material(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that change numbers."""
-    names = [own.name for own in fields(Settings) if own.metadata["material"]]
-    return {name: settings.get(name) for name in names}
 
 
 def _write(study: Study, facts: Mapping[str, Any]) -> None:
