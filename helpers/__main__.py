@@ -6,18 +6,15 @@ import argparse
 import dataclasses
 import os
 import sys
-import typing
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from helpers.errors import InputError
 from helpers.settings import Settings, flag
 
-if typing.TYPE_CHECKING:
+if TYPE_CHECKING:
     from helpers.analysis.claims import Claim
     from helpers.study import Study
-
-Command = Callable[[argparse.Namespace], int]
 
 DESCRIPTION = """\
 What Does BERT Look At? (Clark et al., 2019) on any encoder and any corpus.
@@ -59,14 +56,23 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    def command(name: str, does: Command, help_: str, **how: Any) -> argparse.ArgumentParser:
+    def command(
+        name: str, does: Callable[[argparse.Namespace], int], help_: str, **how: Any
+    ) -> argparse.ArgumentParser:
         own = commands.add_parser(name, help=help_, **how)
         own.set_defaults(command=does)
         return own
 
     defaults = {"formatter_class": argparse.ArgumentDefaultsHelpFormatter}
     run = command("run", _run, "run the series, or a part of it", epilog=RUN_EPILOG, **defaults)
-    _add_settings(run)
+    run.add_argument("--only", default="", metavar="00,03", help="numbers of notebooks")
+    run.add_argument("--extended", action="store_true", help="07 to 10, too: beyond the paper")
+    for setting in dataclasses.fields(Settings):
+        how: dict[str, Any] = {"action": "store_true"}
+        if setting.type != "bool":
+            kind = int if str(setting.type).startswith("int") else str
+            how = {"type": kind, "default": setting.default}
+        run.add_argument(flag(setting.name), help=setting.metadata["help"], **how)
     compare = command(
         "compare",
         _compare,
@@ -81,15 +87,11 @@ def parser() -> argparse.ArgumentParser:
         "(default: the embedded model and its control with random weights)",
     )  # fmt: skip
     command("corpora", _corpora, "list the corpora that have a name")
-    verify = command(
-        "verify", _verify, "check every byte of the cache: stores, tables, trained models"
-    )
+    every = "check every byte of the cache: stores, tables, trained models"
+    verify = command("verify", _verify, every)
     verify.add_argument("stores", nargs="*", metavar="STORE", help="folder names (default: all)")
-    verify.add_argument(
-        "--repair",
-        action="store_true",
-        help="extract damaged shards again, remove what else is damaged",
-    )
+    again = "extract damaged shards again, remove what else is damaged"
+    verify.add_argument("--repair", action="store_true", help=again)
     verify.add_argument("--model", help="where the model is now, if it was a local folder")
     cache = command("cache", _cache, "list the stores, or remove some")
     cache.add_argument("--remove", nargs="+", default=[], metavar="STORE", help="folder names")
@@ -99,24 +101,10 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _add_settings(run: argparse.ArgumentParser) -> None:
-    run.add_argument("--only", default="", metavar="00,03", help="numbers of notebooks")
-    run.add_argument("--extended", action="store_true", help="07 to 10, too: beyond the paper")
-    types = typing.get_type_hints(Settings)
-    for setting in dataclasses.fields(Settings):
-        name, kind, help_ = flag(setting.name), types[setting.name], setting.metadata["help"]
-        if kind is bool:
-            run.add_argument(name, action="store_true", help=help_)
-        else:
-            kind = int if kind in (int, int | None) else str
-            run.add_argument(name, type=kind, default=setting.default, help=help_)
-
-
 def _run(options: argparse.Namespace) -> int:
     from helpers.study import Study
 
-    names = [setting.name for setting in dataclasses.fields(Settings)]
-    settings = {name: getattr(options, name) for name in names}
+    settings = {own.name: getattr(options, own.name) for own in dataclasses.fields(Settings)}
     models = [model.strip() for model in options.model.split(",") if model.strip()]
     if not models or len(set(models)) < len(models):
         raise InputError(f"--model {options.model}: expected a model, or several different ones")

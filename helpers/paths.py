@@ -53,16 +53,17 @@ def cache_root() -> Path:
 
 def figures_dir(slug: str) -> Path:
     """Return the folder of a run's figures; ``ATTENTION_FIGURES`` moves their parent."""
-    return Path(os.environ.get("ATTENTION_FIGURES") or _results_root() / "figures") / slug
+    return _results("figures") / slug
 
 
 def build_dir(slug: str) -> Path:
     """Return the folder of a run's executed notebooks; ``ATTENTION_BUILD`` moves their parent."""
-    return Path(os.environ.get("ATTENTION_BUILD") or _results_root() / "build") / slug
+    return _results("build") / slug
 
 
-def _results_root() -> Path:
-    return project_root() if in_checkout() else Path.cwd()
+def _results(kind: str) -> Path:
+    given = os.environ.get(f"ATTENTION_{kind.upper()}")
+    return Path(given) if given else (project_root() if in_checkout() else Path.cwd()) / kind
 
 
 def readable(text: str) -> str:
@@ -73,9 +74,8 @@ def readable(text: str) -> str:
 def given_path(given: str | Path) -> Path:
     """Return a path of the user's; a relative one counts from where they are, then the project."""
     path = Path(given).expanduser()
-    if path.exists() or path.is_absolute():
-        return path
-    return project_root() / path if (project_root() / path).exists() else path
+    own = project_root() / path  # an absolute path stays as it is
+    return own if own.exists() and not path.exists() else path
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -123,7 +123,7 @@ def run(paths: Sequence[Path], study: Study, record: Record) -> Path:
             bar.set_description(path.stem)
             started = time.monotonic()
             _execute(path, folder / path.name, settings, kernel)
-            record.note(path.stem, _notes(path, folder))
+            record.note(path.stem, folder / f"{path.stem}.written")
             if not study.is_default:
                 remove_discussion(folder / path.name)
             times[path.stem] = round(time.monotonic() - started, 1)
@@ -141,20 +141,15 @@ def write_html(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     notebook.metadata.pop("widgets", None)  # a live widget is blank without its kernel
     for cell in notebook.cells:
+        for output in cell.get("outputs", []):  # without the lines of progress, which the log has
+            if output.get("name") == "stderr":
+                lines = output.text.splitlines(keepends=True)
+                output.text = "".join(line for line in lines if not BAR.fullmatch(line))
         if cell.cell_type == "code":
-            _drop_bars(cell)
+            cell.outputs = [out for out in cell.outputs if out.get("text", "shown").strip()]
     body, _ = _exporter().from_notebook_node(notebook)
     body = re.sub(r'<script src=""[^>]*></script>', "", body)
     write_whole(path.with_suffix(".html"), body.encode())
-
-
-def _drop_bars(cell: NotebookNode) -> None:
-    """Take the lines of progress, which the log has, out of what a cell has shown."""
-    for output in cell.outputs:
-        if output.get("name") == "stderr":
-            lines = output.text.splitlines(keepends=True)
-            output.text = "".join(line for line in lines if not BAR.fullmatch(line))
-    cell.outputs = [out for out in cell.outputs if out.get("text", "shown").strip()]
 
 
 @cache
@@ -170,7 +165,7 @@ def _exporter() -> HTMLExporter:
 def _kernels(paths: Sequence[Path], folder: Path) -> Iterator[tuple[Path, AsyncKernelManager]]:
     """Yield each notebook with a kernel: while one is used, the next starts and the last ends.
 
-    What they write, they note in ``folder``.
+    What they write, they note in ``folder``, in the file ``<notebook>.written``.
     """
     from jupyter_core.utils import run_sync
 
@@ -187,10 +182,6 @@ def _kernels(paths: Sequence[Path], folder: Path) -> Iterator[tuple[Path, AsyncK
             if run_sync(kernel.is_alive)():
                 run_sync(kernel.shutdown_kernel)()
             kernel.cleanup_connection_file()
-
-
-def _notes(path: Path, folder: Path) -> Path:
-    return folder / f"{path.stem}.written"
 
 
 def _kernel(path: Path, folder: Path) -> AsyncKernelManager:
@@ -210,8 +201,9 @@ def _kernel(path: Path, folder: Path) -> AsyncKernelManager:
         "--IPKernelApp.log_level=CRITICAL",
         f"--IPKernelApp.exec_lines=exec({chr(10).join(imports)!r}, {{}})",
     ]
-    _notes(path, folder).unlink(missing_ok=True)
-    environment = {**os.environ, HEADLESS: "1", WRITTEN: str(_notes(path, folder))}
+    notes = folder / f"{path.stem}.written"
+    notes.unlink(missing_ok=True)
+    environment = {**os.environ, HEADLESS: "1", WRITTEN: str(notes)}
     kernel = AsyncKernelManager(kernel_name="python3")
     run_sync(kernel.start_kernel)(extra_arguments=arguments, env=environment)
     return kernel
@@ -224,19 +216,12 @@ def _execute(
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
-    known = declared(path)
+    parameters = {name: values[name] for name in declared(path) & values.keys()}
+    above = DummyTqdmFile(sys.stderr)  # its lines stand above the bar over notebooks
+    limits = {"execution_timeout": CELL_TIMEOUT, "start_timeout": START_TIMEOUT}
+    how = {"kernel_name": "python3", "km": kernel, "progress_bar": False, "stderr_file": above}
     try:
-        papermill.execute_notebook(
-            path,
-            output,
-            parameters={name: value for name, value in values.items() if name in known},
-            kernel_name="python3",
-            km=kernel,
-            progress_bar=False,
-            execution_timeout=CELL_TIMEOUT,
-            start_timeout=START_TIMEOUT,
-            stderr_file=DummyTqdmFile(sys.stderr),  # its lines stand above the bar over notebooks
-        )
+        papermill.execute_notebook(path, output, parameters=parameters, **how, **limits)
     except PapermillExecutionError as error:
         if error.ename in USER_ERRORS:
             raise InputError(f"{path.stem}: {error.evalue}") from error
@@ -245,14 +230,16 @@ def _execute(
             f"{path.name}, cell {error.exec_count}: {error.ename}: {error.evalue}\n{last}\n"
             f"The executed notebook is {output}; what was computed is kept for the next run."
         ) from error
+    except DeadKernelError:
+        raise NotebookFailed(
+            f"{path.name}: its process was killed, as the system does where memory runs out; what "
+            "was computed is kept: free some memory or choose smaller sizes, and run again"
+        ) from None
     except RuntimeError as error:
-        problem = f"did not start ({error}); is the machine busy? What was computed is kept:"
-        if isinstance(error, DeadKernelError):
-            problem = (
-                "was killed, as the system does where memory runs out; what was computed is kept: "
-                "free some memory or choose smaller sizes, and"
-            )
-        raise NotebookFailed(f"{path.name}: its process {problem} run again") from None
+        raise NotebookFailed(
+            f"{path.name}: its process did not start ({error}); is the machine busy? What was "
+            "computed is kept: run again"
+        ) from None
 
 
 def read_times(folder: Path) -> dict[str, float]:

@@ -48,15 +48,16 @@ def write_report(
     if times:
         facts["time of the notebooks"] = _duration(sum(times.values()))
     copies = sorted(build.glob("[0-9]*.html"))
-    wrote = {
-        name: {*own["figures"], *own["tables"]} for name, own in facts.pop("notebooks", {}).items()
-    }
+    notes, notebooks = facts.pop("notes", []), facts.pop("notebooks", {})
+    wrote = {name: {*own["figures"], *own["tables"]} for name, own in notebooks.items()}
+    groups = {name: value for name, value in facts.items() if isinstance(value, Mapping)}
+    single = {name: value for name, value in facts.items() if name not in groups}
     shown = {
         "name": facts.get("model", {}).get("name") or build.name,
-        "notes": facts.pop("notes", []),
+        "notes": notes,
         "parts": list(_parts(figures, tables, {p: wrote.get(p.stem, set()) for p in copies})),
         "notebooks": {p: _duration(times[p.stem]) if p.stem in times else "" for p in copies},
-        "facts": _groups(facts),
+        "facts": {"run": single} | groups if single else groups,
         "style": (HERE / "report.css").read_text(encoding="utf-8"),
         "script": (HERE / "report.js").read_text(encoding="utf-8"),
     }
@@ -161,13 +162,6 @@ def _short(cell: str) -> str:
     return f"{number:.1f}" if abs(number) >= 1000 else f"{number:.4g}"
 
 
-def _groups(facts: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the facts in groups; single ones are of the group "run"."""
-    single = {name: value for name, value in facts.items() if not isinstance(value, Mapping)}
-    groups = {name: value for name, value in facts.items() if isinstance(value, Mapping)}
-    return {"run": single} | groups if single else groups
-
-
 def _viewers(viewers: Iterable[Viewer], room: int) -> dict[str, Any]:
     """Return the viewers that there is room for, and the page that all of them share."""
     shared = json_in_html(document("Attention viewer", "DATA"))  # unfolding one puts its data in
@@ -183,7 +177,7 @@ def _viewers(viewers: Iterable[Viewer], room: int) -> dict[str, Any]:
 
 
 def _in_base64(path: Path) -> str:
-    return base64.b64encode(path.read_bytes()).decode("ascii")
+    return base64.b64encode(path.read_bytes()).decode()
 
 
 def _duration(seconds: float) -> str:
