@@ -23,7 +23,8 @@ ARCT_RULES = {
     "not and n't": "and `n't`",
     "not, n't and cannot": "and `cannot`",
 }
-SHIFT, NUMBER = "bigram shift", "number of the subject"
+NEXT, SHIFT, NUMBER = "next paragraph", "bigram shift", "number of the subject"
+TENSE, ARTICLE = "tense of the main verb", "article"
 
 
 def rows(name: str, run: str = "minilm", figures: Path = FIGURES, **where: object) -> pd.DataFrame:
@@ -38,34 +39,36 @@ def arct_table(figures: Path) -> pd.DataFrame:
     """Return right warrants as written and on the counterparts, in percent, models down."""
     table = rows("partial_inputs", "minilm-arct", figures)
     cells = table.pivot(index=["model", "train", "inputs"], columns="test", values="mean")
-    shown = (
-        cells["original"].map("{:.0f}".format) + " / " + cells["adversarial"].map("{:.0f}".format)
-    )
-    shown = shown.unstack("inputs")[list(dict.fromkeys(table["inputs"]))].fillna("")
+    shown = _pairs(cells, "original", "adversarial").unstack("inputs")
+    shown = shown[list(dict.fromkeys(table["inputs"]))].fillna("")
     return shown.reindex(list(ARCT_MODELS)).set_axis(list(ARCT_MODELS.values()))
 
 
 def arct_rules(figures: Path) -> pd.DataFrame:
     """Return what counting more words as `not` makes of its productivity and coverage."""
     table = rows("cue_rules", "minilm-arct", figures).set_index(["rule", "split"])
-    cells = (
-        table["productivity"].map("{:.0f}".format) + " / " + table["coverage"].map("{:.0f}".format)
-    )
-    shown = cells.unstack("split")[["all", "train", "dev", "test"]]
+    shown = _pairs(table, "productivity", "coverage").unstack("split")
+    shown = shown[["all", "train", "dev", "test"]]
     return shown.reindex(list(ARCT_RULES)).set_axis(list(ARCT_RULES.values()))
 
 
+def _pairs(table: pd.DataFrame, one: str, other: str) -> pd.Series:
+    return table[one].map("{:.0f} / ".format) + table[other].map("{:.0f}".format)
+
+
 def sentences() -> Iterator[str]:
-    """Yield what figures/README.md says, word for word."""
-    yield from _patterns()
-    yield from _fine_tuning()
-    yield from _disabling()
-    yield from _single_heads()
-    yield from _pruning()
-    yield from _arct()
-    yield from _lenses()
-    yield from _norm_lens()
-    yield from _mpnet()
+    """Yield what figures/README.md says, word for word around its numbers."""
+    for part in (
+        _patterns,
+        _disabling,
+        _single_heads,
+        _pruning,
+        _arct,
+        _lenses,
+        _norm_lens,
+        _mpnet,
+    ):
+        yield from part()
 
 
 def notebook_09() -> Iterator[str]:
@@ -81,22 +84,24 @@ def notebook_09() -> Iterator[str]:
         f"On the counterparts it gets {mean['warrants', 'adversarial']:.1f}% and "
         f"{mean['all', 'adversarial']:.1f}%, of both {mean['all', 'both']:.1f}% with everything."
     )
-    claimed = table.loc[("claim + warrants", "both")]
-    yield (
-        f"it is right on {claimed['mean']:.1f}% of both ({claimed['ci_low']:.1f} to "
-        f"{claimed['ci_high']:.1f})"
-    )
+    yield f"it is right on {_mean(table.loc[('claim + warrants', 'both')], '% of both')}"
+
+
+def _mean(row: pd.Series, what: str = "", digits: int = 1, of: str = "mean") -> str:
+    """Return a number and its interval."""
+    number, low, high = (f"{row[name]:.{digits}f}" for name in (of, "ci_low", "ci_high"))
+    return f"{number}{what} ({low} to {high}"
 
 
 def _patterns() -> Iterator[str]:
     trust = rows("pattern_trust").set_index("measure")
     value = trust["percent"]
-    f1 = trust.loc["macro F1, support vectors"]
+    yield f"they agree with the labels in {value['accuracy, support vectors']:.0f}% (always the "
+    yield f"commonest label: {value['accuracy of the commonest label']:.0f}); macro F1 is " + _mean(
+        trust.loc["macro F1, support vectors"], of="percent"
+    )
     yield (
-        f"they agree with the labels in {value['accuracy, support vectors']:.0f}% (always the "
-        f"commonest label: {value['accuracy of the commonest label']:.0f}); macro F1 is "
-        f"{f1['percent']:.1f} ({f1['ci_low']:.1f} to {f1['ci_high']:.1f}), where a small network "
-        f"as in the paper has {value['macro F1, network']:.1f} and thresholds "
+        f"a small network as in the paper has {value['macro F1, network']:.1f} and thresholds "
         f"{value['macro F1, thresholds']:.1f}."
     )
     kappa = value["the same beyond chance (kappa, in percent)"] / 100
@@ -107,43 +112,13 @@ def _patterns() -> Iterator[str]:
     yield f"{own} of 72 heads attend along links beyond chance, of the control's heads {control} ("
 
 
-def _fine_tuning() -> Iterator[str]:
-    accuracy = rows("fine_tuning").set_index(["start", "task"])
-    learned = accuracy["learned"]
-    assert learned["pretrained"].all()
-    assert list(learned["random"][learned["random"]].index) == ["tense of the main verb"]
-    yield (
-        "All five tasks are learned beyond what a bag of words knows (dotted); from random weights "
-        "that is so of the tense alone."
-    )
-    alone, tuned = (
-        accuracy.loc[(start, "article")] for start in ("classifier alone", "pretrained")
-    )
-    assert alone["accuracy"] >= tuned["ci_low"]
-    yield (
-        "What tells articles apart is there before fine-tuning: a classifier on the model as it "
-        "was does as well."
-    )
-    similarity = rows("finetuning_similarity").groupby(["task", "layer"])["similarity"].mean()
-    by_layer = similarity.unstack()
-    assert (by_layer.idxmin(axis=1) == 6).all() and by_layer[6].idxmax() == SHIFT
-    yield (
-        "The last layers change most, as in BERT, and hardly for the order of two words "
-        "(bigram shift)."
-    )
-
-
 def _disabling() -> Iterator[str]:
     table = rows("disabling")
     heads, layers = table[table["head"] > 0], table[table["head"] == 0]
     share = 100 * heads.groupby("task")["removable"].mean()
-    yield (
-        f"Of 72 heads, {share[SHIFT]:.0f}% can be disabled (attend uniformly) without a change of "
-        "two points in telling whether two words are swapped, "
-        f"{share['next paragraph']:.0f}% for the next paragraph, and every one for the three other "
-        "tasks."
-    )
-    assert (share.drop([SHIFT, "next paragraph"]) == 100).all()
+    yield f"Of 72 heads, {share[SHIFT]:.0f}% can be disabled (attend uniformly)"
+    yield f"{share[NEXT]:.0f}% for the next paragraph, and every one for the three other tasks."
+    assert (share.drop([SHIFT, NEXT]) == 100).all()
     yield (
         f"the largest loss is {-heads['change'].min():.1f} points for a head, "
         f"{-layers['change'].min():.1f} for a layer."
@@ -154,25 +129,19 @@ def _single_heads() -> Iterator[str]:
     table = rows("ablation")
     own = table.set_index(["task", "layer", "head"])
     weights = rows("importance").set_index(["task", "layer", "head"])["normalised"]
-    worst = {task: change.idxmin() for task, change in own["change"].groupby("task")}
     costliest = []
-    for task in ("next paragraph", SHIFT):
-        assert worst[task] == weights[[task]].idxmax()
-        _, layer, head = worst[task]
-        costliest.append((f"{layer}-{head}", -own.loc[worst[task], "change"]))
-    (one, lost), (other, also_lost) = costliest
-    rest = table[~table["task"].isin(["next paragraph", SHIFT])]
-    yield (
-        "For the next paragraph and for bigram shift the most important head is the costliest one, "
-        f"too ({one}: {lost:.1f} points, {other}: {also_lost:.1f}); for the other tasks none costs "
-        f"more than {np.ceil(-10 * rest['change'].min()) / 10:.1f}."
-    )
+    for task in (NEXT, SHIFT):
+        place = own.loc[[task], "change"].idxmin()
+        assert place == weights[[task]].idxmax()
+        costliest.append(f"{place[1]}-{place[2]}: {-own.loc[place, 'change']:.1f}")
+    rest = table.loc[~table["task"].isin([NEXT, SHIFT]), "change"]
+    yield "too ({} points, {}); for the other tasks none costs".format(*costliest)
+    yield f"none costs more than {np.ceil(-10 * rest.min()) / 10:.1f}."
     can_go = table.groupby("task")["removable"].sum()
-    assert (can_go[[NUMBER, "tense of the main verb"]] == 72).all()
+    assert (can_go[[NUMBER, TENSE]] == 72).all()
     yield (
-        f"Shown to be removable alone are {can_go['next paragraph']} of 72 heads for the next "
-        f"paragraph, {can_go[SHIFT]} for bigram shift, {can_go['article']} for the article and all "
-        "of them for the two others."
+        f"Shown to be removable alone are {can_go[NEXT]} of 72 heads for the next paragraph, "
+        f"{can_go[SHIFT]} for bigram shift, {can_go[ARTICLE]} for the article and all of them"
     )
 
 
@@ -180,25 +149,19 @@ def _pruning() -> Iterator[str]:
     steps = rows("pruning", order="importance").set_index(["task", "pruned"])
     kept = steps[steps["removable"].groupby("task").cummin()].reset_index("pruned")
     up_to = kept.groupby("task")["pruned"].max()
-    lost = -steps.loc[("next paragraph", 40), "change"]
     over_seeds = rows("seed_intervals").set_index(["task", "measure"])
+    yield f"The tense of the main verb is told without {up_to[TENSE]}% of the heads"
     yield (
-        f"The tense of the main verb is told without {up_to['tense of the main verb']}% of "
-        f"the heads, the number of the subject without {up_to[NUMBER]}% of them "
-        f"({over_seeds.loc[(NUMBER, 'prunable'), 'mean']:.0f} over five seeds); which of two "
-        f"paragraphs follows loses {lost:.0f} points at 40%."
+        f"the number of the subject without {up_to[NUMBER]}% of them "
+        f"({over_seeds.loc[(NUMBER, 'prunable'), 'mean']:.0f} over five seeds)"
     )
+    yield f"loses {-steps.loc[(NEXT, 40), 'change']:.0f} points at 40%."
     half = rows("head_removal")["speed_up"]
-    yield (
-        "Removing half of the heads for real makes the encoder "
-        f"{half.min():.0f} to {half.max():.0f}% faster"
-    )
+    yield f"makes the encoder {half.min():.0f} to {half.max():.0f}% faster"
     number, shift = (over_seeds.loc[(task, "removable")] for task in (NUMBER, SHIFT))
-    yield (
-        f"Over these seeds {number['mean']:.0f}% of the heads can be removed alone for that task "
-        f"({number['ci_low']:.0f} to {number['ci_high']:.0f}) and {shift['mean']:.0f}% for the "
-        f"order of two words ({shift['ci_low']:.0f} to {shift['ci_high']:.0f})."
-    )
+    alone = "% of the heads can be removed alone for that task"
+    yield f"Over these seeds {_mean(number, alone, 0)})"
+    yield f"and {_mean(shift, '% for the order of two words', 0)})."
 
 
 def _arct() -> Iterator[str]:
@@ -210,74 +173,57 @@ def _arct() -> Iterator[str]:
     lead = claims.loc["The encoder follows the cues better than a bag of vectors"]
     yield (
         "All seven claims that could be measured hold: the encoder follows the cues better than a "
-        f"bag of vectors by {lead['here']:.1f} points ({lead['ci_low']:.1f} to "
-        f"{lead['ci_high']:.1f}; paper: {lead['paper_value']:.1f})"
+        f"bag of vectors by {_mean(lead, ' points', of='here')}; paper: {lead['paper_value']:.1f})"
     )
     both = table[(table["model"] == "encoder") & (table["test"] == "both")]
     both = both.set_index(["train", "inputs"])
     swapped, claimed = both.loc[("swapped", "all")], both.loc[("original", "claim + warrants")]
-    yield (
-        f"it is right on {swapped['mean']:.1f}% of both halves ({swapped['ci_low']:.1f} to "
-        f"{swapped['ci_high']:.1f}; mean of the paper: {swapped['paper_mean']:.1f})."
-    )
-    yield (
-        f"{claimed['mean']:.1f}% of both halves ({claimed['ci_low']:.1f} to "
-        f"{claimed['ci_high']:.1f})."
-    )
+    halves = "% of both halves"
+    yield f"on {_mean(swapped, halves)}; mean of the paper: {swapped['paper_mean']:.1f})."
+    yield f"{_mean(claimed, halves)})."
 
 
 def _lenses() -> Iterator[str]:
-    shares = rows("lens_shares").mean(numeric_only=True)
-    special = {lens: 100 * (shares[f"{lens}_cls"] + shares[f"{lens}_sep"])
-               for lens in ("attention", "norm")}  # fmt: skip
-    yield (
-        f"[CLS] and [SEP] get {special['attention']:.1f}% of the attention, but only "
-        f"{special['norm']:.1f}% of what attention moves comes from them"
-    )
+    attention, norm = (100 * share.mean() for share in _to_special("minilm"))
+    yield f"[CLS] and [SEP] get {attention:.1f}% of the attention, but only {norm:.1f}% of what"
     effects, by_chance = (
         rows(name, effect="vector").set_index("method")["correlation"]
         for name in ("attributions", "control_attributions")
     )
+    through, weights = "norm lens, all layers", "attention, all layers"
     yield (
-        f"is ranked best by the norm lens ({effects['norm lens, all layers']:.2f}; attention "
-        f"{effects['attention, all layers']:.2f}, rollout {effects['rollout']:.2f}), but as well "
-        f"as with random weights ({by_chance['norm lens, all layers']:.2f}), nearly."
+        f"is ranked best by the norm lens ({effects[through]:.2f}; attention "
+        f"{effects[weights]:.2f}, rollout {effects['rollout']:.2f}), but as well as with random "
+        f"weights ({by_chance[through]:.2f}), nearly."
     )
     found = rows("lens_relations", relation="mean").iloc[0]
-    yield (
-        f"keep what they find through the norm lens ({found['norm_accuracy']:.1f}% where attention "
-        f"has {found['attention_accuracy']:.1f}, means over relations)"
-    )
+    yield f"({found['norm_accuracy']:.1f}% where attention has {found['attention_accuracy']:.1f}, "
 
 
 def _norm_lens() -> Iterator[str]:
     runs = "minilm-norm", "minilm"
     scores = [rows("probes", run, metric="UAS without punctuation") for run in runs]
-    scores = [table.set_index("probe")["value"] for table in scores]
-    own, default = ((table["Attn"], table["Attn + GloVe"]) for table in scores)
+    own, default = (table.set_index("probe")["value"] for table in scores)
     yield (
-        f"the probes have {own[0]:.1f} and {own[1]:.1f}%, with attention {default[0]:.1f} and "
-        f"{default[1]:.1f}"
+        f"the probes have {own['Attn']:.1f} and {own['Attn + GloVe']:.1f}%, with attention "
+        f"{default['Attn']:.1f} and {default['Attn + GloVe']:.1f}"
     )
-    claims = [rows("claims", run).set_index("claim") for run in runs]
-    times = [
-        table.loc["That is many times what uniform attention would give it", "here"]
-        for table in claims
-    ]
-    yield f"[CLS] gets {times[0]:.1f} times a uniform share ({times[1]:.1f})"
-    assert claims[0].loc["Entropy is highest in lower layers", "holds"] == "no"
-    closeness = claims[0].loc["Heads of one layer are closer to each other than to other layers'"]
+    own, default = (rows("claims", run).set_index("claim") for run in runs)
+    times = "That is many times what uniform attention would give it"
+    yield (
+        f"[CLS] gets {own.loc[times, 'here']:.1f} times a uniform share "
+        f"({default.loc[times, 'here']:.1f})"
+    )
+    assert own.loc["Entropy is highest in lower layers", "holds"] == "no"
+    closeness = own.loc["Heads of one layer are closer to each other than to other layers'"]
     assert round(closeness["here"], 2) == round(closeness["control"], 2)
     yield f"({closeness['here']:.2f} of the distance between layers, as with the trained ones)"
-    hold = [(table["holds"] == "yes").sum() for table in claims]
-    yield f"{hold[0]} of the {len(claims[0])} claims hold ({hold[1]})."
+    hold, by_default = ((table["holds"] == "yes").sum() for table in (own, default))
+    yield f"{hold} of the {len(own)} claims hold ({by_default})."
 
 
 def _mpnet() -> Iterator[str]:
-    shares = rows("lens_shares", "mpnet").groupby("layer").mean()
-    attention, norm = (
-        shares[f"{lens}_cls"] + shares[f"{lens}_sep"] for lens in ("attention", "norm")
-    )
+    attention, norm = (share.groupby("layer").mean() for share in _to_special("mpnet"))
     yield (
         f"`<s>` and `</s>` get {100 * attention.mean():.1f}% of the attention, and "
         f"{100 * norm.mean():.1f}% of what is moved comes from them"
@@ -287,16 +233,19 @@ def _mpnet() -> Iterator[str]:
     values = rows("value_norms", "mpnet").groupby("layer")["value_cls"].mean()
     small = values[values < 0.2]
     assert list(small.index) == [3, 4, 5, 10, 11, 12]
-    yield (
-        f"are small ({small.min():.2f} to {small.max():.2f} of the mean) in layers 3 to 5 and 10 "
-        "to 12"
-    )
-    yield f"7 and 8, where it gets {100 * shares.loc[[7, 8], 'attention_cls'].mean():.0f}%."
+    yield f"are small ({small.min():.2f} to {small.max():.2f} of the mean) in layers 3 to 5 and 10"
+    middle = rows("lens_shares", "mpnet").query("layer in (7, 8)")["attention_cls"]
+    yield f"7 and 8, where it gets {100 * middle.mean():.0f}%."
     found = rows("lens_relations", "mpnet").set_index("relation")
     mean, prepositions = found.loc["mean"], found.loc["pobj"]
     yield (
         f"Heads of Table 1 find {mean['attention_accuracy']:.1f}% through attention and "
-        f"{mean['norm_accuracy']:.1f} through the norm lens; objects of prepositions alone lose "
-        f"clearly ({prepositions['attention_accuracy']:.1f} to "
-        f"{prepositions['norm_accuracy']:.1f})"
+        f"{mean['norm_accuracy']:.1f} through the norm lens"
     )
+    yield f"({prepositions['attention_accuracy']:.1f} to {prepositions['norm_accuracy']:.1f})"
+
+
+def _to_special(run: str) -> list[pd.Series]:
+    """Return the share of special tokens in the attention, and in what it moves, a head a row."""
+    shares = rows("lens_shares", run).set_index("layer")
+    return [shares[f"{lens}_cls"] + shares[f"{lens}_sep"] for lens in ("attention", "norm")]

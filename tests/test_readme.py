@@ -20,7 +20,7 @@ from helpers.study import Study
 ROOT = Path(__file__).resolve().parent.parent
 MAP = ROOT / "helpers" / "README.md"
 PAGES = [ROOT / "README.md", ROOT / "figures" / "README.md", *(ROOT / "helpers").rglob("README.md")]
-ROOMS = "data|model|store|analysis|plots|viewer|studies|run|study|cache|settings"
+ROOMS = "data|model|store|analysis|plots|viewer|studies|run|study|tables|settings"
 
 
 @pytest.mark.parametrize(
