@@ -135,8 +135,9 @@ class Settings:
     @property
     def differing(self) -> dict[str, Any]:
         """The settings that change numbers, the model apart, and are not at their defaults."""
+        defaults = Settings()  # in the small profile they are smaller, too
         own = {name: getattr(self, name) for name in MATERIAL if name not in IDENTITY}
-        return {name: value for name, value in own.items() if value != getattr(Settings, name)}
+        return {name: value for name, value in own.items() if value != getattr(defaults, name)}
 
     @property
     def difference(self) -> str:

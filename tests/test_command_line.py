@@ -19,17 +19,15 @@ from helpers.study import Study
 
 
 @pytest.fixture
-def ran(monkeypatch, tmp_path):
+def ran(monkeypatch, figures):
     """Return what the pipeline is asked to run; nothing runs."""
     calls = []
 
     def run(paths, study, _):
         calls.append(([path.name[:2] for path in paths], dataclasses.asdict(study), study.slug))
-        return tmp_path / study.slug
+        return figures.parent / "build" / study.slug
 
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
-    for place in ("FIGURES", "BUILD"):
-        monkeypatch.setenv(f"ATTENTION_{place}", str(tmp_path / place))
     monkeypatch.setattr(notebooks, "run", run)
     return calls
 
@@ -44,34 +42,27 @@ def fails(capsys, *arguments):
     return output.err.strip()
 
 
-def test_run_takes_every_setting(ran, capsys, tmp_path):
-    text = tmp_path / "text.txt"
-    text.write_text("One sentence.\nAnother one.\n")
-    assert main(["run", "--only", "3,01", "--text", str(text), "--random-init", "7",
-                 "--segments", "5", "--stream", "--name", "mine"]) == 0  # fmt: skip
-    ((numbers, settings, name),) = ran
-    assert numbers == ["01", "03"]
-    assert name == "mine"
-    expected = dataclasses.asdict(
-        Study(text=str(text), random_init=7, segments=5, stream=True, name="mine")
-    )
-    assert settings == expected
+def test_run_says_where_its_results_are(ran, capsys, figures):
+    assert main(["run", "--only", "01", "--random-init", "7", "--name", "mine"]) == 0
+    ((_, settings, name),) = ran
+    assert name == "mine" and settings == dataclasses.asdict(Study(random_init=7, name="mine"))
     output = capsys.readouterr().out
-    assert "figures and tables: " in output and str(tmp_path / "mine") in output
+    assert f"figures and tables: {figures / 'mine'}" in output
+    assert f"notebooks: {figures.parent / 'build' / 'mine'}" in output
 
 
-def test_run_without_options_is_the_default_and_the_papers_own_notebooks(ran):
-    assert main(["run"]) == 0
-    ((numbers, settings, name),) = ran
-    assert numbers == ["00", "01", "02", "03", "04", "05", "06"]
-    assert settings == dataclasses.asdict(Study())
-    assert name == "minilm"
-
-
-def test_the_extended_run_has_the_notebooks_beyond_the_paper(ran):
-    assert main(["run", "--extended"]) == 0
-    assert main(["run", "--only", "9"]) == 0
-    assert [numbers for numbers, _, _ in ran] == [[f"{n:02}" for n in range(11)], ["09"]]
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], [f"{n:02}" for n in range(7)]),
+        (["--extended"], [f"{n:02}" for n in range(11)]),
+        (["--only", "9"], ["09"]),
+        (["--only", "3,01"], ["01", "03"]),
+    ],
+)
+def test_without_options_the_papers_own_notebooks_run_on_the_default(ran, arguments, expected):
+    assert main(["run", *arguments]) == 0
+    assert ran == [(expected, dataclasses.asdict(Study()), "minilm")]
 
 
 def test_a_run_for_papers_writes_pdf_and_latex_too_and_the_same_numbers(
@@ -105,10 +96,8 @@ def test_every_setting_has_help(capsys):
     assert stopped.value.code == 0
     shown = capsys.readouterr().out
     for setting in dataclasses.fields(Study):
-        assert f"--{setting.name.replace('_', '-')}" in shown
-        assert setting.metadata["help"].split()[0] in shown
-    assert "--only" in shown
-    assert "figures/<name>/" in shown
+        assert flag(setting.name) in shown and setting.metadata["help"].split()[0] in shown
+    assert "--only" in shown and "figures/<name>/" in shown
 
 
 @pytest.mark.parametrize(
@@ -118,26 +107,21 @@ def test_every_setting_has_help(capsys):
 def test_what_cannot_be_parsed_exits_with_2(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
-    assert stopped.value.code == 2
     error = capsys.readouterr().err
-    assert "usage:" in error and "error:" in error
+    assert stopped.value.code == 2 and "usage:" in error and "error:" in error
 
 
 @pytest.mark.parametrize("only", ["11", "1,99", "abc", ","])
 def test_an_unknown_notebook(ran, capsys, only):
     error = fails(capsys, "run", "--only", only)
-    assert f"--only {only}" in error
-    assert "the series has 00, 01" in error
-    assert not ran
+    assert f"--only {only}" in error and "the series has 00, 01" in error and not ran
 
 
 @pytest.mark.parametrize(
     "option", ["--text", "--treebank", "--coref", "--vectors", "--task", "--framenet", "--arct"]
 )
 def test_a_corpus_that_is_not_there(ran, capsys, option):
-    error = fails(capsys, "run", option, "no/such/corpus.txt")
-    assert "no/such/corpus.txt" in error
-    assert not ran
+    assert "no/such/corpus.txt" in fails(capsys, "run", option, "no/such/corpus.txt") and not ran
 
 
 @pytest.mark.parametrize("slip", [["--only", "99"], ["--text", "no/such.txt"]])
@@ -176,8 +160,8 @@ def test_a_notebook_that_fails_exits_with_1(monkeypatch, capsys):
 
 @pytest.mark.parametrize("model", ["", " , ", "minilm,minilm"])
 def test_no_model_and_one_twice_are_refused(ran, capsys, model):
-    assert "expected a model, or several different" in fails(capsys, "run", "--model", model)
-    assert not ran
+    error = fails(capsys, "run", "--model", model)
+    assert "expected a model, or several different" in error and not ran
 
 
 def test_compare_prints_claims_and_differences(figures, capsys):
@@ -198,7 +182,7 @@ def no_kernels(paths, _):
 
 
 @pytest.fixture
-def given(monkeypatch, tmp_path):
+def given(monkeypatch, figures):
     """Return the parameters that each notebook is executed with; nothing is executed."""
     parameters = {}
 
@@ -212,8 +196,6 @@ def given(monkeypatch, tmp_path):
     monkeypatch.setattr("helpers.run.record.check", lambda *_: None)
     monkeypatch.setattr("helpers.run.record.describe", lambda study: {"settings": {}})
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
-    for place in ("FIGURES", "BUILD"):
-        monkeypatch.setenv(f"ATTENTION_{place}", str(tmp_path / place))
     return parameters
 
 
@@ -250,9 +232,9 @@ def test_a_flag_that_no_chosen_notebook_takes_is_refused(given, capsys):
 
 
 @pytest.mark.parametrize(("arguments", "kept"), [([], True), (["--segments", "7"], False)])
-def test_prose_about_the_default_run_is_shown_in_it_alone(arguments, kept, given, tmp_path):
+def test_prose_about_the_default_run_is_shown_in_it_alone(arguments, kept, given, figures):
     assert main(["run", "--only", "01,03", *arguments]) == 0
-    copies = sorted((tmp_path / "BUILD").rglob("*.ipynb"))
+    copies = sorted((figures.parent / "build").rglob("*.ipynb"))
     assert [path.name[:2] for path in copies] == ["01", "03"]
     for path in copies:
         assert ("## What was found" in path.read_text()) == kept

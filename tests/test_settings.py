@@ -70,6 +70,11 @@ def test_a_run_with_other_settings_has_a_name_of_its_own(settings, name, monkeyp
     assert Study(**settings).slug == name
 
 
+def test_the_small_profile_is_in_no_name(monkeypatch):
+    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    assert Study().slug == "minilm" and Study(segments=7).slug == "minilm--segments-7"
+
+
 def test_long_names_are_cut_and_still_differ(monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     one, other = (Study(text="x" * 200 + end, segments=7).slug for end in "ab")

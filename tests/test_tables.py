@@ -11,11 +11,7 @@ from helpers import tables
 from helpers.tables import cached_table, cached_tables, code_digest, reached
 
 CODE = "tables.read_exact"
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def by_source(asked):
@@ -158,15 +154,17 @@ def test_a_change_two_imports_away_is_another_key_for_every_kept_table(edited):
         edited(module, changed, source)
 
 
-def test_a_docstring_or_comment_is_no_change(edited):
+@pytest.mark.parametrize(
+    "edit",
+    [
+        ("helpers.model.gradients", "def ", "X = 1\n\n\ndef "),
+        ("helpers.data.records", '"""Return', '"""Give back'),
+    ],
+    ids=["what the function never reaches", "a docstring"],
+)
+def test_what_does_not_count(edited, edit):
     before = code_digest("analysis.surface.sweep")
-    edited("helpers.data.records", '"""Return', '"""Give back')
-    assert code_digest("analysis.surface.sweep") == before
-
-
-def test_what_a_function_never_reaches_does_not_count(edited):
-    before = code_digest("analysis.surface.sweep")
-    edited("helpers.model.gradients", "def ", "X = 1\n\n\ndef ")
+    edited(*edit)
     assert code_digest("analysis.surface.sweep") == before
 
 
@@ -181,29 +179,22 @@ def test_a_data_file_counts(monkeypatch, tmp_path):
     code_digest.cache_clear()
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "removed"])
-def test_a_damaged_table_is_computed_again(tmp_path, damage):
+@pytest.mark.parametrize("damage", ["", "x\n7\n", None], ids=["cut", "changed", "removed"])
+def test_a_damaged_table_is_computed_again(own_cache, damage):
     values = iter([1, 2])
 
-    def compute():
-        return pd.DataFrame({"x": [next(values)]})
-
     def kept():
+        compute = lambda: pd.DataFrame({"x": [next(values)]})  # noqa: E731
         return cached_table("t", compute, depends_on={}, code=CODE)["x"].tolist()
 
     assert kept() == [1]
-    (file,) = (tmp_path / "cache" / "derived").glob("*/t.csv")
-    if damage == "cut":
-        file.write_text("")
-    elif damage == "changed":
-        file.write_text("x\n7\n")
-    else:
-        file.unlink()
+    (file,) = (own_cache / "derived").glob("*/t.csv")
+    file.unlink() if damage is None else file.write_text(damage)
     assert kept() == [2]
     assert kept() == [2]
 
 
-def test_a_failure_leaves_nothing_behind(tmp_path):
+def test_a_failure_leaves_nothing_behind(own_cache):
     def fail():
         raise RuntimeError
 
@@ -211,5 +202,5 @@ def test_a_failure_leaves_nothing_behind(tmp_path):
         cached_tables("t", fail, depends_on={}, code=CODE)
     whole = cached_tables("t", lambda: {"a": pd.DataFrame({"x": [1]})}, depends_on={}, code=CODE)
     assert list(whole) == ["a"]
-    (folder,) = (tmp_path / "cache" / "derived").glob("t-*[!k]")
+    (folder,) = (own_cache / "derived").glob("t-*[!k]")
     assert json.loads((folder / "checksums.json").read_text()).keys() == {"a.csv"}
