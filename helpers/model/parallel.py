@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -98,36 +97,42 @@ def run_jobs(
     import torch
 
     threads = torch.get_num_threads() if device.type == "cpu" else 1
-    ticks: SimpleQueue[bool] = SimpleQueue()
-    stop = threading.Event()
+    ticks: SimpleQueue[bool] = SimpleQueue()  # True: a step is done; False: a job has ended
+    failures: list[BaseException] = []  # after the first of them all stop
 
     def step_done() -> None:
         ticks.put(True)
-        if stop.is_set():
-            raise _Stopped
+        if failures:
+            raise failures[0]
 
     def work(job: Callable[[StepDone], Result]) -> Result:
         try:
-            if stop.is_set():
-                raise _Stopped
+            if failures:
+                raise failures[0]
             return job(step_done)
-        except BaseException:
-            stop.set()
+        except BaseException as error:
+            failures.append(error)
             raise
         finally:
             ticks.put(False)
 
+    def steps() -> Iterator[None]:
+        running = len(jobs)
+        while running:
+            if ticks.get():
+                yield
+            else:
+                running -= 1
+
     with _pool(threads) as pool:
         futures = [pool.submit(work, job) for job in jobs]
         try:
-            for _ in progress(_steps(ticks, len(jobs)), label, unit=unit, total=total):
+            for _ in progress(steps(), label, unit=unit, total=total):
                 pass
-        except BaseException:
-            stop.set()
-            raise
-    failures = [error for future in futures if (error := future.exception())]
-    for error in sorted(failures, key=lambda error: isinstance(error, _Stopped)):
-        raise error
+        except BaseException as error:
+            failures.insert(0, error)
+    if failures:
+        raise failures[0]
     return [future.result() for future in futures]
 
 
@@ -136,8 +141,7 @@ def in_order(
 ) -> Generator[Result]:
     """Yield what the jobs return, in their order; they are begun as results are asked for.
 
-    Of several threads each computes alone; ``ahead`` jobs are under way, or done, beside the one
-    that is waited for.
+    ``ahead`` jobs are under way, or done, beside the one that is waited for.
     """
     pending: deque[Future[Result]] = deque()
     with _pool(threads) as pool:
@@ -156,25 +160,21 @@ def in_order(
 @contextmanager
 def _pool(threads: int) -> Iterator[ThreadPoolExecutor]:
     """Yield a pool of threads; of several, each computes alone."""
-    if threads == 1:  # who reads one shard ahead needs no torch
-        with ThreadPoolExecutor(1, "job") as pool:
-            yield pool
-        return
-    import torch
-
+    alone = compute_alone if threads > 1 else None  # who reads one shard ahead needs no torch
     try:
-        with ThreadPoolExecutor(threads, "job", initializer=compute_alone) as pool:
+        with ThreadPoolExecutor(threads, "job", initializer=alone) as pool:
             yield pool
     finally:
-        torch.set_num_threads(threads)
+        if alone:
+            compute_alone(threads)
 
 
-def compute_alone() -> None:
-    """Let torch compute on the calling thread alone from now on."""
+def compute_alone(threads: int = 1) -> None:
+    """Let torch compute on the calling thread alone (on ``threads``) from now on."""
     import torch
 
     torch.get_num_threads()  # a thread's first use of torch sets its default, after which ...
-    torch.set_num_threads(1)  # ... its own number holds
+    torch.set_num_threads(threads)  # ... its own number holds
 
 
 def reuse() -> None:
@@ -183,38 +183,18 @@ def reuse() -> None:
     Dask's workers start with ``MALLOC_TRIM_THRESHOLD_=65536``, under which every batch asks the
     system for its memory anew: a third of a shard's time.
     """
-    library = _library()
-    if library is not None:
+    if library := _glibc():
         library.mallopt(M_MMAP_THRESHOLD, KEPT)
         library.mallopt(M_TRIM_THRESHOLD, 2 * KEPT)
 
 
 def trim() -> None:
-    """Give back what was freed: over many shards, glibc keeps ever more of it in small holes.
-
-    Does nothing where the C library is another one.
-    """
-    library = _library()
-    if library is not None:
+    """Give back what was freed: over many shards, glibc keeps ever more of it in small holes."""
+    if library := _glibc():
         library.malloc_trim(0)
 
 
-class _Stopped(Exception):
-    """Another job has failed, or the user has interrupted all."""
-
-
-def _steps(ticks: SimpleQueue[bool], running: int) -> Iterator[None]:
-    """Yield at every step of any job, until all have ended."""
-    while running:
-        if ticks.get():
-            yield
-        else:
-            running -= 1
-
-
 @cache
-def _library() -> ctypes.CDLL | None:
-    if not sys.platform.startswith("linux"):
-        return None
-    library = ctypes.CDLL(None)
+def _glibc() -> ctypes.CDLL | None:
+    library = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
     return library if hasattr(library, "malloc_trim") else None

@@ -49,10 +49,8 @@ class ClusterError(InputError):
 def dask_client(*, scheduler: str = "", workers: int = 0) -> Iterator[Client]:
     """Yield a client of the ``scheduler`` (``tcp://...``), or of ``workers`` local processes.
 
-    Local processes share the threads that torch would use here among them.
-
-    Raises:
-        ClusterError: Dask is not installed, or the scheduler does not answer.
+    Local processes share the threads that torch would use here among them.  ClusterError where
+    Dask is not installed, or the scheduler does not answer.
     """
     try:
         from distributed import Client, LocalCluster
@@ -91,10 +89,7 @@ def fill_on(client: Client, store: Store, missing: Sequence[int], listed: Listed
     """Compute shards on a cluster (with its client filled in, for ``extract``): the same bits.
 
     Client and workers share the folder of the stores, and a local model is at the same place for
-    all of them.
-
-    Raises:
-        ClusterError: a shard's workers died again and again, or none is left.
+    all of them.  ClusterError where a shard's workers died again and again, or none is left.
     """
     label = f"{store.folder.name} on {len(client.nthreads())} workers"
     with closing(_in_order(client, _make_shard, store, missing)) as shards:
@@ -108,9 +103,7 @@ def map_shards(
     """Yield ``function(store, number)`` for each shard, in order, computed by a cluster.
 
     A worker opens a store's folder itself; where maps are computed it loads the model, too.
-
-    Raises:
-        ClusterError: a shard's workers died again and again, or none is left.
+    Errors as in `fill_on`.
     """
     yield from _in_order(client, function, store, range(store.n_shards))
 

@@ -1,10 +1,9 @@
 """Examples: their records, which are the list of work, and their tensors, which a model computes.
 
 A record is cut to what the model takes, and what is cut or dropped is counted.  The tensors of a
-shard, consecutive examples, are a pure function of the model and of their records: they can be
-computed again, in any order, in any process and on any number of threads, with the same bits.
-For this, batches run side by side and each of them on one thread; a batch on several threads
-would round differently with their number (and, at this size, be slower).
+shard, consecutive examples, are a pure function of the model and of their records: in any order,
+in any process and on any number of threads they have the same bits.  For this, batches run side
+by side and each of them on one thread; on several a batch would round differently.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def segment_record(
     ``second`` is the position where the second paragraph starts.
     """
     backend = encoder.tokenizer.backend_tokenizer
-    backend.no_truncation()
+    backend.no_truncation()  # which transformers sets when it cuts a text elsewhere
     first, second = (
         backend.encode(text, add_special_tokens=False) for text in (segment.first, segment.second)
     )
@@ -81,11 +80,7 @@ def segment_record(
         counts["segments dropped: a paragraph without tokens"] += 1
         return None
     pair = backend.post_process(first, second, add_special_tokens=True)
-    return {
-        "tokens": pair.tokens,
-        "title": segment.title,
-        "second": next(i for i, part in enumerate(pair.sequence_ids) if part == 1),
-    }
+    return {"tokens": pair.tokens, "title": segment.title, "second": pair.sequence_ids.index(1)}
 
 
 def cut_pair(first: Encoding, second: Encoding, room: int, rng: random.Random) -> None:
@@ -157,7 +152,7 @@ def document_record(
 
 
 def _every_word_has_tokens(word_ids: list[int | None], words: list[str]) -> bool:
-    return len({word for word in word_ids if word is not None}) == len(words) > 0
+    return len(set(word_ids) - {None}) == len(words) > 0
 
 
 def _offset(word_ids: list[int | None]) -> int:
@@ -190,10 +185,7 @@ def shards_tensors(
 
     Yields each shard's indices and tensors: ``attention/000123`` ``[layer, head, query, key]``,
     ``token_ids/...`` ``[token]`` (token level) and, if asked for,
-    ``hidden/...`` ``[layer, position, width]``.
-
-    Raises:
-        ModelError: rows of a map do not sum to 1.
+    ``hidden/...`` ``[layer, position, width]``.  ModelError where rows of a map do not sum to 1.
     """
     width = torch.get_num_threads() if encoder.device.type == "cpu" else 1
     sizes: deque[tuple[range, int]] = deque()  # batches of the shards that are begun
@@ -228,11 +220,7 @@ def _batches(encoder: Encoder, records: list[Record], first: int) -> list[list[t
 
 @torch.inference_mode()
 def _batch(
-    encoder: Encoder,
-    batch: list[tuple[int, Inputs]],
-    run: Pass,
-    level: Level,
-    hidden: bool,
+    encoder: Encoder, batch: list[tuple[int, Inputs]], run: Pass, level: Level, hidden: bool
 ) -> Tensors:
     """Return the tensors of one batch's examples, as they are stored."""
     attentions, states = run([item for _, item in batch], hidden=hidden)
@@ -276,14 +264,11 @@ def _stored(
 def _check_vectors(
     encoder: Encoder, vectors: Float[Tensor, "layer position width"], index: int
 ) -> None:
-    """Check that vectors can be stored: large models have some that half precision cannot hold.
-
-    Raises:
-        ModelError: one is not finite, or beyond it.
-    """
+    """Refuse vectors that half precision cannot hold: large models have some."""
     largest = vectors.abs().amax(dim=(1, 2))  # of each layer; NaN where there is one
-    if not (largest <= LARGEST).all():
-        layer = int((largest <= LARGEST).logical_not().nonzero()[0])
+    beyond = (largest <= LARGEST).logical_not().nonzero()
+    if len(beyond):
+        layer = int(beyond[0])
         finite = "try --dtype float32" if not largest[layer].isfinite() else "it cannot be stored"
         raise ModelError(
             f"model {encoder.name!r}: in example {index}, layer {layer} (0: the embeddings), a "

@@ -21,15 +21,14 @@ from safetensors.numpy import save_file
 
 from helpers.data.records import Corpus
 from helpers.errors import InputError, ModelError
-from helpers.model.encoder import Encoder
-from helpers.paths import check_free, only_one, remove_temporary, sha256, whole_file, write_errors
+from helpers.model.encoder import Encoder, Lens
+from helpers.paths import check_free, only_one, remove_temporary, sha256, whole_file
 from helpers.progress import progress
 from helpers.store.format import (
     EXAMPLES,
     MANIFEST,
     STORED,
     UNFINISHED,
-    Lens,
     Level,
     Listed,
     Manifest,
@@ -59,12 +58,8 @@ def store_key(
 ) -> StoreKey:
     """Return the key of the store that ``extract`` fills with the same arguments.
 
-    ``level`` is ``token`` for segments and ``word`` for treebanks and coreference (section 4.1).
-    ``lens`` is what the maps show; ``hidden`` also stores each layer's vectors, for the
-    structural probe.
-
-    Raises:
-        ModelError: ``max_tokens`` is more than the model takes.
+    ``level`` is ``token`` for segments and ``word`` for treebanks and coreference (section 4.1);
+    ``hidden`` also stores each layer's vectors.  ModelError where the model takes no such length.
     """
     if not 8 <= max_tokens <= encoder.max_length:
         raise ModelError(
@@ -106,8 +101,8 @@ def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill | None = None, **opt
 
     Raises:
         InputError: the corpus yields no example.
-        ModelError: ``max_tokens`` is more than the model takes, or its maps are no distributions.
-        StoreError: the folder holds something else, is damaged, or the disk is full.
+        ModelError: the model takes no such length, or its maps are no distributions.
+        StoreError: the folder is damaged, or the disk is full.
     """
     folder = store_key(encoder, corpus, **options).folder()
     if not (folder / MANIFEST).is_file():
@@ -121,12 +116,8 @@ def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill | None = None, **opt
 def stream(encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
     """Return a store whose maps are computed when asked for; the list of work is written first.
 
-    For corpora larger than the disk.  Its folder is the one that the maps would be in.
-
-    Raises:
-        InputError: the corpus yields no example.
-        ModelError: ``max_tokens`` is more than the model takes.
-        StoreError: the list is damaged, or the disk is full.
+    For corpora larger than the disk.  Its folder is the one that the maps would be in; errors as
+    in `extract`.
     """
     key = store_key(encoder, corpus, **options)
     folder = key.folder()
@@ -140,16 +131,13 @@ def stream(encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
 def complete(store: Store, fill: Fill | None = None) -> list[int]:
     """Compute the shards of a store that are missing or damaged, and declare it finished.
 
-    Returns:
-        The numbers of the shards that were computed.
-
-    Raises:
-        StoreError: the disk is full; what was finished before stays, as after any other error.
+    Returns the numbers of the shards that were computed.  StoreError where the disk is full; what
+    was finished before stays, as after any other error.
     """
     folder, manifest = store.folder, read_manifest(store.folder)
     remove_temporary(folder)
     own = progress(manifest.shards, "looking for finished shards", unit="shard")
-    shards = {s.file: s for s in own if damage(folder / s.file, s.bytes, s.sha256) is None}
+    shards = {s.file: s for s in own if not damage(folder / s.file, s.bytes, s.sha256)}
     missing = [n for n in range(store.n_shards) if shard_name(n) not in shards]
     check_free(folder, needed_bytes(store, missing))
 
@@ -206,20 +194,16 @@ def _list_work(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey) ->
 
     counts: Counter[str] = Counter()
     path, written = folder / EXAMPLES, 0
-    temporary = path.with_name(f"{path.name}.tmp")
-    with write_errors(path):
-        folder.mkdir(exist_ok=True)
-        with temporary.open("w", encoding="utf-8") as file:
-            for record in examples(encoder, corpus, key.max_tokens, counts):
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
-                written += 1
+    with whole_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        for record in examples(encoder, corpus, key.max_tokens, counts):
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            written += 1
         if not written:
             dropped = ", ".join(f"{count} {reason}" for reason, count in counts.items())
             raise InputError(
                 f"corpus {corpus.name!r}: no example left to analyse ({dropped or 'it is empty'}); "
                 "check the path and the format"
             )
-        temporary.replace(path)
     facts = {"bytes": path.stat().st_size, "sha256": sha256(path)}
     manifest = Manifest(key, written, facts, dict(sorted(counts.items())), _versions())
     manifest.write(folder / UNFINISHED)
@@ -228,11 +212,7 @@ def _list_work(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey) ->
 def write_shard(
     folder: Path, number: int, tensors: Tensors, indices: range, listed: Listed
 ) -> Shard:
-    """Write the shard of the examples ``indices``; ``listed`` is called before it has its name.
-
-    Raises:
-        StoreError: the disk is full.
-    """
+    """Write the shard of the examples ``indices``; ``listed`` is called before it has its name."""
     dense = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     path = folder / shard_name(number)
     # Straight from the tensors' memory: bytes in between would hold every map two times more.

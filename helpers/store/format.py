@@ -61,18 +61,13 @@ class StoreKey:
         """SHA-256 of the key, in hexadecimal."""
         return _digest(asdict(self))
 
-    @property
-    def slug(self) -> str:
-        """The readable part of the folder's name."""
+    def folder(self) -> Path:
+        """Return the store's folder in the cache: a readable slug and a short hash."""
         seed = self.model.get("random_init")
         control = "" if seed is None else f"-random-{seed}"
         lens = "" if self.lens == "attention" else f"-{self.lens}"
-        name = f"{self.model['name']}{control}--{self.corpus['name']}--{self.level}{lens}"
-        return readable(name)
-
-    def folder(self) -> Path:
-        """Return the store's folder in the cache: a readable slug and a short hash."""
-        return cache_root() / f"{self.slug}-{self.hash[:10]}"
+        slug = f"{self.model['name']}{control}--{self.corpus['name']}--{self.level}{lens}"
+        return cache_root() / f"{readable(slug)}-{self.hash[:10]}"
 
     @property
     def maps(self) -> dict[str, Any]:
@@ -111,7 +106,7 @@ class Manifest:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of what the examples are made of: key, records and the shards' own digests."""
+        """SHA-256 of the digests of what the examples are made of: key, records and shards."""
         shards = [shard.sha256 for shard in self.shards]
         return _digest([self.spec.hash, self.examples["sha256"], shards])
 
@@ -170,32 +165,25 @@ def note_use(folder: Path, run: str) -> None:
         path.write_text(run, encoding="utf-8")
 
 
-def check(path: Path, size: int, digest: str = "") -> None:
-    """Check that a file has its size in bytes and, where it is given, its SHA-256.
-
-    Raises:
-        StoreError: it has not, or is missing.
-    """
+def damage(path: Path, size: int, digest: str = "") -> str | None:
+    """Return what is wrong with a file: its size in bytes or, where it is given, its SHA-256."""
     found = path.stat().st_size if path.is_file() else 0
     if found != size:
         problem = f"{found:,} bytes, expected {size:,}"
     elif digest and sha256(path) != digest:
         problem = "its SHA-256 is not that of what was written"
     else:
-        return
+        return None
     way_out = f"repair it with 'python -m helpers verify --repair {path.parent.name}'"
     if path.name == EXAMPLES:
         way_out = f"the list of examples is damaged: {AGAIN}"
-    raise StoreError(f"{path}: {problem}; {way_out}")
+    return f"{path}: {problem}; {way_out}"
 
 
-def damage(path: Path, size: int, digest: str) -> str | None:
-    """Return what is wrong with a file, every byte of it read, or None."""
-    try:
-        check(path, size, digest)
-    except StoreError as error:
-        return str(error)
-    return None
+def check(path: Path, size: int, digest: str = "") -> None:
+    """Raise StoreError where a file is missing or damaged."""
+    if problem := damage(path, size, digest):
+        raise StoreError(problem)
 
 
 def _digest(value: object) -> str:

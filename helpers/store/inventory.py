@@ -85,14 +85,11 @@ def verify(folder: Path) -> list[str]:
         damage(folder / name, size, digest)
         for name, size, digest in progress(files, f"checking {folder.name}", unit="file")
     )
-    return [problem for problem in checked if problem is not None]
+    return list(filter(None, checked))
 
 
 def repair(encoder: Encoder, folder: Path) -> list[str]:
-    """Drop the damaged shards of a store and extract them again, and no others.
-
-    Returns:
-        What was done, a line each.
+    """Extract the damaged shards of a store again, and no others; return what was done.
 
     Raises:
         StoreError: the store was made with another model, or its manifest or records are
@@ -108,13 +105,9 @@ def repair(encoder: Encoder, folder: Path) -> list[str]:
 
 
 def load_encoder(folder: Path, *, model: str | None, device: Device = "auto") -> Encoder:
-    """Load the encoder that a store was made with.
+    """Load the encoder that a store was made with; StoreError where ``model`` is another one.
 
     ``model`` is where it is now; a store knows the name of a local folder, not its place.
-
-    Raises:
-        ModelError: it cannot be loaded.
-        StoreError: the store does not say, or ``model`` is another one.
     """
     spec = read_manifest(folder).spec
     facts = spec.model

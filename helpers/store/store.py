@@ -107,8 +107,7 @@ class Store:
     def key(self) -> str:
         """What tables computed from these maps are kept under: the manifest's digest.
 
-        It covers the digests of the shards.  Where these are computed there is none to vouch for,
-        so the tables are kept apart, although a store of the same corpus gives the same bits.
+        Where shards are computed there is none to vouch for, so their tables are kept apart.
         """
         return self.manifest.digest
 
@@ -142,11 +141,6 @@ class Store:
         """Number of shards."""
         return -(-len(self) // self.spec.examples_per_shard)
 
-    def shard_examples(self, number: int) -> range:
-        """Return the indices of a shard's examples."""
-        size = self.spec.examples_per_shard
-        return range(len(self))[number * size : (number + 1) * size]
-
     def record(self, index: int) -> dict[str, Any]:
         """Return one example's line of ``examples.jsonl``."""
         index = range(len(self))[index]
@@ -162,8 +156,9 @@ class Store:
 
     def work(self, numbers: Iterable[int]) -> Iterator[tuple[range, list[dict[str, Any]]]]:
         """Yield the indices and records of shards: what they are computed from."""
+        size = self.spec.examples_per_shard
         for number in numbers:
-            indices = self.shard_examples(number)
+            indices = range(len(self))[number * size : (number + 1) * size]
             yield indices, list(self.records(indices))
 
     def __getitem__(self, index: int) -> Example:
@@ -180,12 +175,9 @@ class Store:
         """Yield the examples of each shard (of all: None) together."""
         numbers = list(range(self.n_shards) if numbers is None else numbers)
         with closing(self._tensors(numbers)) as shards:
-            for number, tensor in zip(numbers, shards, strict=True):
-                indices = self.shard_examples(number)
-                yield [
-                    _example(index, record, tensor)
-                    for index, record in zip(indices, self.records(indices), strict=True)
-                ]
+            for tensor, (indices, records) in zip(shards, self.work(numbers), strict=True):
+                examples = zip(indices, records, strict=True)
+                yield [_example(index, record, tensor) for index, record in examples]
 
     def __iter__(self) -> Iterator[Example]:
         with closing(self.by_shard()) as shards:
@@ -226,34 +218,27 @@ def read_ahead(store: Store) -> Iterator[list[Example]]:
 
 
 def _opened(folder: Path, shard: Shard) -> GetTensor:
-    """Return what reads a shard's tensors.
-
-    Raises:
-        StoreError: the file is not the one that was written.
-    """
+    """Return what reads a shard's tensors, checked if this process has not read it as it is now."""
     path = folder / shard.file
     check(path, shard.bytes)
     state = path.stat().st_ino, path.stat().st_mtime_ns
-    _check_once(path, shard.bytes, shard.sha256, state)
+    _check_once(path, shard, state)
     return _open(path, state)
 
 
 @cache
-def _check_once(path: Path, size: int, digest: str, _state: tuple[int, int]) -> None:
-    """Check a file that this process has not read as it is now."""
-    check(path, size, digest)
+def _check_once(path: Path, shard: Shard, _state: tuple[int, int]) -> None:
+    check(path, shard.bytes, shard.sha256)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=1)  # examples that are read are often close
 def _open(path: Path, _state: tuple[int, int]) -> GetTensor:
-    """Return what reads a shard's tensors; examples that are read are often close."""
     file = safe_open(path, framework="numpy")
     names = frozenset(file.keys())
     return lambda name: file.get_tensor(name) if name in names else None
 
 
 def _example(index: int, record: dict[str, Any], tensor: GetTensor) -> Example:
-    """Return an example from its record and those of its tensors that are there."""
     names = ("attention", "token_ids", "hidden")
     maps, ids, vectors = (tensor(tensor_name(name, index)) for name in names)
     return Example(index, maps, record, ids, record.get("offset", 0), vectors)

@@ -40,12 +40,12 @@ def install(site, number, data):
     return info
 
 
-def distribution_in(place, name):
-    """`importlib.metadata.distribution` of one folder: the real packages may be installed."""
+def files_in(place, name):
+    """`importlib.metadata.files` of one folder: the real packages may be installed."""
     found = list(Distribution.discover(name=name, path=[str(place)]))
     if not found:
         raise PackageNotFoundError(name)
-    return found[0]
+    return found[0].files
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def site(tiny_folder, tmp_path, monkeypatch):
     weights = (folder / "model.safetensors").read_bytes()
     monkeypatch.setattr(mpnet, "WEIGHTS_SHA256", hashlib.sha256(weights).hexdigest())
     monkeypatch.setattr(mpnet, "FILES", tuple(file.name for file in folder.iterdir()))
-    monkeypatch.setattr(mpnet, "distribution", partial(distribution_in, place))
+    monkeypatch.setattr(mpnet, "files", partial(files_in, place))
     monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
     return place
 
