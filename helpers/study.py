@@ -78,7 +78,7 @@ class Study(Settings):
 
             limit = self.sentences or None
             return resolve_treebank(self.treebank, sentences=limit, seed=self.seed)
-        from helpers.data.silver_treebank import silver_treebank
+        from helpers.data.treebank import silver_treebank
 
         return silver_treebank(
             self.text or None, count=self.sentences or EVERYTHING, seed=self.seed

@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from helpers.data.records import Sentence
-from helpers.data.silver_treebank import parse_words
+from helpers.data.treebank import parse_words
 
 ALL = "All"
 UAS_WITHOUT_PUNCTUATION = "UAS without punctuation"

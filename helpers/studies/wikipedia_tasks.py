@@ -22,8 +22,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from helpers.data.silver_treebank import BATCH, pipeline, why_unusable
 from helpers.data.text_files import file_fingerprint
+from helpers.data.treebank import BATCH, pipeline, why_unusable
 from helpers.data.wikipedia import Article, articles, sample_path
 from helpers.errors import CorpusError
 from helpers.progress import progress

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from helpers.data.silver_treebank import OWN_TEXT, parsed_text
+from helpers.data.treebank import OWN_TEXT, parsed_text
 from helpers.model.encoder import DEFAULT, load
 from helpers.store import inventory
 from helpers.store.extract import extract

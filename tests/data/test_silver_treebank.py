@@ -2,8 +2,8 @@ from collections import Counter
 
 import pytest
 
-from helpers.data import silver_treebank as silver
-from helpers.data.silver_treebank import parse_words, parsed_text, silver_treebank
+from helpers.data import treebank as silver
+from helpers.data.treebank import parse_words, parsed_text, silver_treebank
 from helpers.errors import CorpusError, InputError
 
 
