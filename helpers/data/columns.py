@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -34,8 +35,9 @@ NO_END = "the document that begins here has no '#end document'; cut off?"
 _NOT_A_WORD = re.compile(r"\d+-\d+|\d+\.\d+")  # of CoNLL-U: a multi-word range, an empty node
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _PLAIN_LINE = re.compile(r"[^ \t]+[ \t]+\d+-\S+")
-_MARK = re.compile(r"#\s*(sent_id(?=\s*=)|newdoc\b|begin document\b|end document\b)(.*)")
-_NAME_2012 = re.compile(r" \((?P<name>.*)\);(?: part (?P<part>\d+))?\s*")
+# What a comment is of, and the value or name behind it.
+_MARK = re.compile(r"#\s*(sent_id(?=\s*=)|newdoc\b|begin document\b|end document\b)[^=(]*=?\s*(.*)")
+_NAME_2012 = re.compile(r"\((?P<name>.*)\);(?: part (?P<part>\d+))?")
 _ENTITY = re.compile(r"(?:^|\|)Entity=([^|]*)")
 _BRACKET = re.compile(r"\(([0-9]{1,9})\)|\(([0-9]{1,9})(?![0-9])|([0-9]{1,9})\)")
 
@@ -61,18 +63,14 @@ class _Row(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """A sentence, and the comments before it that name something: line, kind, the rest."""
+    """A sentence, and the comments before it that name something: line, kind, value."""
 
     marks: list[tuple[int, str, str]]
     rows: list[_Row]
 
 
 def detect_format(path: Path) -> TreeFormat:
-    """Tell a treebank's format from its suffix and its first line that is not blank.
-
-    Raises:
-        CorpusError: the file is empty, or its first line fits no format.
-    """
+    """Tell a treebank's format from its suffix and its first line that is not blank."""
     for line, text in lines(path):
         if not text.strip():
             continue
@@ -95,10 +93,8 @@ def read_trees(
     Multi-word ranges and empty nodes of CoNLL-U are skipped.  A tree of CoNLL-U has exactly one
     root; the other formats may have several, since converted treebanks do.  Relation names stay
     as they are, subtypes included.  A sentence's source is its ``sent_id``, or its number in the
-    file; its split is empty.  ``counts`` receives what was changed in the words.
-
-    Raises:
-        CorpusError: with file and line, for a file or a tree that breaks the format.
+    file; its split is empty.  ``counts`` receives what was changed in the words.  CorpusError,
+    with the line, for what breaks the format.
     """
     format = format or detect_format(path)
     document = number = 0
@@ -106,7 +102,7 @@ def read_trees(
         document += any(kind == "newdoc" for _, kind, _ in marks)
         if rows:
             number += 1
-            names = [_value(rest) for _, kind, rest in marks if kind == "sent_id"]
+            names = [name for _, kind, name in marks if kind == "sent_id"]
             words = tuple(row.word for row in rows)
             source = names[0] if names else str(number)
             yield document, Sentence(words, *_tree(path, rows, format), "", source)
@@ -118,30 +114,26 @@ def read_documents(path: Path, counts: Counter[str] | None = None) -> Iterator[A
     """Yield the documents of a coreference file, every part of one (Pradhan et al. 2012) apart.
 
     A file called ``.conllu`` is CoNLL-U, with trees; any other is CoNLL-2012, with words, tags
-    and sentences.  ``counts`` as in `read_trees`.
-
-    Raises:
-        CorpusError: with the line: a row, a tree, brackets or marks of documents that break the
-            format.
+    and sentences.  ``counts`` and errors as in `read_trees`.
     """
     format = "conllu" if path.suffix == ".conllu" else "conll2012"
     name = source = path.stem
     begun, sentences = None, []
     for marks, rows in _blocks(path, format, counts):
-        for line, kind, rest in marks:
+        for line, kind, value in marks:
             if kind == "sent_id":
                 continue
             if sentences:
                 yield _annotated_text(path, format, name, source, sentences)
                 sentences = []
             if kind == "newdoc":
-                name = source = _value(rest) or path.stem
+                name = source = value or path.stem
             elif kind == "end document":
                 begun = None
             elif begun:
                 raise CorpusError(path, NO_END, line=begun)
             else:
-                begun, found = line, _NAME_2012.fullmatch(rest)
+                begun, found = line, _NAME_2012.fullmatch(value)
                 if not found:
                     raise CorpusError(path, "expected '#begin document (name); part 000'", line)
                 name = found["name"]
@@ -152,10 +144,6 @@ def read_documents(path: Path, counts: Counter[str] | None = None) -> Iterator[A
         raise CorpusError(path, NO_END, line=begun)
     if sentences:
         yield _annotated_text(path, format, name, source, sentences)
-
-
-def _value(comment: str) -> str:
-    return comment.partition("=")[2].strip()
 
 
 def _blocks(path: Path, format: str, counts: Counter[str] | None) -> Iterator[_Block]:
@@ -171,7 +159,7 @@ def _blocks(path: Path, format: str, counts: Counter[str] | None) -> Iterator[_B
                 yield block
                 block = _Block([], [])
             if mark:
-                block.marks.append((line, mark[1], mark[2]))
+                block.marks.append((line, mark[1], mark[2].strip()))
             continue
         cells = _cells(text)
         if len(cells) not in columns:
@@ -222,14 +210,10 @@ def _fault(heads: Sequence[int], *, single_root: bool) -> tuple[int, str] | None
     if single_root and heads.count(0) > 1:
         second = heads.index(0, heads.index(0) + 1)
         return second, "a second root, {}; a tree of CoNLL-U has one"
-    walks = [0] * len(heads)  # the walk to the root that first came through a word, from 1
-    for walk in range(1, len(heads) + 1):
-        place = walk - 1
-        while place >= 0 and not walks[place]:
-            walks[place] = walk
-            place = heads[place] - 1
-        if place >= 0 and walks[place] == walk:
-            return place, "the heads of {} run in a cycle and never reach the root"
+    try:
+        TopologicalSorter({place: [head - 1] for place, head in enumerate(heads)}).prepare()
+    except CycleError as error:
+        return error.args[1][0], "the heads of {} run in a cycle and never reach the root"
     return None
 
 
@@ -274,11 +258,11 @@ def _spans(path: Path, rows: Sequence[_Row], brackets: Sequence[str]) -> tuple[S
         for single, opening, closing in _BRACKET.findall(cell):
             number = int(single or opening or closing)
             if single:
-                spans.append(Span(place, place + 1, number))
+                spans.append((place, place + 1, number))
             elif opening:
                 opened[number].append(place)
             elif opened[number]:
-                spans.append(Span(opened[number].pop(), place + 1, number))
+                spans.append((opened[number].pop(), place + 1, number))
             else:
                 raise CorpusError(path, f"{number}) closes no mention", rows[place].line)
     for number, starts in opened.items():

@@ -66,9 +66,7 @@ def coreference_corpus(
     (``.conllu`` with ``Entity=``) or bracket notation (``.txt``); None is the embedded sample.
     Every second document, in order of name, is ``train``, the others ``dev``: names start with
     the genre, so that both halves have the same mixture.  Parts of one document stay together.
-
-    Raises:
-        CorpusError: there is no such file; on reading, a file that is damaged, or no mention.
+    CorpusError where there is no such file, one is damaged, or no mention is in any.
     """
     source = SAMPLE if path is None else given_path(path)
     files = _files(source)
@@ -120,8 +118,8 @@ def _with_heads(text: AnnotatedText, split: str, counts: Counter[str]) -> Docume
         tags = tuple(tag or guess for tag, guess in zip(known, predicted, strict=True))
     mentions = []
     for start, end, chain in text.spans:
-        tie = len(_head_candidates(start, end, heads)) != 1
-        counts["mention heads that needed a tie-break"] += tie
+        candidates = _head_candidates(start, end, heads)
+        counts["mention heads that needed a tie-break"] += len(candidates) != 1
         mentions.append(Mention(start, end, chain, head_word(start, end, heads, predicted)))
     return Document(text.words, tags, tuple(mentions), split, text.source)
 
@@ -144,52 +142,43 @@ def head_word(start: int, end: int, heads: Sequence[int], tags: Sequence[str] | 
     apart then does not make "behind" the head of "a tree behind the church".  ``heads`` are
     indices into the document, -1 for a root.
     """
-    return min(
-        _head_candidates(start, end, heads),
-        key=lambda word: (_HEAD_RANKS.get(tags[word], 2) if tags else 0, _depth(word, heads)),
-    )
+
+    def rank(word: int) -> tuple[int, int]:
+        depth, above = 0, word
+        while heads[above] >= 0:
+            above, depth = heads[above], depth + 1
+        return (_HEAD_RANKS.get(tags[word], 2) if tags else 0), depth
+
+    return min(_head_candidates(start, end, heads), key=rank)
 
 
 def _head_candidates(start: int, end: int, heads: Sequence[int]) -> list[int]:
-    """Return the words of a span whose head lies outside it (or that are a root)."""
     return [word for word in range(start, end) if not start <= heads[word] < end]
-
-
-def _depth(word: int, heads: Sequence[int]) -> int:
-    depth = 0
-    while heads[word] >= 0:
-        word, depth = heads[word], depth + 1
-    return depth
 
 
 def read_brackets(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
     """Yield the documents of a file in bracket notation.
 
     ``counts`` receives the invisible characters that stood for a word, and are left out.
-
-    Raises:
-        CorpusError: with the line: text before the first header, a name used twice, a mention
-            that is empty, never closed, or closed without having been opened.
     """
     documents: dict[str, tuple[str, list[tuple[int, str]]]] = {}  # genre, lines of text
     text = None
     for number, line in lines(path):
         if line.startswith("##") or not line.strip():
             continue
-        if not line.startswith("#"):
-            if text is None:
-                message = "text before the first header, a line '# name genre' such as '# a story'"
-                raise CorpusError(path, message, line=number)
+        if line.startswith("#"):
+            header = _HEADER.fullmatch(line.rstrip())
+            if not header:
+                raise CorpusError(path, "expected '# name genre' (or '##', a comment)", number)
+            name, text = header["name"], []
+            if name in documents:
+                raise CorpusError(path, f"a second document named {quoted(name)}", number)
+            documents[name] = (header["genre"], text)
+        elif text is None:
+            message = "text before the first header, a line '# name genre' such as '# a story'"
+            raise CorpusError(path, message, number)
+        else:
             text.append((number, one_line(line)))
-            continue
-        header = _HEADER.fullmatch(line.rstrip())
-        if not header:
-            raise CorpusError(path, "expected '# name genre' (or '##', a comment)", line=number)
-        if header["name"] in documents:
-            problem = f"a second document named {quoted(header['name'])}"
-            raise CorpusError(path, problem, line=number)
-        text = []
-        documents[header["name"]] = (header["genre"], text)
     for name, (genre, text) in documents.items():
         words, spans = _words_and_spans(path, text, counts)
         yield AnnotatedText(name, f"{name} ({genre})", words, spans)
@@ -215,7 +204,7 @@ def _words_and_spans(
                 start, _ = opened.pop()
                 if start == len(words):
                     raise CorpusError(path, "a mention without words", line=number)
-                spans.append(Span(start, len(words), int(chain) if chain else None))
+                spans.append((start, len(words), int(chain) if chain else None))
     if opened:
         raise CorpusError(path, "'[' is never closed in this document", line=opened[-1][1])
     return tuple(words), tuple(sorted(spans, key=itemgetter(0, 1)))

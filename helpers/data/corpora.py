@@ -1,8 +1,7 @@
 """Open corpora by name: pinned addresses and hashes, downloaded once or read from a folder.
 
-The registry is data: ``corpora.json`` says what each corpus is and its terms,
-``corpora_files.csv`` where each file is and what it must be, ``embedded.csv`` the terms of what
-is here without a download.
+``corpora.json`` says what each corpus is and its terms, ``corpora_files.csv`` where each file is
+and what it must be, ``embedded.csv`` the terms of what is here without a download.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ def corpus_files() -> pd.DataFrame:
 def corpora_table() -> pd.DataFrame:
     """Return one row a corpus: what it is, its size in megabytes, its terms, where it is now.
 
-    ``here`` is "folder" (all files in ``CORPORA_DIR``), "cache" (downloaded before) or "no";
-    only the presence of files is looked at.
+    ``here`` is "folder" (all files in ``CORPORA_DIR``), "cache" (downloaded before) or "no".
     """
     files = corpus_files().groupby("corpus")
     table = registry().assign(
@@ -60,10 +58,7 @@ def corpora_table() -> pd.DataFrame:
 
 
 def embedded_table() -> pd.DataFrame:
-    """Return one row a part of the embedded default: its package, and its own licence.
-
-    The licence is that of the weights, text or vectors, not of the package around them.
-    """
+    """Return one row a part of the embedded default: its package, and the part's own licence."""
     return pd.read_csv(HERE / "embedded.csv")
 
 
@@ -75,8 +70,7 @@ def fetch(name: str, kind: str) -> dict[str, Path] | None:
     downloaded once into the cache.  Every file's SHA-256 is verified each time.
 
     Raises:
-        InputError: a corpus of another kind; or a file that cannot be downloaded.
-        CorpusError: a file that is not the pinned version.
+        InputError: a corpus of another kind, or a file that cannot be had or is another version.
     """
     if name not in registry().index:
         return None
@@ -100,17 +94,10 @@ def fetch(name: str, kind: str) -> dict[str, Path] | None:
 def resolve_treebank(
     source: str, *, sentences: int | None = None, seed: int = 0
 ) -> Corpus[Sentence]:
-    """Return the treebank that a user named.
+    """Return the treebank that a user means by ``--treebank``; for the options see `treebank`.
 
-    Args:
-        source: the name of a registered corpus, a folder with a train and a dev file, a file, or
-            "TRAIN,DEV" (two files).  The name wins over a file called the same.
-        sentences: the size of a sample, as in `treebank`.
-        seed: decides the sample, and the split of a single file.
-
-    Raises:
-        InputError: neither a name nor a path that exists; or the name of another kind of corpus.
-        CorpusError: a file that cannot be read.
+    ``source`` is the name of a registered corpus, a folder with a train and a dev file, a file,
+    or "TRAIN,DEV" (two files).  InputError where there is nothing of that name.
     """
     options = {"sentences": sentences, "seed": seed}
     if files := fetch(source, "treebank"):
@@ -126,13 +113,7 @@ def resolve_treebank(
 
 
 def resolve_coreference(source: str) -> Corpus[Document]:
-    """Return the coreference corpus that a user means by ``--coref``.
-
-    ``source`` is the name of a registered corpus, or the path of a file or folder.
-
-    Raises:
-        InputError: nothing of that name, or it cannot be had here.
-    """
+    """Return the coreference corpus that a user means by ``--coref``: a name, file or folder."""
     if files := fetch(source, "coreference"):
         return coreference_corpus(next(iter(files.values())).parent, name=source)
     path = given_path(source)

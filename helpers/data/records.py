@@ -40,12 +40,7 @@ class Sentence(NamedTuple):
     source: str
 
 
-class Span(NamedTuple):
-    """Words ``start`` to ``end`` (end exclusive) of a mention; ``chain`` None is a singleton."""
-
-    start: int
-    end: int
-    chain: int | None
+Span = tuple[int, int, int | None]  # of a mention: first word, the one after the last, chain
 
 
 class AnnotatedText(NamedTuple):
@@ -108,10 +103,9 @@ Item = TypeVar("Item", Segment, Sentence, Document)
 class Corpus(Generic[Item]):
     """What is read when asked for, and the facts that decide what it is.
 
-    ``spec`` holds everything that determines the content (format version, file fingerprints,
-    seed, sizes), so that a store can be found without reading the corpus.  ``read`` takes a
-    counter, in which the reader counts what it dropped or changed, by reason.  ``glance`` reads
-    what can be read in seconds, where ``read`` may take longer.
+    ``spec`` holds everything that determines the content, so that a store can be found without
+    reading the corpus.  ``read`` takes a counter, in which the reader counts what it dropped or
+    changed, by reason.  ``glance`` reads what can be read in seconds.
     """
 
     name: str

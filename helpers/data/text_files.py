@@ -1,7 +1,6 @@
 """Reading files of any origin: text in UTF-8, and XML, plain or packed with gzip or bzip2.
 
-Every failure is a :class:`~helpers.errors.CorpusError` that names the file and, where there is
-one, the line.
+Every failure is a `CorpusError` that names the file and, where there is one, the line.
 """
 
 from __future__ import annotations
@@ -63,11 +62,7 @@ def file_fingerprint(path: str | Path) -> str:
 
 @contextmanager
 def unpacked(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a file for reading, unpacked where its content is that of gzip or bzip2.
-
-    Raises:
-        CorpusError: there is no such file, it cannot be read, or the archive is not whole.
-    """
+    """Open a file for reading, unpacked where its content is that of gzip or bzip2."""
     path = existing_file(path)
     try:
         with path.open("rb") as file:
@@ -79,10 +74,7 @@ def unpacked(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Yield (number from 1, text without its end) for each line of a UTF-8 file.
-
-    A byte order mark and CRLF are accepted.  CorpusError with the line for what is not UTF-8.
-    """
+    """Yield (number from 1, text without its end) for each line of a UTF-8 file (BOM, CRLF too)."""
     with unpacked(path) as file:
         for number, line in enumerate(file, 1):
             try:

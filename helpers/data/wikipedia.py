@@ -3,8 +3,8 @@
 The same reader takes a MediaWiki dump (``.xml``, or packed as ``.xml.bz2`` or ``.xml.gz``) and
 plain text (blank line between documents, one paragraph a line).
 
-Of a dump, one page is in memory at a time.  gensim's ``extract_pages`` keeps an (emptied) XML
-element of every page that it has passed, which on a full Wikipedia is gigabytes.
+Of a dump, one page is in memory at a time (gensim's ``extract_pages`` keeps an emptied XML element
+of each).
 """
 
 from __future__ import annotations
@@ -64,10 +64,8 @@ def articles(path: str | Path, *, counts: Counter[str] | None = None) -> Iterato
     """Yield the articles of a dump, or the documents of a plain text file, in order.
 
     Of a dump: pages of the main namespace that are not redirects, with their usable paragraphs
-    (see :mod:`helpers.data.wikitext`).  Of plain text: every line that is not blank,
-    as it is but for spaces and control characters.
-    ``counts`` receives what was read and dropped.  Raises CorpusError for a file that is
-    missing, damaged or not UTF-8.
+    (see :mod:`helpers.data.wikitext`).  Of plain text: every line that is not blank, as it is but
+    for spaces and control characters.  ``counts`` receives what was read and dropped.
     """
     path = text_files.existing_file(path)
     counts = Counter() if counts is None else counts
@@ -86,9 +84,8 @@ def segments(
 
     A segment is a pair of consecutive paragraphs; pairs do not overlap.  ``count`` of them are
     chosen with ``seed`` (fewer if there are fewer), in the order of the corpus; ``None`` takes
-    all.  Memory does not depend on the size of the corpus.  Truncation to the model's length
-    comes later, with its tokenizer.  Raises CorpusError here where the file is missing, and on
-    reading where it is damaged or holds no segment.
+    all.  They are cut to the model's length later, with its tokenizer.  CorpusError where the file
+    is missing, damaged, or holds no segment.
     """
     path = sample_path() if path is None else text_files.existing_file(path)
     spec = {

@@ -9,7 +9,6 @@ import pytest
 
 from helpers.data.columns import detect_format, read_documents, read_trees
 from helpers.data.coreference import coreference_corpus
-from helpers.data.records import Span
 from helpers.data.text_files import word
 from helpers.data.treebank import treebank
 from helpers.errors import CorpusError, InputError
@@ -137,7 +136,7 @@ def test_documents_of_conllu_have_trees(write):
     assert second.words == ("Her", "cats", "She", "ran")
     assert second.heads == (1, -1, 3, -1)
     assert second.tags == ("PRON", "NOUN", "PRON", "VERB")
-    assert second.spans == (Span(0, 1, 1), Span(0, 2, 2), Span(2, 3, 1))
+    assert second.spans == ((0, 1, 1), (0, 2, 2), (2, 3, 1))
 
 
 def test_documents_of_conll_2012_have_parts_and_mentions_that_may_cross(write):
@@ -161,7 +160,7 @@ def test_documents_of_conll_2012_have_parts_and_mentions_that_may_cross(write):
     ]
     assert first.sentence_starts == (True, False, False, False, False, True)
     assert (first.source, second.source) == ("nw/x part 000", "nw/x part 001")
-    assert third.spans == (Span(0, 1, 4),)
+    assert third.spans == ((0, 1, 4),)
     documents = coreference_corpus(path).records()
     assert [mention.head for mention in documents[0].mentions][-3:] == [3, 4, 5]  # of a parse
     assert [document.split for document in documents] == ["train", "train", "dev"]
