@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -210,10 +209,14 @@ def _fault(heads: Sequence[int], *, single_root: bool) -> tuple[int, str] | None
     if single_root and heads.count(0) > 1:
         second = heads.index(0, heads.index(0) + 1)
         return second, "a second root, {}; a tree of CoNLL-U has one"
-    try:
-        TopologicalSorter({place: [head - 1] for place, head in enumerate(heads)}).prepare()
-    except CycleError as error:
-        return error.args[1][0], "the heads of {} run in a cycle and never reach the root"
+    walks = [0] * len(heads)  # the walk to the root that first came through a word, from 1
+    for walk in range(1, len(heads) + 1):
+        place = walk - 1
+        while place >= 0 and not walks[place]:
+            walks[place] = walk
+            place = heads[place] - 1
+        if place >= 0 and walks[place] == walk:
+            return place, "the heads of {} run in a cycle and never reach the root"
     return None
 
 

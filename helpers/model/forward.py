@@ -1,10 +1,9 @@
 """One pass of a model over a padded batch: token ids in, maps out, seen through a lens.
 
-A map shows where a head looks (the lens ``attention``), or what it brings from there (``norm``).
-Attention block ``h`` adds ``sum_j alpha[i, j] f(x_j)`` to position ``i``, with
-``f(x) = (x W_V + b_V) W_O`` of the head.  Kobayashi et al. (2020, *Attention is Not Only a
-Weight*) look at the size of each term: ``|alpha[i, j] f(x_j)|``, here normalised over ``j``, so
-that all that takes attention maps takes these.
+A map shows where a head looks (the lens ``attention``), or what it brings from there (``norm``):
+a head adds ``sum_j A[i, j] f(x_j)`` to position ``i``, with ``f(x) = (x W_V + b_V) W_O``, and
+Kobayashi et al. (2020, *Attention is Not Only a Weight*) look at the size of each term,
+``|A[i, j] f(x_j)|``, here normalised over ``j``, so that all that takes maps takes these.
 """
 
 from __future__ import annotations
@@ -79,7 +78,6 @@ def word_groups(word_ids: Sequence[int | None]) -> list[int]:
     """Return the word-level position of each token, special tokens kept as words of their own.
 
     ``word_ids`` is what a fast tokenizer gives: the word of each token, None for special tokens.
-    Positions count up from 0 in the order of the tokens.
     """
     groups: list[int] = []
     for index, word in enumerate(word_ids):
@@ -137,10 +135,7 @@ def vectors_to_words(
 def lens_pass(encoder: Encoder, lens: Lens) -> Iterator[Pass]:
     """Yield what runs a batch and returns maps as `forward` does, seen through a lens.
 
-    Several threads may call it at a time.
-
-    Raises:
-        ModelError: the model's attention is not a sum of value vectors that can be found.
+    Several threads may call it at a time.  ModelError as in `value_pass`.
     """
     if lens == "attention":
         yield partial(forward, encoder)
@@ -183,7 +178,6 @@ def norm_maps(attention: Values, norms: Values) -> Values:
     """Return ``A[i, j] |f(x_j)|``, normalised over j (Kobayashi et al. 2020), in float32 or wider.
 
     Arrays or tensors: ``attention`` ``[..., head, query, key]``, ``norms`` ``[..., head, key]``.
-    Raises ModelError where a head moves nothing at all, or what is not finite.
     """
     moved = attention * norms[..., None, :]
     total = moved.sum(axis=-1)[..., None]
@@ -234,10 +228,7 @@ def _check(encoder: Encoder, layers: list[Site], values: Recorded) -> None:
 
 @contextmanager
 def _watched(modules: list[nn.Module], *, before: bool = False) -> Iterator[Recorded]:
-    """Yield what records, in the thread that asks, all that modules give (are given: ``before``).
-
-    It is a context with a list, which gets a tensor at each call inside.
-    """
+    """Yield what records, for the thread that asks, all that modules give (or are given)."""
     here = threading.local()
 
     def keep(_module: nn.Module, args: tuple, output: Tensor | None = None) -> None:

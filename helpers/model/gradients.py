@@ -37,10 +37,6 @@ def gradient_importance(
     ``records`` are token-level records: the inputs are those of Figure 2.  The mean is over the
     heads and the (query, key) pairs of a type within the example; NaN where it has no such key.
     What is masked for the objective is no key of any type.
-
-    Raises:
-        InputError: a contrastive objective with fewer than two segments.
-        ModelError: the model does not compute with the maps that it returns.
     """
     if encoder.objective == "contrastive" and len(records) < 2:
         raise InputError("the contrastive objective needs at least two segments; use more")
@@ -48,11 +44,8 @@ def gradient_importance(
     batches = [records[i : i + batch_size] for i in range(0, len(records), batch_size)]
     if encoder.objective == "contrastive" and len(batches[-1]) < 2:
         batches[-2:] = [[*batches[-2], *batches[-1]]]
-    found = [
-        _batch_importance(encoder, batch, rng)
-        for batch in progress(batches, "gradients", unit="batch")
-    ]
-    return np.concatenate(found)
+    bar = progress(batches, "gradients", unit="batch")
+    return np.concatenate([_batch_importance(encoder, batch, rng) for batch in bar])
 
 
 def _batch_importance(
@@ -169,10 +162,8 @@ def _contrastive(
         vectors.append(F.normalize(_wide(pooled), dim=-1))
     scores = SCALE * vectors[0] @ vectors[1].T
     own = torch.arange(len(inputs), device=scores.device)
-    both = F.cross_entropy(scores, own, reduction="sum") + F.cross_entropy(
-        scores.T, own, reduction="sum"
-    )
-    return both / 2, inputs, list(output.attentions)
+    one, other = (F.cross_entropy(way, own, reduction="sum") for way in (scores, scores.T))
+    return (one + other) / 2, inputs, list(output.attentions)
 
 
 def with_graph(encoder: Encoder, model: torch.nn.Module, inputs: list[Inputs]) -> Any:

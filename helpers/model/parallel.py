@@ -33,11 +33,7 @@ KEPT = 32 << 20  # as far as glibc goes by itself, where no setting forbids it
 
 
 def torch_device(device: str) -> torch.device:
-    """Return the device of a name; ``auto`` is the fastest kind that is here.
-
-    Raises:
-        ModelError: there is no such device here.
-    """
+    """Return the device of a name, ModelError if it is not here; ``auto`` is the fastest kind."""
     import torch
 
     fastest = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")

@@ -1,8 +1,7 @@
 """Where the heads of a layer meet, and how to put something else in the place of their outputs.
 
 The input of an attention's output projection holds the outputs of the heads side by side,
-``[head * width]``.  Families differ in the names of their modules only; what is known of them is
-in the tables below.
+``[head * width]``.  Families differ in the names of their modules only: the tables below.
 """
 
 from __future__ import annotations
@@ -75,39 +74,32 @@ def sites(model: nn.Module, *, cross: bool = False) -> list[Site]:
 
     A model that uses one layer's weights for several layers (ALBERT) has the same site several
     times.  ``cross`` asks for a decoder's attention to the encoder instead of to itself.
-
-    Raises:
-        ModelError: a layer whose projections cannot be told apart, or no attention at all.
+    ModelError for a layer whose projections cannot be told apart, or no attention at all.
     """
-    whole = owner(model)
+    whole, name = owner(model), type(model).__name__
     found = [
         _site(path, module, whole)
         for path, module in _attentions(model)
         if _is_cross(path, module) == cross
     ]
     if not found:
-        raise ModelError(
-            f"{type(model).__name__}: no {'cross-' if cross else ''}attention layer was found"
-        )
+        raise ModelError(f"{name}: no {'cross-' if cross else ''}attention layer was found")
     if len({site.heads for site in found}) > 1:
-        raise ModelError(f"{type(model).__name__}: its layers differ in their number of heads")
+        raise ModelError(f"{name}: its layers differ in their number of heads")
     config = getattr(whole, "config", None)
     if not hasattr(config, "num_hidden_groups"):  # no layers that share their weights
         return found
-    layers = config.num_hidden_layers
     if getattr(config, "inner_group_num", 1) > 1:
-        raise ModelError(f"{type(model).__name__}: groups of several layers cannot be masked")
+        raise ModelError(f"{name}: groups of several layers cannot be masked")
+    layers = config.num_hidden_layers
     return [found[layer * len(found) // layers] for layer in range(layers)]
 
 
 def owner(model: nn.Module) -> nn.Module:
     """Return the innermost transformer that has all of a model's attention in it."""
-    wanted = {id(module) for _, module in _attentions(model)}
-    innermost = model
+    wanted, innermost = {module for _, module in _attentions(model)}, model
     for module in model.modules():
-        if isinstance(module, PreTrainedModel) and wanted <= {
-            id(part) for part in module.modules()
-        }:
+        if isinstance(module, PreTrainedModel) and wanted <= set(module.modules()):
             innermost = module
     return innermost
 
@@ -149,10 +141,10 @@ def input_width(projection: nn.Module) -> int:
 
 def _attentions(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Yield the outermost modules that are called attention, with their paths."""
-    inside: set[int] = set()
+    inside: set[nn.Module] = set()
     for path, module in model.named_modules():
-        if "Attention" in type(module).__name__ and id(module) not in inside:
-            inside.update(id(part) for part in module.modules())
+        if "Attention" in type(module).__name__ and module not in inside:
+            inside.update(module.modules())
             yield path, module
 
 
@@ -162,11 +154,8 @@ def _is_cross(path: str, module: nn.Module) -> bool:
 
 
 def _site(path: str, attention: nn.Module, model: nn.Module) -> Site:
-    linear = {
-        name: part
-        for name, part in attention.named_modules()
-        if isinstance(part, nn.Linear | Conv1D)
-    }
+    kinds, parts = (nn.Linear, Conv1D), dict(attention.named_modules())
+    linear = [name for name, part in parts.items() if isinstance(part, kinds)]
     outputs = [name for name in linear if name.rpartition(".")[2] in OUTPUTS]
     values = [name for name in linear if name.rpartition(".")[2] in (*VALUES, *FUSED)]
     if len(outputs) != 1 or len(values) != 1:
@@ -175,12 +164,11 @@ def _site(path: str, attention: nn.Module, model: nn.Module) -> Site:
             f"found {outputs} and {values}; masks know BERT's relatives, GPT-2, T5 and Marian"
         )
     parent, _, values_name = values[0].rpartition(".")
-    inner = attention.get_submodule(parent)
-    output = linear[outputs[0]]
+    inner, output = parts[parent], parts[outputs[0]]
     heads = _head_count(inner, model)
     if not heads or input_width(output) % heads:
         raise ModelError(f"{type(attention).__name__} ({path}): its heads cannot be counted")
-    return Site(attention, output, linear[values[0]], values_name, heads, inner)
+    return Site(attention, output, parts[values[0]], values_name, heads, inner)
 
 
 def _head_count(attention: nn.Module, model: nn.Module) -> int | None:

@@ -54,11 +54,7 @@ class Loaded:
 def read_encoder(
     name: str, folder: Path, *, device: str, dtype: str, random_init: int | None
 ) -> Loaded:
-    """Read the model and the tokenizer in a folder; see `helpers.model.encoder.load`.
-
-    Raises:
-        ModelError: they cannot be read, do not fit each other, or give no attention maps.
-    """
+    """Read the model and the tokenizer in a folder; see `helpers.model.encoder.load`."""
     with _quiet():
         tokenizer = read_tokenizer(name, folder)
         model, objective = _model(name, folder, dtype)
@@ -76,11 +72,7 @@ def read_encoder(
 
 
 def read_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerFast:
-    """Return the fast tokenizer of a folder, which takes any text as text and cuts nothing.
-
-    Raises:
-        ModelError: there is none.
-    """
+    """Return the fast tokenizer of a folder, which takes any text as text and cuts nothing."""
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     if not tokenizer.is_fast:
         raise ModelError(
@@ -174,8 +166,7 @@ def geometry(
 ) -> tuple[int, int]:
     """Return (layers, heads) as the model shows them on a real input.
 
-    Raises:
-        ModelError: there is not one full map for each layer and head, or padding changes it.
+    ModelError where there is not one full map for each layer and head, or padding changes it.
     """
     tokens = tokenizer("a b c", return_tensors="pt", return_attention_mask=True).to(model.device)
     known = inspect.signature(model.forward).parameters
