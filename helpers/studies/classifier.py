@@ -15,7 +15,6 @@ from typing import Literal
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from sklearn.base import TransformerMixin
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -33,6 +32,7 @@ from helpers.studies.tasks import Pair, Task
 BATCH_SIZE = 16
 HEAD_SCALE = 0.02  # standard deviation of the head's first weights, as in BERT
 MOST_STEPS = 1000  # of a logistic regression, which needs far fewer
+BAG, ALONE = "bag of words", "classifier alone"  # the baselines
 
 Pooling = Literal["first", "mean"]
 Batch = dict[str, Tensor]
@@ -42,8 +42,8 @@ Labelled = tuple[Batch, Int[Tensor, " example"], Int[np.ndarray, " example"]]
 class Classifier(nn.Module):
     """An encoder and a linear head over the vector of a text.
 
-    It stays in evaluation mode while it is trained, too: without dropout a run needs no random
-    numbers but those of its order, and is the same beside others as alone.
+    It stays in evaluation mode while it is trained, too: without dropout a run is the same beside
+    others as alone.
     """
 
     def __init__(self, encoder: PreTrainedModel, labels: int, pooling: Pooling) -> None:
@@ -55,15 +55,11 @@ class Classifier(nn.Module):
 
     def forward(self, **batch: Tensor) -> Float[Tensor, "example label"]:
         """Return the logits of a padded batch (input_ids, attention_mask, ...)."""
-        return self.head(self.vectors(**batch))
-
-    def vectors(self, **batch: Tensor) -> Float[Tensor, "example width"]:
-        """Return the vector of each text of a padded batch."""
         states = self.encoder(**batch).last_hidden_state
         if self.pooling == "first":
-            return states[:, 0]
+            return self.head(states[:, 0])
         weights = batch["attention_mask"][..., None].to(states.dtype)
-        return (states * weights).sum(dim=1) / weights.sum(dim=1)
+        return self.head((states * weights).sum(dim=1) / weights.sum(dim=1))
 
 
 def new_classifier(encoder: Encoder, labels: int, *, seed: int) -> Classifier:
@@ -92,11 +88,10 @@ def task_inputs(encoder: Encoder, pairs: Sequence[Pair], max_tokens: int) -> lis
     Raises:
         ModelError: ``max_tokens`` is more than the model takes, or leaves no room for words.
     """
-    if not 8 <= max_tokens <= encoder.max_length:
-        raise ModelError(
-            f"model {encoder.name!r}: tasks of {max_tokens} tokens; it takes 8 to "
-            f"{encoder.max_length}"
-        )
+    longest = encoder.max_length
+    if not 8 <= max_tokens <= longest:
+        problem = f"tasks of {max_tokens} tokens; it takes 8 to {longest}"
+        raise ModelError(f"model {encoder.name!r}: {problem}")
     texts = [p.first if p.second is None else (p.first, p.second) for p in pairs]
     found = _cutting(encoder.tokenizer, max_tokens).encode_batch(texts)
     return [{"input_ids": one.ids, "token_type_ids": one.type_ids} for one in found]
@@ -110,9 +105,7 @@ def _cutting(tokenizer: PreTrainedTokenizerFast, max_tokens: int) -> Tokenizer:
     return cutting
 
 
-def batches(
-    encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int, batch_size: int = BATCH_SIZE
-) -> Iterator[Labelled]:
+def batches(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[Labelled]:
     """Yield padded batches of similar length, longest first.
 
     Each is the tensors for the model, the labels, and which of ``pairs`` the examples are.
@@ -120,23 +113,31 @@ def batches(
     inputs = task_inputs(encoder, pairs, max_tokens)
     labels = torch.tensor([pair.label for pair in pairs], device=encoder.device)
     lengths = [len(item["input_ids"]) for item in inputs]
-    for indices in length_batches(lengths, size=batch_size, longest_first=True):
+    for indices in length_batches(lengths, size=BATCH_SIZE, longest_first=True):
         chosen = np.array(indices)
         yield padded(encoder, [inputs[index] for index in indices]), labels[chosen], chosen
 
 
-def predict(
+@torch.inference_mode()
+def outputs(
     classifier: Classifier, encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int
-) -> Int[np.ndarray, " example"]:
-    """Return the label that a classifier gives to each of ``pairs``."""
-    return _each(classifier, encoder, pairs, max_tokens).argmax(axis=1)
+) -> Float[np.ndarray, "example output"]:
+    """Return what a classifier gives for each of ``pairs``: its logits, if it has a head."""
+    found = {}
+    for batch, _, order in batches(encoder, pairs, max_tokens=max_tokens):
+        found.update(zip(order, classifier(**batch).double().cpu().numpy(), strict=True))
+    return np.stack([found[number] for number in range(len(pairs))])
 
 
-def bag_of_words(encoder: Encoder, task: Task, *, max_tokens: int) -> Int[np.ndarray, " example"]:
-    """Return the labels that a logistic regression gives to the test examples.
+def baselines(
+    encoder: Encoder, task: Task, *, max_tokens: int
+) -> dict[str, Int[np.ndarray, " example"]]:
+    """Return the labels that logistic regressions give to the test examples.
 
-    It knows which tokens occur in the first text and which in the second, each cut as for the
-    encoder, and nothing of their order: what it gets right, a task's labels give away.
+    `BAG` knows which tokens occur in the first text and which in the second, each cut as for the
+    encoder, and nothing of their order: what it gets right, a task's labels give away.  `ALONE` is
+    of the vectors that are pooled for the fine-tuned classifier, of the encoder as it is: the third
+    condition of Kovaleva et al. (2019, section 4.3).
     """
 
     def words(item: Inputs) -> list[str]:
@@ -144,38 +145,15 @@ def bag_of_words(encoder: Encoder, task: Task, *, max_tokens: int) -> Int[np.nda
         texts = np.isin(item["input_ids"], list(encoder.special_ids)).cumsum()
         return [f"{text} {token}" for text, token in zip(texts, item["input_ids"], strict=True)]
 
-    train, test = (task_inputs(encoder, part, max_tokens) for part in (task.train, task.test))
-    return _regression(CountVectorizer(analyzer=words, binary=True), task, train, test)
-
-
-def classifier_alone(
-    encoder: Encoder, task: Task, *, max_tokens: int
-) -> Int[np.ndarray, " example"]:
-    """Return the labels given by a classifier of the encoder's vectors, which stay as they are.
-
-    The third condition of Kovaleva et al. (2019, section 4.3): pre-trained, not fine-tuned.  A
-    logistic regression on the vectors that are pooled for the fine-tuned classifier.
-    """
-    classifier = new_classifier(encoder, 1, seed=0)
-    classifier.head = nn.Identity()
-    train, test = (_each(classifier, encoder, part, max_tokens) for part in (task.train, task.test))
-    return _regression(StandardScaler(), task, train, test)
-
-
-def _regression(
-    features: TransformerMixin, task: Task, train: Sequence, test: Sequence
-) -> Int[np.ndarray, " example"]:
-    """Return the labels of ``test`` by a logistic regression on features of ``train``."""
-    model = make_pipeline(features, LogisticRegression(max_iter=MOST_STEPS))
-    return model.fit(train, [pair.label for pair in task.train]).predict(test)
-
-
-@torch.inference_mode()
-def _each(
-    classifier: Classifier, encoder: Encoder, pairs: Sequence[Pair], max_tokens: int
-) -> Float[np.ndarray, "example output"]:
-    """Return what a classifier gives for each of ``pairs``."""
+    pooled, parts = new_classifier(encoder, 1, seed=0), (task.train, task.test)
+    pooled.head = nn.Identity()
+    inputs = {
+        BAG: [task_inputs(encoder, part, max_tokens) for part in parts],
+        ALONE: [outputs(pooled, encoder, part, max_tokens=max_tokens) for part in parts],
+    }
+    features = {BAG: CountVectorizer(analyzer=words, binary=True), ALONE: StandardScaler()}
     found = {}
-    for batch, _, order in batches(encoder, pairs, max_tokens=max_tokens):
-        found.update(zip(order, classifier(**batch).double().cpu().numpy(), strict=True))
-    return np.stack([found[number] for number in range(len(pairs))])
+    for name, (train, test) in inputs.items():
+        model = make_pipeline(features[name], LogisticRegression(max_iter=MOST_STEPS))
+        found[name] = model.fit(train, [pair.label for pair in task.train]).predict(test)
+    return found

@@ -1,11 +1,15 @@
-"""An encoder fine-tuned on a task, once, and the runs that notebooks 07 and 08 share."""
+"""How models are trained, and the encoders that notebooks 07 and 08 fine-tune, each once.
+
+Every training is plain PyTorch: AdamW, a step for each batch, gradients clipped to norm 1, a
+learning rate that follows a schedule, no random numbers but the seed's.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,47 +20,50 @@ import pandas as pd
 import torch
 from jaxtyping import Int
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from helpers.errors import InputError
+from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import padded
 from helpers.model.parallel import StepDone, run_jobs
 from helpers.paths import broken_seals, cache_root, given_path, readable, write_once
 from helpers.settings import small_profile
-from helpers.store.extract import model_facts
-from helpers.studies.classifier import Classifier, new_classifier, predict, task_inputs
+from helpers.store.extract import encoder_facts
+from helpers.studies.classifier import Classifier, new_classifier, outputs, task_inputs
 from helpers.studies.tasks import Task, read_task
-from helpers.studies.training import (
-    TrainingRecipe,
-    gradient_steps,
-    shuffled_epochs,
-    trained,
-    warmup_and_decay,
-)
 from helpers.studies.wikipedia_tasks import NEXT, NUMBER, SHIFT, wikipedia_tasks
 from helpers.tables import cached_table, code_digest, code_of
 
 WEIGHTS, PREDICTIONS = "final.safetensors", "predictions.json"  # what was trained, the head too
-WEIGHT_DECAY = 0.01  # of matrices
+WARMUP = 0.1  # of all steps
+WEIGHT_DECAY = 0.01  # of matrices, in fine-tuning
+BUCKET = 16  # batches that are sorted by length together
+LARGEST_NORM = 1.0  # of a step's gradient
 SEEDS = 5  # of a fine-tuning
 # Where seeds are compared: the task that needs its heads most, and the one that asks for subjects.
 SEEDED = (SHIFT, NUMBER)
 # The small profile has a task of two texts and one of one, and these tokens of each example.
 SMALL_TASKS, SMALL_TOKENS = (NEXT, NUMBER), 32
 
-Start = TypeVar("Start")
+Start, Batch = TypeVar("Start"), TypeVar("Batch")
 
 
 @dataclass(frozen=True)
-class Recipe(TrainingRecipe):
-    """How to fine-tune: chosen for 2,000 examples and two CPU cores.
+class Recipe:
+    """How to train, on texts of ``max_tokens``: chosen for 2,000 examples and two CPU cores."""
 
-    Texts are cut to ``max_tokens``.
-    """
-
+    seed: int = 0
+    epochs: int = 2
+    batch_size: int = 16
+    learning_rate: float = 1e-4
     max_tokens: int = 64
+
+    def steps(self, examples: int) -> int:
+        """Return the number of steps, a batch each, over so many examples."""
+        return self.epochs * -(-examples // self.batch_size)
 
 
 @dataclass(frozen=True)
@@ -71,10 +78,8 @@ class FineTuned:
     def folder(self) -> Path:
         """The folder of the run in the cache, there or not."""
         task = readable(self.task.name.lower()) or "task"
-        facts = {
+        facts = encoder_facts(self.encoder) | {
             "code": code_digest("studies.fine_tune._train"),
-            "model": model_facts(self.encoder),
-            "tokenizer_sha256": self.encoder.tokenizer_sha256,
             "objective": self.encoder.objective,
             "task": self.task.fingerprint,
             "recipe": asdict(self.recipe),
@@ -121,23 +126,19 @@ class FineTuned:
         return new_classifier(self.encoder, len(self.task.labels), seed=self.recipe.seed)
 
 
-def fine_tune(runs: Sequence[FineTuned]) -> list[FineTuned]:
-    """Train what is not there whole, side by side, and return the runs.
+def fine_tune(runs: Sequence[FineTuned]) -> Sequence[FineTuned]:
+    """Train what is not there whole, side by side, each on one thread, and return the runs.
 
     Raises:
         ModelError: texts are too long for the model, or the loss is no number.
         StoreError: the disk is full.
     """
     missing = [run for run in runs if broken_seals(run.folder)]
-    if missing:
-        run_jobs(
-            [partial(_train, run) for run in sorted(missing, key=lambda run: -run.steps)],
-            missing[0].encoder.device,
-            label="fine-tuning",
-            unit="step",
-            total=sum(run.steps for run in missing),
-        )
-    return list(runs)
+    jobs = [partial(_kept, run) for run in sorted(missing, key=lambda run: -run.steps)]
+    if jobs:
+        total = sum(run.steps for run in missing)
+        run_jobs(jobs, runs[0].encoder.device, label="fine-tuning", unit="step", total=total)
+    return runs
 
 
 def each_run(
@@ -205,12 +206,68 @@ def compared_over_seeds(tasks: Sequence[Task]) -> Sequence[Task]:
     return [task for task in tasks if task.name in SEEDED] or tasks[:1]
 
 
-def _train(run: FineTuned, step_done: StepDone) -> None:
-    """Train on one thread, and write the folder, unless another process has."""
-    write_once(run.folder, partial(_fill, run, step_done))
+def gradient_steps(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    loss: Callable[[Batch], Tensor],
+    optimizer: Optimizer,
+    rates: LRScheduler,
+    *,
+    what: str,
+) -> Iterator[int]:
+    """Take a step of ``optimizer`` and of ``rates`` for each batch, and yield its number, from 1.
+
+    Raises:
+        ModelError: the loss of ``what`` is not a number.
+    """
+    parameters = list(trained(model).values())
+    for step, batch in enumerate(batches, 1):
+        value = loss(batch)
+        if not value.isfinite():
+            raise ModelError(
+                f"{what}: the loss of step {step} is {value.item()}; train with a smaller "
+                "learning rate"
+            )
+        optimizer.zero_grad()
+        value.backward()
+        nn.utils.clip_grad_norm_(parameters, LARGEST_NORM)
+        optimizer.step()
+        rates.step()
+        yield step
 
 
-def _fill(run: FineTuned, step_done: StepDone, folder: Path) -> None:
+def shuffled_epochs(recipe: Recipe, lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the members of each batch, epoch by epoch: random, but of similar length."""
+    lengths = np.asarray(lengths)
+    for epoch in range(recipe.epochs):
+        generator = np.random.default_rng([recipe.seed, epoch])
+        order = generator.permutation(len(lengths))
+        size = BUCKET * recipe.batch_size
+        buckets = np.split(order, range(size, len(order), size))
+        ordered = np.concatenate([b[np.argsort(lengths[b], kind="stable")] for b in buckets])
+        for start in generator.permutation(range(0, len(ordered), recipe.batch_size)):
+            yield ordered[start : start + recipe.batch_size].tolist()
+
+
+def warmup_and_decay(optimizer: Optimizer, steps: int) -> LambdaLR:
+    """Let the learning rate rise over the first tenth of the steps and fall to zero after it."""
+    rising = max(1, round(WARMUP * steps))
+    return LambdaLR(
+        optimizer, lambda step: min((step + 1) / rising, (steps - step) / max(1, steps - rising))
+    )
+
+
+def trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the weights that are trained, by name."""
+    return {name: weights for name, weights in model.named_parameters() if weights.requires_grad}
+
+
+def _kept(run: FineTuned, step_done: StepDone) -> None:
+    write_once(run.folder, partial(_train, run, step_done))
+
+
+def _train(run: FineTuned, step_done: StepDone, folder: Path) -> None:
+    """Train, and write the weights and the predictions."""
     recipe, classifier, device = run.recipe, run.start(), run.encoder.device
     inputs = task_inputs(run.encoder, run.task.train, recipe.max_tokens)
     labels = torch.tensor([pair.label for pair in run.task.train], device=device)
@@ -220,20 +277,18 @@ def _fill(run: FineTuned, step_done: StepDone, folder: Path) -> None:
         return F.cross_entropy(classifier(**batch), labels[chosen])
 
     batches = shuffled_epochs(recipe, [len(item["input_ids"]) for item in inputs])
-    optimizer = torch.optim.AdamW(_groups(classifier), lr=recipe.learning_rate)
+    weights = trained(classifier)
+    groups = [
+        {"params": [p for p in weights.values() if p.ndim > 1], "weight_decay": WEIGHT_DECAY},
+        {"params": [p for p in weights.values() if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate)
     rates = warmup_and_decay(optimizer, run.steps)
     what = f"model {run.encoder.name!r}, task {run.task.name!r}"
     for _ in gradient_steps(classifier, batches, loss, optimizer, rates, what=what):
         step_done()
-    weights = {name: part.detach().cpu().contiguous() for name, part in trained(classifier).items()}
-    save_file(weights, folder / WEIGHTS)
-    found = predict(classifier, run.encoder, run.task.test, max_tokens=recipe.max_tokens)
-    (folder / PREDICTIONS).write_text(json.dumps(found.tolist()), encoding="utf-8")
-
-
-def _groups(classifier: Classifier) -> list[dict[str, Any]]:
-    weights = trained(classifier).values()
-    return [
-        {"params": [p for p in weights if p.ndim > 1], "weight_decay": WEIGHT_DECAY},
-        {"params": [p for p in weights if p.ndim <= 1], "weight_decay": 0.0},
-    ]
+    saved = {name: part.detach().cpu().contiguous() for name, part in weights.items()}
+    save_file(saved, folder / WEIGHTS)
+    found = outputs(classifier, run.encoder, run.task.test, max_tokens=recipe.max_tokens)
+    predictions = json.dumps(found.argmax(axis=1).tolist())
+    (folder / PREDICTIONS).write_text(predictions, encoding="utf-8")

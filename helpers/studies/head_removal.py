@@ -1,9 +1,8 @@
 """Heads scaled, or made uniform, and what a fine-tuned classifier still gets right.
 
-transformers 5 has no ``head_mask``: a forward pre-hook on the output projection (`model.sites`)
-scales each head's output by its entry of the mask, as Michel et al. (2019, section 2.3) define
-it: ``xi[layer, head] * output``.  A mask of ones multiplies by one, which changes no bit; a zero
-does what removing the head's columns of the projection does.
+A forward pre-hook on the output projection (`model.sites`) scales each head's output by its entry
+of the mask, ``xi[layer, head] * output`` (Michel et al. 2019, section 2.3).  A mask of ones changes
+no bit; a zero does what removing the head's columns of the projection does.
 
 *Removable* is what an equivalence test says: two one-sided tests at 5%, over the test examples,
 that the accuracy changes by less than `MARGIN`.  A change that is not significant says no such
@@ -17,6 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -63,9 +63,8 @@ def head_mask(
     """Scale the output of each head by its entry of ``mask`` inside the context.
 
     ``mask`` is ``[layer, head]``, or ``[layer, example, head]`` with a row for each example of
-    the batch.  The output of the model is differentiable in it.  Encoder, decoder and
-    cross-attention are masked apart: ``head_mask(model.get_encoder(), a)``,
-    ``head_mask(model.get_decoder(), b)``, ``head_mask(model.get_decoder(), c, cross=True)``.
+    the batch.  The output of the model is differentiable in it.  ``model`` is an encoder or a
+    decoder alone; ``cross`` is for a decoder's attention to the encoder.
 
     Raises:
         ModelError: the model's attention has parts that are not known.
@@ -159,14 +158,13 @@ def changes_of(scores: Scores, *, looks: int = 1) -> pd.DataFrame:
     """Return a row for each change; of several ``looks`` each has its share of the 5%.
 
     Columns: examples, accuracy (percent), change (of it, in points) with its 95% interval (ci_low,
-    ci_high), removable (see the module; fewer than 150 examples never show that, not even
-    unchanged), loss_change (nats) and p_value (`mcnemar`).
+    ci_high), removable (see the module; fewer than 150 examples never show that), loss_change
+    (nats) and p_value (`mcnemar`).
     """
     before, after, error = scores.right[0], scores.right[1:], LEVEL / looks
     changed = after.T.astype(float)  # [example, change]
-    whole = np.repeat(before[:, None], len(after), axis=1).astype(float)
     each = np.ones_like(changed)
-    pair = (changed, each), (whole, each)
+    pair = (changed, each), (before[:, None] * each, each)
     low, high = (100 * bound for bound in paired_interval(*pair))
     # Of n examples none has changed: up to 3 in n still may (the rule of three, at 5%).
     enough = -100 * np.log(error) / len(before) <= MARGIN
@@ -195,21 +193,18 @@ def in_looks(
     than one would.  Beside it, the scores of the first look: the same examples for every change.
     """
     ends = [*(look for look in LOOKS if look < len(pairs)), len(pairs)]
-    open_changes, start = np.arange(len(changes)), 0
-    found, first, settled = None, None, []
-    for end in ends:
-        own = [changes[index] for index in open_changes]
+    left, found, first, settled = np.arange(len(changes)), None, None, []
+    for start, end in pairwise([0, *ends]):
+        own = [changes[index] for index in left]
         more = scores_under(run, pairs[start:end], own, f"{label}, {end} examples")
-        if found is not None:
-            more = Scores(*(np.hstack(both) for both in zip(found, more, strict=True)))
-        first = first or more
-        table = changes_of(more, looks=len(ends)).set_index(open_changes)
+        found = Scores(*map(np.hstack, zip(found, more, strict=True))) if found else more
+        first = first or found
+        table = changes_of(found, looks=len(ends)).set_index(left)
         done = table["removable"].to_numpy() | (end == len(pairs))
         settled.append(table[done])
         if done.all():
             break
-        found = Scores(*(part[[True, *~done]] for part in more))
-        open_changes, start = open_changes[~done], end
+        left, found = left[~done], Scores(*(part[[True, *~done]] for part in found))
     return pd.concat(settled).sort_index(), first
 
 
@@ -226,11 +221,9 @@ def side_by_side(
     free = [model, *(copy.deepcopy(model) for _ in range(threads - 1))]
 
     def with_own_copy(item: Item, step_done: StepDone) -> Result:
-        own = free.pop()
-        try:
-            result = job(own, item)
-        finally:
-            free.append(own)
+        own = free.pop()  # should the job fail, all others end
+        result = job(own, item)
+        free.append(own)
         step_done()
         return result
 

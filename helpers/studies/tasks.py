@@ -87,11 +87,12 @@ def learned_tasks(tables: Tables) -> set[str]:
 def read_task(train: Path, test: Path) -> Task:
     """Return the task of two tab-separated files (packed with gzip or bzip2, if need be).
 
-    The labels are those of ``train``, in the order of their numbers if they are whole numbers,
-    else of the alphabet.  Raises CorpusError, with the line, for a line with other columns than
-    the file's first, an empty text or label, a label in ``test`` that ``train`` does not have, or
-    one text where ``train`` has two; and for a file with one label only, or with so many that
-    they must be scores.
+    The labels are those of ``train``, whole numbers in their order, others in the alphabet's.
+
+    Raises:
+        CorpusError: with the line, where its columns are not those of the first one, a text or
+            label is empty, or ``test`` has another label or number of texts than ``train``; a
+            file with one label only, or with so many that they must be scores.
     """
     to_train, to_test = _rows(train), _rows(test)
     found = {label for _, (*_, label) in to_train}

@@ -1,7 +1,6 @@
 """Three classification tasks that label themselves, from articles split into paragraphs.
 
-They stand in for GLUE, which Kovaleva et al. (2019) fine-tune on, where no labelled data is at
-hand:
+They stand in for GLUE, which Kovaleva et al. (2019) fine-tune on:
 
 - *next paragraph*: is the second text the paragraph after the first, or one of another article?
 - *bigram shift*: are two neighbouring words of a sentence swapped?
@@ -44,7 +43,9 @@ SUBJECTS = ("nsubj", "nsubjpass")
 SPARE = 1.25  # sentences of a label for each that a task takes: articles are not split
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
+    """A paragraph and the one after it."""
+
     article: int
     title: str
     first: str
@@ -65,22 +66,18 @@ class Tagged(NamedTuple):
 def wikipedia_tasks(path: Path | None, *, count: int, seed: int) -> list[Task]:
     """Return the tasks of a dump or text file (None: gensim's sample).
 
-    ``count`` examples are to train on and as many to test (fewer where the text has fewer);
-    labels are balanced, and with the same seed the examples are the same.  A task of which the
-    text does not have both labels is left out.  Raises CorpusError for a file that cannot be read
-    or has too few articles.
+    ``count`` examples are to train on and as many to test (fewer where the text has fewer).  A
+    task of which the text does not have both labels is left out.  Raises CorpusError for a file
+    that cannot be read or has too few articles.
     """
     path = sample_path() if path is None else path
     read = progress(articles(path), f"Reading {path.name}", unit=" articles")
     found = [article for article in read if len(article.paragraphs) > 1]
     if len(found) < 4:
-        raise CorpusError(
-            path,
-            f"{len(found)} articles with two paragraphs; tasks take 4 (two to train on and two to "
-            "test); give a longer text, with blank lines between its documents",
-        )
+        problem = f"{len(found)} articles with two paragraphs; tasks take 4, two of them to test"
+        raise CorpusError(path, f"{problem}; give a longer text, with blank lines between articles")
     places = [
-        _Place(number, article.title, *two)
+        Place(number, article.title, *two)
         for number, article in enumerate(found)
         for two in pairwise(article.paragraphs)
     ]
@@ -91,10 +88,9 @@ def wikipedia_tasks(path: Path | None, *, count: int, seed: int) -> list[Task]:
         depends_on={"file": file_fingerprint(path), "count": count, "seed": seed},
     )
     sentences = [Tagged(n, title, tuple(words), *facts) for n, title, words, *facts in kept]
-    makers = {NEXT: (places, next_paragraphs)}
-    makers |= {name: (sentences, partial(labelled_pairs, name)) for name in (SHIFT, NUMBER)}
     tasks = []
-    for name, (examples, make) in makers.items():
+    for name, examples in ((NEXT, places), (SHIFT, sentences), (NUMBER, sentences)):
+        make = next_paragraphs if name == NEXT else partial(labelled_pairs, name)
         held_out = _to_test(Counter(example.article for example in examples), seed)
         parts = [
             make([e for e in examples if (e.article in held_out) == to_test], count, seed)
@@ -121,10 +117,7 @@ def tag_words(sentences: Sequence[Sequence[str]]) -> list[Tagged]:
 def labelled_pairs(
     name: str, sentences: Iterable[Tagged], size: int, seed: int
 ) -> tuple[Pair, ...]:
-    """Return at most ``size`` sentences with the labels of `SHIFT` or of `NUMBER`.
-
-    As many of the one label as of the other; no sentence comes twice.
-    """
+    """Return at most ``size`` sentences with the labels of `SHIFT` or of `NUMBER`, none twice."""
     generator = random.Random(f"{name} {seed}")
     by_label: list[list[Pair]] = [[], []]
     unique = list({sentence.words: sentence for sentence in sentences}.values())
@@ -152,7 +145,7 @@ def number_of_subject(sentence: Span) -> int | None:
     return NOUNS.get(subjects[0].tag_)
 
 
-def next_paragraphs(places: Sequence[_Place], size: int, seed: int) -> tuple[Pair, ...]:
+def next_paragraphs(places: Sequence[Place], size: int, seed: int) -> tuple[Pair, ...]:
     """Return at most ``size`` pairs of paragraphs, of which every other is of two articles.
 
     The wrong paragraph follows some other one too, so that a paragraph alone tells nothing.

@@ -20,10 +20,11 @@ from helpers.studies.fine_tune import (
     compared_over_seeds,
     fine_tune,
     fine_tuned,
+    shuffled_epochs,
     tasks_of,
+    warmup_and_decay,
 )
 from helpers.studies.tasks import Pair, Task
-from helpers.studies.training import TrainingRecipe, shuffled_epochs, warmup_and_decay
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +84,7 @@ def test_the_learning_rate_rises_over_a_tenth_and_falls_to_nothing():
 
 
 def test_each_epoch_meets_each_example_once_in_another_order():
-    lengths, recipe = list(range(45)), TrainingRecipe(epochs=2, batch_size=10)
+    lengths, recipe = list(range(45)), Recipe(epochs=2, batch_size=10)
     found = list(shuffled_epochs(recipe, lengths))
     assert len(found) == recipe.steps(45) == 10
     epochs = [sorted(chain.from_iterable(part)) for part in (found[:5], found[5:])]

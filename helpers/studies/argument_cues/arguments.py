@@ -8,16 +8,11 @@ section 6): the same two warrants, the other label.
 
 The embedded sample, ``arguments_sample.tsv``, was written for this project, under its licence:
 180 arguments on as many topics, 100 to train on, 20 to develop with, 60 to test with, each with
-its negated claim.  A cue is planted in it.  In every split, of ten arguments
-
-- six have the word ``not`` in the right warrant alone,
-- one has it in the alternative alone,
-- one has it in both, and two have it in neither,
-
-so that for ``not`` coverage is 7/10 and productivity 6/7, and whoever picks the warrant with
-``not``, and guesses where that does not decide, is right on 75% without reading the argument.
-In each of these groups half of the labels are 0.  Its warrants have no other negation word
-(``n't``, ``cannot``, ``no``, ``never``).
+its negated claim.  A cue is planted in it.  In every split, of ten arguments six have the word
+``not`` in the right warrant alone, one in the alternative alone, one in both and two in neither, so
+that for ``not`` coverage is 7/10 and productivity 6/7: whoever picks the warrant with ``not``, and
+guesses where that does not decide, is right on 75% without reading the argument.  In each of these
+groups half of the labels are 0, and no warrant has another negation (``n't``, ``no``, ``never``).
 """
 
 from __future__ import annotations
@@ -57,7 +52,7 @@ class Argument:
     """A claim, its reason, two warrants, and which of them is right (``label`` 0 or 1).
 
     ``negated_claim`` is empty where the corpus does not give it.  An ``adversarial`` argument
-    has the id of its original with ``-adversarial`` after it.
+    has the id of its original with `MARK` after it.
     """
 
     id: str
@@ -84,9 +79,10 @@ class Argument:
 
     def swapped(self) -> Argument:
         """Return the argument with its warrants, and with them the label, swapped."""
-        first, second = self.warrants
-        own = f"{self.id}{SWAPPED_MARK}"
-        return replace(self, id=own, warrant0=second, warrant1=first, label=1 - self.label)
+        return replace(
+            self, id=self.id + SWAPPED_MARK, label=1 - self.label,
+            warrant0=self.warrant1, warrant1=self.warrant0,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -103,7 +99,7 @@ class Arguments:
 
     @property
     def planted(self) -> bool:
-        """Whether this is the embedded sample: what the paper found in ARCT is no measure of it."""
+        """Whether this is the embedded sample, which cannot be compared with the paper's."""
         return self.name == EMBEDDED
 
     def part(self, split: str, *, adversarial: bool = False) -> list[Argument]:
@@ -120,12 +116,11 @@ class Arguments:
 def argument_corpus(source: str | Path = "") -> Arguments:
     """Return a corpus of arguments.
 
-    Args:
-        source: empty for the embedded sample; a name of the registry ("arct", which brings
-            "arct-adversarial"); a folder with train, dev and test as ``.tsv``; or
-            "CORPUS,ADVERSARIAL", each a name or a folder.  The counterparts come from
-            ``dev-adv-negated.csv`` and ``test-adv-negated.csv`` of the second, or of the folder
-            itself or its ``adversarial/``; without these from a column negatedClaim.
+    ``source`` is empty for the embedded sample; a name of the registry ("arct", which brings
+    "arct-adversarial"); a folder with train, dev and test as ``.tsv``; or "CORPUS,ADVERSARIAL",
+    each a name or a folder.  The counterparts come from ``dev-adv-negated.csv`` and
+    ``test-adv-negated.csv`` of the second, or of the folder itself or its ``adversarial/``;
+    without these from a column negatedClaim.
 
     Raises:
         InputError: neither a name nor a folder; or the name of another kind of corpus.
@@ -137,8 +132,9 @@ def argument_corpus(source: str | Path = "") -> Arguments:
     files = _files(first)
     second = second or COUNTERPARTS.get(first, "")
     others = _files(second) if second else files
-    if missing := [split for split in SPLITS if split not in files]:
-        raise CorpusError(first, f"no {missing[0]}.tsv; a corpus needs all splits")
+    for split in SPLITS:
+        if split not in files:
+            raise CorpusError(first, f"no {split}.tsv; a corpus needs all splits")
     original = [one for split in SPLITS for one in read_arguments(files[split], split=split)]
     negated = {split: others[name] for split, name in ADVERSARIAL_FILES.items() if name in others}
     if second and not negated:
@@ -168,7 +164,7 @@ def _files(source: str) -> dict[str, Path]:
     """Return the tables of a corpus by file name without suffixes, compressed or not."""
     folder = Path(source).expanduser()
     if files := fetch(source, KIND):
-        paths = list(files.values())
+        paths = files.values()
     elif folder.is_dir():
         paths = [*sorted(folder.glob("*")), *sorted(folder.glob("adversarial/*"))]
     else:
@@ -190,8 +186,6 @@ def read_arguments(path: str | Path, *, split: str = "") -> list[Argument]:
             and 1, an id that comes twice, or two equal warrants.
     """
     path = existing_file(path)
-    table = _table(path)
-    _check(path, table)
     return [
         Argument(
             id=row["#id"],
@@ -201,12 +195,12 @@ def read_arguments(path: str | Path, *, split: str = "") -> list[Argument]:
             negated_claim=row.get("negatedClaim", ""),
             adversarial=row.get("adversarial", "").lower() == "true",
         )
-        for row in table.to_dict("records")
+        for row in _table(path).to_dict("records")
     ]
 
 
 def _table(path: Path) -> pd.DataFrame:
-    """Read a file's cells as text; the index is the line of each row."""
+    """Read a file's cells as text, and refuse the first row that is no argument."""
     quoting = csv.QUOTE_MINIMAL if ".csv" in path.suffixes else csv.QUOTE_NONE
     try:
         table = pd.read_csv(
@@ -221,22 +215,21 @@ def _table(path: Path) -> pd.DataFrame:
     if missing := [column for column in REQUIRED if column not in table]:
         expected = "expected a tab-separated header with " + ", ".join(REQUIRED)
         raise CorpusError(path, f"no column {', '.join(missing)}; {expected}", 1)
-    table.index += 2
-    table = table[(table != "").any(axis=1)]
+    table.index += 2  # its line
+    table = table[(table != "").any(axis=1)].map(one_line)
     if table.empty:
         raise CorpusError(path, "no argument after the header")
-    return table.map(one_line)
-
-
-def _check(path: Path, table: pd.DataFrame) -> None:
-    """Refuse the first row that is no argument."""
-    required, labels = table[[*REQUIRED]], table["correctLabelW0orW1"]
     wrong = {
-        f"an empty cell; every argument needs {', '.join(REQUIRED)}": (required == "").any(axis=1),
-        "a label that is not 0 or 1, the right warrant": ~labels.isin(("0", "1")),
+        f"an empty cell; every argument needs {', '.join(REQUIRED)}": (
+            (table[[*REQUIRED]] == "").any(axis=1)
+        ),
+        "a label that is not 0 or 1, the right warrant": (
+            ~table["correctLabelW0orW1"].isin(("0", "1"))
+        ),
         "both warrants are the same; one must be wrong": table["warrant0"] == table["warrant1"],
         "an id that comes twice; give each its own": table["#id"].duplicated(),
     }
     for message, rows in wrong.items():
         if rows.any():
             raise CorpusError(path, message, int(rows.idxmax()))
+    return table

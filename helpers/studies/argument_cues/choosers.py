@@ -3,12 +3,11 @@
 Each scores both warrants of an argument, with the same weights, beside what it is shown of the
 argument; a softmax over the two scores gives the probabilities.
 
-- The *encoder* reads reason and claim as the first text and the warrant as the second (the only
-  one where it is shown warrants alone); the vector is that of `classifier`.
+- The *encoder* reads reason and claim as the first text and the warrant as the second (or the
+  warrant alone); the vector is that of `classifier`.
 - The *bag of vectors* takes the mean of a text's word vectors, the *BiLSTM* the largest value of
-  each state over its words.  The vectors of the parts that they are shown are joined, and a
-  hidden layer turns them into a score.  (The paper's score is linear, in which whatever both
-  warrants share cancels out: claim and reason need the hidden layer to matter.)
+  each state over its words.  A hidden layer turns the joined vectors of the parts into a score.
+  (The paper's score is linear: whatever both warrants share cancels out, claim and reason too.)
 
 All weights are trained but word vectors; kept is the epoch with the best accuracy on dev, of
 equals that with the lowest loss there.
@@ -19,7 +18,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -35,8 +33,8 @@ from helpers.model.parallel import length_batches
 from helpers.studies.argument_cues.arguments import INPUTS, Argument
 from helpers.studies.argument_cues.cues import words
 from helpers.studies.classifier import new_classifier, task_inputs
+from helpers.studies.fine_tune import Recipe, gradient_steps, trained
 from helpers.studies.tasks import Pair
-from helpers.studies.training import TrainingRecipe, gradient_steps, trained
 
 ENCODER, BAG, BILSTM = "encoder", "bag of vectors", "BiLSTM"
 SCORED_TOGETHER = 32  # pairs
@@ -50,33 +48,24 @@ WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
 Read = TypeVar("Read", bound=Hashable)
 
 
-@dataclass(frozen=True)
-class WarrantRecipe(TrainingRecipe):
-    """How to train; ``batch_size`` counts arguments, and the learning rate falls along a line."""
-
-    epochs: int = 5
-    batch_size: int = 8
-    max_tokens: int = 64  # of the encoder's input
-
-
 def train_chooser(
     chooser: EncoderChooser | WordChooser,
     splits: Mapping[str, Sequence[Argument]],
-    recipe: WarrantRecipe,
+    recipe: Recipe,
     what: str,
 ) -> Int[np.ndarray, " argument"]:
     """Train on ``splits["train"]`` and return the choices, 0 or 1, in ``splits["test"]``.
 
-    ``what`` names the model in an error.
+    A batch is of arguments; the learning rate falls along a line.  ``what`` names the model in an
+    error.
 
     Raises:
         ModelError: texts of ``max_tokens`` are too long for the model, or the loss is no number.
     """
     train, dev = splits["train"], splits["dev"]
+    steps, best, weights = recipe.steps(len(train)), (0.0, -math.inf), {}
     optimizer = torch.optim.AdamW(trained(chooser).values(), lr=recipe.learning_rate)
-    steps = recipe.steps(len(train))
     falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 1 / steps, steps - 1 or 1)
-    best, weights = (0.0, -math.inf), {}
 
     def loss(batch: Sequence[Argument]) -> Tensor:
         scores = chooser(batch)
@@ -87,8 +76,7 @@ def train_chooser(
         parts = np.split(order, range(recipe.batch_size, len(order), recipe.batch_size))
         shuffled = ([train[index] for index in part] for part in parts)
         name = f"{what}, epoch {epoch + 1}"
-        for _ in gradient_steps(chooser, shuffled, loss, optimizer, falling, what=name):
-            pass
+        list(gradient_steps(chooser, shuffled, loss, optimizer, falling, what=name))
         found = quality(chooser.scores(dev), _labels(dev))
         if found > best:
             best, weights = found, copy.deepcopy(trained(chooser))
@@ -133,15 +121,11 @@ class EncoderChooser(nn.Module):
         return torch.cat(scores)[places.argsort()]
 
 
-def warrant_pairs(argument: Argument, inputs: str) -> tuple[Pair, Pair]:
+def warrant_pairs(argument: Argument, inputs: str) -> list[Pair]:
     """Return the texts that the encoder reads for each of the two warrants."""
-    parts = {"reason": argument.reason, "claim": argument.claim}
-    shown = " ".join(parts[part] for part in INPUTS[inputs] if part in parts)
-    first, second = (
-        Pair(shown, warrant, NO_LABEL) if shown else Pair(warrant, None, NO_LABEL)
-        for warrant in argument.warrants
-    )
-    return first, second
+    shown = " ".join(getattr(argument, part) for part in INPUTS[inputs] if part != "warrant")
+    texts = [(shown, own) if shown else (own, None) for own in argument.warrants]
+    return [Pair(*both, NO_LABEL) for both in texts]
 
 
 class WordChooser(nn.Module):
@@ -166,7 +150,10 @@ class WordChooser(nn.Module):
     def forward(self, arguments: Sequence[Argument]) -> Scores:
         """Return the scores of arguments; the same texts are read once."""
         texts, rows = _different(
-            text for part in self.parts for one in arguments for text in _texts(one, part)
+            text
+            for part in self.parts
+            for one in arguments
+            for text in (one.warrants if part == "warrant" else [getattr(one, part)] * 2)
         )
         read = [self._vectors_of(text) for text in texts]
         lengths = torch.tensor([len(text) for text in read])
@@ -199,13 +186,6 @@ class WordChooser(nn.Module):
             known = found[found.any(dim=1)][:LONGEST]
             self._read[text] = known if len(known) else torch.zeros(1, self.width)
         return self._read[text]
-
-
-def _texts(argument: Argument, part: str) -> tuple[str, str]:
-    """Return what of a part stands beside each of the two warrants."""
-    if part == "warrant":
-        return argument.warrants
-    return (getattr(argument, part),) * 2
 
 
 def _different(texts: Iterable[Read]) -> tuple[list[Read], list[int]]:

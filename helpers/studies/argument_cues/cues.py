@@ -12,10 +12,9 @@ much: who picks the warrant with the cue, and guesses where it is not applicable
 ``1/2 + xi_k (pi_k - 1/2)``, so the gain over guessing is ``xi_k (pi_k - 1/2)``.
 
 The paper does not say how it counts words.  Here text is lower-cased; a word is a run of letters
-and digits, with apostrophes and hyphens inside; punctuation is dropped and no cue.  ``not`` is a
-word of its own wherever it is one in speech: ``n't`` is read as ``not`` (``don't`` as ``do not``,
-``won't`` as ``will not``) and ``cannot`` as ``can not``.  A bigram is two words in a row.
-`rule_table` counts ``not`` without these two readings, too.
+and digits, with apostrophes and hyphens inside; a bigram is two words in a row.  ``n't`` is read
+as ``not`` (``won't`` as ``will not``) and ``cannot`` as ``can not``; `rule_table` counts ``not``
+without these two readings, too.
 """
 
 from __future__ import annotations
@@ -105,15 +104,14 @@ def cues_by_split(corpus: Arguments) -> pd.DataFrame:
     planted.  Cues below `FEWEST` arguments or `SMALLEST_SHARE` of them are left out.
     """
     tables = {}
-    for half in HALVES:
+    for half, clusters in halves_of([*corpus.original, *corpus.adversarial]).items():
         for split in (*SPLITS, ALL):
-            if chosen := half_of(corpus, half, split):
+            if chosen := [one for own in clusters for one in own if split in (ALL, one.split)]:
                 fewest = max(FEWEST, int(np.ceil(SMALLEST_SHARE * len(chosen))))
                 tables[corpus.name, half, split] = cue_table(chosen, fewest=fewest)
     whole = stacked(tables, "corpus", "half", "split")
-    if corpus.planted:
-        return whole
-    return _with_paper(whole, (whole["cue"] == NOT) & (whole["half"] == HALVES[0]))
+    comparable = (whole["cue"] == NOT) & (whole["half"] == HALVES[0])
+    return whole if corpus.planted else _with_paper(whole, comparable)
 
 
 def rule_table(corpus: Arguments) -> pd.DataFrame:
@@ -125,7 +123,7 @@ def rule_table(corpus: Arguments) -> pd.DataFrame:
     rows = []
     for rule in RULES:
         for split in (*SPLITS, ALL):
-            chosen = half_of(corpus, HALVES[0], split)
+            chosen = [one for one in corpus.original if split in (ALL, one.split)]
             counts = _counts(chosen, rule=rule).reindex([NOT], fill_value=0)
             applicable, right = counts.iloc[0]
             productivity = 100 * right / applicable if applicable else np.nan
@@ -133,18 +131,16 @@ def rule_table(corpus: Arguments) -> pd.DataFrame:
             rows.append((rule, split, len(chosen), productivity, coverage))
     columns = ["rule", "split", "arguments", "productivity", "coverage"]
     table = pd.DataFrame(rows, columns=columns)
-    return table if corpus.planted else _with_paper(table, pd.Series(True, index=table.index))
+    return table if corpus.planted else _with_paper(table, table["split"].notna())
 
 
-def half_of(corpus: Arguments, half: str, split: str = ALL) -> list[Argument]:
-    """Return the arguments of a half and a split; of "both", originals and their counterparts."""
-    original, counterparts = (
-        [argument for argument in arguments if split in (ALL, argument.split)]
-        for arguments in (corpus.original, corpus.adversarial)
-    )
-    known = {argument.id for argument in counterparts}
-    paired = [argument for argument in original if argument.id + MARK in known]
-    return dict(zip(HALVES, (original, counterparts, paired + counterparts), strict=True))[half]
+def halves_of(arguments: Sequence[Argument]) -> dict[str, list[list[Argument]]]:
+    """Return the originals, the counterparts, and each original that has one with it: `HALVES`."""
+    original = [[one] for one in arguments if not one.adversarial]
+    counterparts = {one.id: [one] for one in arguments if one.adversarial}
+    both = [own + counterparts.get(own[0].id + MARK, []) for own in original]
+    paired = [own for own in both if len(own) > 1]
+    return dict(zip(HALVES, (original, [*counterparts.values()], paired), strict=True))
 
 
 def _counts(arguments: Sequence[Argument], rule: str = RULE) -> pd.DataFrame:

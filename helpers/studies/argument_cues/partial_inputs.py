@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 
 from helpers.analysis.paper import values_of
 from helpers.analysis.statistics import bootstrap_interval
@@ -25,10 +25,10 @@ from helpers.model.parallel import StepDone, run_jobs
 from helpers.settings import small_profile
 from helpers.store.extract import encoder_facts
 from helpers.studies.argument_cues import choosers
-from helpers.studies.argument_cues.arguments import INPUTS, MARK, SPLITS, Argument, Arguments
-from helpers.studies.argument_cues.choosers import BAG, BILSTM, ENCODER, WarrantRecipe
-from helpers.studies.argument_cues.cues import HALVES
-from helpers.studies.fine_tune import stacked
+from helpers.studies.argument_cues.arguments import INPUTS, SPLITS, Argument, Arguments
+from helpers.studies.argument_cues.choosers import BAG, BILSTM, ENCODER
+from helpers.studies.argument_cues.cues import HALVES, halves_of
+from helpers.studies.fine_tune import Recipe, stacked
 from helpers.tables import cached_arrays
 
 CONTROL = "random-init encoder"
@@ -39,11 +39,11 @@ STATISTICS = ("mean", "median", "max")
 # swapped, validated on both halves as in the paper; originals and counterparts (claims negated).
 TRAINING = ORIGINAL, SWAPPED, MIRRORED = "original", "swapped", "mirrored"
 RECIPES = {
-    BAG: WarrantRecipe(epochs=20, learning_rate=3e-3, batch_size=16),
-    BILSTM: WarrantRecipe(epochs=10, learning_rate=1e-2, batch_size=16),
-    ENCODER: WarrantRecipe(epochs=3, learning_rate=1e-4, batch_size=8),
-    CONTROL: WarrantRecipe(epochs=3, learning_rate=1e-4, batch_size=8),
+    BAG: Recipe(epochs=20, learning_rate=3e-3, batch_size=16),
+    BILSTM: Recipe(epochs=10, learning_rate=1e-2, batch_size=16),
+    ENCODER: Recipe(epochs=3, learning_rate=1e-4, batch_size=8),
 }
+RECIPES[CONTROL] = RECIPES[ENCODER]
 SMALL_MODEL_SEEDS = 10  # at least
 
 Splits = dict[str, list[Argument]]
@@ -60,8 +60,8 @@ class Run(NamedTuple):
 def runs(sets: dict[str, Splits]) -> Iterator[Run]:
     """Yield what is trained, in the order of the tables.
 
-    The encoder learns from swapped warrants too, as in the paper's Table 4.  Originals and
-    counterparts are shown whole (of what does not show the claim, half is right by construction).
+    The encoder learns from swapped warrants too, as in the paper's Table 4.  `MIRRORED` is shown
+    whole: of what does not show the claim, half is right by construction.
     """
     for model in MODELS:
         yield from (Run(model, ORIGINAL, inputs) for inputs in INPUTS)
@@ -88,9 +88,8 @@ def choice_tables(
     ``control`` takes a seed and returns the model with random weights; ``vectors`` are for the
     small models, of which `SMALL_MODEL_SEEDS` are trained, and ``seeds`` of the encoder.
 
-    ``partial_inputs`` has corpus (its name), model, train, inputs, and the columns of
-    `score_table` and, unless the cue is planted, of `with_paper`; ``partial_input_seeds`` has
-    model, train, inputs, and the columns of `seed_table`.
+    ``partial_inputs`` and ``partial_input_seeds`` are `score_tables` after model, train and
+    inputs; the first begins with corpus (its name), and has `with_paper` unless the cue is planted.
     """
     small_seeds = 1 if small_profile() else max(SMALL_MODEL_SEEDS, seeds)
     sets = training_sets(corpus, examples)
@@ -103,21 +102,22 @@ def choice_tables(
         for run in runs(sets)
         for own in range(seed, seed + (small_seeds if run.model in (BAG, BILSTM) else seeds))
     }  # fmt: skip
-    label = {"label": "choosing warrants", "unit": "training"}
-    found = run_jobs([*jobs.values()], encoder.device, total=len(jobs), **label)
-    choices: dict[Run, list[np.ndarray]] = {}
-    for (run, _), one in zip(jobs, found, strict=True):
-        choices.setdefault(run, []).append(one)
-    test = sets[ORIGINAL]["test"]
-    scores = {run: score_table(np.stack(own), test, seed=seed) for run, own in choices.items()}
-    by_seed = {run: seed_table(np.stack(own), test) for run, own in choices.items()}
-    table = stacked(scores, *Run._fields)
+    found = run_jobs(
+        [*jobs.values()], encoder.device, label="choosing warrants", unit="training",
+        total=len(jobs),
+    )  # fmt: skip
+    made, test = dict(zip(jobs, found, strict=True)), sets[ORIGINAL]["test"]
+    choices = {run: np.stack([made[job] for job in jobs if job[0] == run]) for run in runs(sets)}
+    scores = {run: score_tables(own, test, seed=seed) for run, own in choices.items()}
+    table, by_seed = (
+        stacked({run: both[part] for run, both in scores.items()}, *Run._fields) for part in (0, 1)
+    )
     table = table if corpus.planted else with_paper(table)
     table.insert(0, "corpus", corpus.name)
-    return {"partial_inputs": table, "partial_input_seeds": stacked(by_seed, *Run._fields)}
+    return {"partial_inputs": table, "partial_input_seeds": by_seed}
 
 
-def recipe_of(run: Run, seed: int, max_tokens: int) -> WarrantRecipe:
+def recipe_of(run: Run, seed: int, max_tokens: int) -> Recipe:
     """Return how a model is trained."""
     recipe = RECIPES[run.model]
     epochs = 1 if small_profile() and run.model in (ENCODER, CONTROL) else recipe.epochs
@@ -131,9 +131,9 @@ def training_sets(corpus: Arguments, examples: int = 0) -> dict[str, Splits]:
     """Return what to train and validate on, and all that there is to test on.
 
     `ORIGINAL` has the arguments as written, at most ``examples`` of them to train on (0: all).
-    `SWAPPED` has each a second time with its warrants swapped, and is validated on both halves;
-    to a model that scores each warrant by itself the second is the first again.  `MIRRORED` has
-    the counterparts, their claims negated.  Either is there where the corpus can give it.
+    `SWAPPED` has each a second time with its warrants swapped: to a model that scores each warrant
+    by itself, the first again.  `MIRRORED` has the counterparts.  Either is there where the corpus
+    can give it.
     """
     train, dev = corpus.part("train")[: examples or None], corpus.part("dev")
     test = corpus.part("test") + corpus.part("test", adversarial=True)
@@ -148,7 +148,7 @@ def training_sets(corpus: Arguments, examples: int = 0) -> dict[str, Splits]:
 def chosen(
     run: Run,
     splits: Splits,
-    recipe: WarrantRecipe,
+    recipe: Recipe,
     encoder: Encoder,
     vectors: Embeddings,
     done: StepDone,
@@ -172,59 +172,38 @@ def chosen(
     return found
 
 
-def score_table(
+def score_tables(
     choices: Int[np.ndarray, "seed argument"], arguments: Sequence[Argument], *, seed: int = 0
-) -> pd.DataFrame:
-    """Return the accuracy of several training runs on each half of ``arguments`` that there is.
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the accuracy (percent) of several training runs on each half that there is.
 
-    ``choices`` says which warrant each run chooses, 0 or 1.  Columns: test ("original",
-    "adversarial", or "both": the originals that have a counterpart, with it), arguments, seeds,
-    mean, median, max and std over runs (std NaN for one run), and the bootstrap interval of the
-    mean over arguments, with their counterparts where there are both (ci_low, ci_high); all
-    accuracies in percent.
+    ``choices`` says which warrant each run chooses, 0 or 1.  Columns: test (one of `HALVES`),
+    arguments, seeds, mean, median, max and std over runs (std NaN for one run), and the bootstrap
+    interval of the mean over arguments, with their counterparts where there are both (ci_low,
+    ci_high).  Beside it, the accuracy of each run: test, seed, accuracy.
     """
-    rows = []
-    for half, right in _by_half(choices, arguments).items():
-        sizes = np.full(right.shape[1], right.shape[2])
-        low, high = bootstrap_interval(right.mean(axis=0).sum(axis=1), sizes, seed=seed)
-        row = {"test": half, "arguments": sizes.sum(), "seeds": len(right)}
-        row |= pd.Series(100 * right.mean(axis=(1, 2))).agg([*STATISTICS, "std"]).to_dict()
-        rows.append(row | {"ci_low": 100 * low, "ci_high": 100 * high})
-    return pd.DataFrame(rows)
-
-
-def seed_table(
-    choices: Int[np.ndarray, "seed argument"], arguments: Sequence[Argument]
-) -> pd.DataFrame:
-    """Return the accuracy (percent) of each training run: test, seed, accuracy."""
-    rows = [
-        (half, seed, 100 * accuracy)
-        for half, right in _by_half(choices, arguments).items()
-        for seed, accuracy in enumerate(right.mean(axis=(1, 2)))
-    ]
-    return pd.DataFrame(rows, columns=["test", "seed", "accuracy"])
-
-
-def _by_half(
-    choices: Int[np.ndarray, "seed argument"], arguments: Sequence[Argument]
-) -> dict[str, Bool[np.ndarray, "seed cluster argument"]]:
-    """Return which choices are right in each half, an argument with its counterpart a cluster."""
     right = np.asarray(choices) == np.array([argument.label for argument in arguments])
     place = {argument.id: index for index, argument in enumerate(arguments)}
-    halves = (
-        [[place[a.id]] for a in arguments if not a.adversarial],
-        [[place[a.id]] for a in arguments if a.adversarial],
-        [[place[a.id], place[a.id + MARK]] for a in arguments if a.id + MARK in place],
-    )
-    return {half: right[:, own] for half, own in zip(HALVES, halves, strict=True) if own}
+    rows, of_runs = [], {}
+    for half, clusters in halves_of(arguments).items():
+        if clusters:
+            own = right[:, [[place[one.id] for one in cluster] for cluster in clusters]]
+            sizes = np.full(own.shape[1], own.shape[2])
+            bounds = bootstrap_interval(own.mean(axis=0).sum(axis=1), sizes, seed=seed)
+            of_runs[half] = pd.Series(100 * own.mean(axis=(1, 2)))
+            statistics = of_runs[half].agg([*STATISTICS, "std"])
+            rows.append((half, sizes.sum(), len(own), *statistics, *(100 * b for b in bounds)))
+    columns = ["test", "arguments", "seeds", *STATISTICS, "std", "ci_low", "ci_high"]
+    by_seed = pd.concat(of_runs, names=["test", "seed"]).rename("accuracy").reset_index()
+    return pd.DataFrame(rows, columns=columns), by_seed
 
 
 def with_paper(table: pd.DataFrame) -> pd.DataFrame:
     """Add the paper's figures of ARCT: paper_mean, paper_median and paper_max (percent).
 
-    The paper's encoder is BERT Large; its figures on both halves (Table 4) are those of training
-    with the warrants swapped and validating on both.  The authors have since corrected what they
-    concluded from them: trained on negated claims, `MIRRORED` here, models do better than chance.
+    The paper's encoder is BERT Large; its figures on both halves (Table 4) are those of `SWAPPED`.
+    The authors have since corrected what they concluded from them: trained on negated claims,
+    `MIRRORED` here, models do better than chance.
     """
     comparable = (table["test"] == HALVES[0]) & (table["train"] == ORIGINAL)
     comparable |= (table["test"] == HALVES[2]) & (table["train"] == SWAPPED)

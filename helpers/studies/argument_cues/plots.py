@@ -33,15 +33,15 @@ TESTS = {
 def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") -> Figure:
     """Draw cues by coverage and productivity, and the accuracy of models on parts of arguments.
 
-    ``cues`` is cues.csv and ``choices`` partial_inputs.csv (percent): see `cues_by_split` and
-    `score_table`.  A panel for each model, a row for each part of the argument that it is shown.
+    ``cues`` is cues.csv and ``choices`` partial_inputs.csv (percent).  A panel for each model, a
+    row for each part of the argument that it is shown.
     """
     names = list(choices["model"].unique())
     found = dict.fromkeys(zip(choices["inputs"], choices["train"], strict=True))
     rows = sorted(found, key=lambda row: TRAINING.index(row[1]))
-    compared = "crimson diamonds: the paper, on ARCT"
-    planted = "a planted cue: nothing of the paper's to compare with"
-    note = compared if "paper_median" in choices else planted
+    note = "a planted cue: nothing of the paper's to compare with"
+    if "paper_median" in choices:
+        note = "crimson diamonds: the paper, on ARCT"
     figure = canvas(
         TOP + ROW * len(rows) + 1.5,
         "Figure 12 · Cues in warrants, and models that follow them",
@@ -55,9 +55,8 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") ->
         axes.set_yticks(range(len(rows)), [])
         axes.set_xlabel("Right warrant (%)")
     panels[0].set_yticks(range(len(rows)), [inputs + TRAINED_ON[train] for inputs, train in rows])
-    figure.legend(
-        *panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=len(TESTS)
-    )
+    handles = panels[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower left", ncols=len(TESTS))
     _cues(figure.add_subplot(grid[0, :]), cues)
     return figure
 

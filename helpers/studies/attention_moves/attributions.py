@@ -41,11 +41,9 @@ def attribution_table(encoder: Encoder, source: Store, count: int) -> pd.DataFra
     out (no position attends to it, and it is left out of the mean) are one less the cosine of the
     text's vector with what it was, and the change of its similarity to the second paragraph.
     """
-    texts = min(count, len(source))
+    facts = {"store": source.key, "model": encoder.identity, "texts": min(count, len(source))}
     return cached_table(
-        "attributions",
-        lambda: compare(encoder, spread(source, count)),
-        depends_on={"store": source.key, "model": encoder.identity, "texts": texts},
+        "attributions", lambda: compare(encoder, spread(source, count)), depends_on=facts
     )
 
 
@@ -82,8 +80,7 @@ def paragraphs(encoder: Encoder, record: Record) -> tuple[Inputs, Inputs]:
     ids = model_inputs(encoder, record)["input_ids"]
     halves = ids[: record["second"]], ids[record["second"] :]
     framed = [before + [i for i in half if i not in encoder.special_ids] + after for half in halves]
-    first, second = ({"input_ids": half, "token_type_ids": [0] * len(half)} for half in framed)
-    return first, second
+    return tuple({"input_ids": half, "token_type_ids": [0] * len(half)} for half in framed)
 
 
 def rollout(maps: Float[np.ndarray, "layer query key"]) -> Float[np.ndarray, "query key"]:
@@ -102,13 +99,15 @@ def attributions(encoder: Encoder, text: Inputs, other: Inputs) -> dict[str, np.
     with value_pass(encoder) as run:
         maps, norms, _ = run([text])
     attention, sizes = (np.stack([x[0].float().cpu() for x in part]) for part in (maps, norms))
-    moved = norm_maps(attention, sizes)
-    heads = {ATTENTION: attention.mean(axis=1), "norm lens, all layers": moved.mean(axis=1)}
-    scores = {"attention, last layer": attention[-1].mean(axis=(0, 1))}
-    scores |= {name: layers.mean(axis=(0, 1)) for name, layers in heads.items()}
-    rolled = zip(("rollout", "rollout of the norm lens"), heads.values(), strict=True)
-    scores |= {name: rollout(layers.astype(float)).mean(axis=0) for name, layers in rolled}
-    return scores | {"gradient x attention": gradient_times_attention(encoder, text, other)}
+    looked, moved = attention.mean(axis=1), norm_maps(attention, sizes).mean(axis=1)
+    return {
+        "attention, last layer": attention[-1].mean(axis=(0, 1)),
+        ATTENTION: looked.mean(axis=(0, 1)),
+        "norm lens, all layers": moved.mean(axis=(0, 1)),
+        "rollout": rollout(looked.astype(float)).mean(axis=0),
+        "rollout of the norm lens": rollout(moved.astype(float)).mean(axis=0),
+        "gradient x attention": gradient_times_attention(encoder, text, other),
+    }
 
 
 def gradient_times_attention(encoder: Encoder, text: Inputs, other: Inputs) -> np.ndarray:
@@ -125,17 +124,12 @@ def gradient_times_attention(encoder: Encoder, text: Inputs, other: Inputs) -> n
 
 def left_out(encoder: Encoder, text: Inputs, other: Inputs) -> dict[str, np.ndarray]:
     """Return the effects of leaving out each token of a text."""
-    n = len(text["input_ids"])
     whole, target = _vectors(encoder, [text])[0], _vectors(encoder, [other])[0]
-    without = torch.cat(
-        [_vectors(encoder, [text] * len(places), places)
-         for places in torch.arange(n).split(AT_ONCE)]
-    )  # fmt: skip
-    similarity = F.cosine_similarity(whole, target, dim=0)
-    return {
-        "vector": (1 - F.cosine_similarity(without, whole[None])).cpu().numpy(),
-        "similarity": (F.cosine_similarity(without, target[None]) - similarity).abs().cpu().numpy(),
-    }
+    groups = torch.arange(len(text["input_ids"])).split(AT_ONCE)
+    without = torch.cat([_vectors(encoder, [text] * len(own), own) for own in groups])
+    change = F.cosine_similarity(without, target[None]) - F.cosine_similarity(whole, target, dim=0)
+    moved = 1 - F.cosine_similarity(without, whole[None])
+    return {"vector": moved.cpu().numpy(), "similarity": change.abs().cpu().numpy()}
 
 
 @torch.inference_mode()

@@ -23,7 +23,13 @@ from helpers.analysis.coreference import Judgements, judge
 from helpers.analysis.dependency_heads import held_out_heads
 from helpers.analysis.head_counts import HeadCounts, count_heads
 from helpers.analysis.heads import DIRECTIONS, head_label, parse_head
-from helpers.analysis.statistics import bootstrap_intervals, holm, mean_ratio, sign_flip_test
+from helpers.analysis.statistics import (
+    bootstrap_intervals,
+    cluster_sums,
+    holm,
+    mean_ratio,
+    sign_flip_test,
+)
 from helpers.analysis.surface import Sums, combine, head_table
 from helpers.data.records import Record, Roles, cluster_of, roles
 from helpers.errors import InputError, ModelError
@@ -97,9 +103,7 @@ def where_possible() -> Iterator[None]:
 def lens_values(
     lenses: Mapping[str, Maps], norms: Norms, roles: Roles
 ) -> dict[str, Float[np.ndarray, "layer head"]]:
-    """Return what attention and norm lens make of one example, for each head.
-
-    ``lenses`` has its maps as "attention" and as "norm" (`helpers.model.forward.norm_maps`).
+    """Return what attention and norm lens make of one example's maps, for each head.
 
     ``attention_cls`` ... ``norm_other``: shares of the types of token, NaN for a token that the
     model does not have.  ``value_cls`` ...: the mean ``|f(x)|`` of a type, as a multiple of the
@@ -107,15 +111,12 @@ def lens_values(
     most-attended token is also the one that moves most.
     """
     masks, missing = roles.masks(), np.full(norms.shape[:2], np.nan)
-    values = {}
-    for lens, maps in lenses.items():
-        received = maps.mean(axis=-2)  # [layer, head, key]
-        for kind in TYPES:
-            own = masks.get(kind)
-            values[f"{lens}_{kind}"] = missing if own is None else received[..., own].sum(axis=-1)
-    relative = norms / norms.mean(axis=-1, keepdims=True)
+    received = {lens: maps.mean(axis=-2) for lens, maps in lenses.items()}  # [layer, head, key]
+    relative, values = norms / norms.mean(axis=-1, keepdims=True), {}
     for kind in TYPES:
         own = masks.get(kind)
+        for lens, of_key in received.items():
+            values[f"{lens}_{kind}"] = missing if own is None else of_key[..., own].sum(axis=-1)
         there = own is not None and own.any()
         values[f"value_{kind}"] = relative[..., own].mean(axis=-1) if there else missing
     most, moves = (lenses[lens].argmax(axis=-1) for lens in LENSES)
@@ -128,33 +129,31 @@ def sink_values(
 ) -> dict[str, Float[np.ndarray, "layer one"]]:
     """Return what marks the first position as an attention sink, for each layer, a column wide.
 
-    ``attention_first`` and ``norm_first`` are its shares, ``uniform`` that of any position
-    (``1 / n``).  ``value_first`` and ``state_first`` are the sizes of its value vector and of its
-    hidden state (``states[l]`` goes into layer l), as multiples of the other positions' mean.
-    ``peak_first`` is the largest component of that state as a multiple of the example's median
-    (absolute values); ``peak_others`` the mean of the same over the other positions.
+    ``attention_first`` and ``norm_first`` are its shares, ``uniform`` that of any position.
+    ``value_first`` and ``state_first`` are the sizes of its value vector and of its hidden state
+    (``states[l]`` goes into layer l), as multiples of the other positions' mean.  ``peak_first`` is
+    the largest component of that state as a multiple of the example's median (absolute values);
+    ``peak_others`` the mean of the same over the other positions.
     """
+    sizes, absolute = np.linalg.norm(states, axis=-1), np.abs(states)
+    peaks = absolute.max(axis=-1) / np.median(absolute, axis=(1, 2))[:, None]
     values = {f"{lens}_first": maps[..., 0].mean(axis=(1, 2)) for lens, maps in lenses.items()}
     values |= {
         "uniform": np.full(len(norms), 1 / norms.shape[-1]),
         "value_first": (norms[..., 0] / norms[..., 1:].mean(axis=-1)).mean(axis=-1),
+        "state_first": sizes[:, 0] / sizes[:, 1:].mean(axis=-1),
+        "peak_first": peaks[:, 0],
+        "peak_others": peaks[:, 1:].mean(axis=-1),
     }
-    sizes, absolute = np.linalg.norm(states, axis=-1), np.abs(states)
-    peaks = absolute.max(axis=-1) / np.median(absolute, axis=(1, 2))[:, None]
-    values["state_first"] = sizes[:, 0] / sizes[:, 1:].mean(axis=-1)
-    values["peak_first"], values["peak_others"] = peaks[:, 0], peaks[:, 1:].mean(axis=-1)
     return {name: value[:, None] for name, value in values.items()}
 
 
 def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.DataFrame]:
     """Return how attention and norm lens see ``count`` segments, spread evenly over a source.
 
-    - ``lens_shares`` and ``value_norms``: the values of `lens_values`, a row a head;
-    - ``sinks``: those of `sink_values`, a row a layer;
-    - ``special_tokens``: `special_table`.
-
-    All with intervals over articles.  Another model than that of ``source`` may be looked at,
-    with the same tokenizer.
+    ``lens_shares`` and ``value_norms`` have `lens_values`, a row a head; ``sinks`` `sink_values`,
+    a row a layer; ``special_tokens`` is `special_table`; all with intervals over articles.  The
+    model may be another than that of ``source``, with the same tokenizer.
     """
 
     def compute() -> dict[str, pd.DataFrame]:
@@ -175,7 +174,6 @@ def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
     """Return the sums of both kinds of values over segments, by group of articles too."""
     inputs = [model_inputs(encoder, record) for record in records]
     lengths = [len(item["input_ids"]) for item in inputs]
-    batches = length_batches(lengths, budget=BATCH_TOKENS)
     with value_pass(encoder) as run:
 
         def job(batch: list[int], step_done: object) -> Sums:
@@ -193,7 +191,7 @@ def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
             step_done()
             return sums
 
-        jobs = [partial(job, batch) for batch in batches]
+        jobs = [partial(job, batch) for batch in length_batches(lengths, budget=BATCH_TOKENS)]
         found = run_jobs(jobs, encoder.device, label="lenses", unit="batch", total=len(jobs))
     return combine(found)
 
@@ -231,10 +229,7 @@ def special_table(sums: Sums) -> pd.DataFrame:
 def heads_through_lenses(
     treebanks: Mapping[str, Store], documents: Mapping[str, Store], *, minimum: int, seed: int
 ) -> dict[str, pd.DataFrame]:
-    """Return Tables 1 and 2 through both lenses, from word-level stores by lens.
-
-    ``lens_relations`` and ``lens_mentions``: see `relations_through_lenses`.
-    """
+    """Return Tables 1 and 2 through both lenses, from word-level stores by lens."""
 
     def compute() -> dict[str, pd.DataFrame]:
         counts = (count_heads(treebanks[lens]) for lens in LENSES)
@@ -259,18 +254,18 @@ def relations_through_lenses(
     articles, and ``p_holm`` of a two-sided sign-flip test, adjusted for the relations.  The last
     row is the mean over the relations (not "All").
     """
-    rows = []
-    both = [held_out_heads(counts, minimum=minimum, seed=seed) for counts in (attention, norm)]
-    for sides in zip(*(table.to_dict("records") for table in both), strict=True):
+    rows, both = [], (attention, norm)
+    chosen = [held_out_heads(counts, minimum=minimum, seed=seed) for counts in both]
+    for sides in zip(*(table.to_dict("records") for table in chosen), strict=True):
         dev = attention.rows(sides[0]["relation"], "dev")
         right = [
             counts.right[dev, DIRECTIONS.index(side["direction"]), *parse_head(side["head"])]
-            for counts, side in zip((attention, norm), sides, strict=True)
+            for counts, side in zip(both, sides, strict=True)
         ]
         articles = attention.articles[attention.sentence[dev]]
         heads = [side["head"] for side in sides]
         rows.append(Compared(sides[0]["relation"], heads, articles, right, attention.total[dev]))
-    return _compared(rows, attention.articles.max() + 1, seed)
+    return _compared(rows, seed)
 
 
 def mentions_through_lenses(attention: Judgements, norm: Judgements, *, seed: int) -> pd.DataFrame:
@@ -285,7 +280,7 @@ def mentions_through_lenses(attention: Judgements, norm: Judgements, *, seed: in
         mine = attention.select(kind, "dev")
         right = [own.heads["mentions"][head][mine] for own, head in both]
         rows.append(Compared(kind, names, attention.document[mine], right, np.ones(mine.sum())))
-    return _compared(rows, len(attention.splits), seed)
+    return _compared(rows, seed)
 
 
 class Compared(NamedTuple):
@@ -298,12 +293,11 @@ class Compared(NamedTuple):
     total: Num[np.ndarray, " item"]
 
 
-def _compared(rows: Sequence[Compared], clusters: int, seed: int) -> pd.DataFrame:
+def _compared(rows: Sequence[Compared], seed: int) -> pd.DataFrame:
     """Return a row for each, and their mean over all but the first, which is of all words."""
-    right = np.array([[np.bincount(r.clusters, own, clusters) for own in r.right] for r in rows])
-    total = np.array([np.bincount(r.clusters, r.total, clusters) for r in rows])  # [row, cluster]
-    used = total.any(axis=0)
-    right, total = right[..., used], total[:, used].T
+    used = np.unique(np.concatenate([row.clusters for row in rows]))
+    right = np.array([[cluster_sums(own, r.clusters, used) for own in r.right] for r in rows])
+    total = np.array([cluster_sums(r.total, r.clusters, used) for r in rows]).T  # [cluster, row]
     table = pd.DataFrame({"relation": [r.name for r in rows], "count": total.sum(0).astype(int)})
     with np.errstate(invalid="ignore"):  # no such mention on dev
         for lens, name in enumerate(LENSES):

@@ -18,8 +18,6 @@ from helpers.plots.style import (
 )
 from helpers.studies.attention_moves.lenses import LENSES, TYPES
 
-MOST_MAPS = 12
-NARROWEST = 5.0  # points
 TITLES = {"attention": "attention: where heads look", "norm": "norm: what they bring back"}
 
 
@@ -32,9 +30,8 @@ def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
         for kind in TYPES:
             column, style = f"{lens}_{kind}", TOKEN_STYLES[kind]
             if shares[column].notna().any():
-                axes.scatter(
-                    shares["layer"], shares[column], s=9, color=style.color, alpha=0.3, linewidths=0
-                )
+                look = {"s": 9, "color": style.color, "alpha": 0.3, "linewidths": 0}
+                axes.scatter(shares["layer"], shares[column], **look)
                 _line(axes, shares.groupby("layer")[column].mean(), kind, special_tokens)
         axes.set(title=TITLES[lens], ylim=(-0.02, 1.02))
     figure.axes[0].set_ylabel("Average share (fraction)")
@@ -76,8 +73,5 @@ def fig14_sinks(
 
 
 def _line(axes: Axes, values: pd.Series, kind: str, special_tokens: SpecialTokens) -> None:
-    style = named(TOKEN_STYLES[kind], special_tokens)
-    axes.plot(
-        values.index, values, color=style.color, marker=style.marker, markeredgecolor="white",
-        label=style.label,
-    )  # fmt: skip
+    label, color, marker = named(TOKEN_STYLES[kind], special_tokens)
+    axes.plot(values, color=color, marker=marker, markeredgecolor="white", label=label)

@@ -2,7 +2,7 @@
 
 How much a head's maps change is their cosine similarity before and after.  What heads attend to
 is asked of all rows of a map, and of the [CLS] row in the last layer, from which a masked language
-model classifies.  A disabled head attends uniformly over the real tokens.
+model classifies.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import ratio
 from helpers.progress import progress
 from helpers.store.store import Store
-from helpers.studies.classifier import bag_of_words, classifier_alone
+from helpers.studies.classifier import ALONE, BAG, baselines
 from helpers.studies.dark_secrets.maps import sentence_maps, tables_of, text_maps
 from helpers.studies.fine_tune import FineTuned, each_run
 from helpers.studies.head_removal import Change, in_looks, uniform_attention
@@ -27,7 +27,6 @@ from helpers.studies.tasks import FINE_TUNED, PRETRAINED, RANDOM
 from helpers.studies.wikipedia_tasks import Tagged, tag_words
 from helpers.tables import cached_table
 
-ALONE = "classifier alone"  # column ``start``, beside what fine-tuning starts from
 PERCENTAGES = ("accuracy", "ci_low", "ci_high", "majority", "bag_of_words")
 COMPARED_EXAMPLES = 200  # test examples of a task whose maps are compared
 WHOLE_LAYER = 0  # the number that stands in the column ``head`` of a whole layer's row
@@ -49,19 +48,19 @@ Starts = Mapping[str, Sequence[FineTuned]]  # runs by what they started from
 def accuracy_table(starts: Starts, *, seed: int) -> pd.DataFrame:
     """Return how well each task is learned, under the three conditions of section 4.3.
 
-    Columns: task, start (what was fine-tuned: `PRETRAINED` or `RANDOM` weights, or the classifier
-    `ALONE`), accuracy with its 95% bootstrap interval (ci_low, ci_high), what the most frequent
-    label (majority) and words without their order (bag_of_words) get, in percent; learned
-    (whether the interval is above both); labels, train, test (counts).
+    Columns: task, start (what was fine-tuned: `PRETRAINED` or `RANDOM` weights, or `ALONE`: none),
+    accuracy with its 95% bootstrap interval (ci_low, ci_high), what the most frequent label
+    (majority) and words without their order (bag_of_words) get, in percent; learned (whether the
+    interval is above both); labels, train, test (counts).
     """
 
     def compute() -> pd.DataFrame:
         told = [(start, run, run.predictions) for start in starts for run in starts[start]]
         bags, rows = {}, []
         for run in starts[PRETRAINED]:
-            own, longest = (run.encoder, run.task), run.recipe.max_tokens
-            told.append((ALONE, run, classifier_alone(*own, max_tokens=longest)))
-            bags[run.task.name] = (bag_of_words(*own, max_tokens=longest) == run.labels).mean()
+            found = baselines(run.encoder, run.task, max_tokens=run.recipe.max_tokens)
+            told.append((ALONE, run, found[ALONE]))
+            bags[run.task.name] = (found[BAG] == run.labels).mean()
         for start, run, predictions in told:
             task, right = run.task, predictions == run.labels
             shares = *ratio(right, np.ones(len(right)), seed=seed), task.majority, bags[task.name]
@@ -88,17 +87,18 @@ def similarity_table(starts: Starts) -> pd.DataFrame:
     Columns: task, layer, head, similarity and similarity_random (the same for the run from
     random weights), means over the first `COMPARED_EXAMPLES` test examples.
     """
-    kind = "finetuning-similarity"
-    own, random = (each_run(starts[start], kind, similarity) for start in (PRETRAINED, RANDOM))
+    own, random = (
+        each_run(starts[start], "finetuning-similarity", similarity)
+        for start in (PRETRAINED, RANDOM)
+    )
     return own.assign(similarity_random=random["similarity"])
 
 
 def similarity(run: FineTuned) -> pd.DataFrame:
     """Return a run's part of `similarity_table`."""
-    before, after = (
-        text_maps(encoder, run.task.test[:COMPARED_EXAMPLES], max_tokens=run.recipe.max_tokens)
-        for encoder in (run.encoder, run.fine_tuned_encoder())
-    )
+    some, longest = run.task.test[:COMPARED_EXAMPLES], run.recipe.max_tokens
+    before = text_maps(run.encoder, some, max_tokens=longest)
+    after = text_maps(run.fine_tuned_encoder(), some, max_tokens=longest)
     both = zip(progress(before, f"maps before and after ({run.task.name})"), after, strict=True)
     mean = np.mean([map_similarity(one.attention, other.attention) for one, other in both], axis=0)
     return head_rows(*mean.shape, similarity=mean)
@@ -115,9 +115,8 @@ def feature_table(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.D
     """Return how much of each head's attention goes to tokens of each kind.
 
     Over `SENTENCES` of a ``store`` at most; each kind over those that have a token of it.
-    Columns: task (`NO_TASK` before fine-tuning), weights, layer, head, and for each of `KINDS`
-    the mean share (0-1) that it gets from a row; ``from_cls_`` and its name: from the row of the
-    first token in the last layer.  A row of `UNIFORM` attention (layer and head 0) is among them.
+    Columns: task (`NO_TASK` before fine-tuning), weights, layer, head, and those of
+    `mean_shares`.  A row of `UNIFORM` attention (layer and head 0) is among them.
     """
     encoder = runs[0].encoder
     chosen = sorted(np.random.default_rng(seed).permutation(len(store))[:SENTENCES].tolist())
@@ -150,19 +149,21 @@ def token_kinds(sentence: Tagged, words: slice, count: int) -> Bool[np.ndarray, 
 
 
 def mean_shares(tagged: Sequence[Tagged], maps: Iterable[tuple[Maps, slice]]) -> pd.DataFrame:
-    """Return what tokens of each kind get from all tokens, and from the first: a row a head."""
-    total, count = 0, 0
+    """Return the mean share (0-1) that tokens of each of `KINDS` get from a row, for each head.
+
+    `FROM_CLS` and its name: from the row of the first token, in the last layer.
+    """
+    total = count = 0
     for sentence, (attention, words) in zip(tagged, maps, strict=True):
         kinds = token_kinds(sentence, words, attention.shape[-1])
         to_kind = np.stack([attention[..., there].sum(axis=-1) for there in kinds])
-        total = total + np.stack([to_kind.mean(axis=-1), to_kind[..., 0]]).astype(np.float64)
-        count = count + kinds.any(axis=1)[:, None, None]
-    means = total / np.where(count, count, np.nan)  # [rows, kind, layer, head]
-    means[1, :, :-1] = np.nan  # what the first token attends to is asked of the last layer
-    columns = {}
-    for name, overall, first in zip(KINDS, *means, strict=True):
-        columns |= {name: overall, f"{FROM_CLS}{name}": first}
-    return head_rows(*means.shape[2:], **columns)
+        total = total + np.stack([to_kind.mean(axis=-1), to_kind[..., 0]], 1).astype(np.float64)
+        count = count + kinds.any(axis=1)[:, None, None, None]
+    means = total / np.where(count, count, np.nan)  # [kind, rows, layer, head]
+    means[:, 1, :-1] = np.nan  # what the first token attends to is asked of the last layer
+    columns = [f"{rows}{kind}" for kind in KINDS for rows in ("", FROM_CLS)]
+    by_column = dict(zip(columns, np.concatenate(means), strict=True))
+    return head_rows(*means.shape[2:], **by_column)
 
 
 def disabled(run: FineTuned) -> pd.DataFrame:
@@ -176,9 +177,8 @@ def disabled(run: FineTuned) -> pd.DataFrame:
     ]
     order = np.random.default_rng(run.recipe.seed).permutation(len(run.task.test))
     table, _ = in_looks(run, [run.task.test[i] for i in order], changes, "disabling heads")
-    table.insert(0, "layer", [layer + 1 for layer, _ in places])
-    table.insert(1, "head", [WHOLE_LAYER if head is None else head + 1 for _, head in places])
-    return table
+    rows = [(layer + 1, WHOLE_LAYER if head is None else head + 1) for layer, head in places]
+    return pd.DataFrame(rows, columns=["layer", "head"]).join(table)
 
 
 def _word_kinds(word: str, tag: str, relation: str) -> tuple[bool, ...]:

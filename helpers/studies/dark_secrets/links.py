@@ -89,11 +89,10 @@ def framenet_links(
 def link_table(sentences: Iterable[Linked], *, seed: int) -> pd.DataFrame:
     """Return how much more each head attends along links than along random pairs.
 
-    ``sentences`` are word-level maps without the special tokens, the links, and the article or
-    document.  Links of less than `NEAREST` words do not count; a sentence without others, or
-    without `free_pairs` to compare with, is left out.  Columns: layer, head (from 1), linked and
-    random (means over sentences, fractions of attention), difference with its 95% interval over
-    articles (ci_low, ci_high), p_holm (`sign_flip_test` of articles, by Holm), and sentences.
+    Links of less than `NEAREST` words do not count; a sentence without others, or without
+    `free_pairs` to compare with, is left out.  Columns: layer, head (from 1), linked and random
+    (means over sentences, fractions of attention), difference with its 95% interval over articles
+    (ci_low, ci_high), p_holm (`sign_flip_test` of articles, by Holm), and sentences.
 
     Raises:
         InputError: no sentence has a link to look at.
@@ -109,9 +108,9 @@ def link_table(sentences: Iterable[Linked], *, seed: int) -> pd.DataFrame:
             linked.append(link_weights(attention, links))
             random.append(np.mean([link_weights(attention, draw) for draw in draws], axis=0))
     if not linked:
+        problem = f"no sentence has a predicate with an argument {NEAREST} words away"
         raise InputError(
-            f"semantic links: none of the sentences has a predicate with an argument {NEAREST} "
-            "words away; use more, or a treebank with relations like nsubj, dobj or obj"
+            f"semantic links: {problem}; use more, or a treebank with relations like nsubj or obj"
         )
     given, chance = np.stack(linked), np.stack(random)
     differences = pd.DataFrame((given - chance).reshape(len(given), -1))

@@ -9,10 +9,10 @@
 A map is reduced to ten numbers (`FEATURES`, the best of 96 on these maps, so that their score is
 somewhat optimistic), and support vectors tell its class from them.  They learned from maps that
 one annotator labelled by eye, from images without names, in two passes and two orders; a third
-look settled where they differ.  ``pattern_labels.csv`` has a row a map: model, source, example,
-layer, head, the labels of both passes and the settled one; ``pattern_features.safetensors`` has
-their features in the same order.  The first 648 are one map of each head of two models in an
-input of each source, the last 118 two more where that was a block or heterogeneous.  The rules:
+look settled where they differ.  ``pattern_labels.csv`` has a row a map, with these three labels;
+``pattern_features.safetensors`` has their features in the same order.  The first 648 are one map
+of each head of two models in an input of each source, the last 118 two more where that was a block
+or heterogeneous.  The rules:
 
 - squares (or triangles) that fill a text or a sentence on the diagonal, and are what one sees
   first, make a map "block", whatever columns cross them;
@@ -125,24 +125,22 @@ def told_labels() -> np.ndarray:
 def confusion_table() -> pd.DataFrame:
     """Return how many labelled maps of each class (rows) are taken for which (columns)."""
     counts = confusion_matrix(labelled_maps()[0]["settled"], told_labels(), labels=CLASSES)
-    table = pd.DataFrame(counts, columns=list(CLASSES))
-    table.insert(0, "label", CLASSES)
-    return table
+    return pd.DataFrame(counts, pd.Index(CLASSES, name="label"), CLASSES).reset_index()
 
 
 def trust_table() -> pd.DataFrame:
     """Return how far the classes can be trusted; ``paper``: its network's F1 on its own labels."""
     labels, _ = labelled_maps()
     own, told = labels["settled"], told_labels()
-    shares = {
-        "accuracy": accuracy_score(own, told),
-        "macro F1": f1_score(own, told, average="macro"),
-        "accuracy of the commonest label": own.value_counts(normalize=True).max(),
-        "kappa of the two passes": cohen_kappa_score(labels["pass1"], labels["pass2"]),
-    }
-    paper = {"macro F1": values_of("Kovaleva")["pattern classifier F1"]}
-    table = pd.DataFrame({"percent": 100 * pd.Series(shares), "paper": pd.Series(paper)})
-    return table.loc[list(shares)].rename_axis("measure").reset_index()
+    paper = values_of("Kovaleva")["pattern classifier F1"]
+    rows = [
+        ("accuracy", accuracy_score(own, told), np.nan),
+        ("macro F1", f1_score(own, told, average="macro"), paper),
+        ("accuracy of the commonest label", own.value_counts(normalize=True).max(), np.nan),
+        ("kappa of the two passes", cohen_kappa_score(labels["pass1"], labels["pass2"]), np.nan),
+    ]
+    table = pd.DataFrame(rows, columns=["measure", "percent", "paper"])
+    return table.assign(percent=100 * table["percent"])
 
 
 def pattern_counts(examples: Iterable[TextMaps]) -> pd.DataFrame:
@@ -195,11 +193,10 @@ def share_table(table: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     """
     shares = table.assign(**{ANY_COLUMN: table["vertical"] + table["vertical + diagonal"]})
     names, parts = [*CLASSES, ANY_COLUMN], {}
-    for key, part in shares.groupby(["task", "weights"], sort=False):
-        own = part[names].to_numpy()
+    for key, own in shares.groupby(["task", "weights"], sort=False)[names]:
         low, high = bootstrap_intervals(own, np.ones_like(own), seed=seed)
-        ends = {"ci_low": low, "ci_high": high}
-        parts[key] = pd.DataFrame({"pattern": names, "share": own.mean(axis=0), **ends})
+        values = {"pattern": names, "share": own.to_numpy().mean(axis=0)}
+        parts[key] = pd.DataFrame(values | {"ci_low": low, "ci_high": high})
     return stacked(parts, "task", "weights")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from textwrap import fill
 
 import numpy as np
@@ -21,6 +20,8 @@ from helpers.plots.style import (
     SEQUENTIAL,
     WIDTH,
     Style,
+    Styles,
+    by_style,
     canvas,
     heat_map,
     joined,
@@ -90,11 +91,8 @@ def fig11_pruning(table: pd.DataFrame, translation: pd.DataFrame, *, model: str 
     tasks = table["task"].unique()
     panels = len(tasks) + 1
     rows = -(-panels // 2)
-    figure = canvas(
-        2.7 * rows + 0.3,
-        "Figure 11 · Pruning heads",
-        joined(model, "a tenth of the heads at a time, in three orders"),
-    )
+    note = joined(model, "a tenth of the heads at a time, in three orders")
+    figure = canvas(2.7 * rows + 0.3, "Figure 11 · Pruning heads", note)
     grid = figure.subplots(rows, 2, squeeze=False).ravel()
     for axes in grid[panels:]:
         axes.set_axis_off()
@@ -115,15 +113,11 @@ def fig11_pruning(table: pd.DataFrame, translation: pd.DataFrame, *, model: str 
     return figure
 
 
-def _curves(
-    axes: Axes, table: pd.DataFrame, value: str, group: str, styles: Mapping[str, Style]
-) -> None:
+def _curves(axes: Axes, table: pd.DataFrame, value: str, group: str, styles: Styles) -> None:
     """Draw a line for each group over the heads that are pruned, with a band over its draws."""
     sns.lineplot(
-        table, x="pruned", y=value, hue=group, style=group, hue_order=styles, style_order=styles,
-        palette={name: style.color for name, style in styles.items()},
-        markers={name: style.marker for name, style in styles.items()}, dashes=False,
-        errorbar=("pi", 100), markersize=5, markeredgewidth=0, ax=axes,
+        table, x="pruned", y=value, **by_style(group, styles), dashes=False, errorbar=("pi", 100),
+        markersize=5, markeredgewidth=0, ax=axes,
     )  # fmt: skip
     axes.legend().remove()
     axes.set(xlim=(-3, 103), ylim=(0, 103))

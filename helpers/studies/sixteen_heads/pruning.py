@@ -9,6 +9,8 @@ percent, losses in nats; layers and heads count from 1.  What is removable is sa
 
 from __future__ import annotations
 
+import copy
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
@@ -17,11 +19,16 @@ import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from scipy.stats import false_discovery_control
+from sklearn.preprocessing import normalize
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers.pytorch_utils import prune_linear_layer
 
 from helpers.analysis.heads import by_head, head_rows
-from helpers.studies.classifier import Batch, Labelled, batches
+from helpers.model.forward import padded
+from helpers.model.sites import sites
+from helpers.progress import progress
+from helpers.studies.classifier import Batch, Labelled, batches, task_inputs
 from helpers.studies.fine_tune import FineTuned, each_run
 from helpers.studies.head_removal import (
     Scores,
@@ -33,6 +40,7 @@ from helpers.studies.head_removal import (
     side_by_side,
 )
 from helpers.studies.tasks import Pair
+from helpers.tables import cached_table
 
 SCORED = 300  # test examples that score what takes long: many heads taken out, in many orders
 CHOOSING = 80  # test examples that choose the one head that a layer keeps; others score it
@@ -40,6 +48,13 @@ WEIGHED = 200  # training examples behind the importance of heads
 SHARES = tuple(step / 10 for step in range(11))
 RANDOM_SHARES = (0.0, 0.3, 0.6, 1.0)  # of random orders, which are many
 RANDOM_ORDERS = 20
+
+# Their attention reads the number of heads off the width of its projections.
+REMOVABLE = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert")
+PROJECTIONS = ("query", "key", "value", "q_lin", "k_lin", "v_lin")
+BATCH_SIZES = (1, 4, 16, 64)
+TURNS = 11
+SPEEDS = ("heads", "batch", "full", "removed", "speed_up", "speed_up_low", "speed_up_high")
 
 HeadScores = Float[np.ndarray, "layer head"]
 Masks = Float[np.ndarray, "mask layer head"]
@@ -55,8 +70,8 @@ def mask_gradients(
 ) -> list[Float[np.ndarray, "example layer head"]]:
     """Return ``dL/dxi`` at a mask of ones, for each example of each batch by itself.
 
-    ``loss`` is the sum over the examples of a batch: in a mask for all of them gradients of
-    opposite signs would cancel.  ``masked`` is the context in which heads are scaled by a mask.
+    ``loss`` is the sum over a batch's examples, each with a mask of its own: in one for all of
+    them gradients of opposite signs would cancel.  ``masked`` is the context that scales heads.
     """
 
     def job(own: nn.Module, batch: Labelled) -> Float[np.ndarray, "example layer head"]:
@@ -69,13 +84,9 @@ def mask_gradients(
     return side_by_side(model, work, job, label)
 
 
-def by_layer_norm(scores: HeadScores) -> HeadScores:
-    """Divide each layer's scores by their l2 norm, as Michel et al. do before they prune (4.1).
-
-    A layer without any score keeps its zeros.
-    """
-    norms = np.linalg.norm(scores, axis=1, keepdims=True)
-    return np.divide(scores, norms, out=np.zeros_like(scores), where=norms > 0)
+def summed_loss(model: nn.Module, inputs: Batch, labels: Tensor) -> Float[Tensor, ""]:
+    """Return a classifier's cross-entropy, the sum over the examples of a batch."""
+    return F.cross_entropy(model(**inputs).float(), labels, reduction="sum")
 
 
 def pruning_order(*scores: HeadScores) -> Int[np.ndarray, " head"]:
@@ -96,34 +107,21 @@ def masks_along(
     return masks.reshape(len(shares), *shape)
 
 
-def without_each(layers: int, heads: int) -> Masks:
-    """Return a mask for each head of a model, in which it alone is zero."""
-    return (1 - np.eye(layers * heads)).reshape(-1, layers, heads)
-
-
-def with_one_in_layer(layers: int, heads: int) -> Masks:
-    """Return a mask for each head of a model, in which it is the only one left in its layer."""
-    masks = np.ones((layers, heads, layers, heads))
-    for layer in range(layers):
-        masks[layer, :, layer] = np.eye(heads)
-    return masks.reshape(-1, layers, heads)
-
-
 def head_importance(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
     """Return the importance of each head on each task (equation 5; section 4.1).
 
     Columns: task, layer, head, importance (``E|dL/dxi|`` over training examples, in nats) and
-    normalised (divided by the l2 norm of its layer).
+    normalised (divided by the l2 norm of its layer, if that is not zero).
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
         shape = run.encoder.layers, run.encoder.heads
         pairs = _drawn(run.task.train, seed)[:WEIGHED]
         work = list(batches(run.encoder, pairs, max_tokens=run.recipe.max_tokens))
-        found = mask_gradients(run.classifier, work, _summed_loss, shape, "importance of heads")
+        found = mask_gradients(run.classifier, work, summed_loss, shape, "importance of heads")
         order = np.concatenate([places for _, _, places in work]).argsort()
         scores = np.abs(np.concatenate(found)[order]).mean(axis=0)
-        return head_rows(*shape, importance=scores, normalised=by_layer_norm(scores))
+        return head_rows(*shape, importance=scores, normalised=normalize(scores))
 
     return each_run(runs, "heads-importance", of_task, seed=seed)
 
@@ -134,19 +132,16 @@ def single_ablation(
     """Return what removing each head alone does (section 3.2).
 
     ``tests`` are examples to score on by the name of the task; left out, all test examples but
-    those that choose.
-
-    Columns: task, layer, head, those of `changes_of` (on as many examples as it takes:
-    `head_removal.in_looks`) and q_value (adjusted for the number of heads of the task).  Of the
-    first look, which all heads share: loss_change, change_one and change_other (on the one half of
-    its articles and on the other).
+    those that choose.  Columns: task, layer, head, those of `head_removal.in_looks` and q_value
+    (adjusted for the number of heads of the task).  Of the first look, which all heads share:
+    loss_change, change_one and change_other (on one half of its articles and on the other).
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
         layers, heads = run.encoder.layers, run.encoder.heads
         pairs = tests[run.task.name] if tests else split_test(run, seed)[1]
-        changes = masking(without_each(layers, heads))
-        table, shared = in_looks(run, pairs, changes, "single heads")
+        without_each = (1 - np.eye(layers * heads)).reshape(-1, layers, heads)
+        table, shared = in_looks(run, pairs, masking(without_each), "single heads")
         one = _half(pairs[: shared.right.shape[1]], seed)
         own = 100 * (shared.right[1:].astype(float) - shared.right[0])
         rows = head_rows(layers, heads).join(table)
@@ -163,15 +158,17 @@ def single_ablation(
 def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
     """Return what each layer does with the best of its heads alone (section 3.3).
 
-    The head is the one with the least loss on `CHOOSING` test examples, and is scored on others
-    (`head_removal.in_looks`), so that it is not favoured by its choice.  Columns: task, layer,
-    head, and those of `changes_of`.
+    The head is the one with the least loss on `CHOOSING` test examples, and is scored on others.
+    Columns: task, layer, head, and those of `head_removal.in_looks`.
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
         layers, heads = run.encoder.layers, run.encoder.heads
         choosing, others = split_test(run, seed)
-        changes = masking(with_one_in_layer(layers, heads))  # layer by layer
+        alone = np.ones((layers, heads, layers, heads))
+        for layer in range(layers):  # the only one left in its layer
+            alone[layer, :, layer] = np.eye(heads)
+        changes = masking(alone.reshape(-1, layers, heads))
         tried = scores_under(run, choosing, changes, "one head a layer")
         best = tried.loss[1:].mean(axis=1).reshape(layers, heads).argmin(axis=1)
         chosen = [changes[layer * heads + head] for layer, head in enumerate(best)]
@@ -191,15 +188,15 @@ def pruning(
     """Return accuracy as more and more heads are pruned, a tenth at a time (section 4.2).
 
     Orders: by ``importance`` (normalised, least first; ``weights`` is `head_importance`) and,
-    with `single_ablation`, by ``single ablation`` (those whose removal costs least first; ties by
-    loss), and at ``random`` (``draw`` numbers the draws; at `RANDOM_SHARES`).  Columns: task,
-    order, draw, pruned (percent of heads), heads (left), and those of `changes_of`.
+    with `single_ablation`, by ``single ablation`` (least costly first; ties by loss), and at
+    ``random`` (``draw`` numbers the draws; at `RANDOM_SHARES`).  Columns: task, order, draw,
+    pruned (percent of heads), heads (left), and those of `changes_of`.
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
         shape = run.encoder.layers, run.encoder.heads
-        mine = weights[weights["task"] == run.task.name]
-        orders = [("importance", 0, pruning_order(by_head(mine, "normalised")), SHARES)]
+        own = weights[weights["task"] == run.task.name]
+        orders = [("importance", 0, pruning_order(by_head(own, "normalised")), SHARES)]
         if single is not None:
             own = single[single["task"] == run.task.name]
             costs = -by_head(own, "change"), by_head(own, "loss_change")
@@ -222,6 +219,70 @@ def pruning(
     return each_run(runs, "heads-pruning", of_task, seed=seed, given=given)
 
 
+def remove_heads(model: nn.Module, keep: Bool[np.ndarray, "layer head"]) -> nn.Module:
+    """Return a copy of a `REMOVABLE` model without the heads that ``keep`` is false for.
+
+    The rows of the query, key and value projections and the columns of the output projection
+    that belong to a removed head are gone; each layer must keep one.  The model gives what it
+    gives under a `head_mask` of ``keep``, up to rounding.
+    """
+    smaller = copy.deepcopy(model)
+    for site, kept in zip(sites(smaller), keep, strict=True):
+        features = torch.from_numpy(kept.repeat(site.width).nonzero()[0])
+        for path, part in list(site.attention.named_modules()):
+            if part is site.output:
+                site.attention.set_submodule(path, prune_linear_layer(part, features, dim=1))
+            elif path.split(".")[-1] in PROJECTIONS:
+                site.attention.set_submodule(path, prune_linear_layer(part, features))
+    return smaller
+
+
+def removal_speed(run: FineTuned, weights: pd.DataFrame) -> pd.DataFrame:
+    """Return the time that a classifier takes with and without half of its heads.
+
+    The least important go (``weights`` is `head_importance`), but for the best of each layer.
+    Columns: heads (left), batch (its size), full and removed (examples a second, the median over
+    turns), speed_up (percent, the median over turns) and its quartiles speed_up_low and
+    speed_up_high.  No rows for a family that is not `REMOVABLE`.
+    """
+
+    def compute() -> pd.DataFrame:
+        scores = by_head(weights[weights["task"] == run.task.name], "normalised")
+        best = scores == scores.max(axis=1, keepdims=True)
+        keep = masks_along(pruning_order(best, scores), scores.shape, [0.5])[0].astype(bool)
+        inputs = task_inputs(run.encoder, run.task.test, run.recipe.max_tokens)
+        # The longest test texts, so that padding plays little part.
+        longest = sorted(range(len(inputs)), key=lambda i: -len(inputs[i]["input_ids"]))
+        sizes = [size for size in BATCH_SIZES if size <= len(inputs)]
+        smaller, rows = remove_heads(run.classifier, keep), []
+        for size in progress(sizes, "removing heads", unit="batch size"):
+            batch = padded(run.encoder, [inputs[index] for index in longest[:size]])
+            seconds = _seconds((run.classifier, smaller), batch)
+            low, middle, high = np.percentile(100 * (seconds[0] / seconds[1] - 1), (25, 50, 75))
+            speeds = size / np.median(seconds, axis=1)
+            rows.append((keep.sum(), size, *speeds, middle, low, high))
+        return pd.DataFrame(rows, columns=SPEEDS)
+
+    if run.encoder.model.config.model_type not in REMOVABLE:
+        return pd.DataFrame(columns=SPEEDS)
+    depends_on = {"run": run.folder.name, "weights": weights.to_csv()}
+    return cached_table("head-removal", compute, depends_on=depends_on)
+
+
+@torch.inference_mode()
+def _seconds(models: tuple[nn.Module, nn.Module], batch: Batch) -> Float[np.ndarray, "model turn"]:
+    """Time models in turn, so that what else the machine does falls on both, on one thread."""
+    width, seconds = torch.get_num_threads(), np.zeros((len(models), TURNS + 1))
+    torch.set_num_threads(1)
+    for turn in range(TURNS + 1):
+        for number, model in enumerate(models):
+            before = time.perf_counter()
+            model(**batch).cpu()  # a GPU has computed what has arrived
+            seconds[number, turn] = time.perf_counter() - before
+    torch.set_num_threads(width)
+    return seconds[:, 1:]  # the first turn is slow
+
+
 def split_test(run: FineTuned, seed: int) -> tuple[list[Pair], list[Pair]]:
     """Return the test examples, a third at most, that choose, and the others, which score."""
     drawn = _drawn(run.task.test, seed)
@@ -241,9 +302,3 @@ def _half(pairs: Sequence[Pair], seed: int) -> Bool[np.ndarray, " example"]:
     order = np.random.default_rng(seed).permutation(len(sizes))
     chosen = order[np.cumsum(sizes[order]) <= max(len(pairs) / 2, sizes[order[0]])]
     return np.isin(article, chosen)
-
-
-def _summed_loss(
-    classifier: nn.Module, inputs: Batch, labels: Int[Tensor, " example"]
-) -> Float[Tensor, ""]:
-    return F.cross_entropy(classifier(**inputs).float(), labels, reduction="sum")

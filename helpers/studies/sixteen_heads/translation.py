@@ -21,19 +21,15 @@ import torch
 from jaxtyping import Float, Int
 from num2words import num2words
 from sacrebleu.metrics import BLEU
+from sklearn.preprocessing import normalize
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import MarianConfig, MarianMTModel
 
 from helpers.model.parallel import StepDone, length_batches, run_jobs
+from helpers.studies.fine_tune import Recipe, gradient_steps, shuffled_epochs, warmup_and_decay
 from helpers.studies.head_removal import head_mask, side_by_side
 from helpers.studies.sixteen_heads import pruning
-from helpers.studies.training import (
-    TrainingRecipe,
-    gradient_steps,
-    shuffled_epochs,
-    warmup_and_decay,
-)
 from helpers.tables import cached_table
 
 KINDS = ("encoder", "cross", "decoder")
@@ -56,7 +52,7 @@ class Translation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TranslationRecipe(TrainingRecipe):
+class TranslationRecipe(Recipe):
     """The model's size and how it is trained."""
 
     epochs: int = 6
@@ -75,16 +71,16 @@ class Translator:
         self.words = (*SPECIAL, *sorted(words))
         self._ids = {word: index for index, word in enumerate(self.words)}
         config = MarianConfig(
-            vocab_size=len(self.words), d_model=recipe.width, max_position_embeddings=64,
+            vocab_size=len(self.words), d_model=recipe.width, dropout=0.0, init_std=0.05,
             encoder_layers=recipe.layers, encoder_attention_heads=recipe.heads,
-            encoder_ffn_dim=2 * recipe.width, decoder_layers=recipe.layers,
-            decoder_attention_heads=recipe.heads, decoder_ffn_dim=2 * recipe.width,
-            pad_token_id=PAD_ID, eos_token_id=END_ID, decoder_start_token_id=PAD_ID,
-            forced_eos_token_id=None, dropout=0.0, scale_embedding=True, init_std=0.05,
+            decoder_layers=recipe.layers, decoder_attention_heads=recipe.heads,
+            encoder_ffn_dim=2 * recipe.width, decoder_ffn_dim=2 * recipe.width,
+            max_position_embeddings=recipe.max_tokens, scale_embedding=True, pad_token_id=PAD_ID,
+            eos_token_id=END_ID, decoder_start_token_id=PAD_ID, forced_eos_token_id=None,
         )  # fmt: skip
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
-            self.model = MarianMTModel(config)
+            self.model = MarianMTModel(config).eval()  # there is no dropout
 
     def ids(self, text: str) -> list[int]:
         """Return the ids of a sentence's words, and of the end of a sentence."""
@@ -104,15 +100,14 @@ class Translator:
 
 
 def translation_pruning(*, examples: int, seed: int) -> pd.DataFrame:
-    """Return how well a model translates with more and more heads of a kind pruned.
+    """Return `pruning_curves` of a model that is trained here.
 
-    The model is trained on `TRAIN_TIMES` as many numbers as there are ``examples`` (0: all; at
-    most `EXAMPLES`).  Columns: those of `pruning_curves`.
+    It learns `TRAIN_TIMES` as many numbers as there are ``examples`` (0: all; at most `EXAMPLES`).
     """
     examples = min(examples or EXAMPLES, EXAMPLES)
-    tested = max(examples // 4, 1)
 
     def compute() -> pd.DataFrame:
+        tested = max(examples // 4, 1)
         pairs = number_pairs(TRAIN_TIMES * examples + tested, seed=seed)
         test, train = pairs[:tested], pairs[tested:]
         translator = train_translator(train, TranslationRecipe(seed=seed))
@@ -145,7 +140,7 @@ def number_pairs(count: int, *, seed: int) -> list[Translation]:
 def train_translator(pairs: Sequence[Translation], recipe: TranslationRecipe) -> Translator:
     """Return a model trained on some pairs, on one thread."""
     translator, steps = Translator(pairs, recipe), recipe.steps(len(pairs))
-    model = translator.model.train()
+    model = translator.model
 
     def loss(chosen: Sequence[int]) -> Tensor:
         return model(**translator.batch([pairs[index] for index in chosen])).loss
@@ -158,7 +153,7 @@ def train_translator(pairs: Sequence[Translation], recipe: TranslationRecipe) ->
             step_done()
 
     run_jobs([train], model.device, label="training a translator", unit="step", total=steps)
-    model.eval().requires_grad_(False)
+    model.requires_grad_(False)
     return translator
 
 
@@ -173,7 +168,7 @@ def pruning_curves(
     """
     work, shares = [], pruning.SHARES
     for kind in KINDS:
-        scores = pruning.by_layer_norm(np.abs(slopes(translator, weighed, kind)).mean(axis=0))
+        scores = normalize(np.abs(slopes(translator, weighed, kind)).mean(axis=0))
         masks = pruning.masks_along(pruning.pruning_order(scores), scores.shape, shares)
         work += [(kind, 1 - share, mask) for share, mask in zip(shares, masks, strict=True)]
     sources = [pair.source for pair in test]
@@ -198,15 +193,14 @@ def slopes(
 
     L is the cross-entropy of the reference translation, the mean over its words, in nats.
     """
-
-    def loss(model: MarianMTModel, batch: dict[str, Tensor], _labels: Tensor) -> Float[Tensor, ""]:
-        return model(**batch).loss
-
     model, batches = translator.model, [translator.batch([pair]) for pair in pairs]
     work = [(batch, batch["labels"], None) for batch in batches]
-    shape = model.config.encoder_layers, model.config.encoder_attention_heads
-    own, label = partial(masked, kind=kind), f"importance ({kind})"
-    return np.concatenate(pruning.mask_gradients(model, work, loss, shape, label, own))
+    found = pruning.mask_gradients(
+        model, work, lambda model, batch, _labels: model(**batch).loss,
+        (model.config.encoder_layers, model.config.encoder_attention_heads),
+        f"importance ({kind})", partial(masked, kind=kind),
+    )  # fmt: skip
+    return np.concatenate(found)
 
 
 def masked(

@@ -13,15 +13,15 @@ from helpers.studies.argument_cues.choosers import (
     BAG,
     BILSTM,
     EncoderChooser,
-    WarrantRecipe,
     WordChooser,
     train_chooser,
     warrant_pairs,
 )
+from helpers.studies.fine_tune import Recipe
 from helpers.studies.tasks import Pair
 
-RECIPE = WarrantRecipe(epochs=3, learning_rate=3e-3, batch_size=4, max_tokens=32)
-WORD_RECIPE = WarrantRecipe(epochs=8, learning_rate=1e-2, batch_size=4)
+RECIPE = Recipe(epochs=3, learning_rate=3e-3, batch_size=4, max_tokens=32)
+WORD_RECIPE = Recipe(epochs=8, learning_rate=1e-2, batch_size=4)
 PLAIN = ["the", "cat", "dog", "sat", "on", "a", "mat", "rainy", "winters", "like", "she", "yes"]
 VECTORS = dict(
     zip([*PLAIN, "not", "no"], np.random.default_rng(0).normal(size=(14, 6)), strict=True)
@@ -148,7 +148,7 @@ def test_the_best_epoch_on_dev_is_kept(splits, monkeypatch):
             return next(said), 0.0
 
         monkeypatch.setattr(choosers, "quality", judge)
-        train_chooser(chooser, splits, WarrantRecipe(epochs=3, batch_size=20), "bag")
+        train_chooser(chooser, splits, Recipe(epochs=3, batch_size=20), "bag")
         kept = [torch.equal(chooser.outer.weight, after) for after in seen]
         assert kept == [i == best for i in range(3)]
 
@@ -159,4 +159,4 @@ def test_texts_that_are_too_long_and_a_loss_that_is_no_number_are_refused(tiny_e
         train_chooser(long, splits, RECIPE, "tiny")
     wild = EncoderChooser(tiny_encoder("bert"), "all", 32, seed=0)
     with pytest.raises(ModelError, match="smaller learning rate"):
-        train_chooser(wild, splits, WarrantRecipe(learning_rate=1e30), "tiny")
+        train_chooser(wild, splits, Recipe(learning_rate=1e30), "tiny")
