@@ -7,9 +7,10 @@ from torch.nn import functional as F
 
 from helpers.errors import ModelError
 from helpers.studies.classifier import (
-    bag_of_words,
+    ALONE,
+    BAG,
+    baselines,
     batches,
-    classifier_alone,
     new_classifier,
     task_inputs,
 )
@@ -45,7 +46,7 @@ def test_lengths_that_the_model_does_not_take(encoder, max_tokens):
 def test_every_example_is_in_one_batch_with_its_own_label(encoder):
     pairs = task_of(by_word).train
     seen = []
-    for batch, labels, order in batches(encoder, pairs, max_tokens=32, batch_size=7):
+    for batch, labels, order in batches(encoder, pairs, max_tokens=32):
         seen += order.tolist()
         assert labels.tolist() == [pairs[i].label for i in order]
         assert batch["attention_mask"].sum(dim=1).tolist() == [
@@ -107,28 +108,22 @@ def by_text(rng, label):
     return Pair(f"{texts[0]} {first}", f"{texts[1]} {second}", label)
 
 
-def accuracy(found, task):
-    return np.mean(found == [pair.label for pair in task.test])
-
-
-def test_words_are_found_and_their_order_is_not(tiny_encoder):
-    encoder = tiny_encoder("bert")
-    word, order = task_of(by_word), task_of(by_order)
-    assert accuracy(bag_of_words(encoder, word, max_tokens=32), word) == 1
-    assert accuracy(bag_of_words(encoder, order, max_tokens=32), order) < 0.75
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_the_texts_of_a_pair_are_told_apart(tiny_encoder, family):
-    task = task_of(by_text)
-    assert accuracy(bag_of_words(tiny_encoder(family), task, max_tokens=32), task) == 1
+def accuracies(encoder, task):
+    found = baselines(encoder, task, max_tokens=32)
+    return {name: np.mean(own == [p.label for p in task.test]) for name, own in found.items()}
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_the_classifier_alone_leaves_the_encoder_as_it_is(tiny_encoder, family):
+def test_baselines_find_words_and_leave_the_encoder_as_it_is(tiny_encoder, family):
     encoder, task = tiny_encoder(family), task_of(by_word)
     before = {name: weights.clone() for name, weights in encoder.model.named_parameters()}
-    found = classifier_alone(encoder, task, max_tokens=32)
+    found = accuracies(encoder, task)
+    assert found[BAG] == 1 and found[ALONE] > 0.7
     assert all(torch.equal(w, before[name]) for name, w in encoder.model.named_parameters())
-    assert accuracy(found, task) > 0.7
-    assert (found == classifier_alone(encoder, task, max_tokens=32)).all()
+    assert found == accuracies(encoder, task)
+
+
+def test_a_bag_of_words_knows_which_text_they_are_in_but_not_their_order(tiny_encoder):
+    for family in ("bert", "roberta"):
+        assert accuracies(tiny_encoder(family), task_of(by_text))[BAG] == 1
+    assert accuracies(tiny_encoder("bert"), task_of(by_order))[BAG] < 0.75

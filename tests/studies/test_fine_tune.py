@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from helpers.errors import InputError, ModelError
 from helpers.studies import fine_tune as finetune
-from helpers.studies.classifier import batches, new_classifier, predict
+from helpers.studies.classifier import batches, new_classifier, outputs
 from helpers.studies.fine_tune import (
     FineTuned,
     Recipe,
@@ -157,7 +157,7 @@ def test_a_finished_run_has_learned_and_is_found_again(encoder, tmp_path, monkey
     monkeypatch.setattr(finetune, "_train", print)  # which would fill no folder
     again = tune(encoder)
     assert again.folder == first.folder and again.accuracy == first.accuracy
-    predicted = predict(again.classifier, encoder, again.task.test, max_tokens=32)
+    predicted = outputs(again.classifier, encoder, again.task.test, max_tokens=32).argmax(axis=1)
     assert predicted.tolist() == again.predictions.tolist()
     right = [pair.label for pair in again.task.test]
     assert again.accuracy == np.mean(predicted == right) > 0.9

@@ -13,7 +13,7 @@ from helpers.model.encoder import load
 from helpers.studies.argument_cues import choosers, partial_inputs
 from helpers.studies.argument_cues.arguments import Argument, argument_corpus
 from helpers.studies.argument_cues.claims import argument_claims
-from helpers.studies.argument_cues.partial_inputs import MODELS, score_table, seed_table
+from helpers.studies.argument_cues.partial_inputs import MODELS, score_tables
 from helpers.study import Study
 
 WORDS = ["not", "do", "does", "a", "of"]
@@ -130,7 +130,8 @@ CHOICES = np.array([[0, 0, 1, 0, 0, 0, 0], [0, 1, 1, 1, 0, 1, 1]])
 
 
 def test_accuracies_of_each_half_by_hand():
-    table = score_table(CHOICES, ARGUMENTS).set_index("test")
+    table, of_runs = score_tables(CHOICES, ARGUMENTS)
+    table = table.set_index("test")
     original, counterparts, both = (table.loc[h] for h in ("original", "adversarial", "both"))
     assert table["arguments"].tolist() == [4, 3, 6]
     assert (original["mean"], original["max"]) == (75, 75)  # three of four in either run
@@ -138,15 +139,14 @@ def test_accuracies_of_each_half_by_hand():
     # Run 1: a, b, c right, of the counterparts c' alone; run 2: a, c, and all counterparts.
     assert both["mean"] == pytest.approx(100 * (4 / 6 + 5 / 6) / 2)
     assert both["std"] == pytest.approx(np.std([400 / 6, 500 / 6], ddof=1))
-    of_runs = seed_table(CHOICES, ARGUMENTS).query("test == 'both'")
-    assert of_runs["accuracy"].tolist() == pytest.approx([400 / 6, 500 / 6])
+    assert of_runs.query("test == 'both'")["accuracy"].tolist() == pytest.approx([400 / 6, 500 / 6])
 
 
 def test_intervals_are_over_arguments_with_their_counterparts():
     """Choices that ignore the claim are right on one of each pair: there is nothing to resample."""
     arguments = [*ORIGINALS, *(one.counterpart() for one in ORIGINALS)]
     same = np.random.default_rng(0).integers(0, 2, (3, 4))
-    both = score_table(np.hstack([same, same]), arguments).set_index("test").loc["both"]
+    both = score_tables(np.hstack([same, same]), arguments)[0].set_index("test").loc["both"]
     assert both[["mean", "ci_low", "ci_high"]].tolist() == [50, 50, 50]
 
 

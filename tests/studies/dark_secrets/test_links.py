@@ -58,7 +58,7 @@ def test_a_head_that_sees_links_and_one_that_sees_distances():
 
 def test_sentences_that_say_nothing_are_left_out():
     neighbours, no_pair = (uniform(5), [(1, 2)], "a"), (uniform(3), [(0, 2)], "a")
-    with pytest.raises(InputError, match="none of the sentences"):
+    with pytest.raises(InputError, match="no sentence has a predicate"):
         link_table([neighbours, no_pair], seed=0)
     table = link_table([neighbours, (uniform(5), [(0, 2)], "a"), no_pair], seed=0)
     assert (table["sentences"] == 1).all()

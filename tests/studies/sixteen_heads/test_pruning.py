@@ -65,11 +65,6 @@ def by_hand(run, mask, pairs):
     return 100 * np.mean(right), np.mean(losses)
 
 
-def test_each_layer_is_normalised_to_length_one():
-    scores = np.array([[3.0, 4.0], [0.0, 0.0], [5.0, 0.0]])
-    np.testing.assert_allclose(pruning.by_layer_norm(scores), [[0.6, 0.8], [0, 0], [1, 0]])
-
-
 def test_the_least_important_heads_go_first_and_ties_by_the_second_score():
     scores, other = np.array([[2.0, 1.0], [1.0, 0.0]]), np.array([[0.0, 9.0], [3.0, 0.0]])
     assert pruning.pruning_order(scores, other).tolist() == [3, 2, 1, 0]
@@ -81,11 +76,6 @@ def test_masks_by_hand():
     assert masks.reshape(4, 6).tolist() == [
         [1, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 0], [0, 1, 1, 0, 1, 0], [0, 0, 0, 0, 0, 0],
     ]  # fmt: skip
-    without, only = pruning.without_each(2, 3), pruning.with_one_in_layer(2, 3)
-    assert without.shape == only.shape == (6, 2, 3)
-    assert without[4].tolist() == [[1, 1, 1], [1, 0, 1]]
-    assert only[4].tolist() == [[1, 1, 1], [0, 1, 0]]
-    assert only[0].tolist() == [[1, 0, 0], [1, 1, 1]]
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "distilbert"])
@@ -96,7 +86,7 @@ def test_gradients_are_the_slopes_of_each_examples_own_loss(tiny_encoder, family
     pairs = [Pair(text, None, number % 3) for number, text in enumerate(texts)]
     work = list(batches(encoder, pairs, max_tokens=16))
     found, twice = (
-        pruning.mask_gradients(classifier, own, pruning._summed_loss, (LAYERS, HEADS), "slopes")
+        pruning.mask_gradients(classifier, own, pruning.summed_loss, (LAYERS, HEADS), "slopes")
         for own in (work, work * 2)
     )
     assert found[0].shape == (5, LAYERS, HEADS) and np.array_equal(twice[0], twice[1])
@@ -120,7 +110,7 @@ def test_importance_is_the_mean_of_absolute_slopes(runs, weights):
     np.testing.assert_allclose(lengths, 1)
     run, shape = runs[0], (LAYERS, HEADS)
     work = list(batches(run.encoder, run.task.train, max_tokens=16))
-    found = pruning.mask_gradients(run.classifier, work, pruning._summed_loss, shape, "importance")
+    found = pruning.mask_gradients(run.classifier, work, pruning.summed_loss, shape, "importance")
     expected = np.abs(np.concatenate(found)).mean(axis=0)  # all 48 examples
     np.testing.assert_allclose(weights["importance"][:12], expected.ravel())
 

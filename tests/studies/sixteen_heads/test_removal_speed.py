@@ -7,8 +7,7 @@ import torch
 from helpers.model.forward import padded
 from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
 from helpers.studies.head_removal import head_mask
-from helpers.studies.sixteen_heads import removal_speed
-from helpers.studies.sixteen_heads.pruning import head_importance
+from helpers.studies.sixteen_heads.pruning import head_importance, removal_speed, remove_heads
 from helpers.studies.tasks import Pair, Task
 
 LAYERS, HEADS, WIDTH = 3, 4, 6
@@ -29,7 +28,7 @@ def test_removal_gives_what_the_mask_gives_with_fewer_parameters(tiny_encoder, f
     encoder, keep = tiny_encoder(family), np.ones((LAYERS, HEADS), bool)
     keep[0, [1, 2]] = keep[1, :3] = False
     before = states(encoder, encoder.model)
-    smaller = removal_speed.remove_heads(encoder.model, keep)
+    smaller = remove_heads(encoder.model, keep)
     with head_mask(encoder.model, torch.from_numpy(keep).float()):
         masked = states(encoder, encoder.model)
     torch.testing.assert_close(states(encoder, smaller), masked, rtol=1e-4, atol=1e-5)
@@ -43,7 +42,7 @@ def test_removal_gives_what_the_mask_gives_with_fewer_parameters(tiny_encoder, f
 def test_the_table_of_a_family_whose_heads_can_be_removed(tiny_encoder, family):
     task = Task("pets", ("no", "yes"), PAIRS, PAIRS)
     (run,) = fine_tune([FineTuned(tiny_encoder(family), task, Recipe(max_tokens=16, epochs=1))])
-    table = removal_speed.removal_speed(run, head_importance([run], seed=0))
+    table = removal_speed(run, head_importance([run], seed=0))
     if family == "albert":
         assert table.empty and "speed_up" in table
         return
