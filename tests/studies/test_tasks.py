@@ -66,11 +66,7 @@ def test_files_of_glue(tmp_path, content, expected):
         ("only words\n", 1, "1 columns; expected sentence<TAB>label"),
         ("", None, "no examples"),
         ("good\tyes\nbad\tyes\n", None, "1 labels in 2 examples"),
-        (
-            "".join(f"t\t{n / 7}\n" for n in range(20)),
-            None,
-            "two classes or more, not scores",
-        ),
+        ("".join(f"t\t{n / 7}\n" for n in range(20)), None, "two classes or more, not scores"),
         (b"good\tyes\n\xff\tno\n", 2, "not UTF-8"),
     ],
 )
@@ -81,14 +77,16 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path, content, line, message):
     assert f"{place}: " in str(raised.value) and message in str(raised.value)
 
 
-def test_a_test_label_that_train_does_not_have(tmp_path):
-    with pytest.raises(CorpusError, match=r"d\.tsv:2: the label 'maybe' is not in t\.tsv"):
-        read(tmp_path, GOOD, "fine\tyes\nhm\tmaybe\n")
-
-
-def test_pairs_are_not_scored_by_a_model_of_single_texts(tmp_path):
-    with pytest.raises(CorpusError, match=r"d\.tsv:1: 2 texts, t\.tsv has 1"):
-        read(tmp_path, GOOD, "a\tb\tyes\n")
+@pytest.mark.parametrize(
+    ("test", "message"),
+    [
+        ("fine\tyes\nhm\tmaybe\n", r"d\.tsv:2: the label 'maybe' is not in t\.tsv"),
+        ("a\tb\tyes\n", r"d\.tsv:1: 2 texts, t\.tsv has 1"),
+    ],
+)
+def test_what_is_tested_on_is_like_what_is_trained_on(tmp_path, test, message):
+    with pytest.raises(CorpusError, match=message):
+        read(tmp_path, GOOD, test)
 
 
 def test_a_task_is_learned_beyond_its_baselines_by_the_models_own_weights():
@@ -102,14 +100,11 @@ def make(train="aab", test="abbb"):
     return Task("toy", ("a", "b"), *map(tuple, pairs))
 
 
-def test_a_majority_of_train_on_test_and_a_fingerprint_of_every_part():
+def test_a_majority_of_train_a_fingerprint_of_every_part_and_a_sample_in_order():
     task = make()
     assert task.majority == 0.25  # of train, on test
     assert task.fingerprint == make().fingerprint
     assert len({task.fingerprint, make("aba").fingerprint, make(test="abba").fingerprint}) == 3
-
-
-def test_a_sample_is_drawn_with_the_seed_and_keeps_the_order():
     task = make("ab" * 20, "ab" * 4)
     some = task.sample(10, seed=1)
     assert len(some.train) == 10 and some.test == task.test

@@ -54,37 +54,22 @@ def make(path, count=40, seed=0):
     return {task.name: task for task in wikipedia_tasks(path, count=count, seed=seed)}
 
 
-def test_next_paragraph(text):
+def test_next_paragraphs_are_balanced_right_and_of_other_articles_in_test(text):
     task = make(text)[NEXT]
-    for pair in (*task.train, *task.test):
-        (article, number), (other, after) = where(pair.first), where(pair.second)
-        assert after > 0  # a wrong paragraph follows some other one, too
-        if task.labels[pair.label] == "next paragraph":
-            assert (other, after) == (article, number + 1)
-        else:
-            assert other != article
-
-
-def test_no_article_is_in_train_and_test(text):
-    task = make(text)[NEXT]
-    train, test = (
-        {where(side)[0] for pair in part for side in (pair.first, pair.second)}
-        for part in (task.train, task.test)
-    )
-    assert train and test and not train & test
-
-
-def test_sizes_and_balance(text):
-    task = make(text)[NEXT]
+    articles = []
     for part in (task.train, task.test):
-        counts = Counter(pair.label for pair in part)
-        assert counts == {0: 20, 1: 20}
+        assert Counter(pair.label for pair in part) == {0: 20, 1: 20}
         assert len({(pair.first, pair.second) for pair in part}) == 40
-
-
-def test_the_seed_decides(text):
-    assert make(text) == make(text)
-    assert make(text)[NEXT].train != make(text, seed=1)[NEXT].train
+        places = [(where(pair.first), where(pair.second)) for pair in part]
+        for pair, ((article, number), (other, after)) in zip(part, places, strict=True):
+            assert after > 0  # a wrong paragraph follows some other one, too
+            if task.labels[pair.label] == "next paragraph":
+                assert (other, after) == (article, number + 1)
+            else:
+                assert other != article
+        articles.append({article for both in places for article, _ in both})
+    assert not articles[0] & articles[1]
+    assert task == make(text)[NEXT] and task.train != make(text, seed=1)[NEXT].train
 
 
 def test_a_text_that_is_too_short(tmp_path):
@@ -106,17 +91,14 @@ def test_tasks_of_grammar_are_made_where_the_text_has_both_labels(text):
 
 # Tasks of grammar
 
-NUMBERS = [chr(97 + n) * 3 for n in range(26)]  # words of letters alone
-
-
-def sentence(article, number, subject):
-    """The <number> of <article> sat here."""
-    words = ("The", NUMBERS[number], "of", NUMBERS[article].upper(), "sat", "here", ".")
-    return Tagged(article, f"Article {article}", words, subject, (), ())
-
 
 def parsed(articles=6, each=20):
-    return [sentence(a, n, int(n % 4 == 0)) for a in range(articles) for n in range(each)]
+    """Sentences like "The aaa of BBB sat here." """
+    letters = [chr(97 + n) * 3 for n in range(26)]
+    for a in range(articles):
+        for n in range(each):
+            words = ("The", letters[n], "of", letters[a].upper(), "sat", "here", ".")
+            yield Tagged(a, f"Article {a}", words, int(n % 4 == 0), (), ())
 
 
 @pytest.mark.parametrize(
@@ -138,11 +120,11 @@ def test_the_number_of_a_trees_subject(text, number):
 def test_every_label_is_that_of_its_sentence():
     sentences = {" ".join(s.words): s for s in parsed()}
     pairs = labelled_pairs(NUMBER, sentences.values(), 20, seed=0)
-    assert len(pairs) == len({pair.first for pair in pairs}) == 20
+    assert len({pair.first for pair in pairs}) == 20
     assert Counter(pair.label for pair in pairs) == {0: 10, 1: 10}
     for pair in pairs:
-        assert pair.label == sentences[pair.first].number
-        assert pair.source == sentences[pair.first].title
+        own = sentences[pair.first]
+        assert (pair.label, pair.source) == (own.number, own.title)
 
 
 def test_a_shifted_sentence_has_two_neighbouring_words_in_each_others_place():
@@ -150,11 +132,8 @@ def test_a_shifted_sentence_has_two_neighbouring_words_in_each_others_place():
     pairs = labelled_pairs(SHIFT, parsed(), 40, seed=0)
     assert Counter(pair.label for pair in pairs) == {0: 20, 1: 20}
     for pair in pairs:
-        words = tuple(pair.first.split())
+        words = pair.first.split()
         original = originals[frozenset(words)]
         apart = [i for i, (a, b) in enumerate(zip(words, original, strict=True)) if a != b]
-        if pair.label == 0:
-            assert apart == []
-        else:
-            assert apart[1] == apart[0] + 1 and len(apart) == 2
-            assert all(words[i].isalpha() for i in apart)
+        assert apart == ([apart[0], apart[0] + 1] if pair.label else [])
+        assert all(words[i].isalpha() for i in apart)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from helpers.model.forward import padded
 from helpers.studies import head_removal
 from helpers.studies.classifier import batches, new_classifier
 from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
@@ -14,7 +15,7 @@ from helpers.studies.head_removal import head_mask
 from helpers.studies.sixteen_heads import pruning, summaries
 from helpers.studies.tasks import Pair, Task
 
-LAYERS, HEADS = 3, 4
+LAYERS, HEADS, WIDTH = 3, 4, 6
 
 
 def task_of(name, seed):
@@ -47,16 +48,11 @@ def single(runs):
     return pruning.single_ablation(runs, seed=0)
 
 
-def mask_without(*heads):
-    mask = torch.ones(LAYERS, HEADS)
-    for layer, head in heads:
+def by_hand(run, pairs, *without):
+    """Accuracy (percent) and mean loss of a classifier without some heads, from whole passes."""
+    right, losses, mask = [], [], torch.ones(LAYERS, HEADS)
+    for layer, head in without:
         mask[layer, head] = 0
-    return mask
-
-
-def by_hand(run, mask, pairs):
-    """Accuracy (percent) and mean loss of a classifier under a mask, from whole passes."""
-    right, losses = [], []
     for batch, labels, _ in batches(run.encoder, pairs, max_tokens=16):
         with torch.no_grad(), head_mask(run.classifier, mask):
             logits = run.classifier(**batch)
@@ -69,9 +65,6 @@ def test_the_least_important_heads_go_first_and_ties_by_the_second_score():
     scores, other = np.array([[2.0, 1.0], [1.0, 0.0]]), np.array([[0.0, 9.0], [3.0, 0.0]])
     assert pruning.pruning_order(scores, other).tolist() == [3, 2, 1, 0]
     assert pruning.pruning_order(scores, -other).tolist() == [3, 1, 2, 0]
-
-
-def test_masks_by_hand():
     masks = pruning.masks_along(np.array([5, 0, 3, 1, 4, 2]), (2, 3), (0, 0.3, 0.5, 1))
     assert masks.reshape(4, 6).tolist() == [
         [1, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 0], [0, 1, 1, 0, 1, 0], [0, 0, 0, 0, 0, 0],
@@ -116,25 +109,22 @@ def test_importance_is_the_mean_of_absolute_slopes(runs, weights):
 
 
 def test_single_ablation_is_what_masking_each_head_gives(runs, single):
-    for run in runs:
-        choosing, scored = pruning.split_test(run, 0)
-        assert len(scored) == 20 and len(choosing) == 10
-        accuracy, loss = by_hand(run, mask_without(), scored)
-        for layer, head in ((0, 0), (2, 1)):
-            own, own_loss = by_hand(run, mask_without((layer, head)), scored)
-            row = single.query("task == @run.task.name and layer == @layer + 1")
-            row = row[row["head"] == head + 1].iloc[0]
-            assert row["examples"] == 20
-            assert row["accuracy"] == pytest.approx(own)
-            assert row["change"] == pytest.approx(own - accuracy)
-            assert row["loss_change"] == pytest.approx(own_loss - loss, abs=1e-5)
-        first = pruning._half(scored, 0)
-        halves = [[p for p, one in zip(scored, first, strict=True) if one == side]
-                  for side in (True, False)]  # fmt: skip
-        assert not {p.source for p in halves[0]} & {p.source for p in halves[1]} and all(halves)
-        for column, half in zip(("change_one", "change_other"), halves, strict=True):
-            without = by_hand(run, mask_without((2, 1)), half)[0]
-            assert row[column] == pytest.approx(without - by_hand(run, mask_without(), half)[0])
+    run = runs[1]
+    choosing, scored = pruning.split_test(run, 0)
+    assert len(scored) == 20 and len(choosing) == 10
+    first = pruning._half(scored, 0)
+    halves = [[p for p, one in zip(scored, first, strict=True) if one == side]
+              for side in (True, False)]  # fmt: skip
+    assert not {p.source for p in halves[0]} & {p.source for p in halves[1]} and all(halves)
+    for layer, head in ((0, 0), (2, 1)):
+        row = single.query("task == @run.task.name and layer == @layer + 1").iloc[head]
+        assert (row["examples"], row["head"]) == (20, head + 1)
+        assert row["accuracy"] == pytest.approx(by_hand(run, scored, (layer, head))[0])
+        for column, pairs in zip(("change", "change_one", "change_other"), (scored, *halves), strict=True):
+            change, loss = np.subtract(by_hand(run, pairs, (layer, head)), by_hand(run, pairs))
+            assert row[column] == pytest.approx(change)
+            if column == "change":
+                assert row["loss_change"] == pytest.approx(loss, abs=1e-5)
     assert single["p_value"].between(0, 1).all()
     assert (single["q_value"] >= single["p_value"]).all()
 
@@ -143,32 +133,25 @@ def test_what_heads_are_compared_by_is_of_the_examples_that_all_share(runs, sing
     monkeypatch.setattr(head_removal, "LOOKS", (12,))
     _, pairs = pruning.split_test(runs[0], 0)
     table = pruning.single_ablation(runs[:1], seed=1, tests={"pets": pairs})
-    first = by_hand(runs[0], mask_without(), pairs[:12])
+    one = pruning._half(pairs[:12], 1).mean()
     for row in (table.iloc[0], table.iloc[-1]):
-        mask = mask_without((int(row["layer"]) - 1, int(row["head"]) - 1))
-        change, loss = np.subtract(by_hand(runs[0], mask, pairs[:12]), first)
+        head = int(row["layer"]) - 1, int(row["head"]) - 1
+        change, loss = np.subtract(by_hand(runs[0], pairs[:12], head), by_hand(runs[0], pairs[:12]))
         assert row["loss_change"] == pytest.approx(loss, abs=1e-5)
-        one = pruning._half(pairs[:12], 1).mean()
         own = one * row["change_one"] + (1 - one) * row["change_other"]
         assert own == pytest.approx(change)
     # So few examples show nothing to be removable: all heads are scored on all of them.
-    whole = single[single["task"] == "pets"]
-    for column in ("examples", "accuracy", "change", "p_value"):
-        assert table[column].tolist() == whole[column].tolist()
+    columns = ["examples", "accuracy", "change", "p_value"]
+    assert table[columns].equals(single.loc[single["task"] == "pets", columns])
 
 
 def test_the_one_head_of_a_layer_is_chosen_on_other_examples(runs):
-    table = pruning.one_head_layers(runs[:1], seed=0)
     choosing, scored = pruning.split_test(runs[0], 0)
-    for row in table.itertuples():
-        losses, accuracies = [], []
-        for head in range(HEADS):
-            mask = mask_without()
-            mask[row.layer - 1] = F.one_hot(torch.tensor(head), HEADS)
-            losses.append(by_hand(runs[0], mask, choosing)[1])
-            accuracies.append(by_hand(runs[0], mask, scored)[0])
-        assert row.head == np.argmin(losses) + 1
-        assert row.accuracy == pytest.approx(accuracies[row.head - 1])
+    for row in pruning.one_head_layers(runs[:1], seed=0).itertuples():
+        layer = [(row.layer - 1, head) for head in range(HEADS)]
+        others = [[place for place in layer if place != own] for own in layer]
+        assert row.head == np.argmin([by_hand(runs[0], choosing, *own)[1] for own in others]) + 1
+        assert row.accuracy == pytest.approx(by_hand(runs[0], scored, *others[row.head - 1])[0])
 
 
 def test_pruning_starts_whole_and_ends_without_heads(runs, weights, single):
@@ -182,7 +165,7 @@ def test_pruning_starts_whole_and_ends_without_heads(runs, weights, single):
     least = own.sort_values("normalised").head(6)[["layer", "head"]].to_numpy() - 1
     half = table.query("task == @run.task.name and order == 'importance' and pruned == 50")
     assert half["heads"].item() == 6
-    accuracy, _ = by_hand(run, mask_without(*least), pruning.split_test(run, 0)[1])
+    accuracy, _ = by_hand(run, pruning.split_test(run, 0)[1], *least)
     assert half["accuracy"].item() == pytest.approx(accuracy)
     draws = table[table["order"] == "random"].pivot(
         index=["task", "pruned"], columns="draw", values="loss_change"
@@ -205,3 +188,39 @@ def test_each_seed_has_the_measures_of_its_own_runs(runs):
         assert row["prunable"] == max([0, *kept])
     ranks = [weights[seed]["normalised"].rank() for seed in (0, 1)]
     assert table["correlation"].tolist() == pytest.approx([np.corrcoef(*ranks)[0, 1]] * 2)
+
+
+# Heads taken out for good
+
+
+@torch.no_grad()
+def states(encoder, model):
+    """Last hidden states of the real tokens of two texts of different length."""
+    texts = "the cat sat on the mat and the dog", "rainy winters"
+    ids = [encoder.encode_words(text.split()).ids for text in texts]
+    batch = padded(encoder, [{"input_ids": i, "token_type_ids": [0] * len(i)} for i in ids])
+    return model.base_model(**batch).last_hidden_state[batch["attention_mask"].bool()]
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm_roberta", "distilbert", "electra"])
+def test_removal_gives_what_the_mask_gives_with_fewer_parameters(tiny_encoder, family):
+    encoder, keep = tiny_encoder(family), np.ones((LAYERS, HEADS), bool)
+    keep[0, [1, 2]] = keep[1, :3] = False
+    before = states(encoder, encoder.model)
+    smaller = pruning.remove_heads(encoder.model, keep)
+    with head_mask(encoder.model, torch.from_numpy(keep).float()):
+        masked = states(encoder, encoder.model)
+    torch.testing.assert_close(states(encoder, smaller), masked, rtol=1e-4, atol=1e-5)
+    assert torch.equal(states(encoder, encoder.model), before)
+    whole, left = (sum(p.numel() for p in own.parameters()) for own in (encoder.model, smaller))
+    assert whole - left == 5 * (4 * 24 * WIDTH + 3 * WIDTH)
+
+
+def test_the_speed_of_a_family_whose_heads_can_be_removed(runs, weights, tiny_encoder):
+    table = pruning.removal_speed(runs[0], weights)
+    assert table["batch"].tolist() == [1, 4, 16]  # there are 30 test examples
+    assert (table["heads"] == 6).all()
+    assert (table[["full", "removed"]] > 0).all(axis=None)
+    assert table["speed_up"].between(table["speed_up_low"], table["speed_up_high"]).all()
+    other = pruning.removal_speed(replace(runs[0], encoder=tiny_encoder("albert")), weights)
+    assert other.empty and "speed_up" in other
