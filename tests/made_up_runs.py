@@ -26,30 +26,19 @@ def heads(**by_layer):
     return pd.DataFrame({"layer": layer, "head": [1, 2] * LAYERS, **columns})
 
 
+def table(header, *rows, **more):
+    """Return a table with the names of a line and the values of lists."""
+    return pd.DataFrame(rows, columns=header.split()).assign(**more)
+
+
 def relation(name, accuracy, baseline, direction=TO_HEAD):
-    return {
-        "relation": name,
-        "direction": direction,
-        "accuracy": accuracy,
-        "ci_low": accuracy - 2,
-        "baseline": baseline,
-    }
+    return name, direction, accuracy, accuracy - 2, baseline
 
 
-def held_out(relation, accuracy, baseline, direction=TO_HEAD):
+def held_out(name, accuracy, baseline, direction=TO_HEAD):
     margin = accuracy - baseline
-    return {
-        "relation": relation,
-        "direction": direction,
-        "dev_accuracy": accuracy,
-        "ci_low": accuracy - 0.5,
-        "ci_high": accuracy + 0.5,
-        "baseline": baseline,
-        "margin": margin,
-        "margin_low": margin - 0.5,
-        "margin_high": margin + 0.5,
-        "p_holm": 0.001 if margin > 0.5 else 1.0,
-    }
+    own = name, direction, accuracy, accuracy - 0.5, accuracy + 0.5, baseline
+    return *own, margin, margin - 0.5, margin + 0.5, 0.001 if margin > 0.5 else 1.0
 
 
 def with_intervals(tables):
@@ -81,17 +70,16 @@ def run_like_the_paper():
 
 
 def _run_like_the_paper():
-    uniform = np.log(128)
     coreference = [
         (system, candidates, kind, accuracy)
-        for system, candidates, accuracies in [
-            ("head match", "earlier mentions", {"all": 52, "nominal": 40}),
-            ("rule-based", "earlier mentions", {"all": 69, "nominal": 60}),
-            ("head", "mentions", {"all": 65, "nominal": 58}),
-            ("head", "words", {"all": 5, "nominal": 5}),
-            ("head (chosen on train, scored on dev)", "mentions", {"all": 6, "nominal": 6}),
+        for system, candidates, *accuracies in [
+            ("head match", "earlier mentions", 52, 40),
+            ("rule-based", "earlier mentions", 69, 60),
+            ("head", "mentions", 65, 58),
+            ("head", "words", 5, 5),
+            ("head (chosen on train, scored on dev)", "mentions", 6, 6),
         ]
-        for kind, accuracy in accuracies.items()
+        for kind, accuracy in zip(("all", "nominal"), accuracies, strict=True)
     ]
     probes = [
         ("Structural probe", "UUAS", 80),
@@ -124,63 +112,51 @@ def _run_like_the_paper():
             uniform_cls=[1 / 128] * LAYERS,
             uniform_sep=[2 / 128] * LAYERS,
         ),
-        "gradients": pd.DataFrame(
-            {
-                "layer": np.arange(LAYERS) + 1,
-                "sep": [0.9, 0.8, 0.3, 0.1, 0.2, 0.4],
-                "cls": [0.5, 0.4, 0.3, 0.2, 0.1, 0.05],
-            }
-        ),
+        "gradients": pd.DataFrame({
+            "layer": np.arange(LAYERS) + 1,
+            "sep": [0.9, 0.8, 0.3, 0.1, 0.2, 0.4],
+            "cls": [0.5, 0.4, 0.3, 0.2, 0.1, 0.05],
+        }),
         "entropy": heads(
             entropy=[4.6, 3.5, 2.5, 2.0, 2.0, 2.5],
             entropy_from_cls=[4.5, 3.4, 2.4, 2.1, 2.1, 3.9],
-            uniform=[uniform] * LAYERS,
+            uniform=[np.log(128)] * LAYERS,
             largest=[0.06, 0.2, 0.4, 0.5, 0.5, 0.4],
         ),
-        "dependency_heads": pd.DataFrame([relation(*row) for row in TABLE_1]),
-        "dependency_heads_held_out": pd.DataFrame(
-            [held_out(*row) for row in TABLE_1]
-            + [held_out(name, 80, 40) for name in ("nsubj", "amod", "aux", "advmod", "mark")]
+        "dependency_heads": table(
+            "relation direction accuracy ci_low baseline", *(relation(*row) for row in TABLE_1)
         ),
-        "coreference_held_out": pd.DataFrame(
-            [
-                ("mentions", "all", "head match", 13.0, 12.0, 14.0),
-                ("mentions", "nominal", "head match", 18.0, 16.0, 20.0),
-                ("mentions", "all", "rule-based", -4.0, -4.8, -3.0),
-                ("words", "all", "head match", 0.0, -1.0, 1.0),
-            ],
-            columns=["candidates", "type", "against", "margin", "ci_low", "ci_high"],
+        "dependency_heads_held_out": table(
+            "relation direction dev_accuracy ci_low ci_high baseline margin margin_low margin_high "
+            "p_holm",
+            *(held_out(*row) for row in TABLE_1),
+            *(held_out(name, 80, 40) for name in ("nsubj", "amod", "aux", "advmod", "mark")),
         ),
-        "coreference": pd.DataFrame(
-            coreference, columns=["system", "candidates", "type", "accuracy"]
-        ).assign(head="5-4"),
-        "probes": pd.DataFrame(
-            [(*probe, probe[2] - 1, probe[2] + 1) for probe in probes],
-            columns=["probe", "metric", "value", "ci_low", "ci_high"],
+        "coreference_held_out": table(
+            "candidates type against margin ci_low ci_high",
+            ("mentions", "all", "head match", 13.0, 12.0, 14.0),
+            ("mentions", "nominal", "head match", 18.0, 16.0, 20.0),
+            ("mentions", "all", "rule-based", -4.0, -4.8, -3.0),
+            ("words", "all", "head match", 0.0, -1.0, 1.0),
         ),
-        "probe_differences": pd.DataFrame(
-            [(*pair, value, value - 1, value + 1) for *pair, value in differences],
-            columns=["probe", "other", "difference", "ci_low", "ci_high"],
+        "coreference": table("system candidates type accuracy", *coreference, head="5-4"),
+        "probes": table(
+            "probe metric value ci_low ci_high",
+            *((*probe, probe[2] - 1, probe[2] + 1) for probe in probes),
         ),
-        "no_op": pd.DataFrame(
-            [
-                (name, "3-1", TO_HEAD, 0.1, 0.5, 0.4, 0.38, 0.42)
-                for name in ("All", "dobj", "det", "pobj", "poss", "auxpass", "compound")
-            ],
-            columns=[
-                "relation",
-                "head",
-                "direction",
-                "with",
-                "without",
-                *(f"difference{bound}" for bound in ("", "_low", "_high")),
-            ],
+        "probe_differences": table(
+            "probe other difference ci_low ci_high",
+            *((*pair, value, value - 1, value + 1) for *pair, value in differences),
         ),
-        "head_cohesion": pd.DataFrame(
-            [("layer", 6.0, 8.0, 0.001), ("index", 8.0, 8.0, 0.5)],
-            columns=["by", "within", "between", "p_value"],
+        "no_op": table(
+            "relation head direction with without difference difference_low difference_high",
+            *((name, "3-1", TO_HEAD, 0.1, 0.5, 0.4, 0.38, 0.42)
+              for name in ("All", "dobj", "det", "pobj", "poss", "auxpass", "compound")),
         ),
-    }
+        "head_cohesion": table(
+            "by within between p_value", ("layer", 6.0, 8.0, 0.001), ("index", 8.0, 8.0, 0.5)
+        ),
+    }  # fmt: skip
 
 
 def tables_with_heads(**accuracies):
