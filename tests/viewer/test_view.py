@@ -117,25 +117,19 @@ def store_with_known_answers():
     return MemoryStore(examples, "word")
 
 
-def test_search_by_relation_right_or_wrong():
+def test_search_by_relation_and_by_word():
     here = view(store_with_known_answers())
-    right = here.search(relation="dobj", right=True)
-    assert right[["example", "asked", "word", "picked", "gold"]].to_numpy().tolist() == [
-        [0, 6, HOSTILE, "bit", "bit"]
-    ]
-    wrong = here.search(relation="dobj", right=False)
-    assert wrong[["example", "asked", "word", "picked", "gold"]].to_numpy().tolist() == [
-        [1, 4, "dog", "the", "saw"]
-    ]
-    assert len(here.search(relation="dobj")) == 2
-    assert len(here.search(relation="dobj", limit=1)) == 1
 
+    def places(**wanted):
+        return here.search(**wanted)[["example", "asked", "word"]].to_numpy().tolist()
 
-def test_search_by_word():
-    here = view(store_with_known_answers())
-    assert here.search(word="DOG")[["example", "asked"]].to_numpy().tolist() == [[0, 2], [1, 4]]
-    assert here.search(word="dog", relation="dobj")["example"].tolist() == [1]
-    assert here.search(word="cat").empty
+    right, wrong = [0, 6, HOSTILE], [1, 4, "dog"]
+    assert places(relation="dobj") == [right, wrong] and places(relation="dobj", limit=1) == [right]
+    assert places(relation="dobj", right=True) == [right]
+    (found,) = here.search(relation="dobj", right=False).itertuples()
+    assert (found.word, found.picked, found.gold) == ("dog", "the", "saw")
+    assert places(word="DOG") == [[0, 2, "dog"], wrong] and not places(word="cat")
+    assert places(word="dog", relation="dobj") == [wrong]
     tokens = view(token_store(1, 1, 5)).search(word="token1")
     assert tokens[["example", "asked"]].to_numpy().tolist() == [[0, 2]]
     with pytest.raises(InputError, match="word"):
@@ -152,39 +146,32 @@ def test_corpus_text_stays_text():
     assert re.fullmatch(r"<iframe( [a-z]+=\"[^\"]*\")+></iframe>", frame)
 
 
+ASKED = {"kind": "search", "pane": 0, "head": 0, "direction": DIRECTIONS[0], "right": None}
+
+
 def test_the_kernel_answers_a_search_and_reports_a_mistake():
     widget = ViewerWidget(view(store_with_known_answers()))
-    query = {"kind": "search", "pane": 0, "head": 0, "word": "", "relation": "dobj"}
-    content, _ = widget.answer({**query, "right": False, "direction": DIRECTIONS[0]}, [])
+    query = ASKED | {"word": "", "relation": "dobj", "right": False}
+    content, _ = widget.answer(query, [])
     assert [hit["word"] for hit in content["found"]] == ["dog"] and not content["more"]
     refused = widget.answer({"kind": "page", "pane": 0, "example": 2}, [])
     assert refused == ({"error": "no example 2: the store has 0 to 1"}, [])
     relations = widget.settings["panes"][0]["relations"]
     assert relations == ["case", "det", "dobj", "nsubj", "poss", "punct"]
-
-
-@pytest.mark.parametrize(("places", "more"), [(51, True), (50, False)])
-def test_the_kernel_says_that_there_are_more_places_than_it_shows(places, more):
-    widget = ViewerWidget(view(word_store(*[OTHER] * places)))
-    query = {"kind": "search", "pane": 0, "head": 0, "word": "dog", "relation": "", "right": None}
-    content, _ = widget.answer({**query, "direction": DIRECTIONS[0]}, [])
-    assert (len(content["found"]), content["more"]) == (50, more)
+    for places in (50, 51):  # more than it shows
+        widget = ViewerWidget(view(word_store(*[OTHER] * places)))
+        content, _ = widget.answer(ASKED | {"word": "dog", "relation": ""}, [])
+        assert (len(content["found"]), content["more"]) == (50, places > 50)
 
 
 def test_a_notebook_output_has_a_form_for_pages_without_a_kernel(monkeypatch):
-    store = word_store(SENTENCE)
-
-    def shown():
-        bundle, _ = view(store, layer=1, head=2)._repr_mimebundle_()
-        return data_of(html.unescape(bundle["text/html"]))
-
-    bundle, _ = view(store, layer=1, head=2)._repr_mimebundle_()
-    assert set(bundle) == {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"}
-    whole = shown()
-    assert len(whole["pages"][0]["maps"]) == 12
-    monkeypatch.setattr(viewer, "NOTEBOOK_LIMIT", 100)
-    cut = shown()
-    assert list(cut["pages"][0]["maps"]) == ["1"]
+    shown = view(word_store(SENTENCE), layer=1, head=2)
+    for limit, heads in ((1_000_000, [str(head) for head in range(12)]), (100, ["1"])):
+        monkeypatch.setattr(viewer, "NOTEBOOK_LIMIT", limit)
+        bundle, _ = shown._repr_mimebundle_()
+        kinds = {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"}
+        assert set(bundle) == kinds
+        assert list(data_of(html.unescape(bundle["text/html"]))["pages"][0]["maps"]) == heads
 
 
 @pytest.mark.parametrize(
@@ -234,12 +221,9 @@ def test_each_example_is_opened_in_the_store_that_it_is_from():
     ]
     table = pd.DataFrame(rows, columns=columns)
     found = viewers(table, lambda: treebank, lambda: documents)
-    assert [shown.store is documents for shown in found] == [False, True, False]
-    assert [(shown.example, shown.head) for shown in found] == [
-        (0, (0, 1)),
-        (1, (1, 0)),
-        (0, (1, 1)),
-    ]
+    assert [(shown.store is documents, shown.example, shown.head) for shown in found] == [
+        (False, 0, (0, 1)), (True, 1, (1, 0)), (False, 0, (1, 1))
+    ]  # fmt: skip
     assert found[2].direction == DIRECTIONS[1]
     (first,) = viewers(table.head(0), lambda: treebank, lambda: documents)
     assert first.store is treebank and first.example == 0
