@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -36,11 +37,10 @@ SEPARATOR = "Over half of the attention in middle layers goes to one special tok
 
 def committed_runs(figures: Path) -> dict[str, Run]:
     """Return the runs that are there, by their heading."""
-    there = {label: figures / name for label, name in RUNS.items()}
     return {
-        label: Run(label, (run := open_run(str(folder))).tables, run.settings)
-        for label, folder in there.items()
-        if (folder / "tables").is_dir()
+        label: replace(open_run(str(figures / name)), name=label)
+        for label, name in RUNS.items()
+        if (figures / name / "tables").is_dir()
     }
 
 
@@ -90,8 +90,8 @@ def section_3(runs: Mapping[str, Run], claims: pd.DataFrame, figures: Path) -> p
         near = run.tables["head_cohesion"].set_index("by")
         share = near["within"] / near["between"]
         columns[label] = {
-            "heads mostly on the previous / next token": "{} / {} of {}".format(
-                *mostly, len(position)
+            "heads mostly on the previous / next token": (
+                f"{mostly[0]} / {mostly[1]} of {len(position)}"
             ),
             "special tokens": ", ".join(f"`{token}`" for token in tokens.values()),
             "most attention to the first token": _peak(types, "cls"),
@@ -114,19 +114,12 @@ def table_1(runs: Mapping[str, Run]) -> pd.DataFrame:
     """Return the best head of each of the paper's relations, its accuracy and the best offset's."""
     table = best_heads(list(runs.values())).set_index("relation")
     table = table[table["paper accuracy"].notna()]
-    return pd.DataFrame(
-        {
-            name: [
-                f"{accuracy:.1f} ({baseline:.1f}) {head}" if pd.notna(accuracy) else ""
-                for accuracy, baseline, head in zip(
-                    *(table[f"{name} {part}"] for part in ("accuracy", "baseline", "head")),
-                    strict=True,
-                )
-            ]
-            for name in ("paper", *(name for name in runs if f"{name} head" in table))
-        },
-        index=table.index,
-    )
+    shown = {}
+    for name in ("paper", *(name for name in runs if f"{name} head" in table)):
+        head, *numbers = (table[f"{name} {part}"] for part in ("head", "accuracy", "baseline"))
+        accuracy, baseline = (column.map("{:.1f}".format) for column in numbers)
+        shown[name] = (accuracy + " (" + baseline + ") " + head).where(numbers[0].notna(), "")
+    return pd.DataFrame(shown)
 
 
 def table_2(runs: Mapping[str, Run]) -> pd.DataFrame:
@@ -174,17 +167,13 @@ def _claims(claims: pd.DataFrame) -> str:
     """Return the claims by how they came out in the runs, a paragraph a pair of verdicts."""
     names = [name for name in claims if name.endswith(" holds")]
     groups = claims[(claims[names] != "not measured").all(axis=1)].groupby(names, sort=False)
-    lines = []
+    labels, lines = [name.removesuffix(" holds") for name in names], []
     for verdicts, rows in sorted(groups, key=lambda group: -len(group[1])):
-        said = {f"**{VERDICTS[verdict]}**" for verdict in verdicts}
-        if len(said) > 1:
-            labels = [name.removesuffix(" holds") for name in names]
-            said = [
-                f"**{VERDICTS[own]}** for {one}" for one, own in zip(labels, verdicts, strict=True)
-            ]
+        said = [f"**{VERDICTS[own]}** for {one}" for one, own in zip(labels, verdicts, strict=True)]
+        if len(set(verdicts)) == 1:
+            said = [f"**{VERDICTS[verdicts[0]]}** for {' and '.join(labels)}"]
         listed = "; ".join(f"{row.claim} ({row.section})" for row in rows.itertuples())
-        where = f" for {' and '.join(n.removesuffix(' holds') for n in names)}"
-        lines.append(f"- {', '.join(said)}{where if len(said) == 1 else ''}: {listed}.")
+        lines.append(f"- {', '.join(said)}: {listed}.")
     unmeasured = claims.loc[(claims[names] == "not measured").any(axis=1), "claim"]
     if len(unmeasured):
         lines.append(f"- Not measured in every run: {'; '.join(unmeasured)}.")

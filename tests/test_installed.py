@@ -15,34 +15,28 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "helpers"
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("site-packages")
-    shutil.copytree(PACKAGE, folder / "helpers", ignore=shutil.ignore_patterns("__pycache__"))
-    return folder
-
-
-def python(site, home, *arguments):
+@pytest.fixture
+def python(tmp_path):
+    """Run Python, in the home of a user, on a copy of the package."""
+    site = tmp_path / "site-packages"
+    shutil.copytree(PACKAGE, site / "helpers", ignore=shutil.ignore_patterns("__pycache__"))
     outside = {key: value for key, value in os.environ.items() if not key.startswith("ATTENTION_")}
-    outside |= {"PYTHONPATH": str(site), "HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
+    outside |= {"PYTHONPATH": str(site), "HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     outside.pop("XDG_CACHE_HOME", None)
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=home, env=outside, capture_output=True, text=True
-    )
+    how = {"cwd": tmp_path, "env": outside, "capture_output": True, "text": True}
+    return lambda *arguments: subprocess.run([sys.executable, *arguments], **how)
 
 
-def test_an_installed_copy_says_where_the_notebooks_are(site, tmp_path):
-    before = sorted(site.rglob("*"))
-    done = python(site, tmp_path, "-m", "helpers", "run")
-    assert done.returncode == 2
+def test_an_installed_copy_says_where_the_notebooks_are(python, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    done = python("-m", "helpers", "run")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "an installed copy has no notebooks; run them from a checkout" in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert sorted(site.rglob("*")) == before
+    assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_its_cache_and_results_are_the_users(site, tmp_path):
+def test_its_cache_and_results_are_the_users(python, tmp_path):
     code = "from helpers.paths import *; print(cache_root(), figures_dir('a'), build_dir('a'))"
-    done = python(site, tmp_path, "-c", code)
-    cache, figures, build = done.stdout.split()
+    cache, figures, build = python("-c", code).stdout.split()
     assert cache == str(tmp_path / ".cache" / "attention-notebooks")
     assert figures == str(tmp_path / "figures" / "a") and build == str(tmp_path / "build" / "a")

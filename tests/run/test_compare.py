@@ -18,9 +18,6 @@ def runs_of(**tables):
     return [compare.Run(name, these, {}) for name, these in tables.items()]
 
 
-# Opening runs
-
-
 def test_a_run_is_found_by_name_by_path_and_by_model(figures, tmp_path, monkeypatch):
     write_run(figures / "minilm", settings={"model": "minilm"})
     write_run(figures / "google--electra")
@@ -31,11 +28,9 @@ def test_a_run_is_found_by_name_by_path_and_by_model(figures, tmp_path, monkeypa
     names = ["minilm", "google/electra", "elsewhere/mine", str(elsewhere), "models/tuned"]
     opened = [compare.open_run(name) for name in names]
     assert [run.name for run in opened] == ["minilm", "google--electra", "mine", "mine", "tuned"]
-    assert opened[0].settings == {"model": "minilm"}
-    assert opened[1].settings == {}
-    pd.testing.assert_frame_equal(
-        opened[0].tables["dependency_heads"], tables_with_heads()["dependency_heads"]
-    )
+    assert (opened[0].settings, opened[1].settings) == ({"model": "minilm"}, {})
+    found, expected = (own["dependency_heads"] for own in (opened[0].tables, tables_with_heads()))
+    pd.testing.assert_frame_equal(found, expected)
 
 
 def test_two_different_runs_are_needed(figures, tmp_path):
@@ -45,9 +40,6 @@ def test_two_different_runs_are_needed(figures, tmp_path):
         compare.open_runs(["minilm"])
     with pytest.raises(InputError, match="two runs are called minilm"):
         compare.open_runs(["minilm", str(tmp_path / "minilm")])
-
-
-# Tables
 
 
 def test_claims_stand_side_by_side():
@@ -73,15 +65,13 @@ def test_best_heads_by_the_papers_names_in_its_order():
     ]  # fmt: skip
     table = compare.best_heads(runs_of(clear=clear, ud=ud)).set_index("relation")
     assert list(table.index) == ["All", "pobj", "det", "nn", "dobj", "poss", "auxpass"]
-    assert list(table) == [
-        "paper head", "paper accuracy", "paper baseline",
-        "clear head", "clear accuracy", "clear ci_low", "clear ci_high", "clear baseline",
-        "ud head", "ud accuracy", "ud ci_low", "ud ci_high", "ud baseline",
-    ]  # fmt: skip
-    assert table.loc["dobj", ["paper head", "paper accuracy", "clear head"]].to_list() == [
-        "8-10", 86.8, "3-5",
-    ]  # fmt: skip
-    assert table.loc["dobj", ["clear accuracy", "ud accuracy"]].to_list() == [70.0, 60.0]
+    of_run = "head", "accuracy", "ci_low", "ci_high", "baseline"
+    assert list(table) == ["paper head", "paper accuracy", "paper baseline"] + [
+        f"{run} {column}" for run in ("clear", "ud") for column in of_run
+    ]
+    dobj = table.loc["dobj"]
+    assert dobj["paper head":"paper accuracy"].to_list() == ["8-10", 86.8]
+    assert dobj[["clear head", "clear accuracy", "ud accuracy"]].to_list() == ["3-5", 70.0, 60.0]
     assert table.loc["pobj", ["ud head", "ud accuracy"]].isna().all()
 
 
@@ -106,22 +96,13 @@ def test_a_row_a_head_a_model():
 
 
 def test_the_spread_of_claims():
-    claims = pd.DataFrame(
-        {
-            "section": ["3.1", "5"],
-            "claim": ["A", "B"],
-            "paper": [1.0, np.nan],
-            **{f"m{i}": [i, np.nan if i else 7.0] for i in range(3)},
-            **{f"m{i} holds": ["yes" if i else "no", "yes"] for i in range(3)},
-        }
-    )
+    own = {"section": ["3.1", "5"], "claim": ["A", "B"], "paper": [1.0, np.nan]}
+    own |= {f"m{i}": [i, np.nan if i else 7.0] for i in range(3)}
+    claims = pd.DataFrame(own | {f"m{i} holds": ["yes" if i else "no", "yes"] for i in range(3)})
     table = compare.spread(claims).set_index("claim")
     assert list(table.loc["A", ["runs", "mean", "sd", "least", "most"]]) == [3, 1, 1, 0, 2]
     assert table.loc["A", "verdicts"] == "2 yes, 1 no"
     assert table.loc["B", "runs"] == 1 and np.isnan(table.loc["B", "sd"])
-
-
-# What is written
 
 
 def test_compare_writes_tables_a_figure_and_a_report(figures):

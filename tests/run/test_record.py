@@ -86,16 +86,10 @@ def test_one_run_at_a_time_has_a_name(facts):
         pass
 
 
-# What the user named is looked at first
-
-
 def refused(tiny_folder, **settings):
+    own = {"model": str(tiny_folder("bert")), "device": "cpu", "max_tokens": 48} | settings
     with pytest.raises(InputError) as error:
-        check(
-            Study(
-                **{"model": str(tiny_folder("bert")), "device": "cpu", "max_tokens": 48} | settings
-            )
-        )
+        check(Study(**own))
     assert "\n" not in str(error.value)
     return str(error.value)
 
