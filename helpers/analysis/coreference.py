@@ -17,6 +17,7 @@ from helpers.analysis.coreference_rules import (
     DocumentMention,
     antecedents,
     document_mentions,
+    selected,
 )
 from helpers.analysis.heads import checked_maps, head_label, picked_words
 from helpers.analysis.paper import paper_table2
@@ -74,9 +75,9 @@ class Judgements:
         self, candidates: Candidates = "mentions", split: str | None = None
     ) -> tuple[int, int]:
         """Return the most accurate head over all mention types, as layer and head from 0."""
-        accuracy = self.accuracy(candidates, split)
-        layer, head = np.unravel_index(accuracy.argmax(), accuracy.shape)
-        return int(layer), int(head)
+        return divmod(
+            int(self.accuracy(candidates, split).argmax()), self.heads[candidates].shape[1]
+        )
 
     def mean(
         self,
@@ -88,11 +89,9 @@ class Judgements:
     ) -> tuple[int, Estimate]:
         """Return how many mentions are selected and their mean in percent, over documents."""
         mine = self.select(mention_type, split)
-        documents = np.arange(len(self.splits))
-        if split is not None:
-            documents = np.flatnonzero(self.splits == split)
-        sums = (cluster_sums(own[mine], self.document[mine], documents)
-                for own in (100 * values.astype(int), np.ones(len(mine), int)))  # fmt: skip
+        documents = np.flatnonzero((self.splits == split) | (split is None))
+        both = 100 * values.astype(int), np.ones(len(mine), int)
+        sums = (cluster_sums(own[mine], self.document[mine], documents) for own in both)
         return int(mine.sum()), ratio(*sums, seed=seed)
 
     def held_out(self) -> bool:
@@ -135,8 +134,8 @@ def judge(examples: Iterable[Example]) -> Judgements:
         for index, correct in earlier.items():
             documents.append(len(splits))
             types.append(mentions[index].type)
-            for name, select in SYSTEMS.items():
-                rules[name].append(select(mentions, index) in correct)
+            for name in SYSTEMS:
+                rules[name].append(selected(name, mentions, index) in correct)
         splits.append(example.record.get("split", ""))
         if earlier:
             for candidates, right in _judge_heads(example, mentions, earlier).items():

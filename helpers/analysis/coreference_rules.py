@@ -14,10 +14,10 @@ import csv
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-MentionType = Literal["pronoun", "proper", "nominal"]
-MENTION_TYPES: tuple[MentionType, ...] = ("pronoun", "proper", "nominal")
+MENTION_TYPES = ("pronoun", "proper", "nominal")  # columns of Table 2
+TYPES_BY_TAG = {"PRON": "pronoun", "PROPN": "proper"}  # of the head word; others are nominal
 
 
 class DocumentMention(NamedTuple):
@@ -25,7 +25,7 @@ class DocumentMention(NamedTuple):
 
     chain: int | None
     head: int
-    type: MentionType
+    type: str  # of `MENTION_TYPES`
     string: tuple[str, ...]
     head_string: str
     attributes: Attributes
@@ -38,7 +38,7 @@ def document_mentions(record: Mapping[str, Any]) -> list[DocumentMention]:
         DocumentMention(
             chain,
             head,
-            mention_type(tags[head]),
+            TYPES_BY_TAG.get(tags[head], "nominal"),
             tuple(word.lower() for word in words[start:end]),
             words[head].lower(),
             attributes(words[start:end], tags[start:end], head - start),
@@ -47,31 +47,19 @@ def document_mentions(record: Mapping[str, Any]) -> list[DocumentMention]:
     ]
 
 
-def mention_type(tag: str) -> MentionType:
-    """Return the type of a mention by its head word's universal tag (columns of Table 2)."""
-    return {"PRON": "pronoun", "PROPN": "proper"}.get(tag, "nominal")
-
-
 def antecedents(mentions: Sequence[DocumentMention], index: int) -> list[int]:
     """Return the mentions before ``index`` in its chain, nearest last."""
     chain = mentions[index].chain
     return [i for i in range(index) if chain is not None and mentions[i].chain == chain]
 
 
-def nearest_mention(mentions: Sequence[DocumentMention], index: int) -> int | None:
-    """Return the nearest earlier mention."""
-    return index - 1 if index else None
-
-
-def head_match(mentions: Sequence[DocumentMention], index: int) -> int | None:
-    """Return the nearest earlier mention with the same head word; None where there is none."""
-    return _nearest(mentions, index, SIEVES["head"])
-
-
-def rule_based(mentions: Sequence[DocumentMention], index: int) -> int | None:
-    """Return the nearest earlier mention that passes the first of `SIEVES` that any passes."""
-    found = (_nearest(mentions, index, sieve) for sieve in SIEVES.values())
-    return next((place for place in found if place is not None), None)
+def selected(system: str, mentions: Sequence[DocumentMention], index: int) -> int | None:
+    """Return the nearest earlier mention that passes the first sieve that any passes, or None."""
+    for name in SYSTEMS[system]:
+        for earlier in reversed(range(index)):
+            if SIEVES[name](mentions[index], mentions[earlier]):
+                return earlier
+    return None
 
 
 # Those of section 4.3, after Lee et al. (2011).
@@ -82,21 +70,12 @@ SIEVES: Mapping[str, Callable[[DocumentMention, DocumentMention], bool]] = {
     "any mention": lambda mention, other: True,
 }
 
-SYSTEMS: Mapping[str, Callable[[Sequence[DocumentMention], int], int | None]] = {
-    "nearest mention": nearest_mention,
-    "head match": head_match,
-    "rule-based": rule_based,
+# The sieves of each baseline, in their order.
+SYSTEMS = {
+    "nearest mention": ("any mention",),
+    "head match": ("head",),
+    "rule-based": tuple(SIEVES),
 }
-
-
-def _nearest(
-    mentions: Sequence[DocumentMention],
-    index: int,
-    sieve: Callable[[DocumentMention, DocumentMention], bool],
-) -> int | None:
-    mention = mentions[index]
-    return next((i for i in reversed(range(index)) if sieve(mention, mentions[i])), None)
-
 
 SINGULAR_ENDINGS = ("ss", "us", "is", "ics")
 NOUN_TAGS = ("NOUN", "PROPN")

@@ -9,12 +9,7 @@ from helpers.analysis.coreference import (
     first_document,
     judge,
 )
-from helpers.analysis.coreference_rules import (
-    document_mentions,
-    head_match,
-    nearest_mention,
-    rule_based,
-)
+from helpers.analysis.coreference_rules import document_mentions, selected
 from helpers.errors import InputError, MapError
 from helpers.store.store import Example
 
@@ -38,65 +33,43 @@ def record(text, *mentions, split="train"):
     }
 
 
-def select(system, text, *mentions):
-    """Let a system select for the last mention; return the words of what it selects."""
-    found = document_mentions(record(text, *mentions))
-    chosen = system(found, len(found) - 1)
-    return None if chosen is None else " ".join(found[chosen].string)
-
-
-def test_nearest_is_the_mention_before():
-    assert (
-        select(nearest_mention, "Ann saw Bob when she sang", (0, 1, 1), (2, 3, 2), (4, 5, 1))
-        == "bob"
-    )
-    assert select(nearest_mention, "Ann sang", (0, 1, 1)) is None
-
-
-def test_head_match_is_the_nearest_with_that_head_in_any_case():
-    dogs = [(0, 2, 1), (3, 5, 2), (6, 7, 3), (8, 11, 1)]
-    assert select(head_match, "The dog saw a dog and Ann hit the old dog", *dogs) == "a dog"
-    assert select(head_match, "Ann saw a cat then Bob", (0, 1, 1), (2, 4, 2), (5, 6, 3)) is None
-
-
-def test_sieve_1_the_same_words_go_before_a_nearer_head_match():
-    mentions = [(0, 2, 1), (3, 6, 2), (7, 9, 1)]
-    assert (
-        select(rule_based, "The dog bit the old dog while the dog barked", *mentions) == "the dog"
-    )
-
-
-def test_sieve_2_the_same_head_goes_before_a_nearer_mention_that_agrees():
-    mentions = [(0, 3, 1), (4, 6, 2), (7, 9, 1)]
-    assert (
-        select(rule_based, "the old dog bit a cat while the dog barked", *mentions) == "the old dog"
-    )
+DOGS = [(0, 2), (3, 5), (6, 7), (8, 11)]
 
 
 @pytest.mark.parametrize(
-    ("text", "mentions", "expected"),
+    ("system", "text", "mentions", "expected"),
     [
+        ("nearest mention", "Ann saw Bob when she sang", [(0, 1), (2, 3), (4, 5)], "bob"),
+        ("nearest mention", "Ann sang", [(0, 1)], None),
+        # the nearest with that head, in any case
+        ("head match", "The dog saw a dog and Ann hit the old dog", DOGS, "a dog"),
+        ("head match", "Ann saw a cat then Bob", [(0, 1), (2, 4), (5, 6)], None),
+        # the same words go before a nearer head match
+        ("rule-based", "The dog bit the old dog while the dog barked",
+         [(0, 2), (3, 6), (7, 9)], "the dog"),
+        # the same head goes before a nearer mention that agrees
+        ("rule-based", "the old dog bit a cat while the dog barked",
+         [(0, 3), (4, 6), (7, 9)], "the old dog"),
         # gender: Bob and the box are nearer
-        ("Ann told Bob about a box that she liked", [(0, 1), (2, 3), (4, 6), (7, 8)], "ann"),
+        ("rule-based", "Ann told Bob about a box that she liked",
+         [(0, 1), (2, 3), (4, 6), (7, 8)], "ann"),
         # number: the cat is nearer
-        ("the dogs bit a cat but they slept", [(0, 2), (3, 5), (6, 7)], "the dogs"),
+        ("rule-based", "the dogs bit a cat but they slept", [(0, 2), (3, 5), (6, 7)], "the dogs"),
         # person: "we" is nearer and plural
-        ("the dogs bit when we said they slept", [(0, 2), (4, 5), (6, 7)], "the dogs"),
+        ("rule-based", "the dogs bit when we said they slept", [(0, 2), (4, 5), (6, 7)],
+         "the dogs"),
         # of two that agree, the nearer
-        ("a box hit the dog and it broke", [(0, 2), (3, 5), (6, 7)], "the dog"),
+        ("rule-based", "a box hit the dog and it broke", [(0, 2), (3, 5), (6, 7)], "the dog"),
+        # any mention where none agrees
+        ("rule-based", "Bob took a box when she slept", [(0, 1), (2, 4), (5, 6)], "a box"),
+        ("rule-based", "she slept", [(0, 1)], None),
     ],
-)
-def test_sieve_3_number_gender_and_person(text, mentions, expected):
+)  # fmt: skip
+def test_what_each_system_selects_for_the_last_mention(system, text, mentions, expected):
     chained = [(start, end, index) for index, (start, end) in enumerate(mentions)]
-    assert select(rule_based, text, *chained) == expected
-
-
-def test_sieve_4_any_mention_where_none_agrees():
-    assert (
-        select(rule_based, "Bob took a box when she slept", (0, 1, 1), (2, 4, 2), (5, 6, 3))
-        == "a box"
-    )
-    assert select(rule_based, "she slept", (0, 1, 1)) is None
+    found = document_mentions(record(text, *chained))
+    chosen = selected(system, found, len(found) - 1)
+    assert (None if chosen is None else " ".join(found[chosen].string)) == expected
 
 
 LAYERS, HEADS = 2, 3
@@ -209,10 +182,9 @@ def test_table_has_every_system_and_type_in_percent():
 def test_held_out_head_is_chosen_without_a_look_at_dev():
     records = [record(TEXT, *MENTIONS, split=split) for split in ("train", "dev") * 6]
     judgements = judge(planted(records, by_split))
-    assert judgements.accuracy("words", "dev")[1, 2] == 100
-    assert judgements.accuracy("words", "train")[1, 2] == 0
-    assert judgements.best_head("words", "dev") == (1, 2)
-    assert judgements.best_head("words", "train") != (1, 2)
+    for split, right in (("dev", 100), ("train", 0)):
+        assert judgements.accuracy("words", split)[1, 2] == right
+        assert (judgements.best_head("words", split) == (1, 2)) == (right == 100)
 
 
 def test_the_first_document_with_an_antecedent_is_found():
