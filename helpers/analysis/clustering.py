@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
-from helpers.analysis.head_distance import CLOSENESS, closeness
+from helpers.analysis.head_distance import closeness
 from helpers.analysis.heads import head_labels, head_rows, parse_head
 from helpers.analysis.paper import FIGURE_5, paper_names
 from helpers.errors import InputError
@@ -83,13 +83,10 @@ def head_positions(
     from sklearn.manifold import MDS
 
     scaling = MDS(
-        n_components=2,
         metric="precomputed",
-        metric_mds=True,
         init="random",
         n_init=8,
         max_iter=1000,
-        normalized_stress=False,
         random_state=seed,
     )
     values = distances.to_numpy()
@@ -141,16 +138,15 @@ def cohesion_table(distances: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     """
     values = distances.to_numpy()
     layers, per_layer = _shape(distances)
-    mean = closeness(values, layers, per_layer)
+    means = list(closeness(values, layers, per_layer).values())
     layer, index = np.indices((layers, per_layer))
-    groups = {"layer": layer.reshape(1, -1), "index": index}
     rows = []
-    for (by, group), (within, between) in zip(
-        groups.items(), (CLOSENESS[:2], CLOSENESS[2:]), strict=True
+    for by, group, mean in (
+        ("layer", layer.reshape(1, -1), means[:2]),
+        ("index", index, means[2:]),
     ):
-        comparable = not np.isnan([mean[within], mean[between]]).any()
-        p_value = _as_close(values, group, seed) if comparable else np.nan
-        rows.append((by, mean[within], mean[between], p_value))
+        p_value = np.nan if np.isnan(mean).any() else _as_close(values, group, seed)
+        rows.append((by, *mean, p_value))
     return pd.DataFrame(rows, columns=["by", "within", "between", "p_value"])
 
 
@@ -174,9 +170,7 @@ def _within_sums(
     distances: Float[np.ndarray, "heads heads"], groups: Int[np.ndarray, "assignment heads"]
 ) -> Float[np.ndarray, " assignment"]:
     """Return each assignment's sum of distances within groups: trace(Z' D Z), Z one-hot."""
-    one_hot: Bool[np.ndarray, "assignment heads group"] = groups[..., None] == np.arange(
-        groups.max() + 1
-    )
+    one_hot = groups[..., None] == np.arange(groups.max() + 1)  # [assignment, head, group]
     return np.einsum("phl,phl->p", distances @ one_hot, one_hot)
 
 

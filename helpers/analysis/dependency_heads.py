@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -41,12 +40,7 @@ HELD_OUT_COLUMNS = (
 )  # fmt: skip
 
 
-class Choice(NamedTuple):
-    """A head, as indices from 0, and the direction it is read in."""
-
-    direction: int
-    layer: int
-    head: int
+Choice = tuple[int, int, int]  # the direction that a head is read in, its layer and its number
 
 
 def dependency_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.DataFrame:
@@ -64,18 +58,11 @@ def dependency_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -
     rows = []
     for name in counts.frequent(minimum):
         _, offset, row = _chosen(counts, name, None, None, seed)
-        known = paper.loc[names[name]] if names.get(name) in paper.index else {}
-        rows.append(
-            row
-            | {
-                "count": counts.size(name),
-                "paper_head": known.get("head"),
-                "paper_accuracy": known.get("accuracy", np.nan),
-                "paper_baseline": known.get("baseline", np.nan),
-                "p_best": sign_flip_test(_leads(counts, name, offset), seed=seed)[1],
-            }
-        )
-    return pd.DataFrame(rows, columns=COLUMNS)
+        p_value = sign_flip_test(_leads(counts, name, offset), seed=seed)[1]
+        rows.append(row | {"count": counts.size(name), "p_best": p_value})
+    known = paper.reindex(names.get(row["relation"]) for row in rows)
+    columns = {f"paper_{own}": known[own].to_list() for own in ("head", "accuracy", "baseline")}
+    return pd.DataFrame(rows).assign(**columns).reindex(columns=COLUMNS)
 
 
 def held_out_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.DataFrame:
@@ -102,16 +89,12 @@ def held_out_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> 
         lead = _leads(counts, name, offset, "dev")[(slice(None), *choice)]
         total = counts.by_article(counts.total, name, "dev")
         p_values.append(sign_flip_test(lead, seed=seed)[1])
-        rows.append(
-            row
-            | ratio(100 * lead, total, seed=seed).columns("margin")
-            | {
-                "train_accuracy": counts.accuracy(name, "train")[choice],
-                "dev_accuracy": row["accuracy"],
-                "train_count": counts.size(name, "train"),
-                "dev_count": counts.size(name, "dev"),
-            }
-        )
+        row |= ratio(100 * lead, total, seed=seed).columns("margin")
+        row |= {f"{split}_count": counts.size(name, split) for split in ("train", "dev")}
+        row |= {
+            f"{split}_accuracy": counts.accuracy(name, split)[choice] for split in ("train", "dev")
+        }
+        rows.append(row)
     return pd.DataFrame(rows, columns=HELD_OUT_COLUMNS).assign(p_holm=holm(p_values))
 
 
@@ -164,7 +147,7 @@ def no_op_table(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.
         if name == ALL:
             continue
         choice, _, row = _chosen(counts, name, "train", "dev", seed)
-        given = counts.special[(slice(None), *choice)], counts.asking[:, choice.direction]
+        given = counts.special[(slice(None), *choice)], counts.asking[:, choice[0]]
         own, everywhere = (
             [counts.by_article(values, kind, "dev") for values in given] for kind in (name, ALL)
         )
@@ -172,13 +155,11 @@ def no_op_table(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.
         with_it, without = ratio(*own, seed=seed), ratio(*others, seed=seed)
         low, high = paired_interval(others, own, seed=seed)
         difference = Estimate(without.value - with_it.value, low[0], high[0])
-        rows.append(
-            {name: row[name] for name in ("relation", "head", "direction")}
-            | {"count": own[1].sum()}
-            | with_it.columns("with")
-            | without.columns("without")
-            | difference.columns("difference")
-        )
+        estimates = {"with": with_it, "without": without, "difference": difference}
+        row["count"] = own[1].sum()
+        for kind, estimate in estimates.items():
+            row |= estimate.columns(kind)
+        rows.append(row)
     return pd.DataFrame(rows, columns=NO_OP_COLUMNS)
 
 
@@ -262,22 +243,19 @@ def _chosen(
 ) -> tuple[Choice, int, dict[str, object]]:
     """Return the best head and offset (an index) of a split, and how they do on another."""
     accuracy = counts.accuracy(relation, chosen_on)  # [direction, layer, head]
-    choice = Choice(*map(int, np.unravel_index(accuracy.argmax(), accuracy.shape)))
+    direction, layer, head = map(int, np.unravel_index(accuracy.argmax(), accuracy.shape))
     offset = int(counts.offset_accuracy(relation, chosen_on).argmax())
-    right = counts.by_article(counts.right[(slice(None), *choice)], relation, split)
+    right = counts.by_article(counts.right[:, direction, layer, head], relation, split)
     total = counts.by_article(counts.total, relation, split)
-    return (
-        choice,
-        offset,
-        {
-            "relation": relation,
-            "head": head_label(choice.layer, choice.head),
-            "direction": DIRECTIONS[choice.direction],
-            **ratio(100 * right, total, seed=seed).columns("accuracy", "ci"),
-            "baseline": counts.offset_accuracy(relation, split)[offset],
-            "baseline_offset": OFFSETS[offset],
-        },
-    )
+    row = {
+        "relation": relation,
+        "head": head_label(layer, head),
+        "direction": DIRECTIONS[direction],
+        **ratio(100 * right, total, seed=seed).columns("accuracy", "ci"),
+        "baseline": counts.offset_accuracy(relation, split)[offset],
+        "baseline_offset": OFFSETS[offset],
+    }
+    return (direction, layer, head), offset, row
 
 
 def _leads(

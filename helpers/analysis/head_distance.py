@@ -79,12 +79,8 @@ def closeness(
     """
     layer, index = np.indices((layers, heads)).reshape(2, -1)
     one_layer, one_index = layer[:, None] == layer, index[:, None] == index
-    kinds = (
-        one_layer & ~one_index,
-        ~one_layer,
-        ~one_layer & one_index,
-        ~one_layer & ~one_index,
-    )
+    apart = ~one_layer
+    kinds = (one_layer & ~one_index, apart, apart & one_index, apart & ~one_index)
     means = (distances[kind].mean() if kind.any() else np.nan for kind in kinds)
     return dict(zip(CLOSENESS, means, strict=True))
 
