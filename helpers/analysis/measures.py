@@ -217,7 +217,8 @@ def margin(tables: Tables, name: str) -> Estimate:
 
 def relations_beyond_offset(tables: Tables) -> Estimate:
     """Return the share of relations whose head is better than an offset, the others' counted in."""
-    return share_of(single_relations(tables)["p_holm"] < ALPHA)
+    p_values = single_relations(tables)["p_holm"]
+    return share_of((p_values < ALPHA).sum(), len(p_values))
 
 
 def relations_by_far(tables: Tables) -> Estimate:
@@ -228,7 +229,8 @@ def relations_by_far(tables: Tables) -> Estimate:
 
 def dependents_attend(tables: Tables) -> Estimate:
     """Return the share of relations but pobj whose dependents attend to their heads."""
-    return share_of(single_relations(tables, "pobj")["direction"] == DIRECTIONS[0])
+    directions = single_relations(tables, "pobj")["direction"]
+    return share_of((directions == DIRECTIONS[0]).sum(), len(directions))
 
 
 def head_attends(tables: Tables, name: str) -> float:

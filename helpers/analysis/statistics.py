@@ -4,7 +4,8 @@ Words of an article are not independent, nor are its sentences.  What is drawn a
 its sign, is therefore always a whole *cluster*: an article or a document.  Every figure is a ratio
 of sums over clusters: what is right over what there is, or a sum of values over their number.
 
-- how sure is a number? `bootstrap_intervals`; the mean of many, say over relations? `mean_ratio`
+- how sure is a number? `ratio`, `bootstrap_intervals`; the mean of many, say over relations?
+  `mean_ratio`
 - is one number larger than another, measured on the same clusters? `paired_interval`; for a
   p-value `sign_flip_test`, and over several relations `holm`
 - is the best of many heads better than a baseline, when it was chosen with the same data?
@@ -12,8 +13,7 @@ of sums over clusters: what is right over what there is, or a sum of values over
 - are two numbers alike? `equivalence`, against a margin; that a difference is not significant
   says nothing of the kind
 - do two classifiers differ on the same independent examples? `mcnemar`
-- a mean, a share, a correlation of independent values: `mean_interval`, `wilson_interval`,
-  `correlation`
+- a mean, a share, a correlation of independent values: `mean_interval`, `share_of`, `correlation`
 """
 
 from __future__ import annotations
@@ -65,17 +65,8 @@ def ratio(
     """Return ``sum(right) / sum(total)`` with its bootstrap interval; NaN if there is nothing."""
     right, total = np.asarray(right), np.asarray(total)
     value = right.sum() / total.sum() if total.sum() else np.nan
-    return Estimate(float(value), *bootstrap_interval(right, total, seed=seed))
-
-
-def bootstrap_interval(
-    right: Num[np.ndarray, " cluster"], total: Num[np.ndarray, " cluster"], *, seed: int = 0
-) -> tuple[float, float]:
-    """Return the bounds of `bootstrap_intervals` of a single ratio."""
-    low, high = bootstrap_intervals(
-        np.asarray(right)[:, None], np.asarray(total)[:, None], seed=seed
-    )
-    return float(low[0]), float(high[0])
+    low, high = bootstrap_intervals(right[:, None], total[:, None], seed=seed)
+    return Estimate(float(value), float(low[0]), float(high[0]))
 
 
 def bootstrap_intervals(
@@ -106,7 +97,7 @@ def mean_ratio(
     total: Num[np.ndarray, "cluster statistic"],
     *,
     seed: int = 0,
-) -> tuple[float, float, float]:
+) -> Estimate:
     """Return the mean over statistics of ``sum(right) / sum(total)``, and its 95% interval.
 
     For what is said of many relations at once, which come from the same clusters.  A statistic
@@ -115,10 +106,11 @@ def mean_ratio(
     there = np.asarray(total).sum(axis=0) > 0
     right, total = np.asarray(right)[:, there], np.asarray(total)[:, there]
     if not there.any():
-        return np.nan, np.nan, np.nan
+        return Estimate(np.nan)
     drawn = np.nanmean(_ratios(right, total, seed), axis=1)
     low, high = percentiles(drawn[:, None], len(right))
-    return float((right.sum(axis=0) / total.sum(axis=0)).mean()), float(low[0]), float(high[0])
+    value = (right.sum(axis=0) / total.sum(axis=0)).mean()
+    return Estimate(float(value), float(low[0]), float(high[0]))
 
 
 def paired_interval(
@@ -190,18 +182,13 @@ def mean_interval(values: ArrayLike) -> Estimate:
     return Estimate(mean, float(mean - half), float(mean + half))
 
 
-def wilson_interval(right: int, total: int) -> tuple[float, float]:
-    """Return Wilson's 95% score interval of the share ``right / total`` of independent examples.
+def share_of(right: int, total: int) -> Estimate:
+    """Return the share of independent cases that are right, with Wilson's 95% score interval.
 
     It has a width where all or none are right, where a bootstrap's would have none.
     """
     low, high = binomtest(int(right), int(total)).proportion_ci(LEVEL, "wilson")
-    return float(low), float(high)
-
-
-def share_of(flags: Bool[np.ndarray, " case"]) -> Estimate:
-    """Return the share of independent cases that are true, with its `wilson_interval`."""
-    return Estimate(float(np.mean(flags)), *wilson_interval(np.sum(flags), len(flags)))
+    return Estimate(float(right / total), float(low), float(high))
 
 
 def correlation(one: ArrayLike, other: ArrayLike, *, seed: int = 0) -> dict[str, float]:
@@ -210,16 +197,15 @@ def correlation(one: ArrayLike, other: ArrayLike, *, seed: int = 0) -> dict[str,
     Keys: correlation, ci_low and ci_high (95%, Fisher's z), p_value (permutation test).  NaN for
     fewer than four heads, or scores that are all the same.
     """
+    names = ("correlation", "ci_low", "ci_high", "p_value")
     if min(len(one) - 3, np.ptp(one), np.ptp(other)) <= 0:
-        return dict.fromkeys(("correlation", "ci_low", "ci_high", "p_value"), np.nan)
+        return dict.fromkeys(names, np.nan)
     found = pearsonr(one, other)
     low, high = found.confidence_interval(LEVEL)
     shuffled = PermutationMethod(n_resamples=PERMUTATIONS, rng=np.random.default_rng(seed))
     p_value = pearsonr(one, other, method=shuffled).pvalue
-    return {
-        "correlation": float(found.statistic), "ci_low": float(low), "ci_high": float(high),
-        "p_value": float(p_value),
-    }  # fmt: skip
+    values = map(float, (found.statistic, low, high, p_value))
+    return dict(zip(names, values, strict=True))
 
 
 def mcnemar(
@@ -249,7 +235,7 @@ def holm(p_values: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
 
 
 def resampled_sums(
-    counts: Num[np.ndarray, "cluster column"], *, resamples: int = RESAMPLES, seed: int = 0
+    counts: Num[np.ndarray, "cluster column"], *, seed: int = 0
 ) -> Float[np.ndarray, "resample column"]:
     """Return the column sums of each resample of the clusters.
 
@@ -259,22 +245,20 @@ def resampled_sums(
     """
     counts = np.asarray(counts, np.float64)
     if not len(counts):
-        return np.zeros((resamples, counts.shape[1]))
-    few = resamples * len(counts) <= WEIGHTS_AT_ONCE
-    parts = (_kept_weights if few else _weights)(len(counts), resamples, seed)
+        return np.zeros((RESAMPLES, counts.shape[1]))
+    few = RESAMPLES * len(counts) <= WEIGHTS_AT_ONCE
+    parts = (_kept_weights if few else _weights)(len(counts), seed)
     # [resample, cluster] @ [cluster, column]
     return np.concatenate([weights @ counts for weights in parts])
 
 
-def _weights(
-    clusters: int, resamples: int, seed: int
-) -> Iterator[Float[np.ndarray, "draw cluster"]]:
+def _weights(clusters: int, seed: int) -> Iterator[Float[np.ndarray, "draw cluster"]]:
     """Yield how often each cluster is drawn in each resample, a part of them at a time."""
     generator = np.random.default_rng(seed)
     shares = np.full(clusters, 1 / clusters)
     step = max(1, WEIGHTS_AT_ONCE // clusters)
-    for start in range(0, resamples, step):
-        size = min(step, resamples - start)
+    for start in range(0, RESAMPLES, step):
+        size = min(step, RESAMPLES - start)
         yield generator.multinomial(clusters, shares, size=size).astype(np.float64)
 
 

@@ -16,7 +16,12 @@ import pandas as pd
 from jaxtyping import Float
 
 from helpers.analysis.heads import checked_maps, head_rows
-from helpers.analysis.statistics import bootstrap_intervals, percentiles, resampled_sums
+from helpers.analysis.statistics import (
+    bootstrap_intervals,
+    cluster_sums,
+    percentiles,
+    resampled_sums,
+)
 from helpers.data.records import Roles, cluster_of, roles
 from helpers.progress import progress
 from helpers.store.store import Example, Store, read_ahead
@@ -132,13 +137,6 @@ class Sums:
         own = np.stack([np.where(there, given, 0), there]).astype(np.float64)
         self.groups[group] = self.groups.get(group, 0) + own
 
-    def include(self, other: Sums) -> None:
-        """Add other sums, those of its groups to one's own."""
-        self.names = self.names or other.names
-        self.distances = self.distances + other.distances
-        for group, own in other.groups.items():
-            self.groups[group] = self.groups.get(group, 0) + own
-
     def by_group(self, name: str) -> Float[np.ndarray, "2 group ..."]:
         """Return a measure's sums and counts in each group, ordered by group."""
         index = self.names.index(name)
@@ -175,7 +173,10 @@ def combine(parts: Iterable[Sums]) -> Sums:
     """Add up the sums of shards, in the order given."""
     whole = Sums()
     for part in parts:
-        whole.include(part)
+        whole.names = whole.names or part.names
+        whole.distances = whole.distances + part.distances
+        for group, own in part.groups.items():
+            whole.groups[group] = whole.groups.get(group, 0) + own
     return whole
 
 
@@ -278,10 +279,9 @@ def gradient_table(
     """
     from helpers.model.gradients import KEY_TYPES
 
-    owners = pd.factorize(np.asarray(articles))[0]
-    totals, counts = np.zeros((2, owners.max() + 1, *importance.shape[1:]))
-    np.add.at(totals, owners, np.nan_to_num(importance))
-    np.add.at(counts, owners, ~np.isnan(importance))
+    owners, names = pd.factorize(np.asarray(articles))
+    values = np.nan_to_num(importance), ~np.isnan(importance)
+    totals, counts = (cluster_sums(each, owners, np.arange(len(names))) for each in values)
     means = _ratio(totals.sum(axis=0), counts.sum(axis=0))
     table = pd.DataFrame(means, columns=KEY_TYPES)
     table.insert(0, "layer", np.arange(len(means)) + 1)

@@ -15,7 +15,7 @@ from helpers.analysis.heads import head_rows
 from helpers.analysis.paper import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, values_of
 from helpers.analysis.probe_data import PLACES, Counts, Parse, ProbeData, WordVectors, prepare
 from helpers.analysis.probes import Fit, fit_distances, fit_linear
-from helpers.analysis.statistics import bootstrap_interval, paired_interval
+from helpers.analysis.statistics import paired_interval, ratio
 from helpers.analysis.structural_probe import fit_structural, prepare_states
 from helpers.analysis.training import one_thread, predicted_heads, side_by_side
 from helpers.store.store import Store
@@ -244,7 +244,7 @@ def probe_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
     rows, paper = [], values_of("Table 3")
     for result in results:
         for metric, counts in result.counts.items():
-            low, high = bootstrap_interval(*result.by_article(metric))
+            _, low, high = ratio(*result.by_article(metric))
             sizes = result.n_train, len(result.articles)
             known = paper.get(result.probe, np.nan) if metric in COMPARED else np.nan
             value = counts.by_seed.mean()

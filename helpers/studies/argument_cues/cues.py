@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 
 from helpers.analysis.paper import values_of
-from helpers.analysis.statistics import wilson_interval
+from helpers.analysis.statistics import share_of
 from helpers.studies.argument_cues.arguments import MARK, SPLITS, Argument, Arguments
 from helpers.studies.fine_tune import stacked
 
@@ -87,7 +87,7 @@ def cue_table(arguments: Sequence[Argument], *, fewest: int = 1) -> pd.DataFrame
     alpha, right = counts["applicable"].to_numpy(), counts["right"].to_numpy()
     table["applicability"] = alpha
     table["productivity"] = 100 * right / alpha
-    intervals = [wilson_interval(*of_cue) for of_cue in zip(right, alpha, strict=True)]
+    intervals = [share_of(*of_cue)[1:] for of_cue in zip(right, alpha, strict=True)]
     table[["ci_low", "ci_high"]] = 100 * np.array(intervals).reshape(-1, 2)
     table["coverage"] = 100 * alpha / max(len(arguments), 1)
     table["gain"] = table["coverage"] / 100 * (table["productivity"] - CHANCE)

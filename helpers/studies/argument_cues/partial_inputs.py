@@ -18,7 +18,7 @@ import pandas as pd
 from jaxtyping import Int
 
 from helpers.analysis.paper import values_of
-from helpers.analysis.statistics import bootstrap_interval
+from helpers.analysis.statistics import ratio
 from helpers.data.glove import Embeddings
 from helpers.model.encoder import Encoder
 from helpers.model.parallel import StepDone, run_jobs

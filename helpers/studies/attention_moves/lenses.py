@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int, Num
 
-from helpers.analysis.claims import with_bounds
 from helpers.analysis.coreference import TYPES as MENTIONS
 from helpers.analysis.coreference import Judgements, judge
 from helpers.analysis.dependency_heads import held_out_heads
@@ -311,6 +310,5 @@ def _compared(rows: Sequence[Compared], seed: int) -> pd.DataFrame:
     table["p_holm"] = holm(np.minimum(1, 2 * p_values))
     accuracies = [f"{lens}_accuracy" for lens in LENSES]
     last = {"relation": MEAN, "count": table["count"][1:].sum(), **table[accuracies][1:].mean()}
-    mean = np.multiply(100, mean_ratio(lead[:, 1:], total[:, 1:], seed=seed))
-    last |= dict(zip(with_bounds("gain"), mean, strict=True))
+    last |= mean_ratio(100 * lead[:, 1:], total[:, 1:], seed=seed).columns("gain")
     return pd.concat([table, pd.DataFrame([last])], ignore_index=True)

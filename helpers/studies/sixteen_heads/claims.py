@@ -37,7 +37,8 @@ def over_seeds(tables: Tables, column: str) -> Estimate:
 
 def layers_with_one_head(tables: Tables) -> Estimate:
     """Return the share of layers whose heads but one are removable."""
-    return share_of(_learned(tables, "one_head", "removable")["removable"])
+    removable = _learned(tables, "one_head", "removable")["removable"]
+    return share_of(removable.sum(), len(removable))
 
 
 def transfer(tables: Tables) -> Estimate:
