@@ -27,8 +27,7 @@ def cohesion(distances, layers, heads, by="layer", *, permutations, seed=0):
 
 
 def others(layers, heads):
-    pairs = itertools.product(range(1, layers + 1), range(1, heads + 1))
-    return pd.DataFrame(pairs, columns=["layer", "head"]).assign(behaviour="other")
+    return head_rows(layers, heads).assign(behaviour="other")
 
 
 def test_distance_table_is_square_and_labelled_from_one():
@@ -40,39 +39,28 @@ def test_distance_table_is_square_and_labelled_from_one():
 
 
 def test_behaviours_follow_the_thresholds_in_order():
-    rows = [
-        # previous, current, next, cls, sep, punctuation, entropy
-        (0.6, 0.1, 0.1, 0.7, 0.0, 0.0, 1.0),
-        (0.1, 0.6, 0.1, 0.0, 0.0, 0.0, 1.0),
-        (0.1, 0.1, 0.6, 0.0, 0.0, 0.0, 1.0),
-        (0.49, 0.1, 0.1, 0.6, 0.0, 0.0, 1.0),
-        (0.0, 0.1, 0.1, 0.0, 0.7, 0.0, 1.0),
-        (0.0, 0.1, 0.1, 0.0, 0.0, 0.7, 1.0),
-        (0.0, 0.1, 0.1, np.nan, 0.3, 0.1, 3.2),
-        (0.0, 0.1, 0.1, np.nan, 0.59, 0.1, 3.1),
-        (0.5, 0.1, 0.1, 0.7, 0.0, 0.0, 1.0),
-    ]
     columns = ["previous", "current", "next", "cls", "sep", "punctuation", "entropy"]
-    table = others(3, 3)[["layer", "head"]].join(pd.DataFrame(rows, columns=columns))
-    table["uniform"] = 4.0
+    rows = [
+        (0.6, 0.1, 0.1, 0.7, 0.0, 0.0, 1.0, "previous"),
+        (0.1, 0.6, 0.1, 0.0, 0.0, 0.0, 1.0, "current"),
+        (0.1, 0.1, 0.6, 0.0, 0.0, 0.0, 1.0, "next"),
+        (0.49, 0.1, 0.1, 0.6, 0.0, 0.0, 1.0, "cls"),
+        (0.0, 0.1, 0.1, 0.0, 0.7, 0.0, 1.0, "sep"),
+        (0.0, 0.1, 0.1, 0.0, 0.0, 0.7, 1.0, "punctuation"),
+        (0.0, 0.1, 0.1, np.nan, 0.3, 0.1, 3.2, "broad"),
+        (0.0, 0.1, 0.1, np.nan, 0.59, 0.1, 3.1, "other"),
+        (0.5, 0.1, 0.1, 0.7, 0.0, 0.0, 1.0, "previous"),
+    ]
+    table = pd.DataFrame(rows, columns=[*columns, "expected"]).assign(uniform=4.0)
+    table = others(3, 3)[["layer", "head"]].join(table)
     keys = ["layer", "head"]
-    behaviours = head_behaviours(
+    found = head_behaviours(
         table[keys + columns[:3]],
         table[keys + columns[3:6]].sample(frac=1, random_state=0),  # order must not matter
         table[[*keys, "entropy", "uniform"]],
     )
-    assert list(behaviours.columns) == ["layer", "head", "behaviour"]
-    assert list(behaviours["behaviour"]) == [
-        "previous",
-        "current",
-        "next",
-        "cls",
-        "sep",
-        "punctuation",
-        "broad",
-        "other",
-        "previous",
-    ]
+    assert list(found) == [*keys, "behaviour"]
+    assert list(found["behaviour"]) == list(table["expected"])
 
 
 def test_positions_keep_distances_that_fit_in_a_plane():
@@ -80,8 +68,7 @@ def test_positions_keep_distances_that_fit_in_a_plane():
     distances = euclidean(points)
     positions = head_positions(distance_table(distances, 3, 4), others(3, 4))
     assert list(positions.columns) == ["layer", "head", "x", "y", "behaviour"]
-    assert list(positions["layer"]) == [1] * 4 + [2] * 4 + [3] * 4
-    assert list(positions["head"]) == [1, 2, 3, 4] * 3
+    assert positions[["layer", "head"]].equals(head_rows(3, 4))
     np.testing.assert_allclose(euclidean(positions[["x", "y"]].to_numpy()), distances, atol=0.02)
     assert positions.attrs["stress"] < 0.01
 
@@ -105,12 +92,10 @@ def test_planted_layers_are_found():
     found = cohesion(distances, layers, heads, permutations=999)
     assert found.p_value == 1 / 1000
 
-    layer = np.repeat(np.arange(layers), heads)
     pairs = list(itertools.combinations(range(layers * heads), 2))
-    within = [distances[a, b] for a, b in pairs if layer[a] == layer[b]]
-    between = [distances[a, b] for a, b in pairs if layer[a] != layer[b]]
-    assert found.within == pytest.approx(np.mean(within))
-    assert found["between"] == pytest.approx(np.mean(between))
+    for name, alike in (("within", True), ("between", False)):
+        own = [distances[a, b] for a, b in pairs if (a // heads == b // heads) == alike]
+        assert found[name] == pytest.approx(np.mean(own))
 
 
 def test_p_value_is_the_share_of_all_assignments_as_close():

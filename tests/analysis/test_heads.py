@@ -24,24 +24,17 @@ def attention():
 
 
 def test_the_word_itself_is_no_candidate(attention):
-    by_row = picked_words(attention)
+    assert picked_words(attention).tolist() == [[[1, 2, 0]]]  # the largest of each row
     by_column = picked_words(attention, direction=DIRECTIONS[1])
-    assert by_row.tolist() == [[[1, 2, 0]]]  # the largest of each row
-    assert by_column.tolist() == [[[2, 2, 1]]]  # the largest of each column
+    assert by_column.tolist() == [[[2, 2, 1]]]
+    assert picked_words(np.full((4, 4), 0.25)).tolist() == [1, 0, 0, 0]  # of equals the first
 
 
 def test_only_candidates_are_picked_for_the_words_asked_about(attention):
     candidates = np.array([[False, True, True], [True, False, False]])
     assert picked_words(attention[0, 0], np.array([2, 0]), candidates=candidates).tolist() == [1, 0]
     assert candidates.tolist() == [[False, True, True], [True, False, False]]  # left as it was
-
-
-def test_of_equals_the_first_is_picked():
-    assert picked_words(np.full((4, 4), 0.25)).tolist() == [1, 0, 0, 0]
-
-
-def test_a_word_without_candidates_picks_itself():
-    assert picked_words(np.ones((1, 1))).tolist() == [0]
+    assert picked_words(np.ones((1, 1))).tolist() == [0]  # a word without candidates picks itself
     lonely = Question("coreference", 2, (), candidates=())
     assert answer(lonely, np.full((3, 3), 0.5), DIRECTIONS[0]) == (2, False)
 
@@ -63,23 +56,16 @@ def test_coreference_is_read_from_the_mention_in_both_directions(direction):
     assert answer(question, weights, direction) == (0, True)
 
 
-def test_labels_count_from_one():
-    assert head_label(7, 9) == "8-10"
+def test_labels_count_from_one_and_parsing_undoes_labelling():
+    assert head_label(7, 9) == "8-10" and parse_head("8-10") == (7, 9)
     assert head_labels(2, 3) == ["1-1", "1-2", "1-3", "2-1", "2-2", "2-3"]
-
-
-def test_parsing_undoes_labelling():
-    assert [parse_head(label) for label in head_labels(2, 2)] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    table = head_rows(2, 3, value=np.arange(6).reshape(2, 3))
+    assert list(table) == ["layer", "head", "value"] and table["value"].tolist() == list(range(6))
+    labels = [head_label(row.layer - 1, row.head - 1) for row in table.itertuples()]
+    assert labels == head_labels(2, 3)
 
 
 @pytest.mark.parametrize("label", ["", "8", "8-", "0-1", "1-0", "a-b", "1-2-3", "-1-2", "1.5-2"])
 def test_what_is_no_head_is_refused(label):
     with pytest.raises(InputError, match="layer-head"):
         parse_head(label)
-
-
-def test_rows_are_in_the_order_of_the_labels():
-    table = head_rows(2, 3, value=np.arange(6).reshape(2, 3))
-    assert list(table.columns) == ["layer", "head", "value"]
-    labels = [f"{row.layer}-{row.head}" for row in table.itertuples()]
-    assert labels == head_labels(2, 3) and table["value"].tolist() == list(range(6))

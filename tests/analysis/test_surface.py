@@ -66,21 +66,16 @@ def test_uniform_shares_count_the_special_tokens_that_there_are():
 
 
 def test_token_types_with_punctuation_and_two_separators():
-    tokens = ["[CLS]", ".", "[SEP]", ",", "[SEP]"]
-    rng = np.random.default_rng(0)
-    maps = rng.dirichlet(np.ones(5), size=(2, 3, 5))
-    shares = token_types(maps, roles(tokens, BERT))
-    for layer, head in np.ndindex(2, 3):
-        one = maps[layer, head]
-        assert shares["punctuation"][layer, head] == pytest.approx(
-            sum(one[i, j] for i in range(5) for j in (1, 3)) / 5
-        )
-        assert shares["sep_to_sep"][layer, head] == pytest.approx(
-            sum(one[i, j] for i in (2, 4) for j in (2, 4)) / 2
-        )
-        assert shares["other_to_sep"][layer, head] == pytest.approx(
-            sum(one[i, j] for i in (0, 1, 3) for j in (2, 4)) / 3
-        )
+    maps = np.random.default_rng(0).dirichlet(np.ones(5), size=(2, 3, 5))
+    shares = token_types(maps, roles(["[CLS]", ".", "[SEP]", ",", "[SEP]"], BERT))
+    sums = {
+        "punctuation": (range(5), (1, 3)),
+        "sep_to_sep": ((2, 4), (2, 4)),
+        "other_to_sep": ((0, 1, 3), (2, 4)),
+    }
+    for name, (queries, keys) in sums.items():
+        expected = sum(maps[..., i, j] for i in queries for j in keys) / len(queries)
+        np.testing.assert_allclose(shares[name], expected)
     together = shares["cls"] + shares["sep"] + shares["punctuation"]
     np.testing.assert_allclose(together, 1)  # no other token is there
 
@@ -130,20 +125,14 @@ def example(index, n=6, seed=0, tokens=None):
     )
 
 
-def test_averages_are_over_examples():
-    examples = [example(i, seed=i) for i in range(3)]
-    table = head_table(example_sums(examples, BERT), ["previous", "sep"])
-    maps = [e.attention.astype(float) for e in examples]
-    previous = np.mean([[m[1, 2, i, i - 1] for i in range(1, 6)] for m in maps], axis=0).sum() / 6
-    row = table[(table["layer"] == 2) & (table["head"] == 3)].iloc[0]
-    assert row["previous"] == pytest.approx(previous, rel=1e-5)
-    sep = np.mean([m[1, 2][:, [3, 5]].sum() / 6 for m in maps])
-    assert row["sep"] == pytest.approx(sep, rel=1e-5)
-
-
-def test_sums_of_shards_add_up_to_the_sum_of_the_whole():
+def test_averages_are_over_examples_however_these_are_cut_into_shards():
     examples = [example(i, seed=i) for i in range(5)]
     whole = example_sums(examples, BERT)
+    row = head_table(whole, ["previous", "sep"]).query("layer == 2 and head == 3").iloc[0]
+    maps = [e.attention[1, 2].astype(float) for e in examples]
+    previous = np.mean([np.trace(each, offset=-1) / 6 for each in maps])
+    sep = np.mean([each[:, [3, 5]].sum() / 6 for each in maps])
+    assert row[["previous", "sep"]].tolist() == pytest.approx([previous, sep], rel=1e-5)
     parts = combine(example_sums(part, BERT) for part in (examples[:2], examples[2:]))
     for name in whole.names:
         np.testing.assert_allclose(parts.mean(name), whole.mean(name), rtol=1e-12)

@@ -15,37 +15,21 @@ def pruning(by_importance, single, random):
     Heads mean nothing for the other task, which no claim may count.
     """
     curves = {"importance": by_importance, "single ablation": single, "random": random}
-    return pd.DataFrame(
-        [
-            (
-                task,
-                order,
-                0,
-                share,
-                90 - loss + more * (order == "importance"),
-                -loss,
-                0.01 if loss > 2 else 0.6,
-                loss <= 2,
-            )
-            for task, more in (("a task", 0), ("a second", 0.2))
-            for order, curve in curves.items()
-            for share, loss in zip(SHARES, map(curve, SHARES), strict=True)
-            if order != "random" or share % 20 == 0
-        ]
-        + [("other", order, 0, share, 50, 1, 0.5, True) for order in curves for share in SHARES],
-        columns=["task", "order", "draw", "pruned", "accuracy", "change", "p_value", "removable"],
-    )
+    columns = ["task", "order", "pruned", "accuracy", "change", "p_value"]
+    rows = [("other", order, share, 50, 1, 0.5) for order in curves for share in SHARES]
+    for task, more in (("a task", 0), ("a second", 0.2)):
+        for order, curve in curves.items():
+            for share in SHARES if order != "random" else SHARES[::2]:
+                loss = curve(share)
+                accuracy = 90 - loss + more * (order == "importance")
+                rows.append((task, order, share, accuracy, -loss, 0.01 if loss > 2 else 0.6))
+    return pd.DataFrame(rows, columns=columns).assign(draw=0)
 
 
 def translation(cross):
-    return pd.DataFrame(
-        [
-            (kind, 1 - share / 100, 80 - share * slope)
-            for kind, slope in (("encoder", 0.2), ("decoder", 0.3), ("cross", cross))
-            for share in SHARES
-        ],
-        columns=["kind", "kept", "bleu"],
-    )
+    slopes = {"encoder": 0.2, "decoder": 0.3, "cross": cross}
+    rows = [(kind, 1 - s / 100, 80 - s * slope) for kind, slope in slopes.items() for s in SHARES]
+    return pd.DataFrame(rows, columns=["kind", "kept", "bleu"])
 
 
 def of_task(**columns):
@@ -69,14 +53,12 @@ def across(correlation, low):
 
 def seeds(removable, prunable):
     """Two tasks, of which the mean is taken, in three seeds; and one that does not count."""
-    return pd.DataFrame(
-        [
-            (task, seed, removable + shift + seed, prunable + shift + seed)
-            for task, shift in (("a task", 2), ("a second", -4), ("other", 90))
-            for seed in range(3)
-        ],
-        columns=["task", "seed", "removable", "prunable"],
-    )
+    shifts = {"a task": 2, "a second": -4, "other": 90}
+    rows = [
+        (task, seed, removable + shift + seed, prunable + shift + seed)
+        for task, shift in shifts.items() for seed in range(3)
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=["task", "seed", "removable", "prunable"])
 
 
 GOOD = {
