@@ -189,7 +189,7 @@ def score_tables(
         if clusters:
             own = right[:, [[place[one.id] for one in cluster] for cluster in clusters]]
             sizes = np.full(own.shape[1], own.shape[2])
-            bounds = bootstrap_interval(own.mean(axis=0).sum(axis=1), sizes, seed=seed)
+            bounds = ratio(own.mean(axis=0).sum(axis=1), sizes, seed=seed)[1:]
             of_runs[half] = pd.Series(100 * own.mean(axis=(1, 2)))
             statistics = of_runs[half].agg([*STATISTICS, "std"])
             rows.append((half, sizes.sum(), len(own), *statistics, *(100 * b for b in bounds)))
