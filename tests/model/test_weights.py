@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 
@@ -36,38 +37,79 @@ def load_error(name, **options):
 # What cannot be used
 
 
-def test_a_state_space_model_is_refused(tmp_path):
-    tiny_models.save(tmp_path, *tiny_models.mamba())
-    assert "(mamba): gives no (heads, tokens, tokens) map" in load_error(tmp_path)
+def weights_of(folder):
+    return safetensors.torch.load_file(folder / "model.safetensors")
 
 
-def test_a_model_with_attention_in_some_layers_only_is_refused(tmp_path):
-    _, tokenizer = tiny_models.gpt2()
-    config = hf.RecurrentGemmaConfig(
-        vocab_size=len(tokenizer), lru_width=24, num_key_value_heads=1, **tiny_models.SIZES
-    )
-    tiny_models.save(tmp_path, hf.RecurrentGemmaForCausalLM(config), tokenizer)
-    assert "(recurrent_gemma): gives no (heads, tokens, tokens) map" in load_error(tmp_path)
+def slow_tokenizer(folder):
+    (folder / "tokenizer.json").unlink()
+    hf.ByT5Tokenizer().save_pretrained(folder)
 
 
-def test_a_model_that_attends_to_padding_is_refused(tmp_path):
+def more_entries(folder):
+    tokenizer = hf.AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["moreover", "furthermore"])
+    tokenizer.save_pretrained(folder)
+
+
+def pickled(folder):
+    torch.save(weights_of(folder), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def with_weights(change):
+    def changed(folder):
+        weights = weights_of(folder)
+        change(weights)
+        safetensors.torch.save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+    return changed
+
+
+def own_code(folder):
+    edit(folder / "config.json", model_type="own", auto_map={"AutoConfig": "own.Config"})
+    (folder / "own.py").write_text("raise SystemExit('this was run')")
+
+
+KEY = "bert.encoder.layer.1.attention.self.key.weight"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: (folder / "tokenizer.json").unlink(), "there is no tokenizer"),
+        (slow_tokenizer, "no fast version"),
+        (more_entries, r"the tokenizer has \d+ entries but the weights have \d+"),
+        (pickled, "save_pretrained"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"half"), "SafetensorError"),
+        (with_weights(lambda weights: weights[KEY].fill_(torch.nan)), f"{KEY} .* NaN or infinite"),
+        (with_weights(lambda weights: weights.pop(KEY)), f"no weights for {KEY}"),
+        (lambda folder: edit(folder / "config.json", vocab_size=999), "embeddings.weight are"),
+        (own_code, "cannot be loaded"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_used_is_one_line(spoil, message, bert_copy):
+    spoil(bert_copy)
+    assert re.search(message, load_error(bert_copy))
+
+
+def convbert():
     _, tokenizer = tiny_models.bert()
     config = hf.ConvBertConfig(vocab_size=len(tokenizer), **tiny_models.SIZES)
     torch.manual_seed(0)
-    model = tiny_models.spread(hf.ConvBertForMaskedLM(config))
-    tiny_models.save(tmp_path, model, tokenizer)
-    assert "(convbert): its maps change with padding" in load_error(tmp_path)
+    return tiny_models.spread(hf.ConvBertForMaskedLM(config)), tokenizer
 
 
-def test_a_tokenizer_without_a_fast_version_is_refused(bert_copy):
-    (bert_copy / "tokenizer.json").unlink()
-    hf.ByT5Tokenizer().save_pretrained(bert_copy)
-    assert "no fast version" in load_error(bert_copy)
-
-
-def test_a_folder_without_a_tokenizer_is_refused(bert_copy):
-    (bert_copy / "tokenizer.json").unlink()
-    assert "no tokenizer" in load_error(bert_copy)
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (tiny_models.mamba, "(mamba): gives no (heads, tokens, tokens) map"),
+        (convbert, "(convbert): its maps change with padding"),
+    ],
+)
+def test_a_model_without_maps_or_that_attends_to_padding_is_refused(build, message, tmp_path):
+    tiny_models.save(tmp_path, *build())
+    assert message in load_error(tmp_path)
 
 
 def test_what_is_no_model_is_refused(tmp_path, bert_copy):
@@ -77,77 +119,18 @@ def test_what_is_no_model_is_refused(tmp_path, bert_copy):
     assert "is the name right" in load_error("a/b/c")
 
 
-def test_pickled_weights_are_not_read(bert_copy):
-    weights = safetensors.torch.load_file(bert_copy / "model.safetensors")
-    torch.save(weights, bert_copy / "pytorch_model.bin")
-    (bert_copy / "model.safetensors").unlink()
-    assert "save_pretrained" in load_error(bert_copy)
-
-
-def test_corrupted_weights_are_refused(bert_copy):
-    whole = (bert_copy / "model.safetensors").read_bytes()
-    (bert_copy / "model.safetensors").write_bytes(whole[: len(whole) // 2])
-    assert "SafetensorError" in load_error(bert_copy)
-
-
 @pytest.mark.parametrize("other", ["weights.bin", "../other/model.safetensors"])
 @pytest.mark.parametrize("by", ["index", "configuration"])
 def test_only_safetensors_of_the_folder_are_read(by, other, bert_copy):
-    state = safetensors.torch.load_file(bert_copy / "model.safetensors")
-    elsewhere = bert_copy.parent / "other"
-    elsewhere.mkdir()
-    shutil.copy(bert_copy / "model.safetensors", elsewhere)
-    torch.save(state, bert_copy / "weights.bin")
+    shutil.copytree(bert_copy, bert_copy.parent / "other")
+    torch.save(weights_of(bert_copy), bert_copy / "weights.bin")
     if by == "index":
+        index = {"metadata": {}, "weight_map": dict.fromkeys(weights_of(bert_copy), other)}
         (bert_copy / "model.safetensors").rename(bert_copy / "decoy.safetensors")
-        index = {"metadata": {}, "weight_map": dict.fromkeys(state, other)}
         (bert_copy / "model.safetensors.index.json").write_text(json.dumps(index))
     else:
         edit(bert_copy / "config.json", transformers_weights=other)
-    message = load_error(bert_copy)
-    assert f"it names {other!r} as weights" in message
-
-
-def test_an_index_that_is_none_is_refused(bert_copy):
-    (bert_copy / "model.safetensors.index.json").write_text("[]")
-    assert "cannot be loaded" in load_error(bert_copy)
-
-
-@pytest.mark.parametrize("value", [float("nan"), -float("inf")])
-def test_weights_that_are_not_finite_are_refused(value, bert_copy):
-    state = safetensors.torch.load_file(bert_copy / "model.safetensors")
-    key = "bert.encoder.layer.1.attention.self.key.weight"
-    state[key][2, 3] = value
-    safetensors.torch.save_file(state, bert_copy / "model.safetensors", {"format": "pt"})
-    assert f"{key} has weights that are NaN or infinite" in load_error(bert_copy)
-
-
-def test_incomplete_weights_are_refused(bert_copy):
-    weights = safetensors.torch.load_file(bert_copy / "model.safetensors")
-    del weights["bert.encoder.layer.1.attention.self.key.weight"]
-    safetensors.torch.save_file(weights, bert_copy / "model.safetensors", {"format": "pt"})
-    assert "no weights for bert.encoder.layer.1.attention.self.key.weight" in load_error(bert_copy)
-
-
-def test_weights_of_another_size_are_refused(bert_copy):
-    edit(bert_copy / "config.json", vocab_size=999)
-    assert "bert.embeddings.word_embeddings.weight are [" in load_error(bert_copy)
-
-
-def test_a_tokenizer_with_more_entries_than_embeddings_is_refused(bert_copy):
-    tokenizer = hf.AutoTokenizer.from_pretrained(bert_copy)
-    entries = len(tokenizer)
-    tokenizer.add_tokens(["moreover", "furthermore"])
-    tokenizer.save_pretrained(bert_copy)
-    message = load_error(bert_copy)
-    assert f"the tokenizer has {entries + 2} entries but the weights have {entries}" in message
-
-
-def test_code_of_a_checkpoint_is_not_run(bert_copy):
-    own = {"model_type": "own", "auto_map": {"AutoConfig": "own.Config"}}
-    edit(bert_copy / "config.json", **own)
-    (bert_copy / "own.py").write_text("raise SystemExit('this was run')")
-    load_error(bert_copy)
+    assert f"it names {other!r} as weights" in load_error(bert_copy)
 
 
 def test_an_unknown_hub_name_without_network_is_answered_soon(monkeypatch, tmp_path):
@@ -156,9 +139,7 @@ def test_an_unknown_hub_name_without_network_is_answered_soon(monkeypatch, tmp_p
     start = time.monotonic()
     message = load_error("no/such-model")
     assert time.monotonic() - start < 5
-    assert "is there a network?" in message
-    assert "a local folder" in message
-    assert "--model minilm" in message
+    assert "is there a network?" in message and "--model minilm" in message
 
 
 def test_the_default_is_refused_if_it_is_not_installed(monkeypatch):
@@ -175,11 +156,6 @@ def test_a_device_that_is_not_there_is_refused(tiny_folder):
 # Objective
 
 
-def test_a_checkpoint_with_a_trained_head_has_its_objective(tiny_encoder):
-    assert tiny_encoder("bert").objective == "masked-lm"
-    assert tiny_encoder("gpt2").objective == "next-token"
-
-
 @pytest.mark.parametrize(
     ("build", "head"),
     [
@@ -193,7 +169,6 @@ def test_a_head_that_was_never_trained_is_left_off(build, head, tmp_path):
     encoder = load(str(tmp_path), device="cpu")
     assert encoder.objective == "contrastive"
     assert encoder.model.get_output_embeddings() is None
-    assert (encoder.layers, encoder.heads) == (3, 4)
 
 
 def test_a_decoder_saved_without_its_head_is_tied_to_its_embeddings(tmp_path):
@@ -226,27 +201,22 @@ def test_a_checkpoint_in_the_names_of_2018_is_whole(tmp_path):
 # Device and precision
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_maps_are_close_to_single_precision(
-    dtype, tiny_folder, tiny_encoder, segments, own_cache
+@pytest.mark.parametrize(
+    ("device", "dtype"),
+    [("cpu", "float16"), ("cpu", "bfloat16"), ("cuda", "float32"), ("cuda", "bfloat16")],
+)
+def test_maps_elsewhere_are_close_to_those_on_the_cpu(
+    device, dtype, tiny_folder, tiny_encoder, segments, tmp_path
 ):
-    half = load(str(tiny_folder("bert")), device="cpu", dtype=dtype)
-    assert half.model.dtype == getattr(torch, dtype)
-    stores = [extract(encoder, segments, max_tokens=60) for encoder in (tiny_encoder("bert"), half)]
-    assert stores[0].folder != stores[1].folder
-    for exact, close in zip(*stores, strict=True):
-        np.testing.assert_allclose(close.attention[0], exact.attention[0], atol=0.02)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_maps_on_cuda_are_those_on_the_cpu(dtype, tiny_folder, tiny_encoder, segments, tmp_path):
-    assert load(str(tiny_folder("bert"))).device.type == "cuda"
-    encoder = load(str(tiny_folder("bert")), device="cuda", dtype=dtype)
-    with cache_at(tmp_path / "cuda"):
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
+    encoder = load(str(tiny_folder("bert")), device=device, dtype=dtype)
+    assert (encoder.device.type, encoder.model.dtype) == (device, getattr(torch, dtype))
+    with cache_at(tmp_path / "there"):
         there = extract(encoder, segments, max_tokens=60)
-    with cache_at(tmp_path / "cpu"):
+    with cache_at(tmp_path / "here"):
         here = extract(tiny_encoder("bert"), segments, max_tokens=60)
+    assert there.spec != here.spec or dtype == "float32"
     for one, other in zip(there, here, strict=True):
         tolerance = 1e-3 if dtype == "float32" else 0.02
         np.testing.assert_allclose(one.attention[0], other.attention[0], atol=tolerance)
@@ -267,49 +237,35 @@ ATTENTION_TABLES = ("relative_attention_bias", "rel_embeddings")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_random_initialisation_keeps_the_embeddings_alone(family, tiny_encoder):
     trained = tiny_encoder(family).model
-    control = reinitialised(trained, seed=3)
-    again, other = reinitialised(trained, seed=3), reinitialised(trained, seed=4)
+    control, again, other = (reinitialised(trained, seed=seed) for seed in (3, 3, 4))
     tables = [
         f"{path}.weight"
         for path, module in trained.named_modules()
         if isinstance(module, torch.nn.Embedding) and not path.endswith(ATTENTION_TABLES)
     ]
-    assert tables
-    tied = trained.get_output_embeddings()
-    others = []
+    tied, others = trained.get_output_embeddings(), []
     for name, weight in control.named_parameters():
         before = trained.get_parameter(name)
         if tied is not None and before is tied.weight:
             assert weight is control.get_input_embeddings().weight
             name = tables[0]
         assert torch.equal(weight, again.get_parameter(name)), name
-        if name in tables or ".embeddings." in f".{name}":
-            assert torch.equal(weight, before), name
-            assert weight is not before
-        else:
+        kept = name in tables or ".embeddings." in f".{name}"
+        assert torch.equal(weight, before) == kept, name
+        if not kept:
             others.append(name)
-            assert not torch.equal(weight, before), name
-            if weight.ndim == 2:
-                assert not torch.equal(weight, other.get_parameter(name)), name
+            assert weight.ndim != 2 or not torch.equal(weight, other.get_parameter(name)), name
     assert any(f"{table}." in name for table in ATTENTION_TABLES for name in others) == (
         family in {"mpnet", "t5", "deberta", "deberta_v2"}
     )
 
 
-def test_random_initialisation_keeps_a_normalisation_beside_the_tables(tiny_encoder):
-    config = hf.BartConfig(
-        decoder_attention_heads=2,
-        vocab_size=32,
-        d_model=8,
-        encoder_layers=1,
-        encoder_attention_heads=2,
-        encoder_ffn_dim=8,
-    )
+def test_random_initialisation_keeps_a_normalisation_beside_the_tables():
+    sizes = {"d_model": 8, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 8}
+    config = hf.BartConfig(vocab_size=32, decoder_attention_heads=2, **sizes)
     trained = tiny_models.spread(hf.BartModel(config).get_encoder())
     control = reinitialised(trained, seed=0)
-    kept = {
-        name for name, weight in control.named_parameters()
-        if torch.equal(weight, trained.get_parameter(name))
-    }  # fmt: skip
+    weights = control.named_parameters()
+    kept = {name for name, weight in weights if torch.equal(weight, trained.get_parameter(name))}
     norm = {"layernorm_embedding.weight", "layernorm_embedding.bias"}
     assert kept == {"embed_tokens.weight", "embed_positions.weight"} | norm

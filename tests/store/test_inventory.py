@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from store_tools import MAX_TOKENS, cache_at, content, extract_small, many_segments
 
@@ -45,18 +47,11 @@ def flip(path, position=-9):
     path.write_bytes(bytes(data))
 
 
-def swap(folder):
-    one, other = shard(folder, 0), shard(folder, 1)
-    one.rename(folder / "third")
-    other.rename(one)
-    (folder / "third").rename(other)
-
-
 DAMAGES = {
     "flipped": (lambda folder: flip(shard(folder, 3)), [3]),
     "truncated": (lambda folder: shard(folder, 0).write_bytes(b""), [0]),
     "missing": (lambda folder: shard(folder, 5).unlink(), [5]),
-    "swapped": (swap, [0, 1]),
+    "one for another": (lambda folder: shutil.copy(shard(folder, 0), shard(folder, 1)), [1]),
     "two": (lambda folder: [flip(shard(folder, 1)), shard(folder, 4).unlink()], [1, 4]),
 }
 
@@ -98,20 +93,18 @@ def test_the_records_of_a_stream_are_whole_until_they_are_damaged(encoder, tmp_p
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "examples.jsonl"])
-def test_a_damaged_manifest_or_list_needs_the_corpus(name, folder, encoder, written):
+def test_a_damaged_manifest_or_list_needs_the_corpus(name, folder, encoder):
     (folder / name).write_bytes((folder / name).read_bytes()[:50])
     with pytest.raises(StoreError, match=rf"{name}: .*run extraction again"):
         repair(encoder, folder)
-    assert not written
 
 
 def test_another_model_repairs_nothing(folder, tiny_encoder, tiny_folder, written):
     flip(shard(folder, 3))
-    with pytest.raises(StoreError, match=r"made with another model than '.*electra'"):
-        repair(tiny_encoder("electra"), folder)
     half = load(str(tiny_folder("bert")), device="cpu", dtype="bfloat16")
-    with pytest.raises(StoreError, match=r"than '.*' as it is now: .*'compute_dtype': 'float32'"):
-        repair(half, folder)
+    for other in (tiny_encoder("electra"), half):
+        with pytest.raises(StoreError, match=r"than '.*' as it is now: .*'compute_dtype': 'float"):
+            repair(other, folder)
     assert not written
 
 

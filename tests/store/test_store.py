@@ -50,19 +50,10 @@ def edit(path, change):
     path.write_text(json.dumps(facts | {"checksum": checksum}))
 
 
-def reopened(encoder, folder):
-    return extract_small(encoder, folder.parent, COUNT)
-
-
 def test_a_store_has_the_files_and_facts_of_its_format(folder):
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert sorted(content(folder)) == [
-        "examples.jsonl",
-        "manifest.json",
-        "shard-00000.safetensors",
-        "shard-00001.safetensors",
-        "shard-00002.safetensors",
-    ]
+    files = [f"shard-0000{number}.safetensors" for number in range(3)]
+    assert list(content(folder)) == ["examples.jsonl", "manifest.json", *files]
     wanted = "format model lens corpus level dtype max_tokens n_examples examples_per_shard shards"
     assert set(wanted.split()) <= set(manifest)
     assert (manifest["n_examples"], manifest["examples_per_shard"]) == (10, 4)
@@ -70,7 +61,7 @@ def test_a_store_has_the_files_and_facts_of_its_format(folder):
     assert manifest["lens"] == "attention"
     hashes = content(folder)
     for number, shard in enumerate(manifest["shards"]):
-        assert shard["file"] == f"shard-{number:05d}.safetensors"
+        assert shard["file"] == files[number]
         assert (shard["first"], shard["count"]) == (4 * number, [4, 4, 2][number])
         assert shard["bytes"] == (folder / shard["file"]).stat().st_size
         assert shard["sha256"] == hashes[shard["file"]]
@@ -104,72 +95,36 @@ def test_every_way_of_reading_gives_the_same_examples(folder):
             beyond(10)
 
 
-def truncated(folder):
-    path = folder / "shard-00001.safetensors"
-    path.write_bytes(path.read_bytes()[:-1])
-    return "shard-00001.safetensors", "bytes, expected"
+def rewrite(name, change):
+    """Return what changes the bytes of one of a store's files."""
+    return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes()))
 
 
-def missing(folder):
-    (folder / "shard-00002.safetensors").unlink()
-    return "shard-00002.safetensors", "0 bytes, expected"
+def of_manifest(change):
+    return lambda folder: edit(folder / "manifest.json", change)
 
 
-def manifest_cut_short(folder):
-    path = folder / "manifest.json"
-    path.write_bytes(path.read_bytes()[:-200])
-    return "manifest.json", "not a whole manifest"
-
-
-def manifest_of_another_format(folder):
-    edit(folder / "manifest.json", lambda manifest: manifest.update(format=3))
-    return "manifest.json", "not a whole manifest of format 2"
-
-
-def manifest_with_another_fact(folder):
-    path = folder / "manifest.json"
-    path.write_text(path.read_text().replace('"max_tokens": 60', '"max_tokens": 61'))
-    return "manifest.json", "not a whole manifest"
-
-
-def manifest_with_a_name_outside(folder):
-    edit(folder / "manifest.json", lambda manifest: manifest["shards"][0].update(file="../x"))
-    return "manifest.json", "not a whole manifest"
-
-
-def examples_shorter(folder):
-    path = folder / "examples.jsonl"
-    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
-    return "examples.jsonl", "bytes, expected"
-
-
-def examples_with_another_word(folder):
-    path = folder / "examples.jsonl"
-    path.write_bytes(path.read_bytes().replace(b"article", b"artikel", 1))
-    return "examples.jsonl", "SHA-256 is not"
-
-
-def unfinished(folder):
-    (folder / "manifest.json").rename(folder / "unfinished.json")
-    return "", "the store is unfinished, run extraction again"
-
-
-CHEAPLY_SEEN = [
-    truncated,
-    missing,
-    manifest_cut_short,
-    manifest_of_another_format,
-    manifest_with_another_fact,
-    manifest_with_a_name_outside,
-    examples_shorter,
-    examples_with_another_word,
+SHARD, LIST, MANIFEST = "shard-00001.safetensors", "examples.jsonl", "manifest.json"
+DAMAGES = [
+    (rewrite(SHARD, lambda data: data[:-1]), SHARD, "bytes, expected"),
+    (lambda folder: (folder / SHARD).unlink(), SHARD, "0 bytes, expected"),
+    (rewrite(MANIFEST, lambda data: data[:-200]), MANIFEST, "not a whole manifest"),
+    (of_manifest(lambda facts: facts.update(format=3)), MANIFEST, "whole manifest of format 2"),
+    (rewrite(MANIFEST, lambda data: data.replace(b": 60", b": 61")), MANIFEST, "not a whole"),
+    (of_manifest(lambda facts: facts["shards"][0].update(file="../x")), MANIFEST, "not a whole"),
+    (rewrite(LIST, lambda data: data[: data[:-1].rindex(b"\n") + 1]), LIST, "bytes, expected"),
+    (rewrite(LIST, lambda data: data.replace(b"art", b"trt", 1)), LIST, "SHA-256 is not"),
+    (
+        lambda folder: (folder / MANIFEST).rename(folder / "unfinished.json"),
+        *("", "the store is unfinished, run extraction again"),
+    ),
 ]
 
 
-@pytest.mark.parametrize("damage", [*CHEAPLY_SEEN, unfinished])
-def test_opening_names_the_damage_in_one_line(damage, folder):
+@pytest.mark.parametrize(("damage", "file", "problem"), DAMAGES)
+def test_opening_names_the_damage_in_one_line(damage, file, problem, folder):
     assert verify(folder) == []
-    file, problem = damage(folder)
+    damage(folder)
     with pytest.raises(StoreError) as caught:
         Store.open(folder)
     message = str(caught.value)
@@ -179,22 +134,15 @@ def test_opening_names_the_damage_in_one_line(damage, folder):
     assert any(line.startswith(str(folder / file)) for line in verify(folder))
 
 
-def flipped(folder):
-    path = folder / "shard-00001.safetensors"
-    data = bytearray(path.read_bytes())
-    data[-1000] ^= 4
-    path.write_bytes(bytes(data))
-
-
 def test_a_changed_byte_is_seen_when_its_shard_is_read(folder):
-    flipped(folder)
+    rewrite(SHARD, lambda data: data[:-1000] + bytes([data[-1000] ^ 4]) + data[-999:])(folder)
     store = Store.open(folder)
     assert len(store.shard(0)) == 4
     for read in (lambda: store.shard(1), lambda: store[5], lambda: list(store)):
         with pytest.raises(StoreError, match=r"shard-00001.*: its SHA-256 is not .*; repair it"):
             read()
     (problem,) = verify(folder)
-    assert problem.startswith(str(folder / "shard-00001.safetensors"))
+    assert problem.startswith(str(folder / SHARD))
 
 
 def test_a_shard_is_checked_once_unless_it_changes(folder, monkeypatch):
@@ -208,7 +156,7 @@ def test_a_shard_is_checked_once_unless_it_changes(folder, monkeypatch):
     monkeypatch.setattr(recording, "sha256", spy)
     list(store), store[0], list(Store.open(folder))
     maps = [f"shard-0000{i}.safetensors" for i in range(3)]
-    assert read == [*maps, "examples.jsonl"], "opening reads no maps"
+    assert read == [*maps, LIST], "opening reads no maps"
     os.utime(folder / maps[2], ns=(1, 1))
     list(store)
     assert read[4:] == maps[2:]
@@ -216,8 +164,7 @@ def test_a_shard_is_checked_once_unless_it_changes(folder, monkeypatch):
 
 def test_tables_follow_the_digests_of_the_shards(folder):
     key = Store.open(folder).key
-    digest = "0" * 64
-    edit(folder / "manifest.json", lambda manifest: manifest["shards"][1].update(sha256=digest))
+    of_manifest(lambda facts: facts["shards"][1].update(sha256="0" * 64))(folder)
     assert Store.open(folder).key != key
 
 
@@ -239,14 +186,12 @@ def test_a_planted_pickle_is_not_opened(folder, tiny_encoder, tmp_path):
     bomb.target = tmp_path / "exploded"
     for name in ("examples.pkl", "shard-00003.safetensors", "manifest.json.tmp", "data.npy"):
         (folder / name).write_bytes(pickle.dumps(bomb))
-    assert len(list(reopened(tiny_encoder("bert"), folder))) == COUNT
+    assert len(list(extract_small(tiny_encoder("bert"), tmp_path, COUNT))) == COUNT
     assert verify(folder) == []
-    (folder / "shard-00000.safetensors").write_bytes(pickle.dumps(bomb))
-    with pytest.raises(StoreError):
-        Store.open(folder)
-    (folder / "manifest.json").write_bytes(pickle.dumps(bomb))
-    with pytest.raises(StoreError):
-        Store.open(folder)
+    for name in (SHARD, MANIFEST):
+        (folder / name).write_bytes(pickle.dumps(bomb))
+        with pytest.raises(StoreError):
+            Store.open(folder)
     assert not bomb.target.exists()
 
 
