@@ -33,9 +33,7 @@ distributed_utils.get_mp_context().set_forkserver_preload(PRELOADED)
 COUNT = 400  # 100 shards
 
 
-@pytest.fixture(autouse=True)
-def small_shards(monkeypatch):
-    monkeypatch.setitem(extraction.EXAMPLES_PER_SHARD, "token", 4)
+pytestmark = pytest.mark.usefixtures("small_shards")
 
 
 @pytest.fixture(scope="module")

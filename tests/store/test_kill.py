@@ -48,20 +48,12 @@ def start(processes, tiny_folder, small_shards):
     return start
 
 
-def shards(root):
-    return {path.name: path.stat() for path in root.glob("*/shard-*.safetensors")}
-
-
 def wait_for(condition, process):
     deadline = time.monotonic() + 60
     while not condition():
         assert process.is_alive()
         assert time.monotonic() < deadline
         time.sleep(0.002)
-
-
-def wait_for_shards(root, process, count):
-    wait_for(lambda: len(shards(root)) >= count, process)
 
 
 class Extraction:
@@ -173,11 +165,12 @@ def test_after_any_kill_the_rerun_gives_the_same_bytes(
 
 def test_the_lock_of_a_dead_process_is_free(start, tmp_path):
     process = start(tmp_path, 4000)
-    wait_for_shards(tmp_path, process, 1)
+    wait_for(lambda: written(tmp_path), process)
     waiting = start(tmp_path, 4000)
     log = tmp_path / "messages"
     wait_for(lambda: "another process is filling it; waiting" in log.read_text(), waiting)
-    before = len(shards(tmp_path))
     process.kill()
-    wait_for_shards(tmp_path, waiting, before + 5)
+    process.join()
+    before = len(written(tmp_path))
+    wait_for(lambda: len(written(tmp_path)) >= before + 5, waiting)
     waiting.kill()
