@@ -81,20 +81,9 @@ def test_trees_of_each_format(write):
     assert second.words == ("#", "1")
 
 
-@pytest.mark.parametrize(
-    ("content", "name", "format"),
-    [
-        (CONLLU, "x.conllu", "conllu"),
-        (CONLLU, "x.txt", "conllu"),
-        (CONLLX, "x.conll", "conllx"),
-        (PLAIN, "x.txt", "plain"),
-    ],
-)
-def test_format_is_detected(write, content, name, format):
-    assert detect_format(write(content, name)) == format
-
-
-def test_compression_bom_and_crlf_change_nothing(write):
+def test_format_is_detected_and_compression_bom_and_crlf_change_nothing(write):
+    formats = [(CONLLU, "conllu"), (CONLLX, "conllx"), (PLAIN, "plain")]
+    assert all(detect_format(write(content)) == format for content, format in formats)
     plain = list(read_trees(write(CONLLU, "x.conllu")))
     windows = "\ufeff" + CONLLU.replace("\n", "\r\n")
     assert list(read_trees(write(windows, "y.conllu"))) == plain
@@ -109,7 +98,6 @@ def test_compression_bom_and_crlf_change_nothing(write):
         (row(1, 0) + row(2, 0), 2, "second root"),
         (row(1, 0) + row(2, 3) + row(3, 2), 2, "cycle"),
         (row(1, 0) + "2\tw\t_\n", 2, "expected 10 columns, found 3"),
-        (row(1, 0) + row(2, "9" * 5000), 2, "head is '999"),
         (row(1, 0) + row(3, 1), 2, "expected word 2"),
         (row(1, 0).encode() + row(2, 1, "caf").encode() + b"\xe9\n", 3, "UTF-8"),
     ],
@@ -119,12 +107,6 @@ def test_a_broken_tree_is_blamed_on_its_line(write, content, line, message):
     with pytest.raises(CorpusError, match=message) as caught:
         list(read_trees(path))
     assert str(caught.value).startswith(f"{path}:{line}: ")
-
-
-@pytest.mark.parametrize("content", ["", "# only a comment\n", "Just prose.\n", "a 0-root\nb 1\n"])
-def test_a_file_without_trees_is_refused(write, content):
-    with pytest.raises(CorpusError):
-        list(read_trees(write(content)))
 
 
 # Documents
@@ -169,16 +151,12 @@ def test_documents_of_conll_2012_have_parts_and_mentions_that_may_cross(write):
 @pytest.mark.parametrize(
     ("name", "text", "line", "message"),
     [
-        ("a_gold_conll", document_2012("x 0 0 word NN -\n"), 2, "found 6 columns"),
         ("a_gold_conll", document_2012(row_2012(0, "[WORD]", "NN", "-")), 2, "skeleton"),
         ("a_gold_conll", document_2012(row_2012(0, "x", "NN", "(1")), 2, "never closed"),
-        ("a_gold_conll", document_2012(row_2012(0, "x", "NN", "1)")), 2, "closes no mention"),
         ("a_gold_conll", document_2012(row_2012(0, "x", "NN", "(one)")), 2, "'(one)'"),
         ("a_gold_conll", "#begin document (a); part 000\n", 1, "#end document"),
         ("a_gold_conll", "#begin document a\n", 1, "expected '#begin document (name)"),
-        ("a.conllu", CONLLU.replace("\tEntity=(1)", ""), 14, "found 9 columns"),
         ("a.conllu", CONLLU.replace("Entity=(1)", "Entity=(1"), 14, "never closed"),
-        ("a.conllu", CONLLU.replace("\t2\tnsubj", "\t9\tnsubj"), 14, "is 9; the sentence has 2"),
     ],
 )
 def test_a_broken_document_is_blamed_on_its_line(write, name, text, line, message):
@@ -228,11 +206,9 @@ def test_train_and_dev_files_make_a_corpus_in_order(write):
 
 def test_one_file_is_split_by_document_or_by_blocks(write):
     path = write(many(100, newdoc_every=5), "x.conllu")
-    parts = {"train": set(), "dev": set()}
-    for sentence in treebank(path, seed=3).records():
-        parts[sentence.split].add(int(sentence.words[0][1:]) // 5)
-    assert not parts["train"] & parts["dev"]
-    assert (len(parts["train"]), len(parts["dev"])) == (16, 4)
+    trees = treebank(path, seed=3).records()
+    documents = {(int(tree.words[0][1:]) // 5, tree.split) for tree in trees}
+    assert Counter(split for _, split in documents) == {"train": 16, "dev": 4}
     path = write(many(100), "x.conllu")
     dev = [int(s.words[0][1:]) for s in treebank(path).records() if s.split == "dev"]
     assert len(dev) == 20

@@ -80,11 +80,12 @@ def test_damage_is_named_with_file_and_line(tmp_path, text, line, message):
 
 
 def test_corpora_without_files_or_mentions_are_refused(tmp_path):
-    with pytest.raises(CorpusError, match="no such file"):
-        coreference_corpus(tmp_path / "missing")
-    with pytest.raises(CorpusError, match="no coreference file"):
-        coreference_corpus(tmp_path)
-    unmarked = write(tmp_path, "a.txt", "# a b\nNobody is marked here.\n# b c\n")
+    unmarked = tmp_path / "some"
+    unmarked.mkdir()
+    for place, problem in [("missing", "no such file"), ("some", "no coreference file")]:
+        with pytest.raises(CorpusError, match=problem):
+            coreference_corpus(tmp_path / place)
+    write(unmarked, "a.txt", "# a b\nNobody is marked here.\n# b c\n")
     with pytest.raises(CorpusError, match="no mention in any document"):
         coreference_corpus(unmarked).records()
 

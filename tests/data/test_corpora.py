@@ -141,12 +141,11 @@ def test_resolve_takes_a_file_two_files_and_a_folder_under_the_users_home(
 ):
     train, dev = tmp_path / "a-train.conllu", tmp_path / "a-dev.conllu"
     train.write_text(TREE * 3), dev.write_text(TREE * 2)
-    both = ["train"] * 3 + ["dev"] * 2
     monkeypatch.setenv("HOME", str(tmp_path.parent))
-    for folder in (tmp_path, f"~/{tmp_path.name}"):
-        files = f"{folder}/a-train.conllu,{folder}/a-dev.conllu"
-        assert [s.split for s in resolve_treebank(files).records()] == both
-        assert [s.split for s in resolve_treebank(str(folder)).records()] == both
+    for folder in (str(tmp_path), f"~/{tmp_path.name}"):
+        for source in (f"{folder}/a-train.conllu,{folder}/a-dev.conllu", folder):
+            splits = [sentence.split for sentence in resolve_treebank(source).records()]
+            assert splits == ["train"] * 3 + ["dev"] * 2
         assert len(resolve_treebank(f"{folder}/a-train.conllu", sentences=2).records()) == 2
 
 

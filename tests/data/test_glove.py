@@ -40,13 +40,9 @@ def test_glove_text(tmp_path, content, name):
     ("content", "message"),
     [
         ("the 1 2 3\ndog 1 2\n", r"vectors\.3d\.txt:2: 2 values where the file has 3 a word"),
-        ("4 3\nthe 1 2\n", r":2: 2 values where the file has 3"),
-        ("the 1 2 3\n\n", r":2: 0 values"),
         ("the 1 2 3\ndog 1 x 3\n", r":2: a value of 'dog' is no number"),
         ("the 1 nan 3\n", r":1: a value of 'the' is no number that is finite"),
         ("the\n", r":1: 0 values where the file has 0"),
-        (b"the 1 2 3\ncaf\xe9 1 2 3\n", r":2: not UTF-8"),
-        (gzip.compress(TEXT.encode(), mtime=0)[:-9], "is the file whole"),
         ("", "holds no word; expected GloVe text"),
     ],
 )

@@ -143,11 +143,9 @@ def test_file_links_of_another_language_are_known_from_the_dump(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", r"a\.xml:1: malformed XML \(no element found"),
         (b"<html></html>", "the XML is <html>, expected <mediawiki>"),
-        (b"<mediawiki>\n<page>\n</mediawiki>", r":3: malformed XML \(mismatched tag"),
+        (b"<mediawiki>\n<page>\n</mediawiki>", r"a\.xml:3: malformed XML \(mismatched tag"),
         (bz2.compress(b"<mediawiki>" + bytes(range(32, 60)) * 99)[:-20], "is the file whole"),
-        (gzip.compress(b"<mediawiki>", mtime=0)[:-5], "is the file whole"),
     ],
 )
 def test_bad_dumps_are_refused_with_file_and_line(tmp_path, content, message):
@@ -155,13 +153,11 @@ def test_bad_dumps_are_refused_with_file_and_line(tmp_path, content, message):
         list(articles(write(tmp_path, "a.xml", content)))
 
 
-def test_bad_paths(tmp_path):
-    with pytest.raises(CorpusError, match=r"nowhere\.txt: does not exist"):
-        segments(tmp_path / "nowhere.txt")
-    with pytest.raises(CorpusError, match="not a regular file"):
-        segments(tmp_path)
-    with pytest.raises(CorpusError, match="check the path"):
-        segments(tmp_path / ("n" * 5000))
+@pytest.mark.parametrize("name", ["nowhere.txt", "", "n" * 5000])
+def test_bad_paths(name, tmp_path):
+    problem = r"(does not exist|is not a regular file|cannot be reached .*); check the path"
+    with pytest.raises(CorpusError, match=problem):
+        segments(tmp_path / name)
 
 
 # Plain text
@@ -191,9 +187,7 @@ def test_segments_are_consecutive_pairs_that_do_not_overlap(numbered):
     corpus = segments(numbered, count=None)
     found = [(s.first, s.second) for s in corpus.read(counts)]
     assert found[:3] == [("d0 p0", "d0 p1"), ("d0 p2", "d0 p3"), ("d1 p0", "d1 p1")]
-    assert len(found) == 20
-    assert corpus.name == "my-corpus"
-    assert counts["segments"] == 20
+    assert len(found) == counts["segments"] == 20 and corpus.name == "my-corpus"
     assert counts["paragraphs without a partner"] == 10
 
 
@@ -212,14 +206,11 @@ def test_sampling_is_seeded_in_corpus_order_and_decides_the_fingerprint(numbered
     assert len(fingerprints | {segments(numbered, count=5, seed=2).fingerprint}) == 4
 
 
-@pytest.mark.parametrize(
-    "content", ["", "\n\n\n", "one\n\ntwo\n", dump(), dump(page("T", "short"))]
-)
+@pytest.mark.parametrize("content", ["", "one\n\ntwo\n", dump(page("T", "short"))])
 def test_no_segment_is_an_error_that_says_what_is_expected(tmp_path, content):
     path = write(tmp_path, "a.txt", content)
-    for count in (None, 5):
-        with pytest.raises(CorpusError, match=r"a\.txt: no segment .*blank line between documents"):
-            segments(path, count=count).records()
+    with pytest.raises(CorpusError, match=r"a\.txt: no segment .*blank line between documents"):
+        segments(path, count=5).records()
 
 
 def test_sample_dump_gives_clean_segments():
