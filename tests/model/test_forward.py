@@ -38,19 +38,13 @@ def grouped():
     return hf.LlamaForCausalLM(config), tokenizer
 
 
-@pytest.fixture(scope="module")
-def grouped_encoder(tmp_path_factory):
+@pytest.fixture(params=[*FAMILIES, "grouped"])
+def encoder(request, tiny_encoder, tmp_path):
+    if request.param in FAMILIES:
+        return tiny_encoder(request.param)
     torch.manual_seed(0)
     model, tokenizer = grouped()
-    folder = tmp_path_factory.mktemp("llama")
-    return load(str(tiny_models.save(folder, tiny_models.spread(model), tokenizer)), device="cpu")
-
-
-@pytest.fixture(params=[*FAMILIES, "grouped"])
-def encoder(request, tiny_encoder):
-    if request.param == "grouped":
-        return request.getfixturevalue("grouped_encoder")
-    return tiny_encoder(request.param)
+    return load(str(tiny_models.save(tmp_path, tiny_models.spread(model), tokenizer)), device="cpu")
 
 
 def projections(attention, model_type):
@@ -179,32 +173,25 @@ def test_the_model_is_left_as_it_was(tiny_encoder):
     assert hooks() == before
 
 
-def test_a_model_without_value_projections_gets_one_line(tmp_path):
+def refusal(encoder):
+    with pytest.raises(ModelError) as caught, lens_pass(encoder, "norm") as run:
+        run([model_inputs(encoder, RECORD)])
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_models_whose_heads_do_not_weigh_values_are_refused(tiny_folder, tmp_path):
     _, tokenizer = tiny_models.bert()
     config = hf.XLNetConfig(vocab_size=len(tokenizer), d_model=24, n_layer=2, n_head=4, d_inner=32)
     folder = tiny_models.save(tmp_path, hf.XLNetModel(config), tokenizer)
-    encoder = load(str(folder), device="cpu")
-    with pytest.raises(ModelError, match=r"^model .*--lens norm needs value vectors: ") as caught:
-        lens_pass(encoder, "norm").__enter__()
-    assert "\n" not in str(caught.value)
-
-
-def test_heads_that_do_more_than_weigh_values_are_refused(tiny_encoder, monkeypatch):
-    encoder = tiny_encoder("bert")
+    assert "--lens norm needs value vectors: " in refusal(load(str(folder), device="cpu"))
+    encoder = load(str(tiny_folder("bert")), device="cpu")
     site = sites(encoder.model)[1]
     handle = site.output.register_forward_pre_hook(lambda _m, args: (args[0] * 1.1,), prepend=True)
-    try:
-        with pytest.raises(ModelError, match="do more than to weigh value vectors"):
-            lens_pass(encoder, "norm").__enter__()
-    finally:
-        handle.remove()
-
-
-def test_a_head_that_moves_nothing_is_named(tiny_folder):
-    encoder = load(str(tiny_folder("bert")), device="cpu")
-    sites(encoder.model)[0].output.weight.data[:, :6] = 0
-    with lens_pass(encoder, "norm") as run, pytest.raises(ModelError, match="moves nothing"):
-        run([model_inputs(encoder, RECORD)])
+    assert "do more than to weigh value vectors" in refusal(encoder)
+    handle.remove()
+    site.output.weight.data[:, :6] = 0
+    assert "moves nothing" in refusal(encoder)
 
 
 # Words

@@ -125,8 +125,7 @@ def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(exact_bert
 
 def test_batch_size_and_padding_do_not_change_the_importance(exact_bert, segments):
     records = records_of(exact_bert, segments)
-    lengths = {len(record["tokens"]) for record in records}
-    assert len(lengths) > 1
+    assert len({len(record["tokens"]) for record in records}) > 1
     found = [gradient_importance(exact_bert, records, batch_size=size) for size in (1, 2, 16)]
     for values in found[1:]:
         np.testing.assert_allclose(values, found[0], rtol=1e-5)
@@ -135,35 +134,27 @@ def test_batch_size_and_padding_do_not_change_the_importance(exact_bert, segment
 # The objectives
 
 
-def test_the_masked_lm_loss_is_that_of_transformers(exact_bert, segments):
-    for record in records_of(exact_bert, segments):
-        loss, [inputs], _ = objective(exact_bert, [record], np.random.default_rng(2))
-        original = np.array(exact_bert.tokenizer.convert_tokens_to_ids(record["tokens"]))
-        corrupted, labels = mask_tokens(
-            original,
-            np.array([token not in {"[CLS]", "[SEP]"} for token in record["tokens"]]),
-            mask_id=exact_bert.tokenizer.mask_token_id,
-            vocabulary=len(exact_bert.tokenizer),
-            rng=np.random.default_rng(2),
-        )
-        assert inputs["input_ids"] == corrupted.tolist()
-        expected = exact_bert.model(
-            torch.tensor(corrupted)[None],
-            token_type_ids=torch.tensor([inputs["token_type_ids"]]),
-            labels=torch.tensor(labels)[None],
-        ).loss
-        assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
-
-
-def test_the_next_token_loss_is_that_of_transformers(tiny_encoder, segments):
-    encoder = tiny_encoder("gpt2")
-    records = records_of(encoder, segments)
-    expected = 0
-    for record in records:
-        ids = torch.tensor([encoder.tokenizer.convert_tokens_to_ids(record["tokens"])])
-        expected += encoder.model(ids, labels=ids).loss.item()
-    loss, *_ = objective(encoder, records, np.random.default_rng(0))
-    assert loss.item() == pytest.approx(expected, rel=1e-5)
+@pytest.mark.parametrize("kind", ["masked-lm", "next-token"])
+def test_a_language_models_loss_is_that_of_transformers(kind, exact_bert, tiny_encoder, segments):
+    encoder = exact_bert if kind == "masked-lm" else tiny_encoder("gpt2")
+    assert encoder.objective == kind
+    for record in records_of(encoder, segments):
+        loss, [inputs], _ = objective(encoder, [record], np.random.default_rng(2))
+        ids = labels = np.array(encoder.tokenizer.convert_tokens_to_ids(record["tokens"]))
+        types = {}
+        if kind == "masked-lm":
+            ids, labels = mask_tokens(
+                ids,
+                np.array([token not in {"[CLS]", "[SEP]"} for token in record["tokens"]]),
+                mask_id=encoder.tokenizer.mask_token_id,
+                vocabulary=len(encoder.tokenizer),
+                rng=np.random.default_rng(2),
+            )
+            types = {"token_type_ids": torch.tensor([inputs["token_type_ids"]])}
+        assert inputs["input_ids"] == ids.tolist()
+        tensors = {"input_ids": torch.tensor(ids)[None], "labels": torch.tensor(labels)[None]}
+        expected = encoder.model(**tensors, **types).loss
+        assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_the_contrastive_loss_by_hand(sentence_encoder, segments):
@@ -203,13 +194,10 @@ def test_a_model_that_returns_copies_of_its_maps_is_refused(exact_bert, segments
         gradient_importance(exact_bert, records_of(exact_bert, segments))
 
 
-def test_the_contrastive_objective_needs_two_segments(sentence_encoder, segments):
-    with pytest.raises(InputError, match="at least two segments"):
-        gradient_importance(sentence_encoder, records_of(sentence_encoder, segments)[:1])
-
-
-def test_a_last_batch_of_one_joins_the_one_before(sentence_encoder, segments):
+def test_a_contrastive_batch_has_two_segments_or_more(sentence_encoder, segments):
     records = records_of(sentence_encoder, segments)[:3]
+    with pytest.raises(InputError, match="at least two segments"):
+        gradient_importance(sentence_encoder, records[:1])
     joined = gradient_importance(sentence_encoder, records, batch_size=2)
     together = gradient_importance(sentence_encoder, records, batch_size=3)
     np.testing.assert_array_equal(joined, together)

@@ -23,7 +23,6 @@ def archive_of(folder):
             packed.writestr(name, "evil")
         for file in sorted(folder.iterdir()):
             packed.writestr(f"{mpnet.ARCHIVE}/{file.name}", file.read_bytes())
-        packed.writestr(f"{mpnet.ARCHIVE}/1_Pooling/config.json", "{}")
     return content.getvalue()
 
 

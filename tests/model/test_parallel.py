@@ -25,26 +25,19 @@ def run(*jobs, total=0):
     return run_jobs(jobs, CPU, label="testing", unit="step", total=total)
 
 
-def test_results_come_in_the_order_of_the_jobs():
+def test_jobs_run_at_the_same_time_on_one_thread_each_and_come_in_their_order():
+    both = threading.Barrier(2, timeout=5)
+
     def job(number):
         def work(step_done):
-            time.sleep(0.02 * (3 - number))
+            both.wait()
+            time.sleep(0.02 * (2 - number))
             step_done()
-            return number
+            return number, torch.get_num_threads()
 
         return work
 
-    assert run(*(job(number) for number in range(3)), total=3) == [0, 1, 2]
-
-
-def test_jobs_run_at_the_same_time_on_one_thread_each():
-    both = threading.Barrier(2, timeout=5)
-
-    def work(_):
-        both.wait()
-        return torch.get_num_threads()
-
-    assert run(work, work) == [1, 1]
+    assert run(job(0), job(1), total=2) == [(0, 1), (1, 1)]
     assert torch.get_num_threads() == 2
 
 
@@ -67,7 +60,6 @@ def test_a_failure_stops_the_others_and_is_what_is_raised():
 
 
 def test_an_interruption_stops_all(monkeypatch):
-
     def interrupted(steps, *_, **__):
         yield next(steps)
         raise KeyboardInterrupt
