@@ -16,7 +16,6 @@ from helpers.data.records import Corpus, Segment
 from helpers.errors import InputError
 from helpers.model.encoder import load
 from helpers.store import extract as extraction
-from helpers.store.inventory import repair
 from helpers.tables import cached_tables
 
 EXAMPLES_PER_SHARD = 4
@@ -72,7 +71,7 @@ def repair_in_child(model: str, root: Path, count: int) -> None:
     """Repair the only store of a folder, in a process of its own."""
     torch.set_num_threads(1)
     (folder,) = (path for path in root.iterdir() if path.is_dir())
-    repair(load(model, device="cpu"), folder)
+    extraction.repair(load(model, device="cpu"), folder)
 
 
 def keep_tables(_model: str, root: Path, count: int) -> None:

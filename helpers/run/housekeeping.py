@@ -16,7 +16,7 @@ from helpers.data.corpora import corpora_table
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import DEFAULT, model_folder, weights_identity
 from helpers.paths import CHECKSUMS, broken_seals, cache_root
-from helpers.store import inventory
+from helpers.store import extract, format
 
 DEFAULT_RUN_BYTES = 5 << 30  # what an extended run of the default puts on disk, rounded up
 MODELS = ("fine-tuned", "translators", "models")  # trained in 07 to 09, and unpacked
@@ -31,15 +31,15 @@ def check_cache(names: Sequence[str], *, repair: bool, model: str | None) -> int
     Returns:
         The exit status: 0 if all are whole in the end, 1 if not.
     """
-    stores, damaged = inventory.stores(), 0
+    stores, damaged = format.stores(), 0
     for folder in _folders(names, [*stores, *_kept()]):
-        check = inventory.verify if folder in stores else broken_seals
+        check = format.verify if folder in stores else broken_seals
         problems = check(folder)
         print(f"{_name(folder)}: {'damaged' if problems else 'whole'}", *problems, sep="\n  ")
         if problems and repair and folder in stores:
             try:
-                encoder = inventory.load_encoder(folder, model=model)
-                print(*(f"  {line}" for line in inventory.repair(encoder, folder)), sep="\n")
+                encoder = extract.load_encoder(folder, model=model)
+                print(*(f"  {line}" for line in extract.repair(encoder, folder)), sep="\n")
                 problems = check(folder)
             except InputError as error:
                 print(f"  not repaired: {error}")
@@ -54,10 +54,10 @@ def check_cache(names: Sequence[str], *, repair: bool, model: str | None) -> int
 def cache_table() -> pd.DataFrame:
     """Return a row a store or model: what it holds, its megabytes, who used it last."""
     columns = ["store", "corpus", "examples", "megabytes", "written", "finished", "last run"]
-    rows = [{"store": folder} | inventory.describe(folder) for folder in inventory.stores()]
+    rows = [{"store": folder} | format.describe(folder) for folder in format.stores()]
     for folder in _models():
         finished = "yes" if (folder / CHECKSUMS).is_file() else "no"
-        rows.append({"store": folder, "finished": finished, "written": inventory.date(folder)})
+        rows.append({"store": folder, "finished": finished, "written": format.date(folder)})
     table = pd.DataFrame(rows, columns=columns)
     megabytes, names = table["store"].map(_megabytes), table["store"].map(_name)
     return table.assign(store=names, megabytes=megabytes)
@@ -69,8 +69,8 @@ def remove_stores(names: Sequence[str]) -> None:
     Raises:
         InputError: there is none of that name (nothing is removed then).
     """
-    for folder in _folders(names, [*inventory.stores(), *_kept()]) if names else []:
-        inventory.remove(folder)
+    for folder in _folders(names, [*format.stores(), *_kept()]) if names else []:
+        format.remove(folder)
 
 
 def diagnosis() -> Iterator[tuple[str, str, str]]:

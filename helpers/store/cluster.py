@@ -23,9 +23,8 @@ from helpers.model.encoder import Device
 from helpers.model.parallel import compute_alone, reuse
 from helpers.progress import progress
 from helpers.store.examples import shard_tensors
-from helpers.store.extract import write_shard
+from helpers.store.extract import load_encoder, write_shard
 from helpers.store.format import Listed, Shard
-from helpers.store.inventory import load_encoder
 from helpers.store.store import Store
 
 if TYPE_CHECKING:
@@ -41,21 +40,17 @@ _OPENING = threading.Lock()
 Result = TypeVar("Result")
 
 
-class ClusterError(InputError):
-    """A Dask cluster cannot be had, keeps losing the workers of a shard, or has none left."""
-
-
 @contextmanager
 def dask_client(*, scheduler: str = "", workers: int = 0) -> Iterator[Client]:
     """Yield a client of the ``scheduler`` (``tcp://...``), or of ``workers`` local processes.
 
-    Local processes share the threads that torch would use here among them.  ClusterError where
+    Local processes share the threads that torch would use here among them.  InputError where
     Dask is not installed, or the scheduler does not answer.
     """
     try:
         from distributed import Client, LocalCluster
     except ImportError as error:
-        raise ClusterError(
+        raise InputError(
             "distribution needs Dask: pip install 'dask[distributed]', or leave out --workers "
             "and --scheduler"
         ) from error
@@ -64,12 +59,10 @@ def dask_client(*, scheduler: str = "", workers: int = 0) -> Iterator[Client]:
             try:
                 client = Client(scheduler, timeout=CONNECT)
             except (OSError, ValueError, TimeoutError) as error:
-                raise ClusterError(
+                raise InputError(
                     f"--scheduler {scheduler}: does not answer; start it with 'dask scheduler' "
                     "and give its address, tcp://HOST:8786"
                 ) from error
-        elif workers < 1:
-            raise ClusterError(f"--workers {workers}: give at least 1")
         else:
             cluster = LocalCluster(
                 n_workers=workers,
@@ -89,29 +82,25 @@ def fill_on(client: Client, store: Store, missing: Sequence[int], listed: Listed
     """Compute shards on a cluster (with its client filled in, for ``extract``): the same bits.
 
     Client and workers share the folder of the stores, and a local model is at the same place for
-    all of them.  ClusterError where a shard's workers died again and again, or none is left.
+    all of them.  InputError where a shard's workers died again and again, or none is left.
     """
     label = f"{store.folder.name} on {len(client.nthreads())} workers"
-    with closing(_in_order(client, _make_shard, store, missing)) as shards:
+    with closing(map_shards(_make_shard, store, client, missing)) as shards:
         for shard in progress(shards, label, unit="shard", total=len(missing)):
             listed(shard)
 
 
 def map_shards(
-    function: Callable[[Store, int], Result], store: Store, client: Client
+    function: Callable[[Store, int], Result],
+    store: Store,
+    client: Client,
+    numbers: Sequence[int] | None = None,
 ) -> Iterator[Result]:
-    """Yield ``function(store, number)`` for each shard, in order, computed by a cluster.
+    """Yield ``function(store, number)`` for shards (None: all), in order, computed by a cluster.
 
-    A worker opens a store's folder itself; where maps are computed it loads the model, too.
-    Errors as in `fill_on`.
+    A worker opens a store's folder itself; where maps are computed it loads the model, too.  Each
+    result is let go once it is here.  InputError as in `fill_on`.
     """
-    yield from _in_order(client, function, store, range(store.n_shards))
-
-
-def _in_order(
-    client: Client, function: Callable[[Store, int], Result], store: Store, numbers: Sequence[int]
-) -> Iterator[Result]:
-    """Yield what workers return for shards, in order; each result is let go once it is here."""
     from distributed import KilledWorker
     from distributed.client import FutureCancelledError
     from distributed.comm.core import CommClosedError
@@ -124,6 +113,7 @@ def _in_order(
     client.wait_for_workers(1)
     client.run_on_scheduler(give_up_without_workers)
     task = partial(_on_shard, function, store.folder.resolve(), store.key, _place(store.encoder))
+    numbers = range(store.n_shards) if numbers is None else numbers
     pending = deque(zip(numbers, client.map(task, numbers, pure=False), strict=True))
     try:
         while pending:
@@ -131,17 +121,17 @@ def _in_order(
             yield future.result()
             pending.popleft()
     except KilledWorker as error:
-        raise ClusterError(
+        raise InputError(
             f"shard {number}: its workers died again and again; give them more memory, or fewer "
             "threads each; finished shards are kept"
         ) from error
     except NoWorkerError as error:
-        raise ClusterError(
+        raise InputError(
             f"no worker for {error.timeout:.0f} s: all of them have ended, and their output says "
             "why (a module that they cannot import, too little memory); finished shards are kept"
         ) from error
     except (CommClosedError, FutureCancelledError) as error:
-        raise ClusterError(
+        raise InputError(
             f"the scheduler at {client.scheduler.address} does not answer any more; start it and "
             "its workers again and run the same command: finished shards are kept"
         ) from error
@@ -168,11 +158,11 @@ def _on_shard(
     compute_alone()
     reuse()
     if not folder.is_dir():
-        raise ClusterError(f"{folder}: not there on a worker; the cluster has to share it")
+        raise InputError(f"{folder}: not there on a worker; the cluster has to share it")
     with _OPENING:
         store = _opened(folder, model)
     if store.key != key:
-        raise ClusterError(f"{folder}: on a worker, another store than here; share one folder")
+        raise InputError(f"{folder}: on a worker, another store than here; share one folder")
     return function(store, number)
 
 

@@ -20,8 +20,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from helpers.data.records import Corpus
-from helpers.errors import InputError, ModelError
-from helpers.model.encoder import Encoder, Lens
+from helpers.errors import InputError, ModelError, StoreError
+from helpers.model.encoder import Device, Encoder, Lens, load
 from helpers.paths import check_free, only_one, remove_temporary, sha256, whole_file
 from helpers.progress import progress
 from helpers.store.format import (
@@ -151,6 +151,52 @@ def complete(store: Store, fill: Fill | None = None) -> list[int]:
     remove_temporary(folder)
     (folder / UNFINISHED).replace(folder / MANIFEST)
     return missing
+
+
+def repair(encoder: Encoder, folder: Path) -> list[str]:
+    """Extract the damaged shards of a store again, and no others; return what was done.
+
+    Raises:
+        StoreError: the store was made with another model, or its manifest or records are
+            damaged: extraction has to start again, from the corpus.
+    """
+    with only_one(folder):
+        store = Store.open(folder, encoder)
+        _check_model(encoder, folder, store.spec)
+        if (folder / MANIFEST).is_file():
+            (folder / MANIFEST).replace(folder / UNFINISHED)
+        numbers = complete(store)
+    return [f"{folder / shard_name(number)}: extracted again" for number in numbers]
+
+
+def load_encoder(folder: Path, *, model: str | None, device: Device = "auto") -> Encoder:
+    """Load the encoder that a store was made with; StoreError where ``model`` is another one.
+
+    ``model`` is where it is now; a store knows the name of a local folder, not its place.
+    """
+    spec = read_manifest(folder).spec
+    facts = spec.model
+    try:
+        encoder = load(
+            model or facts["name"],
+            revision=facts.get("revision"),
+            device=device,
+            dtype=facts["compute_dtype"],
+            random_init=facts["random_init"],
+        )
+    except ModelError as error:
+        raise ModelError(f"{error}; say where it is with --model PATH") from error
+    _check_model(encoder, folder, spec)
+    return encoder
+
+
+def _check_model(encoder: Encoder, folder: Path, spec: StoreKey) -> None:
+    """Raise StoreError where a store was made with another model than an encoder is now."""
+    if replace(spec, **encoder_facts(encoder)) != spec:
+        raise StoreError(
+            f"{folder}: made with another model than {encoder.name!r} as it is now: {spec.model}; "
+            "say where that one is with --model PATH"
+        )
 
 
 def fill_here(store: Store, missing: Sequence[int], listed: Listed) -> None:

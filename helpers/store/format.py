@@ -1,4 +1,4 @@
-"""What a store records, once: what determines it, and the digest of each of its files.
+"""What a store records, once: what determines it and the digest of each file; which stores are here.
 
 A store is a folder with three kinds of files:
 
@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +30,7 @@ import numpy as np
 from helpers.errors import StoreError
 from helpers.model.encoder import Lens
 from helpers.paths import cache_root, readable, sha256, write_whole
+from helpers.progress import progress
 
 FORMAT = 2
 MANIFEST, UNFINISHED, EXAMPLES = "manifest.json", "unfinished.json", "examples.jsonl"
@@ -184,6 +187,68 @@ def check(path: Path, size: int, digest: str = "") -> None:
     """Raise StoreError where a file is missing or damaged."""
     if problem := damage(path, size, digest):
         raise StoreError(problem)
+
+
+def stores() -> list[Path]:
+    """Return the folders of the stores in the cache, finished or not."""
+    found = (cache_root().glob(f"*/{name}") for name in (UNFINISHED, MANIFEST))
+    return sorted({path.parent for paths in found for path in paths})
+
+
+def describe(folder: Path) -> dict[str, Any]:
+    """Return what tells a store from others: corpus, examples, whether it is finished, dates."""
+    facts = {"corpus": "", "examples": "", "finished": "no"}
+    try:
+        manifest = read_manifest(folder)
+        facts |= {"corpus": manifest.spec.corpus["name"], "examples": f"{manifest.n_examples:,}"}
+        if (folder / MANIFEST).is_file():
+            facts["finished"] = "yes"
+        elif not manifest.shards:
+            facts["finished"] = "records alone"
+    except StoreError:
+        facts["finished"] = "damaged, or of another format: see verify"
+    return facts | {"written": date(folder), "last run": last_run(folder)}
+
+
+def remove(folder: Path) -> None:
+    """Remove a store's folder and what was noted about it."""
+    shutil.rmtree(folder)
+    for noted in (folder.with_name(f"{folder.name}.lock"), folder.parent / USED / folder.name):
+        noted.unlink(missing_ok=True)
+
+
+def last_run(folder: Path) -> str:
+    """Return the run that has used a store last, and when; empty if none has."""
+    path = folder.parent / USED / folder.name
+    try:
+        return f"{path.read_text(encoding='utf-8')} ({date(path)})"
+    except (OSError, ValueError):
+        return ""
+
+
+def date(path: Path) -> str:
+    """Return the day when a file or folder was last changed."""
+    return datetime.fromtimestamp(path.stat().st_mtime).strftime("%Y-%m-%d")
+
+
+def verify(folder: Path) -> list[str]:
+    """Check every byte of a store against its manifest; return what is wrong, a line each.
+
+    Records alone are what a stream leaves: they are no unfinished store.
+    """
+    try:
+        manifest = read_manifest(folder)
+        if manifest.shards:
+            manifest = read_manifest(folder, finished=True)
+    except StoreError as error:
+        return [str(error)]
+    files = [(EXAMPLES, manifest.examples["bytes"], manifest.examples["sha256"])]
+    files += [(shard.file, shard.bytes, shard.sha256) for shard in manifest.shards]
+    checked = (
+        damage(folder / name, size, digest)
+        for name, size, digest in progress(files, f"checking {folder.name}", unit="file")
+    )
+    return list(filter(None, checked))
 
 
 def _digest(value: object) -> str:

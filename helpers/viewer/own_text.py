@@ -6,7 +6,7 @@ import os
 
 from helpers.data.treebank import OWN_TEXT, parsed_text
 from helpers.model.encoder import DEFAULT, load
-from helpers.store import inventory
+from helpers.store import format
 from helpers.store.extract import extract
 from helpers.store.store import Store
 
@@ -34,6 +34,6 @@ def read(text: str, *, model: str = DEFAULT, revision: str | None = None) -> Sto
 
 def _make_room() -> None:
     """Remove the own texts that were looked at longest ago, but for those kept."""
-    own = [folder for folder in inventory.stores() if f"--{OWN_TEXT}--" in folder.name]
+    own = [folder for folder in format.stores() if f"--{OWN_TEXT}--" in folder.name]
     for folder in sorted(own, key=lambda folder: folder.stat().st_mtime)[:-KEPT]:
-        inventory.remove(folder)
+        format.remove(folder)

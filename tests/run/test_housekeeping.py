@@ -8,7 +8,7 @@ from store_tools import content, extract_small
 
 from helpers.__main__ import main
 from helpers.paths import CHECKSUMS, seal
-from helpers.store import inventory
+from helpers.store import format
 from helpers.store.format import note_use
 from helpers.tables import cached_table
 
@@ -97,7 +97,7 @@ def test_the_cache_tells_stores_apart(cache, stores, capsys):
     header, *rows = capsys.readouterr().out.splitlines()
     columns = "store corpus examples megabytes written finished last run"
     assert header.split() == columns.split()
-    today = inventory.date(stores[0])
+    today = format.date(stores[0])
     (first,) = [row for row in rows if stores[0].name in row]
     assert first.split()[1:5] == ["toy-many", "8", "0", today]
     assert f"minilm--my-text ({today})" in first
@@ -105,5 +105,5 @@ def test_the_cache_tells_stores_apart(cache, stores, capsys):
     assert " no " in next(row for row in rows if stores[1].name in row)
     assert "see verify" in next(row for row in rows if stores[2].name in row)
     assert main(["cache", "--remove", stores[0].name, stores[2].name]) == 0
-    assert inventory.stores() == [stores[1]]
+    assert format.stores() == [stores[1]]
     assert not list((cache / "used").iterdir())

@@ -18,9 +18,10 @@ import pytest
 from faults import SLOW_KILLS
 from store_tools import MAX_TOKENS, cache_at, content, extract_small, many_segments
 
+from helpers.errors import InputError
 from helpers.store import cluster
 from helpers.store import extract as extraction
-from helpers.store.cluster import ClusterError, dask_client, fill_on, map_shards
+from helpers.store.cluster import dask_client, fill_on, map_shards
 from helpers.study import Study
 
 # Workers that are forked from a process that has torch start in milliseconds, not in seconds.
@@ -116,7 +117,7 @@ def test_a_shard_that_kills_its_workers_is_named(client, alone, monkeypatch):
             os.kill(os.getpid(), signal.SIGKILL)
         return number
 
-    with pytest.raises(ClusterError, match="shard 1: its workers died again and again"):
+    with pytest.raises(InputError, match="shard 1: its workers died again and again"):
         list(map_shards(die, alone, client))
 
 
@@ -127,7 +128,7 @@ def test_a_cluster_that_has_lost_all_its_workers_is_one_line(alone, monkeypatch)
     monkeypatch.setattr(cluster, "LOST", 1)
     with (
         dask_client(workers=1) as client,
-        pytest.raises(ClusterError, match=r"no worker for 1 s: .* finished shards are kept"),
+        pytest.raises(InputError, match=r"no worker for 1 s: .* finished shards are kept"),
     ):
         client.wait_for_workers(1, timeout=60)
         list(map_shards(elsewhere.shard_sum, alone, client))
@@ -148,9 +149,7 @@ def test_shards_wait_for_the_first_worker(alone, monkeypatch):
 def test_no_cluster_is_one_line(monkeypatch):
     monkeypatch.setattr(cluster, "CONNECT", 0.5)
     nobody = dask_client(scheduler="tcp://127.0.0.1:9")
-    with pytest.raises(ClusterError, match=r"--scheduler tcp:.*:9: does not answer"), nobody:
-        pass
-    with pytest.raises(ClusterError, match="--workers 0: give at least 1"), dask_client(workers=0):
+    with pytest.raises(InputError, match=r"--scheduler tcp:.*:9: does not answer"), nobody:
         pass
 
 
@@ -191,7 +190,7 @@ def test_a_scheduler_that_dies_is_one_line_and_finished_shards_stay(
     killer.start()
     begun = time.monotonic()
     with (
-        pytest.raises(ClusterError, match=rf"{address} does not answer any more; .* are kept"),
+        pytest.raises(InputError, match=rf"{address} does not answer any more; .* are kept"),
         dask_client(scheduler=address) as client,
     ):
         distributed(encoder, tmp_path, client)

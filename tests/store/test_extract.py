@@ -16,9 +16,8 @@ from helpers.errors import ModelError, StoreError
 from helpers.model import forward
 from helpers.store import examples as work
 from helpers.store import extract as extraction
-from helpers.store import inventory
 from helpers.store.examples import examples, shards_tensors
-from helpers.store.format import StoreKey, note_use
+from helpers.store.format import StoreKey, last_run, note_use
 
 COUNT = 22  # shards of 4, the last of 2
 
@@ -182,7 +181,7 @@ def test_a_read_only_cache_opens_what_is_finished_and_names_what_it_cannot_write
         with pytest.raises(StoreError, match=r"cannot be written \(Read-only .* set ATTENTION_CA"):
             extract_small(encoder, small_disk, 5)
         note_use(folder, "mine")
-        assert inventory.last_run(folder) == ""
+        assert last_run(folder) == ""
     finally:
         subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
     (folder / "manifest.json").rename(folder / "unfinished.json")

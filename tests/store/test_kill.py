@@ -15,7 +15,7 @@ from faults import KILLS
 from store_tools import extract_in_child, extract_small, keep_tables, repair_in_child
 
 from helpers.paths import sha256
-from helpers.store.inventory import repair
+from helpers.store.extract import repair
 
 COUNT = 96  # 24 shards
 

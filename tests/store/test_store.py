@@ -18,8 +18,7 @@ from store_tools import cache_at, content, extract_small
 from helpers.errors import StoreError
 from helpers.store import extract as extraction
 from helpers.store import format as recording
-from helpers.store.format import read_manifest
-from helpers.store.inventory import verify
+from helpers.store.format import read_manifest, verify
 from helpers.store.store import Store
 
 COUNT = 10  # shards of 4, 4 and 2

@@ -5,7 +5,7 @@ import pytest
 from store_tools import extract_small
 
 from helpers.errors import InputError
-from helpers.store import inventory
+from helpers.store import format
 from helpers.viewer import own_text
 from helpers.viewer.own_text import read
 from helpers.viewer.view import view
@@ -31,7 +31,7 @@ def test_own_texts_do_not_pile_up(monkeypatch, tmp_path, tiny_folder, encoder):
     first, second = (read(f"A cat sat {where}.", model=model) for where in ("here", "there"))
     assert read("A cat sat here.", model=model).folder == first.folder, "looked at again"
     third = read("A dog sat.", model=model)
-    assert set(inventory.stores()) == {other.folder, first.folder, third.folder}
+    assert set(format.stores()) == {other.folder, first.folder, third.folder}
     assert not second.folder.with_name(f"{second.folder.name}.lock").exists()
     assert len(read("A cat sat there.", model=model)) == 1, "made anew"
 

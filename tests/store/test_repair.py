@@ -11,7 +11,8 @@ from helpers.errors import StoreError
 from helpers.model.encoder import load
 from helpers.store import examples
 from helpers.store import extract as extraction
-from helpers.store.inventory import load_encoder, repair, stores, verify
+from helpers.store.extract import load_encoder, repair
+from helpers.store.format import stores, verify
 
 COUNT = 22  # 6 shards
 
