@@ -68,9 +68,6 @@ def fetch(name: str, kind: str) -> dict[str, Path] | None:
     None where no corpus is called that.  A file in the folder ``CORPORA_DIR`` (laid out as the
     ``path`` column of `corpus_files`, gzip allowed) is used where it lies; any other is
     downloaded once into the cache.  Every file's SHA-256 is verified each time.
-
-    Raises:
-        InputError: a corpus of another kind, or a file that cannot be had or is another version.
     """
     if name not in registry().index:
         return None

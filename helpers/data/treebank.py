@@ -59,17 +59,12 @@ def treebank(
 ) -> Corpus[Sentence]:
     """Return the sentences of a treebank, those of the train split first.
 
-    Args:
-        train: the train file; or a folder that holds a train and a dev file (as UD's
-            ``*-train.conllu`` and ``*-dev.conllu``, or the paper's ``train.txt`` and
-            ``dev.txt``); or, where ``dev`` is None, one file to split.  One file is split by
-            document (``# newdoc``), and where it marks none, by blocks of 20 sentences: a
-            random fifth of the sentences becomes dev.
-        dev: the dev file.
-        sentences: the size of a random sample of both splits together, a fifth of it dev; a
-            split with fewer sentences than its part is taken whole.  None takes everything.
-        seed: decides the split of a single file, and the sample.
-        name: what the corpus is called; by default the train file's name.
+    ``train`` is the train file beside ``dev``; or a folder that holds both (as UD's
+    ``*-train.conllu`` and ``*-dev.conllu``, or the paper's ``train.txt`` and ``dev.txt``); or one
+    file to split by document (``# newdoc``), and where it marks none, by blocks of 20 sentences:
+    a random fifth of the sentences becomes dev.  ``sentences`` is the size of a random sample of
+    both splits together, a fifth of it dev; a split with fewer sentences than its part is taken
+    whole (None: everything).  ``seed`` decides the split of a single file, and the sample.
     """
     if sentences is not None and sentences < 2:
         raise InputError(f"a sample of {sentences} sentences; expected 2 or more (train and dev)")

@@ -133,10 +133,8 @@ def load(
     ``name`` is ``minilm`` (the embedded default) or ``mpnet``, whose SHA-256 is verified every
     time, a local folder, or a hub name (with ``revision``).  ``random_init`` is the seed of the
     control of section 5: embeddings kept, every other weight drawn anew by the model's own scheme.
-
-    Raises:
-        ModelError: the model is unknown, has no safetensors weights, no fast tokenizer, or no
-            attention maps, or its vocabulary does not fit its weights.
+    ModelError where the model is unknown, has no safetensors weights, no fast tokenizer, no
+    attention maps, or a vocabulary that does not fit its weights.
     """
     if device not in ("auto", "cpu"):
         torch_device(device)  # so that a device that is not there is known now
@@ -173,13 +171,15 @@ def slug(name: str, *, random_seed: int | None = None) -> str:
 
 
 def model_folder(name: str, revision: str | None = None) -> Path:
-    """Return the folder of a model's files: a built-in model's, a local one, or a hub snapshot.
-
-    Raises:
-        ModelError: there is no such model, or it cannot be reached.
-    """
+    """Return the folder of a model's files: a built-in model's, a local one, or a hub snapshot."""
     if name == DEFAULT:
-        return _default_folder()
+        package = importlib.util.find_spec(DEFAULT_PACKAGE)
+        if package is None or package.origin is None:
+            raise ModelError(
+                f"model {name!r}: the package {DEFAULT_PACKAGE.replace('_', '-')} is not "
+                "installed; run 'pip install -r requirements.txt'"
+            )
+        return Path(package.origin).parent / "model"
     if name == mpnet.NAME:
         return mpnet.mpnet_folder()
     folder = Path(name).expanduser()
@@ -197,8 +197,7 @@ def model_folder(name: str, revision: str | None = None) -> Path:
 def weights_identity(name: str, folder: Path) -> dict[str, str]:
     """Return what identifies the weights: a hub commit, or the SHA-256 of local files.
 
-    Raises:
-        ModelError: there are none that are read, or those of a built-in model are other ones.
+    ModelError where there are none that are read, or those of a built-in model are other ones.
     """
     built_in = {
         DEFAULT: (DEFAULT_SHA256, f"reinstall {DEFAULT_PACKAGE.replace('_', '-')}"),
@@ -208,16 +207,16 @@ def weights_identity(name: str, folder: Path) -> dict[str, str]:
         files = _weight_files(name, folder)
     if name not in built_in and not Path(name).expanduser().is_dir():
         return {"revision": folder.name}
-    digests = [sha256(file) for file in files]
-    if name in built_in and digests != [built_in[name][0]]:
-        expected, advice = built_in[name]
+    digest, *others = [sha256(file) for file in files]
+    if others:
+        digest = hashlib.sha256("".join([digest, *others]).encode()).hexdigest()
+    expected, advice = built_in.get(name, (digest, ""))
+    if digest != expected:
         raise ModelError(
-            f"model {name!r}: SHA-256 of model.safetensors is {digests[0][:16]}..., expected "
+            f"model {name!r}: SHA-256 of model.safetensors is {digest[:16]}..., expected "
             f"{expected[:16]}...; {advice}"
         )
-    if len(digests) == 1:
-        return {"weights_sha256": digests[0]}
-    return {"weights_sha256": hashlib.sha256("".join(digests).encode()).hexdigest()}
+    return {"weights_sha256": digest}
 
 
 def _weight_files(name: str, folder: Path) -> list[Path]:
@@ -246,16 +245,6 @@ def settings_sha256(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each file of a model's configuration and tokenizer."""
     files = {file for pattern in SETTINGS for file in folder.glob(pattern) if file.is_file()}
     return {file.name: sha256(file) for file in sorted(files)}
-
-
-def _default_folder() -> Path:
-    package = importlib.util.find_spec(DEFAULT_PACKAGE)
-    if package is None or package.origin is None:
-        raise ModelError(
-            f"model {DEFAULT!r}: the package {DEFAULT_PACKAGE.replace('_', '-')} is not installed; "
-            "run 'pip install -r requirements.txt'"
-        )
-    return Path(package.origin).parent / "model"
 
 
 def _snapshot(name: str, revision: str | None) -> Path:

@@ -153,10 +153,8 @@ def lens_pass(encoder: Encoder, lens: Lens) -> Iterator[Pass]:
 def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, States]]]:
     """Yield what runs a batch and returns maps, each layer's ``|f(x)|``, and vectors if asked.
 
-    Several threads may call it at a time.
-
-    Raises:
-        ModelError: the model's attention is not a sum of value vectors that can be found.
+    Several threads may call it at a time.  ModelError where the model's attention is not a sum of
+    value vectors that can be found.
     """
     try:
         layers = sites(encoder.model)

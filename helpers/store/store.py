@@ -79,10 +79,7 @@ class Store:
         """Open a finished store, or with an ``encoder`` the records of one, finished or not.
 
         The records are checked whole, and the sizes of the shards; the digest of a shard is when
-        a process reads it for the first time.
-
-        Raises:
-            StoreError: the store is unfinished or damaged.
+        a process reads it for the first time.  StoreError where it is unfinished or damaged.
         """
         manifest = read_manifest(folder, finished=encoder is None)
         if encoder is not None:  # the shards that are there, if any, are not what is read here
