@@ -129,22 +129,14 @@ def judge(claim: Claim, tables: Tables) -> Judgement:
 
 
 def rows_of(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
-    """Return a run's table, which has ``columns``.
-
-    Raises:
-        NotMeasurable: the run does not have the table, or not all of the columns.
-    """
+    """Return a run's table that has ``columns``, or raise `NotMeasurable`."""
     if table not in tables or not set(columns) <= set(tables[table]):
         raise NotMeasurable(f"{table}: {', '.join(columns)}")
     return tables[table]
 
 
 def column(tables: Tables, table: str, name: str) -> pd.Series:
-    """Return a column of a run's table.
-
-    Raises:
-        NotMeasurable: the run does not have it, or it is empty (a model without that token).
-    """
+    """Return a column of a table; `NotMeasurable` if it is not there, or empty (no such token)."""
     values = rows_of(tables, table, name)[name]
     if values.isna().all():
         raise NotMeasurable(f"{table}.{name} is empty")
@@ -154,22 +146,14 @@ def column(tables: Tables, table: str, name: str) -> pd.Series:
 def chosen_rows(
     rows: pd.DataFrame | pd.Series, chosen: pd.Series, what: str
 ) -> pd.DataFrame | pd.Series:
-    """Return the chosen rows of a table or column.
-
-    Raises:
-        NotMeasurable: there is none; ``what`` says of what.
-    """
+    """Return the chosen rows of a table or column, or raise `NotMeasurable`, with ``what``."""
     if not chosen.any():
         raise NotMeasurable(what)
     return rows[chosen]
 
 
 def row_where(rows: pd.DataFrame, **values: str) -> pd.Series:
-    """Return the first row with some values.
-
-    Raises:
-        NotMeasurable: there is none.
-    """
+    """Return the first row with some values, or raise `NotMeasurable`."""
     chosen = (rows[list(values)] == pd.Series(values)).all(axis=1)
     return chosen_rows(rows, chosen, ", ".join(values.values())).iloc[0]
 
@@ -182,10 +166,6 @@ def with_bounds(name: str, interval: str = "") -> list[str]:
 def measured(
     tables: Tables, table: str, column: str, *, interval: str = "", **where: str
 ) -> Estimate:
-    """Return a column's number and interval, of the row with some values.
-
-    Raises:
-        NotMeasurable: the run has no such row.
-    """
+    """Return a column's number and interval, in the row with some values."""
     columns = with_bounds(column, interval)
     return Estimate(*row_where(rows_of(tables, table, *columns, *where), **where)[columns])

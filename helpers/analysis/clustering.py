@@ -43,14 +43,11 @@ def distance_table(
 def head_behaviours(
     relative_position: pd.DataFrame, token_types: pd.DataFrame, entropy: pd.DataFrame
 ) -> pd.DataFrame:
-    """Name what each head mostly does, from the tables of section 3.
+    """Name what each head mostly does, from section 3's tables: layer, head (from 1), behaviour.
 
     A head gets the first of `BEHAVIOURS` that holds: its share of attention to a relative
     position is `POSITION_SHARE` or more, to a type of token `TOKEN_SHARE` or more, or its entropy
     is `BROAD_SHARE` or more of that of uniform attention; else "other".
-
-    Returns:
-        Columns layer, head (from 1) and behaviour.
     """
     keys = ["layer", "head"]
     table = relative_position.merge(token_types, on=keys, validate="1:1")
@@ -69,16 +66,10 @@ def head_positions(
 ) -> pd.DataFrame:
     """Place heads in the plane so that their distances are kept as well as possible (Figure 6).
 
-    Metric multidimensional scaling: the best of eight random starts.
-
-    Args:
-        distances: what `distance_table` returns.
-        behaviours: what `head_behaviours` returns.
-        seed: of the random starts.
-
-    Returns:
-        Columns layer, head (from 1), x, y (nats) and behaviour.  ``attrs["stress"]`` is the
-        normalised stress (Kruskal's stress-1): 0 where the plane keeps every distance.
+    Metric multidimensional scaling, the best of eight random starts, of the distances of
+    `distance_table`; ``behaviours`` are those of `head_behaviours`.  Columns: layer, head (from 1),
+    x, y (nats) and behaviour.  ``attrs["stress"]`` is the normalised stress (Kruskal's stress-1):
+    0 where the plane keeps every distance.
     """
     from sklearn.manifold import MDS
 

@@ -22,7 +22,7 @@ from helpers.analysis.coreference_rules import (
 from helpers.analysis.heads import checked_maps, head_label, picked_words
 from helpers.analysis.paper import paper_table2
 from helpers.analysis.statistics import Estimate, cluster_sums, ratio
-from helpers.errors import InputError, MapError
+from helpers.errors import InputError
 from helpers.store.store import Example
 
 # Head words of all other mentions; of those before the mention; or all other words.
@@ -123,32 +123,24 @@ def judge(examples: Iterable[Example]) -> Judgements:
         InputError: the records have no mentions, or no mention has an antecedent.
         MapError: a map is not a distribution over keys, or of another size than its document.
     """
-    splits: list[str] = []
-    documents: list[int] = []
-    types: list[str] = []
-    rules: dict[str, list[bool]] = {name: [] for name in SYSTEMS}
+    splits, rows = [], []
     heads: dict[Candidates, list[np.ndarray]] = {candidates: [] for candidates in CANDIDATES}
     for example in examples:
         mentions = _mentions(example)
         earlier = _earlier_mentions(mentions)
         for index, correct in earlier.items():
-            documents.append(len(splits))
-            types.append(mentions[index].type)
-            for name in SYSTEMS:
-                rules[name].append(selected(name, mentions, index) in correct)
+            right = [selected(name, mentions, index) in correct for name in SYSTEMS]
+            rows.append((len(splits), mentions[index].type, *right))
         splits.append(example.record.get("split", ""))
         if earlier:
             for candidates, right in _judge_heads(example, mentions, earlier).items():
                 heads[candidates].append(right)
-    if not documents:
+    if not rows:
         raise InputError(NO_ANTECEDENT)
-    return Judgements(
-        np.array(splits),
-        np.array(documents),
-        np.array(types),
-        {name: np.array(right) for name, right in rules.items()},
-        {candidates: np.concatenate(right, axis=-1) for candidates, right in heads.items()},
-    )
+    document, types, *rules = map(np.array, zip(*rows, strict=True))
+    by_candidates = {name: np.concatenate(right, axis=-1) for name, right in heads.items()}
+    by_rule = dict(zip(SYSTEMS, rules, strict=True))
+    return Judgements(np.array(splits), document, types, by_rule, by_candidates)
 
 
 def _mentions(example: Example) -> list[DocumentMention]:
@@ -168,10 +160,8 @@ def _judge_heads(
     example: Example, mentions: list[DocumentMention], earlier: Mapping[int, list[int]]
 ) -> dict[Candidates, Bool[np.ndarray, "layer head mention"]]:
     words, head_words = example.word_positions, [mention.head for mention in mentions]
-    n_words = words.stop - words.start
-    if example.attention.shape[-1] < words.stop:
-        raise MapError(example.index, f"expected a map over {n_words} words; extract it again")
     maps = checked_maps(example)[:, :, words, words]
+    n_words = maps.shape[-1]
     right: dict[Candidates, list[np.ndarray]] = {name: [] for name in CANDIDATES}
     for index, correct in earlier.items():
         asked = head_words[index]

@@ -13,7 +13,7 @@ from helpers.analysis.heads import DIRECTIONS, checked_maps, picked_words, posse
 from helpers.analysis.paper import ALL
 from helpers.analysis.statistics import cluster_sums
 from helpers.data.records import cluster_of
-from helpers.errors import InputError, MapError
+from helpers.errors import InputError
 from helpers.store.store import Example
 
 Accuracies = Float[np.ndarray, "direction layer head"]
@@ -74,11 +74,8 @@ class HeadCounts:
         ``"All"`` is the first of them.
         """
         sizes = {name: self.size(name, split) for name in self.names}
-        listed = [
-            name
-            for name, size in sizes.items()
-            if size >= max(minimum, 1) and self.rooted[self.rows(name, split)].sum() < size
-        ]
+        enough = [name for name in self.names if sizes[name] >= max(minimum, 1)]
+        listed = [n for n in enough if self.rooted[self.rows(n, split)].sum() < sizes[n]]
         # A corpus with a single relation ties with "All", which sorted() then leaves first.
         return sorted(listed, key=sizes.__getitem__, reverse=True)
 
@@ -157,14 +154,8 @@ def _word_maps(
             f"example {example.index} has no syntactic heads; expected the store of a treebank"
         )
     whole = checked_maps(example)
-    maps = whole[:, :, words, words]
-    if maps.shape[-1] != len(record["heads"]):
-        raise MapError(
-            example.index,
-            f"expected a map over {len(record['heads'])} words; extract the store again",
-        )
     beside = whole[:, :, words, : words.start], whole[:, :, words, words.stop :]
-    return maps, sum(part.sum(axis=-1) for part in beside)
+    return whole[:, :, words, words], sum(part.sum(axis=-1) for part in beside)
 
 
 def _membership(relations: list[str]) -> tuple[list[str], Bool[np.ndarray, "word relation"]]:

@@ -71,10 +71,17 @@ def head_grid(values: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:
 
 
 def checked_maps(example: Example) -> Float[np.ndarray, "layer head query key"]:
-    """Return an example's maps in float32 after checking that every row is a distribution."""
+    """Return an example's maps in float32, all of whose rows are distributions over its words.
+
+    Raises:
+        MapError: a row is none, or there are more words than positions.
+    """
     attention = example.attention.astype(np.float32)
     if not attention.size:
         raise MapError(example.index, "has no tokens")
+    if "words" in example.record and len(example) < example.word_positions.stop:
+        words = len(example.record["words"])
+        raise MapError(example.index, f"expected a map over {words} words; extract the store again")
     if not attention.min() >= 0:
         raise MapError(example.index, "its attention has a negative or undefined (NaN) weight")
     worst = np.abs(attention.sum(axis=-1) - 1).max()

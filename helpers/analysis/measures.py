@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial, reduce
-from operator import sub
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +42,6 @@ MOSTLY = 0.5  # "more than half of their attention"
 LITTLE = 0.1  # of their attention
 NEAR_UNIFORM = 0.9  # of the entropy of uniform attention
 BROAD = 0.75  # of that entropy; the paper's 3.89 nats are 80% of ln 128
-TAILS = np.array([0.025, 0.975])  # of 95%
 ALPHA = 0.05
 BY_FAR = 20  # points
 NAMED = ("dobj", "det", "pobj", "poss")  # in the introduction
@@ -88,7 +86,7 @@ def over_layers(
     """
     table = next((own for own in SEGMENTS if name in tables.get(own, ())), SEGMENTS[0])
     means = {own: by_layer(tables, table, own) for own in (name, less) if own}
-    return resampled(tables, means, lambda *own: summary(reduce(sub, own)))
+    return resampled(tables, means, lambda one, other=0: summary(one - other))
 
 
 def by_layer(tables: Tables, table: str, name: str) -> pd.Series:
@@ -168,7 +166,7 @@ def attention_against_gradient(tables: Tables) -> Estimate:
     # Fisher's z with the standard error of Bonett and Wright (2000).
     error = np.sqrt((1 + found**2 / 2) / (len(attention) - 3))
     z = np.arctanh(np.clip(found, -1 + 1e-9, 1 - 1e-9))
-    return Estimate(found, *np.tanh(z + error * norm.ppf(TAILS)))
+    return Estimate(found, *np.tanh(z + error * norm.ppf([0.025, 0.975])))
 
 
 def broad_early(tables: Tables, entropies: pd.Series) -> pd.Series:

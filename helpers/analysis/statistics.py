@@ -75,18 +75,12 @@ def bootstrap_intervals(
     *,
     seed: int = 0,
 ) -> tuple[Float[np.ndarray, " statistic"], Float[np.ndarray, " statistic"]]:
-    """Return the 95% bootstrap intervals of ``sum(right) / sum(total)``, column by column.
+    """Return the bounds of the 95% bootstrap interval of each column's ``sum(right) / sum(total)``.
 
+    ``right`` is how many are right in each cluster, or the sum of a value, of how many ``total``.
     Clusters are drawn with replacement, the same ones for every column.  The interval is the
-    percentile one, as much wider as Student's t asks for with so few clusters (Hesterberg 2015).
-
-    Args:
-        right: how many are right in each cluster, or the sum of a value.
-        total: how many there are in each cluster.
-        seed: decides the draws.
-
-    Returns:
-        The lower and the upper bounds; NaN where fewer than two clusters have a ``total``.
+    percentile one, as much wider as Student's t asks for with so few clusters (Hesterberg 2015);
+    NaN where fewer than two clusters have a ``total``.
     """
     clusters = (np.asarray(total) > 0).sum(axis=0)
     return percentiles(_ratios(right, total, seed), clusters)
@@ -170,10 +164,7 @@ def sign_flip_test(
 
 
 def mean_interval(values: ArrayLike) -> Estimate:
-    """Return the mean of independent values and its 95% interval (Student's t).
-
-    NaN bounds for a single value.
-    """
+    """Return the mean of independent values and its 95% interval (Student's t); NaN of a single."""
     values = np.asarray(values, float)
     mean, count = float(values.mean()), len(values)
     if count < 2:

@@ -63,21 +63,17 @@ def token_types(attention: Maps, roles: Roles) -> dict[str, PerHead]:
     n = attention.shape[-1]
     received = attention.sum(axis=-2) / n  # [layer, head, key]
     evenly = np.broadcast_to(_uniform(attention).mean(axis=0), received.shape)
-    missing = np.full(attention.shape[:2], np.nan)
-    shares = {
-        f"{start}{name}": missing if mask is None else share[..., mask].sum(axis=-1)
-        for start, share in (("", received), ("uniform_", evenly))
-        for name, mask in (("cls", roles.cls), ("sep", roles.sep))
-    }
+    shares = dict.fromkeys(TOKEN_TYPES, np.full(attention.shape[:2], np.nan))
+    for name, mask in (("cls", roles.cls), ("sep", roles.sep)):
+        if mask is not None:
+            shares[name] = received[..., mask].sum(axis=-1)
+            shares[f"uniform_{name}"] = evenly[..., mask].sum(axis=-1)
     shares["punctuation"] = received[..., roles.punctuation].sum(axis=-1)
-    if roles.sep is None:
-        return {**shares, "sep_to_sep": missing, "other_to_sep": missing}
-    to_sep = attention[..., roles.sep].sum(axis=-1)  # [layer, head, query]
-    return {
-        **shares,
-        "sep_to_sep": _mean_at(to_sep, roles.sep),
-        "other_to_sep": _mean_at(to_sep, ~roles.sep),
-    }
+    if roles.sep is not None:
+        to_sep = attention[..., roles.sep].sum(axis=-1)  # [layer, head, query]
+        shares["sep_to_sep"] = _mean_at(to_sep, roles.sep)
+        shares["other_to_sep"] = _mean_at(to_sep, ~roles.sep)
+    return shares
 
 
 def entropy(attention: Maps, roles: Roles) -> dict[str, PerHead]:

@@ -120,7 +120,9 @@ def test_single_ablation_is_what_masking_each_head_gives(runs, single):
         row = single.query("task == @run.task.name and layer == @layer + 1").iloc[head]
         assert (row["examples"], row["head"]) == (20, head + 1)
         assert row["accuracy"] == pytest.approx(by_hand(run, scored, (layer, head))[0])
-        for column, pairs in zip(("change", "change_one", "change_other"), (scored, *halves), strict=True):
+        for column, pairs in zip(
+            ("change", "change_one", "change_other"), (scored, *halves), strict=True
+        ):
             change, loss = np.subtract(by_hand(run, pairs, (layer, head)), by_hand(run, pairs))
             assert row[column] == pytest.approx(change)
             if column == "change":
