@@ -106,7 +106,7 @@ def first_document(examples: Iterable[Example]) -> Example:
         InputError: the records have no mentions, or no mention has an antecedent.
     """
     for example in examples:
-        if _earlier_mentions(_mentions(example)):
+        if antecedents(_mentions(example)):
             return example
     raise InputError(NO_ANTECEDENT)
 
@@ -127,7 +127,7 @@ def judge(examples: Iterable[Example]) -> Judgements:
     heads: dict[Candidates, list[np.ndarray]] = {candidates: [] for candidates in CANDIDATES}
     for example in examples:
         mentions = _mentions(example)
-        earlier = _earlier_mentions(mentions)
+        earlier = antecedents(mentions)
         for index, correct in earlier.items():
             right = [selected(name, mentions, index) in correct for name in SYSTEMS]
             rows.append((len(splits), mentions[index].type, *right))
@@ -149,11 +149,6 @@ def _mentions(example: Example) -> list[DocumentMention]:
             f"example {example.index} has no mentions; expected the store of a coreference corpus"
         )
     return document_mentions(example.record)
-
-
-def _earlier_mentions(mentions: list[DocumentMention]) -> dict[int, list[int]]:
-    """Return the antecedents of each mention that has any."""
-    return {i: found for i in range(len(mentions)) if (found := antecedents(mentions, i))}
 
 
 def _judge_heads(

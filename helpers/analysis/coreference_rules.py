@@ -47,10 +47,14 @@ def document_mentions(record: Mapping[str, Any]) -> list[DocumentMention]:
     ]
 
 
-def antecedents(mentions: Sequence[DocumentMention], index: int) -> list[int]:
-    """Return the mentions before ``index`` in its chain, nearest last."""
-    chain = mentions[index].chain
-    return [i for i in range(index) if chain is not None and mentions[i].chain == chain]
+def antecedents(mentions: Sequence[DocumentMention]) -> dict[int, list[int]]:
+    """Return the mentions before each mention in its chain, nearest last, where there are any."""
+    found: dict[int, list[int]] = {}
+    for index, (chain, *_) in enumerate(mentions):
+        earlier = [i for i in range(index) if chain is not None and mentions[i].chain == chain]
+        if earlier:
+            found[index] = earlier
+    return found
 
 
 def selected(system: str, mentions: Sequence[DocumentMention], index: int) -> int | None:

@@ -40,9 +40,6 @@ HELD_OUT_COLUMNS = (
 )  # fmt: skip
 
 
-Choice = tuple[int, int, int]  # the direction that a head is read in, its layer and its number
-
-
 def dependency_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.DataFrame:
     """Return Table 1 as the paper has it: the best head of each relation, scored where it is best.
 
@@ -240,8 +237,8 @@ def _held_out(counts: HeadCounts, minimum: int) -> list[str]:
 
 def _chosen(
     counts: HeadCounts, relation: str, chosen_on: str | None, split: str | None, seed: int
-) -> tuple[Choice, int, dict[str, object]]:
-    """Return the best head and offset (an index) of a split, and how they do on another."""
+) -> tuple[tuple[int, int, int], int, dict[str, object]]:
+    """Return the best (direction, layer, head) and offset of a split, and their row on another."""
     accuracy = counts.accuracy(relation, chosen_on)  # [direction, layer, head]
     direction, layer, head = map(int, np.unravel_index(accuracy.argmax(), accuracy.shape))
     offset = int(counts.offset_accuracy(relation, chosen_on).argmax())

@@ -16,6 +16,7 @@ import math
 import threading
 import warnings
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -148,14 +149,16 @@ class _Backend:
         self._lock = threading.Lock()
         self._work = 0.0
         self._failed = False
-        self._function: Callable[[Tiles], PairEntropies] | None = None
 
     def __call__(self, tiles: Tiles, *, compiled: bool | None) -> PairEntropies:
         self._work += tiles.numel() * len(tiles) / 2
         wanted = self._work > COMPILE_AFTER if compiled is None else compiled
         if wanted and not self._failed:
             try:
-                return self._run_compiled(tiles)
+                # Examples differ in length: one compilation serves any number of tiles.
+                torch._dynamo.mark_dynamic(tiles, 1)
+                with self._lock:
+                    return self._compiled(tiles)
             # Whatever goes wrong in a compiler (none installed, no headers, a full disk), the
             # eager kernel does the work; were the input at fault, it would raise the same.
             except Exception as error:
@@ -168,18 +171,11 @@ class _Backend:
                 )
         return _eager(tiles)
 
-    def _run_compiled(self, tiles: Tiles) -> PairEntropies:
-        # Examples differ in length: one compilation serves any number of tiles.
-        torch._dynamo.mark_dynamic(tiles, 1)
-        with self._lock:
-            if self._function is None:
-                self._function = torch.compile(
-                    _fused,
-                    fullgraph=True,
-                    # Fused multiply-adds make the polynomial three times faster.
-                    options={"cpp.enable_floating_point_contract_flag": "fast"},
-                )
-            return self._function(tiles)
+    @cached_property
+    def _compiled(self) -> Callable[[Tiles], PairEntropies]:
+        # Fused multiply-adds make the polynomial three times faster.
+        options = {"cpp.enable_floating_point_contract_flag": "fast"}
+        return torch.compile(_fused, fullgraph=True, options=options)
 
 
 _BACKEND = _Backend()
