@@ -11,11 +11,11 @@ from helpers.analysis.dependency_heads import dependency_heads
 from helpers.analysis.head_counts import count_heads
 from helpers.analysis.heads import DIRECTIONS
 from helpers.analysis.probe_data import PLACES, attention_block, prepare
+from helpers.analysis.surface import example_sums
 from helpers.errors import InputError, MapError
 from helpers.store.store import Example
 
 LAYERS, HEADS = 2, 3
-SPECIAL = {"cls": "[CLS]", "sep": "[SEP]"}
 LONGEST = 128
 
 
@@ -26,8 +26,10 @@ def uniform(n):
 def chain(words, index=0, maps=None, split="train"):
     """A document and tree in one: each word depends on the one before, every second is "she"."""
     mentions = [[i, i + 1, 1, i] for i in range(0, words, 2)]
+    texts = ["she", "slept"] * (words // 2) + ["she"] * (words % 2)
     record = {
-        "words": ["she", "slept"] * (words // 2) + ["she"] * (words % 2),
+        "tokens": ["[CLS]", *texts, "[SEP]"],
+        "words": texts,
         "tags": ["PRON", "VERB"] * (words // 2) + ["PRON"] * (words % 2),
         "heads": list(range(words)),
         "relations": ["root", *["dep"] * (words - 1)],
@@ -41,15 +43,25 @@ def probe_data(examples):
     return prepare([*examples, chain(3, split="dev")])
 
 
-METRICS = {"dependency heads": count_heads, "coreference": judge, "probes": probe_data}
+def section_3(examples):
+    return example_sums(examples, {"cls": "[CLS]", "sep": "[SEP]"})
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -0.25, 0.9], ids=str)
+METRICS = {
+    "section 3": section_3, "dependency heads": count_heads, "coreference": judge,
+    "probes": probe_data,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(math.nan, "NaN"), (math.inf, "summing"), (-0.25, "negative"), (0.9, "summing")],
+)
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
-def test_rows_that_are_no_distribution_are_refused_with_the_index(metric, value):
+def test_rows_that_are_no_distribution_are_refused_with_the_index(metric, value, message):
     spoilt = chain(4, index=17)
     spoilt.attention[1, 0, 3, 1] = value
-    with pytest.raises(MapError, match=r"^example 17: "):
+    with pytest.raises(MapError, match=rf"^example 17: .*{message}"):
         metric([chain(4), spoilt])
 
 

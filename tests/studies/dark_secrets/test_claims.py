@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from helpers.analysis.claims import NotMeasurable, check_claims
+from helpers.analysis.heads import head_rows
 from helpers.studies.dark_secrets import claims
 from helpers.studies.dark_secrets.fine_tuning import KINDS
 from helpers.studies.dark_secrets.patterns import ANY_COLUMN
@@ -15,24 +16,31 @@ LAYERS, HEADS = 6, 4
 
 def one_run():
     """Return tables of two tasks that are learned, of the measures that `MEASURED` has."""
-    layer, head = np.divmod(np.arange(LAYERS * HEADS), HEADS)
-    heads = pd.DataFrame({"layer": layer + 1, "head": head + 1})
+    heads = head_rows(LAYERS, HEADS)
     shares = pd.DataFrame(
-        [(task, weights, pattern, share + 0.1 * (task == "b"))
-         for task in TASKS for weights in ("pretrained", "fine-tuned")
-         for pattern, share in (("vertical", 0.3), ("heterogeneous", 0.4), (ANY_COLUMN, 0.5))],
+        [
+            (task, weights, pattern, share + 0.1 * (task == "b"))
+            for task in TASKS
+            for weights in ("pretrained", "fine-tuned")
+            for pattern, share in (("vertical", 0.3), ("heterogeneous", 0.4), (ANY_COLUMN, 0.5))
+        ],
         columns=["task", "weights", "pattern", "share"],
-    )  # fmt: skip
+    ).assign(ci_low=lambda own: own["share"] - 0.02, ci_high=lambda own: own["share"] + 0.03)
     accuracy = pd.DataFrame(
-        [("a", "pretrained", 80.0), ("b", "pretrained", 70.0), ("a", "random", 60.0),
-         ("b", "random", 55.0)], columns=["task", "start", "accuracy"],
-    )  # fmt: skip
+        [
+            ("a", "pretrained", 80.0),
+            ("b", "pretrained", 70.0),
+            ("a", "random", 60.0),
+            ("b", "random", 55.0),
+        ],
+        columns=["task", "start", "accuracy"],
+    ).assign(ci_low=lambda own: own["accuracy"] - 2, ci_high=lambda own: own["accuracy"] + 1)
     links = heads.assign(p_holm=0.05)
     links.loc[[3, 7], "p_holm"] = 0.04
     similarity = heads.assign(similarity=1 - heads["layer"] / 20)
-    other = similarity.assign(similarity=similarity["similarity"].where(layer != 2, 0.1))
+    other = similarity.assign(similarity=similarity["similarity"].where(heads["layer"] != 3, 0.1))
     features = pd.DataFrame(
-        [{"task": task, "weights": "fine-tuned"} for task in TASKS] + [{"weights": "uniform"}]
+        [{"task": t, "weights": "fine-tuned"} for t in TASKS] + [{"weights": "uniform"}]
     )
     for name in KINDS:
         features[[name, f"from_cls_{name}"]] = 0.1
@@ -41,24 +49,17 @@ def one_run():
     disabled = heads.assign(change=-0.1, p_value=0.9, removable=heads["layer"] > 1)
     disabled.loc[5, ["change", "p_value"]] = 3.0, 0.05 / 25  # of 24 heads
     disabled.loc[6, ["change", "p_value"]] = 3.0, 0.05 / 23
-    whole = pd.DataFrame({"layer": range(1, LAYERS + 1), "head": 0, "change": 2.5})
-    whole = whole.assign(p_value=0.9, removable=True)
-    whole.loc[2, "p_value"] = 0.05 / 13  # of 12 layers, over the tasks
+    whole = disabled[::HEADS].assign(head=0, change=2.5, p_value=0.9, removable=True)
+    whole.iloc[2, whole.columns.get_loc("p_value")] = 0.05 / 13  # of 12 layers, over the tasks
     disabled = pd.concat([disabled, whole])
     return {
-        "pattern_shares": shares.assign(
-            ci_low=shares["share"] - 0.02, ci_high=shares["share"] + 0.03
-        ),
-        "fine_tuning": accuracy.assign(
-            ci_low=accuracy["accuracy"] - 2, ci_high=accuracy["accuracy"] + 1, learned=True
-        ),
+        "pattern_shares": shares,
+        "fine_tuning": accuracy.assign(learned=True),
         "semantic_links": links,
-        "finetuning_similarity": pd.concat(
-            [similarity.assign(task="a"), other.assign(task="b")], ignore_index=True
-        ),
+        "finetuning_similarity": pd.concat([similarity.assign(task="a"), other.assign(task="b")]),
         "token_features": features,
-        "disabling": pd.concat([disabled.assign(task=task) for task in TASKS], ignore_index=True),
-    }
+        "disabling": pd.concat([disabled.assign(task=task) for task in TASKS]),
+    }  # fmt: skip
 
 
 MEASURED = [  # the number of each claim, and the ends of its interval
