@@ -27,7 +27,9 @@ def progress(
     On a terminal or in a notebook the bar redraws in place and disappears; in a log it is a line
     at most every ten seconds, and nothing at all for work that is over sooner.
     """
-    redraws = _redraws()
+    # A bar can be drawn over on a terminal, or in a notebook that someone looks at.
+    seen = sys.stderr.isatty() or "ipykernel" in sys.modules
+    redraws = seen and not os.environ.get(HEADLESS)
     yield from tqdm(
         items,
         desc=label,
@@ -48,13 +50,6 @@ def note_written(kind: str, name: str) -> None:
     if notes := os.environ.get(WRITTEN):
         with Path(notes).open("a", encoding="utf-8") as file:
             file.write(f"{kind} {name}\n")
-
-
-def _redraws() -> bool:
-    """Return whether a bar can be drawn over: on a terminal, or in a notebook someone looks at."""
-    if os.environ.get(HEADLESS):
-        return False
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
 class _Lines(io.TextIOBase):

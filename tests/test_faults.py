@@ -20,5 +20,3 @@ def test_the_figures_are_of_the_long_form_and_all_passed():
     rows = re.findall(r"^\| `(\S+)` \| ([^|]+) \|", written, re.MULTILINE)
     assert [file for file, _ in rows] == faults.named("".join(faults.prose(TEXT)))
     assert all(re.fullmatch(r"[\d,]+ passed(, \d+ skipped)?", outcome) for _, outcome in rows)
-    assert len(re.findall(r"30 kills", written)) >= 6  # the kinds, and the conditions
-    assert len(re.findall(r"files read, [\d,]+ refused", written)) == 14

@@ -1,7 +1,7 @@
 """What the documentation names is there, and what it shows runs."""
 
-import importlib
 import json
+import pkgutil
 import re
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from readme_numbers import notebook_09, sentences
 from readme_tables import PAGES as SIDE_BY_SIDE
 from readme_tables import written_anew
 from screens import readme_viewer
-from toy_corpora import SENTENCES
+from toy_corpora import SENTENCES, conllu, sentence_of
 
 from helpers.analysis.heads import head_label
 from helpers.run.notebooks import notebooks
@@ -27,16 +27,7 @@ ROOMS = "data|model|store|analysis|plots|viewer|studies|run|study|tables|setting
     "name", sorted(set(re.findall(rf"`((?:{ROOMS})\.[\w.]+)`", MAP.read_text())))
 )
 def test_every_function_that_the_map_names_is_there(name):
-    module, thing = f"helpers.{name}", None
-    while True:
-        try:
-            found = importlib.import_module(module)
-            break
-        except ModuleNotFoundError:
-            module, _, part = module.rpartition(".")
-            thing = f"{part}.{thing}" if thing else part
-    for part in (thing or "").split("."):
-        found = getattr(found, part) if part else found
+    assert pkgutil.resolve_name(f"helpers.{name}")
 
 
 def test_the_code_of_the_map_runs(tiny_folder, tmp_path, monkeypatch):
@@ -45,16 +36,12 @@ def test_the_code_of_the_map_runs(tiny_folder, tmp_path, monkeypatch):
     paragraphs = [" ".join(words) + " and so it went on and on." for words in SENTENCES] * 3
     text = tmp_path / "text.txt"
     text.write_text("\n".join(paragraphs))
-    for part in ("train", "dev"):
-        rows = (
-            f"{i}\t{word}\t_\t_\t_\t_\t{i - 1}\t{'dep' if i > 1 else 'root'}\t_\t_\n"
-            for i, word in enumerate(SENTENCES[0], start=1)
-        )
-        (tmp_path / f"{part}.conllu").write_text("".join(rows) + "\n")
-    bank = f"{tmp_path / 'train.conllu'},{tmp_path / 'dev.conllu'}"
-    study = Study(
-        model=str(tiny_folder("bert")), text=str(text), treebank=bank, max_tokens=48, device="cpu"
-    )
+    own = sentence_of(SENTENCES[0])
+    rows = zip(range(1, 9), own.words, own.heads, own.relations, strict=False)
+    bank = tmp_path / "trees.conllu"
+    bank.write_text(conllu(list(rows), times=2))
+    paths = {"model": str(tiny_folder("bert")), "text": str(text), "treebank": f"{bank},{bank}"}
+    study = Study(**paths, max_tokens=48, device="cpu")
     names = {"study": study}
     blocks = re.findall(r"```python\n(.*?)```", MAP.read_text(), re.S)
     assert len(blocks) == 3
@@ -94,9 +81,7 @@ def test_the_first_page_is_short_and_has_a_row_for_every_notebook():
 def test_the_claims_beside_the_figures_are_those_of_the_committed_run():
     """Every row of the table of claims says what ``claims.csv`` of the default run says."""
     page = (ROOT / "figures" / "README.md").read_text()
-    table = pd.read_csv(
-        ROOT / "figures" / "minilm" / "tables" / "claims.csv", dtype={"section": str}
-    )
+    table = pd.read_csv(ROOT / "figures/minilm/tables/claims.csv", dtype={"section": str})
     written = {
         claim: cells
         for row in re.findall(r"^\| \d[.\d]* \|.*$", page, re.M)
