@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from made_up_runs import write_run
 from papermill.exceptions import PapermillExecutionError
 from toy_corpora import SENTENCES
 
@@ -162,17 +161,6 @@ def test_a_notebook_that_fails_exits_with_1(monkeypatch, capsys):
 def test_no_model_and_one_twice_are_refused(ran, capsys, model):
     error = fails(capsys, "run", "--model", model)
     assert "expected a model, or several different" in error and not ran
-
-
-def test_compare_prints_claims_and_differences(figures, capsys):
-    write_run(figures / "minilm", settings={"seeds": 3})
-    write_run(figures / "minilm-random-0", settings={"seeds": 1})
-    assert main(["compare"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split()[:5] == ["section", "claim", "paper", "minilm", "minilm"]
-    assert "--seeds differs: 3 in minilm, 1 in minilm-random-0" in lines
-    assert lines[-2] == f"tables and figure: {figures / 'compare' / 'minilm-vs-minilm-random-0'}"
-    assert lines[-1].startswith("report: ") and lines[-1].endswith("index.html")
 
 
 def no_kernels(paths, _):

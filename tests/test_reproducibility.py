@@ -39,14 +39,12 @@ save_description(study)
 @pytest.fixture
 def text(tmp_path):
     """Ten documents of four paragraphs, no two alike."""
-    lines = []
-    for number in range(10):
-        for end in ENDS:
-            subject = SUBJECTS[number % len(SUBJECTS)]
-            lines.append(f"{subject} {end} {'and then ' * (number // 5)}once again.")
-        lines.append("")
+    documents = (
+        "\n".join(f"{SUBJECTS[n % 5]} {end} {'and then ' * (n // 5)}once again." for end in ENDS)
+        for n in range(10)
+    )
     path = tmp_path / "text.txt"
-    path.write_text("\n".join(lines), encoding="utf-8")
+    path.write_text("\n\n".join(documents), encoding="utf-8")
     return path
 
 
@@ -61,19 +59,12 @@ def vectors(tmp_path):
 
 def start(folder, hash_seed, threads, *arguments):
     """Start a run that has nothing in common with another but its arguments."""
-    environment = {
-        **os.environ,
-        "ATTENTION_CACHE": str(folder / "cache"),
-        "ATTENTION_FIGURES": str(folder / "figures"),
-        "PYTHONHASHSEED": str(hash_seed),
-        "OMP_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
-        "OPENBLAS_NUM_THREADS": str(threads),
-    }
+    own = {f"ATTENTION_{kind.upper()}": str(folder / kind) for kind in ("cache", "figures")}
+    own |= {f"{library}_NUM_THREADS": str(threads) for library in ("OMP", "MKL", "OPENBLAS")}
     return subprocess.Popen(
         [sys.executable, "-c", RUN, *map(str, arguments)],
         cwd=ROOT,
-        env=environment,
+        env={**os.environ, **own, "PYTHONHASHSEED": str(hash_seed)},
         stderr=subprocess.PIPE,
         text=True,
     )

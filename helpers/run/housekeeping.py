@@ -20,6 +20,7 @@ from helpers.store import extract, format
 
 DEFAULT_RUN_BYTES = 5 << 30  # what an extended run of the default puts on disk, rounded up
 MODELS = ("fine-tuned", "translators", "models")  # trained in 07 to 09, and unpacked
+KEPT = ("derived", *MODELS)  # and tables that took long
 
 
 def check_cache(names: Sequence[str], *, repair: bool, model: str | None) -> int:
@@ -32,7 +33,7 @@ def check_cache(names: Sequence[str], *, repair: bool, model: str | None) -> int
         The exit status: 0 if all are whole in the end, 1 if not.
     """
     stores, damaged = format.stores(), 0
-    for folder in _folders(names, [*stores, *_kept()]):
+    for folder in _folders(names, [*stores, *_inside(*KEPT)]):
         check = format.verify if folder in stores else broken_seals
         problems = check(folder)
         print(f"{_name(folder)}: {'damaged' if problems else 'whole'}", *problems, sep="\n  ")
@@ -55,7 +56,7 @@ def cache_table() -> pd.DataFrame:
     """Return a row a store or model: what it holds, its megabytes, who used it last."""
     columns = ["store", "corpus", "examples", "megabytes", "written", "finished", "last run"]
     rows = [{"store": folder} | format.describe(folder) for folder in format.stores()]
-    for folder in _models():
+    for folder in _inside(*MODELS):
         finished = "yes" if (folder / CHECKSUMS).is_file() else "no"
         rows.append({"store": folder, "finished": finished, "written": format.date(folder)})
     table = pd.DataFrame(rows, columns=columns)
@@ -69,7 +70,7 @@ def remove_stores(names: Sequence[str]) -> None:
     Raises:
         InputError: there is none of that name (nothing is removed then).
     """
-    for folder in _folders(names, [*format.stores(), *_kept()]) if names else []:
+    for folder in _folders(names, [*format.stores(), *_inside(*KEPT)]) if names else []:
         format.remove(folder)
 
 
@@ -108,19 +109,10 @@ def diagnosis() -> Iterator[tuple[str, str, str]]:
     yield "cache", f"{root}: {total}", ""
 
 
-def _models() -> list[Path]:
-    """Return the folders of models that notebooks have trained, and of `mpnet`."""
-    return [folder for kind in MODELS for folder in _inside(kind)]
-
-
-def _kept() -> list[Path]:
-    """Return the folders of tables that took long, and of models."""
-    return [*_inside("derived"), *_models()]
-
-
-def _inside(kind: str) -> list[Path]:
-    found = sorted(folder for folder in (cache_root() / kind).glob("*") if folder.is_dir())
-    return [folder for folder in found if folder.suffix != ".tmp"]  # being written
+def _inside(*kinds: str) -> list[Path]:
+    """Return the folders of these kinds in the cache, but for those that are being written."""
+    found = (folder for kind in kinds for folder in sorted((cache_root() / kind).glob("*")))
+    return [folder for folder in found if folder.is_dir() and folder.suffix != ".tmp"]
 
 
 def _name(folder: Path) -> str:

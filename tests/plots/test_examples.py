@@ -121,9 +121,8 @@ def test_without_a_sentence_that_is_easy_to_read_the_nearest_in_length_is_shown(
     long = {name: value * times for name, value in POSSESSIVE.items() if name != "split"}
     longer = {name: value * 4 for name, value in POSSESSIVE.items() if name != "split"}
     store = word_store(longer, long, layers=1, heads=1)
-    heads = pd.DataFrame({
-        "layer": [1], "head": [1], "entropy": [2.0], "previous": [0.1], "next": [0.1],
-        "cls": [0.1], "sep": [0.1], "punctuation": [0.1],
-    })  # fmt: skip
-    found = pattern_panels(store, heads)
+    patterns = ("entropy", "previous", "next", "cls", "sep", "punctuation")
+    found = pattern_panels(
+        store, pd.DataFrame([{"layer": 1, "head": 1, **dict.fromkeys(patterns, 0.1)}])
+    )
     assert found and {each.place.example for each in found} == {1}

@@ -8,6 +8,7 @@ import pytest
 from made_up_runs import run_like_the_paper, tables_with_heads, write_run
 from PIL import Image
 
+from helpers.__main__ import main
 from helpers.analysis.claims import check_claims
 from helpers.analysis.measures import clark_claims
 from helpers.errors import InputError
@@ -105,11 +106,17 @@ def test_the_spread_of_claims():
     assert table.loc["B", "runs"] == 1 and np.isnan(table.loc["B", "sd"])
 
 
-def test_compare_writes_tables_a_figure_and_a_report(figures):
+def test_compare_writes_tables_a_figure_and_a_report_and_prints_the_claims(figures, capsys):
     write_run(figures / "minilm", settings={"seeds": 3})
     write_run(figures / "minilm-random-0", settings={"seeds": 1})
     claims, notes, (folder, report) = compare.compare(compare.open_runs([]))
     assert folder == figures / "compare" / "minilm-vs-minilm-random-0"
+    assert main(["compare"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:5] == ["section", "claim", "paper", "minilm", "minilm"]
+    assert lines[-len(notes) - 2 :] == [
+        *notes, f"tables and figure: {folder}", f"report: {report}"
+    ]  # fmt: skip
     written = pd.read_csv(folder / "claims.csv", dtype={"section": str})
     pd.testing.assert_frame_equal(written, claims, rtol=1e-5)
     heads = pd.read_csv(folder / "best_heads.csv")
