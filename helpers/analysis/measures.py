@@ -125,10 +125,9 @@ def heads_mostly_to(tables: Tables, name: str) -> Estimate:
 
 def depth_of_positional_heads(tables: Tables) -> Estimate:
     """Return the mean relative layer of positional heads, with its interval over these heads."""
-    previous, following = (column(tables, "relative_position", n) for n in ("previous", "next"))
-    layers = column(tables, "relative_position", "layer")
-    positional = (previous > MOSTLY) | (following > MOSTLY)
-    depths = chosen_rows(layers, positional, "positional heads") / layers.max()
+    heads = rows_of(tables, "relative_position", "layer", "previous", "next")
+    positional = (heads[["previous", "next"]] > MOSTLY).any(axis=1)
+    depths = chosen_rows(heads["layer"], positional, "positional heads") / heads["layer"].max()
     return ratio(depths.to_numpy(), np.ones(len(depths)))
 
 

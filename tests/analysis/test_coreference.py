@@ -103,18 +103,6 @@ def first_mention(example, word):
     return heads[0] if heads and heads[0] != word else None
 
 
-def test_a_planted_head_is_found_and_perfect_with_every_candidate_set():
-    records = [record(TEXT, *MENTIONS, split=split) for split in ("train", "dev") * 4]
-    judgements = judge(planted(records, first_mention))
-    assert len(judgements.types) == 3 * len(records)
-    for candidates in ("mentions", "earlier mentions", "words"):
-        accuracy = judgements.accuracy(candidates)
-        assert accuracy.shape == (LAYERS, HEADS)
-        assert judgements.best_head(candidates) == (1, 2)
-        assert accuracy[1, 2] == 100
-        assert np.delete(accuracy.ravel(), 5).max() < 100
-
-
 def test_heads_agree_with_a_slow_reference():
     records = [record(TEXT, *MENTIONS), record(TEXT, *MENTIONS[:3], (7, 8, None), MENTIONS[4])]
     examples = list(planted(records, lambda example, word: None, seed=3))
@@ -124,30 +112,25 @@ def test_heads_agree_with_a_slow_reference():
         mentions = example.record["mentions"]
         for i, (_, _, chain, head) in enumerate(mentions):
             right = {m[3] for m in mentions[:i] if chain is not None and m[2] == chain}
-            if not right:
-                continue
             options = {
                 "mentions": {m[3] for j, m in enumerate(mentions) if j != i},
                 "earlier mentions": {m[3] for m in mentions[:i]},
                 "words": set(range(len(example.record["words"]))) - {head},
             }
-            for name, words in options.items():
-                found = np.zeros((LAYERS, HEADS), bool)
-                for layer, number in np.ndindex(LAYERS, HEADS):
-                    row = example.attention[layer, number, head + 1].astype(float)
-                    found[layer, number] = max(words, key=lambda word: row[word + 1]) in right
-                expected[name].append(found)
+            for name, words in options.items() if right else ():
+                rows = example.attention[:, :, head + 1].astype(float).reshape(-1, len(example))
+                picked = [max(words, key=row[1:].__getitem__) for row in rows]
+                expected[name].append([word in right for word in picked])
     for name, right in judgements.heads.items():
-        np.testing.assert_array_equal(right, np.stack(expected[name], axis=-1))
+        np.testing.assert_array_equal(right.reshape(LAYERS * HEADS, -1).T, expected[name])
 
 
 def test_rules_types_and_splits_of_a_small_document():
     judgements = judge(planted([record(TEXT, *MENTIONS)], first_mention))
     # she, it, Ann in turn
     assert judgements.types.tolist() == ["pronoun", "pronoun", "proper"]
-    assert judgements.rules["nearest mention"].tolist() == [False, False, False]
-    assert judgements.rules["head match"].tolist() == [False, False, True]
-    assert judgements.rules["rule-based"].tolist() == [True, True, True]
+    expected = {"nearest mention": [0, 0, 0], "head match": [0, 0, 1], "rule-based": [1, 1, 1]}
+    assert {name: right.tolist() for name, right in judgements.rules.items()} == expected
     assert judgements.select("proper").tolist() == [False, False, True]
     assert not judgements.select(split="dev").any()
 

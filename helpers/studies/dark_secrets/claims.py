@@ -19,6 +19,7 @@ from helpers.analysis.claims import (
     chosen_rows,
     read_claims,
     rows_of,
+    with_bounds,
 )
 from helpers.analysis.statistics import Estimate, mean_interval
 from helpers.studies.dark_secrets.fine_tuning import FROM_CLS, SPECIAL, UNIFORM, WHOLE_LAYER, WORDS
@@ -36,7 +37,7 @@ def finetuning_claims() -> list[Claim]:
 
 def extreme_share(tables: Tables, pattern: str, extreme: str) -> Estimate:
     """Return the largest ("max") or smallest ("min") share of a pattern in a fine-tuned task."""
-    columns = ["share", "ci_low", "ci_high"]
+    columns = with_bounds("share", "ci")
     rows = _of_learned(tables, "pattern_shares", "weights", "pattern", *columns)
     chosen = (rows["weights"] == FINE_TUNED) & (rows["pattern"] == pattern)
     return Estimate(*rows.loc[chosen, columns].agg(extreme))
@@ -45,11 +46,6 @@ def extreme_share(tables: Tables, pattern: str, extreme: str) -> Estimate:
 def heads_with_links(tables: Tables) -> int:
     """Return how many heads attend along links beyond chance."""
     return len(linked_heads(rows_of(tables, "semantic_links", "p_holm")))
-
-
-def share_with_links(tables: Tables) -> float:
-    """Return the share of such heads."""
-    return heads_with_links(tables) / len(tables["semantic_links"])
 
 
 def last_layers_change_most(tables: Tables) -> float:
@@ -137,7 +133,7 @@ MEASURES: dict[str, Measure] = {
     "most heterogeneous": partial(extreme_share, pattern="heterogeneous", extreme="max"),
     "fewest columns": partial(extreme_share, pattern=ANY_COLUMN, extreme="min"),
     "heads with links": heads_with_links,
-    "share with links": share_with_links,
+    "share with links": lambda run: heads_with_links(run) / len(run["semantic_links"]),
     "last layers change": last_layers_change_most,
     "pretraining": gain_of_pretraining,
     "special over words": special_over_words,
