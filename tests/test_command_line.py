@@ -4,11 +4,9 @@ import dataclasses
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from papermill.exceptions import PapermillExecutionError
-from toy_corpora import SENTENCES
 
 from helpers.__main__ import main
 from helpers.errors import CorpusError, ModelError
@@ -62,31 +60,6 @@ def test_run_says_where_its_results_are(ran, capsys, figures):
 def test_without_options_the_papers_own_notebooks_run_on_the_default(ran, arguments, expected):
     assert main(["run", *arguments]) == 0
     assert ran == [(expected, dataclasses.asdict(Study()), "minilm")]
-
-
-def test_a_run_for_papers_writes_pdf_and_latex_too_and_the_same_numbers(
-    tiny_folder, tmp_path, monkeypatch
-):
-    text = tmp_path / "mine.txt"
-    text.write_text("\n".join(" ".join(words) + " and so it went on." for words in SENTENCES))
-    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
-    model = ["--model", str(tiny_folder("bert")), "--max-tokens", "48"]
-    run = ["run", "--only", "03", *model, "--text", str(text)]
-    found = []
-    for place, flags in (("plain", []), ("paper", ["--figures", "pdf", "--latex"])):
-        for kind in ("FIGURES", "BUILD"):
-            monkeypatch.setenv(f"ATTENTION_{kind}", str(tmp_path / place / kind))
-        assert main([*run, *flags]) == 0
-        root = tmp_path / place / "FIGURES"
-        files = {str(path.relative_to(root)): path for path in root.rglob("*.*") if path.is_file()}
-        found.append({name: path.read_bytes() for name, path in files.items()})
-    plain, paper = found
-    new = {Path(name).name for name in paper.keys() - plain.keys()}
-    assert new == {"fig4_entropy.pdf", "entropy.tex"} | {
-        f"{Path(name).stem}.tex" for name in plain if name.endswith(".csv")
-    }
-    same = [name for name in plain if not name.endswith("run.json")]
-    assert same and all(paper[name] == plain[name] for name in same)
 
 
 def test_every_setting_has_help(capsys):

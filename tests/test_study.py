@@ -5,9 +5,11 @@ import sys
 from dataclasses import replace
 from functools import wraps
 
+import pandas as pd
 import pytest
 from toy_corpora import SENTENCES, conllu
 
+from helpers.plots.style import canvas
 from helpers.study import CONTROL_SEGMENTS, Study
 
 
@@ -68,6 +70,20 @@ def test_what_takes_a_tokenizer_or_a_pass_is_kept(parsed, monkeypatch):
         for name, array in list(vars(counts).items())[1:]:
             assert vars(own)[name].dtype == array.dtype and (vars(own)[name] == array).all(), name
         assert words["words"].sum() == 4 and words.equals(first[1]) and special.equals(expected)
+
+
+def test_for_papers_there_are_pdf_and_latex_too_and_the_same_files(figures):
+    found = []
+    for settings in ({}, {"figures": "pdf", "latex": True}):
+        study = Study(name=f"mine-{len(found)}", **settings)
+        study.save_table(pd.DataFrame({"layer": [1], "entropy": [1 / 3]}), "entropy")
+        study.save_figure(canvas(1.0, "Figure 4", note="A note"), "fig4")
+        files = {path.name: path for path in study.results.rglob("*.*")}
+        found.append({name: path.read_bytes() for name, path in files.items()})
+    plain, paper = found
+    assert plain.keys() == {"entropy.csv", "fig4.png", "fig4.svg"}
+    assert paper.keys() - plain.keys() == {"fig4.pdf", "entropy.tex"}
+    assert all(paper[name] == plain[name] for name in plain)
 
 
 def test_the_sample_is_found_without_the_library_that_ships_it():
