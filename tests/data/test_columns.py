@@ -127,8 +127,7 @@ def test_documents_of_conll_2012_have_parts_and_mentions_that_may_cross(write):
         row_2012(1, "Lee", "NNP", "0)|(2"),
         row_2012(2, "saw", "VBD", "2)", "(V*)"),
         row_2012(3, "her", "PRP$", "(1|(0)", "*"),
-        row_2012(4, "dog", "NN", "1)", "*"),
-        "\n",
+        row_2012(4, "dog", "NN", "1)", "*") + "\n",
         row_2012(0, "It", "PRP", "(1)"),
     )
     others = document_2012(row_2012(0, "Rain", "NN", "-"), part="001")
@@ -137,9 +136,7 @@ def test_documents_of_conll_2012_have_parts_and_mentions_that_may_cross(write):
     first, second, third = read_documents(path)
     assert first.words == ("Ann", "Lee", "saw", "her", "dog", "It")
     assert first.tags == ("PROPN", "PROPN", "VERB", "PRON", "NOUN", "PRON")
-    assert [tuple(span) for span in first.spans] == [
-        *((0, 2, 0), (1, 3, 2), (3, 4, 0), (3, 5, 1), (5, 6, 1))
-    ]
+    assert first.spans == ((0, 2, 0), (1, 3, 2), (3, 4, 0), (3, 5, 1), (5, 6, 1))
     assert first.sentence_starts == (True, False, False, False, False, True)
     assert (first.source, second.source) == ("nw/x part 000", "nw/x part 001")
     assert third.spans == ((0, 1, 4),)

@@ -40,9 +40,7 @@ def test_brackets_nest_and_words_are_separated(tmp_path):
     counts = Counter()
     (text,) = read_brackets(write(tmp_path, "t.txt", "## a comment\n" + body), counts)
     assert " ".join(text.words) == "Ann 's dog did n't eat 3.5 well-known pies , she left ."
-    assert [tuple(span) for span in text.spans] == [
-        *((0, 1, 1), (0, 3, 2), (6, 9, None), (8, 9, None), (10, 11, 1))
-    ]
+    assert text.spans == ((0, 1, 1), (0, 3, 2), (6, 9, None), (8, 9, None), (10, 11, 1))
     assert text.source == "t-01 (tale)"
     assert counts == {"invisible characters left out": 1}
 

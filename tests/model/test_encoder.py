@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import huggingface_hub
 import pytest
@@ -23,11 +24,9 @@ from helpers.store.extract import extract, store_key
 @pytest.mark.default_model
 def test_the_default_is_the_sentence_encoder():
     encoder = load(device="cpu")
-    assert encoder.name == "minilm"
-    assert (encoder.layers, encoder.heads) == (6, 12)
+    assert (encoder.name, encoder.layers, encoder.heads) == ("minilm", 6, 12)
     assert encoder.identity["weights_sha256"] == encoders.DEFAULT_SHA256
-    assert encoder.objective == "contrastive"
-    assert encoder.max_length == 512
+    assert (encoder.objective, encoder.max_length) == ("contrastive", 512)
     assert encoder.special_tokens == {"cls": "[CLS]", "sep": "[SEP]"}
     assert encoder.takes_token_types
 
@@ -75,19 +74,15 @@ def test_what_determines_a_map_is_part_of_the_identity(file, changes, keys, bert
 def test_a_hub_model_is_identified_by_its_commit(monkeypatch, bert_copy, tmp_path):
     commit = tmp_path / ("0123456789" * 4)
     bert_copy.rename(commit)
-    asked = {}
-
-    def snapshot(name, **options):
-        asked.update(name=name, **options)
-        return str(commit)
-
+    snapshot = mock.Mock(return_value=str(commit))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     encoder = load("some/bert", revision="v2", device="cpu")
-    assert (asked["name"], asked["revision"]) == ("some/bert", "v2")
-    assert encoder.identity["name"] == "some/bert"
-    assert encoder.identity["revision"] == commit.name
-    assert "weights_sha256" not in encoder.identity
-    assert encoder.slug == "some--bert"
+    assert (snapshot.call_args.args, snapshot.call_args.kwargs["revision"]) == (
+        ("some/bert",),
+        "v2",
+    )
+    assert (encoder.identity["name"], encoder.identity["revision"]) == ("some/bert", commit.name)
+    assert "weights_sha256" not in encoder.identity and encoder.slug == "some--bert"
 
 
 def test_sharded_weights_have_one_hash(tmp_path, tiny_folder):

@@ -11,13 +11,7 @@ from transformers.models.bert import modeling_bert
 from helpers.data.records import roles
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import load
-from helpers.model.gradients import (
-    IGNORED,
-    KEY_TYPES,
-    gradient_importance,
-    mask_tokens,
-    objective,
-)
+from helpers.model.gradients import IGNORED, KEY_TYPES, gradient_importance, mask_tokens, objective
 from helpers.store.examples import examples
 
 STEP = 1e-4

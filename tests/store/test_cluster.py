@@ -51,15 +51,9 @@ def alone(tiny_encoder, tmp_path_factory):
     return store
 
 
-def distributed(encoder, root, client, count=COUNT):
-    return extract_small(encoder, root, count, fill=partial(fill_on, client))
-
-
 def shard_sum(source, number):
-    totals = [
-        example.attention.astype(np.float64).sum(axis=(2, 3)) for example in source.shard(number)
-    ]
-    return os.getpid(), len(totals), sum(totals)
+    maps = [example.attention.astype(np.float64) for example in source.shard(number)]
+    return os.getpid(), len(maps), sum(one.sum(axis=(2, 3)) for one in maps)
 
 
 def test_two_workers_one_of_them_killed_give_the_bits_of_one_process(
@@ -81,7 +75,8 @@ def test_two_workers_one_of_them_killed_give_the_bits_of_one_process(
             root, victim = tmp_path / str(number), next(iter(processes.values()))
             killer = threading.Thread(target=kill, args=(root, victim, rng.randrange(3, 60)))
             killer.start()
-            store = distributed(tiny_encoder("bert"), root, client)
+            fill = partial(fill_on, client)
+            store = extract_small(tiny_encoder("bert"), root, COUNT, fill=fill)
             killer.join()
         assert killed_at[-1] < store.n_shards
         assert content(store.folder) == content(alone.folder)
@@ -96,16 +91,13 @@ def test_sums_over_shards_come_in_order(kind, client, tiny_encoder, alone):
     client.wait_for_workers(2, timeout=60)
     source = alone
     if kind == "stream":
-        corpus = many_segments(COUNT)
         with cache_at(alone.folder.parent):
+            corpus = many_segments(COUNT)
             source = extraction.stream(tiny_encoder("bert"), corpus, max_tokens=MAX_TOKENS)
-    results = list(map_shards(shard_sum, source, client))
-    for number, (_, count, total) in enumerate(results):
-        _, expected_count, expected = shard_sum(alone, number)
-        assert count == expected_count
-        np.testing.assert_array_equal(total, expected)
-    assert len(results) == alone.n_shards
-    assert os.getpid() not in {process for process, _, _ in results}
+    processes, counts, totals = zip(*map_shards(shard_sum, source, client), strict=True)
+    expected = [shard_sum(alone, number)[2] for number in range(alone.n_shards)]
+    np.testing.assert_array_equal(totals, expected)
+    assert set(counts) == {4} and os.getpid() not in processes
 
 
 def test_a_shard_that_kills_its_workers_is_named(client, alone, monkeypatch):
@@ -193,7 +185,7 @@ def test_a_scheduler_that_dies_is_one_line_and_finished_shards_stay(
         pytest.raises(InputError, match=rf"{address} does not answer any more; .* are kept"),
         dask_client(scheduler=address) as client,
     ):
-        distributed(encoder, tmp_path, client)
+        extract_small(encoder, tmp_path, COUNT, fill=partial(fill_on, client))
     assert time.monotonic() - begun < 60
     assert "Traceback" not in capfd.readouterr().err
     assert content(extract_small(encoder, tmp_path, COUNT).folder) == content(alone.folder)
@@ -202,23 +194,20 @@ def test_a_scheduler_that_dies_is_one_line_and_finished_shards_stay(
 def test_a_study_has_its_shards_and_its_pass_computed_by_workers(
     tiny_folder, tmp_path, monkeypatch
 ):
-    text = tmp_path / "text.txt"
+    text, made, original = tmp_path / "text.txt", [], cluster.dask_client
     text.write_text("\n".join(f"The cat number {i} sat on a mat ." for i in range(40)) + "\n")
-    made, original = [], cluster.dask_client
 
     def spy(**how):
         made.append(how)
         return original(**how)
 
     monkeypatch.setattr(cluster, "dask_client", spy)
+    settings = {"model": str(tiny_folder("bert")), "text": str(text), "segments": 12}
     found = {}
-    for workers in (0, 2, 2):
+    for workers in (0, 2):
         monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / f"cache-{workers}"))
-        study = Study(
-            model=str(tiny_folder("bert")), text=str(text), segments=12, max_tokens=32,
-            device="cpu", workers=workers,
-        )  # fmt: skip
+        study = Study(**settings, max_tokens=32, device="cpu", workers=workers)
         found[workers] = content(study.segment_store().folder), study.sums.distances
     assert found[0][0] == found[2][0]
     np.testing.assert_array_equal(found[0][1], found[2][1])
-    assert made == [{"scheduler": "", "workers": 2}] * 2, "for extraction and pass, the first time"
+    assert made == [{"scheduler": "", "workers": 2}] * 2, "for extraction and pass"

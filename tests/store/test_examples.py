@@ -9,12 +9,7 @@ from toy_corpora import corpus_of, sentence_of
 
 from helpers.data.records import Document, Mention, Segment
 from helpers.errors import InputError
-from helpers.store.examples import (
-    cut_pair,
-    document_record,
-    segment_record,
-    sentence_record,
-)
+from helpers.store.examples import cut_pair, document_record, segment_record, sentence_record
 from helpers.store.extract import extract
 
 LONG = Segment("the cat sat on the mat " * 6, "the dog watched it " * 4, "t")

@@ -138,7 +138,8 @@ def test_the_bytes_needed_are_known_before_starting(encoder, sentences, own_cach
 def test_a_disk_that_is_too_small_is_refused_before_starting(encoder, monkeypatch, tmp_path):
     usage = paths.shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(paths.shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(StoreError, match=r"the maps need [\d,]+ more bytes and 1,000 are free"):
+    wanted = r"the maps need [\d,]+ more bytes and 1,000 are free; make room"
+    with pytest.raises(StoreError, match=wanted):
         extract_small(encoder, tmp_path, COUNT)
     assert not list(tmp_path.glob("*/shard-*"))
 
@@ -157,8 +158,6 @@ def small_disk(tmp_path):
 
 def test_a_disk_that_fills_up_keeps_what_is_finished(encoder, monkeypatch, small_disk, tmp_path):
     expected = content(extract_small(encoder, tmp_path, COUNT).folder)
-    with pytest.raises(StoreError, match=r"more bytes and [\d,]+ are free; make room"):
-        extract_small(encoder, small_disk, COUNT)
     monkeypatch.setattr(extraction, "check_free", lambda *_: None)
     with pytest.raises(StoreError, match=r"No space left .*; [\d,]+ bytes are free\); make room"):
         extract_small(encoder, small_disk, COUNT)
@@ -176,18 +175,11 @@ def test_a_read_only_cache_opens_what_is_finished_and_names_what_it_cannot_write
 ):
     folder = extract_small(encoder, small_disk, 4).folder
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    try:
-        assert len(list(extract_small(encoder, small_disk, 4))) == 4
-        with pytest.raises(StoreError, match=r"cannot be written \(Read-only .* set ATTENTION_CA"):
-            extract_small(encoder, small_disk, 5)
-        note_use(folder, "mine")
-        assert last_run(folder) == ""
-    finally:
-        subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
-    (folder / "manifest.json").rename(folder / "unfinished.json")
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    with pytest.raises(StoreError, match=rf"{folder.name}.lock: cannot be written"):
-        extract_small(encoder, small_disk, 4)
+    assert len(list(extract_small(encoder, small_disk, 4))) == 4
+    with pytest.raises(StoreError, match=r"cannot be written \(Read-only .* set ATTENTION_CA"):
+        extract_small(encoder, small_disk, 5)
+    note_use(folder, "mine")
+    assert last_run(folder) == ""
 
 
 def test_a_key_changes_with_everything_that_determines_the_maps(encoder):

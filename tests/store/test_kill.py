@@ -157,8 +157,8 @@ def test_after_any_kill_the_rerun_gives_the_same_bytes(
             killed.append(len(before))
         if len(killed) == KILLS:
             break
-    few, many = min(killed), max(killed)
-    record_property("found", f"{kind}: {len(killed)} kills, {few} to {many} of {steps} files done")
+    done = f"{min(killed)} to {max(killed)} of {steps} files done"
+    record_property("found", f"{kind}: {len(killed)} kills, {done}")
     assert len(killed) == KILLS
     assert len(set(killed)) > KILLS / 6, "most hit the same moment"
 
