@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from helpers.analysis.claims import judge
+from helpers.analysis.paper import values_of
 from helpers.data.glove import Embeddings
 from helpers.model.encoder import load
 from helpers.studies.argument_cues import choosers, partial_inputs
@@ -186,6 +187,10 @@ def checked(tables):
 def test_all_hold_of_a_run_like_the_paper():
     found = checked(run_like_the_paper())
     assert {own.verdict for own in found.values()} == {"yes"}
+    shown, part = values_of("Niven"), "encoder, {}, original, median".format
+    share = (shown[part("warrants")] - 50) / (shown[part("all")] - 50)
+    papers = [shown["productivity of not, all"], np.nan, share]
+    assert [claim.paper for claim in CLAIMS[:3]] == pytest.approx(papers, rel=1e-5, nan_ok=True)
     for claim in CLAIMS:
         here = found[claim.statement].here.value
         if not np.isnan(claim.paper):

@@ -6,6 +6,7 @@ import pytest
 
 from helpers.analysis.claims import NotMeasurable, check_claims
 from helpers.analysis.heads import head_rows
+from helpers.analysis.paper import values_of
 from helpers.studies.dark_secrets import claims
 from helpers.studies.dark_secrets.fine_tuning import KINDS
 from helpers.studies.dark_secrets.patterns import ANY_COLUMN
@@ -85,6 +86,13 @@ def with_noise(tables):
 def test_what_is_measured_of_the_tasks_that_are_learned(tables):
     for claim, expected in zip(claims.finetuning_claims(), MEASURED, strict=True):
         assert claim.measure(tables) == pytest.approx(expected), claim.statement
+
+
+def test_the_papers_numbers_are_those_that_the_notebook_shows():
+    shown = values_of("Kovaleva")
+    names = "largest share of heterogeneous maps", "heads with frame-semantic links"
+    found = {claim.paper for claim in claims.finetuning_claims()}
+    assert {*map(shown.get, names), shown["largest gain without a layer"]} <= found
 
 
 def test_what_is_not_learned_is_not_measured():
