@@ -73,9 +73,8 @@ def new_classifier(encoder: Encoder, labels: int, *, seed: int) -> Classifier:
     pooling = "first" if encoder.objective == "masked-lm" else "mean"
     classifier = Classifier(model, labels, pooling)
     generator = torch.Generator().manual_seed(seed)
-    weights = torch.randn(classifier.head.weight.shape, generator=generator)
-    classifier.head.weight.data.copy_(HEAD_SCALE * weights)
-    classifier.head.bias.data.zero_()
+    nn.init.normal_(classifier.head.weight, std=HEAD_SCALE, generator=generator)
+    nn.init.zeros_(classifier.head.bias)
     return classifier.to(encoder.device)
 
 

@@ -134,7 +134,10 @@ def fine_tune(runs: Sequence[FineTuned]) -> Sequence[FineTuned]:
         StoreError: the disk is full.
     """
     missing = [run for run in runs if broken_seals(run.folder)]
-    jobs = [partial(_kept, run) for run in sorted(missing, key=lambda run: -run.steps)]
+    jobs = [
+        lambda step_done, run=run: write_once(run.folder, partial(_train, run, step_done))
+        for run in sorted(missing, key=lambda run: -run.steps)
+    ]
     if jobs:
         total = sum(run.steps for run in missing)
         run_jobs(jobs, runs[0].encoder.device, label="fine-tuning", unit="step", total=total)
@@ -144,10 +147,7 @@ def fine_tune(runs: Sequence[FineTuned]) -> Sequence[FineTuned]:
 def each_run(
     runs: Sequence[FineTuned], name: str, of_run: Callable[[FineTuned], pd.DataFrame], **facts: Any
 ) -> pd.DataFrame:
-    """Return a table of all runs, the task in its first column; each run's part is kept.
-
-    ``facts`` is what else ``of_run`` goes by.
-    """
+    """Return a table of all runs by task; each run's part is kept, by ``facts`` too."""
     frames = {
         run.task.name: cached_table(
             name,
@@ -169,8 +169,7 @@ def stacked(tables: Mapping[Any, pd.DataFrame], *names: str) -> pd.DataFrame:
 def tasks_of(task: str, text: str, *, examples: int, seed: int) -> list[Task]:
     """Return the user's task (``TRAIN.tsv,TEST.tsv``), or those made of ``text``.
 
-    At most ``examples`` of a task (0: all) are to train on, and as many to test: with 2,000 the
-    95% interval of an accuracy from 71% on is at most two points to either side.
+    At most ``examples`` of a task (0: all) are to train on, and as many to test.
 
     Raises:
         InputError: ``task`` does not name two files, or one of them is no task.
@@ -190,13 +189,13 @@ def fine_tuned(
 ) -> dict[Start, list[FineTuned]]:
     """Fine-tune encoders, each with a seed, on each task, side by side, or find the runs.
 
-    The seed orders the examples and draws the classifier.  The runs, by what they started from.
+    The seed orders the examples and draws the classifier.
     """
-    most = SMALL_TOKENS if small_profile() else Recipe.max_tokens
-    found = {}
-    for start, (encoder, seed) in starts.items():
-        recipe = Recipe(seed=seed, max_tokens=min(most, max_tokens))
-        found[start] = [FineTuned(encoder, task, recipe) for task in tasks]
+    most = min(SMALL_TOKENS if small_profile() else Recipe.max_tokens, max_tokens)
+    found = {
+        start: [FineTuned(encoder, task, Recipe(seed=seed, max_tokens=most)) for task in tasks]
+        for start, (encoder, seed) in starts.items()
+    }
     fine_tune([run for runs in found.values() for run in runs])
     return found
 
@@ -214,8 +213,9 @@ def gradient_steps(
     rates: LRScheduler,
     *,
     what: str,
-) -> Iterator[int]:
-    """Take a step of ``optimizer`` and of ``rates`` for each batch, and yield its number, from 1.
+    step_done: StepDone = lambda: None,
+) -> None:
+    """Take a step of ``optimizer`` and of ``rates`` for each batch.
 
     Raises:
         ModelError: the loss of ``what`` is not a number.
@@ -224,16 +224,14 @@ def gradient_steps(
     for step, batch in enumerate(batches, 1):
         value = loss(batch)
         if not value.isfinite():
-            raise ModelError(
-                f"{what}: the loss of step {step} is {value.item()}; train with a smaller "
-                "learning rate"
-            )
+            problem = f"the loss of step {step} is {value.item()}"
+            raise ModelError(f"{what}: {problem}; train with a smaller learning rate")
         optimizer.zero_grad()
         value.backward()
         nn.utils.clip_grad_norm_(parameters, LARGEST_NORM)
         optimizer.step()
         rates.step()
-        yield step
+        step_done()
 
 
 def shuffled_epochs(recipe: Recipe, lengths: Sequence[int]) -> Iterator[list[int]]:
@@ -262,10 +260,6 @@ def trained(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: weights for name, weights in model.named_parameters() if weights.requires_grad}
 
 
-def _kept(run: FineTuned, step_done: StepDone) -> None:
-    write_once(run.folder, partial(_train, run, step_done))
-
-
 def _train(run: FineTuned, step_done: StepDone, folder: Path) -> None:
     """Train, and write the weights and the predictions."""
     recipe, classifier, device = run.recipe, run.start(), run.encoder.device
@@ -285,8 +279,7 @@ def _train(run: FineTuned, step_done: StepDone, folder: Path) -> None:
     optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate)
     rates = warmup_and_decay(optimizer, run.steps)
     what = f"model {run.encoder.name!r}, task {run.task.name!r}"
-    for _ in gradient_steps(classifier, batches, loss, optimizer, rates, what=what):
-        step_done()
+    gradient_steps(classifier, batches, loss, optimizer, rates, what=what, step_done=step_done)
     saved = {name: part.detach().cpu().contiguous() for name, part in weights.items()}
     save_file(saved, folder / WEIGHTS)
     found = outputs(classifier, run.encoder, run.task.test, max_tokens=recipe.max_tokens)

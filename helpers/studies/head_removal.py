@@ -5,8 +5,7 @@ of the mask, ``xi[layer, head] * output`` (Michel et al. 2019, section 2.3).  A 
 no bit; a zero does what removing the head's columns of the projection does.
 
 *Removable* is what an equivalence test says: two one-sided tests at 5%, over the test examples,
-that the accuracy changes by less than `MARGIN`.  A change that is not significant says no such
-thing: with few examples none is.
+that the accuracy changes by less than `MARGIN`.  Of few examples no change is significant.
 """
 
 from __future__ import annotations
@@ -62,9 +61,8 @@ def head_mask(
 ) -> Iterator[None]:
     """Scale the output of each head by its entry of ``mask`` inside the context.
 
-    ``mask`` is ``[layer, head]``, or ``[layer, example, head]`` with a row for each example of
-    the batch.  The output of the model is differentiable in it.  ``model`` is an encoder or a
-    decoder alone; ``cross`` is for a decoder's attention to the encoder.
+    ``mask`` may have a row for each example of the batch; outputs are differentiable in it.
+    ``model`` is an encoder or a decoder alone; ``cross``: a decoder's attention to the encoder.
 
     Raises:
         ModelError: the model's attention has parts that are not known.
@@ -81,10 +79,9 @@ def head_mask(
 def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> Iterator[None]:
     """Let a head, or all heads of a layer, attend uniformly inside the context.
 
-    This is how Kovaleva et al. (2019, section 4.6) disable a head: the weights of each query are
-    the same for all real tokens (of those that the layer lets a query see: a decoder's earlier
-    ones, ModernBERT's window).  The head's output is then the mean of their value vectors.
-    ``layer`` and ``head`` count from 0; ``model`` is an encoder or a decoder alone, not both.
+    So Kovaleva et al. (2019, section 4.6) disable a head: it gives the mean value vector of all
+    real tokens (of those that the layer lets a query see: a decoder's earlier ones, ModernBERT's
+    window).  ``layer`` and ``head`` count from 0; ``model`` is an encoder or a decoder alone.
 
     Raises:
         ModelError: the model's attention has parts that are not known.
@@ -188,9 +185,8 @@ def in_looks(
 ) -> tuple[pd.DataFrame, Scores]:
     """Return `changes_of`, with all of ``pairs`` for every change that needs them.
 
-    What is shown to be removable on the first `LOOKS` of them is settled; everything else is
-    scored on all.  The looks share the 5% between them, so that all together err no more often
-    than one would.  Beside it, the scores of the first look: the same examples for every change.
+    What is shown to be removable on the first `LOOKS` of them is settled; the looks share the 5%
+    between them.  Beside it, the scores of the first look: the same examples for every change.
     """
     ends = [*(look for look in LOOKS if look < len(pairs)), len(pairs)]
     left, found, first, settled = np.arange(len(changes)), None, None, []

@@ -1,9 +1,8 @@
 """Classification tasks, their tab-separated files, and which of them a model learns.
 
 A line is ``sentence<TAB>label`` or ``sentence<TAB>sentence<TAB>label``.  With a header, columns
-are found by name, in any order and beside others, so that the files of GLUE are read as they
-come (their ``test.tsv`` has no labels: use ``dev.tsv``); CoLA's, which has no header, is known by
-its four columns.
+are found by name, in any order and beside others: the files of GLUE are read as they come (their
+``test.tsv`` has no labels: use ``dev.tsv``), CoLA's without a header, too.
 """
 
 from __future__ import annotations
@@ -91,8 +90,8 @@ def read_task(train: Path, test: Path) -> Task:
 
     Raises:
         CorpusError: with the line, where its columns are not those of the first one, a text or
-            label is empty, or ``test`` has another label or number of texts than ``train``; a
-            file with one label only, or with so many that they must be scores.
+            label is empty, or ``test`` has another label or number of texts than ``train``; or
+            there are one label only, or so many that they must be scores.
     """
     to_train, to_test = _rows(train), _rows(test)
     found = {label for _, (*_, label) in to_train}

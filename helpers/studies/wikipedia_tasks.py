@@ -162,8 +162,7 @@ def next_paragraphs(places: Sequence[Place], size: int, seed: int) -> tuple[Pair
 
 def _to_test(sizes: Mapping[int, int], seed: int) -> set[int]:
     """Return the articles to test on: two or more, with half of all that ``sizes`` counts."""
-    order = random.Random(seed).sample(sorted(sizes), len(sizes))
-    cut = 2
+    order, cut = random.Random(seed).sample(sorted(sizes), len(sizes)), 2
     while cut < len(order) - 2 and 2 * sum(sizes[a] for a in order[:cut]) < sum(sizes.values()):
         cut += 1
     return set(order[:cut])
@@ -207,7 +206,6 @@ def _parsed(articles: Sequence[Article], count: int, seed: int) -> list[Tagged]:
 
 
 def _tagged(article: int, title: str, sentence: Span) -> Tagged:
-    words, tags, relations = zip(
-        *((word.text, word.tag_, word.dep_.lower()) for word in sentence), strict=True
-    )
+    facts = ((word.text, word.tag_, word.dep_.lower()) for word in sentence)
+    words, tags, relations = zip(*facts, strict=True)
     return Tagged(article, title, words, number_of_subject(sentence), tags, relations)

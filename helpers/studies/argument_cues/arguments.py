@@ -34,7 +34,6 @@ KIND = "argument pairs"  # in the registry of corpora
 COUNTERPARTS = {"arct": "arct-adversarial"}  # the adversarial set of a corpus, both by name
 ADVERSARIAL_FILES = {"dev": "dev-adv-negated", "test": "test-adv-negated"}
 MARK = "-adversarial"  # ends the id of an adversarial argument
-SWAPPED_MARK = "-swapped"  # ends the id of an argument whose warrants are swapped
 # What a model is shown, and the parts of an argument that this is.
 INPUTS = {
     "warrants": ("warrant",),
@@ -79,10 +78,8 @@ class Argument:
 
     def swapped(self) -> Argument:
         """Return the argument with its warrants, and with them the label, swapped."""
-        return replace(
-            self, id=self.id + SWAPPED_MARK, label=1 - self.label,
-            warrant0=self.warrant1, warrant1=self.warrant0,
-        )  # fmt: skip
+        first, second = self.warrants
+        return replace(self, warrant0=second, warrant1=first, label=1 - self.label)
 
 
 @dataclass(frozen=True)
@@ -107,11 +104,6 @@ class Arguments:
         chosen = self.adversarial if adversarial else self.original
         return [argument for argument in chosen if argument.split == split]
 
-    @property
-    def can_mirror(self) -> bool:
-        """Whether one can train and validate on originals and their counterparts."""
-        return all(argument.negated_claim for argument in self.part("train") + self.part("dev"))
-
 
 def argument_corpus(source: str | Path = "") -> Arguments:
     """Return a corpus of arguments.
@@ -120,31 +112,28 @@ def argument_corpus(source: str | Path = "") -> Arguments:
     "arct-adversarial"); a folder with train, dev and test as ``.tsv``; or "CORPUS,ADVERSARIAL",
     each a name or a folder.  The counterparts come from ``dev-adv-negated.csv`` and
     ``test-adv-negated.csv`` of the second, or of the folder itself or its ``adversarial/``;
-    without these from a column negatedClaim.
+    without these from a column negatedClaim.  The small profile has the first arguments alone.
 
     Raises:
         InputError: neither a name nor a folder; or the name of another kind of corpus.
         CorpusError: a file that is missing or damaged, with the line.
     """
+    name, negated = EMBEDDED, {}
     if not source:
-        return _corpus(EMBEDDED, read_arguments(SAMPLE), {})
-    first, _, second = (part.strip() for part in str(source).partition(","))
-    files = _files(first)
-    second = second or COUNTERPARTS.get(first, "")
-    others = _files(second) if second else files
-    for split in SPLITS:
-        if split not in files:
-            raise CorpusError(first, f"no {split}.tsv; a corpus needs all splits")
-    original = [one for split in SPLITS for one in read_arguments(files[split], split=split)]
-    negated = {split: others[name] for split, name in ADVERSARIAL_FILES.items() if name in others}
-    if second and not negated:
-        expected = " and ".join(f"{name}.csv" for name in ADVERSARIAL_FILES.values())
-        raise InputError(f"{second}: no adversarial arguments; expected {expected}")
-    return _corpus(Path(first).name, original, negated)
-
-
-def _corpus(name: str, original: list[Argument], negated: dict[str, Path]) -> Arguments:
-    """Return a corpus, in the small profile its first arguments; ``negated`` has files by split."""
+        original = read_arguments(SAMPLE)
+    else:
+        name, _, second = (part.strip() for part in str(source).partition(","))
+        second = second or COUNTERPARTS.get(name, "")
+        files = _files(name)
+        for split in SPLITS:
+            if split not in files:
+                raise CorpusError(name, f"no {split}.tsv; a corpus needs all splits")
+        original = [one for split in SPLITS for one in read_arguments(files[split], split=split)]
+        others = _files(second) if second else files
+        negated = {split: others[own] for split, own in ADVERSARIAL_FILES.items() if own in others}
+        if second and not negated:
+            expected = " and ".join(f"{own}.csv" for own in ADVERSARIAL_FILES.values())
+            raise InputError(f"{second}: no adversarial arguments; expected {expected}")
     others = [one for split, file in negated.items() for one in read_arguments(file, split=split)]
     if not negated and all(argument.negated_claim for argument in original):
         others = [argument.counterpart() for argument in original]
@@ -157,7 +146,7 @@ def _corpus(name: str, original: list[Argument], negated: dict[str, Path]) -> Ar
         original = [one for own in by_split for one in own[:SMALL_SPLIT]]
         ids = {one.id + MARK for one in original}
         kept = [one for one in kept if one.id in ids]
-    return Arguments(name, original, kept, left_out)
+    return Arguments(Path(name).name, original, kept, left_out)
 
 
 def _files(source: str) -> dict[str, Path]:
@@ -177,9 +166,8 @@ def read_arguments(path: str | Path, *, split: str = "") -> list[Argument]:
     """Return the arguments of a file, tab-separated with a header.
 
     A ``.csv`` file is read with CSV quoting; in any other a quotation mark is text, as in ARCT.
-    Columns: ``#id``, ``warrant0``, ``warrant1``, ``correctLabelW0orW1``, ``reason``, ``claim``,
-    in any order, and if there are ``negatedClaim`` and ``adversarial`` (True or False); others
-    are ignored, but ``split`` where no ``split`` is given.
+    Columns: those `REQUIRED`, in any order, and if there are ``negatedClaim`` and ``adversarial``
+    (True or False); others are ignored, but ``split`` where no ``split`` is given.
 
     Raises:
         CorpusError: with the line, for a column or a value that is missing, a label other than 0

@@ -76,7 +76,7 @@ def train_chooser(
         parts = np.split(order, range(recipe.batch_size, len(order), recipe.batch_size))
         shuffled = ([train[index] for index in part] for part in parts)
         name = f"{what}, epoch {epoch + 1}"
-        list(gradient_steps(chooser, shuffled, loss, optimizer, falling, what=name))
+        gradient_steps(chooser, shuffled, loss, optimizer, falling, what=name)
         found = quality(chooser.scores(dev), _labels(dev))
         if found > best:
             best, weights = found, copy.deepcopy(trained(chooser))
@@ -100,16 +100,13 @@ class EncoderChooser(nn.Module):
 
     def forward(self, arguments: Sequence[Argument]) -> Scores:
         """Return the scores of the arguments of a step."""
-        return self._read(self._pairs(arguments), READ_TOGETHER).view(-1, 2)
+        return self._read(warrant_pairs(arguments, self.inputs), READ_TOGETHER).view(-1, 2)
 
     @torch.inference_mode()
     def scores(self, arguments: Sequence[Argument]) -> Scores:
         """Return the scores of any number of arguments; the same texts are read once."""
-        pairs, rows = _different(self._pairs(arguments))
+        pairs, rows = _different(warrant_pairs(arguments, self.inputs))
         return self._read(pairs, SCORED_TOGETHER).double().cpu()[rows].view(-1, 2)
-
-    def _pairs(self, arguments: Sequence[Argument]) -> list[Pair]:
-        return [pair for argument in arguments for pair in warrant_pairs(argument, self.inputs)]
 
     def _read(self, pairs: Sequence[Pair], together: int) -> Float[Tensor, "pair one"]:
         """Return the score of each pair of texts, read in groups of similar length."""
@@ -121,11 +118,14 @@ class EncoderChooser(nn.Module):
         return torch.cat(scores)[places.argsort()]
 
 
-def warrant_pairs(argument: Argument, inputs: str) -> list[Pair]:
-    """Return the texts that the encoder reads for each of the two warrants."""
-    shown = " ".join(getattr(argument, part) for part in INPUTS[inputs] if part != "warrant")
-    texts = [(shown, own) if shown else (own, None) for own in argument.warrants]
-    return [Pair(*both, NO_LABEL) for both in texts]
+def warrant_pairs(arguments: Sequence[Argument], inputs: str) -> list[Pair]:
+    """Return the texts that the encoder reads for both warrants of each argument."""
+    pairs = []
+    for argument in arguments:
+        shown = " ".join(getattr(argument, part) for part in INPUTS[inputs] if part != "warrant")
+        texts = [(shown, own) if shown else (own, None) for own in argument.warrants]
+        pairs += [Pair(*both, NO_LABEL) for both in texts]
+    return pairs
 
 
 class WordChooser(nn.Module):
@@ -162,10 +162,7 @@ class WordChooser(nn.Module):
         hidden = self.inner(torch.cat(pieces, dim=-1)).relu()
         return self.outer(hidden).view(-1, 2)
 
-    @torch.inference_mode()
-    def scores(self, arguments: Sequence[Argument]) -> Scores:
-        """Return the scores of arguments, not to be trained on."""
-        return self(arguments)
+    scores = torch.inference_mode()(forward)  # not to be trained on
 
     def text_vectors(
         self, x: Float[Tensor, "text word width"], lengths: Int[Tensor, " text"]
@@ -181,8 +178,7 @@ class WordChooser(nn.Module):
     def _vectors_of(self, text: str) -> Float[Tensor, "word width"]:
         """Return the vectors of a text's words; a text without any is one word of zeros."""
         if text not in self._read:
-            found = torch.tensor(self.vectors(words(text)), dtype=torch.float)
-            found = found.view(-1, self.width)
+            found = torch.tensor(self.vectors(words(text)), dtype=torch.float).view(-1, self.width)
             known = found[found.any(dim=1)][:LONGEST]
             self._read[text] = known if len(known) else torch.zeros(1, self.width)
         return self._read[text]

@@ -140,7 +140,7 @@ def training_sets(corpus: Arguments, examples: int = 0) -> dict[str, Splits]:
     sets = {ORIGINAL: (train, dev)}
     if counterparts := corpus.part("dev", adversarial=True):
         sets[SWAPPED] = train + [one.swapped() for one in train], dev + counterparts
-    if corpus.can_mirror:
+    if all(argument.negated_claim for argument in train + dev):
         sets[MIRRORED] = tuple(own + [one.counterpart() for one in own] for own in (train, dev))
     return {name: dict(zip(SPLITS, (*both, test), strict=True)) for name, both in sets.items()}
 

@@ -36,10 +36,10 @@ AT_ONCE = 32  # copies of a text
 def attribution_table(encoder: Encoder, source: Store, count: int) -> pd.DataFrame:
     """Return how well each method ranks the tokens of ``count`` segments of a source.
 
-    Columns: method, effect, texts, correlation (Spearman's, mean over texts) and lead (over the
-    mean attention of all layers), with intervals over articles.  The effects of leaving a token
-    out (no position attends to it, and it is left out of the mean) are one less the cosine of the
-    text's vector with what it was, and the change of its similarity to the second paragraph.
+    Columns: method, effect, texts, correlation (Spearman's, mean over texts) and lead (over
+    `ATTENTION`), with intervals over articles.  The effects of leaving a token out (no position
+    attends to it, nor has it a part in the mean) are one less the cosine of the text's vector with
+    what it was, and the change of its similarity to the second paragraph.
     """
     facts = {"store": source.key, "model": encoder.identity, "texts": min(count, len(source))}
     return cached_table(

@@ -1,9 +1,8 @@
 """Attention beside what it moves (Kobayashi et al. 2020): shares, values, sinks, Tables 1 and 2.
 
-Attention adds ``sum_j A[i, j] f(x_j)`` to position i (`helpers.model.forward`).  Here are one
-example's maps, the sizes ``|f(x_j)|`` of its transformed value vectors and its hidden states,
-their averages over a corpus (`helpers.analysis.surface.Sums`), and what heads find by where they
-look and by what they move.
+Attention adds ``sum_j A[i, j] f(x_j)`` to position i (`helpers.model.forward`).  Here is what one
+example's maps, the sizes ``|f(x_j)|`` and its hidden states say, on average over a corpus, and what
+heads find by where they look and by what they move.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from helpers.data.records import Record, Roles, cluster_of, roles
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import model_inputs, norm_maps, value_pass
-from helpers.model.parallel import length_batches, run_jobs
+from helpers.model.parallel import StepDone, length_batches, run_jobs
 from helpers.settings import Settings
 from helpers.store.store import Store
 from helpers.tables import cached_tables
@@ -164,8 +163,7 @@ def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
             "special_tokens": special_table(sums),
         }
 
-    segments = min(count, len(source))
-    facts = {"store": source.key, "model": encoder.identity, "segments": segments}
+    facts = {"store": source.key, "model": encoder.identity, "segments": min(count, len(source))}
     return cached_tables("lenses", compute, depends_on=facts)
 
 
@@ -175,7 +173,7 @@ def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
     lengths = [len(item["input_ids"]) for item in inputs]
     with value_pass(encoder) as run:
 
-        def job(batch: list[int], step_done: object) -> Sums:
+        def job(batch: list[int], step_done: StepDone) -> Sums:
             maps, norms, states = run([inputs[index] for index in batch], hidden=True)
             sums = Sums()
             for row, index in enumerate(batch):
@@ -214,11 +212,8 @@ def special_table(sums: Sums) -> pd.DataFrame:
     layers = [*map(str, range(1, attention.shape[1])), WHOLE]
     columns = {"layer": layers, "attention": attention.sum(axis=0) / examples,
                "norm": norm.sum(axis=0) / examples}  # fmt: skip
-    ratios = {
-        "ratio": (norm, attention),
-        "value_ratio": (parts(*values), kinds * parts("value_other")),
-    }
-    for name, (over, under) in ratios.items():
+    ratios = (norm, attention), (parts(*values), kinds * parts("value_other"))
+    for name, (over, under) in zip(RATIOS, ratios, strict=True):
         with np.errstate(invalid="ignore"):  # a model with neither token
             columns[name] = over.sum(axis=0) / under.sum(axis=0)
         columns[f"{name}_low"], columns[f"{name}_high"] = bootstrap_intervals(over, under)
@@ -232,11 +227,10 @@ def heads_through_lenses(
 
     def compute() -> dict[str, pd.DataFrame]:
         counts = (count_heads(treebanks[lens]) for lens in LENSES)
+        relations = relations_through_lenses(*counts, minimum=minimum, seed=seed)
         judgements = (judge(documents[lens]) for lens in LENSES)
-        return {
-            "lens_relations": relations_through_lenses(*counts, minimum=minimum, seed=seed),
-            "lens_mentions": mentions_through_lenses(*judgements, seed=seed),
-        }
+        mentions = mentions_through_lenses(*judgements, seed=seed)
+        return {"lens_relations": relations, "lens_mentions": mentions}
 
     stores = [store.key for kind in (treebanks, documents) for store in kind.values()]
     facts = {"stores": stores, "minimum": minimum, "seed": seed}
@@ -248,10 +242,9 @@ def relations_through_lenses(
 ) -> pd.DataFrame:
     """Return Table 1 through both lenses: heads chosen on train with each, scored on dev.
 
-    Columns: relation, count (of dev), attention_head, attention_accuracy, norm_head,
-    norm_accuracy (percent), ``gain`` of the norm lens in points with its paired interval over
-    articles, and ``p_holm`` of a two-sided sign-flip test, adjusted for the relations.  The last
-    row is the mean over the relations (not "All").
+    Columns: relation, count (of dev), the head and accuracy (percent) of each lens, ``gain`` of the
+    norm lens in points with its paired interval over articles, and ``p_holm`` of a two-sided
+    sign-flip test.  The last row is the mean over the relations (not "All").
     """
     rows, both = [], (attention, norm)
     chosen = [held_out_heads(counts, minimum=minimum, seed=seed) for counts in both]
@@ -268,12 +261,8 @@ def relations_through_lenses(
 
 
 def mentions_through_lenses(attention: Judgements, norm: Judgements, *, seed: int) -> pd.DataFrame:
-    """Return Table 2 through both lenses, among the other mentions; columns as for relations.
-
-    Intervals and tests are over documents.
-    """
-    rows = []
-    both = [(own, own.best_head(split="train")) for own in (attention, norm)]
+    """Return Table 2 through both lenses, as Table 1, over documents, among the other mentions."""
+    rows, both = [], [(own, own.best_head(split="train")) for own in (attention, norm)]
     names = [head_label(*head) for _, head in both]
     for kind in MENTIONS:
         mine = attention.select(kind, "dev")

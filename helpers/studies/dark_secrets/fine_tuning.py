@@ -13,7 +13,9 @@ from itertools import product
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Bool, Float
+from torch.nn import functional as F
 
 from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import ratio
@@ -87,10 +89,8 @@ def similarity_table(starts: Starts) -> pd.DataFrame:
     Columns: task, layer, head, similarity and similarity_random (the same for the run from
     random weights), means over the first `COMPARED_EXAMPLES` test examples.
     """
-    own, random = (
-        each_run(starts[start], "finetuning-similarity", similarity)
-        for start in (PRETRAINED, RANDOM)
-    )
+    own = each_run(starts[PRETRAINED], "finetuning-similarity", similarity)
+    random = each_run(starts[RANDOM], "finetuning-similarity", similarity)
     return own.assign(similarity_random=random["similarity"])
 
 
@@ -106,9 +106,8 @@ def similarity(run: FineTuned) -> pd.DataFrame:
 
 def map_similarity(before: Maps, after: Maps) -> Float[np.ndarray, "layer head"]:
     """Return the cosine of the angle between two maps of each head, flattened to vectors."""
-    a, b = (maps.reshape(*maps.shape[:2], -1).astype(np.float64) for maps in (before, after))
-    product = np.einsum("lhx,lhx->lh", a, b)
-    return product / (np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1))
+    a, b = (torch.from_numpy(maps).double().flatten(2) for maps in (before, after))
+    return F.cosine_similarity(a, b, dim=-1).numpy()
 
 
 def feature_table(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.DataFrame:
@@ -123,15 +122,13 @@ def feature_table(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.D
 
     def compute() -> pd.DataFrame:
         tagged = tag_words([store[index].record["words"] for index in chosen])
-        models = {(NO_TASK, PRETRAINED): encoder}
-        models |= {(run.task.name, FINE_TUNED): run.fine_tuned_encoder() for run in runs}
         words = [sentence.words for sentence in tagged]
-        maps = {key: sentence_maps(model, words) for key, model in models.items()}
         sizes = [len(own) + 2 for own in words]  # with [CLS] and [SEP]
-        even = ((np.full((1, 1, n, n), 1 / n), slice(1, n - 1)) for n in sizes)
-        found = tables_of(
-            maps | {(NO_TASK, UNIFORM): even}, partial(mean_shares, tagged), encoder.device
-        )
+        maps = {(NO_TASK, PRETRAINED): sentence_maps(encoder, words)}
+        for run in runs:
+            maps[run.task.name, FINE_TUNED] = sentence_maps(run.fine_tuned_encoder(), words)
+        maps[NO_TASK, UNIFORM] = ((np.full((1, 1, n, n), 1 / n), slice(1, n - 1)) for n in sizes)
+        found = tables_of(maps, partial(mean_shares, tagged), encoder.device)
         found.loc[found["weights"] == UNIFORM, ["layer", "head"]] = 0
         return found
 

@@ -2,8 +2,8 @@
 
 A link joins a predicate and a word of one of its arguments: those of a treebank's verbs, or the
 core arguments of FrameNet's full-text annotation, as in the paper.  A head's weight for a sentence
-is the largest that it gives to a link, in either direction.  The same is computed for as many
-other pairs of words at the same distances: a head that looks at its neighbours gives those as much.
+is the largest that it gives to a link, in either direction, beside that for as many other pairs of
+words at the same distances: a head that looks at its neighbours gives those as much.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ def link_table(sentences: Iterable[Linked], *, seed: int) -> pd.DataFrame:
     """Return how much more each head attends along links than along random pairs.
 
     Links of less than `NEAREST` words do not count; a sentence without others, or without
-    `free_pairs` to compare with, is left out.  Columns: layer, head (from 1), linked and random
-    (means over sentences, fractions of attention), difference with its 95% interval over articles
-    (ci_low, ci_high), p_holm (`sign_flip_test` of articles, by Holm), and sentences.
+    `free_pairs`, is left out.  Columns: layer, head, linked and random (means over sentences,
+    fractions of attention), difference with its 95% interval over articles (ci_low, ci_high),
+    p_holm (`sign_flip_test` of articles, by Holm), and sentences.
 
     Raises:
         InputError: no sentence has a link to look at.

@@ -150,8 +150,8 @@ def pattern_counts(examples: Iterable[TextMaps]) -> pd.DataFrame:
     that the head shows most often.
     """
     features = np.stack([map_features(*example) for example in examples])
-    classes = pattern_judge().predict(features.reshape(-1, len(FEATURES)))
-    told = classes.reshape(features.shape[:-1])  # [map, layer, head]
+    told = pattern_judge().predict(features.reshape(-1, len(FEATURES)))
+    told = told.reshape(features.shape[:-1])  # [map, layer, head]
     shares = {name: (told == name).mean(axis=0) for name in CLASSES}
     heads = head_rows(*told.shape[1:], maps=np.full(told[0].shape, len(told)), **shares)
     return heads.assign(pattern=heads[list(CLASSES)].idxmax(axis=1))

@@ -30,8 +30,8 @@ def fig7_patterns(
 ) -> Figure:
     """Draw Figure 7: a map of each pattern class, and the shares of the classes by layer.
 
-    ``table`` is patterns.csv: task (across), weights (down), layer, head, and of each class its
-    share of the head's maps (0-1); ``examples`` are the maps to show, by class and head.
+    ``table`` is patterns.csv, tasks across and weights down; ``examples`` are the maps to show, by
+    class and head.
     """
     tasks, weights = (table[column].unique() for column in ("task", "weights"))
     heights = [1.95, 0.25 + 1.9 * len(weights)]
@@ -65,7 +65,7 @@ def fig7_patterns(
 def fig8_finetuning(table: pd.DataFrame, *, model: str = "") -> Figure:
     """Draw Figure 8: similarity of maps before and after, from both starts.
 
-    ``table`` is finetuning_similarity.csv: task, layer, head, similarity, similarity_random.
+    ``table`` is finetuning_similarity.csv.
     """
     starts = {"similarity": "", "similarity_random": "\nfrom random weights"}
     by_task = dict(iter(table.groupby("task", sort=False)))
@@ -83,8 +83,8 @@ def fig8_finetuning(table: pd.DataFrame, *, model: str = "") -> Figure:
 def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
     """Draw Figure 9: the change of accuracy without each head, and without each layer.
 
-    ``table`` is disabling.csv: task, layer, head (0: the whole layer), change (percentage
-    points), p_value.  A dot marks a change that is significant for itself (McNemar's test).
+    ``table`` is disabling.csv.  A dot marks a change that is significant for itself (McNemar's
+    test).
     """
     last = table["head"].max() + 1
     places = table.assign(head=table["head"].replace(WHOLE_LAYER, last))
@@ -107,8 +107,7 @@ def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
 def semantic_links(table: pd.DataFrame, *, links: str, model: str = "") -> Figure:
     """Draw section 4.2: how much more each head attends along semantic links.
 
-    ``table`` is semantic_links.csv: layer, head, linked and difference (fractions of attention),
-    p_holm.  ``links`` says which; a dot marks the `linked_heads`.
+    ``table`` is semantic_links.csv, ``links`` says which; a dot marks the `linked_heads`.
     """
     largest = table[["linked", "difference"]].abs().max(axis=None)
     figure = heat_maps(

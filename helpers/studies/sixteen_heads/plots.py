@@ -98,26 +98,26 @@ def fig11_pruning(table: pd.DataFrame, translation: pd.DataFrame, *, model: str 
         axes.set_axis_off()
     for axes, task in zip(grid, tasks, strict=False):
         own = table[table["task"] == task]
-        _curves(axes, own, "accuracy", "order", ORDERS)
+        handles = _curves(axes, own, "accuracy", "order", ORDERS)
         axes.axhline(own["accuracy"].iloc[0], color=MUTED, dashes=(4, 3), linewidth=1)
         axes.set(xlabel="Heads pruned (%)", ylabel="Accuracy (%)")
         axes.set_title(task, parse_math=False)
-    handles, _ = grid[0].get_legend_handles_labels()
     figure.legend(handles, [o.label for o in ORDERS.values()], loc="outside lower left", ncols=3)
     last, pruned = grid[panels - 1], translation.assign(pruned=100 * (1 - translation["kept"]))
-    _curves(last, pruned, "bleu", "kind", KINDS)
+    handles = _curves(last, pruned, "bleu", "kind", KINDS)
     last.set(xlabel="Heads of that kind pruned (%)", ylabel="BLEU")
     last.set_title("translation, by kind of attention")
-    handles, _ = last.get_legend_handles_labels()
     last.legend(handles, [kind.label for kind in KINDS.values()], loc="lower left")
     return figure
 
 
-def _curves(axes: Axes, table: pd.DataFrame, value: str, group: str, styles: Styles) -> None:
-    """Draw a line for each group over the heads that are pruned, with a band over its draws."""
+def _curves(axes: Axes, table: pd.DataFrame, value: str, group: str, styles: Styles) -> list:
+    """Draw a line for each group, and a band over its draws; return what a legend shows."""
     sns.lineplot(
         table, x="pruned", y=value, **by_style(group, styles), dashes=False, errorbar=("pi", 100),
         markersize=5, markeredgewidth=0, ax=axes,
     )  # fmt: skip
-    axes.legend().remove()
+    handles, _ = axes.get_legend_handles_labels()
+    axes.get_legend().remove()
     axes.set(xlim=(-3, 103), ylim=(0, 103))
+    return handles

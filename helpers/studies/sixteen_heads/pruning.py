@@ -101,10 +101,8 @@ def masks_along(
     order: Int[np.ndarray, " head"], shape: tuple[int, int], shares: Sequence[float]
 ) -> Masks:
     """Return head masks in which the first ``share`` of ``order`` is zero, for each share (0-1)."""
-    masks = np.ones((len(shares), len(order)))
-    for mask, share in zip(masks, shares, strict=True):
-        mask[order[: round(share * len(order))]] = 0
-    return masks.reshape(len(shares), *shape)
+    kept = [np.argsort(order) >= round(share * len(order)) for share in shares]
+    return np.reshape(kept, (len(shares), *shape)).astype(float)
 
 
 def head_importance(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
@@ -119,8 +117,7 @@ def head_importance(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
         pairs = _drawn(run.task.train, seed)[:WEIGHED]
         work = list(batches(run.encoder, pairs, max_tokens=run.recipe.max_tokens))
         found = mask_gradients(run.classifier, work, summed_loss, shape, "importance of heads")
-        order = np.concatenate([places for _, _, places in work]).argsort()
-        scores = np.abs(np.concatenate(found)[order]).mean(axis=0)
+        scores = np.abs(np.concatenate(found)).mean(axis=0)
         return head_rows(*shape, importance=scores, normalised=normalize(scores))
 
     return each_run(runs, "heads-importance", of_task, seed=seed)
@@ -223,8 +220,7 @@ def remove_heads(model: nn.Module, keep: Bool[np.ndarray, "layer head"]) -> nn.M
     """Return a copy of a `REMOVABLE` model without the heads that ``keep`` is false for.
 
     The rows of the query, key and value projections and the columns of the output projection
-    that belong to a removed head are gone; each layer must keep one.  The model gives what it
-    gives under a `head_mask` of ``keep``, up to rounding.
+    that belong to it are gone; each layer must keep one.
     """
     smaller = copy.deepcopy(model)
     for site, kept in zip(sites(smaller), keep, strict=True):
@@ -241,9 +237,9 @@ def removal_speed(run: FineTuned, weights: pd.DataFrame) -> pd.DataFrame:
     """Return the time that a classifier takes with and without half of its heads.
 
     The least important go (``weights`` is `head_importance`), but for the best of each layer.
-    Columns: heads (left), batch (its size), full and removed (examples a second, the median over
-    turns), speed_up (percent, the median over turns) and its quartiles speed_up_low and
-    speed_up_high.  No rows for a family that is not `REMOVABLE`.
+    Columns: heads (left), batch (its size), full and removed (examples a second), speed_up
+    (percent), medians over turns, and its quartiles (speed_up_low, speed_up_high).  No rows for a
+    family that is not `REMOVABLE`.
     """
 
     def compute() -> pd.DataFrame:
@@ -252,11 +248,11 @@ def removal_speed(run: FineTuned, weights: pd.DataFrame) -> pd.DataFrame:
         keep = masks_along(pruning_order(best, scores), scores.shape, [0.5])[0].astype(bool)
         inputs = task_inputs(run.encoder, run.task.test, run.recipe.max_tokens)
         # The longest test texts, so that padding plays little part.
-        longest = sorted(range(len(inputs)), key=lambda i: -len(inputs[i]["input_ids"]))
+        inputs.sort(key=lambda item: -len(item["input_ids"]))
         sizes = [size for size in BATCH_SIZES if size <= len(inputs)]
         smaller, rows = remove_heads(run.classifier, keep), []
         for size in progress(sizes, "removing heads", unit="batch size"):
-            batch = padded(run.encoder, [inputs[index] for index in longest[:size]])
+            batch = padded(run.encoder, inputs[:size])
             seconds = _seconds((run.classifier, smaller), batch)
             low, middle, high = np.percentile(100 * (seconds[0] / seconds[1] - 1), (25, 50, 75))
             speeds = size / np.median(seconds, axis=1)
@@ -265,8 +261,8 @@ def removal_speed(run: FineTuned, weights: pd.DataFrame) -> pd.DataFrame:
 
     if run.encoder.model.config.model_type not in REMOVABLE:
         return pd.DataFrame(columns=SPEEDS)
-    depends_on = {"run": run.folder.name, "weights": weights.to_csv()}
-    return cached_table("head-removal", compute, depends_on=depends_on)
+    facts = {"run": run.folder.name, "weights": weights.to_csv()}
+    return cached_table("head-removal", compute, depends_on=facts)
 
 
 @torch.inference_mode()
@@ -274,11 +270,10 @@ def _seconds(models: tuple[nn.Module, nn.Module], batch: Batch) -> Float[np.ndar
     """Time models in turn, so that what else the machine does falls on both, on one thread."""
     width, seconds = torch.get_num_threads(), np.zeros((len(models), TURNS + 1))
     torch.set_num_threads(1)
-    for turn in range(TURNS + 1):
-        for number, model in enumerate(models):
-            before = time.perf_counter()
-            model(**batch).cpu()  # a GPU has computed what has arrived
-            seconds[number, turn] = time.perf_counter() - before
+    for turn, number in np.ndindex(TURNS + 1, len(models)):
+        before = time.perf_counter()
+        models[number](**batch).cpu()  # a GPU has computed what has arrived
+        seconds[number, turn] = time.perf_counter() - before
     torch.set_num_threads(width)
     return seconds[:, 1:]  # the first turn is slow
 

@@ -24,9 +24,9 @@ ARTICLES = "other articles"  # the second test set of a task, in cross_data
 def ablation_summary(single: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each task: how many heads can go alone, and what the costliest one costs.
 
-    Columns: task, heads, removable (by the equivalence test), significant (changes with p <
-    0.01), adjusted (the same, adjusted for the number of heads), better (heads without which
-    accuracy is higher), worst (the head whose removal costs most) and its change (in points).
+    Columns: task, heads, removable, significant (changes with p < 0.01), adjusted (the same, of
+    p-values adjusted for the number of heads), better (heads without which accuracy is higher),
+    worst (the head whose removal costs most) and its change (in points).
     """
     flags = {
         "heads": True,
@@ -59,9 +59,8 @@ def cross_data(
     """Return whether the heads that matter on one test set matter on another (section 3.4).
 
     ``single`` is `single_ablation`; its two halves are test sets of different articles.
-    ``elsewhere`` is the same of the test set ``name``.  Columns: task, set (the second test
-    set), one_change and other_change (mean over heads, points), correlation (Pearson's, over
-    heads, of the accuracies without each) with ci_low and ci_high, and p_value (permutation).
+    ``elsewhere`` is the same of the test set ``name``.  Columns: task, set (the second test set),
+    one_change and other_change (mean over heads, points), and `correlation` (over heads).
     """
     by_task = dict(list(single.groupby("task", sort=False)))
     pairs = [(t, ARTICLES, own["change_one"], own["change_other"]) for t, own in by_task.items()]
@@ -83,12 +82,11 @@ def on_treebank(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.Dat
     """
     sentences = tag_words([example.record["words"] for example in store])
     tests = {
-        run.task.name: pairs
+        run.task.name: labelled_pairs(run.task.name, sentences, len(split_test(run, seed)[1]), seed)
         for run in runs
         if run.task.name in (SHIFT, NUMBER)
-        and (pairs := labelled_pairs(run.task.name, sentences, len(split_test(run, seed)[1]), seed))
     }
-    own = [run for run in runs if run.task.name in tests]
+    own = [run for run in runs if tests.get(run.task.name)]
     return single_ablation(own, seed=seed, tests=tests) if own else None
 
 
@@ -100,7 +98,7 @@ def seed_measures(runs: Mapping[int, Sequence[FineTuned]], *, seed: int) -> pd.D
     (Spearman's, of the importance of heads with that of the other seeds, the mean).
     """
     weights = {number: head_importance(some, seed=seed) for number, some in runs.items()}
-    whole, rows = stacked(weights, "seed"), []
+    whole, rows = stacked(weights, "seed").set_index(["task", "layer", "head", "seed"]), []
     for number, some in runs.items():
         single = single_ablation(some, seed=seed).groupby("task")["removable"].mean()
         pruned = pruning(some, weights[number], seed=seed).set_index("task")
@@ -108,8 +106,7 @@ def seed_measures(runs: Mapping[int, Sequence[FineTuned]], *, seed: int) -> pd.D
             task = run.task.name
             steps = pruned.loc[task]
             prunable = steps.loc[steps["removable"].cummin(), "pruned"].max()
-            own = whole[whole["task"] == task]
-            by_seed = own.pivot(index=["layer", "head"], columns="seed", values="normalised")
+            by_seed = whole["normalised"].loc[task].unstack("seed")
             alike = by_seed.corr("spearman")[number].drop(number).mean()
             rows.append((task, number, 100 * run.accuracy, 100 * single[task], prunable, alike))
     columns = ["task", "seed", "accuracy", "removable", "prunable", "correlation"]

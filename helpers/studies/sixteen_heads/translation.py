@@ -1,10 +1,9 @@
 """Which kind of attention a translation model can spare: Michel et al. (2019), section 5.
 
 The task makes itself: numbers in English words become digits, which are words of their own, so
-that a translation can be nearly right ("three thousand two hundred and five" is "3 2 0 5").  To
-place the zeros, a model has to read the whole number.  The model is a small one of Marian's
-architecture, trained here once.  Its attention is of three kinds: the encoder's, the decoder's,
-and the decoder's to the encoder (cross-attention); each has a head mask of its own.
+that a translation can be nearly right ("three thousand two hundred and five" is "3 2 0 5").  The
+model is a small one of Marian's architecture, trained here once.  Its attention is of three kinds:
+the encoder's, the decoder's, and the decoder's to the encoder (cross-attention).
 """
 
 from __future__ import annotations
@@ -127,14 +126,12 @@ def number_pairs(count: int, *, seed: int) -> list[Translation]:
 
     Lengths of one to six digits are equally likely, until the short ones are used up.
     """
-    generator = np.random.default_rng(seed)
-    found: dict[int, None] = {}
+    generator, found = np.random.default_rng(seed), {}
     while len(found) < count:
         digits = generator.integers(1, LONGEST + 1, size=count)
         lowest = np.where(digits == 1, 0, 10 ** (digits - 1))
-        found.update(dict.fromkeys(generator.integers(lowest, 10**digits).tolist()))
-    chosen = generator.permutation(list(found)[:count]).tolist()
-    return [translation_of(number) for number in chosen]
+        found |= dict.fromkeys(generator.integers(lowest, 10**digits).tolist())
+    return [translation_of(int(own)) for own in generator.permutation(list(found)[:count])]
 
 
 def train_translator(pairs: Sequence[Translation], recipe: TranslationRecipe) -> Translator:
@@ -145,12 +142,12 @@ def train_translator(pairs: Sequence[Translation], recipe: TranslationRecipe) ->
     def loss(chosen: Sequence[int]) -> Tensor:
         return model(**translator.batch([pairs[index] for index in chosen])).loss
 
-    def train(step_done: StepDone) -> None:
-        batches = shuffled_epochs(recipe, [len(pair.source.split()) for pair in pairs])
-        optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate)
-        rates = warmup_and_decay(optimizer, steps)
-        for _ in gradient_steps(model, batches, loss, optimizer, rates, what="translation"):
-            step_done()
+    batches = shuffled_epochs(recipe, [len(pair.source.split()) for pair in pairs])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate)
+    rates = warmup_and_decay(optimizer, steps)
+
+    def train(done: StepDone) -> None:
+        gradient_steps(model, batches, loss, optimizer, rates, what="translation", step_done=done)
 
     run_jobs([train], model.device, label="training a translator", unit="step", total=steps)
     model.requires_grad_(False)
@@ -173,16 +170,13 @@ def pruning_curves(
         work += [(kind, 1 - share, mask) for share, mask in zip(shares, masks, strict=True)]
     sources = [pair.source for pair in test]
 
-    def job(model: MarianMTModel, one: tuple[str, float, np.ndarray]) -> list[str]:
-        kind, _, mask = one
+    def job(model: MarianMTModel, one: tuple[str, float, np.ndarray]) -> tuple:
+        kind, kept, mask = one
         with masked(model, torch.from_numpy(mask).float(), kind):
-            return translate(model, translator, sources)
+            texts = translate(model, translator, sources)
+        return kind, round(kept, 1), int(mask.sum()), len(test), *translation_scores(texts, test)
 
-    found = side_by_side(translator.model, work, job, "pruning the translation model")
-    rows = [
-        (kind, round(kept, 1), int(mask.sum()), len(test), *translation_scores(texts, test))
-        for (kind, kept, mask), texts in zip(work, found, strict=True)
-    ]
+    rows = side_by_side(translator.model, work, job, "pruning the translation model")
     return pd.DataFrame(rows, columns=["kind", "kept", "heads", "pairs", "bleu", "exact"])
 
 
@@ -214,8 +208,7 @@ def masked(
 @torch.inference_mode()
 def translate(model: MarianMTModel, translator: Translator, sources: Sequence[str]) -> list[str]:
     """Return a model's greedy translations (the likeliest word at each step), in order."""
-    found: dict[int, str] = {}
-    lengths = [len(translator.ids(text)) for text in sources]
+    lengths, found = [len(translator.ids(text)) for text in sources], {}
     for chosen in length_batches(lengths, size=BATCH_SIZE):
         batch = translator.batch([Translation(sources[index], "") for index in chosen])
         ids = model.generate(

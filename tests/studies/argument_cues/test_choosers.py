@@ -62,14 +62,14 @@ def right(choices, splits):
 
 def test_what_an_encoder_reads_for_each_warrant():
     argument = Argument("a", "Go home", "It is late.", "right", "wrong", 0, "x")
-    firsts = {inputs: warrant_pairs(argument, inputs)[0] for inputs in INPUTS}
+    firsts = {inputs: warrant_pairs([argument], inputs)[0] for inputs in INPUTS}
     assert firsts == {
         "warrants": Pair("right", None, 0),
         "reason + warrants": Pair("It is late.", "right", 0),
         "claim + warrants": Pair("Go home", "right", 0),
         "all": Pair("It is late. Go home", "right", 0),
     }
-    assert warrant_pairs(argument, "all")[1].second == "wrong"
+    assert warrant_pairs([argument], "all")[1].second == "wrong"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
