@@ -38,16 +38,13 @@ def changed(column, value):
     return row
 
 
-def test_an_argument_has_its_texts_label_and_split(tmp_path):
+def test_an_argument_has_its_texts_label_and_split_and_a_csv_file_csv_quoting(tmp_path):
     first, second = read_arguments(write(tmp_path / "dev.tsv", ROWS), split="dev")
     assert first == Argument(
         "a", "Take an umbrella", "It rains.", "wet is bad", "wet is good", 0, "dev"
     )
     assert second.warrants == ('they say "no"', "they do not mind")  # without CSV's quotation
     assert second.label == 1
-
-
-def test_a_csv_file_has_csv_quoting_and_columns_in_any_order(tmp_path):
     path = tmp_path / "test-adv-negated.csv"
     header = ["claim", "#id", "warrant0", "warrant1", "reason", "correctLabelW0orW1", "adversarial"]
     row = ["Go", "a", '"they say ""no"""', '"a\tb"', "It is late.", "1", "False"]
@@ -74,28 +71,19 @@ def test_a_bad_row_is_refused_with_its_line(tmp_path, row, says):
     assert str(caught.value).startswith(f"{path}:4: ")
 
 
-def test_a_file_without_its_columns_or_rows_is_refused(tmp_path):
-    with pytest.raises(CorpusError, match="no column reason, claim"):
-        read_arguments(write(tmp_path / "a.tsv", [], HEADER[:4]))
-    with pytest.raises(CorpusError, match="no argument after the header"):
-        read_arguments(write(tmp_path / "b.tsv", []))
-    (tmp_path / "c.tsv").write_bytes(b"")
-    with pytest.raises(CorpusError, match="not tab-separated"):
-        read_arguments(tmp_path / "c.tsv")
-    with pytest.raises(CorpusError, match="Expected 7 fields in line 3, saw 8"):
-        read_arguments(write(tmp_path / "d.tsv", [ROWS[1], [*ROWS[0], "x"]]))
-    with pytest.raises(CorpusError, match="more columns than the header"):
-        read_arguments(write(tmp_path / "e.tsv", [[*ROWS[0], "x"]]))
-
-
-def test_a_counterpart_has_the_claim_negated_and_the_other_label():
-    original = Argument("a", "Go", "It is late.", "w", "x", 0, "test", negated_claim="Stay")
-    counterpart = original.counterpart()
-    assert (counterpart.claim, counterpart.label) == ("Stay", 1)
-    assert (counterpart.warrants, counterpart.reason) == (original.warrants, original.reason)
-    assert counterpart.id == "a" + MARK
-    back = counterpart.counterpart()
-    assert (back.claim, back.label) == (original.claim, original.label)
+@pytest.mark.parametrize(
+    ("header", "rows", "says"),
+    [
+        (HEADER[:4], [], "no column reason, claim"),
+        (HEADER, [], "no argument after the header"),
+        ([], [], "not tab-separated"),
+        (HEADER, [ROWS[1], [*ROWS[0], "x"]], "Expected 7 fields in line 3, saw 8"),
+        (HEADER, [[*ROWS[0], "x"]], "more columns than the header"),
+    ],
+)
+def test_a_file_without_its_columns_or_rows_is_refused(tmp_path, header, rows, says):
+    with pytest.raises(CorpusError, match=says):
+        read_arguments(write(tmp_path / "a.tsv", rows, header))
 
 
 def folder_of(path, header=HEADER, rows=ROWS):
@@ -109,6 +97,9 @@ def test_a_folder_with_negated_claims_makes_its_counterparts(tmp_path):
     rows = [[*row, "Do the opposite"] for row in ROWS]
     corpus = argument_corpus(folder_of(tmp_path / "mine", [*HEADER, "negatedClaim"], rows))
     assert [a.label for a in corpus.part("dev", adversarial=True)] == [1, 0]
+    original, counterpart = corpus.part("dev")[0], corpus.part("dev", adversarial=True)[0]
+    assert counterpart.id == "a" + MARK and counterpart.claim == "Do the opposite"
+    assert (counterpart.warrants, counterpart.reason) == (original.warrants, original.reason)
 
 
 def published(folder):
@@ -126,18 +117,15 @@ def published(folder):
 
 
 def test_published_counterparts_are_found_and_the_unnegated_left_out(tmp_path):
-    folder = folder_of(tmp_path / "mine")
-    published(folder / "adversarial")
-    corpus = argument_corpus(folder)
-    assert [argument.claim for argument in corpus.adversarial] == ["Leave the umbrella"]
-    assert corpus.left_out == 1
-
-
-def test_a_second_folder_gives_the_counterparts(tmp_path):
     first, second = folder_of(tmp_path / "mine"), published(tmp_path / "elsewhere")
-    assert len(argument_corpus(f"{first},{second}").adversarial) == 1
+    whole = folder_of(tmp_path / "whole")
+    published(whole / "adversarial")
+    for source in (whole, f"{first},{second}"):
+        corpus = argument_corpus(source)
+        assert [argument.claim for argument in corpus.adversarial] == ["Leave the umbrella"]
+        assert corpus.left_out == 1
     with pytest.raises(InputError, match="no adversarial arguments"):
-        argument_corpus(f"{first},{folder_of(tmp_path / 'third')}")
+        argument_corpus(f"{first},{first}")
 
 
 def test_what_is_no_corpus_of_arguments_is_refused(tmp_path):

@@ -23,9 +23,8 @@ from helpers.studies.tasks import Pair
 RECIPE = Recipe(epochs=3, learning_rate=3e-3, batch_size=4, max_tokens=32)
 WORD_RECIPE = Recipe(epochs=8, learning_rate=1e-2, batch_size=4)
 PLAIN = ["the", "cat", "dog", "sat", "on", "a", "mat", "rainy", "winters", "like", "she", "yes"]
-VECTORS = dict(
-    zip([*PLAIN, "not", "no"], np.random.default_rng(0).normal(size=(14, 6)), strict=True)
-)
+DRAWN = np.random.default_rng(0).normal(size=(14, 6))
+VECTORS = dict(zip([*PLAIN, "not", "no"], DRAWN, strict=True))
 FAMILIES = ["bert", "roberta", "gpt2"]  # two masked language models and a decoder
 
 
@@ -49,11 +48,8 @@ def made_up(count, seed, planted=True):
 @pytest.fixture(scope="module")
 def splits():
     test = made_up(30, 3)
-    return {
-        "train": made_up(40, 1),
-        "dev": made_up(12, 2),
-        "test": test + [one.counterpart() for one in test],
-    }
+    test += [one.counterpart() for one in test]
+    return {"train": made_up(40, 1), "dev": made_up(12, 2), "test": test}
 
 
 def right(choices, splits):
@@ -98,14 +94,14 @@ def test_words_give_the_plant_away(splits, kind, inputs):
 def test_without_a_plant_there_is_chance_and_a_seed_gives_the_same_again(kind):
     parts = {name: made_up(n, n, planted=False) for name, n in (("train", 64), ("dev", 40))}
     parts["test"] = made_up(200, 3, planted=False)
-    again, first, other = (
-        train_chooser(
-            WordChooser(kind, "all", vectors, seed=s), parts, replace(WORD_RECIPE, seed=s), kind
-        )
-        for s in (0, 0, 1)
-    )
+
+    def choices(seed):
+        chooser = WordChooser(kind, "all", vectors, seed=seed)
+        return train_chooser(chooser, parts, replace(WORD_RECIPE, seed=seed), kind)
+
+    first = choices(0)
     assert 0.4 < right(first, parts).mean() < 0.6
-    assert (first == again).all() and (first != other).any()
+    assert (first == choices(0)).all() and (first != choices(1)).any()
 
 
 def test_scores_do_not_depend_on_what_is_scored_with_them(tiny_encoder, splits):

@@ -2,19 +2,8 @@
 
 import pytest
 
-from helpers.studies.argument_cues.arguments import (
-    SPLITS,
-    Argument,
-    Arguments,
-    argument_corpus,
-)
-from helpers.studies.argument_cues.cues import (
-    ALL,
-    cue_table,
-    cues_by_split,
-    cues_of,
-    words,
-)
+from helpers.studies.argument_cues.arguments import SPLITS, Argument, Arguments, argument_corpus
+from helpers.studies.argument_cues.cues import ALL, cue_table, cues_by_split, cues_of, words
 
 
 def argument(name, right, wrong, label, split="train"):
@@ -82,14 +71,11 @@ def test_every_cue_of_a_naive_count_is_there():
             assert table.loc[cue, "productivity"] == pytest.approx(100 * right / applicable)
 
 
-def corpus_of(arguments):
-    return Arguments("toy", arguments, [one.counterpart() for one in arguments])
-
-
 def test_rare_cues_are_left_out_of_the_table_of_splits():
     many = [argument(str(i), "it is not far", "it is far", i % 2) for i in range(6)]
     rare = [argument(f"r{i}", "hardly", "surely", 0) for i in range(4)]
-    table = cues_by_split(corpus_of(many + rare))
+    counterparts = [one.counterpart() for one in many + rare]
+    table = cues_by_split(Arguments("toy", many + rare, counterparts))
     assert set(table["split"]) == {"train", ALL}
     listed = set(table.loc[table["half"] == "original", "cue"])
     assert "not" in listed

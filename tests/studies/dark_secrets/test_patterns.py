@@ -3,7 +3,6 @@
 from itertools import product
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from helpers.studies.dark_secrets import patterns
@@ -35,14 +34,6 @@ def diagonal():
     return rows(background() + np.eye(N, k=-1))
 
 
-def blocks():
-    return rows(background() + (SEGMENT[:, None] == SEGMENT))
-
-
-def noise():
-    return rows(np.random.default_rng(0).uniform(0.5, 1, (N, N)))
-
-
 def features_of(weights, special=SPECIAL, segment=SEGMENT):
     values = map_features(weights[None, None], special, segment)[0, 0]
     return dict(zip(FEATURES, values, strict=True))
@@ -62,7 +53,8 @@ def test_plain_maps_are_recognised():
     assert pattern_of(diagonal()) == "diagonal"
     assert pattern_of(diagonal(), np.zeros(N, bool)) == "diagonal"  # GPT-2 has no special token
     assert pattern_of((column() + diagonal()) / 2) == "vertical + diagonal"
-    assert pattern_of(noise()) == "heterogeneous"
+    noise = rows(np.random.default_rng(0).uniform(0.5, 1, (N, N)))
+    assert pattern_of(noise) == "heterogeneous"
     assert pattern_of(np.full((N, N), 1 / N)) == "heterogeneous"
 
 
@@ -99,12 +91,10 @@ def test_features_by_hand():
     assert found["length"] == pytest.approx(np.log(5))
 
 
-def test_one_text_has_no_square():
-    assert features_of(blocks())["square"] > 0.3
-    assert features_of(blocks(), segment=np.zeros(N, int))["square"] == 0
-
-
-def test_the_shortest_inputs_have_finite_features():
+def test_one_text_has_no_square_and_the_shortest_inputs_finite_features():
+    blocks = rows(background() + (SEGMENT[:, None] == SEGMENT))
+    assert features_of(blocks)["square"] > 0.3
+    assert features_of(blocks, segment=np.zeros(N, int))["square"] == 0
     for length in (2, 3, 4, 9):
         weights = np.random.default_rng(0).dirichlet(np.ones(length), (2, 3, length))
         found = map_features(weights, np.arange(length) == 0, np.zeros(length, int))
@@ -161,11 +151,7 @@ def test_table_counts_maps_by_head():
     shown = table[["layer", "head", "maps", "vertical", "diagonal"]].to_numpy().tolist()
     assert shown == [[1, 1, 2, 1, 0], [1, 2, 2, 0.5, 0.5]]
     assert table["pattern"].iloc[0] == "vertical"
-
-
-def test_shares_are_means_over_heads():
-    told = np.random.default_rng(0).dirichlet(np.ones(5), 30)
-    table = pd.DataFrame(told, columns=list(CLASSES)).assign(task="t", weights="w")
-    found = patterns.share_table(table).set_index("pattern")["share"]
-    np.testing.assert_allclose(found[list(CLASSES)], told.mean(axis=0))
+    # shares are means over heads
+    found = patterns.share_table(table.assign(task="t", weights="w")).set_index("pattern")["share"]
+    np.testing.assert_allclose(found[list(CLASSES)], table[list(CLASSES)].mean())
     assert found[ANY_COLUMN] == pytest.approx(found["vertical"] + found["vertical + diagonal"])
