@@ -158,9 +158,8 @@ def test_a_finished_run_has_learned_and_is_found_again(encoder, tmp_path, monkey
 
 def test_whatever_matters_makes_another_run(encoder):
     recipe, tasks = Recipe(), (toy_task(), toy_task(train=62))
-    changes = ({"seed": 1}, {"epochs": 1}, {"max_tokens": 31}, {"batch_size": 8},
-               {"learning_rate": 1e-3})  # fmt: skip
-    recipes = [recipe, *(replace(recipe, **change) for change in changes)]
+    other = {"seed": 1, "epochs": 1, "max_tokens": 31, "batch_size": 8, "learning_rate": 1e-3}
+    recipes = [recipe, *(replace(recipe, **{name: own}) for name, own in other.items())]
     runs = [FineTuned(encoder, task, own) for task in tasks for own in recipes]
     assert len({run.folder for run in runs}) == len(runs)
     assert runs[0].folder == FineTuned(encoder, toy_task(), Recipe()).folder
@@ -217,14 +216,8 @@ def test_the_small_profile_has_a_task_of_two_texts_and_one_of_one(tiny_encoder, 
     assert planned() == ([finetune.NEXT, finetune.NUMBER], {32})
 
 
-def test_seeds_are_compared_on_two_tasks_and_the_first_is_the_notebooks_own(tiny_encoder):
+def test_seeds_are_compared_on_two_tasks_of_the_notebooks_own():
     own = toy_task(train=4, test=2)
     assert compared_over_seeds([own]) == [own]  # a task of the user's
     several = [replace(own, name=name) for name in ("other", *finetune.SEEDED)]
-    chosen, encoder = compared_over_seeds(several), tiny_encoder("bert")
-    assert [task.name for task in chosen] == list(finetune.SEEDED)
-    found = fine_tuned({seed: (encoder, seed) for seed in (3, 4)}, chosen, max_tokens=16)
-    (first,) = fine_tuned({3: (encoder, 3)}, chosen[:1], max_tokens=16)[3]
-    assert first.folder == found[3][0].folder != found[4][0].folder
-    weights = [run.classifier.head.weight for run in (found[3][0], found[4][0])]
-    assert not weights[0].equal(weights[1])
+    assert compared_over_seeds(several) == several[1:]

@@ -43,17 +43,16 @@ def states(model, batch):
     return output[batch["attention_mask"].bool()]
 
 
-def reference_masked(monkeypatch, mask):
-    """Make every softmax over scores give probabilities scaled by the mask: a reference that
-    knows nothing of projections, because ``(c A) V = c (A V)``."""
+def reference(monkeypatch, change):
+    """Make every softmax over scores give ``change(layer, scores, probabilities)``: a reference
+    that knows nothing of projections, because ``(c A) V = c (A V)``."""
     softmax, calls = F.softmax, []
 
-    def scaled(scores, *args, **kwargs):
-        weights = softmax(scores, *args, **kwargs)
+    def changed(scores, *args, **kwargs):
         calls.append(1)
-        return weights * mask[(len(calls) - 1) % LAYERS].view(1, -1, 1, 1)
+        return change((len(calls) - 1) % LAYERS, scores, softmax(scores, *args, **kwargs))
 
-    monkeypatch.setattr(F, "softmax", scaled)
+    monkeypatch.setattr(F, "softmax", changed)
     return calls
 
 
@@ -78,7 +77,7 @@ def test_a_mask_scales_the_heads_of_its_own_layer_and_is_differentiable(
     with head_mask(encoder.model, mask):
         masked, gradient = found()
         assert torch.equal(masked, states(encoder.model, batch))
-    calls = reference_masked(monkeypatch, mask)
+    calls = reference(monkeypatch, lambda layer, _, maps: maps * mask[layer].view(1, -1, 1, 1))
     expected, expected_gradient = found()
     assert len(calls) == LAYERS
     torch.testing.assert_close(masked, expected, rtol=1e-4, atol=1e-5)
@@ -108,23 +107,6 @@ def test_the_model_is_as_before_after_an_exception(tiny_encoder, disable):
         assert not [h for h in module._forward_hooks.values() if "keep_values" in str(h)]
 
 
-def reference_uniform(monkeypatch, layer, heads):
-    """Make the softmax of one layer uniform over what it is not masked from."""
-    softmax, calls = F.softmax, []
-
-    def flat(scores, *args, **kwargs):
-        weights = softmax(scores, *args, **kwargs)
-        if len(calls) == layer:
-            allowed = (scores > -1e30).to(weights)
-            seen = allowed.sum(dim=-1, keepdim=True).clamp(min=1)  # padding sees nothing
-            uniform, weights = allowed / seen, weights.clone()
-            weights[:, heads] = uniform.expand_as(weights)[:, heads]
-        calls.append(1)
-        return weights
-
-    monkeypatch.setattr(F, "softmax", flat)
-
-
 @pytest.mark.parametrize("head", [2, None])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_uniform_attention_is_what_a_flat_softmax_gives(tiny_encoder, family, head, monkeypatch):
@@ -133,7 +115,15 @@ def test_uniform_attention_is_what_a_flat_softmax_gives(tiny_encoder, family, he
     before = states(encoder.model, batch)
     with uniform_attention(encoder.model, 1, head):
         disabled = states(encoder.model, batch)
-    reference_uniform(monkeypatch, 1, slice(None) if head is None else [head])
+
+    def flat(layer, scores, maps):
+        """Give uniform maps of layer 1, over what it is not masked from."""
+        allowed = (scores > -1e30).to(maps)
+        uniform = allowed / allowed.sum(dim=-1, keepdim=True).clamp(min=1)  # padding sees nothing
+        chosen = torch.arange(HEADS) == head if head is not None else torch.ones(HEADS).bool()
+        return torch.where(chosen[:, None, None], uniform, maps) if layer == 1 else maps
+
+    reference(monkeypatch, flat)
     torch.testing.assert_close(disabled, states(encoder.model, batch), rtol=1e-4, atol=1e-5)
     assert not torch.allclose(disabled, before, atol=1e-3)
     monkeypatch.undo()
@@ -209,9 +199,9 @@ def test_layers_below_a_change_are_not_computed_and_come_back(tiny_encoder):
     def interrupted(_model):
         raise KeyError
 
+    changes = [Change(2, lambda _: nullcontext()), Change(1, interrupted)]
     with pytest.raises(KeyError):
-        outputs_under(model, batch_of(encoder), [Change(2, lambda _: nullcontext()),
-                                                 Change(1, interrupted)])  # fmt: skip
+        outputs_under(model, batch_of(encoder), changes)
     assert calls == [0, 1, 2, 2]
     assert not any("forward" in vars(layer) for layer in model.encoder.encoder.layer)
 

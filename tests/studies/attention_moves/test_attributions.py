@@ -5,7 +5,6 @@ import pytest
 import torch
 from store_tools import many_segments
 
-from helpers.model.encoder import Encoder
 from helpers.model.forward import padded
 from helpers.store.extract import stream
 from helpers.studies.attention_moves import attributions
@@ -17,9 +16,8 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
 
 
-def texts_of(encoder: Encoder, count=6):
-    source = stream(encoder, many_segments(count), max_tokens=60)
-    return source, list(source.records())
+def records_of(encoder, count=6):
+    return list(stream(encoder, many_segments(count), max_tokens=60).records())
 
 
 def test_rollout_is_the_product_of_the_layers_with_residuals():
@@ -43,10 +41,9 @@ def mean_vector(encoder, ids, left_out=None):
 
 
 @pytest.mark.parametrize("family", ["bert", "mpnet", "gpt2"])
-def test_effects_are_those_of_a_text_without_the_token(tiny_encoder, family, tmp_path):
+def test_effects_are_those_of_a_text_without_the_token(tiny_encoder, family):
     encoder = tiny_encoder(family)
-    _, records = texts_of(encoder)
-    first, second = paragraphs(encoder, records[1])
+    first, second = paragraphs(encoder, records_of(encoder)[1])
     found = attributions.left_out(encoder, first, second)
     whole, other = (mean_vector(encoder, side["input_ids"]) for side in (first, second))
     similar = torch.cosine_similarity(whole, other, dim=0)
@@ -59,12 +56,11 @@ def test_effects_are_those_of_a_text_without_the_token(tiny_encoder, family, tmp
 
 
 def test_gradient_times_attention_is_the_slope_of_scaling_a_keys_attention(
-    tiny_encoder, tmp_path, monkeypatch
+    tiny_encoder, monkeypatch
 ):
     """Scale what all queries give to a key, and see what the similarity does."""
     encoder = tiny_encoder("bert")
-    _, records = texts_of(encoder)
-    first, second = paragraphs(encoder, records[2])
+    first, second = paragraphs(encoder, records_of(encoder)[2])
     found = attributions.gradient_times_attention(encoder, first, second)
     target = mean_vector(encoder, second["input_ids"])
 
@@ -89,16 +85,15 @@ def test_gradient_times_attention_is_the_slope_of_scaling_a_keys_attention(
         assert found[key] == pytest.approx(abs(slope), rel=0.02, abs=1e-4)
 
 
-def test_a_score_that_is_the_effect_correlates_perfectly(tiny_encoder, tmp_path, monkeypatch):
+def test_a_score_that_is_the_effect_correlates_perfectly(tiny_encoder, monkeypatch):
     encoder = tiny_encoder("bert")
-    _, records = texts_of(encoder, 8)
 
     def scores(encoder, first, second):
         effects = attributions.left_out(encoder, first, second)
         return {attributions.ATTENTION: -effects["vector"], "oracle": effects["vector"]}
 
     monkeypatch.setattr(attributions, "attributions", scores)
-    table = attributions.compare(encoder, records).set_index(["method", "effect"])
+    table = attributions.compare(encoder, records_of(encoder, 8)).set_index(["method", "effect"])
     assert table.loc[("oracle", "vector"), "correlation"] == pytest.approx(1)
     assert table.loc[(attributions.ATTENTION, "vector"), "correlation"] == pytest.approx(-1)
     assert table.loc[("oracle", "vector"), "lead"] == pytest.approx(2)

@@ -1,7 +1,6 @@
 """Lenses on a map made by hand, against loops over stored maps; Tables 1 and 2 by counting."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import tiny_models
 from store_tools import many_segments
@@ -14,18 +13,8 @@ from helpers.errors import ModelError
 from helpers.model.forward import norm_maps
 from helpers.settings import Settings
 from helpers.store.extract import extract, stream
-from helpers.studies.attention_moves.lenses import (
-    Kept,
-    lens_sums,
-    lens_tables,
-    lens_values,
-    mentions_through_lenses,
-    relations_through_lenses,
-    sink_values,
-    sizes,
-    special_table,
-    where_possible,
-)
+from helpers.studies.attention_moves import lenses
+from helpers.studies.attention_moves.lenses import LENSES, Kept, sizes, where_possible
 
 # One layer, one head, three tokens: [CLS] cat . - half of all attention is on [CLS], whose value
 # vector is a tenth of the others'.
@@ -41,15 +30,14 @@ def cache(tmp_path, monkeypatch):
 
 def test_shares_values_and_the_token_that_moves_most():
     moved = norm_maps(ATTENTION, NORMS)
-    values = lens_values({"attention": ATTENTION, "norm": moved}, NORMS, ROLES)
+    values = lenses.lens_values({"attention": ATTENTION, "norm": moved}, NORMS, ROLES)
     found = {name: value.item() for name, value in values.items()}
     assert found["attention_cls"] == pytest.approx(0.5)
     assert found["norm_cls"] == pytest.approx((0.08 / 0.28 + 0.05 / 0.55 + 0.02 / 0.82) / 3)
     assert found["attention_punctuation"] == pytest.approx(0.3)
-    for lens in ("attention", "norm"):
-        assert sum(found[f"{lens}_{kind}"] for kind in ("cls", "punctuation", "other")) == (
-            pytest.approx(1)
-        )
+    for lens in LENSES:
+        shares = [found[f"{lens}_{kind}"] for kind in ("cls", "punctuation", "other")]
+        assert sum(shares) == pytest.approx(1)
         assert found[f"{lens}_sep"] == 0, "there is [SEP] in the model, none in the text"
     assert found["value_cls"] == pytest.approx(0.1 / 0.7)
     assert np.isnan(found["value_sep"])
@@ -62,8 +50,8 @@ def test_sinks_against_loops():
     layers, heads, n, width = 2, 3, 5, 4
     attention = generator.dirichlet(np.ones(n), (layers, heads, n))
     norms, states = generator.random((layers, heads, n)), generator.normal(size=(layers, n, width))
-    lenses = {"attention": attention, "norm": norm_maps(attention, norms)}
-    found = sink_values(lenses, norms, states)
+    both = {"attention": attention, "norm": norm_maps(attention, norms)}
+    found = lenses.sink_values(both, norms, states)
     assert all(value.shape == (layers, 1) for value in found.values())
     for layer in range(layers):
         size = [np.sqrt(sum(x * x for x in vector)) for vector in states[layer]]
@@ -84,11 +72,9 @@ def test_sinks_against_loops():
 @pytest.mark.parametrize("family", tiny_models.FAMILIES)
 def test_shares_are_those_of_the_maps_that_stores_have(tiny_encoder, family, tmp_path):
     encoder = tiny_encoder(family)
-    stores = {
-        lens: extract(encoder, many_segments(9), lens=lens, max_tokens=60)
-        for lens in ("attention", "norm")
-    }
-    sums = lens_sums(encoder, list(stores["attention"].records()))
+    corpus = many_segments(9)
+    stores = {lens: extract(encoder, corpus, lens=lens, max_tokens=60) for lens in LENSES}
+    sums = lenses.lens_sums(encoder, list(stores["attention"].records()))
     special = encoder.special_tokens["sep"]
     for lens, store in stores.items():
         shares = []
@@ -105,17 +91,17 @@ def test_shares_are_those_of_the_maps_that_stores_have(tiny_encoder, family, tmp
 @pytest.mark.parametrize("family", ["bert", "t5", "gpt2"])
 def test_special_tokens_are_added_up_and_compared(tiny_encoder, family):
     encoder = tiny_encoder(family)
-    sums = lens_sums(encoder, list(stream(encoder, many_segments(8), max_tokens=60).records()))
-    table = special_table(sums).set_index("layer")
+    sums = lenses.lens_sums(
+        encoder, list(stream(encoder, many_segments(8), max_tokens=60).records())
+    )
+    table = lenses.special_table(sums).set_index("layer")
     assert list(table.index) == ["1", "2", "3", "all"]
     kinds = [kind for kind in ("cls", "sep") if encoder.special_tokens[kind] is not None]
     if not kinds:
         assert table["ratio"].isna().all() and table["value_ratio"].isna().all()
         return
-    attention, norm = (
-        sum(sums.mean(f"{lens}_{kind}") for kind in kinds).mean(axis=1)
-        for lens in ("attention", "norm")
-    )
+    both = ([sums.mean(f"{lens}_{kind}") for kind in kinds] for lens in LENSES)
+    attention, norm = (np.sum(own, axis=0).mean(axis=1) for own in both)
     np.testing.assert_allclose(table["attention"], [*attention, attention.mean()])
     np.testing.assert_allclose(table["ratio"], [*norm / attention, norm.mean() / attention.mean()])
     values = np.mean([sums.mean(f"value_{kind}") for kind in kinds], axis=0)
@@ -127,32 +113,28 @@ def test_special_tokens_are_added_up_and_compared(tiny_encoder, family):
 def test_the_tables_of_a_source_are_kept(tiny_encoder, tmp_path, monkeypatch):
     encoder = tiny_encoder("bert")
     source = stream(encoder, many_segments(8), max_tokens=60)
-    tables = lens_tables(encoder, source, 5)
+    tables = lenses.lens_tables(encoder, source, 5)
     assert list(tables) == ["lens_shares", "sinks", "special_tokens", "value_norms"]
     assert len(tables["lens_shares"]) == 12 and list(tables["sinks"]["layer"]) == [1, 2, 3]
-    monkeypatch.setattr("helpers.studies.attention_moves.lenses.lens_sums", None)
-    again = lens_tables(encoder, source, 5)
-    for name, table in tables.items():
-        pd.testing.assert_frame_equal(table, again[name])
+    monkeypatch.setattr(lenses, "lens_sums", None)
+    again = lenses.lens_tables(encoder, source, 5)
+    assert all(table.equals(again[name]) for name, table in tables.items())
 
 
 def test_relations_gain_what_the_chosen_heads_count(tiny_encoder):
     words = [w for w in SENTENCES if len(w) > 2]
     sentences = [sentence_of(w, split) for split in ("train", "dev") for w in words for _ in "ab"]
-    counts = [
-        count_heads(extract(tiny_encoder("bert"), corpus_of(sentences), level="word", lens=lens,
-                            max_tokens=60))
-        for lens in ("attention", "norm")
-    ]  # fmt: skip
-    table = relations_through_lenses(*counts, minimum=1, seed=0).set_index("relation")
+    how = {"level": "word", "max_tokens": 60}
+    encoder, corpus = tiny_encoder("bert"), corpus_of(sentences)
+    counts = [count_heads(extract(encoder, corpus, lens=lens, **how)) for lens in LENSES]
+    table = lenses.relations_through_lenses(*counts, minimum=1, seed=0).set_index("relation")
     assert list(table.index) == ["All", "dep", "mean"]
-    for lens, own in zip(("attention", "norm"), counts, strict=True):
+    for lens, own in zip(LENSES, counts, strict=True):
         train = own.accuracy("dep", "train")
         best = np.unravel_index(train.argmax(), train.shape)
         assert table.loc["dep", f"{lens}_head"] == f"{best[1] + 1}-{best[2] + 1}"
-        assert table.loc["dep", f"{lens}_accuracy"] == pytest.approx(
-            own.accuracy("dep", "dev")[best]
-        )
+        accuracy = own.accuracy("dep", "dev")[best]
+        assert table.loc["dep", f"{lens}_accuracy"] == pytest.approx(accuracy)
     row = table.loc["dep"]
     assert row["gain"] == pytest.approx(row["norm_accuracy"] - row["attention_accuracy"])
     assert table.loc["mean", "gain"] == pytest.approx(row["gain"])
@@ -169,7 +151,7 @@ def test_mentions_are_compared_on_dev_with_heads_chosen_on_train():
     good, bad = [1] * 6, [0] * 6
     attention = judgements([[*good, 1, 0, 0, 1, 0, 0], bad + [1] * 6])
     norm = judgements([bad + [0] * 6, [*good, 1, 1, 0, 1, 0, 0]])
-    table = mentions_through_lenses(attention, norm, seed=0).set_index("relation")
+    table = lenses.mentions_through_lenses(attention, norm, seed=0).set_index("relation")
     assert list(table["attention_head"][:-1]) == ["1-1"] * 4
     assert list(table["norm_head"][:-1]) == ["1-2"] * 4
     assert table.loc["pronoun", "gain"] == 0 and table.loc["proper", "gain"] == 50

@@ -1,5 +1,7 @@
 """Notebook 07's tables on a tiny model: complete, repeatable, kept, and what they say they are."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -26,15 +28,9 @@ LAYERS, HEADS, LONGEST = 3, 4, 48
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpora")
     subjects = ("cat", "dog", "rain", "winter", "reader", "coffee")
-    documents = (
-        "\n".join(
-            f"The {subject} in paragraph {number} sat on the mat. "
-            f"It was, by all accounts, a lazy {subject} that watched number {number}."
-            for number in range(6)
-        )
-        for subject in subjects
-    )
-    (folder / "text.txt").write_text("\n\n".join(documents))
+    paragraphs = [[f"The {own} in paragraph {number} sat on the mat. It was a lazy {own}."
+                   for number in range(6)] for own in subjects]  # fmt: skip
+    (folder / "text.txt").write_text("\n\n".join(map("\n".join, paragraphs)))
     sentence = [(1, "The", 2, "det"), (2, "cat", 4, "nsubj"), (3, "always", 4, "advmod"),
                 (4, "likes", 0, "root"), (5, "the", 6, "det"), (6, "coffee", 4, "obj"),
                 (7, "here", 4, "advmod")]  # fmt: skip
@@ -103,8 +99,7 @@ def test_each_row_of_disabling_is_that_of_its_own_context(starts):
     table, classifier = fine_tuning.disabled(run), run.classifier
     assert len(table) == LAYERS * (HEADS + 1)
     for row in table.iloc[::4].itertuples():
-        head = None if row.head == WHOLE_LAYER else row.head - 1
-        right = []
+        head, right = None if row.head == WHOLE_LAYER else row.head - 1, []
         with uniform_attention(classifier.encoder, row.layer - 1, head), torch.no_grad():
             for batch, labels, _ in batches(run.encoder, run.task.test, max_tokens=LONGEST):
                 right += (classifier(**batch).argmax(dim=-1) == labels).tolist()
@@ -161,17 +156,14 @@ def test_a_table_of_what_heads_attend_to_before_and_after(starts, store):
 # Patterns and links of the same model
 
 
-def test_patterns_of_text_and_tasks_before_and_after(models, starts, texts):
+def test_patterns_of_text_and_tasks_before_and_after_and_typical_maps(models, starts, texts):
     table = patterns.pattern_table(models[0], texts, starts[PRETRAINED], max_tokens=LONGEST)
     groups = table.groupby(["task", "weights"], sort=False).size()
-    assert groups.index.tolist() == [(patterns.TEXT, "pretrained")] + [
-        (task, weights) for task in TASKS for weights in ("pretrained", "fine-tuned")
-    ]
+    assert groups.index.tolist() == [
+        (patterns.TEXT, "pretrained"), *product(TASKS, ("pretrained", "fine-tuned")),
+    ]  # fmt: skip
     assert (groups == LAYERS * HEADS).all()
     assert np.allclose(table[list(patterns.CLASSES)].sum(axis=1), 1)
-
-
-def test_typical_maps_are_maps_of_the_model(models, texts):
     found = patterns.typical_maps(models[0], texts[0], max_tokens=LONGEST)
     (whole,) = text_maps(models[0], texts[:1], max_tokens=LONGEST)
     told = patterns.pattern_counts([whole]).set_index(["layer", "head"])["pattern"]

@@ -13,38 +13,12 @@ LAYERS, HEADS, TASKS = 3, 4, 2
 RNG = np.random.default_rng(0)
 
 
-def rows(tasks=TASKS, whole=False, **more):
-    """Return a row for each task, head, and value of ``more``."""
-    places = product(range(tasks), range(1, LAYERS + 1), range(0 if whole else 1, HEADS + 1))
+def rows(tasks=TASKS, first=1, **more):
+    """Return a row for each task, head (from ``first``), and value of ``more``."""
+    places = product(range(tasks), range(1, LAYERS + 1), range(first, HEADS + 1))
     table = pd.DataFrame(places, columns=["task", "layer", "head"])
     table["task"] = [f"task {number}" for number in table["task"]]
     return table.merge(pd.DataFrame(more), how="cross") if more else table
-
-
-def patterns():
-    table = rows(weights=["pretrained", "fine-tuned"])
-    shares = RNG.dirichlet(np.ones(len(CLASSES)), len(table))
-    return table.join(pd.DataFrame(shares, columns=list(CLASSES)))
-
-
-def typical(length=12):
-    some = np.arange(length)
-    maps = zip(CLASSES[:3], RNG.dirichlet(np.ones(length), (3, length)), strict=True)
-    return {f"{name} (1-2)": TextMaps(own, some < 1, some > 5) for name, own in maps}
-
-
-def similarity():
-    return rows().assign(similarity=RNG.uniform(0.7, 1, len(rows())), similarity_random=1.0)
-
-
-def disabled():
-    table = rows(whole=True)
-    return table.assign(change=RNG.normal(size=len(table)), p_value=RNG.uniform(size=len(table)))
-
-
-def links():
-    linked, difference, p_values = RNG.uniform(0, 0.1, (3, LAYERS * HEADS))
-    return rows(tasks=1).assign(linked=linked, difference=difference, p_holm=p_values)
 
 
 def images(figure):
@@ -52,11 +26,14 @@ def images(figure):
 
 
 def test_figure_7_shows_maps_and_the_mean_shares_of_each_layer():
-    table, maps = patterns(), typical()
+    table, some = rows(weights=["pretrained", "fine-tuned"]), np.arange(12)
+    table[list(CLASSES)] = RNG.dirichlet(np.ones(len(CLASSES)), len(table))
+    drawn = zip(CLASSES[:3], RNG.dirichlet(np.ones(12), (3, 12)), strict=True)
+    maps = {f"{name} (1-2)": TextMaps(own, some < 1, some > 5) for name, own in drawn}
     figure = plots.fig7_patterns(table, maps)
-    for axes, image, (name, drawn) in zip(figure.axes, images(figure), maps.items(), strict=False):
+    for axes, image, (name, own) in zip(figure.axes, images(figure), maps.items(), strict=False):
         assert axes.get_title(loc="left").replace("\n", " ") == name
-        np.testing.assert_allclose(image, shaded(drawn.attention))
+        np.testing.assert_allclose(image, shaded(own.attention))
     panels = [axes for axes in figure.axes if axes.axison]
     means = table.groupby(["weights", "task", "layer"])[list(CLASSES)].mean()
     order = product(["pretrained", "fine-tuned"], ["task 0", "task 1"])
@@ -68,28 +45,28 @@ def test_figure_7_shows_maps_and_the_mean_shares_of_each_layer():
 
 
 def test_figure_8_shows_every_head_from_both_starts():
-    table = similarity()
-    drawn = images(plots.fig8_finetuning(table))
+    table = rows()
+    table["similarity"], table["similarity_random"] = RNG.uniform(0.7, 1, (2, len(table)))
     columns = product(["similarity", "similarity_random"], ["task 0", "task 1"])
-    for image, (column, task) in zip(drawn, columns, strict=False):
+    for image, (column, task) in zip(images(plots.fig8_finetuning(table)), columns, strict=False):
         assert np.array_equal(image.ravel(), table.loc[table["task"] == task, column])
 
 
 def test_figure_9_shows_heads_and_layers_and_marks_what_is_significant():
-    table = disabled()
+    table = rows(first=0)
+    table["change"], table["p_value"] = RNG.uniform(size=(2, len(table)))
     figure = plots.fig9_disabling(table)
-    for axes, drawn, (_, own) in zip(
-        figure.axes, images(figure), table.groupby("task"), strict=False
-    ):
-        single = own.loc[own["head"] > 0, "change"].to_numpy().reshape(3, 4)
-        whole = own.loc[own["head"] == 0, "change"].to_numpy()
-        np.testing.assert_array_equal(drawn, np.column_stack([single, whole]))
+    by_task = table.groupby("task")
+    for axes, drawn, (_, own) in zip(figure.axes, images(figure), by_task, strict=False):
+        changes = own["change"].to_numpy().reshape(LAYERS, HEADS + 1)
+        np.testing.assert_array_equal(drawn, np.roll(changes, -1, axis=1))  # layers come last
         sure = own.loc[own["p_value"] < 0.05, ["head", "layer"]].replace({"head": {0: 5}})
         np.testing.assert_array_equal(axes.collections[0].get_offsets(), sure)
 
 
 def test_links_mark_the_heads_above_chance():
-    table = links()
+    table = rows(tasks=1)
+    table[["linked", "difference", "p_holm"]] = RNG.uniform(0, 0.1, (len(table), 3))
     figure = plots.semantic_links(table, links="FrameNet")
     for image, column in zip(images(figure), ("linked", "difference"), strict=False):
         assert np.array_equal(image.ravel(), table[column])

@@ -30,16 +30,12 @@ def test_fig10_has_every_head_and_marks_significant_changes():
 
 
 def test_fig11_draws_means_and_the_kinds_of_attention():
+    orders = [*((order, 0) for order in plots.ORDERS), ("random", 1)]
     table = pd.DataFrame(
-        [
-            (task, order, draw, share, 90 - share * (1 + draw) / 4)
-            for task in TASKS
-            for order in plots.ORDERS
-            for draw in range(2 if order == "random" else 1)
-            for share in SHARES
-        ],
-        columns=["task", "order", "draw", "pruned", "accuracy"],
+        [(task, *order, share) for task in TASKS for order in orders for share in SHARES],
+        columns=["task", "order", "draw", "pruned"],
     )
+    table["accuracy"] = 90 - table["pruned"] * (1 + table["draw"]) / 4
     translation = pd.DataFrame(
         [(kind, 1 - s / 100, 80 - s / 2) for kind in plots.KINDS for s in SHARES],
         columns=["kind", "kept", "bleu"],
