@@ -95,10 +95,12 @@ def _mirrored(axes: Axes, cues: pd.DataFrame) -> None:
     points = rows.reindex([HALVES[0], HALVES[2]])[["coverage", "productivity"]].to_numpy()
     if np.isnan(points).any():
         return
+    start, end = points
     color = TESTS[HALVES[1]].color
+    axes.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": color})
     axes.annotate(
-        "with the\ncounterparts", *points, ha="center", va="top", fontsize=8, color=color,
-        arrowprops={"arrowstyle": "<-", "color": color, "relpos": (0.5, 1)},
+        "with the\ncounterparts", end, xytext=(0, -4), textcoords="offset points", ha="center",
+        va="top", fontsize=8, color=color,
     )  # fmt: skip
 
 
