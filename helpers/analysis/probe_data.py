@@ -2,7 +2,7 @@
 
 A word's candidate heads are ROOT (candidate 0) and the words (candidates 1 to n), so that the
 treebank's head numbers are the labels.  One sentence's maps are kept as one float16 block
-``[dependent, feature, place]``.  The features are the heads, twice: first the attention from the
+``[dependent, place, feature]``.  The features are the heads, twice: first the attention from the
 candidate to the dependent (the paper's alpha_ij), then from the dependent to the candidate
 (alpha_ji).  Place 0 is the special position before the words ([CLS] in BERT), place 1 the one
 after them ([SEP]), and place ``i + 2`` is word ``i``.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,13 +23,10 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float16, Int, Shaped
 from torch import Tensor
-from torch.nn import functional as F
-from torch.nn.utils.rnn import pad_sequence
 
 from helpers.analysis.heads import checked_maps
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
-from helpers.model.parallel import length_batches
 from helpers.progress import progress
 from helpers.store.store import Example
 
@@ -37,10 +35,10 @@ WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
 
 PLACES = 2  # the special positions stand before the words in a block
 PUNCTUATION = "punct"  # the relation, in Stanford, CLEAR and Universal Dependencies alike
-SCALED_BY = 200  # train sentences that the features' scales are taken from
-SMALLEST_SCALE = 1e-3  # under it a feature is rounding of float16, not to be blown up
+SAMPLE = 200  # train sentences that say enough of how features vary
+SMALLEST_UNIT = 1e-3  # under it a feature is rounding of float16, not to be blown up
 PAIRS_PER_BATCH = 1 << 15  # bounds a batch of long sentences
-FLOATS_PER_BATCH = 1 << 21  # of maps: 8 MB
+FLOATS_PER_BATCH = 1 << 20  # of maps: 4 MB
 BATCH = 64  # sentences, at most, where nothing is learned from batch to batch
 MEMORY_BUDGET = 1 << 30  # bytes of a corpus that stay in memory
 
@@ -156,61 +154,57 @@ class Sentences:
         order: np.random.Generator | None = None,
         pairs: int = PAIRS_PER_BATCH,
     ) -> list[list[int]]:
-        """Cut sentence numbers into batches (see `length_batches`) of so many pairs of words."""
-        lengths = [len(parse) for parse in self.parses]
-        cost = {"cost": lambda words: words * (words + PLACES), "budget": pairs}
-        return length_batches(lengths, indices, size=size, order=order, **cost)
+        """Cut sentence numbers into batches of one length, so that nothing is ever padded.
+
+        A batch has at most ``size`` sentences and, if it has several, so many pairs of words.
+        With ``order``, sentences of one length and the batches are shuffled.
+        """
+        shuffled = indices if order is None else order.permutation(indices).tolist()
+        by_length = defaultdict(list)
+        for index in shuffled:
+            by_length[len(self.parses[index])].append(index)
+        batches = []
+        for n, same in sorted(by_length.items()):
+            step = max(1, min(size, pairs // (n * (n + PLACES))))
+            batches += [same[at : at + step] for at in range(0, len(same), step)]
+        if order is not None:
+            order.shuffle(batches)
+        return batches
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentences of about one length, padded to the longest.
-
-    ``heads``, those of the ``control`` task and the ``rows`` of the word vectors are -1 on padding;
-    ``lengths`` are in words.
-    """
+    """Sentences of one length; ``rows`` are those of their word vectors."""
 
     indices: list[int]
-    lengths: Int[Tensor, " sentence"]
     heads: Int[Tensor, "sentence dependent"]
     control: Int[Tensor, "sentence dependent"]
     rows: Int[Tensor, "sentence word"]
 
-    def candidates(self) -> Bool[Tensor, "sentence dependent candidate"]:
-        """Return which candidates a word has: ROOT and the sentence's other words."""
-        width = self.heads.shape[1]
-        word = torch.arange(1, width + 1)
-        candidate = torch.arange(width + 1)
-        inside = candidate[None, :] <= self.lengths[:, None]
-        return inside[:, None, :] & (candidate[None, :] != word[:, None])
 
-
-class Scales(NamedTuple):
-    """How much each feature varies: the units that the probes' parameters are kept in.
+class Units(NamedTuple):
+    """How much each feature varies: the units in which a probe's parameters are penalised.
 
     ``words`` is the standard deviation over a word's candidate words; ``root`` the root mean
-    square at the special places.  ``word_products`` and ``root_products`` are the features' mean
-    products in these units, over candidates: how steep the loss is for a probe that knows nothing.
+    square at the special places.
     """
 
     words: Float[Tensor, " feature"]
     root: Float[Tensor, " special"]
-    word_products: Float[Tensor, "feature feature"]
-    root_products: Float[Tensor, "special special"]
 
 
 @dataclass
 class ProbeData(Sentences):
     """Parsed sentences with their maps and word vectors, batched as often as needed.
 
-    ``rows[s]`` are the rows of ``vectors`` that sentence s's words have; the last is padding's.
+    ``rows[s]`` are the rows of ``vectors`` that sentence s's words have.
     """
 
     layers: int = 0
     heads: int = 0
-    maps: MapBuffer = field(default_factory=MapBuffer)
+    blocks: MapBuffer = field(default_factory=MapBuffer)
     rows: list[Int[np.ndarray, " word"]] = field(default_factory=list)
-    vectors: Float[Tensor, "row width"] | None = None
+    vectors: Float[Tensor, "row width"] = field(default_factory=lambda: torch.zeros(0, 0))
 
     @property
     def features(self) -> int:
@@ -218,27 +212,19 @@ class ProbeData(Sentences):
         return 2 * self.layers * self.heads
 
     @cached_property
-    def scales(self) -> Scales:
-        """The features' scales on (the first sentences of) train."""
-        squares, words, root, asked, pairs, count = 0, 0, 0, 0, 0, 0
-        for index in self.splits["train"][:SCALED_BY]:
-            block = self.maps[index].astype(np.float64)
-            n, features, _ = block.shape
-            own = block[..., PLACES:]
-            own[range(n), :, range(n)] = 0  # a word is no candidate for its own head
-            across = own.transpose(1, 0, 2).reshape(features, -1)
-            squares = squares - (own.sum(2) ** 2).sum(0) / max(n - 1, 1)
-            words, pairs = words + across @ across.T, pairs + n * (n - 1)
-            special = block[..., :PLACES].reshape(n, -1)
-            products = special.T @ special
-            root, count = root + products.diagonal(), count + n
-            asked = asked + products / (n + 1)  # ROOT is one of n + 1 candidates
-        variances = (squares + words.diagonal()) / max(pairs, 1), root / count
-        units = [np.sqrt(own.clip(SMALLEST_SCALE**2)) for own in variances]
-        products = words / max(pairs, 1), asked / count
-        products = [own / unit / unit[:, None] for own, unit in zip(products, units, strict=True)]
-        return Scales(
-            *(torch.from_numpy(unit).float() for unit in units), *map(torch.from_numpy, products)
+    def units(self) -> Units:
+        """The features' units on (the first sentences of) train."""
+        squares, pairs, root, count = 0, 0, 0, 0
+        for index in self.splits["train"][:SAMPLE]:
+            block = self.blocks[index].astype(np.float64)
+            n, own = len(block), block[:, PLACES:]
+            own[range(n), range(n)] = 0  # a word is no candidate for its own head
+            squares = squares + (own**2).sum((0, 1)) - (own.sum(1) ** 2).sum(0) / max(n - 1, 1)
+            root = root + (block[:, :PLACES] ** 2).sum(0).ravel()
+            pairs, count = pairs + n * (n - 1), count + n
+        variances = squares / max(pairs, 1), root / count
+        return Units(
+            *(torch.from_numpy(own.clip(SMALLEST_UNIT**2)).sqrt().float() for own in variances)
         )
 
     def batches(
@@ -248,39 +234,27 @@ class ProbeData(Sentences):
         size: int = BATCH,
         order: np.random.Generator | None = None,
     ) -> Iterator[Batch]:
-        """Yield the sentences ``indices`` in batches (see `length_batches`), without their maps."""
-        pairs = max(1, FLOATS_PER_BATCH // max(1, self.features))
+        """Yield the sentences ``indices`` in batches (see `groups`), without their maps."""
+        pairs = FLOATS_PER_BATCH // max(1, self.features)
         for group in self.groups(indices, size, order, pairs):
             yield self.batch(group)
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        """Pad the sentences ``indices``."""
+        """Put sentences of one length together."""
         parses = [self.parses[index] for index in indices]
+        heads, control = ([getattr(own, name) for own in parses] for name in ("heads", "control"))
+        rows = [self.rows[index] for index in indices]
         return Batch(
-            list(indices),
-            torch.tensor([len(parse) for parse in parses]),
-            padded([parse.heads for parse in parses], -1),
-            padded([parse.control for parse in parses], -1),
-            padded([self.rows[index] for index in indices], -1),
+            list(indices), *(torch.from_numpy(np.stack(own)) for own in (heads, control, rows))
         )
 
-    def padded_maps(
+    def maps(
         self, batch: Batch
-    ) -> tuple[
-        Float[Tensor, "sentence dependent feature place"],
-        Float[Tensor, "sentence dependent feature candidate"],
-    ]:
-        """Return a dependent's features with the special places, and with each candidate word.
-
-        They are zero on padding.
-        """
-        shape, width = batch.heads.shape, batch.heads.shape[1]
-        # Padded as they are kept: a whole batch is made float32 several times as fast.
-        both = torch.zeros(*shape, self.features, PLACES + width, dtype=torch.float16)
-        for row, index in enumerate(batch.indices):
-            block = torch.from_numpy(self.maps[index])
-            both[row, : len(block), :, : block.shape[2]] = block
-        return both.float().split((PLACES, width), 3)
+    ) -> tuple[Float[Tensor, "word special"], Float[Tensor, "word candidate feature"]]:
+        """Return every word's features with the special places, and with each candidate word."""
+        blocks = [torch.from_numpy(self.blocks[index]) for index in batch.indices]
+        special, words = torch.cat(blocks).float().split((PLACES, batch.heads.shape[1]), 1)
+        return special.flatten(1), words
 
 
 def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> ProbeData:
@@ -298,7 +272,7 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
     rows: dict[str, int] = {}
     for example, _ in data.read(examples, "maps for the probes"):
         data.layers, data.heads = example.attention.shape[:2]
-        data.maps.append(attention_block(example))
+        data.blocks.append(attention_block(example))
         own = [rows.setdefault(word, len(rows)) for word in example.record["words"]]
         data.rows.append(np.array(own))
     behaviours = np.random.default_rng(0).integers(3, size=len(rows))
@@ -306,15 +280,9 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
         replace(parse, control=control_heads(behaviours[own]))
         for parse, own in zip(data.parses, data.rows, strict=True)
     ]
-    if vectors is not None:
-        found = np.asarray(vectors(list(rows)), np.float32)
-        data.vectors = F.pad(torch.from_numpy(found), (0, 0, 0, 1))
+    found = vectors(list(rows)) if vectors else np.zeros((len(rows), 0))
+    data.vectors = torch.from_numpy(np.asarray(found, np.float32))
     return data
-
-
-def padded(rows: Sequence[np.ndarray], padding: float) -> Shaped[Tensor, "row longest ..."]:
-    """Return arrays of different lengths as one tensor."""
-    return pad_sequence([*map(torch.from_numpy, rows)], batch_first=True, padding_value=padding)
 
 
 def control_heads(behaviours: Int[np.ndarray, " word"]) -> Int[np.ndarray, " word"]:
@@ -330,7 +298,7 @@ def control_heads(behaviours: Int[np.ndarray, " word"]) -> Int[np.ndarray, " wor
     return np.where(heads == np.arange(1, n + 1), 0, heads)
 
 
-def attention_block(example: Example) -> Float16[np.ndarray, "dependent feature place"]:
+def attention_block(example: Example) -> Float16[np.ndarray, "dependent place feature"]:
     """Return one example's maps in the layout of this module.
 
     Several special positions on one side count as one word does (section 4.1): attention to
@@ -340,11 +308,11 @@ def attention_block(example: Example) -> Float16[np.ndarray, "dependent feature 
     maps = checked_maps(example).reshape(layers * heads, n, n)
     words = example.word_positions
     count = words.stop - words.start
-    block = np.zeros((count, 2, layers * heads, count + PLACES), np.float16)
-    block[:, 0, :, PLACES:] = maps[:, words, words].transpose(2, 0, 1)  # [key, head, query]
-    block[:, 1, :, PLACES:] = maps[:, words, words].transpose(1, 0, 2)  # [query, head, key]
+    block = np.zeros((count, count + PLACES, 2, layers * heads), np.float16)
+    block[:, PLACES:, 0] = maps[:, words, words].transpose(2, 1, 0)  # [key, query, head]
+    block[:, PLACES:, 1] = maps[:, words, words].transpose(1, 2, 0)  # [query, key, head]
     for place, side in enumerate((slice(0, words.start), slice(words.stop, n))):
         if side.stop > side.start:
-            block[:, 0, :, place] = maps[:, side, words].mean(1, dtype=np.float32).T
-            block[:, 1, :, place] = maps[:, words, side].sum(2, dtype=np.float32).T
-    return block.reshape(count, 2 * layers * heads, count + PLACES)
+            block[:, place, 0] = maps[:, side, words].mean(1, dtype=np.float32).T
+            block[:, place, 1] = maps[:, words, side].sum(2, dtype=np.float32).T
+    return block.reshape(count, count + PLACES, 2 * layers * heads)

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 from torch import Tensor, nn
 
-from helpers.analysis.probe_data import BATCH, Counts, MapBuffer, Sentences, padded
+from helpers.analysis.probe_data import BATCH, Counts, MapBuffer, Sentences
 from helpers.analysis.training import Schedule, side_by_side, train, validation_slice
 from helpers.errors import InputError
 from helpers.store.store import Example
@@ -29,7 +29,7 @@ SCHEDULE = Schedule(epochs=12, learning_rate=0.001, batch_size=20)
 LABEL = "structural probe"
 TYPICAL_DISTANCE = 5.0  # edges between two words of a sentence, about: where training starts
 
-# Sentence numbers, their vectors, and their tree distances, -1 on padding.
+# Numbers of sentences of one length, their vectors, and their tree distances.
 StatesBatch = tuple[
     list[int], Float[Tensor, "sentence word width"], Float[Tensor, "sentence word other"]
 ]
@@ -76,14 +76,12 @@ class WordStates(Sentences):
         size: int = BATCH,
         order: np.random.Generator | None = None,
     ) -> Iterator[StatesBatch]:
-        """Yield the sentences ``indices`` in batches of one layer's vectors, padded with zeros."""
+        """Yield the sentences ``indices`` in batches (see `groups`) of one layer's vectors."""
         for group in self.groups(indices, size, order):
-            vectors = padded([self.states[index][layer] for index in group], 0).float()
-            distances = torch.full((*vectors.shape[:2], vectors.shape[1]), -1.0)
-            for row, index in enumerate(group):
-                n = len(self.parses[index])
-                distances[row, :n, :n] = torch.from_numpy(self.distances[index])
-            yield group, vectors / self.scales[layer], distances
+            vectors = np.stack([self.states[index][layer] for index in group]).astype(np.float32)
+            distances = np.stack([self.distances[index] for index in group])
+            scaled = torch.from_numpy(vectors) / self.scales[layer]
+            yield group, scaled, torch.from_numpy(distances).float()
 
 
 def prepare_states(examples: Iterable[Example]) -> WordStates:
@@ -138,11 +136,9 @@ def distance_loss(
 ) -> Tensor:
     """Return the mean over sentences of ``sum_ij |d_T(i, j) - d_B(i, j)^2| / n^2``.
 
-    ``gold`` is -1 on padding (Hewitt and Manning, section 2.2).
+    (Hewitt and Manning, section 2.2; the sentences are of one length.)
     """
-    inside = gold >= 0
-    errors = ((predicted - gold).abs() * inside).sum((1, 2))
-    return (errors / inside.sum((1, 2))).mean()
+    return (predicted - gold).abs().mean()
 
 
 def undirected_attachment(

@@ -11,10 +11,11 @@ import pandas as pd
 from jaxtyping import Float, Int, Shaped
 from torch import nn
 
+from helpers.analysis.distance_probe import fit_distances
 from helpers.analysis.heads import head_rows
 from helpers.analysis.paper import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, values_of
 from helpers.analysis.probe_data import PLACES, Counts, Parse, ProbeData, WordVectors, prepare
-from helpers.analysis.probes import Fit, fit_distances, fit_linear
+from helpers.analysis.probes import Fit, fit_linear
 from helpers.analysis.statistics import paired_interval, ratio
 from helpers.analysis.structural_probe import fit_structural, prepare_states
 from helpers.analysis.training import one_thread, predicted_heads, side_by_side
@@ -127,24 +128,21 @@ def linear_results(
     many times larger as the part is smaller: the same, beside the loss of all its words.  The parts
     are the same for every probe, and each lies within the next larger one.
     """
-    with_words = probe in (ATTN_GLOVE, RANDOM_ATTN_GLOVE)
     order = np.random.default_rng(0).permutation(data.splits["train"]).tolist()
-    whole = fit_linear(data, order, with_words=with_words, l2=l2)
+    fit = partial(fit_linear, data, with_words=probe in (ATTN_GLOVE, RANDOM_ATTN_GLOVE))
+    whole = found = fit(order, l2=l2)
     results = []
-    for part in parts:
-        own = order[: max(1, round(part * len(order)))]
-        fits = {UAS: whole}
-        if part < 1:
-            fits[UAS] = fit_linear(data, own, with_words=with_words, l2=whole.l2 / part)
+    for part in sorted(parts, reverse=True):
+        own, fits = order[: max(1, round(part * len(order)))], {UAS: whole}
+        if part < 1:  # near the optimum for the next larger part
+            fits[UAS] = found = fit(own, l2=whole.l2 / part, start=found.probe)
         elif control_task:
-            fits[CONTROL_TASK] = fit_linear(
-                data, own, with_words=with_words, l2=whole.l2, control_task=True
-            )
+            fits[CONTROL_TASK] = fit(own, l2=whole.l2, control_task=True)
         counts = {}
-        for task, fit in fits.items():
-            counts |= scores_on_dev(data, fit.probe, control_task=task == CONTROL_TASK)
+        for task, one in fits.items():
+            counts |= scores_on_dev(data, one.probe, control_task=task == CONTROL_TASK)
         results.append(ProbeResult(probe, counts, len(own), data.dev_articles, fits))
-    return results
+    return results[::-1]
 
 
 def control_results(
@@ -317,13 +315,13 @@ def attention_contrast(data: ProbeData) -> Float[np.ndarray, " feature"]:
     """
     contrast, words = np.zeros(data.features), 0
     for index in data.splits["dev"]:
-        maps = data.maps[index][..., PLACES:].astype(np.float32)  # [dependent, feature, candidate]
+        maps = data.blocks[index][:, PLACES:].astype(np.float32)  # [dependent, candidate, feature]
         n, heads = len(maps), data.parses[index].heads
         if n < 3:
             continue
         usable = np.flatnonzero(heads)
-        gold = maps[usable, :, heads[usable] - 1]
-        others = maps[usable].sum(2) - maps[usable, :, usable] - gold
+        gold = maps[usable, heads[usable] - 1]
+        others = maps[usable].sum(1) - maps[usable, usable] - gold
         contrast += (gold - others / (n - 2)).sum(0, dtype=np.float64)
         words += len(usable)
     return contrast / max(words, 1)

