@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.analysis.probe_data import Batch, ProbeData
@@ -78,11 +78,10 @@ def fit_distances(
     """Train Distances + GloVe on ``sentences``; the seed decides its start and their order."""
     model = DistancesWordsProbe(data.vectors.shape[1], seed)
     order = np.random.default_rng(seed)
-    train(
-        model,
-        lambda: data.batches(sentences, size=SCHEDULE.batch_size, order=order),
-        lambda batch: loss(model, data, batch, control_task=control_task) / batch.heads.numel(),
-        sentences=len(sentences),
-        schedule=SCHEDULE,
-    )
+
+    def mean_loss(group: list[int]) -> Tensor:
+        batch = data.batch(group)
+        return loss(model, data, batch, control_task=control_task) / batch.heads.numel()
+
+    train(model, lambda: data.groups(sentences, SCHEDULE.batch_size, order), mean_loss, SCHEDULE)
     return model

@@ -227,16 +227,10 @@ class ProbeData(Sentences):
             *(torch.from_numpy(own.clip(SMALLEST_UNIT**2)).sqrt().float() for own in variances)
         )
 
-    def batches(
-        self,
-        indices: Sequence[int],
-        *,
-        size: int = BATCH,
-        order: np.random.Generator | None = None,
-    ) -> Iterator[Batch]:
+    def batches(self, indices: Sequence[int]) -> Iterator[Batch]:
         """Yield the sentences ``indices`` in batches (see `groups`), without their maps."""
         pairs = FLOATS_PER_BATCH // max(1, self.features)
-        for group in self.groups(indices, size, order, pairs):
+        for group in self.groups(indices, BATCH, pairs=pairs):
             yield self.batch(group)
 
     def batch(self, indices: Sequence[int]) -> Batch:

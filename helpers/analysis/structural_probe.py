@@ -7,7 +7,7 @@ minimum spanning tree of the predicted distances is the parse, without direction
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -28,11 +28,6 @@ RANK = 64
 SCHEDULE = Schedule(epochs=12, learning_rate=0.001, batch_size=20)
 LABEL = "structural probe"
 TYPICAL_DISTANCE = 5.0  # edges between two words of a sentence, about: where training starts
-
-# Numbers of sentences of one length, their vectors, and their tree distances.
-StatesBatch = tuple[
-    list[int], Float[Tensor, "sentence word width"], Float[Tensor, "sentence word other"]
-]
 
 
 class StructuralProbe(nn.Module):
@@ -68,20 +63,13 @@ class WordStates(Sentences):
     states: MapBuffer = field(default_factory=MapBuffer)
     scales: Float[np.ndarray, " layer"] = field(default_factory=lambda: np.zeros(0))
 
-    def batches(
-        self,
-        indices: Sequence[int],
-        layer: int,
-        *,
-        size: int = BATCH,
-        order: np.random.Generator | None = None,
-    ) -> Iterator[StatesBatch]:
-        """Yield the sentences ``indices`` in batches (see `groups`) of one layer's vectors."""
-        for group in self.groups(indices, size, order):
-            vectors = np.stack([self.states[index][layer] for index in group]).astype(np.float32)
-            distances = np.stack([self.distances[index] for index in group])
-            scaled = torch.from_numpy(vectors) / self.scales[layer]
-            yield group, scaled, torch.from_numpy(distances).float()
+    def batch(
+        self, indices: Sequence[int], layer: int
+    ) -> tuple[Float[Tensor, "sentence word width"], Float[Tensor, "sentence word other"]]:
+        """Return one layer's vectors of sentences of one length, and their tree distances."""
+        vectors = np.stack([self.states[index][layer] for index in indices]).astype(np.float32)
+        distances = np.stack([self.distances[index] for index in indices])
+        return torch.from_numpy(vectors) / self.scales[layer], torch.from_numpy(distances).float()
 
 
 def prepare_states(examples: Iterable[Example]) -> WordStates:
@@ -150,7 +138,8 @@ def undirected_attachment(
     """
     found = {}
     with torch.no_grad():
-        for group, vectors, _ in states.batches(indices, layer):
+        for group in states.groups(indices, BATCH):
+            vectors, _ = states.batch(group, layer)
             for distances, index in zip(model(vectors).numpy(), group, strict=True):
                 parse = states.parses[index]
                 kept, heads = np.flatnonzero(~parse.punctuation), parse.heads
@@ -192,11 +181,10 @@ def _fit(states: WordStates, layer: int, seed: int) -> tuple[StructuralProbe, fl
     kept, held = validation_slice(states.splits["train"], order)
     width = states.states[0].shape[-1]
     model = StructuralProbe(width, min(RANK, width), seed)
-    train(
-        model,
-        lambda: states.batches(kept, layer, size=SCHEDULE.batch_size, order=order),
-        lambda batch: distance_loss(model(batch[1]), batch[2]),
-        sentences=len(kept),
-        schedule=SCHEDULE,
-    )
+
+    def loss(group: list[int]) -> Tensor:
+        vectors, distances = states.batch(group, layer)
+        return distance_loss(model(vectors), distances)
+
+    train(model, lambda: states.groups(kept, SCHEDULE.batch_size, order), loss, SCHEDULE)
     return model, float(undirected_attachment(states, model, layer, held).by_seed[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,6 @@ from torch.nn import functional as F
 from helpers.analysis.probe_data import Batch, ProbeData
 from helpers.model.parallel import run_jobs
 
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 Scores = Float[Tensor, "sentence dependent candidate"]
 
@@ -111,20 +110,19 @@ def side_by_side(jobs: Sequence[Callable[[], Result]], label: str) -> list[Resul
 
 def train(
     model: nn.Module,
-    batches: Callable[[], Iterable[Item]],
-    loss: Callable[[Item], Tensor],
-    *,
-    sentences: int,
+    groups: Callable[[], list[list[int]]],
+    loss: Callable[[list[int]], Tensor],
     schedule: Schedule,
 ) -> None:
-    """Minimise ``loss`` over ``batches()``, called once an epoch, of so many sentences."""
-    updates = math.ceil(sentences / schedule.batch_size)
-    epochs = max(schedule.epochs, math.ceil(schedule.min_updates / updates))
+    """Minimise the ``loss`` of each group of sentences; ``groups`` are drawn anew each epoch."""
+    drawn = groups()
+    epochs = max(schedule.epochs, math.ceil(schedule.min_updates / len(drawn)))
     optimizer = torch.optim.Adam(model.parameters(), lr=schedule.learning_rate)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     for _ in range(epochs):
-        for batch in batches():
+        for group in drawn:
             optimizer.zero_grad()
-            loss(batch).backward()
+            loss(group).backward()
             optimizer.step()
         decay.step()
+        drawn = groups()

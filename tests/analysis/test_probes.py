@@ -527,7 +527,7 @@ def test_each_word_is_looked_up_once_and_stands_where_it_is_read():
     data = corpus(20, vectors=watched)
     assert len(asked) == len(set(asked)) > 1
     seen = []
-    for batch in data.batches(data.splits["train"], size=4):
+    for batch in data.batches(data.splits["train"]):
         for index, rows in zip(batch.indices, batch.rows, strict=True):
             words = [f"w{place}" for place in range(len(data.parses[index]))]
             np.testing.assert_array_equal(data.vectors[rows], vectors(words))

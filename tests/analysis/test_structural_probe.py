@@ -174,7 +174,7 @@ def test_scale_of_the_states_does_not_matter():
             yield replace(one, hidden=(one.hidden.astype(np.float32) * factor).astype(np.float16))
 
     plain, large = (prepare_states(scaled(factor)) for factor in (1, 64))
-    (_, a, _), (_, b, _) = (next(s.batches([0, 1], 1)) for s in (plain, large))
+    (a, _), (b, _) = (states.batch([0], 1) for states in (plain, large))
     torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(large.scales, 64 * plain.scales, rtol=1e-3)
 

@@ -66,7 +66,7 @@ def synthetic(sentences, layers, heads, seed=0):
 def pass_seconds(model, data: ProbeData, indices, size):
     start = time.perf_counter()
     with one_thread():
-        for batch in data.batches(indices, size=size):
+        for batch in map(data.batch, data.groups(indices, size)):
             torch.autograd.grad(loss(model, data, batch), list(model.parameters()))
     return time.perf_counter() - start
 
