@@ -13,7 +13,7 @@ from helpers.errors import InputError
 from helpers.settings import Settings, flag
 
 if TYPE_CHECKING:
-    from helpers.analysis.claims import Claim
+    from helpers.analysis.paper import Claim
     from helpers.study import Study
 
 DESCRIPTION = """\

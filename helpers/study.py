@@ -33,8 +33,8 @@ from helpers.tables import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from helpers.analysis.claims import Claim
     from helpers.analysis.head_counts import HeadCounts
+    from helpers.analysis.paper import Claim
     from helpers.analysis.surface import Sums
     from helpers.data.glove import Embeddings
     from helpers.data.records import Corpus, Document, Segment, Sentence
@@ -264,14 +264,14 @@ class Study(Settings):
 
     def claims(self, section: str = "") -> pd.DataFrame:
         """The paper's claims (about one section), the paper's numbers and those found so far."""
-        from helpers.analysis.claims import check_claims
         from helpers.analysis.measures import clark_claims
+        from helpers.analysis.paper import check_claims
 
         return check_claims(self.tables(), clark_claims(section))
 
     def save_claims(self, later: Iterable[Claim] = ()) -> None:
         """Write ``claims.csv``: the claims of the paper, and of ``later`` ones what is measured."""
-        from helpers.analysis.claims import check_claims, with_later
+        from helpers.analysis.paper import check_claims, with_later
 
         found = with_later(self.claims(), check_claims(self.tables(), later))
         if len(found):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +21,8 @@ from helpers.analysis.statistics import (
     ratio,
     sign_flip_test,
 )
-from helpers.data.records import Record
+from helpers.data.records import Record, Sentence
+from helpers.data.treebank import parse_words
 from helpers.errors import InputError
 from helpers.store.store import Example
 
@@ -261,3 +262,59 @@ def _leads(
     """Return how many more words of each article every head gets right than a fixed offset."""
     by_offset = counts.by_article(counts.offset_right[:, offset], relation, split)
     return counts.by_article(counts.right, relation, split) - by_offset[:, None, None, None]
+
+
+def silver_quality(treebank: Iterable[Sentence], *, minimum: int = 1) -> pd.DataFrame | None:
+    """Compare spaCy's parses with the dev trees of a treebank; None if those are not UD's."""
+    gold = [sentence for sentence in treebank if sentence.split == "dev"]
+    if scheme_of({name for tree in gold for name in tree.relations}) != "ud":
+        return None
+    return attachment_agreement(gold, parse_words([tree.words for tree in gold]), minimum=minimum)
+
+
+def attachment_agreement(
+    gold: Sequence[Sentence], silver: Sequence[Sentence], *, minimum: int = 1
+) -> pd.DataFrame:
+    """Compare the heads of a CLEAR parse (spaCy) with those of a Universal Dependencies tree.
+
+    The schemes disagree about what a head is (UD attaches a preposition to its noun, CLEAR the
+    other way round): over all words, errors mix with conventions.  A word is *comparable* where
+    both would give it the same head: its relation is marked "same" in `relation_table`, and
+    neither it nor its gold head has a copula, whose place at the top of the clause may move the
+    arc.
+
+    Returns:
+        One row for "All" words, one for those of "same conventions", then one per gold relation
+        with at least ``minimum`` words, most frequent first.  Columns: relation, count,
+        comparable (how many of them), attachment (unlabelled, in percent, over all of the row's
+        words), attachment_comparable (over the comparable ones), inverted (percent whose gold
+        head is attached to the word), silver_relation (what the parse calls them most often).
+    """
+    same = set(relation_table().query("scheme == 'ud' and attachment == 'same'")["relation"])
+    rows = []
+    for tree, parse in zip(gold, silver, strict=True):
+        arcs = list(zip(tree.heads, tree.relations, strict=True))
+        has_copula = {head for head, name in arcs if name == "cop"}
+        for word, (head, name) in enumerate(arcs, start=1):
+            comparable = name in same and not {word, head} & has_copula
+            agrees = parse.heads[word - 1] == head
+            inverted = head > 0 and parse.heads[head - 1] == word
+            rows.append((name, comparable, agrees, inverted, parse.relations[word - 1]))
+    columns = ["relation", "comparable", "agrees", "inverted", "silver_relation"]
+    words = pd.DataFrame(rows, columns=columns)
+    groups = {ALL: words, "same conventions": words[words["comparable"]]}
+    for name, size in Counter(words["relation"]).most_common():
+        if size >= minimum:
+            groups[name] = words[words["relation"] == name]
+    return pd.DataFrame(
+        {
+            "relation": name,
+            "count": len(own),
+            "comparable": own["comparable"].sum(),
+            "attachment": 100 * own["agrees"].mean(),
+            "attachment_comparable": 100 * own["agrees"][own["comparable"]].mean(),
+            "inverted": 100 * own["inverted"].mean(),
+            "silver_relation": next(iter(dict(Counter(own["silver_relation"]).most_common(1))), ""),
+        }
+        for name, own in groups.items()
+    )

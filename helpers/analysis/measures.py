@@ -15,7 +15,10 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm, spearmanr
 
-from helpers.analysis.claims import (
+from helpers.analysis.heads import DIRECTIONS
+from helpers.analysis.paper import (
+    ALL,
+    FIGURE_5,
     Claim,
     Measure,
     NotMeasurable,
@@ -23,13 +26,13 @@ from helpers.analysis.claims import (
     chosen_rows,
     column,
     measured,
+    paper_names,
+    paper_table1,
     read_claims,
     row_where,
     rows_of,
     with_bounds,
 )
-from helpers.analysis.heads import DIRECTIONS
-from helpers.analysis.paper import ALL, FIGURE_5, paper_names, paper_table1
 from helpers.analysis.statistics import Estimate, percentiles, ratio, share_of
 from helpers.analysis.surface import layer_draws
 

@@ -1,20 +1,25 @@
-"""The papers' own numbers, from ``paper*.csv``, and the paper's relations beside other schemes'.
+"""What the papers say: their numbers, their names of relations, and their statements as checks.
 
-The paper's scheme is Stanford Dependencies; ``relations.csv`` compares CLEAR (spaCy) and Universal
-Dependencies with it.
+Numbers are in ``paper*.csv``.  The paper's scheme is Stanford Dependencies; ``relations.csv``
+compares CLEAR (spaCy) and Universal Dependencies with it.  Statements are rows of ``claims.csv``,
+each with a measure of :mod:`helpers.analysis.measures`, or of a study: a claim is computed from
+the tables of a run, none is typed in, and one whose tables a run does not have, or whose quantity
+its model does not have, is not measured.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Literal, NamedTuple, get_args
 
+import numpy as np
 import pandas as pd
 
-from helpers.data.records import Sentence
-from helpers.data.treebank import parse_words
+from helpers.analysis.statistics import Estimate
 
 ALL = "All"
 UAS_WITHOUT_PUNCTUATION = "UAS without punctuation"
@@ -23,6 +28,18 @@ COMPARED = (UAS_WITHOUT_PUNCTUATION, UUAS)  # what Table 3 is in, of the metrics
 FIGURE_5 = ("dobj", "det", "pobj", "poss", "auxpass")  # the relations that it shows
 HERE = Path(__file__).parent
 ONLY_IN_UD = frozenset({"obj", "obl", "nsubj:pass", "aux:pass", "nmod:poss", "flat"})
+
+Verdict = Literal["yes", "no", "cannot be told", "no evidence", "not measured"]
+
+YES, NO, CANNOT_BE_TOLD, NO_EVIDENCE, NOT_MEASURED = get_args(Verdict)
+CONTROL = "control_"  # before the name of a table: the same of the model with random weights
+COLUMNS = (
+    "section", "claim", "paper_value", "here", "ci_low", "ci_high", "threshold", "control",
+    "holds", "how_measured",
+)  # fmt: skip
+
+Tables = Mapping[str, pd.DataFrame]
+Measure = Callable[[Tables], float | Estimate]
 
 
 def values_of(paper: str) -> dict[str, float]:
@@ -94,57 +111,143 @@ def titles(relations: Collection[str]) -> dict[str, str]:
     return {own: name if uses[name] == 1 else own for own, name in names.items()}
 
 
-def silver_quality(treebank: Iterable[Sentence], *, minimum: int = 1) -> pd.DataFrame | None:
-    """Compare spaCy's parses with the dev trees of a treebank; None if those are not UD's."""
-    gold = [sentence for sentence in treebank if sentence.split == "dev"]
-    if scheme_of({name for tree in gold for name in tree.relations}) != "ud":
-        return None
-    return attachment_agreement(gold, parse_words([tree.words for tree in gold]), minimum=minimum)
+class NotMeasurable(LookupError):
+    """The run has no table, row or column that a claim needs."""
 
 
-def attachment_agreement(
-    gold: Sequence[Sentence], silver: Sequence[Sentence], *, minimum: int = 1
-) -> pd.DataFrame:
-    """Compare the heads of a CLEAR parse (spaCy) with those of a Universal Dependencies tree.
+@dataclass(frozen=True)
+class Claim:
+    """A statement of a paper, how it is measured, and when it holds.
 
-    The schemes disagree about what a head is (UD attaches a preposition to its noun, CLEAR the
-    other way round): over all words, errors mix with conventions.  A word is *comparable* where
-    both would give it the same head: its relation is marked "same" in `relation_table`, and
-    neither it nor its gold head has a copula, whose place at the top of the clause may move the
-    arc.
-
-    Returns:
-        One row for "All" words, one for those of "same conventions", then one per gold relation
-        with at least ``minimum`` words, most frequent first.  Columns: relation, count,
-        comparable (how many of them), attachment (unlabelled, in percent, over all of the row's
-        words), attachment_comparable (over the comparable ones), inverted (percent whose gold
-        head is attached to the word), silver_relation (what the parse calls them most often).
+    ``measure`` takes the tables of a run and returns a number, or an `Estimate` where the text
+    is a sample.  The claim holds where the number is above or ``below`` (``bound``) the
+    ``threshold``, a number or a function of the tables; ``how`` says where that comes from.
+    Where an interval contains the threshold, it cannot be told.  Either may raise `NotMeasurable`.
+    ``paper`` is the paper's own number, where it gives one.
     """
-    same = set(relation_table().query("scheme == 'ud' and attachment == 'same'")["relation"])
+
+    section: str
+    statement: str
+    how: str
+    bound: Literal["above", "below"]
+    threshold: float | Callable[[Tables], float]
+    measure: Measure
+    paper: float = np.nan
+
+
+def read_claims(
+    path: Path,
+    measures: Mapping[str, Measure],
+    thresholds: Mapping[str, Callable[[Tables], float]] | None = None,
+) -> list[Claim]:
+    """Return the claims of a CSV file: what they say there, and by their ids what measures them.
+
+    Columns: id, section, statement, how, bound ("above" or "below"), threshold (empty where
+    ``thresholds`` has a function of that id), paper, source (where the paper has its number).
+
+    Raises:
+        ValueError: the file and the functions do not have the same ids.
+    """
+    rows = pd.read_csv(path, dtype={"section": str}, index_col="id").drop(columns="source")
+    computed, thresholds = rows.index[rows["threshold"].isna()], thresholds or {}
+    if odd := (set(rows.index) ^ set(measures)) | (set(computed) ^ set(thresholds)):
+        raise ValueError(f"{path}: a row without its function, or the other way round: {odd}")
+    functions = {name: {"measure": measures[name]} for name in rows.index}
+    for name in thresholds:
+        functions[name]["threshold"] = thresholds[name]
+    return [Claim(**row | functions[name]) for name, row in rows.to_dict("index").items()]
+
+
+class Judgement(NamedTuple):
+    """What a claim measures in a run, and what that says."""
+
+    here: Estimate
+    threshold: float
+    verdict: Verdict
+
+
+def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
+    """Return claims.csv: a row a claim, with the columns `COLUMNS`.
+
+    ``tables`` maps the names of a run's tables ("token_types", ...) to the tables; those of the
+    same model with random weights begin with `CONTROL`.  A claim that holds of these too is "no
+    evidence" of what the model has learned.
+    """
+    control = {
+        name.removeprefix(CONTROL): tables[name] for name in tables if name.startswith(CONTROL)
+    }
     rows = []
-    for tree, parse in zip(gold, silver, strict=True):
-        arcs = list(zip(tree.heads, tree.relations, strict=True))
-        has_copula = {head for head, name in arcs if name == "cop"}
-        for word, (head, name) in enumerate(arcs, start=1):
-            comparable = name in same and not {word, head} & has_copula
-            agrees = parse.heads[word - 1] == head
-            inverted = head > 0 and parse.heads[head - 1] == word
-            rows.append((name, comparable, agrees, inverted, parse.relations[word - 1]))
-    columns = ["relation", "comparable", "agrees", "inverted", "silver_relation"]
-    words = pd.DataFrame(rows, columns=columns)
-    groups = {ALL: words, "same conventions": words[words["comparable"]]}
-    for name, size in Counter(words["relation"]).most_common():
-        if size >= minimum:
-            groups[name] = words[words["relation"] == name]
-    return pd.DataFrame(
-        {
-            "relation": name,
-            "count": len(own),
-            "comparable": own["comparable"].sum(),
-            "attachment": 100 * own["agrees"].mean(),
-            "attachment_comparable": 100 * own["agrees"][own["comparable"]].mean(),
-            "inverted": 100 * own["inverted"].mean(),
-            "silver_relation": next(iter(dict(Counter(own["silver_relation"]).most_common(1))), ""),
-        }
-        for name, own in groups.items()
-    )
+    for claim in claims:
+        found, random = judge(claim, tables), judge(claim, control)
+        verdict = NO_EVIDENCE if found.verdict == random.verdict == YES else found.verdict
+        numbers = claim.paper, *found.here, found.threshold, random.here.value
+        rows.append((claim.section, claim.statement, *numbers, verdict, claim.how))
+    return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(COLUMNS[2:8], float))
+
+
+def with_later(paper: pd.DataFrame, later: pd.DataFrame) -> pd.DataFrame:
+    """Return the paper's claims, unless none of them is measured, and the later ones that are."""
+    own = [paper] if (paper["holds"] != NOT_MEASURED).any() else []
+    return pd.concat([*own, later[later["holds"] != NOT_MEASURED]])
+
+
+def judge(claim: Claim, tables: Tables) -> Judgement:
+    """Return what a claim measures in a run, and whether it holds, no control looked at."""
+    try:
+        found = claim.measure(tables)
+        threshold = claim.threshold(tables) if callable(claim.threshold) else claim.threshold
+    except NotMeasurable:
+        found = threshold = np.nan
+    here = found if isinstance(found, Estimate) else Estimate(found)
+    if np.isnan([here.value, threshold]).any():
+        return Judgement(Estimate(np.nan), np.nan, NOT_MEASURED)
+    low, high = here[1:] if here is found else (found, found)
+    low, high = low - threshold, high - threshold
+    if claim.bound == "below":
+        low, high = -high, -low
+    # An interval without bounds contains every threshold.
+    verdict = YES if low > 0 else NO if high <= 0 else CANNOT_BE_TOLD
+    return Judgement(here, threshold, verdict)
+
+
+def rows_of(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
+    """Return a run's table that has ``columns``, or raise `NotMeasurable`."""
+    if table not in tables or not set(columns) <= set(tables[table]):
+        raise NotMeasurable(f"{table}: {', '.join(columns)}")
+    return tables[table]
+
+
+def column(tables: Tables, table: str, name: str) -> pd.Series:
+    """Return a column of a table; `NotMeasurable` if it is not there, or empty (no such token)."""
+    values = rows_of(tables, table, name)[name]
+    if values.isna().all():
+        raise NotMeasurable(f"{table}.{name} is empty")
+    return values
+
+
+def chosen_rows(
+    rows: pd.DataFrame | pd.Series, chosen: pd.Series, what: str
+) -> pd.DataFrame | pd.Series:
+    """Return the chosen rows of a table or column, or raise `NotMeasurable`, with ``what``."""
+    if not chosen.any():
+        raise NotMeasurable(what)
+    return rows[chosen]
+
+
+def row_where(rows: pd.DataFrame, **values: str) -> pd.Series:
+    """Return the first row with some values, or raise `NotMeasurable`."""
+    chosen = (rows[list(values)] == pd.Series(values)).all(axis=1)
+    return chosen_rows(rows, chosen, ", ".join(values.values())).iloc[0]
+
+
+def with_bounds(name: str, interval: str = "") -> list[str]:
+    """Return the names of a column and of its interval's, as `Estimate.columns` gives them."""
+    return list(Estimate(0).columns(name, interval))
+
+
+def measured(
+    tables: Tables, table: str, column: str, *, interval: str = "", **where: str
+) -> Estimate:
+    """Return a column's number and interval, in the row with some values."""
+    columns = with_bounds(column, interval)
+    return Estimate(*row_where(rows_of(tables, table, *columns, *where), **where)[columns])

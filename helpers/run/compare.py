@@ -9,9 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from helpers.analysis.claims import check_claims
 from helpers.analysis.measures import clark_claims
-from helpers.analysis.paper import paper_names, paper_table1
+from helpers.analysis.paper import check_claims, paper_names, paper_table1
 from helpers.errors import InputError
 from helpers.model.encoder import DEFAULT, slug
 from helpers.paths import build_dir, figures_dir

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from helpers.analysis.claims import Tables, rows_of
+from helpers.analysis.paper import Tables, rows_of
 from helpers.data.text_files import lines, one_line, quoted
 from helpers.errors import CorpusError
 

@@ -5,6 +5,7 @@ import pytest
 
 from helpers.analysis.dependency_heads import (
     COLUMNS,
+    attachment_agreement,
     dependency_heads,
     each_head,
     held_out_heads,
@@ -15,7 +16,6 @@ from helpers.analysis.dependency_heads import (
 from helpers.analysis.head_counts import OFFSETS, count_heads
 from helpers.analysis.heads import DIRECTIONS, parse_head
 from helpers.analysis.paper import (
-    attachment_agreement,
     paper_names,
     paper_table1,
     relation_table,

@@ -9,8 +9,8 @@ from made_up_runs import run_like_the_paper, tables_with_heads, write_run
 from PIL import Image
 
 from helpers.__main__ import main
-from helpers.analysis.claims import check_claims
 from helpers.analysis.measures import clark_claims
+from helpers.analysis.paper import check_claims
 from helpers.errors import InputError
 from helpers.run import compare
 

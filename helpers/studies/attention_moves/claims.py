@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from helpers.analysis.claims import (
+from helpers.analysis.paper import (
     Claim,
     Estimate,
     Measure,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from helpers.analysis.claims import (
+from helpers.analysis.paper import (
     Claim,
     Measure,
     Tables,

@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from helpers.analysis.claims import judge
-from helpers.analysis.paper import values_of
+from helpers.analysis.paper import judge, values_of
 from helpers.data.glove import Embeddings
 from helpers.model.encoder import load
 from helpers.studies.argument_cues import choosers, partial_inputs

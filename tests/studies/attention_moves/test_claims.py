@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from helpers.analysis.claims import check_claims
+from helpers.analysis.paper import check_claims
 from helpers.studies.attention_moves.claims import largest_ratio, movement_claims
 
 

@@ -4,9 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from helpers.analysis.claims import NotMeasurable, check_claims
 from helpers.analysis.heads import head_rows
-from helpers.analysis.paper import values_of
+from helpers.analysis.paper import NotMeasurable, check_claims, values_of
 from helpers.studies.dark_secrets import claims
 from helpers.studies.dark_secrets.fine_tuning import KINDS
 from helpers.studies.dark_secrets.patterns import ANY_COLUMN

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from helpers.analysis.claims import check_claims
+from helpers.analysis.paper import check_claims
 from helpers.studies.sixteen_heads.claims import pruning_claims
 
 SHARES = range(0, 101, 10)

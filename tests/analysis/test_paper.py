@@ -8,9 +8,18 @@ import pytest
 from made_up_runs import run_like_the_paper, with_intervals
 
 from helpers.analysis import measures
-from helpers.analysis.claims import COLUMNS, Claim, check_claims, judge, read_claims
 from helpers.analysis.measures import clark_claims
-from helpers.analysis.paper import FIGURE_5, paper_table1, paper_table2, values_of
+from helpers.analysis.paper import (
+    COLUMNS,
+    FIGURE_5,
+    Claim,
+    check_claims,
+    judge,
+    paper_table1,
+    paper_table2,
+    read_claims,
+    values_of,
+)
 from helpers.analysis.statistics import Estimate
 
 FIGURES = Path(__file__).parents[2] / "figures"
