@@ -30,7 +30,7 @@ from helpers.model.parallel import compute_alone
 
 # Penalties to choose from, on the squares of the parameters: half of it, beside the mean loss.
 L2 = (1.0, 0.1, 0.01, 0.001)
-ROUGHLY, EXACTLY = 3e-3, 1e-5  # nats that the last step of a fit may still have gained
+ROUGHLY, EXACTLY = 1e-3, 1e-5  # nats that the last step of a fit may still have gained
 MOST_STEPS = 500
 
 

@@ -33,7 +33,7 @@ class Schedule:
     epochs: int = 12
     learning_rate: float = 0.01
     batch_size: int = 32
-    min_updates: int = 300
+    min_updates: int = 600
 
 
 def validation_slice(
