@@ -191,8 +191,8 @@ def fit_linear(
     if start:
         probe.load_state_dict(start.state_dict())
     with (
-        threadpool_limits(1),  # of scipy's sums
         one_thread() as threads,
+        threadpool_limits(1, "blas"),  # of scipy's sums
         ThreadPoolExecutor(threads, initializer=compute_alone) as pool,
     ):
         fitting = _Fitting(probe, data, control_task, pool)
