@@ -6,7 +6,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,9 +20,9 @@ WRITTEN = "ATTENTION_WRITTEN"  # set by batch runs: the file in which a kernel n
 
 
 def progress(
-    items: Iterable[Item], label: str, *, unit: str = "it", total: int | None = None
-) -> Iterator[Item]:
-    """Yield ``items`` behind a bar with a rate and an end.
+    items: Iterable[Item] | None, label: str, *, unit: str = "it", total: int | None = None
+) -> tqdm[Item]:
+    """Return a bar with a rate and an end: to iterate over ``items``, or to be updated.
 
     On a terminal or in a notebook the bar redraws in place and disappears; in a log it is a line
     at most every ten seconds, and nothing at all for work that is over sooner.
@@ -30,7 +30,7 @@ def progress(
     # A bar can be drawn over on a terminal, or in a notebook that someone looks at.
     seen = sys.stderr.isatty() or "ipykernel" in sys.modules
     redraws = seen and not os.environ.get(HEADLESS)
-    yield from tqdm(
+    return tqdm(
         items,
         desc=label,
         unit=unit,

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -16,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.analysis.probe_data import Batch, ProbeData
-from helpers.model.parallel import run_jobs
+from helpers.model.parallel import in_order
+from helpers.progress import progress
 
 Result = TypeVar("Result")
 Scores = Float[Tensor, "sentence dependent candidate"]
@@ -99,13 +99,8 @@ def side_by_side(jobs: Sequence[Callable[[], Result]], label: str) -> list[Resul
     Each computes on one thread, so that their number changes no result.
     """
 
-    def with_step(job: Callable[[], Result], step_done: Callable[[], None]) -> Result:
-        result = job()
-        step_done()
-        return result
-
-    counted = [partial(with_step, job) for job in jobs]
-    return run_jobs(counted, torch.device("cpu"), label=label, unit="fit", total=len(jobs))
+    results = in_order(jobs, threads=torch.get_num_threads(), ahead=len(jobs))
+    return list(progress(results, label, unit="fit", total=len(jobs)))
 
 
 def train(

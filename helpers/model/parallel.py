@@ -14,18 +14,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypeVar
 
 from helpers.errors import ModelError
-from helpers.progress import progress
 
 if TYPE_CHECKING:  # torch takes seconds to import, and who reads a store only needs `trim`
-    import numpy as np
     import torch
 
 Result = TypeVar("Result")
-StepDone = Callable[[], None]
 
 # Of mallopt(3): from which size on memory is asked of the system each time, and when it goes back.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
@@ -46,90 +42,26 @@ def torch_device(device: str) -> torch.device:
 
 def length_batches(
     lengths: Sequence[int],
-    indices: Sequence[int] | None = None,
     *,
     size: float = math.inf,
     budget: float = math.inf,
-    cost: Callable[[int], int] = int,
     longest_first: bool = False,
-    order: np.random.Generator | None = None,
 ) -> list[list[int]]:
-    """Cut ``indices`` (all: None) into batches of examples of similar length.
+    """Cut the indices of examples into batches of similar length.
 
     A batch has at most ``size`` members, and fewer where they are long: its number of members
-    times the ``cost`` of the longest stays within ``budget``, unless one alone exceeds it.
-    Examples of equal length keep their order; with ``order``, they and the batches are shuffled.
+    times the length of the longest stays within ``budget``, unless one alone exceeds it.
+    Examples of equal length keep their order.
     """
-    indices = range(len(lengths)) if indices is None else indices
-    if order is not None:
-        indices = order.permutation(indices).tolist()
     sign = -1 if longest_first else 1
     batches: list[list[int]] = []
-    for index in sorted(indices, key=lambda index: sign * lengths[index]):
+    for index in sorted(range(len(lengths)), key=lambda index: sign * lengths[index]):
         longest = batches[-1][0] if batches and longest_first else index
         full = not batches or len(batches[-1]) >= size
-        if full or (len(batches[-1]) + 1) * cost(lengths[longest]) > budget:
+        if full or (len(batches[-1]) + 1) * lengths[longest] > budget:
             batches.append([])
         batches[-1].append(index)
-    if order is not None:
-        order.shuffle(batches)
     return batches
-
-
-def run_jobs(
-    jobs: Sequence[Callable[[StepDone], Result]],
-    device: torch.device,
-    *,
-    label: str,
-    unit: str,
-    total: int,
-) -> list[Result]:
-    """Return what the jobs return, in their order.
-
-    Each job gets a function that it calls after each of its steps (``total`` in all); there it
-    stops if another job has failed, or on Ctrl-C.  On a CPU as many jobs run at a time as torch
-    has threads, elsewhere one.
-    """
-    import torch
-
-    threads = torch.get_num_threads() if device.type == "cpu" else 1
-    ticks: SimpleQueue[bool] = SimpleQueue()  # True: a step is done; False: a job has ended
-    failures: list[BaseException] = []  # after the first of them all stop
-
-    def step_done() -> None:
-        ticks.put(True)
-        if failures:
-            raise failures[0]
-
-    def work(job: Callable[[StepDone], Result]) -> Result:
-        try:
-            if failures:
-                raise failures[0]
-            return job(step_done)
-        except BaseException as error:
-            failures.append(error)
-            raise
-        finally:
-            ticks.put(False)
-
-    def steps() -> Iterator[None]:
-        running = len(jobs)
-        while running:
-            if ticks.get():
-                yield
-            else:
-                running -= 1
-
-    with _pool(threads) as pool:
-        futures = [pool.submit(work, job) for job in jobs]
-        try:
-            for _ in progress(steps(), label, unit=unit, total=total):
-                pass
-        except BaseException as error:
-            failures.insert(0, error)
-    if failures:
-        raise failures[0]
-    return [future.result() for future in futures]
 
 
 def in_order(
@@ -140,10 +72,10 @@ def in_order(
     ``ahead`` jobs are under way, or done, beside the one that is waited for.
     """
     pending: deque[Future[Result]] = deque()
-    with _pool(threads) as pool:
+    with pool(threads) as workers:
         try:
             for job in jobs:
-                pending.append(pool.submit(job))
+                pending.append(workers.submit(job))
                 if len(pending) > ahead:
                     yield pending.popleft().result()
             while pending:
@@ -154,7 +86,7 @@ def in_order(
 
 
 @contextmanager
-def _pool(threads: int) -> Iterator[ThreadPoolExecutor]:
+def pool(threads: int) -> Iterator[ThreadPoolExecutor]:
     """Yield a pool of threads; of several, each computes alone."""
     alone = compute_alone if threads > 1 else None  # who reads one shard ahead needs no torch
     try:

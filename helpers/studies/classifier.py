@@ -81,11 +81,9 @@ def new_classifier(encoder: Encoder, labels: int, *, seed: int) -> Classifier:
 def task_inputs(encoder: Encoder, pairs: Sequence[Pair], max_tokens: int) -> list[Inputs]:
     """Tokenize the texts of a task, with the model's special tokens.
 
-    Of a text that is too long its end is cut off; of two, that of the longer one, until both
-    fit into ``max_tokens``.
-
-    Raises:
-        ModelError: ``max_tokens`` is more than the model takes, or leaves no room for words.
+    Of a text that is too long its end is cut off; of two, that of the longer one, until both fit
+    into ``max_tokens``.  ModelError where ``max_tokens`` is more than the model takes, or leaves no
+    room for words.
     """
     longest = encoder.max_length
     if not 8 <= max_tokens <= longest:

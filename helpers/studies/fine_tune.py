@@ -28,11 +28,11 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import padded
-from helpers.model.parallel import StepDone, run_jobs
 from helpers.paths import broken_seals, cache_root, given_path, readable, write_once
 from helpers.settings import small_profile
 from helpers.store.extract import encoder_facts
 from helpers.studies.classifier import Classifier, new_classifier, outputs, task_inputs
+from helpers.studies.jobs import StepDone, run_jobs
 from helpers.studies.tasks import Task, read_task
 from helpers.studies.wikipedia_tasks import NEXT, NUMBER, SHIFT, wikipedia_tasks
 from helpers.tables import cached_table, code_digest, code_of
@@ -169,10 +169,8 @@ def stacked(tables: Mapping[Any, pd.DataFrame], *names: str) -> pd.DataFrame:
 def tasks_of(task: str, text: str, *, examples: int, seed: int) -> list[Task]:
     """Return the user's task (``TRAIN.tsv,TEST.tsv``), or those made of ``text``.
 
-    At most ``examples`` of a task (0: all) are to train on, and as many to test.
-
-    Raises:
-        InputError: ``task`` does not name two files, or one of them is no task.
+    At most ``examples`` of a task (0: all) are to train on, and as many to test.  InputError where
+    ``task`` does not name two files, or one of them is no task.
     """
     count = max(2, examples) if examples else sys.maxsize
     if not task:
@@ -217,8 +215,7 @@ def gradient_steps(
 ) -> None:
     """Take a step of ``optimizer`` and of ``rates`` for each batch.
 
-    Raises:
-        ModelError: the loss of ``what`` is not a number.
+    ModelError where the loss of ``what`` is not a number.
     """
     parameters = list(trained(model).values())
     for step, batch in enumerate(batches, 1):

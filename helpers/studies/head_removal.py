@@ -26,10 +26,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.analysis.statistics import equivalence, mcnemar, paired_interval
-from helpers.model.parallel import StepDone, run_jobs
 from helpers.model.sites import Outputs, Site, owner, replaced, sites
 from helpers.studies.classifier import Batch, batches
 from helpers.studies.fine_tune import FineTuned
+from helpers.studies.jobs import StepDone, run_jobs
 from helpers.studies.tasks import Pair
 
 MARGIN = 2.0  # points of accuracy: less is no change
@@ -63,9 +63,7 @@ def head_mask(
 
     ``mask`` may have a row for each example of the batch; outputs are differentiable in it.
     ``model`` is an encoder or a decoder alone; ``cross``: a decoder's attention to the encoder.
-
-    Raises:
-        ModelError: the model's attention has parts that are not known.
+    ModelError where the model's attention has parts that are not known.
     """
 
     def scaled(layer: int, outputs: Outputs) -> Outputs:
@@ -82,9 +80,7 @@ def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> 
     So Kovaleva et al. (2019, section 4.6) disable a head: it gives the mean value vector of all
     real tokens (of those that the layer lets a query see: a decoder's earlier ones, ModernBERT's
     window).  ``layer`` and ``head`` count from 0; ``model`` is an encoder or a decoder alone.
-
-    Raises:
-        ModelError: the model's attention has parts that are not known.
+    ModelError where the model's attention has parts that are not known.
     """
     layers = sites(model)
     site, seen = layers[layer], {}

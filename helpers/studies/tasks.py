@@ -87,11 +87,9 @@ def read_task(train: Path, test: Path) -> Task:
     """Return the task of two tab-separated files (packed with gzip or bzip2, if need be).
 
     The labels are those of ``train``, whole numbers in their order, others in the alphabet's.
-
-    Raises:
-        CorpusError: with the line, where its columns are not those of the first one, a text or
-            label is empty, or ``test`` has another label or number of texts than ``train``; or
-            there are one label only, or so many that they must be scores.
+    CorpusError, with the line, where its columns are not those of the first one, a text or
+    label is empty, or ``test`` has another label or number of texts than ``train``; or there are
+    one label only, or so many that they must be scores.
     """
     to_train, to_test = _rows(train), _rows(test)
     found = {label for _, (*_, label) in to_train}

@@ -167,11 +167,9 @@ def read_arguments(path: str | Path, *, split: str = "") -> list[Argument]:
 
     A ``.csv`` file is read with CSV quoting; in any other a quotation mark is text, as in ARCT.
     Columns: those `REQUIRED`, in any order, and if there are ``negatedClaim`` and ``adversarial``
-    (True or False); others are ignored, but ``split`` where no ``split`` is given.
-
-    Raises:
-        CorpusError: with the line, for a column or a value that is missing, a label other than 0
-            and 1, an id that comes twice, or two equal warrants.
+    (True or False); others are ignored, but ``split`` where no ``split`` is given.  CorpusError,
+    with the line, for a column or a value that is missing, a label other than 0 and 1, an id
+    that comes twice, or two equal warrants.
     """
     path = existing_file(path)
     return [

@@ -57,10 +57,8 @@ def train_chooser(
     """Train on ``splits["train"]`` and return the choices, 0 or 1, in ``splits["test"]``.
 
     A batch is of arguments; the learning rate falls along a line.  ``what`` names the model in an
-    error.
-
-    Raises:
-        ModelError: texts of ``max_tokens`` are too long for the model, or the loss is no number.
+    error.  ModelError where texts of ``max_tokens`` are too long for the model, or the loss is no
+    number.
     """
     train, dev = splits["train"], splits["dev"]
     steps, best, weights = recipe.steps(len(train)), (0.0, -math.inf), {}

@@ -87,9 +87,8 @@ def from_chance(tables: Tables) -> Estimate:
 def written(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
     """Return a table of a run on arguments that people wrote.
 
-    Raises:
-        NotMeasurable: the run has none; or it is of the embedded sample, whose cue is planted: a
-            model that finds it confirms the plant and no claim.
+    NotMeasurable where the run has none; or it is of the embedded sample, whose cue is planted: a
+    model that finds it confirms the plant and no claim.
     """
     rows = rows_of(tables, table, "corpus", *columns)
     if (rows["corpus"] == EMBEDDED).any():

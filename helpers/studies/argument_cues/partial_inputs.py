@@ -21,7 +21,6 @@ from helpers.analysis.paper import values_of
 from helpers.analysis.statistics import ratio
 from helpers.data.glove import Embeddings
 from helpers.model.encoder import Encoder
-from helpers.model.parallel import StepDone, run_jobs
 from helpers.settings import small_profile
 from helpers.store.extract import encoder_facts
 from helpers.studies.argument_cues import choosers
@@ -29,6 +28,7 @@ from helpers.studies.argument_cues.arguments import INPUTS, SPLITS, Argument, Ar
 from helpers.studies.argument_cues.choosers import BAG, BILSTM, ENCODER
 from helpers.studies.argument_cues.cues import HALVES, halves_of
 from helpers.studies.fine_tune import Recipe, stacked
+from helpers.studies.jobs import StepDone, run_jobs
 from helpers.tables import cached_arrays
 
 CONTROL = "random-init encoder"

@@ -33,9 +33,10 @@ from helpers.data.records import Record, Roles, cluster_of, roles
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import model_inputs, norm_maps, value_pass
-from helpers.model.parallel import StepDone, length_batches, run_jobs
+from helpers.model.parallel import length_batches
 from helpers.settings import Settings
 from helpers.store.store import Store
+from helpers.studies.jobs import StepDone, run_jobs
 from helpers.tables import cached_tables
 
 Maps = Float[np.ndarray, "layer head query key"]

@@ -92,10 +92,8 @@ def link_table(sentences: Iterable[Linked], *, seed: int) -> pd.DataFrame:
     Links of less than `NEAREST` words do not count; a sentence without others, or without
     `free_pairs`, is left out.  Columns: layer, head, linked and random (means over sentences,
     fractions of attention), difference with its 95% interval over articles (ci_low, ci_high),
-    p_holm (`sign_flip_test` of articles, by Holm), and sentences.
-
-    Raises:
-        InputError: no sentence has a link to look at.
+    p_holm (`sign_flip_test` of articles, by Holm), and sentences.  InputError where no sentence has
+    a link to look at.
     """
     articles, linked, random = [], [], []
     for number, (attention, given, article) in enumerate(sentences):
@@ -155,11 +153,9 @@ def free_pairs(links: Sequence[Link], words: int) -> list[list[Link]]:
 def framenet_sentences(path: Path) -> list[FrameSentence]:
     """Return FrameNet's sentences of at most `LONGEST` words that have a link.
 
-    ``path`` is FrameNet's folder, whose ``frame/*.xml`` say which elements are core arguments,
-    or one file of its full-text annotation, of which all elements count.
-
-    Raises:
-        CorpusError: damaged XML (with its line), a label outside its text, or no such sentence.
+    ``path`` is FrameNet's folder, whose ``frame/*.xml`` say which elements are core arguments, or
+    one file of its full-text annotation, of which all elements count.  CorpusError for damaged
+    XML (with its line), a label outside its text, or no such sentence.
     """
     core = {
         (frame.get("name"), element.get("name"))

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, forward, to_words, word_groups
-from helpers.model.parallel import StepDone, run_jobs
 from helpers.studies.classifier import BATCH_SIZE, task_inputs
 from helpers.studies.fine_tune import stacked
+from helpers.studies.jobs import StepDone, run_jobs
 from helpers.studies.tasks import Pair
 
 FADE = 0.7  # the exponent of the colour scale: small weights can be seen beside large ones

@@ -1,0 +1,58 @@
+"""Jobs of many steps side by side: trainings, sweeps, batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import wait
+from typing import TypeVar
+
+import torch
+
+from helpers.model.parallel import pool
+from helpers.progress import progress
+
+Result = TypeVar("Result")
+StepDone = Callable[[], None]
+
+
+def run_jobs(
+    jobs: Sequence[Callable[[StepDone], Result]],
+    device: torch.device,
+    *,
+    label: str,
+    unit: str,
+    total: int,
+) -> list[Result]:
+    """Return what the jobs return, in their order.
+
+    Each job gets a function that it calls after each of its steps (``total`` in all); there it
+    stops if another job has failed, or on Ctrl-C.  On a CPU as many jobs run at a time as torch
+    has threads, elsewhere one.
+    """
+    failures: list[BaseException] = []  # after the first of them all stop
+
+    def step_done() -> None:
+        with bar.get_lock():
+            bar.update()
+        if failures:
+            raise failures[0]
+
+    def work(job: Callable[[StepDone], Result]) -> Result:
+        try:
+            if failures:
+                raise failures[0]
+            return job(step_done)
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    threads = torch.get_num_threads() if device.type == "cpu" else 1
+    with progress(None, label, unit=unit, total=total) as bar, pool(threads) as workers:
+        futures = [workers.submit(work, job) for job in jobs]
+        try:
+            wait(futures)
+        except BaseException as error:
+            failures.insert(0, error)
+    if failures:
+        raise failures[0]
+    return [future.result() for future in futures]
