@@ -51,13 +51,10 @@ def cached_tables(
 ) -> dict[str, pd.DataFrame]:
     """Return tables from the cache, or compute and keep them.
 
-    Args:
-        name: what the folder in the cache starts with.
-        compute: called if the tables are not there, or are damaged.
-        depends_on: the store's key and the parameters, one part of the key.
-        code: the function that the numbers come from, as ``module.function`` below ``helpers``
-            (``analysis.table3.table3``); with everything that it reaches it is the other part.
-            Left out, it is the function that ``compute`` is written in.
+    ``name`` is what the folder in the cache starts with.  Its key is ``depends_on``, the store's
+    key and the parameters, and ``code``, the function that the numbers come from, with everything
+    that it reaches: ``module.function`` below ``helpers`` (``analysis.table3.table3``), or, left
+    out, the function that ``compute`` is written in.
     """
 
     def write(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
@@ -137,8 +134,7 @@ def code_of(function: Callable[..., Any]) -> str:
 def code_digest(code: str) -> str:
     """Return the SHA-256 of a function and of all that it reaches in this package.
 
-    Raises:
-        LookupError: there is no such function.
+    LookupError where there is no such function.
     """
     module, _, name = f"helpers.{code}".rpartition(".")
     if name not in _definitions(module):
@@ -272,8 +268,7 @@ def check_table(
 def write_table(table: pd.DataFrame, folder: Path, name: str, *, latex: bool = False) -> None:
     """Write ``folder/name.csv`` with six digits, and with ``latex`` ``name.tex`` with about three.
 
-    Raises:
-        StoreError: the folder cannot be written to.
+    StoreError where the folder cannot be written to.
     """
     write_whole(folder / f"{name}.csv", table.to_csv(index=False, float_format="%.6g").encode())
     if latex:
@@ -282,41 +277,20 @@ def write_table(table: pd.DataFrame, folder: Path, name: str, *, latex: bool = F
 
 def as_latex(table: pd.DataFrame) -> str:
     """Return a table as LaTeX (booktabs), its numbers rounded to about three digits."""
-    columns = enumerate(_rounded(column.infer_objects()) for _, column in table.items())
-    rounded = pd.DataFrame({place: column.astype(object) for place, column in columns}).fillna("")
-    rounded.columns = [str(name).replace("_", " ") for name in table.columns]
-    kinds = "".join("r" if pd.api.types.is_numeric_dtype(kind) else "l" for kind in table.dtypes)
-    text = rounded.to_latex(index=False, escape=True, column_format=kinds)
-    return text.replace("·", r"\textperiodcentered{}")
-
-
-def _rounded(column: pd.Series) -> pd.Series:
-    """Return a column as text: with the same decimals, if its numbers are of one size."""
-    if not pd.api.types.is_float_dtype(column):
-        return column.map(str, na_action="ignore")
-    if (column.dropna() % 1 == 0).all():
-        return column.map("{:.0f}".format, na_action="ignore")
-    sizes = column.abs()
-    decimals = int(np.clip(2 - np.floor(np.log10(sizes.max())), 1, 4))
-    of_one_size = sizes.quantile(0.25) >= 10.0 ** (1 - decimals)
 
     def shown(value: float) -> str:
-        if not of_one_size and abs(value) < 1000:
-            return f"{value:.3g}"
-        text = f"{value:.{decimals}f}"
-        return text if float(text) or not value else f"{value:.1g}"
+        return f"{value:.0f}" if value % 1 == 0 or abs(value) >= 1000 else f"{value:.3g}"
 
-    return column.map(shown, na_action="ignore")
+    named = table.rename(columns=lambda name: str(name).replace("_", " "))
+    text = named.to_latex(index=False, escape=True, na_rep="", float_format=shown)
+    return text.replace("·", r"\textperiodcentered{}")
 
 
 def read_tables(results: Path, written: Iterable[str] = ()) -> dict[str, pd.DataFrame]:
     """Return the tables of the run that a results folder belongs to, by name.
 
     They are those that ``run.json`` lists, and ``written``, what was just now; all of the folder
-    where the notebooks were run one by one.
-
-    Raises:
-        InputError: a table cannot be read.
+    where the notebooks were run one by one.  InputError where a table cannot be read.
     """
     own = listed(results, "tables")
     found = {}

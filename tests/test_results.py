@@ -60,7 +60,7 @@ def test_a_study_asks_its_own_model(figures, tiny_folder):
     assert not (bert.results / "tables" / "token_types.csv").exists()
 
 
-def test_latex_is_escaped_and_rounded_by_column():
+def test_latex_is_escaped_and_rounded():
     text = as_latex(
         pd.DataFrame(
             {
@@ -77,8 +77,8 @@ def test_latex_is_escaped_and_rounded_by_column():
     assert lines[:2] == [r"\begin{tabular}{lrrrrr}", r"\toprule"]
     assert lines[2] == r"head of & count & accuracy & share & mixed & paper \\"
     assert lines[4] == r"1-3 \textperiodcentered{} 5\% & 45474 & 33.5 & 0.123 & 22.3 & 12 \\"
-    assert lines[5] == r"a\_b \& \$c & 7 & 5.0 & 0.0001 & 0.0164 &  \\"
-    assert lines[6] == r"d & 8 & 100.0 & 0.500 & 0.5 & 3 \\"
+    assert lines[5] == r"a\_b \& \$c & 7 & 5 & 0.00012 & 0.0164 &  \\"
+    assert lines[6] == r"d & 8 & 100 & 0.5 & 0.5 & 3 \\"
     assert lines[-2:] == [r"\bottomrule", r"\end{tabular}"]
 
 
