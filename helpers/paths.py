@@ -81,8 +81,7 @@ def given_path(given: str | Path) -> Path:
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file so that it is there whole or not at all.
 
-    Raises:
-        StoreError: it cannot be written (what was finished before stays usable).
+    StoreError where it cannot be written (what was finished before stays usable).
     """
     with whole_file(path) as temporary:
         temporary.write_bytes(data)
@@ -92,8 +91,7 @@ def write_whole(path: Path, data: bytes) -> None:
 def whole_file(path: Path) -> Iterator[Path]:
     """Yield a path to write to; the file takes its place once it is on the disk.
 
-    Raises:
-        StoreError: it cannot be written (what was finished before stays usable).
+    StoreError where it cannot be written (what was finished before stays usable).
     """
     # Not the process number alone: workers on two machines may share one, and the folder.
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}.tmp")
@@ -127,8 +125,7 @@ def share(path: Path) -> None:
 def write_errors(path: Path) -> Iterator[None]:
     """Turn a refusal to write a file or folder into one line.
 
-    Raises:
-        StoreError: no room, a broken disk, or no leave to write.
+    StoreError for no room, a broken disk, or no leave to write.
     """
     try:
         yield
@@ -143,8 +140,7 @@ def write_errors(path: Path) -> Iterator[None]:
 def check_free(folder: Path, needed: int) -> None:
     """Refuse to start what the disk cannot hold.
 
-    Raises:
-        StoreError: fewer than ``needed`` bytes are free.
+    StoreError where fewer than ``needed`` bytes are free.
     """
     free = shutil.disk_usage(folder).free
     if needed > free:
@@ -158,8 +154,7 @@ def check_free(folder: Path, needed: int) -> None:
 def only_one(folder: Path) -> Iterator[None]:
     """Let one process at a time change a folder; the lock of a dead process is free.
 
-    Raises:
-        StoreError: the folder that it is in cannot be written to.
+    StoreError where the folder that it is in cannot be written to.
     """
     path = folder.with_name(f"{folder.name}.lock")
     lock = FileLock(path)
@@ -179,10 +174,8 @@ def only_one(folder: Path) -> Iterator[None]:
 def write_once(folder: Path, write: Callable[[Path], None]) -> None:
     """Let ``write`` fill a folder that is there whole or not at all, unless it is there whole.
 
-    It fills another folder, which is sealed and then renamed.
-
-    Raises:
-        StoreError: it cannot be written.
+    It fills another folder, which is sealed and then renamed.  StoreError where it cannot be
+    written.
     """
     temporary = folder.with_name(f"{folder.name}.tmp")
     with only_one(folder), write_errors(folder):

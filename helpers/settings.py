@@ -37,8 +37,7 @@ def _setting(default: Any, meaning: str, *, material: bool = True) -> Any:
 class Settings:
     """What a run is of and how it is done; the command line has a flag for each.
 
-    Raises:
-        InputError: a value of the wrong type, or a negative count; the message names the flag.
+    InputError for a value of the wrong type, or a negative count; the message names the flag.
     """
 
     model: str = _setting(

@@ -249,10 +249,8 @@ class Study(Settings):
     ) -> pd.DataFrame:
         """Write a table to ``tables/`` (with ``latex`` in both forms) and return it for display.
 
-        ``optional`` columns may be empty.
-
-        Raises:
-            TableError: a column that this model should have is empty or not finite.
+        ``optional`` columns may be empty.  TableError where a column that this model should have is
+        empty or not finite.
         """
         check_table(
             table, name, special_tokens=lambda: self.encoder.special_tokens, optional=optional

@@ -29,8 +29,7 @@ def distance_table(
 ) -> pd.DataFrame:
     """Return distances (nats) as a square table, labelled ``layer-head`` on both sides.
 
-    Raises:
-        InputError: the array does not have one row and column for each head.
+    InputError where the array does not have one row and column for each head.
     """
     if distances.shape != (layers * heads, layers * heads):
         raise InputError(

@@ -102,8 +102,7 @@ class Judgements:
 def first_document(examples: Iterable[Example]) -> Example:
     """Return the first document in which a mention has an antecedent.
 
-    Raises:
-        InputError: the records have no mentions, or no mention has an antecedent.
+    InputError where the records have no mentions, or no mention has an antecedent.
     """
     for example in examples:
         if antecedents(_mentions(example)):
@@ -118,10 +117,8 @@ def judge(examples: Iterable[Example]) -> Judgements:
     mention's head word attends to most, of equals the first; it is right if that is the head word
     of one of its antecedents, which are the earlier mentions of its chain.  The mention's own head
     word and special tokens ([CLS], [SEP]) are never candidates.  Each example is read once.
-
-    Raises:
-        InputError: the records have no mentions, or no mention has an antecedent.
-        MapError: a map is not a distribution over keys, or of another size than its document.
+    InputError where the records have no mentions, or no mention has an antecedent; MapError where a
+    map is not a distribution over keys, or of another size than its document.
     """
     splits, rows = [], []
     heads: dict[Candidates, list[np.ndarray]] = {candidates: [] for candidates in CANDIDATES}

@@ -67,13 +67,10 @@ def held_out_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> 
     """Return what single heads are worth: head, direction and offset chosen on train, for dev.
 
     One row per relation with at least ``minimum`` words in train and any in dev; none where no
-    relation reaches it.  The columns are `HELD_OUT_COLUMNS`, in percent and points; ``baseline``
-    is on dev.  ``margin`` is the head less the offset on the same words, with a 95% bootstrap
-    interval over articles; ``p_holm`` says that it is above zero, adjusted for the number of
-    relations (`sign_flip_test`, `holm`).
-
-    Raises:
-        InputError: the corpus has no train or no dev split.
+    relation reaches it.  The columns are `HELD_OUT_COLUMNS`, in percent and points; ``baseline`` is
+    on dev.  ``margin`` is the head less the offset on the same words, with a 95% bootstrap interval
+    over articles; ``p_holm`` says that it is above zero, adjusted for the number of relations
+    (`sign_flip_test`, `holm`).  InputError where the corpus has no train or no dev split.
     """
     for split in ("train", "dev"):
         if split not in counts.splits:
@@ -283,12 +280,11 @@ def attachment_agreement(
     neither it nor its gold head has a copula, whose place at the top of the clause may move the
     arc.
 
-    Returns:
-        One row for "All" words, one for those of "same conventions", then one per gold relation
-        with at least ``minimum`` words, most frequent first.  Columns: relation, count,
-        comparable (how many of them), attachment (unlabelled, in percent, over all of the row's
-        words), attachment_comparable (over the comparable ones), inverted (percent whose gold
-        head is attached to the word), silver_relation (what the parse calls them most often).
+    One row for "All" words, one for those of "same conventions", then one per gold relation with
+    at least ``minimum`` words, most frequent first.  Columns: relation, count, comparable (how many
+    of them), attachment (unlabelled, in percent, over all of the row's words),
+    attachment_comparable (over the comparable ones), inverted (percent whose gold head is attached
+    to the word), silver_relation (what the parse calls them most often).
     """
     same = set(relation_table().query("scheme == 'ud' and attachment == 'same'")["relation"])
     rows = []

@@ -82,8 +82,7 @@ class HeadCounts:
     def accuracy(self, relation: str, split: str | None = None) -> Accuracies:
         """Return every head's accuracy in percent, in both `DIRECTIONS`.
 
-        Raises:
-            InputError: no word of this relation in the split.
+        InputError for no word of this relation in the split.
         """
         return self._percent(self.right, relation, split)
 
@@ -104,15 +103,12 @@ class HeadCounts:
 def count_heads(examples: Iterable[Example]) -> HeadCounts:
     """Count what every head of a model gets right, reading each example once.
 
-    Which word a head picks, and the rule for a possessor's 's, are in `helpers.analysis.
-    heads`; the root is right for no pick.  `ALL` is the plain attachment score, without the
-    rule for possessors.
+    Which word a head picks, and the rule for a possessor's 's, are in `helpers.analysis.heads`;
+    the root is right for no pick.  `ALL` is the plain attachment score, without that rule.
 
-    Memory: twelve bytes a head for each sentence and relation.
-
-    Raises:
-        InputError: the records have no syntactic heads, or there is none.
-        MapError: a map is not a distribution over keys, or of another size than its sentence.
+    Memory: twelve bytes a head for each sentence and relation.  InputError where the records have
+    no syntactic heads, or there is none; MapError where a map is not a distribution over keys, or
+    of another size than its sentence.
     """
     ids, articles = {ALL: 0}, {}
     parts: dict[str, list[np.ndarray]] = defaultdict(list)

@@ -43,8 +43,7 @@ def head_labels(layers: int, heads: int) -> list[str]:
 def parse_head(label: str) -> tuple[int, int]:
     """Return the array indices (both from 0) of a labelled head.
 
-    Raises:
-        InputError: the label is not two positive numbers joined by a hyphen.
+    InputError where the label is not two positive numbers joined by a hyphen.
     """
     layer, _, head = label.strip().partition("-")
     if not (layer.isdecimal() and head.isdecimal() and int(layer) and int(head)):
@@ -73,8 +72,7 @@ def head_grid(values: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:
 def checked_maps(example: Example) -> Float[np.ndarray, "layer head query key"]:
     """Return an example's maps in float32, all of whose rows are distributions over its words.
 
-    Raises:
-        MapError: a row is none, or there are more words than positions.
+    MapError where a row is none, or there are more words than positions.
     """
     attention = example.attention.astype(np.float32)
     if not attention.size:
@@ -100,13 +98,9 @@ def picked_words(
     """Return the word that each head picks for each word that is asked about.
 
     For word i that is ``argmax_j A[i, j]`` (dependent attends to head) or ``argmax_j A[j, i]``
-    (head attends to dependent), j not i.  A word without candidates picks itself.
-
-    Args:
-        attention: maps over the words, without special tokens.
-        asked: the words asked about, from 0; all where it is left out.
-        direction: how the maps are read.
-        candidates: which words may be picked; all where it is left out.
+    (head attends to dependent), j not i.  A word without candidates picks itself.  ``attention``
+    are maps over the words, without special tokens; ``asked`` the words asked about, from 0, and
+    ``candidates`` those that may be picked: all, where they are left out.
     """
     words = attention.shape[-1]
     asked = np.arange(words) if asked is None else np.asarray(asked)

@@ -144,9 +144,7 @@ def read_claims(
 
     Columns: id, section, statement, how, bound ("above" or "below"), threshold (empty where
     ``thresholds`` has a function of that id), paper, source (where the paper has its number).
-
-    Raises:
-        ValueError: the file and the functions do not have the same ids.
+    ValueError where the file and the functions do not have the same ids.
     """
     rows = pd.read_csv(path, dtype={"section": str}, index_col="id").drop(columns="source")
     computed, thresholds = rows.index[rows["threshold"].isna()], thresholds or {}

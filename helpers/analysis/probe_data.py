@@ -118,9 +118,8 @@ class Sentences:
     def read(self, examples: Iterable[Example], label: str) -> Iterator[tuple[Example, Parse]]:
         """Yield examples once their parse is taken in.
 
-        Raises:
-            InputError: one has no split or parse, or a parse that does not fit its words; or, in
-                the end, train or dev has no sentence.
+        InputError where one has no split or parse, or a parse that does not fit its words; or, in
+        the end, train or dev has no sentence.
         """
         for example in progress(examples, label, unit="sentence"):
             record, where = example.record, f"example {example.index}"

@@ -6,8 +6,8 @@ attention between the dependent and the special tokens, with weights of its own 
 direction and side.  (The released notebook of the paper reuses the words' weights there, times
 one scalar a side.)
 
-The loss of a score that is linear in its parameters is convex: what
-L-BFGS finds is the one optimum, whatever the start, for the model and for its control alike.
+The loss of a score that is linear in its parameters is convex: what L-BFGS finds is the one
+optimum, whatever the start, for the model and for its control alike.
 """
 
 from __future__ import annotations

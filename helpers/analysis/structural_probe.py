@@ -161,10 +161,8 @@ def spanning_tree(distances: Float[np.ndarray, "word other"]) -> Bool[np.ndarray
 def tree_distances(heads: Int[np.ndarray, " word"], where: str) -> Int[np.ndarray, "word other"]:
     """Return the number of edges between every two words of a dependency tree.
 
-    ``heads`` are 1-based, 0 for the root; several roots are joined through ROOT.
-
-    Raises:
-        InputError: there is a cycle ``where`` they are from.
+    ``heads`` are 1-based, 0 for the root; several roots are joined through ROOT.  InputError where
+    there is a cycle ``where`` they are from.
     """
     n = len(heads)
     edges = csr_array((np.ones(n), (heads, np.arange(1, n + 1))), shape=(n + 1, n + 1))

@@ -179,8 +179,7 @@ def combine(parts: Iterable[Sums]) -> Sums:
 def example_sums(examples: Iterable[Example], special_tokens: Mapping[str, str | None]) -> Sums:
     """Return the sums over some examples of every metric of sections 3 and 6.
 
-    Raises:
-        MapError: a map is not a distribution over keys; the message names the example.
+    MapError where a map is not a distribution over keys; the message names the example.
     """
     from helpers.analysis.head_distance import CLOSENESS, closeness, head_distances
 

@@ -67,18 +67,15 @@ def table3(
 ) -> dict[str, pd.DataFrame]:
     """Fit and score every probe of Table 3.
 
-    Args:
-        store: word-level maps and hidden states of a treebank with train and dev sentences.
-        random_stores: the maps of the model with random weights, a store for each initialisation.
-        vectors: the static vectors of a sentence's words.
-        seeds: training runs of the probes that are networks.
+    ``store`` has word-level maps and hidden states of a treebank with train and dev sentences,
+    ``random_stores`` the maps of the model with random weights, a store for each initialisation;
+    ``vectors`` gives the static vectors of words; networks are trained with so many ``seeds``.
 
-    Returns:
-        probes (a row for each probe and metric), probe_seeds (their spread over seeds or
-        initialisations), probe_fits (the optimum of each linear probe), probe_heads (what the
-        attention-only probe makes of each head), learning_curves, structural_layers (how well each
-        layer's vectors do on a slice of train), probe_differences, and control_probe_differences
-        (the same of random weights).
+    Returned are probes (a row for each probe and metric), probe_seeds (their spread over seeds or
+    initialisations), probe_fits (the optimum of each linear probe), probe_heads (what the
+    attention-only probe makes of each head), learning_curves, structural_layers (how well each
+    layer's vectors do on a slice of train), probe_differences, and control_probe_differences (the
+    same of random weights).
     """
     states = prepare_states(store)
     found, embeddings, layers = fit_structural(states, seeds=seeds)

@@ -52,14 +52,11 @@ def comparison(
     best_heads: pd.DataFrame,
     note: str = "",
 ) -> Figure:
-    """Draw several runs in one figure.
+    """Draw several runs in one figure, by name: of their tables, token_types and entropy.
 
-    Args:
-        runs: the tables of each run by name, of which token_types and entropy are drawn.
-        claims: section, and for each run ``<name> holds``.
-        best_heads: relation and ``paper accuracy``, and for each run ``<name> accuracy``,
-            ``ci_low``, ``ci_high`` and ``baseline`` (percent).
-        note: what else differs between the runs.
+    ``claims`` has section, and for each run ``<name> holds``; ``best_heads`` relation and ``paper
+    accuracy``, and for each run ``<name> accuracy``, ``ci_low``, ``ci_high`` and ``baseline``
+    (percent); ``note`` says what else differs between the runs.
     """
     looks = zip(runs, itertools.cycle(COLORS), itertools.cycle(MARKERS), strict=False)
     styles = {name: Style(name, color, marker) for name, color, marker in looks}

@@ -225,11 +225,9 @@ def counting_ticks(count: int, most: int = 24) -> list[int]:
 def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False) -> Path:
     """Write ``folder/name.png`` and ``folder/name.svg`` and return the path of the PNG.
 
-    For a ``paper`` there is ``folder/name.pdf`` too.  The same figure gives the same bytes: no
-    file holds a date or a random identifier.
-
-    Raises:
-        StoreError: the folder cannot be written to; a file is there whole or not at all.
+    For a ``paper`` there is ``folder/name.pdf`` too.  The same figure gives the same bytes: no file
+    holds a date or a random identifier.  StoreError where the folder cannot be written to; a file
+    is there whole or not at all.
     """
     from PIL import Image
 

@@ -42,11 +42,8 @@ class Run:
 def open_run(given: str) -> Run:
     """Read a finished run.
 
-    ``given`` is a folder of ``figures/``, a path to such a folder, or the name or path of the
-    model that ran.
-
-    Raises:
-        InputError: there is no such run, or a table of it cannot be read.
+    ``given`` is a folder of ``figures/``, a path to such a folder, or the name or path of the model
+    that ran.  InputError where there is no such run, or a table of it cannot be read.
     """
     candidates = [Path(given).expanduser(), figures_dir(given), figures_dir(slug(given))]
     folder = next((path for path in candidates if (path / "tables").is_dir()), None)
@@ -62,8 +59,7 @@ def open_run(given: str) -> Run:
 def open_runs(given: Sequence[str]) -> list[Run]:
     """Read the runs to compare; none given: the default and its control with random weights.
 
-    Raises:
-        InputError: fewer than two, two of one name, or see `open_run`.
+    InputError for fewer than two, two of one name, or see `open_run`.
     """
     default = [slug(DEFAULT, random_seed=seed) for seed in (None, 0)]
     runs = [open_run(name) for name in given or default]
@@ -78,9 +74,8 @@ def open_runs(given: Sequence[str]) -> list[Run]:
 def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     """Write the tables, the figure and the report of some runs.
 
-    Returns:
-        `claims_side_by_side`; how many claims hold in each run, and in which settings runs
-        differ, a line each; the folder of tables and figure, and the report.
+    Returned are `claims_side_by_side`; how many claims hold in each run, and in which settings
+    runs differ, a line each; the folder of tables and figure, and the report.
     """
     tables_of = {run.name: run.tables for run in runs}
     name = folder_name("-vs-".join(tables_of), LONGEST_NAME)

@@ -24,13 +24,10 @@ KEPT = ("derived", *MODELS)  # and tables that took long
 
 
 def check_cache(names: Sequence[str], *, repair: bool, model: str | None) -> int:
-    """Verify stores, kept tables and models; print what is wrong with each.
+    """Verify stores, kept tables and models; print what is wrong, return 1 unless all is whole.
 
     With ``repair`` the damaged shards of a store are extracted again, and damaged tables and
     models removed: they are made again when they are needed.
-
-    Returns:
-        The exit status: 0 if all are whole in the end, 1 if not.
     """
     stores, damaged = format.stores(), 0
     for folder in _folders(names, [*stores, *_inside(*KEPT)]):
@@ -67,8 +64,7 @@ def cache_table() -> pd.DataFrame:
 def remove_stores(names: Sequence[str]) -> None:
     """Remove stores, kept tables and models by name.
 
-    Raises:
-        InputError: there is none of that name (nothing is removed then).
+    InputError where there is none of that name (nothing is removed then).
     """
     for folder in _folders(names, [*format.stores(), *_inside(*KEPT)]) if names else []:
         format.remove(folder)

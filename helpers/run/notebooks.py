@@ -50,10 +50,8 @@ class NotebookFailed(RuntimeError):
 def notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
     """Return the notebooks of the series in order, or those whose numbers ``only`` lists.
 
-    Unless ``extended``, the whole series ends with the paper's last section.
-
-    Raises:
-        InputError: a number that no notebook has; or this is an installed copy, without notebooks.
+    Unless ``extended``, the whole series ends with the paper's last section.  InputError for a
+    number that no notebook has, and in an installed copy, which has no notebooks.
     """
     if not in_checkout():
         raise InputError(
@@ -87,8 +85,7 @@ def declared(path: Path) -> set[str]:
 def check_settings(paths: Sequence[Path], settings: Settings) -> None:
     """Refuse a setting that would do nothing: no chosen notebook declares it.
 
-    Raises:
-        InputError: such a setting is not at its default; the message says which notebooks take it.
+    InputError where such a setting is not at its default; the message says which notebooks take it.
     """
     taken = set().union(*map(declared, paths))
     defaults = asdict(type(settings)())
@@ -107,10 +104,8 @@ def run(paths: Sequence[Path], study: Study, record: Record) -> Path:
 
     The study's settings go to the notebooks that declare them.  What each notebook writes is
     noted in the record; what a failed run has computed stays in the cache for the next one.
-
-    Raises:
-        InputError: a notebook stopped because of something the user gave.
-        NotebookFailed: a notebook stopped for any other reason.
+    InputError where a notebook stopped because of something the user gave; NotebookFailed where it
+    did for any other reason.
     """
     folder = build_dir(study.slug)
     folder.mkdir(parents=True, exist_ok=True)

@@ -28,9 +28,8 @@ PACKAGES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy",
 def check(study: Study) -> None:
     """Look at what the user named before any work starts; annotated corpora are read whole.
 
-    Raises:
-        InputError: a path that does not exist, a corpus or task that cannot be read, a model that
-            cannot be loaded, or that does not take these settings.
+    InputError for a path that does not exist, a corpus or task that cannot be read, a model that
+    cannot be loaded, or that does not take these settings.
     """
     from helpers.data.glove import read_glove
     from helpers.model.encoder import DType
@@ -102,9 +101,7 @@ def recorded(study: Study) -> Iterator[Record]:
     """Give out the record of a run, which keeps ``run.json`` up to date; one run a folder.
 
     What notebooks wrote before still counts if they had the same settings, model and code.
-
-    Raises:
-        InputError: another process is running under the same name.
+    InputError where another process is running under the same name.
     """
     study.results.mkdir(parents=True, exist_ok=True)
     build_dir(study.slug).mkdir(parents=True, exist_ok=True)

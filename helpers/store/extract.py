@@ -97,12 +97,9 @@ def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill | None = None, **opt
 
     For ``options`` see `store_key`.  ``fill`` computes the shards: in this process (None), or
     where :mod:`helpers.store.cluster` says.  Interrupted work goes on at the first unfinished
-    shard.  One process fills a store; a second one waits for it.
-
-    Raises:
-        InputError: the corpus yields no example.
-        ModelError: the model takes no such length, or its maps are no distributions.
-        StoreError: the folder is damaged, or the disk is full.
+    shard.  One process fills a store; a second one waits for it.  InputError where the corpus
+    yields no example; ModelError where the model takes no such length, or its maps are no
+    distributions; StoreError where the folder is damaged, or the disk is full.
     """
     folder = store_key(encoder, corpus, **options).folder()
     if not (folder / MANIFEST).is_file():

@@ -236,8 +236,7 @@ def relations_in(store: Store) -> list[str]:
 def check_relation(store: Store, relation: str) -> None:
     """Check that a store has a relation.
 
-    Raises:
-        InputError: no example has it; the message has those that there are.
+    InputError where no example has it; the message has those that there are.
     """
     known: set[str] = set()
     for record in store.records():
@@ -260,14 +259,11 @@ def search(
 ) -> pd.DataFrame:
     """Find the first ``limit`` places with a word, or where a head answers a relation.
 
-    ``head`` is (layer, head) from 0.  A word (any case) and a relation together ask for words
-    with that relation.  ``right`` keeps the right or the wrong answers; all maps but those of
-    examples that have the relation are left unread.  One row per place: ``example``, ``asked``
-    (position in the map), ``word``, ``relation``, ``picked``, ``gold`` (words), ``right``; the
-    last four are empty for a plain word.
-
-    Raises:
-        InputError: nothing is asked for, or no example has the relation.
+    ``head`` is (layer, head) from 0.  A word (any case) and a relation together ask for words with
+    that relation.  ``right`` keeps the right or the wrong answers; all maps but those of examples
+    that have the relation are left unread.  One row per place: ``example``, ``asked`` (position in
+    the map), ``word``, ``relation``, ``picked``, ``gold`` (words), ``right``; the last four are
+    empty for a plain word.  InputError where nothing is asked for, or no example has the relation.
     """
     if not word and not relation:
         raise InputError("search for a word, a relation or both, such as relation='dobj'")

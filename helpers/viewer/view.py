@@ -148,11 +148,9 @@ def view(
 
     ``layer`` and ``head`` count from 1, as in the paper; ``example`` from 0, as in the store.
     ``relation`` starts with one relation marked, read in ``direction``.  With the model of the
-    store as ``encoder``, words can be masked in a notebook, to see how its maps change.
-
-    Raises:
-        InputError: there is no such example, head, direction or relation, or the encoder is
-            another model or has no mask token.
+    store as ``encoder``, words can be masked in a notebook, to see how its maps change.  InputError
+    where there is no such example, head, direction or relation, or the encoder is another model or
+    has no mask token.
     """
     if not 0 <= example < len(store):
         raise InputError(f"no example {example}: the store has 0 to {len(store) - 1}")
