@@ -33,7 +33,8 @@ $(READY): requirements.txt pyproject.toml
 	touch $(READY)
 
 benchmarks: $(READY)
-	$(BIN)/python tests/benchmarks $(ARGS)
+	set -e; for name in distances extraction memory probes scaling; do \
+	  $(BIN)/python tests/benchmarks/bench_$$name.py --json tests/benchmarks/results/$$name.json; done
 
 faults: $(READY)
 	$(BIN)/python tests/faults.py $(ARGS)
