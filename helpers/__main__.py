@@ -93,8 +93,13 @@ def parser() -> argparse.ArgumentParser:
     again = "extract damaged shards again, remove what else is damaged"
     verify.add_argument("--repair", action="store_true", help=again)
     verify.add_argument("--model", help="where the model is now, if it was a local folder")
-    cache = command("cache", _cache, "list the stores, or remove some")
+    cache = command("cache", _cache, "list the stores, or remove or accept some")
     cache.add_argument("--remove", nargs="+", default=[], metavar="STORE", help="folder names")
+    cache.set_defaults(accept=[])
+    accept = cache.add_subparsers(title="commands").add_parser(
+        "accept", help="keep stores that other code has made, for today's"
+    )
+    accept.add_argument("accept", nargs="+", metavar="STORE", help="folder names")
     command("doctor", _doctor, "say what is here, and what to do about the rest")
     refresh = command("refresh", _refresh, "execute the notebooks in place, as they are committed")
     refresh.add_argument("--only", default="", metavar="00,03", help="numbers of notebooks")
@@ -187,8 +192,10 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _cache(options: argparse.Namespace) -> int:
-    from helpers.run.housekeeping import cache_table, remove_stores
+    from helpers.run.housekeeping import accept_stores, cache_table, remove_stores
 
+    if options.accept:
+        accept_stores(options.accept)
     remove_stores(options.remove)
     print(cache_table().to_string(index=False, na_rep=""))
     return 0

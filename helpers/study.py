@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from helpers.code import code_digest, code_of
 from helpers.data.records import cluster_of
 from helpers.paths import figures_dir
 from helpers.progress import note_written
@@ -176,7 +177,7 @@ class Study(Settings):
             encoder = self.control(self.seed) if control else self.encoder
             return {encoder.objective: gradient_importance(encoder, records, seed=self.seed)}
 
-        facts = {"store": store.key, "segments": count, "seed": self.seed, "control": control}
+        facts = {"store": store.key, "records": records, "seed": self.seed, "control": control}
         kept = cached_arrays(
             "gradients", compute, depends_on=facts, code="model.gradients.gradient_importance"
         )
@@ -227,6 +228,7 @@ class Study(Settings):
 
         facts = {"store": store.key, "seeds": self.seeds, "initialisations": self.initialisations}
         facts |= {"vectors": self.embeddings.name, "fingerprint": self.embeddings.fingerprint}
+        facts["code"] = code_digest(code_of(self.embeddings.vectors))
         return cached_tables("table3", compute, depends_on=facts, code="analysis.table3.table3")
 
     @property
@@ -299,7 +301,8 @@ class Study(Settings):
                 parse = (tuple(record[name]) for name in ("words", "heads", "relations"))
                 yield Sentence(*parse, record["split"], record["source"])
 
-        return replace(self.treebank_corpus(), read=read)
+        corpus = self.treebank_corpus()
+        return replace(corpus, read=read, reader=corpus.read)
 
     @cached_property
     def _written(self) -> set[str]:
@@ -317,6 +320,8 @@ class Study(Settings):
         fill = self._fill if self.workers or self.scheduler else None
         store = extract(encoder, corpus, fill=fill, **options)
         note_use(store.folder, self.slug)
+        if store.manifest.accepted:
+            note_written("accepted", store.folder.name)
         return store
 
     def _fill(self, *shards: Any) -> None:

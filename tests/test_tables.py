@@ -7,8 +7,9 @@ from functools import partial
 import pandas as pd
 import pytest
 
-from helpers import tables
-from helpers.tables import cached_table, cached_tables, code_digest
+from helpers import code as tables
+from helpers.code import code_digest
+from helpers.tables import cached_table, cached_tables
 
 CODE = "tables.read_exact"
 pytestmark = pytest.mark.usefixtures("own_cache")

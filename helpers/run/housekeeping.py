@@ -70,6 +70,17 @@ def remove_stores(names: Sequence[str]) -> None:
         format.remove(folder)
 
 
+def accept_stores(names: Sequence[str]) -> None:
+    """Keep stores that other code has made, under the names that today's code looks for.
+
+    Raises:
+        InputError: there is none of that name, it is not finished, or made by today's code.
+    """
+    for folder in _folders(names, format.stores()):
+        place = format.accept(folder)
+        print(f"{folder.name}: accepted, now {place.name}")
+
+
 def diagnosis() -> Iterator[tuple[str, str, str]]:
     """Yield what a run needs, whether it is here, and what to do if it is not."""
     yield "Python", platform.python_version(), ""

@@ -140,7 +140,7 @@ class Record:
         lines = [line.split(maxsplit=1) for line in text.splitlines()]
         self.notebooks[notebook] = {
             kind: sorted({name for own, name in lines if own == kind})
-            for kind in ("tables", "figures")
+            for kind in ("tables", "figures", *(kind for kind, _ in lines if kind == "accepted"))
         }
         self.save()
 

@@ -8,6 +8,7 @@ Nothing heavy is imported for a store that is finished.
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from helpers.code import code_of
 from helpers.data.records import Corpus
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.model.encoder import Device, Encoder, Lens, load
@@ -36,6 +38,7 @@ from helpers.store.format import (
     StoreKey,
     Tensors,
     damage,
+    of_other_code,
     read_manifest,
     shard_name,
 )
@@ -75,7 +78,7 @@ def store_key(
         examples_per_shard=EXAMPLES_PER_SHARD[level],
         hidden=hidden,
         **encoder_facts(encoder),
-    )
+    ).today(code_of(corpus.reader or corpus.read))
 
 
 def model_facts(encoder: Encoder) -> dict[str, Any]:
@@ -101,8 +104,15 @@ def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill | None = None, **opt
     yields no example; ModelError where the model takes no such length, or its maps are no
     distributions; StoreError where the folder is damaged, or the disk is full.
     """
-    folder = store_key(encoder, corpus, **options).folder()
+    key = store_key(encoder, corpus, **options)
+    folder = key.folder()
     if not (folder / MANIFEST).is_file():
+        for other in of_other_code(key):
+            print(
+                f"{other.name}: made by other code: extracted again; "
+                f"'python -m helpers cache accept {other.name}' keeps it",
+                file=sys.stderr,
+            )
         store = stream(encoder, corpus, **options)
         with only_one(folder):
             if not (folder / MANIFEST).is_file():
@@ -158,6 +168,10 @@ def repair(encoder: Encoder, folder: Path) -> list[str]:
     with only_one(folder):
         store = Store.open(folder, encoder)
         _check_model(encoder, folder, store.spec)
+        if store.manifest.accepted:
+            raise StoreError(
+                f"{folder}: other code has made it; remove it and run extraction again"
+            )
         if (folder / MANIFEST).is_file():
             (folder / MANIFEST).replace(folder / UNFINISHED)
         numbers = complete(store)
@@ -191,6 +205,11 @@ def _check_model(encoder: Encoder, folder: Path, spec: StoreKey) -> None:
         raise StoreError(
             f"{folder}: made with another model than {encoder.name!r} as it is now: {spec.model}; "
             "say where that one is with --model PATH"
+        )
+    if spec.today() != spec:
+        raise StoreError(
+            f"{folder}: made by other code; keep it with 'python -m helpers cache accept "
+            f"{folder.name}', or run extraction again"
         )
 
 

@@ -19,7 +19,7 @@ import json
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -27,14 +27,16 @@ from typing import Any, Literal
 
 import numpy as np
 
+from helpers.code import code_digest, in_package
 from helpers.errors import StoreError
 from helpers.model.encoder import Lens
-from helpers.paths import cache_root, readable, sha256, write_whole
+from helpers.paths import cache_root, only_one, readable, sha256, write_whole
 from helpers.progress import progress
 
 FORMAT = 2
 MANIFEST, UNFINISHED, EXAMPLES = "manifest.json", "unfinished.json", "examples.jsonl"
 USED = "used"  # a folder beside the stores, with a file for each: the run that used it last
+FILLERS = ("store.examples.examples", "store.examples.shards_tensors", "store.extract.write_shard")
 AGAIN = "move the folder away and run extraction again"
 
 STORED = np.float16  # of maps and vectors; computed on in float32 or wider
@@ -45,7 +47,11 @@ Level = Literal["token", "word"]
 
 @dataclass(frozen=True)
 class StoreKey:
-    """Everything that determines what a store holds, and so names its folder."""
+    """Everything that determines what a store holds, and so names its folder.
+
+    ``code`` is the digest of the code that fills it, of which ``reader`` reads the corpus; both
+    are empty in stores of before there was one.
+    """
 
     model: Mapping[str, Any]
     lens: Lens
@@ -57,6 +63,8 @@ class StoreKey:
     tokenizer_sha256: str
     special_tokens: Mapping[str, str | None]
     hidden: bool = False
+    code: str = ""
+    reader: str = ""
     format: int = FORMAT
 
     @property
@@ -71,6 +79,13 @@ class StoreKey:
         lens = "" if self.lens == "attention" else f"-{self.lens}"
         slug = f"{self.model['name']}{control}--{self.corpus['name']}--{self.level}{lens}"
         return cache_root() / f"{readable(slug)}-{self.hash[:10]}"
+
+    def today(self, reader: str = "") -> StoreKey:
+        """Return the key of a store of the same settings that today's code fills."""
+        reader = reader or self.reader
+        # The specification of a user's corpus, alone, says what its reader yields.
+        code = code_digest(*FILLERS, *filter(in_package, [reader]))
+        return replace(self, code=code, reader=reader)
 
     @property
     def maps(self) -> dict[str, Any]:
@@ -97,7 +112,8 @@ class Manifest:
     """The record of a store, finished or not.
 
     ``examples`` has the bytes and SHA-256 of ``examples.jsonl``, ``report`` counts what of the
-    corpus was dropped or cut, by reason, and ``versions`` are those of the packages.
+    corpus was dropped or cut, by reason, and ``versions`` are those of the packages.  ``accepted``
+    is the code that has filled it, if a user has accepted it in place of the key's.
     """
 
     spec: StoreKey
@@ -106,6 +122,7 @@ class Manifest:
     report: Mapping[str, int]
     versions: Mapping[str, str]
     shards: tuple[Shard, ...] = ()
+    accepted: str = ""
 
     @cached_property
     def digest(self) -> str:
@@ -133,7 +150,8 @@ def _read(path: Path) -> Manifest:
     try:
         facts = json.loads(path.read_bytes())
         whole = facts.pop("checksum") == _digest(facts) and facts["format"] == FORMAT
-        spec = StoreKey(**{field.name: facts.pop(field.name) for field in fields(StoreKey)})
+        names = facts.keys() & {field.name for field in fields(StoreKey)}
+        spec = StoreKey(**{name: facts.pop(name) for name in names})
         shards = tuple(Shard(**entry) for entry in facts.pop("shards"))
         # The one name that a shard can have is also the one that stays inside the folder.
         whole &= all(
@@ -191,14 +209,62 @@ def stores() -> list[Path]:
     return sorted({path.parent for paths in found for path in paths})
 
 
+def of_other_code(key: StoreKey) -> list[Path]:
+    """Return the finished stores of the same settings that other code has filled."""
+    found = []
+    for folder in stores():
+        with suppress(StoreError):
+            spec = read_manifest(folder, finished=True).spec
+            if spec != key and replace(spec, code=key.code, reader=key.reader) == key:
+                found.append(folder)
+    return found
+
+
+def accept(folder: Path) -> Path:
+    """Let a finished store stand for one that today's code would fill; return its new folder.
+
+    Raises:
+        StoreError: it is damaged or unfinished, or there is another one in its place.
+    """
+    manifest = read_manifest(folder, finished=True)
+    check(folder / EXAMPLES, manifest.examples["bytes"], manifest.examples["sha256"])
+    made, key = manifest.spec.code, manifest.spec.today(_reader(folder, manifest.spec))
+    if (place := key.folder()) == folder:
+        raise StoreError(f"{folder.name}: made by today's code, or accepted for it")
+    with only_one(place):
+        if (place / MANIFEST).is_file():
+            raise StoreError(f"{place.name}: extracted already; 'cache --remove' one of the two")
+        if place.exists():
+            shutil.rmtree(place)  # extraction again, begun
+        manifest = replace(manifest, spec=key, accepted=manifest.accepted or made or "unknown")
+        manifest.write(folder / MANIFEST)
+        folder.rename(place)
+        _forget(folder)
+    return place
+
+
+def _reader(folder: Path, spec: StoreKey) -> str:
+    """Return what reads a store's corpus; of one that does not say so, by what its records are."""
+    with (folder / EXAMPLES).open("rb") as file:
+        record = json.loads(file.readline())
+    if "tokens" in record:
+        return spec.reader or "data.wikipedia.segments"
+    if "mentions" in record:
+        return spec.reader or "data.coreference.coreference_corpus"
+    silver = spec.corpus["name"].endswith("-silver")
+    return spec.reader or f"data.treebank.{'silver_' * silver}treebank"
+
+
 def describe(folder: Path) -> dict[str, Any]:
     """Return what tells a store from others: corpus, examples, whether it is finished, dates."""
     facts = {"corpus": "", "examples": "", "finished": "no"}
     try:
         manifest = read_manifest(folder)
         facts |= {"corpus": manifest.spec.corpus["name"], "examples": f"{manifest.n_examples:,}"}
-        if (folder / MANIFEST).is_file():
-            facts["finished"] = "yes"
+        if manifest.spec.today() != manifest.spec:
+            facts["finished"] = "made by other code"
+        elif (folder / MANIFEST).is_file():
+            facts["finished"] = "accepted" if manifest.accepted else "yes"
         elif not manifest.shards:
             facts["finished"] = "records alone"
     except StoreError:
@@ -209,6 +275,10 @@ def describe(folder: Path) -> dict[str, Any]:
 def remove(folder: Path) -> None:
     """Remove a store's folder and what was noted about it."""
     shutil.rmtree(folder)
+    _forget(folder)
+
+
+def _forget(folder: Path) -> None:
     for noted in (folder.with_name(f"{folder.name}.lock"), folder.parent / USED / folder.name):
         noted.unlink(missing_ok=True)
 
