@@ -7,7 +7,7 @@ from functools import partial
 import pandas as pd
 import pytest
 
-from helpers import code as tables
+from helpers import code as closure
 from helpers.code import code_digest
 from helpers.tables import cached_table, cached_tables
 
@@ -20,7 +20,7 @@ def by_source(asked):
     found = {}
 
     def function(module, *rest):
-        key = module, *rest, tables.SOURCES.get(module)
+        key = module, *rest, closure.SOURCES.get(module)
         if key not in found:
             found[key] = inspect.unwrap(asked)(module, *rest)
         return found[key]
@@ -32,12 +32,12 @@ def by_source(asked):
 def edited(monkeypatch):
     """Return a function that changes a module's source, as an edit before the import would."""
     for name in ("_tree", "_definitions", "_imports", "_text"):
-        monkeypatch.setattr(tables, name, by_source(getattr(tables, name)))
+        monkeypatch.setattr(closure, name, by_source(getattr(closure, name)))
 
     def edit(module, old, new):
-        source = tables.SOURCES[module].decode()
+        source = closure.SOURCES[module].decode()
         assert old in source
-        monkeypatch.setitem(tables.SOURCES, module, source.replace(old, new).encode())
+        monkeypatch.setitem(closure.SOURCES, module, source.replace(old, new).encode())
         code_digest.cache_clear()
 
     yield edit
@@ -74,7 +74,7 @@ def test_a_change_of_store_or_code_is_another_table(edited):
 def kept_tables():
     """The functions that kept tables come from: what ``code=`` says, or who else keeps one."""
     found = set()
-    for module, source in tables.SOURCES.items():
+    for module, source in closure.SOURCES.items():
         found |= set(re.findall(r'\bcode=f?"([\w.]+)"', source.decode()))
         for function in ast.parse(source).body if module != "helpers.tables" else []:
             calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
@@ -93,8 +93,8 @@ def test_the_code_of_a_table_is_the_function_that_computes_it_is_written_in():
 
     name = "test_the_code_of_a_table_is_the_function_that_computes_it_is_written_in"
     for function in (inner, inner(), partial(inner, 1)):
-        assert tables.code_of(function) == f"{__name__}.{name}"
-    assert tables.code_of(kept_tables) == f"{__name__}.kept_tables"
+        assert closure.code_of(function) == f"{__name__}.{name}"
+    assert closure.code_of(kept_tables) == f"{__name__}.kept_tables"
 
 
 def far_away(code):
@@ -102,21 +102,21 @@ def far_away(code):
     module, name = f"helpers.{code}".rsplit(".", 1)
     distance, waiting = {(module, name): 0}, [(module, name)]
     for part in waiting:
-        for other in tables._uses(*part):
+        for other in closure._uses(*part):
             if other not in distance:
                 distance[other] = distance[part] + (other[0] != part[0])
                 waiting.append(other)
     functions = (
         part
         for part in waiting
-        if part[1] and isinstance(tables._definitions(part[0])[part[1]][0], ast.FunctionDef)
+        if part[1] and isinstance(closure._definitions(part[0])[part[1]][0], ast.FunctionDef)
     )
     return ".".join(max(functions, key=distance.get)).removeprefix("helpers.")
 
 
 def with_another_line(module, name):
     """A module's source with a statement more in a function."""
-    tree = ast.parse(tables.SOURCES[module])
+    tree = ast.parse(closure.SOURCES[module])
     (function,) = (own for own in tree.body if getattr(own, "name", "") == name)
     function.body.insert(len(function.body) - 1, ast.parse("X = 1").body[0])
     return ast.unparse(tree)
@@ -135,7 +135,7 @@ def test_a_change_two_imports_away_is_another_key_for_every_kept_table(edited):
     assert {code for code, _ in STALE} < set(codes) and len(codes) >= 17
     for code, changed in [*STALE, *((code, far_away(code)) for code in codes)]:
         module, name = f"helpers.{changed}".rsplit(".", 1)
-        before, source = code_digest(code), tables.SOURCES[module].decode()
+        before, source = code_digest(code), closure.SOURCES[module].decode()
         edit = with_another_line(module, name)
         edited(module, source, edit)
         assert code_digest(code) != before, (code, changed)
@@ -147,8 +147,9 @@ def test_a_change_two_imports_away_is_another_key_for_every_kept_table(edited):
     [
         ("helpers.model.gradients", "def ", "X = 1\n\n\ndef "),
         ("helpers.data.records", '"""Return', '"""Give back'),
+        ("helpers.analysis.heads", "an attention row", "a row"),
     ],
-    ids=["what the function never reaches", "a docstring"],
+    ids=["what the function never reaches", "a docstring", "a message"],
 )
 def test_what_does_not_count(edited, edit):
     before = code_digest("analysis.surface.sweep")
@@ -161,7 +162,7 @@ def test_a_data_file_counts(monkeypatch, tmp_path):
     copy = tmp_path / "helpers"
     (copy / "analysis").mkdir(parents=True)
     (copy / "analysis" / "paper.csv").write_text("changed")
-    monkeypatch.setattr(tables, "PACKAGE", copy)
+    monkeypatch.setattr(closure, "PACKAGE", copy)
     code_digest.cache_clear()
     assert code_digest("analysis.paper.values_of") != before
     code_digest.cache_clear()

@@ -233,7 +233,7 @@ def accept(folder: Path) -> Path:
         raise StoreError(f"{folder.name}: made by today's code, or accepted for it")
     with only_one(place):
         if (place / MANIFEST).is_file():
-            raise StoreError(f"{place.name}: extracted already; 'cache --remove' one of the two")
+            raise StoreError(f"{place.name}: extracted already; remove one of the two")
         if place.exists():
             shutil.rmtree(place)  # extraction again, begun
         manifest = replace(manifest, spec=key, accepted=manifest.accepted or made or "unknown")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, replace
+
 import pandas as pd
 import pytest
 from store_tools import content, extract_small
 
 from helpers.__main__ import main
 from helpers.paths import CHECKSUMS, seal
+from helpers.progress import WRITTEN
+from helpers.run.record import Record
 from helpers.store import format
-from helpers.store.format import note_use
+from helpers.store.format import note_use, read_manifest
+from helpers.study import Study
 from helpers.tables import cached_table
 
 pytestmark = pytest.mark.usefixtures("small_shards")
@@ -87,6 +93,50 @@ def test_kept_tables_and_trained_models_are_verified(cache, capsys):
     (trained / CHECKSUMS).unlink()
     assert main(["verify", "--repair"]) == 0
     assert not trained.exists()
+
+
+@pytest.mark.parametrize("named_code", [True, False], ids=["", "of before stores named their code"])
+def test_a_store_of_other_code_is_told_and_can_be_accepted(
+    cache, tiny_folder, capsys, monkeypatch, tmp_path, named_code
+):
+    text, notes = tmp_path / "text.txt", tmp_path / "notes"
+    text.write_text("\n\n".join(f"The cat sat.\nThe dog watched {n}." for n in range(9)))
+    study = Study(model=str(tiny_folder("bert")), text=str(text), max_tokens=32, name="own")
+    with monkeypatch.context() as before:
+        before.setattr(format, "FILLERS", format.FILLERS[:1])
+        old = study.segment_store().folder
+    manifest = read_manifest(old)
+    if not named_code:
+        manifest = replace(manifest, spec=replace(manifest.spec, code="", reader=""))
+        manifest.write(old / "manifest.json")
+    shards = content(old)["shard-00000.safetensors"]
+    assert main(["cache"]) == 0
+    assert f"{old.name}" in capsys.readouterr().out.partition("made by other code")[0]
+    line = f"{old.name}: made by other code: extracted again; 'python -m helpers cache accept "
+    new = study.segment_store().folder
+    assert capsys.readouterr().err == f"{line}{old.name}' keeps it\n"
+    flip(old / "shard-00000.safetensors")
+    assert main(["verify", "--repair", "--model", str(tiny_folder("bert")), old.name]) == 1
+    assert "not repaired" in (out := capsys.readouterr().out) and f"cache accept {old.name}'" in out
+    flip(old / "shard-00000.safetensors")
+    assert main(["cache", "accept", old.name]) == 2
+    assert f"{new.name}: extracted already" in capsys.readouterr().err
+    assert main(["cache", "--remove", new.name]) == 0
+    assert main(["cache", "accept", old.name]) == 0
+    assert f"{old.name}: accepted, now {new.name}\n" in capsys.readouterr().out
+    assert format.stores() == [new] and content(new)["shard-00000.safetensors"] == shards
+    assert main(["cache", "accept", new.name]) == 2
+    assert "made by today's code" in capsys.readouterr().err
+    monkeypatch.setenv(WRITTEN, str(notes))
+    store = Study(**asdict(study)).segment_store()
+    assert not capsys.readouterr().err
+    assert store.manifest.accepted == (manifest.spec.code or "unknown")
+    monkeypatch.setenv("ATTENTION_FIGURES", str(tmp_path))
+    record = Record(study, {}, {})
+    record.note("01", notes)
+    assert json.loads((tmp_path / "own" / "run.json").read_bytes())["notebooks"]["01"] == {
+        "tables": [], "figures": [], "accepted": [new.name],
+    }  # fmt: skip
 
 
 def test_the_cache_tells_stores_apart(cache, stores, capsys):
