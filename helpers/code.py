@@ -42,7 +42,7 @@ def code_of(function: Callable[..., Any]) -> str:
     """Return the function at the top of its module that a function is, or is written in."""
     function = getattr(function, "func", function)  # of a partial
     name, _, _ = function.__qualname__.partition(".")
-    return f"{function.__module__.removeprefix('helpers.')}.{name}"
+    return f"{str(function.__module__).removeprefix('helpers.')}.{name}"
 
 
 @cache

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from helpers.code import code_digest, code_of
 from helpers.data.records import cluster_of
 from helpers.paths import figures_dir
 from helpers.progress import note_written
@@ -224,11 +223,10 @@ class Study(Settings):
             from helpers.analysis.table3 import table3
 
             controls = self.random_treebank_stores()
-            return table3(store, controls, self.embeddings.vectors, seeds=self.seeds)
+            return table3(store, controls, self.embeddings, seeds=self.seeds)
 
         facts = {"store": store.key, "seeds": self.seeds, "initialisations": self.initialisations}
         facts |= {"vectors": self.embeddings.name, "fingerprint": self.embeddings.fingerprint}
-        facts["code"] = code_digest(code_of(self.embeddings.vectors))
         return cached_tables("table3", compute, depends_on=facts, code="analysis.table3.table3")
 
     @property

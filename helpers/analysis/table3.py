@@ -19,6 +19,7 @@ from helpers.analysis.probes import Fit, fit_linear
 from helpers.analysis.statistics import paired_interval, ratio
 from helpers.analysis.structural_probe import fit_structural, prepare_states
 from helpers.analysis.training import one_thread, predicted_heads, side_by_side
+from helpers.data.glove import Embeddings
 from helpers.store.store import Store
 
 RIGHT_BRANCHING = "Right-branching"
@@ -63,7 +64,7 @@ class ProbeResult:
 
 
 def table3(
-    store: Store, random_stores: Iterable[Store], vectors: WordVectors, *, seeds: int
+    store: Store, random_stores: Iterable[Store], vectors: Embeddings, *, seeds: int
 ) -> dict[str, pd.DataFrame]:
     """Fit and score every probe of Table 3.
 
@@ -84,7 +85,7 @@ def table3(
         ProbeResult(STRUCTURAL, {UUAS: own}, *sizes) for own in (found, embeddings)
     )
     del states
-    data = prepare(store, vectors)
+    data = prepare(store, vectors.vectors)
     runs = [partial(distances_result, data, seed, control_task=seed == 0) for seed in range(seeds)]
     distances = pool(side_by_side(runs, DISTANCES_GLOVE))
     curves = [linear_results(data, probe, PARTS) for probe in (ATTN, ATTN_GLOVE)]
@@ -92,7 +93,7 @@ def table3(
     heads = head_weights(attention.fits[UAS].probe.coefficients, data)
     baseline = right_branching(data)
     del data, runs  # its maps, before those of the controls are read
-    random_attention, controls = control_results(random_stores, vectors)
+    random_attention, controls = control_results(random_stores, vectors.vectors)
     trained = (distances, pool(controls), attention, with_words)
     results = [structural, baseline, *map(with_selectivity, trained)]
     by_name = {result.probe: result for result in results}

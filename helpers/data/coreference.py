@@ -33,7 +33,6 @@ from helpers.errors import CorpusError
 from helpers.paths import given_path
 from helpers.progress import progress
 
-READER_FORMAT = 1  # raise it when the readers give something else for the same files
 SAMPLE = Path(__file__).with_name("coreference_sample.txt")
 # A folder may hold one corpus in several formats: the first of these that it has is read.
 FILE_PATTERNS = ("*.conllu", "*gold_conll", "*conll", "*.txt")
@@ -73,7 +72,7 @@ def coreference_corpus(
     folder = source.parent if source.is_file() else source
     spec = {
         "kind": "coreference",
-        "format": READER_FORMAT,
+        "format": 1,
         "files": {file.relative_to(folder).as_posix(): file_fingerprint(file) for file in files},
     }
     if any(file.suffix != ".conllu" for file in files):

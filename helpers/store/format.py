@@ -37,6 +37,13 @@ FORMAT = 2
 MANIFEST, UNFINISHED, EXAMPLES = "manifest.json", "unfinished.json", "examples.jsonl"
 USED = "used"  # a folder beside the stores, with a file for each: the run that used it last
 FILLERS = ("store.examples.examples", "store.examples.shards_tensors", "store.extract.write_shard")
+# Of stores that do not say who read their corpus: what tells it, in its name and a record.
+READERS = {
+    "-silver {": "data.treebank.silver_treebank",
+    '"tokens": ': "data.wikipedia.segments",
+    '"mentions": ': "data.coreference.coreference_corpus",
+    '"heads": ': "data.treebank.treebank",
+}
 AGAIN = "move the folder away and run extraction again"
 
 STORED = np.float16  # of maps and vectors; computed on in float32 or wider
@@ -47,11 +54,7 @@ Level = Literal["token", "word"]
 
 @dataclass(frozen=True)
 class StoreKey:
-    """Everything that determines what a store holds, and so names its folder.
-
-    ``code`` is the digest of the code that fills it, of which ``reader`` reads the corpus; both
-    are empty in stores of before there was one.
-    """
+    """Everything that determines what a store holds, and so names its folder."""
 
     model: Mapping[str, Any]
     lens: Lens
@@ -63,8 +66,8 @@ class StoreKey:
     tokenizer_sha256: str
     special_tokens: Mapping[str, str | None]
     hidden: bool = False
-    code: str = ""
-    reader: str = ""
+    code: str = ""  # the digest of what fills it; older stores do not say
+    reader: str = ""  # the function that reads the corpus
     format: int = FORMAT
 
     @property
@@ -83,9 +86,8 @@ class StoreKey:
     def today(self, reader: str = "") -> StoreKey:
         """Return the key of a store of the same settings that today's code fills."""
         reader = reader or self.reader
-        # The specification of a user's corpus, alone, says what its reader yields.
-        code = code_digest(*FILLERS, *filter(in_package, [reader]))
-        return replace(self, code=code, reader=reader)
+        own = [reader] if in_package(reader) else []  # a user's corpus is what its ``spec`` says
+        return replace(self, code=code_digest(*FILLERS, *own), reader=reader)
 
     @property
     def maps(self) -> dict[str, Any]:
@@ -228,7 +230,10 @@ def accept(folder: Path) -> Path:
     """
     manifest = read_manifest(folder, finished=True)
     check(folder / EXAMPLES, manifest.examples["bytes"], manifest.examples["sha256"])
-    made, key = manifest.spec.code, manifest.spec.today(_reader(folder, manifest.spec))
+    with (folder / EXAMPLES).open(encoding="utf-8") as file:
+        start = f"{manifest.spec.corpus['name']} {file.readline()}"
+    reader = next((reader for sign, reader in READERS.items() if sign in start), "")
+    key = manifest.spec.today(manifest.spec.reader or reader)
     if (place := key.folder()) == folder:
         raise StoreError(f"{folder.name}: made by today's code, or accepted for it")
     with only_one(place):
@@ -236,23 +241,10 @@ def accept(folder: Path) -> Path:
             raise StoreError(f"{place.name}: extracted already; remove one of the two")
         if place.exists():
             shutil.rmtree(place)  # extraction again, begun
-        manifest = replace(manifest, spec=key, accepted=manifest.accepted or made or "unknown")
-        manifest.write(folder / MANIFEST)
+        made = manifest.accepted or manifest.spec.code or "unknown"
+        replace(manifest, spec=key, accepted=made).write(folder / MANIFEST)
         folder.rename(place)
-        _forget(folder)
     return place
-
-
-def _reader(folder: Path, spec: StoreKey) -> str:
-    """Return what reads a store's corpus; of one that does not say so, by what its records are."""
-    with (folder / EXAMPLES).open("rb") as file:
-        record = json.loads(file.readline())
-    if "tokens" in record:
-        return spec.reader or "data.wikipedia.segments"
-    if "mentions" in record:
-        return spec.reader or "data.coreference.coreference_corpus"
-    silver = spec.corpus["name"].endswith("-silver")
-    return spec.reader or f"data.treebank.{'silver_' * silver}treebank"
 
 
 def describe(folder: Path) -> dict[str, Any]:
@@ -275,10 +267,6 @@ def describe(folder: Path) -> dict[str, Any]:
 def remove(folder: Path) -> None:
     """Remove a store's folder and what was noted about it."""
     shutil.rmtree(folder)
-    _forget(folder)
-
-
-def _forget(folder: Path) -> None:
     for noted in (folder.with_name(f"{folder.name}.lock"), folder.parent / USED / folder.name):
         noted.unlink(missing_ok=True)
 

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -475,7 +476,8 @@ def test_table3_has_every_row(monkeypatch):
             hidden = np.random.default_rng(one.index).standard_normal((2, len(one), WIDTH))
             yield replace(one, hidden=hidden.astype(np.float16))
 
-    tables = table3.table3(list(store(0)), [list(store(1)), list(store(2))], vectors, seeds=2)
+    stores, words = [list(store(seed)) for seed in range(3)], SimpleNamespace(vectors=vectors)
+    tables = table3.table3(stores[0], stores[1:], words, seeds=2)
     scores = tables["probes"].pivot(index="probe", columns="metric", values="value")
     with_control = {"Distances + GloVe", "Random-init Attn + GloVe", "Attn", "Attn + GloVe"}
     assert set(scores.index) == with_control | {"Structural probe", "Right-branching"}
