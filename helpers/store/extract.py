@@ -204,7 +204,10 @@ def _check_model(encoder: Encoder, folder: Path, manifest: Manifest) -> None:
             "say where that one is with --model PATH"
         )
     if manifest.accepted or spec.today() != spec:
-        raise StoreError(f"{folder}: made by other code than is here; run extraction again")
+        raise StoreError(
+            f"{folder}: made by other code than is here; after 'python -m helpers cache --remove "
+            f"{folder.name}' it is extracted again"
+        )
 
 
 def fill_here(store: Store, missing: Sequence[int], listed: Listed) -> None:

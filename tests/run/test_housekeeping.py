@@ -117,7 +117,10 @@ def test_a_store_of_other_code_is_told_and_can_be_accepted(
     assert capsys.readouterr().err == f"{line}{old.name}' keeps it\n"
     flip(old / "shard-00000.safetensors")
     assert main(["verify", "--repair", "--model", study.model, old.name]) == 1
-    assert "made by other code than is here; run extraction again" in capsys.readouterr().out
+    assert (
+        f"made by other code than is here; after 'python -m helpers cache --remove {old.name}"
+        in capsys.readouterr().out
+    )
     flip(old / "shard-00000.safetensors")
     assert main(["cache", "accept", old.name]) == 2
     assert f"{new.name}: extracted already" in capsys.readouterr().err
