@@ -24,7 +24,7 @@ DATA = (".csv", ".json", ".safetensors", ".tsv", ".txt")
 # shows, words or keeps numbers but computes none.
 NOT_FOLLOWED = (
     "helpers.code", "helpers.errors", "helpers.paths", "helpers.progress", "helpers.run",
-    "helpers.settings", "helpers.study", "helpers.tables",
+    "helpers.settings", "helpers.store.format", "helpers.study", "helpers.tables",
 )  # fmt: skip
 # What shows how work goes on; so many of its arguments are the work.
 SHOW = {"progress": 1, "run_jobs": 2}

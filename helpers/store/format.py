@@ -36,7 +36,7 @@ from helpers.progress import progress
 FORMAT = 2
 MANIFEST, UNFINISHED, EXAMPLES = "manifest.json", "unfinished.json", "examples.jsonl"
 USED = "used"  # a folder beside the stores, with a file for each: the run that used it last
-FILLERS = ("store.examples.examples", "store.examples.shards_tensors", "store.extract.write_shard")
+FILLERS = "store.extract._list_work", "store.extract.fill_here"
 # Of stores that do not say who read their corpus: what tells it, in its name and a record.
 READERS = {
     "-silver {": "data.treebank.silver_treebank",

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from safetensors import safe_open
 
+from helpers.code import code_digest
 from helpers.model.parallel import in_order, trim
 from helpers.store.format import (
     EXAMPLES,
@@ -102,11 +103,11 @@ class Store:
 
     @property
     def key(self) -> str:
-        """What tables computed from these maps are kept under: the manifest's digest.
+        """What tables computed from these maps are kept under: manifest and code that reads it.
 
         Where shards are computed there is none to vouch for, so their tables are kept apart.
         """
-        return self.manifest.digest
+        return f"{self.manifest.digest} {code_digest('store.store.Store')}"
 
     @property
     def report(self) -> dict[str, int]:
