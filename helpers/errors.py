@@ -8,6 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 
 
+def or_wider(dtype: object) -> str:
+    """Return the advice to compute in float32, where a run does not."""
+    return "" if str(dtype).endswith("float32") else ", or --dtype float32"
+
+
 class InputError(ValueError):
     """Something the user gave cannot be used; the message says what, and what would work."""
 

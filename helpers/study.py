@@ -252,9 +252,8 @@ class Study(Settings):
         ``optional`` columns may be empty.  TableError where a column that this model should have is
         empty or not finite.
         """
-        check_table(
-            table, name, special_tokens=lambda: self.encoder.special_tokens, optional=optional
-        )
+        how = {"optional": optional, "dtype": self.dtype}
+        check_table(table, name, special_tokens=lambda: self.encoder.special_tokens, **how)
         write_table(table, self.results / "tables", name, latex=self.latex)
         self._written.add(name)
         note_written("tables", name)

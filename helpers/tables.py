@@ -12,13 +12,11 @@ import numpy as np
 import pandas as pd
 
 from helpers.code import code_digest, code_of
-from helpers.errors import InputError, TableError
+from helpers.errors import InputError, TableError, or_wider
 from helpers.paths import broken_seals, cache_root, write_once, write_whole
 
-CAUSE = (
-    "weights or hidden states that are not finite, or a damaged store: try --dtype float32, and "
-    "'python -m helpers verify'"
-)
+MAY_BE_MISSING = ("paper", "p", "within", "between", "validation")  # what columns begin with
+CAUSE = "weights or states that are not finite, or a damaged store: try 'python -m helpers verify'"
 
 
 def cached_tables(
@@ -108,24 +106,27 @@ def check_table(
     *,
     special_tokens: Callable[[], Mapping[str, str | None]],
     optional: Collection[str] = (),
+    dtype: str = "float32",
 ) -> None:
     """Refuse a table with a column of numbers that are infinite, or all missing.
 
-    Missing may be what the paper does not say, intervals, p-values, ``optional`` columns, and
-    those about [CLS] or [SEP] if the model, as ``special_tokens`` is then asked, has no such token.
+    Missing may be what the paper does not say, intervals, p-values, ``optional`` columns, what
+    takes two heads or layers (`MAY_BE_MISSING`), and what is about [CLS] or [SEP] if the model, as
+    ``special_tokens`` is then asked, has no such token.
 
     Raises:
-        TableError: the message names table, column and likely cause.
+        TableError: the message names table, column and likely cause, for this ``dtype``.
     """
+    cause = f"{CAUSE}{or_wider(dtype)}"
     for column in table.select_dtypes("float") if len(table) else ():
         values, parts = table[column], str(column).split("_")
         if np.isinf(values).any():
-            raise TableError(f"{name}.csv: column {column} has infinite numbers; {CAUSE}")
-        expected = column not in optional and parts[0] not in ("paper", "p")
+            raise TableError(f"{name}.csv: column {column} has infinite numbers; {cause}")
+        expected = column not in optional and parts[0] not in MAY_BE_MISSING
         if values.isna().all() and expected and parts[-1] not in ("low", "high"):
             about = {"cls", "sep"}.intersection(parts)
             if not any(special_tokens().get(role) is None for role in about):
-                raise TableError(f"{name}.csv: column {column} has no number; {CAUSE}")
+                raise TableError(f"{name}.csv: column {column} has no number; {cause}")
 
 
 def write_table(table: pd.DataFrame, folder: Path, name: str, *, latex: bool = False) -> None:

@@ -15,8 +15,8 @@ EMPTY = ("control", "std", "relation", "direction")  # the last two are words, e
 BOTH = {"cls": "[CLS]", "sep": "[SEP]"}
 
 
-def check(name, special_tokens=BOTH, **columns):
-    check_table(pd.DataFrame(columns), name, special_tokens=lambda: special_tokens)
+def check(name, special_tokens=BOTH, dtype="float32", **columns):
+    check_table(pd.DataFrame(columns), name, special_tokens=lambda: special_tokens, dtype=dtype)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,9 @@ def check(name, special_tokens=BOTH, **columns):
 def test_what_is_missing_is_named_with_a_likely_cause(name, columns, message):
     with pytest.raises(TableError, match=message) as error:
         check(name, **columns)
-    assert "--dtype float32" in str(error.value) and "\n" not in str(error.value)
+    assert "--dtype" not in str(error.value) and "\n" not in str(error.value)
+    with pytest.raises(TableError, match=f"{message}.* or --dtype float32"):
+        check(name, dtype="float16", **columns)
 
 
 def test_what_a_model_cannot_have_stays_empty():
@@ -47,7 +49,7 @@ def test_what_a_model_cannot_have_stays_empty():
     check("dependency_heads", accuracy=[1.0, np.nan], paper_head=[None, None])
     check("entropy", entropy=[])  # no rows at all: its reader says why
     rows = pd.DataFrame({"by": ["layer"], "within": [np.nan], "within_low": [np.nan]})
-    check_table(rows, "head_cohesion", special_tokens=lambda: BOTH, optional=["within"])
+    check_table(rows, "head_cohesion", special_tokens=lambda: BOTH)
 
 
 def test_a_study_asks_its_own_model(figures, tiny_folder):

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from helpers.data.records import Record
-from helpers.errors import ModelError
+from helpers.errors import ModelError, or_wider
 from helpers.model.encoder import Encoder, Lens
 from helpers.model.sites import Site, sites
 
@@ -144,7 +144,7 @@ def lens_pass(encoder: Encoder, lens: Lens) -> Iterator[Pass]:
 
         def run(inputs: list[Inputs], *, hidden: bool = False) -> tuple[Maps, States]:
             maps, norms, states = seen(inputs, hidden=hidden)
-            return [norm_maps(m.float(), n) for m, n in zip(maps, norms, strict=True)], states
+            return list(map(norm_maps, maps, norms)), states
 
         yield run
 
@@ -182,7 +182,7 @@ def norm_maps(attention: Values, norms: Values) -> Values:
     if not ((total > 0) & (total < np.inf)).all():
         raise ModelError(
             "a head moves nothing at all, or what is not finite, so the lens 'norm' has no map of "
-            "it; use --lens attention, or --dtype float32"
+            f"it; use --lens attention{or_wider(attention.dtype)}"
         )
     moved /= total
     return moved

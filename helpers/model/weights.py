@@ -33,7 +33,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
 )
 
-from helpers.errors import ModelError
+from helpers.errors import ModelError, or_wider
 from helpers.model.parallel import torch_device
 
 PADDING_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -157,7 +157,7 @@ def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any])
         if not weight.isfinite().all():
             raise ModelError(
                 f"model {name!r}: {key} has weights that are NaN or infinite in {weight.dtype}; "
-                "take a whole copy of the model, or --dtype float32"
+                f"take a whole copy of the model{or_wider(weight.dtype)}"
             )
 
 

@@ -23,7 +23,7 @@ from tokenizers import Encoding
 from torch import Tensor
 
 from helpers.data.records import Corpus, Document, Record, Segment, Sentence
-from helpers.errors import ModelError
+from helpers.errors import ModelError, or_wider
 from helpers.model.encoder import Encoder, Lens
 from helpers.model.forward import (
     Inputs,
@@ -256,7 +256,7 @@ def _stored(
     if not error < ROW_SUM_TOLERANCE:  # NaN is not smaller either
         raise ModelError(
             f"model {encoder.name!r}: an attention row of example {index} is off from summing to "
-            f"1 by {error:.3g}; try --dtype float32"
+            f"1 by {error:.3g}; take a whole copy of the model{or_wider(encoder.dtype)}"
         )
     return maps.cpu().numpy()
 
@@ -269,9 +269,9 @@ def _check_vectors(
     beyond = (largest <= LARGEST).logical_not().nonzero()
     if len(beyond):
         layer = int(beyond[0])
-        finite = "try --dtype float32" if not largest[layer].isfinite() else "it cannot be stored"
+        whole = f"take a whole copy of the model{or_wider(encoder.dtype)}"
         raise ModelError(
             f"model {encoder.name!r}: in example {index}, layer {layer} (0: the embeddings), a "
             f"hidden state reaches {largest[layer]:,.0f}, and {np.dtype(STORED)} holds "
-            f"{LARGEST:,.0f}; {finite}"
+            f"{LARGEST:,.0f}; {'it cannot be stored' if largest[layer].isfinite() else whole}"
         )
