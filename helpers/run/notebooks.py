@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import logging
 import os
 import re
 import sys
@@ -213,6 +214,8 @@ def _execute(
 
     parameters = {name: values[name] for name in declared(path) & values.keys()}
     above = DummyTqdmFile(sys.stderr)  # its lines stand above the bar over notebooks
+    for name in ("asyncio", "papermill"):  # of a kernel that ended, at Ctrl-C too, a line is said
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     limits = {"execution_timeout": CELL_TIMEOUT, "start_timeout": START_TIMEOUT}
     how = {"kernel_name": "python3", "km": kernel, "progress_bar": False, "stderr_file": above}
     try:

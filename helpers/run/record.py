@@ -28,16 +28,19 @@ PACKAGES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy",
 def check(study: Study) -> None:
     """Look at what the user named before any work starts; annotated corpora are read whole.
 
-    InputError for a path that does not exist, a corpus or task that cannot be read, a model that
-    cannot be loaded, or that does not take these settings.
+    InputError for a path that does not exist, a corpus or task that cannot be read, a scheduler
+    that does not answer, a model that cannot be loaded, or that does not take these settings.
     """
     from helpers.data.glove import read_glove
     from helpers.model.encoder import DType
+    from helpers.store.cluster import check_scheduler
     from helpers.store.extract import store_key
     from helpers.studies.argument_cues.arguments import argument_corpus
 
     if study.dtype not in get_args(DType):
         raise InputError(f"--dtype {study.dtype}: expected {', '.join(get_args(DType))}")
+    if study.scheduler:
+        check_scheduler(study.scheduler)
     if study.task:
         _check_task(study.task)
     if study.framenet and not given_path(study.framenet).is_dir():

@@ -8,6 +8,7 @@ client alone writes the manifest.  A shard whose worker is lost is computed agai
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -15,14 +16,11 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-
-import torch
+from urllib.parse import urlsplit
 
 from helpers.errors import InputError
 from helpers.model.encoder import Device
-from helpers.model.parallel import compute_alone, reuse
 from helpers.progress import progress
-from helpers.store.examples import shard_tensors
 from helpers.store.extract import load_encoder, write_shard
 from helpers.store.format import Listed, Shard
 from helpers.store.store import Store
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 
     from helpers.model.encoder import Encoder
 
-CONNECT = 10  # seconds to wait for a scheduler
+KNOCK, CONNECT = 2, 10  # seconds to wait for a scheduler's machine, and for the scheduler itself
 LOST = 300  # seconds without any worker, once there was one: the cluster has lost them for good
 
 _OPENING = threading.Lock()
@@ -40,30 +38,45 @@ _OPENING = threading.Lock()
 Result = TypeVar("Result")
 
 
+def check_scheduler(address: str) -> None:
+    """Knock where a scheduler should be: InputError long before Dask gives up."""
+    try:
+        place = urlsplit(address if "://" in address else f"tcp://{address}")
+        if not place.port:
+            raise ValueError("no port")
+        socket.create_connection((place.hostname, place.port), timeout=KNOCK).close()
+    except (OSError, ValueError) as error:
+        raise _no_answer(address) from error
+
+
+def _no_answer(scheduler: str) -> InputError:
+    return InputError(
+        f"--scheduler {scheduler}: does not answer; start it ('dask scheduler') and its workers "
+        "and run again with its address, tcp://HOST:8786: finished shards are kept"
+    )
+
+
 @contextmanager
 def dask_client(*, scheduler: str = "", workers: int = 0) -> Iterator[Client]:
     """Yield a client of the ``scheduler`` (``tcp://...``), or of ``workers`` local processes.
 
     Local processes share the threads that torch would use here among them.  InputError where
-    Dask is not installed, or the scheduler does not answer.
+    the scheduler does not answer.
     """
-    try:
-        from distributed import Client, LocalCluster
-    except ImportError as error:
-        raise InputError(
-            "distribution needs Dask: pip install 'dask[distributed]', or leave out --workers "
-            "and --scheduler"
-        ) from error
+    from distributed import Client, LocalCluster
+
+    for name in ("distributed", "distributed.client", "tornado.application"):  # an error says it
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     with ExitStack() as entered:
         if scheduler:
+            check_scheduler(scheduler)
             try:
                 client = Client(scheduler, timeout=CONNECT)
-            except (OSError, ValueError, TimeoutError) as error:
-                raise InputError(
-                    f"--scheduler {scheduler}: does not answer; start it with 'dask scheduler' "
-                    "and give its address, tcp://HOST:8786"
-                ) from error
+            except (OSError, ValueError, MemoryError) as error:  # the last: it speaks HTTP
+                raise _no_answer(scheduler) from error
         else:
+            import torch
+
             cluster = LocalCluster(
                 n_workers=workers,
                 threads_per_worker=max(1, torch.get_num_threads() // workers),
@@ -74,7 +87,6 @@ def dask_client(*, scheduler: str = "", workers: int = 0) -> Iterator[Client]:
                 silence_logs=logging.CRITICAL,
             )
             client = Client(entered.enter_context(cluster))
-        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
         yield entered.enter_context(client)
 
 
@@ -109,9 +121,12 @@ def map_shards(
     def give_up_without_workers(dask_scheduler: Scheduler) -> None:
         dask_scheduler.no_workers_timeout = dask_scheduler.no_workers_timeout or LOST
 
-    # Dask would count the time before the first worker, too: some stand in a cluster's queue.
-    client.wait_for_workers(1)
-    client.run_on_scheduler(give_up_without_workers)
+    try:
+        # Dask would count the time before the first worker, too: some stand in a cluster's queue.
+        client.wait_for_workers(1)
+        client.run_on_scheduler(give_up_without_workers)
+    except OSError as error:
+        raise _no_answer(client.scheduler.address) from error
     task = partial(_on_shard, function, store.folder.resolve(), store.key, _place(store.encoder))
     numbers = range(store.n_shards) if numbers is None else numbers
     pending = deque(zip(numbers, client.map(task, numbers, pure=False), strict=True))
@@ -131,10 +146,7 @@ def map_shards(
             "why (a module that they cannot import, too little memory); finished shards are kept"
         ) from error
     except (CommClosedError, FutureCancelledError) as error:
-        raise InputError(
-            f"the scheduler at {client.scheduler.address} does not answer any more; start it and "
-            "its workers again and run the same command: finished shards are kept"
-        ) from error
+        raise _no_answer(client.scheduler.address) from error
     finally:
         client.cancel([future for _, future in pending])
 
@@ -155,6 +167,8 @@ def _on_shard(
     number: int,
 ) -> Result:
     """Apply a function to one shard in a worker, whose threads compute a shard each."""
+    from helpers.model.parallel import compute_alone, reuse
+
     compute_alone()
     reuse()
     if not folder.is_dir():
@@ -167,6 +181,8 @@ def _on_shard(
 
 
 def _make_shard(store: Store, number: int) -> Shard:
+    from helpers.store.examples import shard_tensors
+
     ((indices, records),) = store.work([number])
     tensors = shard_tensors(store.encoder, records, indices.start, **store.spec.maps)
     return write_shard(store.folder, number, tensors, indices, listed=lambda _: None)

@@ -8,6 +8,7 @@ from contextlib import closing
 import nbformat
 import pandas as pd
 import pytest
+import tiny_models
 from faults import SLOW_KILLS
 from nbclient.util import run_sync
 
@@ -67,7 +68,7 @@ print("done")
 """
 
 
-def test_a_killed_kernel_is_one_line_and_the_next_run_is_whole(tmp_path, record_property):
+def test_a_killed_kernel_is_one_line_and_the_next_run_is_whole(tmp_path, record_property, capfd):
     rng, ran = random.Random(0), 0
     for kill in range(SLOW_KILLS):
         once, path = tmp_path / f"once-{kill}", tmp_path / f"0{kill % 7}_toy.ipynb"
@@ -83,6 +84,7 @@ def test_a_killed_kernel_is_one_line_and_the_next_run_is_whole(tmp_path, record_
         outputs = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[-1].outputs
         assert [output.text for output in outputs] == ["done\n"]
         ran += 1
+    assert "Kernel died" not in capfd.readouterr().err
     record_property("found", f"kernels: {ran} of {SLOW_KILLS} kills ended in one line")
 
 
@@ -129,3 +131,19 @@ def test_a_treebank_without_the_relations_of_figure_5(tmp_path, tiny_folder, fig
     last = nbformat.read(tmp_path / "build" / "sud" / "04_individual_heads.ipynb", as_version=4)
     shown = next(cell for cell in last.cells if "viewers(" in cell.source).outputs
     assert ["Viewer(example=0" in output.data["text/plain"] for output in shown] == [True]
+
+
+def test_a_model_of_one_head_has_what_it_can_have(tmp_path, figures, monkeypatch):
+    """Nothing within layers, nothing between them: 03 and 06 to their end, without a warning."""
+    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    for name in ("num_hidden_layers", "num_attention_heads"):
+        monkeypatch.setitem(tiny_models.SIZES, name, 1)
+    model, text = tiny_models.save(tmp_path / "one", *tiny_models.bert()), tmp_path / "cats.txt"
+    text.write_text("\n\n".join("A cat sat here.\nA dog sat there." for _ in range(12)))
+    settings = ["--text", str(text), "--max-tokens", "32", "--device", "cpu", "--name", "one"]
+    assert main(["run", "--only", "03,06", "--model", str(model), *settings]) == 0
+    tables = figures / "one" / "tables"
+    assert pd.read_csv(tables / "averages_by_article.csv")["between_layers"].isna().all()
+    assert pd.read_csv(tables / "head_cohesion.csv")["within"].isna().all()
+    for path in (tmp_path / "build" / "one").glob("*.ipynb"):
+        assert "Warning" not in path.read_text()

@@ -138,18 +138,11 @@ def test_shards_wait_for_the_first_worker(alone, monkeypatch):
         hire.join()
 
 
-def test_no_cluster_is_one_line(monkeypatch):
-    monkeypatch.setattr(cluster, "CONNECT", 0.5)
-    nobody = dask_client(scheduler="tcp://127.0.0.1:9")
-    with pytest.raises(InputError, match=r"--scheduler tcp:.*:9: does not answer"), nobody:
-        pass
-
-
 SCHEDULER = """
 import time
 from distributed import LocalCluster
 cluster = LocalCluster(
-    n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", host="127.0.0.1",
+    n_workers={}, threads_per_worker=1, processes=False, protocol="tcp", host="127.0.0.1",
     dashboard_address=None,
 )
 print(cluster.scheduler_address, flush=True)
@@ -158,9 +151,9 @@ time.sleep(600)
 
 
 @pytest.fixture
-def mortal():
-    """A process that is a scheduler with a worker, and its address."""
-    command = [sys.executable, "-c", SCHEDULER]
+def mortal(request):
+    """A process that is a scheduler, with a worker if no other number is asked for; its address."""
+    command = [sys.executable, "-c", SCHEDULER.format(getattr(request, "param", 1))]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
@@ -182,13 +175,26 @@ def test_a_scheduler_that_dies_is_one_line_and_finished_shards_stay(
     killer.start()
     begun = time.monotonic()
     with (
-        pytest.raises(InputError, match=rf"{address} does not answer any more; .* are kept"),
+        pytest.raises(InputError, match=rf"{address}: does not answer; .* are kept"),
         dask_client(scheduler=address) as client,
     ):
         extract_small(encoder, tmp_path, COUNT, fill=partial(fill_on, client))
     assert time.monotonic() - begun < 60
-    assert "Traceback" not in capfd.readouterr().err
+    assert "distributed" not in (shown := capfd.readouterr().err) and "Traceback" not in shown
     assert content(extract_small(encoder, tmp_path, COUNT).folder) == content(alone.folder)
+
+
+@pytest.mark.parametrize("mortal", [0], indirect=True, ids=["no worker yet"])
+def test_a_scheduler_that_dies_before_its_workers_come(mortal, alone, monkeypatch, capfd):
+    process, address = mortal
+    monkeypatch.setattr(cluster, "CONNECT", 2)
+    with (
+        pytest.raises(InputError, match=rf"{address}: does not answer; start it"),
+        dask_client(scheduler=address) as client,
+    ):
+        threading.Timer(1, process.kill).start()
+        list(map_shards(shard_sum, alone, client))
+    assert capfd.readouterr().err == ""
 
 
 def test_a_study_has_its_shards_and_its_pass_computed_by_workers(
