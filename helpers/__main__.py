@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from helpers.errors import InputError
+from helpers.paths import check_writable
 from helpers.settings import Settings, flag
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
 
     paths = notebooks.notebooks(options.only, extended=options.extended)
     notebooks.check_settings(paths, study)
+    check_writable(study.slug)
     # What follows takes seconds to import: a slip of the user's is answered before.
     from helpers.run.record import check, recorded
 

@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
@@ -64,6 +65,19 @@ def build_dir(slug: str) -> Path:
 def _results(kind: str) -> Path:
     given = os.environ.get(f"ATTENTION_{kind.upper()}")
     return Path(given) if given else (project_root() if in_checkout() else Path.cwd()) / kind
+
+
+def check_writable(slug: str) -> None:
+    """Refuse to start a run that could not write what it computes: StoreError says what to set."""
+    places = {"CACHE": cache_root() / slug, "FIGURES": figures_dir(slug), "BUILD": build_dir(slug)}
+    for kind, inside in places.items():
+        folder = inside if inside.is_dir() else inside.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            TemporaryFile(dir=folder).close()
+        except OSError as error:
+            problem = f"{folder}: cannot be written to ({error.strerror})"
+            raise StoreError(f"{problem}; set ATTENTION_{kind} to a folder that can be") from error
 
 
 def readable(text: str) -> str:
@@ -179,8 +193,11 @@ def write_once(folder: Path, write: Callable[[Path], None]) -> None:
     """
     temporary = folder.with_name(f"{folder.name}.tmp")
     with only_one(folder), write_errors(folder):
-        if not broken_seals(folder):  # another process was quicker
+        problems = broken_seals(folder)
+        if not problems:  # another process was quicker
             return
+        if folder.is_dir():
+            print(f"{problems[0]}; made again", file=sys.stderr)
         for left in (temporary, folder):  # by a run that was killed; damaged
             shutil.rmtree(left, ignore_errors=True)
         temporary.mkdir()

@@ -4,6 +4,7 @@ import dataclasses
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 from papermill.exceptions import PapermillExecutionError
@@ -104,6 +105,26 @@ def test_a_slip_is_answered_before_torch_is_imported(slip):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "2 set()\n"
+
+
+@pytest.mark.parametrize("address", ["nonsense", "tcp://127.0.0.1:1", "tcp://127.0.0.1:99999"])
+def test_a_scheduler_that_is_not_there_is_one_line_at_once(address, ran, capsys):
+    begun = time.monotonic()
+    error = fails(capsys, "run", "--only", "00", "--scheduler", address)
+    assert f"--scheduler {address}: does not answer" in error and "tcp://HOST:8786" in error
+    assert time.monotonic() - begun < 3 and not ran
+
+
+@pytest.mark.parametrize("kind", ["CACHE", "FIGURES", "BUILD"])
+def test_a_folder_that_cannot_be_written_to_is_named_before_any_work(
+    kind, ran, capsys, tmp_path, monkeypatch
+):
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / "inside"
+    monkeypatch.setenv(f"ATTENTION_{kind}", str(folder))
+    monkeypatch.setattr("helpers.run.record.check", lambda _: pytest.fail("work has begun"))
+    error = fails(capsys, "run", "--only", "00")
+    assert f"{folder}: cannot be written to (Not a directory); set ATTENTION_{kind} to" in error
 
 
 @pytest.mark.parametrize("kind", [ModelError, CorpusError])

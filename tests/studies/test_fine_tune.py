@@ -1,5 +1,6 @@
 """Training learns, repeats itself to the last bit, and is found again in the cache."""
 
+import json
 import math
 from dataclasses import replace
 from itertools import chain
@@ -154,7 +155,7 @@ def test_whatever_matters_makes_another_run(encoder):
     assert runs[0].folder == FineTuned(encoder, toy_task(), Recipe()).folder
 
 
-def test_what_is_interrupted_or_damaged_is_trained_again(encoder, tmp_path, environment):
+def test_what_is_interrupted_or_damaged_is_trained_again(encoder, tmp_path, environment, capsys):
     whole = weights(tune(encoder, epochs=2))
     environment.setenv("ATTENTION_CACHE", str(tmp_path / "part"))
     real, steps = finetune.padded, iter(range(5))
@@ -174,6 +175,12 @@ def test_what_is_interrupted_or_damaged_is_trained_again(encoder, tmp_path, envi
     path = run.folder / "final.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
     assert same(weights(tune(encoder, epochs=2)), whole)
+    accuracy, path = run.accuracy, run.folder / "predictions.json"
+    path.write_text(json.dumps((1 - run.predictions).tolist()))
+    capsys.readouterr()
+    assert tune(encoder, epochs=2).accuracy == accuracy
+    shown = capsys.readouterr().err.splitlines()
+    assert [line for line in shown if "made again" in line] == [f"{path}: changed; made again"]
 
 
 # The runs of the notebooks
