@@ -91,7 +91,7 @@ class Settings:
     )  # fmt: skip
     latex: bool = _setting(False, "tables as LaTeX for papers, too (booktabs)", material=False)
     task: str = _setting(
-        "", "TRAIN.tsv,TEST.tsv to fine-tune on (07, 08; default: five tasks made of the text)"
+        "", "TRAIN.tsv,TEST.tsv to fine-tune on (07, 08; default: three tasks made of the text)"
     )
     task_examples: int = _setting(2000, "examples to train on, and to test on, of a task (07, 08)")
     framenet: str = _setting(

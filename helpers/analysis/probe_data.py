@@ -104,8 +104,8 @@ class Counts:
 
     @property
     def by_seed(self) -> Float[np.ndarray, " seed"]:
-        """Percent right of each seed."""
-        return 100 * self.right.sum(1) / max(self.total.sum(), 1)
+        """Percent right of each seed; NaN where there is nothing to attach."""
+        return 100 * self.right.sum(1) / (self.total.sum() or np.nan)
 
 
 @dataclass

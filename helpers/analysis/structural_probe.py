@@ -109,7 +109,7 @@ def fit_structural(states: WordStates, *, seeds: int) -> tuple[Counts, Counts, p
     layers = range(len(states.scales))
     fits = side_by_side([partial(_fit, states, layer, 0) for layer in layers], LABEL)
     table = pd.DataFrame({"layer": layers, "validation_uuas": [fit[1] for fit in fits]})
-    best = int(table["validation_uuas"].argmax())
+    best = int(table["validation_uuas"].fillna(0).argmax())
     table["chosen"] = table["layer"] == best
     others = [partial(_fit, states, best, seed) for seed in range(1, seeds)]
     models = [fits[best][0], *(model for model, _ in side_by_side(others, LABEL))]

@@ -260,7 +260,7 @@ def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
         for result in (results[name] for name in pair):
             metric = next(name for name in COMPARED if name in result.counts)
             sides.append(result.by_article(metric))
-        one, other = (right.sum() / max(total.sum(), 1) for right, total in sides)
+        one, other = (right.sum() / (total.sum() or np.nan) for right, total in sides)
         low, high = paired_interval(*sides)
         rows.append((*pair, 100 * (one - other), 100 * low[0], 100 * high[0]))
     return pd.DataFrame(rows, columns=["probe", "other", "difference", "ci_low", "ci_high"])

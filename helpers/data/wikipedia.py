@@ -63,15 +63,14 @@ def articles(path: str | Path, *, counts: Counter[str] | None = None) -> Iterato
     """Yield the articles of a dump, or the documents of a plain text file, in order.
 
     Of a dump: pages of the main namespace that are not redirects, with their usable paragraphs
-    (see :mod:`helpers.data.wikitext`).  Of plain text: every line that is not blank, as it is but
-    for spaces and control characters.  ``counts`` receives what was read and dropped.
+    (see :mod:`helpers.data.wikitext`).  Of plain text: every line that shows something, as it is
+    but for spaces and control characters.  ``counts`` receives what was read and dropped.
     """
     path = text_files.existing_file(path)
     counts = Counter() if counts is None else counts
-    dump = _is_dump(path)
-    for article in _dump_articles(path, counts) if dump else _text_documents(path):
+    read = _dump_articles if _is_dump(path) else _text_documents
+    for article in read(path, counts):
         counts["articles"] += 1
-        counts["paragraphs"] += 0 if dump else len(article.paragraphs)
         counts["paragraphs kept"] += len(article.paragraphs)
         yield article
 
@@ -148,12 +147,16 @@ def _dump_articles(path: Path, counts: Counter[str]) -> Iterator[Article]:
         yield Article(title, tuple(paragraphs(wikitext, hidden=hidden, counts=counts)))
 
 
-def _text_documents(path: Path) -> Iterator[Article]:
+def _text_documents(path: Path, counts: Counter[str]) -> Iterator[Article]:
     documents, found = 0, []
     for _, line in text_files.lines(path):
-        if paragraph := text_files.one_line(line):
-            found.append(paragraph)
-        elif found and not line.strip():
+        if line.strip():
+            counts["paragraphs"] += 1
+            if text_files.visible(paragraph := text_files.one_line(line)):
+                found.append(paragraph)
+            else:
+                counts["paragraphs dropped: nothing to be seen"] += 1
+        elif found:
             documents += 1
             yield Article(f"{path.name} {documents}", tuple(found))
             found = []

@@ -136,6 +136,17 @@ def test_punctuation_is_left_out():
     assert (edges.right.tolist(), edges.total.tolist()) == ([[1]], [1])
 
 
+def test_where_no_sentence_has_an_edge_nothing_is_scored(monkeypatch):
+    record = {"words": ["Go"], "heads": [0], "relations": ["root"], "source": "a"}
+    states = np.ones((2, 3, WIDTH), np.float16)
+    some = [
+        Example(index, np.ones((1, 1, 3, 3)), record | {"split": split}, hidden=states)
+        for index, split in enumerate(["train"] * 20 + ["dev"] * 4)
+    ]
+    found, shared, table = fit(monkeypatch, prepare_states(some), Schedule(1, 0.01, 4), seeds=1)
+    assert np.isnan([*found.by_seed, *shared.by_seed, *table["validation_uuas"]]).all()
+
+
 def test_scale_of_the_states_does_not_matter():
     def scaled(factor):
         for one in examples(20):

@@ -172,6 +172,15 @@ def test_plain_text_keeps_every_line(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("unseen", ["\u200b", "\u200d \ufeff", "\x07", "\u0301", " \u2060\t"])
+def test_a_line_of_invisible_characters_is_dropped_and_ends_no_document(unseen, tmp_path):
+    counts = Counter()
+    path = write(tmp_path, "notes.txt", f"one\n{unseen}\ntwo\n \u3000\nthree\n")
+    assert [a.paragraphs for a in articles(path, counts=counts)] == [("one", "two"), ("three",)]
+    assert counts["paragraphs"] == 4 and counts["paragraphs kept"] == 3
+    assert counts["paragraphs dropped: nothing to be seen"] == 1
+
+
 # Segments
 
 

@@ -17,6 +17,7 @@ from helpers.studies.argument_cues.partial_inputs import MIRRORED, ORIGINAL, SWA
 TOP, ROW = 2.6, 0.4  # inches: the upper panel, and a row of the lower ones
 LABELLED = 7  # cues with a name, those of the largest gain
 KINDS = {"unigram": "#2F4B7C", "bigram": "#B08900"}
+MARKERS = {"unigram": "o", "bigram": "s"}
 TRAINED_ON = {
     ORIGINAL: "",
     SWAPPED: ", trained with\nwarrants swapped too",
@@ -66,7 +67,7 @@ def _cues(axes: Axes, cues: pd.DataFrame) -> None:
     own = cues[(cues["split"] == ALL) & (cues["half"] == HALVES[0])].reset_index(drop=True)
     sns.scatterplot(
         own, x="coverage", y="productivity", hue="kind", style="kind", s=36, alpha=0.75,
-        palette=KINDS, markers=["o", "s"], ax=axes,
+        palette=KINDS, markers=MARKERS, ax=axes,
     )  # fmt: skip
     if "paper_coverage" in own:  # elsewhere the cue is planted
         axes.plot(

@@ -1,5 +1,7 @@
 """Figure 12 draws every cue and every accuracy of its tables."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -36,3 +38,9 @@ def test_every_cue_and_every_accuracy_is_drawn():
             assert any(np.sum(x == mean) == 5 for x in found)
     rows = [label.get_text() for label in panels[0].get_yticklabels()]
     assert rows == [*INPUTS, "all, trained with\nclaims negated too"]
+
+
+def test_cues_of_one_kind_are_drawn_without_a_warning():
+    cues = cues_by_split(argument_corpus())
+    with warnings.catch_warnings(action="error"):
+        fig12_cues(cues[cues["kind"] == "unigram"], choices())
