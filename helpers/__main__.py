@@ -134,20 +134,26 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
     # What follows takes seconds to import: a slip of the user's is answered before.
     from helpers.run.record import check, recorded
 
+    results = study.results  # which a run of others may have
     check(study)
     from helpers.run.report import example_viewers, write_report
 
     try:
         with recorded(study) as record:
             folder = notebooks.run(paths, study, record)
-            if any(int(name[:2]) not in notebooks.CORE for name in record.notebooks):
-                study.save_claims(_later_claims())  # the paper's own are 06's to save
-            results, viewers = study.results, example_viewers(study)
-            report = write_report(record.facts, results, results / "tables", folder, viewers)
+            # The paper's own are 06's to save; later ones stay while no table has changed.
+            again = record.facts["notebooks"] if record.anew() else [path.stem for path in paths]
+            if any(int(name[:2]) not in notebooks.CORE for name in again):
+                study.save_claims(_later_claims())
+                record.wrote |= {("tables", name) for name in study.tables() if name == "claims"}
+            facts = record.today | {"notebooks": record.facts["notebooks"]}
+            viewers = example_viewers(study)
+            report = write_report(facts, results, results / "tables", folder, viewers)
     except notebooks.NotebookFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(f"figures and tables: {results}\nnotebooks: {folder}\nreport: {report}")
+    print(record.outcome())
     return 0
 
 

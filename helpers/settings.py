@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -123,7 +124,15 @@ class Settings:
     def of(cls, parameters: Mapping[str, Any]) -> Self:
         """Return the settings that a notebook declares: ``Study.of(globals())``."""
         known = {setting.name for setting in fields(cls)}
-        return cls(**{name: value for name, value in parameters.items() if name in known})
+        own = {name: value for name, value in parameters.items() if name in known}
+        settings = cls(**own)
+        vars(settings)["declared"] = tuple(own)
+        return settings
+
+    @cached_property
+    def declared(self) -> tuple[str, ...]:
+        """The settings that were given: all, or those of a notebook that is run by itself."""
+        return tuple(setting.name for setting in fields(self))
 
     @property
     def is_default(self) -> bool:
@@ -141,8 +150,8 @@ class Settings:
     @property
     def difference(self) -> str:
         """What differs from the defaults, model and lens apart, as a part of a folder's name."""
-        text = "--".join(_short(*item) for item in self.differing.items() if item[0] != "lens")
-        return folder_name(text)
+        parts = [_short(*item) for item in self.differing.items() if item[0] != "lens"]
+        return "--".join([*parts, "small"] if self.small else parts)
 
     @property
     def small(self) -> bool:

@@ -20,6 +20,7 @@ import pandas as pd
 from helpers.data.records import cluster_of
 from helpers.paths import figures_dir
 from helpers.progress import note_written
+from helpers.results import claim, results_name
 from helpers.settings import Settings
 from helpers.tables import (
     cached_arrays,
@@ -229,15 +230,10 @@ class Study(Settings):
         facts |= {"vectors": self.embeddings.name, "fingerprint": self.embeddings.fingerprint}
         return cached_tables("table3", compute, depends_on=facts, code="analysis.table3.table3")
 
-    @property
+    @cached_property
     def slug(self) -> str:
-        """The folder name of the results: ``name``, or the model's and what else differs."""
-        from helpers.model.encoder import slug
-
-        model = slug(self.model, random_seed=self.random_init)
-        if self.lens != "attention":
-            model = f"{model}-{self.lens}"
-        return self.name or "--".join(filter(None, (model, self.difference)))
+        """The folder name of the results, which is this run's alone: see `results_name`."""
+        return results_name(self)
 
     @property
     def results(self) -> Path:
@@ -254,6 +250,7 @@ class Study(Settings):
         """
         how = {"optional": optional, "dtype": self.dtype}
         check_table(table, name, special_tokens=lambda: self.encoder.special_tokens, **how)
+        claim(self, self.results)
         write_table(table, self.results / "tables", name, latex=self.latex)
         self._written.add(name)
         note_written("tables", name)
@@ -267,10 +264,14 @@ class Study(Settings):
         return check_claims(self.tables(), clark_claims(section))
 
     def save_claims(self, later: Iterable[Claim] = ()) -> None:
-        """Write ``claims.csv``: the claims of the paper, and of ``later`` ones what is measured."""
+        """Write ``claims.csv``, if one is measured; without ``later`` ones, those there stay."""
         from helpers.analysis.paper import check_claims, with_later
 
-        found = with_later(self.claims(), check_claims(self.tables(), later))
+        tables = self.tables()
+        rows = check_claims(tables, later)
+        if "claims" in tables and not later:  # their sections have names, the paper's numbers
+            rows = tables["claims"].loc[lambda own: own["section"].astype(str).str[0] > "9"]
+        found = with_later(self.claims(), rows)
         if len(found):
             self.save_table(found, "claims", optional=("here", "threshold", "control"))
 
@@ -278,6 +279,7 @@ class Study(Settings):
         """Write a figure in the formats that are asked for and return it for display."""
         from helpers.plots.style import save_figure
 
+        claim(self, self.results)
         save_figure(figure, self.results, name, paper=self.figures == "pdf")
         note_written("figures", name)
         return figure

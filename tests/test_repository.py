@@ -23,7 +23,7 @@ FLOORS = (
     {"analysis"},
     {"plots"},
     {"viewer"},
-    {"study"},
+    {"results", "study"},
     {"studies"},
     {"run"},
     {"__main__"},

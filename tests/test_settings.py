@@ -70,16 +70,17 @@ def test_a_run_with_other_settings_has_a_name_of_its_own(settings, name, monkeyp
     assert Study(**settings).slug == name
 
 
-def test_the_small_profile_is_in_no_name(monkeypatch):
+def test_the_small_profile_is_in_the_name(monkeypatch):
     monkeypatch.setenv("ATTENTION_PROFILE", "small")
-    assert Study().slug == "minilm" and Study(segments=7).slug == "minilm--segments-7"
+    assert Study().slug == "minilm--small"
+    assert Study(segments=7).slug == "minilm--segments-7--small"
 
 
 def test_long_names_are_cut_and_still_differ(monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     one, other = (Study(text="x" * 200 + end, segments=7).slug for end in "ab")
-    assert len(one) < 150 and one != other
-    assert len(Study(text="文" * 80, treebank="文" * 80).slug.encode()) < 150
+    assert len(one) < 100 and one != other
+    assert len(Study(text="文" * 80, treebank="文" * 80).slug.encode()) < 100
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ import pandas as pd
 from helpers.analysis.measures import clark_claims
 from helpers.analysis.paper import check_claims, paper_names, paper_table1
 from helpers.errors import InputError
-from helpers.model.encoder import DEFAULT, slug
 from helpers.paths import build_dir, figures_dir
 from helpers.plots.compare import comparison
 from helpers.plots.style import save_figure
 from helpers.run.report import write_report
 from helpers.settings import IDENTITY, MATERIAL, flag, folder_name
+from helpers.study import Study
 from helpers.tables import read_tables, run_record, write_table
 
 LONGEST_NAME = 200  # bytes: file systems allow 255
@@ -45,11 +45,11 @@ def open_run(given: str) -> Run:
     ``given`` is a folder of ``figures/``, a path to such a folder, or the name or path of the model
     that ran.  InputError where there is no such run, or a table of it cannot be read.
     """
-    candidates = [Path(given).expanduser(), figures_dir(given), figures_dir(slug(given))]
+    candidates = [Path(given).expanduser(), figures_dir(given), Study(model=given).results]
     folder = next((path for path in candidates if (path / "tables").is_dir()), None)
     if folder is None:
         raise InputError(
-            f"{given}: no finished run of that name in {figures_dir(given).parent.name}/; make it "
+            f"{given}: no finished run of that name in {figures_dir('').name}/; make it "
             "with python -m helpers run (--model, or --random-init for a control)"
         )
     folder = folder.resolve()
@@ -61,7 +61,7 @@ def open_runs(given: Sequence[str]) -> list[Run]:
 
     InputError for fewer than two, two of one name, or see `open_run`.
     """
-    default = [slug(DEFAULT, random_seed=seed) for seed in (None, 0)]
+    default = [Study(random_init=seed).slug for seed in (None, 0)]
     runs = [open_run(name) for name in given or default]
     if len(runs) < 2:
         raise InputError(f"compare {given[0]}: compare takes two or more runs")
@@ -82,14 +82,23 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     folder = figures_dir("compare") / name
     claims, best = claims_side_by_side(runs), best_heads(runs)
     tables = {"claims": claims, "best_heads": best, "spread": spread(claims)}
-    for table, rows in (tables | {"atlas": atlas(tables_of)}).items():
-        write_table(rows, folder, table)
+    tables |= {"atlas": atlas(tables_of)}
+    full = {path.stem for path in folder.glob("*.csv") if path.read_bytes().count(b"\n") > 1}
+    kept = [name for name, rows in tables.items() if rows.empty and name in full]
+    for table in tables.keys() - kept:
+        write_table(tables[table], folder, table)
     different = differences(runs)
-    flags = ", ".join(different)
-    note = f"These runs also differ in {flags}." if flags else ""
-    figure = comparison(tables_of, claims=claims, best_heads=best, note=note)
-    save_figure(figure, folder, "compare")
     notes = [*_counts(claims), *(f"{own} differs: {runs}" for own, runs in different.items())]
+    if kept:
+        files = ", ".join(f"{table}.csv" for table in kept)
+        notes.append(
+            f"{files}, compare.png: left as they are, these runs have no rows for them now"
+        )
+    else:
+        flags = ", ".join(different)
+        note = f"These runs also differ in {flags}." if flags else ""
+        figure = comparison(tables_of, claims=claims, best_heads=best, note=note)
+        save_figure(figure, folder, "compare")
     facts = {"model": {"name": " and ".join(tables_of)}, "notes": notes}
     return claims, notes, [folder, write_report(facts, folder, folder, build_dir("compare") / name)]
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
@@ -16,13 +15,15 @@ from typing import Any, get_args
 from filelock import FileLock, Timeout
 
 from helpers.errors import InputError
-from helpers.paths import build_dir, given_path, project_root, write_whole
+from helpers.paths import build_dir, given_path, project_root, sha256
 from helpers.progress import HEADLESS
-from helpers.settings import MATERIAL
+from helpers.results import known, write_record
 from helpers.study import Study
 from helpers.tables import run_record
 
 PACKAGES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy", "gensim")
+MADE = ("commit", "versions")  # what made an entry of run.json
+FILES = {"tables": ("tables/{}.csv",), "figures": ("{}.png", "{}.svg")}
 
 
 def check(study: Study) -> None:
@@ -74,7 +75,7 @@ def describe(study: Study) -> dict[str, Any]:
     from helpers.data.glove import DEFAULT
 
     return {
-        "settings": asdict(study),
+        "settings": known(study, study.declared),
         "model": study.encoder.identity,
         "special tokens": study.encoder.special_tokens,
         "objective": study.encoder.objective,
@@ -91,67 +92,100 @@ def describe(study: Study) -> dict[str, Any]:
 
 
 def save_description(study: Study) -> None:
-    """Write ``run.json`` beside the figures.
+    """Write ``run.json`` beside the figures, unless it is there, of this model and these corpora.
 
     In a notebook that `run` executes it does nothing: a notebook has not all of the settings.
     """
     if not os.environ.get(HEADLESS):
-        _write(study, describe(study))
+        now = describe(study)
+        if not _same(run_record(study.results), now):
+            write_record(study.results, now)
 
 
 @contextmanager
 def recorded(study: Study) -> Iterator[Record]:
     """Give out the record of a run, which keeps ``run.json`` up to date; one run a folder.
 
-    What notebooks wrote before still counts if they had the same settings, model and code.
+    What notebooks wrote before still counts if they had the same settings, model and corpora.
+    What is this run's alone (today's commit, versions) is in the ``run.json`` of its build folder.
     InputError where another process is running under the same name.
     """
-    study.results.mkdir(parents=True, exist_ok=True)
-    build_dir(study.slug).mkdir(parents=True, exist_ok=True)
+    results, build = study.results, build_dir(study.slug)
+    build.mkdir(parents=True, exist_ok=True)
     try:
-        held = FileLock(build_dir(study.slug) / ".lock").acquire(timeout=0)
+        held = FileLock(build / ".lock").acquire(timeout=0)
     except Timeout:
         raise InputError(
             f"{study.slug}: a run of this name is going on; give this one another --name"
         ) from None
     with held:
-        facts, before = describe(study), run_record(study.results)
-        same = json.loads(json.dumps(facts, default=str))
-        kept = all(before.get(key) == same.get(key) for key in ("model", "commit", "corpora"))
-        own, others = same["settings"], before.get("settings", {})
-        kept = kept and all(own.get(name) == others.get(name) for name in MATERIAL)
-        record = Record(study, facts, dict(before.get("notebooks", {})) if kept else {})
-        record.save()
-        yield record
+        write_record(build, describe(study))
+        today, facts = run_record(build), run_record(results)
+        if "notebooks" not in facts or not _same(facts, today):
+            facts = today | {"notebooks": {}}
+            write_record(results, facts)
+        yield Record(results, today, facts)
+
+
+def _same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    return all(before.get(key) == now.get(key) for key in ("model", "corpora"))
 
 
 @dataclass
 class Record:
-    """The facts of a run, and which tables and figures each of its notebooks wrote."""
+    """A run's ``run.json``, where an entry stays while its notebook writes the same bytes.
 
-    study: Study
-    facts: dict[str, Any]
-    notebooks: dict[str, dict[str, list[str]]]
+    An entry that other code or versions made than what stands at the top names its own.
+    """
 
-    def save(self) -> None:
-        """Write ``run.json``."""
-        _write(self.study, self.facts | {"notebooks": dict(sorted(self.notebooks.items()))})
+    results: Path
+    today: dict[str, Any]  # the facts of this run
+    facts: dict[str, Any]  # what run.json says
+    wrote: set[tuple[str, str]] = field(default_factory=set)  # in this run: kinds and names
+
+    def __post_init__(self) -> None:
+        files = [path for path in self.results.rglob("*.*") if path.is_file()]
+        self.before = {path: sha256(path) for path in files}
 
     def note(self, notebook: str, notes: Path) -> None:
         """Write down what a notebook wrote; ``notes`` has a line "kind name" for each."""
         text = notes.read_text(encoding="utf-8") if notes.is_file() else ""
-        lines = [line.split(maxsplit=1) for line in text.splitlines()]
-        self.notebooks[notebook] = {
-            kind: sorted({name for own, name in lines if own == kind})
-            for kind in ("tables", "figures", *(kind for kind, _ in lines if kind == "accepted"))
+        lines = {(kind, name) for kind, _, name in (ln.partition(" ") for ln in text.splitlines())}
+        self.wrote |= {line for line in lines if line[0] in FILES}
+        kinds = dict.fromkeys([*FILES, *(kind for kind, _ in lines)])  # "accepted" stores, if any
+        own = {kind: sorted(name for of, name in lines if of == kind) for kind in kinds}
+        entries, top = self.facts["notebooks"], {key: self.facts.get(key) for key in MADE}
+        old = entries.get(notebook, {})
+        as_listed = own == {key: value for key, value in old.items() if key not in MADE}
+        if as_listed and not any(self._is_new(*line) for line in lines if line in self.wrote):
+            return
+        now = {key: self.today.get(key) for key in MADE}
+        entries = {name: old | top | old for name, old in entries.items()} | {notebook: own | now}
+        if not any(entry.items() >= top.items() for entry in entries.values()):
+            self.facts, top = dict(self.today), now  # nothing is left of what stood there
+        self.facts["notebooks"] = {
+            name: {key: value for key, value in entry.items() if top.get(key) != value}
+            for name, entry in sorted(entries.items())
         }
-        self.save()
+        write_record(self.results, self.facts)
 
+    def anew(self) -> list[str]:
+        """Return the tables and figures of this run that were not there with these bytes."""
+        return sorted(name for kind, name in self.wrote if self._is_new(kind, name))
 
-def _write(study: Study, facts: Mapping[str, Any]) -> None:
-    study.results.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(facts, indent=1, default=str) + "\n"
-    write_whole(study.results / "run.json", text.encode())
+    def outcome(self) -> str:
+        """Return a line: how many tables and figures this run wrote, and which are others now."""
+        counts = {kind: sum(of == kind for of, _ in self.wrote) for kind in FILES}
+        said = ", ".join(f"{n} {kind[:-1] if n == 1 else kind}" for kind, n in counts.items())
+        if new := self.anew():
+            names = ", ".join(new) if len(new) < len(self.wrote) else "all"
+            return f"{said}; new or changed: {names}"
+        clean = _git("status", "--porcelain", "--ignored", "-uall", "--", str(self.results)) == ""
+        return f"{said}: as {'committed' if clean else 'they were'}, byte for byte"
+
+    def _is_new(self, kind: str, name: str) -> bool:
+        paths = [self.results / pattern.format(name) for pattern in FILES[kind]]
+        return any(self.before.get(path) != sha256(path) for path in paths)
 
 
 def _commit() -> str | None:

@@ -20,11 +20,12 @@ def runs_of(**tables):
 
 
 def test_a_run_is_found_by_name_by_path_and_by_model(figures, tmp_path, monkeypatch):
+    monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     write_run(figures / "minilm", settings={"model": "minilm"})
-    write_run(figures / "google--electra")
+    write_run(figures / "google--electra", settings={})
     elsewhere = write_run(tmp_path / "elsewhere" / "mine")
     (tmp_path / "models" / "tuned").mkdir(parents=True)
-    write_run(figures / "tuned")
+    write_run(figures / "tuned", settings={})
     monkeypatch.chdir(tmp_path)
     names = ["minilm", "google/electra", "elsewhere/mine", str(elsewhere), "models/tuned"]
     opened = [compare.open_run(name) for name in names]
@@ -106,9 +107,12 @@ def test_the_spread_of_claims():
     assert table.loc["B", "runs"] == 1 and np.isnan(table.loc["B", "sd"])
 
 
-def test_compare_writes_tables_a_figure_and_a_report_and_prints_the_claims(figures, capsys):
+def test_compare_writes_tables_a_figure_and_a_report_and_prints_the_claims(
+    figures, capsys, monkeypatch
+):
+    monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     write_run(figures / "minilm", settings={"seeds": 3})
-    write_run(figures / "minilm-random-0", settings={"seeds": 1})
+    write_run(figures / "minilm-random-0", settings={"random_init": 0})
     claims, notes, (folder, report) = compare.compare(compare.open_runs([]))
     assert folder == figures / "compare" / "minilm-vs-minilm-random-0"
     assert main(["compare"]) == 0
@@ -125,10 +129,25 @@ def test_compare_writes_tables_a_figure_and_a_report_and_prints_the_claims(figur
     assert set(pd.read_csv(folder / "spread.csv")["runs"]) <= {0, 2}
     assert Image.open(folder / "compare.png").width > 1000
     assert "These runs also differ in" in (folder / "compare.svg").read_text()
-    assert notes[-1] == "--seeds differs: 3 in minilm, 1 in minilm-random-0"
+    assert notes[-1] == "--seeds differs: 3 in minilm, default in minilm-random-0"
     page = report.read_text(encoding="utf-8")
     for said in (*notes, "Atlas of heads", "atlas.csv"):
         assert html.escape(said) in page
+
+
+def test_what_cannot_be_made_now_is_left_as_it_is(figures, capsys):
+    names = ["one", "two"]
+    for name in names:
+        write_run(figures / name)
+    assert main(["compare", *names]) == 0
+    folder = figures / "compare" / "one-vs-two"
+    before = {name: (folder / name).read_bytes() for name in ("best_heads.csv", "compare.png")}
+    for name in names:
+        (figures / name / "tables" / "dependency_heads.csv").unlink()
+    capsys.readouterr()
+    assert main(["compare", *names]) == 0
+    assert "\nbest_heads.csv, compare.png: left as they are" in capsys.readouterr().out
+    assert before == {name: (folder / name).read_bytes() for name in before}
 
 
 def test_partial_runs_are_compared_by_what_both_have(figures):

@@ -8,6 +8,7 @@ import pytest
 
 from helpers.errors import InputError
 from helpers.progress import WRITTEN
+from helpers.results import known
 from helpers.run import record
 from helpers.run.record import check
 from helpers.study import Study
@@ -35,7 +36,11 @@ def test_the_commit_is_marked_where_the_code_differs_and_nowhere_else(tmp_path, 
 def facts(figures, tmp_path, monkeypatch):
     """What a run would say of itself; no model is loaded for it."""
     found = {"model": {"name": "toy"}, "commit": "abc", "corpora": {}}
-    monkeypatch.setattr(record, "describe", lambda study: {"settings": vars(study)} | found)
+
+    def describe(study):
+        return {"settings": known(study, study.declared), **found}
+
+    monkeypatch.setattr(record, "describe", describe)
     monkeypatch.setenv("ATTENTION_BUILD", str(tmp_path / "build"))
     return found
 
@@ -44,11 +49,13 @@ def facts(figures, tmp_path, monkeypatch):
 def notebook(tmp_path, monkeypatch):
     """Have a study save tables, as in the kernel of a notebook."""
 
-    def run(study, own, name, *tables):
-        monkeypatch.setenv(WRITTEN, str(tmp_path / f"{name}.written"))
+    def run(study, own, name, *tables, number=1):
+        notes = tmp_path / f"{name}.written"
+        notes.unlink(missing_ok=True)
+        monkeypatch.setenv(WRITTEN, str(notes))
         for table in tables:
-            study.save_table(pd.DataFrame({"a": [1]}), table)
-        own.note(name, tmp_path / f"{name}.written")
+            study.save_table(pd.DataFrame({"a": [number]}), table)
+        own.note(name, notes)
 
     return run
 
@@ -66,15 +73,27 @@ def test_a_run_lists_what_each_notebook_wrote(facts, notebook):
     assert sorted(Study(name="mine").tables()) == ["one", "three", "two"]
 
 
-def test_tables_of_another_run_in_the_folder_are_not_this_runs(facts, notebook):
-    for settings, tables in (({}, "one"), ({"segments": 7}, "two"), ({"segments": 7}, "three")):
-        study = Study(name="mine", **settings)
+def test_an_entry_stays_while_its_notebook_writes_the_same_bytes(facts, notebook):
+    def run(commit, **numbers):
+        facts["commit"] = commit
+        study = Study(name="mine")
         with record.recorded(study) as own:
-            notebook(study, own, tables, tables)
-    assert sorted(study.tables()) == ["three", "two"]  # "one" had other settings
-    facts["commit"] = "def"
-    with record.recorded(study) as own:
-        assert own.notebooks == {}  # the code may count differently by now
+            for table, number in numbers.items():
+                notebook(study, own, table, table, number=number)
+        written = json.loads((study.results / "run.json").read_text())
+        commits = {name: entry.get("commit") for name, entry in written["notebooks"].items()}
+        return own.outcome(), written["commit"], commits
+
+    new = "2 tables, 0 figures; new or changed: all"
+    assert run("a", one=1, two=1) == (new, "a", {"one": None, "two": None})
+    same = "0 figures: as they were, byte for byte"
+    assert run("b", one=1) == (f"1 table, {same}", "a", {"one": None, "two": None})
+    changed = "2 tables, 0 figures; new or changed: one"
+    assert run("c", one=2, two=1) == (changed, "a", {"one": "c", "two": None})
+    assert run("d", one=2, two=1) == (f"2 tables, {same}", "a", {"one": "c", "two": None})
+    assert run("e", two=2)[1:] == ("e", {"one": "c", "two": None})  # nothing is left of "a"
+    facts["model"] = {"name": "toy", "weights_sha256": "others"}
+    assert run("e") == ("0 tables, 0 figures: as they were, byte for byte", "e", {})
 
 
 def test_one_run_at_a_time_has_a_name(facts):

@@ -1,0 +1,129 @@
+"""The folder of a run: no other run's, and as it was where the run is done again."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from helpers.__main__ import main
+from helpers.run import notebooks
+from helpers.study import Study
+
+ROOT = Path(__file__).resolve().parents[2]
+SHORT = ["--max-tokens", "48"]
+
+
+@pytest.fixture
+def there(tmp_path, tiny_folder, figures, monkeypatch):
+    """Be where there are models and texts of the same names; no notebook is run."""
+    for model in ("x/tiny", "y/tiny", "x/minilm"):
+        shutil.copytree(tiny_folder("bert"), tmp_path / model)
+    for folder in ("a", "b", "elsewhere"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mini.txt").write_text("A paragraph of a text.\nAnother one of it.\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
+    monkeypatch.setattr(notebooks, "run", lambda paths, study, _: figures / "ran" / study.slug)
+    return tmp_path
+
+
+def name_of_run(capsys, *arguments):
+    capsys.readouterr()
+    assert main(["run", "--only", "03", *arguments]) == 0
+    return re.search("^notebooks: .*/(.*)$", capsys.readouterr().out, re.M)[1]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "natural"),
+    [
+        (SHORT, ["--model", "x/minilm", *SHORT], "minilm--max-tokens-48"),
+        (["--model", "x/tiny", *SHORT], ["--model", "y/tiny", *SHORT], "tiny--max-tokens-48"),
+        (["--text", "a/mini.txt"], ["--text", "b/mini.txt"], "minilm--mini"),
+    ],
+)
+def test_another_run_of_the_same_name_has_a_digest(
+    first, second, natural, there, capsys, monkeypatch
+):
+    assert name_of_run(capsys, *first) == natural
+    other = name_of_run(capsys, *second)
+    assert re.fullmatch(natural + "-[0-9a-f]{6}", other)
+    monkeypatch.chdir(there / "elsewhere")  # the same by another path, the same name for another
+    first, second = (
+        [f"../{part}" if "/" in part else part for part in arguments]
+        for arguments in (first, second)
+    )
+    assert [name_of_run(capsys, *own) for own in (second, first)] == [other, natural]
+    third = name_of_run(capsys, "--text", "mini.txt", *SHORT * ("48" in first))
+    assert third not in (natural, other)
+
+
+def test_a_name_that_another_run_has_is_refused(there, figures, capsys):
+    assert name_of_run(capsys, "--name", "mine", "--text", "a/mini.txt") == "mine"
+    (figures / "old" / "tables").mkdir(parents=True)
+    (figures / "old" / "tables" / "entropy.csv").touch()
+    for name, text, why in (
+        ("mine", "b/mini.txt", r"\(--text is '.*a/mini.txt' there, '.*b/mini.txt' here\)"),
+        ("old", "a/mini.txt", r"\(tables without a run.json that says what of\)"),
+    ):
+        assert main(["run", "--only", "03", "--name", name, "--text", text]) == 2
+        error = capsys.readouterr().err
+        assert re.fullmatch(f"error: --name {name}: .*/{name} has another run {why}; .*\n", error)
+        assert "give this one another name" in error
+    assert name_of_run(capsys, "--name", "mine", "--text", "a/mini.txt", "--stream") == "mine"
+
+
+def test_notebooks_run_by_themselves_are_compared_in_what_they_declare(figures):
+    def save(**parameters):
+        study = Study.of({"model": "minilm", "name": "mine"} | parameters)
+        study.save_table(pd.DataFrame({"layer": [1]}), "anything")
+        return json.loads((figures / "mine" / "run.json").read_text())["settings"]
+
+    assert "vectors" not in save(segments=5)
+    assert save(vectors="one.txt") | {"segments": 5} == save(segments=5, vectors="one.txt")
+    with pytest.raises(ValueError, match=r"--vectors is 'one.txt' there, 'two.txt' here"):
+        save(vectors="two.txt")
+
+
+def test_a_run_done_again_in_a_clone_leaves_nothing_to_commit(tmp_path, tiny_folder):
+    """Less of it, too: entries and claims of notebook 10 stay, and come back where it is run."""
+    own = {"ATTENTION_PROFILE": "small", "ATTENTION_CACHE": str(tmp_path / "cache")}
+    own |= {f"GIT_{who}_{what}": "t@example.org" for who in ("AUTHOR", "COMMITTER")
+            for what in ("NAME", "EMAIL")}  # fmt: skip
+    environment = {key: value for key, value in os.environ.items() if "ATTENTION_" not in key} | own
+
+    def call(folder, *command):
+        how = {"cwd": tmp_path / folder, "env": environment | {"PYTHONPATH": tmp_path / folder}}
+        done = subprocess.run(command, capture_output=True, text=True, **how)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout.splitlines()
+
+    def run(folder, only):
+        arguments = ["--model", "../tiny", "--device", "cpu", "--name", "tiny", *SHORT]
+        *_, last = call(folder, sys.executable, "-m", "helpers", "run", "--only", only, *arguments)
+        return last, call(folder, "git", "status", "--porcelain")
+
+    shutil.copytree(tiny_folder("bert"), tmp_path / "tiny")
+    for part in ("helpers", "notebooks"):
+        shutil.copytree(
+            ROOT / part, tmp_path / "first" / part, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    shutil.copy(ROOT / ".gitignore", tmp_path / "first")
+    call("first", "git", "init", "-q")
+    assert run("first", "06,10")[0] == "16 tables, 3 figures; new or changed: all"
+    for command in (["add", "-A"], ["commit", "-qm", "A run"], ["clone", "-q", ".", "../clone"]):
+        call("first", "git", *command)
+    call("clone", "git", "commit", "-q", "--allow-empty", "-m", "Another commit")
+    assert run("clone", "06") == ("7 tables, 1 figure: as committed, byte for byte", [])
+    assert run("clone", "10") == ("10 tables, 2 figures: as committed, byte for byte", [])
+    tables = tmp_path / "clone" / "figures" / "tiny" / "tables"
+    assert "Abnar and Zuidema" in (tables / "claims.csv").read_text()
+    (tables / "head_positions.csv").write_text("layer\n")
+    last, status = run("clone", "06")
+    assert last == "7 tables, 1 figure; new or changed: head_positions"
+    assert status == [" M figures/tiny/run.json"]  # another commit made it
