@@ -1,20 +1,25 @@
-"""Whose a results folder is: it belongs to one set of the settings that matter."""
+"""What a run leaves behind: its tables and their record; whose a results folder is."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from helpers.data.corpora import registry
-from helpers.errors import InputError
+from helpers.errors import InputError, TableError, or_wider
 from helpers.model.encoder import DEFAULT, mpnet, slug
 from helpers.paths import figures_dir, given_path, project_root, write_whole
 from helpers.settings import LONGEST_NAME, MATERIAL, NO_NAMES, PLACES, Settings, flag, folder_name
-from helpers.tables import run_record
+
+MAY_BE_MISSING = ("paper", "p", "within", "between", "validation")  # what columns begin with
+CAUSE = "weights or states that are not finite, or a damaged store: try 'python -m helpers verify'"
 
 
 def results_name(settings: Settings) -> str:
@@ -81,8 +86,97 @@ def _others(settings: Settings, folder: Path) -> list[str]:
 
 def _place(given: str) -> str:
     """Return where a model or file is, from the project; what has a name of its own keeps it."""
-    if given in ("", DEFAULT, mpnet.NAME, *registry().index):
+    if given in ("", DEFAULT, mpnet.NAME) or given in registry().index:
         return given
     if (path := given_path(given)).exists():
         return f"./{os.path.relpath(path.resolve(), project_root())}"
     return ",".join(_place(part.strip()) for part in given.split(",")) if "," in given else given
+
+
+def check_table(
+    table: pd.DataFrame,
+    name: str,
+    *,
+    special_tokens: Callable[[], Mapping[str, str | None]],
+    optional: Collection[str] = (),
+    dtype: str = "float32",
+) -> None:
+    """Refuse a table with a column of numbers that are infinite, or all missing.
+
+    Missing may be what the paper does not say, intervals, p-values, ``optional`` columns, what
+    takes two heads or layers (`MAY_BE_MISSING`), and what is about [CLS] or [SEP] if the model, as
+    ``special_tokens`` is then asked, has no such token.
+
+    Raises:
+        TableError: the message names table, column and likely cause, for this ``dtype``.
+    """
+
+    def refused(problem: str) -> TableError:
+        return TableError(f"{name}.csv: column {column} {problem}; {CAUSE}{or_wider(dtype)}")
+
+    for column in table.select_dtypes("float") if len(table) else ():
+        values, parts = table[column], str(column).split("_")
+        if np.isinf(values).any():
+            raise refused("has infinite numbers")
+        expected = column not in optional and parts[0] not in MAY_BE_MISSING
+        if values.isna().all() and expected and parts[-1] not in ("low", "high"):
+            about = {"cls", "sep"}.intersection(parts)
+            if not any(special_tokens().get(role) is None for role in about):
+                raise refused("has no number")
+
+
+def write_table(table: pd.DataFrame, folder: Path, name: str, *, latex: bool = False) -> None:
+    """Write ``folder/name.csv`` with six digits, and with ``latex`` ``name.tex`` with about three.
+
+    StoreError where the folder cannot be written to.
+    """
+    write_whole(folder / f"{name}.csv", table.to_csv(index=False, float_format="%.6g").encode())
+    if latex:
+        write_whole(folder / f"{name}.tex", as_latex(table).encode())
+
+
+def as_latex(table: pd.DataFrame) -> str:
+    """Return a table as LaTeX (booktabs), its numbers rounded to about three digits."""
+
+    def shown(value: float) -> str:
+        return f"{value:.0f}" if value % 1 == 0 or abs(value) >= 1000 else f"{value:.3g}"
+
+    named = table.rename(columns=lambda name: str(name).replace("_", " "))
+    text = named.to_latex(index=False, escape=True, na_rep="", float_format=shown)
+    return text.replace("·", r"\textperiodcentered{}")
+
+
+def read_tables(results: Path, written: Iterable[str] = ()) -> dict[str, pd.DataFrame]:
+    """Return the tables of the run that a results folder belongs to, by name.
+
+    They are those that ``run.json`` lists, and ``written``, what was just now; all of the folder
+    where the notebooks were run one by one.  InputError where a table cannot be read.
+    """
+    own = listed(results, "tables")
+    found = {}
+    for path in sorted((results / "tables").glob("*.csv")):
+        if own is None or path.stem in own.union(written):
+            try:
+                found[path.stem] = pd.read_csv(path)
+            except ValueError as error:
+                problem = str(error).splitlines()[0]
+                raise InputError(
+                    f"{path}: not a table ({problem}); run the notebook again"
+                ) from error
+    return found
+
+
+def listed(results: Path, kind: str) -> set[str] | None:
+    """Return the "tables" or "figures" that ``run.json`` lists; None where it lists none."""
+    notebooks = run_record(results).get("notebooks")
+    if notebooks is None:
+        return None
+    return {name for files in notebooks.values() for name in files[kind]}
+
+
+def run_record(results: Path) -> dict[str, Any]:
+    """Return what a run's ``run.json`` says; nothing where it is missing or damaged."""
+    try:
+        return dict(json.loads((results / "run.json").read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return {}

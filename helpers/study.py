@@ -17,19 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from helpers.cache import cached_arrays, cached_table, cached_tables
 from helpers.data.records import cluster_of
 from helpers.paths import figures_dir
-from helpers.progress import note_written
-from helpers.results import claim, results_name
+from helpers.results import check_table, claim, read_tables, results_name, write_table
 from helpers.settings import Settings
-from helpers.tables import (
-    cached_arrays,
-    cached_table,
-    cached_tables,
-    check_table,
-    read_tables,
-    write_table,
-)
+from helpers.work import note_written
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

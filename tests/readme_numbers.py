@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from helpers.tables import read_exact
+from helpers.cache import read_exact
 
 FIGURES = Path(__file__).resolve().parent.parent / "figures"
 ARCT_MODELS = {

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "helpers"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 FLOORS = (
-    {"__init__", "code", "errors", "paths", "progress", "settings", "tables"},
+    {"__init__", "cache", "errors", "paths", "settings", "work"},
     {"data"},
     {"model"},
     {"store"},

@@ -27,8 +27,8 @@ from torch import Tensor
 from helpers.analysis.heads import checked_maps
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
-from helpers.progress import progress
 from helpers.store.store import Example
+from helpers.work import progress
 
 Split = Literal["train", "dev"]
 WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]

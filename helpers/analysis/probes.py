@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from helpers.analysis.probe_data import SAMPLE, SMALLEST_UNIT, Batch, ProbeData
 from helpers.analysis.training import Scores, candidate_scores, loss, one_thread, validation_slice
-from helpers.model.parallel import compute_alone
+from helpers.work import compute_alone
 
 # Penalties to choose from, on the squares of the parameters: half of it, beside the mean loss.
 L2 = (1.0, 0.1, 0.01, 0.001)

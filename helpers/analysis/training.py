@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.analysis.probe_data import Batch, ProbeData
-from helpers.model.parallel import in_order
-from helpers.progress import progress
+from helpers.work import in_order, progress
 
 Result = TypeVar("Result")
 Scores = Float[Tensor, "sentence dependent candidate"]

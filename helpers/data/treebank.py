@@ -23,7 +23,7 @@ from helpers.data.records import Corpus, Sentence, reservoir
 from helpers.data.text_files import existing_file, file_fingerprint, one_line, word
 from helpers.data.wikipedia import articles, corpus_name, first_segment, sample_path
 from helpers.errors import CorpusError, InputError
-from helpers.progress import progress
+from helpers.work import progress
 
 if TYPE_CHECKING:
     from spacy.language import Language

@@ -19,11 +19,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from helpers.cache import cached_json
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.model import mpnet
-from helpers.model.parallel import torch_device
 from helpers.paths import readable, sha256
-from helpers.tables import cached_json
+from helpers.work import torch_device
 
 if TYPE_CHECKING:
     import torch

@@ -8,6 +8,7 @@ Kobayashi et al. (2020, *Attention is Not Only a Weight*) look at the size of ea
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -246,3 +247,27 @@ def _watched(modules: list[nn.Module], *, before: bool = False) -> Iterator[Reco
             hook = module.register_forward_pre_hook if before else module.register_forward_hook
             hooks.callback(hook(keep).remove)
         yield recorded
+
+
+def length_batches(
+    lengths: Sequence[int],
+    *,
+    size: float = math.inf,
+    budget: float = math.inf,
+    longest_first: bool = False,
+) -> list[list[int]]:
+    """Cut the indices of examples into batches of similar length.
+
+    A batch has at most ``size`` members, and fewer where they are long: its number of members
+    times the length of the longest stays within ``budget``, unless one alone exceeds it.
+    Examples of equal length keep their order.
+    """
+    sign = -1 if longest_first else 1
+    batches: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda index: sign * lengths[index]):
+        longest = batches[-1][0] if batches and longest_first else index
+        full = not batches or len(batches[-1]) >= size
+        if full or (len(batches[-1]) + 1) * lengths[longest] > budget:
+            batches.append([])
+        batches[-1].append(index)
+    return batches

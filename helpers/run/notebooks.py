@@ -23,8 +23,8 @@ from tqdm.contrib import DummyTqdmFile
 from helpers import errors
 from helpers.errors import InputError
 from helpers.paths import build_dir, in_checkout, project_root, write_whole
-from helpers.progress import BAR, HEADLESS, WRITTEN
 from helpers.settings import Settings, flag
+from helpers.work import BAR, HEADLESS, WRITTEN
 
 if TYPE_CHECKING:
     from jupyter_client import AsyncKernelManager

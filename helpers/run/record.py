@@ -16,10 +16,9 @@ from filelock import FileLock, Timeout
 
 from helpers.errors import InputError
 from helpers.paths import build_dir, given_path, project_root, sha256
-from helpers.progress import HEADLESS
-from helpers.results import known, write_record
+from helpers.results import known, run_record, write_record
 from helpers.study import Study
-from helpers.tables import run_record
+from helpers.work import HEADLESS
 
 PACKAGES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy", "gensim")
 MADE = ("commit", "versions")  # what made an entry of run.json

@@ -15,9 +15,9 @@ from typing import Any
 import pandas as pd
 
 from helpers.paths import write_whole
+from helpers.results import listed
 from helpers.run.notebooks import read_times
 from helpers.study import Study
-from helpers.tables import listed
 from helpers.viewer.page import document, json_in_html, render
 from helpers.viewer.view import Viewer, viewers
 

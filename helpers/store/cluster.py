@@ -20,10 +20,10 @@ from urllib.parse import urlsplit
 
 from helpers.errors import InputError
 from helpers.model.encoder import Device
-from helpers.progress import progress
 from helpers.store.extract import load_encoder, write_shard
 from helpers.store.format import Listed, Shard
 from helpers.store.store import Store
+from helpers.work import progress
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler
@@ -167,7 +167,7 @@ def _on_shard(
     number: int,
 ) -> Result:
     """Apply a function to one shard in a worker, whose threads compute a shard each."""
-    from helpers.model.parallel import compute_alone, reuse
+    from helpers.work import compute_alone, reuse
 
     compute_alone()
     reuse()

@@ -28,14 +28,15 @@ from helpers.model.encoder import Encoder, Lens
 from helpers.model.forward import (
     Inputs,
     Pass,
+    length_batches,
     lens_pass,
     model_inputs,
     to_words,
     vectors_to_words,
     word_groups,
 )
-from helpers.model.parallel import in_order, length_batches, trim
 from helpers.store.format import STORED, Level, Tensors, tensor_name
+from helpers.work import in_order, trim
 
 LARGEST = float(np.finfo(STORED).max)
 ROW_SUM_TOLERANCE = 0.02  # what bfloat16 rounding can add up to over a row

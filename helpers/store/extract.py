@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from helpers.code import code_of
+from helpers.cache import code_of
 from helpers.data.records import Corpus
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.model.encoder import Device, Encoder, Lens, load
 from helpers.paths import check_free, only_one, remove_temporary, sha256, whole_file
-from helpers.progress import progress
 from helpers.store.format import (
     EXAMPLES,
     MANIFEST,
@@ -43,6 +42,7 @@ from helpers.store.format import (
     shard_name,
 )
 from helpers.store.store import Store
+from helpers.work import progress
 
 EXAMPLES_PER_SHARD: dict[Level, int] = {"token": 32, "word": 256}
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "safetensors")

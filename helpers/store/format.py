@@ -27,11 +27,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from helpers.code import code_digest, in_package
+from helpers.cache import code_digest, in_package
 from helpers.errors import StoreError
 from helpers.model.encoder import Lens
 from helpers.paths import cache_root, only_one, readable, sha256, write_whole
-from helpers.progress import progress
+from helpers.work import progress
 
 FORMAT = 2
 MANIFEST, UNFINISHED, EXAMPLES = "manifest.json", "unfinished.json", "examples.jsonl"

@@ -14,8 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from safetensors import safe_open
 
-from helpers.code import code_digest
-from helpers.model.parallel import in_order, trim
+from helpers.cache import code_digest
 from helpers.store.format import (
     EXAMPLES,
     Level,
@@ -26,6 +25,7 @@ from helpers.store.format import (
     read_manifest,
     tensor_name,
 )
+from helpers.work import in_order, trim
 
 if TYPE_CHECKING:
     from helpers.model.encoder import Encoder

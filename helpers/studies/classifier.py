@@ -25,8 +25,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from helpers.errors import ModelError
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, padded
-from helpers.model.parallel import length_batches
+from helpers.model.forward import Inputs, length_batches, padded
 from helpers.studies.tasks import Pair, Task
 
 BATCH_SIZE = 16

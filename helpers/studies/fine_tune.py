@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from helpers.code import code_digest, code_of
+from helpers.cache import cached_table, code_digest, code_of
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import padded
@@ -36,7 +36,6 @@ from helpers.studies.classifier import Classifier, new_classifier, outputs, task
 from helpers.studies.jobs import StepDone, run_jobs
 from helpers.studies.tasks import Task, read_task
 from helpers.studies.wikipedia_tasks import NEXT, NUMBER, SHIFT, wikipedia_tasks
-from helpers.tables import cached_table
 
 WEIGHTS, PREDICTIONS = "final.safetensors", "predictions.json"  # what was trained, the head too
 WARMUP = 0.1  # of all steps

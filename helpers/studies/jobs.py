@@ -8,8 +8,7 @@ from typing import TypeVar
 
 import torch
 
-from helpers.model.parallel import pool
-from helpers.progress import progress
+from helpers.work import pool, progress
 
 Result = TypeVar("Result")
 StepDone = Callable[[], None]

@@ -21,13 +21,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from helpers.cache import cached_json
 from helpers.data.text_files import file_fingerprint
 from helpers.data.treebank import BATCH, pipeline, why_unusable
 from helpers.data.wikipedia import Article, articles, sample_path
 from helpers.errors import CorpusError
-from helpers.progress import progress
 from helpers.studies.tasks import Pair, Task
-from helpers.tables import cached_json
+from helpers.work import progress
 
 if TYPE_CHECKING:
     from spacy.tokens import Span

@@ -25,8 +25,7 @@ from common import (
     report,
 )
 
-from helpers.model.forward import model_inputs, padded
-from helpers.model.parallel import length_batches
+from helpers.model.forward import length_batches, model_inputs, padded
 from helpers.store.examples import BATCH_TOKENS
 from helpers.store.extract import stream
 from helpers.store.store import Store

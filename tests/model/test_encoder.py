@@ -109,7 +109,7 @@ def test_slugs_are_folder_names(tmp_path):
 def test_names_and_token_types_need_no_torch():
     code = """
 import sys
-from helpers.model import encoder, parallel
+from helpers.model import encoder
 print({"torch", "transformers", "tokenizers", "huggingface_hub"} & set(sys.modules) or "none")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

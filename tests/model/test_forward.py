@@ -17,6 +17,7 @@ from helpers.model.forward import (
     by_adding,
     by_products,
     forward,
+    length_batches,
     lens_pass,
     model_inputs,
     to_words,
@@ -248,3 +249,11 @@ def test_every_way_to_words_equals_a_slow_loop_over_heads(convert):
 def test_vectors_of_a_word_are_averaged():
     vectors = torch.tensor([[1.0, 0.0], [2.0, 4.0], [4.0, 0.0]])
     assert vectors_to_words(vectors, [0, 1, 1]).tolist() == [[1.0, 0.0], [3.0, 2.0]]
+
+
+def test_batches_hold_similar_lengths_within_the_budget():
+    lengths = [5, 60, 7, 30, 30, 6, 100]
+    batches = length_batches(lengths, budget=64, longest_first=True)
+    assert batches == [[6], [1], [3, 4], [2, 5, 0]]
+    assert length_batches(lengths, budget=64) == [[0, 5, 2], [3, 4], [1], [6]]
+    assert length_batches(lengths, size=3, longest_first=True) == [[6, 1, 3], [4, 2, 5], [0]]

@@ -10,13 +10,13 @@ import pytest
 from store_tools import content, extract_small
 
 from helpers.__main__ import main
+from helpers.cache import cached_table
 from helpers.paths import CHECKSUMS, seal
-from helpers.progress import WRITTEN
 from helpers.run.record import Record
 from helpers.store import format
 from helpers.store.format import note_use, read_manifest
 from helpers.study import Study
-from helpers.tables import cached_table
+from helpers.work import WRITTEN
 
 pytestmark = pytest.mark.usefixtures("small_shards")
 
@@ -67,7 +67,7 @@ def test_repair_needs_the_place_of_a_local_model_and_goes_on(
 def test_kept_tables_and_trained_models_are_verified(cache, capsys):
     def table():
         frame = pd.DataFrame({"x": [1]})
-        return cached_table("t", lambda: frame, depends_on={}, code="tables.read_exact")
+        return cached_table("t", lambda: frame, depends_on={}, code="cache.read_exact")
 
     table()
     (derived,) = (path for path in (cache / "derived").iterdir() if path.is_dir())

@@ -13,9 +13,9 @@ from faults import SLOW_KILLS
 from nbclient.util import run_sync
 
 from helpers.__main__ import main
-from helpers.progress import HEADLESS, WRITTEN, progress
 from helpers.run import notebooks
 from helpers.run.notebooks import NotebookFailed
+from helpers.work import HEADLESS, WRITTEN, progress
 
 
 def execute(output, *paths):

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 
 from helpers.errors import InputError
-from helpers.progress import WRITTEN
 from helpers.results import known
 from helpers.run import record
 from helpers.run.record import check
 from helpers.study import Study
+from helpers.work import WRITTEN
 
 
 def test_the_commit_is_marked_where_the_code_differs_and_nowhere_else(tmp_path, monkeypatch):
@@ -19,7 +19,7 @@ def test_the_commit_is_marked_where_the_code_differs_and_nowhere_else(tmp_path, 
     assert record._commit() is None  # no repository
     (tmp_path / "helpers").mkdir()
     (tmp_path / "figures").mkdir()
-    for name in ("helpers/code.py", "requirements.txt", "figures/table.csv"):
+    for name in ("helpers/cache.py", "requirements.txt", "figures/table.csv"):
         (tmp_path / name).write_text("1\n")
     author = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
     for command in (["init", "-q"], ["add", "-A"], [*author, "commit", "-qm", "first"]):
@@ -28,7 +28,7 @@ def test_the_commit_is_marked_where_the_code_differs_and_nowhere_else(tmp_path, 
     assert len(clean) == 12
     (tmp_path / "figures/table.csv").write_text("2\n")
     assert record._commit() == clean
-    (tmp_path / "helpers/code.py").write_text("2\n")
+    (tmp_path / "helpers/cache.py").write_text("2\n")
     assert record._commit() == f"{clean}-dirty"
 
 

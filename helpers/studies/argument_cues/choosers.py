@@ -28,8 +28,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
 from helpers.model.encoder import Encoder
-from helpers.model.forward import padded
-from helpers.model.parallel import length_batches
+from helpers.model.forward import length_batches, padded
 from helpers.studies.argument_cues.arguments import INPUTS, Argument
 from helpers.studies.argument_cues.cues import words
 from helpers.studies.classifier import new_classifier, task_inputs

@@ -19,6 +19,7 @@ from jaxtyping import Int
 
 from helpers.analysis.paper import values_of
 from helpers.analysis.statistics import ratio
+from helpers.cache import cached_arrays
 from helpers.data.glove import Embeddings
 from helpers.model.encoder import Encoder
 from helpers.settings import small_profile
@@ -29,7 +30,6 @@ from helpers.studies.argument_cues.choosers import BAG, BILSTM, ENCODER
 from helpers.studies.argument_cues.cues import HALVES, halves_of
 from helpers.studies.fine_tune import Recipe, stacked
 from helpers.studies.jobs import StepDone, run_jobs
-from helpers.tables import cached_arrays
 
 CONTROL = "random-init encoder"
 MODELS = (BAG, BILSTM, ENCODER)

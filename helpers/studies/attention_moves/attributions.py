@@ -18,14 +18,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from helpers.analysis.statistics import bootstrap_intervals
+from helpers.cache import cached_table
 from helpers.data.records import Record, cluster_of
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, model_inputs, norm_maps, padded, value_pass
 from helpers.model.gradients import with_graph
-from helpers.progress import progress
 from helpers.store.store import Store
 from helpers.studies.attention_moves.lenses import spread
-from helpers.tables import cached_table
+from helpers.work import progress
 
 EFFECTS = ("vector", "similarity")
 ATTENTION = "attention, all layers"  # what the others are compared with

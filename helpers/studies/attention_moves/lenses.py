@@ -29,15 +29,14 @@ from helpers.analysis.statistics import (
     sign_flip_test,
 )
 from helpers.analysis.surface import Sums, combine, head_table
+from helpers.cache import cached_tables
 from helpers.data.records import Record, Roles, cluster_of, roles
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
-from helpers.model.forward import model_inputs, norm_maps, value_pass
-from helpers.model.parallel import length_batches
+from helpers.model.forward import length_batches, model_inputs, norm_maps, value_pass
 from helpers.settings import Settings
 from helpers.store.store import Store
 from helpers.studies.jobs import StepDone, run_jobs
-from helpers.tables import cached_tables
 
 Maps = Float[np.ndarray, "layer head query key"]
 Norms = Float[np.ndarray, "layer head key"]

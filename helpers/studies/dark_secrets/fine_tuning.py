@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import ratio
-from helpers.progress import progress
+from helpers.cache import cached_table
 from helpers.store.store import Store
 from helpers.studies.classifier import ALONE, BAG, baselines
 from helpers.studies.dark_secrets.maps import sentence_maps, tables_of, text_maps
@@ -27,7 +27,7 @@ from helpers.studies.fine_tune import FineTuned, each_run
 from helpers.studies.head_removal import Change, in_looks, uniform_attention
 from helpers.studies.tasks import FINE_TUNED, PRETRAINED, RANDOM
 from helpers.studies.wikipedia_tasks import Tagged, tag_words
-from helpers.tables import cached_table
+from helpers.work import progress
 
 PERCENTAGES = ("accuracy", "ci_low", "ci_high", "majority", "bag_of_words")
 COMPARED_EXAMPLES = 200  # test examples of a task whose maps are compared

@@ -20,15 +20,15 @@ from jaxtyping import Float
 
 from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import bootstrap_intervals, holm, sign_flip_test
+from helpers.cache import cached_table
 from helpers.data.records import cluster_of
 from helpers.data.text_files import xml_elements
 from helpers.errors import CorpusError, InputError
 from helpers.model.encoder import Encoder
-from helpers.progress import progress
 from helpers.store.extract import model_facts
 from helpers.store.store import Store
 from helpers.studies.dark_secrets.maps import sentence_maps
-from helpers.tables import cached_table
+from helpers.work import progress
 
 # Arguments of a verb in Stanford, CLEAR and universal dependencies; what follows a colon is left
 # out, except that an obl:agent is one.

@@ -39,12 +39,12 @@ from sklearn.svm import SVC
 from helpers.analysis.heads import head_rows
 from helpers.analysis.paper import values_of
 from helpers.analysis.statistics import bootstrap_intervals
+from helpers.cache import cached_table
 from helpers.data.records import Corpus, Segment
 from helpers.model.encoder import Encoder
 from helpers.studies.dark_secrets.maps import TextMaps, shaded, tables_of, text_maps
 from helpers.studies.fine_tune import FineTuned, stacked
 from helpers.studies.tasks import FINE_TUNED, PRETRAINED, Pair
-from helpers.tables import cached_table
 
 CLASSES = ("vertical", "diagonal", "vertical + diagonal", "block", "heterogeneous")
 ANY_COLUMN = "vertical, with or without diagonal"

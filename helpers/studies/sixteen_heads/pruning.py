@@ -25,9 +25,9 @@ from torch.nn import functional as F
 from transformers.pytorch_utils import prune_linear_layer
 
 from helpers.analysis.heads import by_head, head_rows
+from helpers.cache import cached_table
 from helpers.model.forward import padded
 from helpers.model.sites import sites
-from helpers.progress import progress
 from helpers.studies.classifier import Batch, Labelled, batches, task_inputs
 from helpers.studies.fine_tune import FineTuned, each_run
 from helpers.studies.head_removal import (
@@ -40,7 +40,7 @@ from helpers.studies.head_removal import (
     side_by_side,
 )
 from helpers.studies.tasks import Pair
-from helpers.tables import cached_table
+from helpers.work import progress
 
 SCORED = 300  # test examples that score what takes long: many heads taken out, in many orders
 CHOOSING = 80  # test examples that choose the one head that a layer keeps; others score it

@@ -25,12 +25,12 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import MarianConfig, MarianMTModel
 
-from helpers.model.parallel import length_batches
+from helpers.cache import cached_table
+from helpers.model.forward import length_batches
 from helpers.studies.fine_tune import Recipe, gradient_steps, shuffled_epochs, warmup_and_decay
 from helpers.studies.head_removal import head_mask, side_by_side
 from helpers.studies.jobs import StepDone, run_jobs
 from helpers.studies.sixteen_heads import pruning
-from helpers.tables import cached_table
 
 KINDS = ("encoder", "cross", "decoder")
 LONGEST = 6  # digits

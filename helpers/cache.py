@@ -1,6 +1,6 @@
-"""The code that something comes from: what is kept between runs depends on it, too.
+"""What took long, kept with all that it depends on, the code included.
 
-It is found by following names from the function that computes: to the functions, classes and
+The code is found by following names from the function that computes: to the functions, classes and
 constants that it uses, in its own module and in those that it imports from this package, and on
 from there; from a class also to the functions of its module that return it.  Comments, docstrings
 and the layout of the code do not count, nor do the words of messages, nor does what is never
@@ -11,11 +11,17 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from helpers.paths import broken_seals, cache_root, write_once
 
 PACKAGE = Path(__file__).resolve().parent
 # files beside a module that its code names
@@ -23,8 +29,8 @@ DATA = (".csv", ".json", ".safetensors", ".tsv", ".txt")
 # Settings, of which those that matter are in ``depends_on``; what only calls from above; and what
 # shows, words or keeps numbers but computes none.
 NOT_FOLLOWED = (
-    "helpers.code", "helpers.errors", "helpers.paths", "helpers.progress", "helpers.run",
-    "helpers.settings", "helpers.store.format", "helpers.study", "helpers.tables",
+    "helpers.cache", "helpers.errors", "helpers.paths", "helpers.results", "helpers.run",
+    "helpers.settings", "helpers.store.format", "helpers.study", "helpers.work",
 )  # fmt: skip
 # What shows how work goes on; so many of its arguments are the work.
 SHOW = {"progress": 1, "run_jobs": 2}
@@ -36,6 +42,87 @@ SOURCES = {
 
 Definitions = dict[str, list[ast.stmt]]
 Found = tuple[str, str | None]  # a module and a name in it; None: the whole module
+
+
+def cached_tables(
+    name: str,
+    compute: Callable[[], Mapping[str, pd.DataFrame]],
+    *,
+    depends_on: Mapping[str, Any],
+    code: str = "",
+) -> dict[str, pd.DataFrame]:
+    """Return tables from the cache, or compute and keep them.
+
+    ``name`` is what the folder in the cache starts with.  Its key is ``depends_on``, the store's
+    key and the parameters, and ``code``, the function that the numbers come from, with everything
+    that it reaches: ``module.function`` below ``helpers`` (``analysis.table3.table3``), or, left
+    out, the function that ``compute`` is written in.
+    """
+
+    def write(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
+        for stem, table in tables.items():
+            table.to_csv(folder / f"{stem}.csv", index=False)
+
+    folder = _kept(name, compute, write, code or code_of(compute), depends_on)
+    # Read back even what was just written, so that a first and a second run see the same bits.
+    return {path.stem: read_exact(path) for path in sorted(folder.glob("*.csv"))}
+
+
+def cached_table(
+    name: str, compute: Callable[[], pd.DataFrame], *, depends_on: Mapping[str, Any], code: str = ""
+) -> pd.DataFrame:
+    """Return one table from the cache, or compute and keep it; see :func:`cached_tables`."""
+    code = code or code_of(compute)
+    return cached_tables(name, lambda: {name: compute()}, code=code, depends_on=depends_on)[name]
+
+
+def cached_arrays(
+    name: str,
+    compute: Callable[[], Mapping[str, np.ndarray]],
+    *,
+    code: str,
+    depends_on: Mapping[str, Any],
+) -> dict[str, np.ndarray]:
+    """Return named arrays from the cache, or compute and keep them; see :func:`cached_tables`."""
+
+    def write(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
+        np.savez(folder / "arrays.npz", **arrays)
+
+    with np.load(_kept(name, compute, write, code, depends_on) / "arrays.npz") as arrays:
+        return dict(arrays)
+
+
+def cached_json(
+    name: str, compute: Callable[[], Any], *, code: str, depends_on: Mapping[str, Any]
+) -> Any:
+    """Return a JSON value from the cache, or compute and keep it; see :func:`cached_tables`."""
+
+    def write(folder: Path, value: Any) -> None:
+        (folder / "value.json").write_text(json.dumps(value), encoding="utf-8")
+
+    return json.loads((_kept(name, compute, write, code, depends_on) / "value.json").read_bytes())
+
+
+def _kept(
+    name: str,
+    compute: Callable[[], Any],
+    write: Callable[[Path, Any], None],
+    code: str,
+    depends_on: Mapping[str, Any],
+) -> Path:
+    """Return the folder of what is kept, computed and written unless it is there whole."""
+    digest = hashlib.sha256(json.dumps(depends_on, sort_keys=True, default=str).encode())
+    digest.update(code_digest(code).encode())
+    folder = cache_root() / "derived" / f"{name}-{digest.hexdigest()[:16]}"
+    if broken_seals(folder):
+        found = compute()
+        write_once(folder, lambda new: write(new, found))
+    return folder
+
+
+def read_exact(path: Path) -> pd.DataFrame:
+    """Read a table with every bit of its numbers; only an empty field is a missing value."""
+    return pd.read_csv(path, keep_default_na=False, na_values=[""])
 
 
 def code_of(function: Callable[..., Any]) -> str:

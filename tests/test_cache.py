@@ -7,11 +7,10 @@ from functools import partial
 import pandas as pd
 import pytest
 
-from helpers import code as closure
-from helpers.code import code_digest
-from helpers.tables import cached_table, cached_tables
+from helpers import cache as closure
+from helpers.cache import cached_table, cached_tables, code_digest
 
-CODE = "tables.read_exact"
+CODE = "cache.read_exact"
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
@@ -67,7 +66,7 @@ def test_a_change_of_store_or_code_is_another_table(edited):
     assert kept(1, "a") == 1
     assert kept(2, "b") == 2
     assert kept(3, "a") == 1
-    edited("helpers.tables", "keep_default_na=False", "keep_default_na=True")
+    edited("helpers.cache", "keep_default_na=False", "keep_default_na=True")
     assert kept(4, "a") == 4
 
 
@@ -76,7 +75,7 @@ def kept_tables():
     found = set()
     for module, source in closure.SOURCES.items():
         found |= set(re.findall(r'\bcode=f?"([\w.]+)"', source.decode()))
-        for function in ast.parse(source).body if module != "helpers.tables" else []:
+        for function in ast.parse(source).body if module != "helpers.cache" else []:
             calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
             if any(
                 ast.unparse(call.func) in ("cached_table", "cached_tables", "each_run")
