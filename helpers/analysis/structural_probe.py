@@ -25,7 +25,7 @@ from helpers.errors import InputError
 from helpers.store.store import Example
 
 RANK = 64
-SCHEDULE = Schedule(epochs=8, learning_rate=0.001, batch_size=20)
+SCHEDULE = Schedule(epochs=6, learning_rate=0.001, batch_size=20)
 LABEL = "structural probe"
 TYPICAL_DISTANCE = 5.0  # edges between two words of a sentence, about: where training starts
 
