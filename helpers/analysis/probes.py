@@ -249,7 +249,7 @@ class _Fitting:
             side.coordinates(own.detach()).flatten()
             for side, own in zip(axes, self.probe.parameters(), strict=True)
         ]
-        options = {"ftol": tolerance, "gtol": 0, "maxcor": 20, "maxiter": MOST_STEPS}
+        options = {"ftol": tolerance, "gtol": 0, "maxcor": 50, "maxiter": MOST_STEPS}
         found = minimize(penalised, torch.cat(start), jac=True, method="L-BFGS-B", options=options)
         self.move(found.x, axes)
 
