@@ -49,10 +49,10 @@ def examples(
     encoder: Encoder, corpus: Corpus, max_tokens: int, counts: Counter[str]
 ) -> Iterator[Record]:
     """Yield the record of each example that fits, counting in ``counts`` what does not."""
-    for index, item in enumerate(corpus.read(counts)):
+    for item in corpus.read(counts):
         match item:
             case Segment():
-                record = segment_record(encoder, item, max_tokens, index, counts)
+                record = segment_record(encoder, item, max_tokens, counts)
             case Sentence():
                 record = sentence_record(encoder, item, max_tokens, counts)
             case Document():
@@ -62,11 +62,12 @@ def examples(
 
 
 def segment_record(
-    encoder: Encoder, segment: Segment, max_tokens: int, index: int, counts: Counter[str]
+    encoder: Encoder, segment: Segment, max_tokens: int, counts: Counter[str]
 ) -> Record | None:
     """Tokenize two paragraphs, cut them as in BERT's pre-training, add the special tokens.
 
-    ``second`` is the position where the second paragraph starts.
+    ``second`` is the position where the second paragraph starts.  Where a pair is cut depends on
+    the pair alone, not on the others or their order.
     """
     backend = encoder.tokenizer.backend_tokenizer
     backend.no_truncation()  # which transformers sets when it cuts a text elsewhere
@@ -76,7 +77,7 @@ def segment_record(
     room = max_tokens - backend.num_special_tokens_to_add(is_pair=True)
     if len(first) + len(second) > room:
         counts["segments cut to the token limit"] += 1
-        cut_pair(first, second, room, random.Random(index))
+        cut_pair(first, second, room, random.Random(f"{segment.first}\n{segment.second}"))
     if not len(first) or not len(second):
         counts["segments dropped: a paragraph without tokens"] += 1
         return None

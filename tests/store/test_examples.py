@@ -9,7 +9,13 @@ from toy_corpora import corpus_of, sentence_of
 
 from helpers.data.records import Document, Mention, Segment
 from helpers.errors import InputError
-from helpers.store.examples import cut_pair, document_record, segment_record, sentence_record
+from helpers.store.examples import (
+    cut_pair,
+    document_record,
+    examples,
+    segment_record,
+    sentence_record,
+)
 from helpers.store.extract import extract
 
 LONG = Segment("the cat sat on the mat " * 6, "the dog watched it " * 4, "t")
@@ -29,7 +35,7 @@ def tokens_of(encoder, text):
 
 def test_a_segment_that_fits_is_kept_whole(bert):
     counts = Counter()
-    record = segment_record(bert, Segment("The cat.", "A dog", "Pets"), 60, 0, counts)
+    record = segment_record(bert, Segment("The cat.", "A dog", "Pets"), 60, counts)
     first, second = tokens_of(bert, "The cat."), tokens_of(bert, "A dog")
     assert record["tokens"] == ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
     assert record["second"] == len(first) + 2
@@ -41,7 +47,7 @@ def test_a_segment_that_fits_is_kept_whole(bert):
 @pytest.mark.parametrize("limit", [9, 31])
 def test_a_long_segment_is_cut_to_the_limit_and_counted(family, limit, tiny_encoder):
     encoder, counts = tiny_encoder(family), Counter()
-    record = segment_record(encoder, LONG, limit, 3, counts)
+    record = segment_record(encoder, LONG, limit, counts)
     assert len(record["tokens"]) == limit
     assert counts == {"segments cut to the token limit": 1}
     specials = set(encoder.special_tokens.values()) | {"</s>"}
@@ -49,6 +55,16 @@ def test_a_long_segment_is_cut_to_the_limit_and_counted(family, limit, tiny_enco
     for half, text in zip(halves, (LONG.first, LONG.second), strict=True):
         own, whole = [token for token in half if token not in specials], tokens_of(encoder, text)
         assert own and any(whole[i : i + len(own)] == own for i in range(len(whole)))
+
+
+def test_a_segment_is_cut_alike_wherever_it_stands(bert):
+    segments = [Segment(f"{word} {LONG.first}", LONG.second, "t") for word in ("a", "the", "dog")]
+    once, shuffled = (
+        [record["tokens"] for record in examples(bert, corpus_of(each), 20, Counter())]
+        for each in (segments, [*segments[::-1], *segments])
+    )
+    assert shuffled == once[::-1] + once
+    assert len({len(tokens) for tokens in once}) == 1 < len(set(map(tuple, once)))
 
 
 def slow_cut(first, second, room, rng):
