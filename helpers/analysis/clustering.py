@@ -39,25 +39,20 @@ def distance_table(
     return pd.DataFrame(distances, index=labels, columns=labels.rename(None))
 
 
-def head_behaviours(
-    relative_position: pd.DataFrame, token_types: pd.DataFrame, entropy: pd.DataFrame
-) -> pd.DataFrame:
-    """Name what each head mostly does, from section 3's tables: layer, head (from 1), behaviour.
+def head_behaviours(heads: pd.DataFrame) -> pd.DataFrame:
+    """Name what each head mostly does, from section 3's columns: layer, head (from 1), behaviour.
 
     A head gets the first of `BEHAVIOURS` that holds: its share of attention to a relative
     position is `POSITION_SHARE` or more, to a type of token `TOKEN_SHARE` or more, or its entropy
     is `BROAD_SHARE` or more of that of uniform attention; else "other".
     """
-    keys = ["layer", "head"]
-    table = relative_position.merge(token_types, on=keys, validate="1:1")
-    table = table.merge(entropy, on=keys, validate="1:1")
     holds = [
-        *(table[name] >= POSITION_SHARE for name in ("previous", "current", "next")),
-        *(table[name] >= TOKEN_SHARE for name in ("cls", "sep", "punctuation")),
-        table["entropy"] >= BROAD_SHARE * table["uniform"],
+        *(heads[name] >= POSITION_SHARE for name in ("previous", "current", "next")),
+        *(heads[name] >= TOKEN_SHARE for name in ("cls", "sep", "punctuation")),
+        heads["entropy"] >= BROAD_SHARE * heads["uniform"],
     ]
     behaviour = np.select(holds, BEHAVIOURS[:-1], default=BEHAVIOURS[-1])
-    return table[keys].assign(behaviour=behaviour)
+    return heads[["layer", "head"]].assign(behaviour=behaviour)
 
 
 def head_positions(
@@ -67,8 +62,8 @@ def head_positions(
 
     Metric multidimensional scaling, the best of eight random starts, of the distances of
     `distance_table`; ``behaviours`` are those of `head_behaviours`.  Columns: layer, head (from 1),
-    x, y (nats) and behaviour.  ``attrs["stress"]`` is the normalised stress (Kruskal's stress-1):
-    0 where the plane keeps every distance.
+    x, y (nats), behaviour and stress, the same in every row: Kruskal's stress-1, 0 where the plane
+    keeps every distance.
     """
     from sklearn.manifold import MDS
 
@@ -89,25 +84,27 @@ def head_positions(
     # Each unordered pair counts once in scikit-learn's raw stress.
     squares = np.square(values).sum() / 2
     stress = scaling.stress_ if len(values) > 2 else 0.0
-    positions.attrs["stress"] = float(np.sqrt(stress / squares)) if squares else 0.0
-    return positions
+    return positions.assign(stress=np.sqrt(stress / squares) if squares else 0.0)
 
 
 def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Return positions in which heads that find something linguistic are named after it.
 
     That is the best head of each relation of the paper's Figure 5 and of coreference, as far as
-    dependency_heads and coreference are among ``tables``; a head of several has all their names.
+    dependency_heads and coreference are among ``tables`` and the head is better than a fixed
+    offset, or than matching head words; a head of several has all their names.
     """
     found: dict[str, list[str]] = {}
     if "dependency_heads" in tables:
-        best = tables["dependency_heads"].set_index("relation")["head"]
-        for relation, paper in paper_names(best.index).items():
-            if paper in FIGURE_5:
-                found.setdefault(best[relation], []).append(paper)
+        best = tables["dependency_heads"].set_index("relation")
+        names = paper_names(best.index)
+        for relation, row in best[best["ci_low"] > best["baseline"]].iterrows():
+            if names.get(relation) in FIGURE_5:
+                found.setdefault(row["head"], []).append(names[relation])
     if "coreference" in tables:
-        own = tables["coreference"].set_index("system")["head"]
-        found.setdefault(own.loc[["head"]].iloc[0], []).append("coreference")
+        best = tables["coreference"].drop_duplicates("system").set_index("system")
+        if best.loc["head", "ci_low"] > best.loc["head match", "accuracy"]:
+            found.setdefault(best.loc["head", "head"], []).append("coreference")
     labels = head_labels(*positions[["layer", "head"]].max())
     both = zip(labels, positions["behaviour"], strict=True)
     return positions.assign(behaviour=[", ".join(found.get(own, [plain])) for own, plain in both])

@@ -39,8 +39,8 @@ SECTIONS = {
 }  # fmt: skip
 LAYER_PANELS = {
     "entropy": ("Entropy", "Share of uniform attention's"),
-    "sep": ("Attention to the separator", "Average attention (fraction)"),
-    "cls": ("Attention to the first token", "Average attention (fraction)"),
+    "sep": ("To the separator", "Average weight (fraction)"),
+    "cls": ("To the first token", "Average weight (fraction)"),
 }
 
 
@@ -137,8 +137,8 @@ def _verdicts(axes: Axes, claims: pd.DataFrame, styles: Styles) -> None:
     rows = claims["section"].map(lambda section: f"{section} {SECTIONS[section]}")
     claims = pd.concat([claims.assign(section=rows), claims.assign(section="all")])
     holds = claims.set_index("section")[[f"{name} holds" for name in styles]]
-    out = ["not measured", "no evidence"]  # what random weights meet too is not counted
-    yes, measured = (own.groupby(level=0).sum() for own in (holds == "yes", ~holds.isin(out)))
+    counted = holds == "yes", holds != "not measured"
+    yes, measured = (own.groupby(level=0).sum() for own in counted)
     sns.heatmap(
         yes / measured.where(measured > 0), annot=yes.astype(str) + "/" + measured.astype(str),
         fmt="", cmap=LinearSegmentedColormap.from_list("share", ["white", BAR]), vmin=0, vmax=1,

@@ -21,6 +21,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from helpers.analysis.clustering import head_behaviours
 from helpers.analysis.heads import (
     COREFERENCE,
     DIRECTIONS,
@@ -32,27 +33,32 @@ from helpers.analysis.heads import (
 from helpers.analysis.surface import entropy, relative_position, token_types
 from helpers.data.records import Record, roles
 from helpers.plots.style import (
+    BEHAVIOUR_STYLES,
     INK,
     RIGHT,
     TOKEN_COLORS,
+    WEIGHTS,
     WIDTH,
     WRONG,
     bottom_margin,
     canvas,
     joined,
+    named,
     nothing,
     theme,
 )
 from helpers.store.store import Example, Store, tokens_of
 
-LONGEST = 16  # words of a sentence that is easy to read as two columns
+LONGEST = 14  # words of a sentence that is easy to read as two columns
 SHORTEST = 8
+SENTENCE_ENDS = frozenset(".!?")
 LOOKED_AT = 400  # sentences to choose from
 
 ROW = 0.155  # inches from one token to the next
 CHARACTER = 0.075  # inches, of the average character, which may be bold, at `FONT_SIZE`
 FONT_SIZE = 8.5
 PANEL_GAP = 0.25
+PANELS = 4  # in a row
 FAINTEST = 0.01  # a lighter line cannot be seen on white, even where lines cross
 MOST_VECTORS = 1500  # an SVG with more lines than this holds them as an image
 
@@ -95,85 +101,80 @@ class Panel:
 def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
     """Return the panels of Figure 1, a head for each pattern of section 3.
 
-    ``heads`` has a row for each head with the columns entropy, previous, next, cls, sep and
-    punctuation.  The head with the most of a pattern is shown on the short sentence where it has
-    most of it.  A model that cannot look ahead is shown with the previous token for the next.
+    ``heads`` has a row for each head with the columns of section 3's tables.  The head with the
+    most of a pattern is shown on the short sentence where it has most of it; its title says how
+    much it has in the corpus, and what it counts as in Figure 6.  A model that cannot look ahead is
+    shown with the previous token for the next.
     """
     special = "sep" if heads["sep"].mean() >= heads["cls"].fillna(0).mean() else "cls"
     neighbour = "next" if heads["next"].max() > 0 else "previous"
     examples = list(_short_examples(store))
     patterns = {
-        "broad": "entropy",
-        f"{neighbour} token": neighbour,
-        str(store.special_tokens.get(special)): special,
-        "punctuation": "punctuation",
+        "entropy": "{:.1f} nats",
+        neighbour: f"{neighbour} token {{:.0%}}",
+        special: f"{store.special_tokens.get(special)} {{:.0%}}",
+        "punctuation": "punctuation {:.0%}",
     }
+    heads = heads.merge(head_behaviours(heads))
     return [
-        _pattern_panel(store, examples, name, heads.loc[heads[column].idxmax()], column)
-        for name, column in patterns.items()
+        _pattern_panel(store, examples, heads.loc[heads[column].idxmax()], column, amount)
+        for column, amount in patterns.items()
         if heads[column].max() > 0
     ]
 
 
 def relation_panels(store: Store, table: pd.DataFrame, relations: Mapping[str, str]) -> list[Panel]:
-    """Return the panels of Figure 5 for relations: two sentences where the head is right, one not.
+    """Return the panels of Figure 5 for relations: a sentence where the head is right, one not.
 
     ``table`` is dependency_heads.csv; ``relations`` maps its names to the paper's.
     """
     examples = list(_short_examples(store))
     panels = []
     for row in table[table["relation"].isin(list(relations))].itertuples():
-        title = f"{relations[row.relation]} · head {row.head} · {row.accuracy:.0f}%"
+        title = f"{relations[row.relation]} {row.head} · {row.accuracy:.0f}%"
         layer, head = parse_head(row.head)
         asked = Place(0, layer + 1, head + 1, row.relation, row.direction)
-        panels += _most_certain(store, examples, asked, title)
+        panels += _most_certain(examples, asked, title)
     return panels
 
 
 def coreference_panels(store: Store, head: tuple[int, int], accuracy: float) -> list[Panel]:
-    """Return the panels of Figure 5 for coreference, the head words of the mentions alone."""
-    title = f"coreference · head {head_label(*head)} · {accuracy:.0f}%"
-    return _most_certain(store, store, Place(0, head[0] + 1, head[1] + 1, COREFERENCE), title)
+    """Return the panels of Figure 5 for coreference: the candidates are other mentions' heads."""
+    title = f"coreference {head_label(*head)} · {accuracy:.0f}%"
+    return _most_certain(store, Place(0, head[0] + 1, head[1] + 1, COREFERENCE), title)
 
 
 def places(panels: Sequence[Panel]) -> pd.DataFrame:
     """Return where each panel of a figure is from: title, example, layer, head (from 1) ..."""
-    rows = [(panel.title, *panel.place) for panel in panels]
+    rows = [(panel.title.replace("\n", " · "), *panel.place) for panel in panels]
     return pd.DataFrame(rows, columns=["title", *Place._fields])
 
 
 @theme()
-def fig1_examples(panels: Sequence[Panel], *, model: str = "") -> Figure:
+def fig1_examples(panels: Sequence[Panel], *, model: str = "", lens: str = "attention") -> Figure:
     """Draw Figure 1: heads that show the patterns of section 3.
 
     The colours are those of Figure 2: a token's and that of the attention to it.
     """
-    return _figure(
-        [panels[first : first + 4] for first in range(0, len(panels), 4)],
-        "Figure 1 · Heads that show the patterns",
-        joined(model, "each token (left) attends to tokens (right); darker is more"),
-    )
+    subtitle = joined(model, f"{WEIGHTS[lens]} of tokens (left) to tokens (right); darker is more")
+    return _figure(panels, "Figure 1 · Heads with the most of each pattern", subtitle)
 
 
 @theme()
-def fig5_heads(panels: Sequence[Panel], *, model: str = "") -> Figure:
+def fig5_heads(panels: Sequence[Panel], *, model: str = "", lens: str = "attention") -> Figure:
     """Draw Figure 5 (section 4): what single heads find, and where they fail.
 
-    A row for each title, in the order given, with its sentences side by side.  The title, the
-    words in question and their line are coloured; where the head is wrong, its own choice has a
-    line and the right one a dashed line.  Special tokens have the colours of Figure 1.  Without
-    panels the figure says what it would need.
+    The title, the words in question and their line are coloured; where the head is wrong, its own
+    choice has a line and the right one a dashed line.  As in the paper's head 9-6, attention to
+    special tokens is not drawn.  Without panels the figure says what it would need.
     """
     title = "Figure 5 · What single heads find"
     if not panels:
         needs = "a relation of the paper's Figure 5, frequent enough, or mentions near antecedents"
         return nothing(title, model, needs)
-    figure = _figure(
-        [list(row) for _, row in groupby(panels, attrgetter("title"))],
-        title,
-        joined(model, "each word (left) attends to words (right); darker is more"),
-        note=" ",  # the legend takes the place of the footnote
-    )
+    drawn = f"{WEIGHTS[lens]} of words (left) to words (right), but not to special tokens"
+    note = " "  # the legend takes the place of the footnote
+    figure = _figure(panels, title, joined(model, f"{drawn}; darker is more"), note)
     handles = [
         Line2D([], [], color=RIGHT, linewidth=2.4, label="the head is right"),
         Line2D([], [], color=WRONG, linewidth=2.4, label="the head is wrong"),
@@ -183,9 +184,10 @@ def fig5_heads(panels: Sequence[Panel], *, model: str = "") -> Figure:
     return figure
 
 
-def _figure(rows: Sequence[Sequence[Panel]], title: str, subtitle: str, note: str = "") -> Figure:
-    """Draw rows of panels, all with the same space between words."""
-    above, gap = 0.34, 0.16
+def _figure(panels: Sequence[Panel], title: str, subtitle: str, note: str = "") -> Figure:
+    """Draw panels in rows, all with the same space between words."""
+    rows = [panels[first : first + PANELS] for first in range(0, len(panels), PANELS)]
+    above, gap = 0.34 + 0.16 * panels[0].title.count("\n"), 0.16
     longest = [max(len(panel.words) for panel in row) for row in rows]
     heights = [ROW * words + above + gap for words in longest]
     figure = canvas(sum(heights), title, subtitle, note, constrained=False)
@@ -230,7 +232,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
         axes.plot([0, 1], [query, key], color=verdict, linewidth=1.6, dashes=(3, 2), zorder=3)
     mark = f"{'✓' if panel.correct else '✗'} " if panel.gold else ""
     axes.set_title(
-        mark + panel.title, fontweight="bold", pad=6, parse_math=False,
+        mark + panel.title, fontweight="bold", fontsize=FONT_SIZE, pad=6, parse_math=False,
         color=verdict if mark else INK,
     )  # fmt: skip
 
@@ -261,7 +263,7 @@ def _short_examples(store: Store) -> Iterator[Example]:
 
 
 def _pattern_panel(
-    store: Store, examples: Sequence[Example], name: str, head: pd.Series, column: str
+    store: Store, examples: Sequence[Example], head: pd.Series, column: str, amount: str
 ) -> Panel:
     layer, number = int(head["layer"]) - 1, int(head["head"]) - 1
 
@@ -274,61 +276,52 @@ def _pattern_panel(
     best = max(examples, key=strength)
     words, weights = tokens_of(store, best), best.attention[layer, number].astype(np.float32)
     kinds = roles(words, store.special_tokens).kinds()
-    place = Place(best.index, layer + 1, number + 1)
-    return Panel(f"{head_label(layer, number)} · {name}", words, kinds, weights, place)
+    does = named(BEHAVIOUR_STYLES[head["behaviour"]], store.special_tokens).label
+    title = f"{head_label(layer, number)} {does}\n{amount.format(head[column])} on average"
+    return Panel(title, words, kinds, weights, Place(best.index, layer + 1, number + 1))
 
 
-def _panels(store: Store, example: Example, asked_of: Place, title: str) -> Iterator[Panel]:
+def _panels(example: Example, asked_of: Place, title: str) -> Iterator[Panel]:
     """Yield a panel for each time that an example asks a head about a relation."""
     *_, layer, number, relation, direction = asked_of
-    own, weights = example.word_positions, example.attention[layer - 1, number - 1]
-    weights, tokens = weights.astype(np.float32), tokens_of(store, example)
-    kinds = roles(tokens, store.special_tokens).kinds()
-    for question in questions(example.record):
+    own, record = example.word_positions, example.record
+    weights = example.attention[layer - 1, number - 1].astype(np.float32)[own, own]
+    for question in questions(record):
         if question.relation != relation:
             continue
-        words = _words_to_show(example.record, question.asked)
+        asked, words = question.asked, _words_to_show(record, question.asked)
         gold = [word for word in question.gold if word in words]
-        picked, right = answer(question, weights[own, own], direction or DIRECTIONS[0])
-        asked = question.asked
+        picked, right = answer(question, weights, direction or DIRECTIONS[0])
         if right and picked not in question.gold:
             asked, picked = question.mark, gold[0]  # the possessor's 's has found the head
         if not gold or picked not in words:
             continue
-        # The special tokens that get most of a word's attention are shown beside the words.
-        positions = [word + own.start for word in words]
-        special = set(weights[positions].argmax(axis=1).tolist()) - set(range(own.start, own.stop))
-        shown = sorted({*positions, *special})
-        pairs = [
-            (shown.index(asked + own.start), shown.index(word + own.start))
-            for word in (*gold, int(picked))
-        ]
+        pairs = [(words.index(asked), words.index(int(word))) for word in (*gold, picked)]
         if direction == DIRECTIONS[1]:
             pairs = [(attended, attending) for attending, attended in pairs]
         yield Panel(
             title,
-            [tokens[position] for position in shown],
-            [kinds[position] if position in special else "other" for position in shown],
-            weights[np.ix_(shown, shown)],
+            [record["words"][word] for word in words],
+            ["other"] * len(words),
+            weights[np.ix_(words, words)],
             asked_of._replace(example=example.index),
             pairs[:-1],
             pairs[-1:],
         )
 
 
-def _words_to_show(record: Record, asked: int) -> Sequence[int]:
-    """Return a sentence's words, or the last mentions of a document, which is too long to draw."""
+def _words_to_show(record: Record, asked: int) -> range:
+    """Return a sentence's words, or a document's sentences up to the one asked about that fit."""
+    words = record["words"]
     if "mentions" not in record:
-        return range(len(record["words"]))
-    heads = sorted({mention[3] for mention in record["mentions"]})
-    last = [word for word in heads if word <= asked][-LONGEST:]
-    return last if len(last) >= SHORTEST else []
+        return range(len(words))
+    ends = [0, *(place for place, word in enumerate(words, 1) if word in SENTENCE_ENDS)]
+    stop = next((end for end in ends if end > asked), len(words))
+    return range(next((end for end in ends if stop - LONGEST <= end), stop), stop)
 
 
-def _most_certain(
-    store: Store, examples: Iterable[Example], asked_of: Place, title: str
-) -> list[Panel]:
-    """Return the two clearest right ones, no sentence twice, and the clearest wrong one.
+def _most_certain(examples: Iterable[Example], asked_of: Place, title: str) -> list[Panel]:
+    """Return the clearest panel where the head is right, and the clearest where it is wrong.
 
     Pairs of neighbours come last: what a fixed offset finds too shows little of the head.
     """
@@ -337,10 +330,6 @@ def _most_certain(
         attending, attended = panel.gold[-1]
         return abs(attending - attended) == 1, -panel.weights[panel.picked[0]]
 
-    panels = (panel for each in examples for panel in _panels(store, each, asked_of, title))
-    ranked = sorted(panels, key=rank)
-    chosen: list[Panel] = []
-    for panel in [panel for panel in ranked if panel.correct]:
-        if len(chosen) < 2 and all(panel.words != other.words for other in chosen):
-            chosen.append(panel)
-    return chosen + [panel for panel in ranked if not panel.correct][:1]
+    panels = (panel for each in examples for panel in _panels(each, asked_of, title))
+    ranked = sorted(panels, key=lambda panel: (not panel.correct, *rank(panel)))
+    return [next(found) for _, found in groupby(ranked, attrgetter("correct"))]

@@ -24,6 +24,7 @@ from helpers.plots.style import (
     INK,
     LINGUISTIC,
     TOKEN_STYLES,
+    WEIGHTS,
     SpecialTokens,
     Styles,
     by_style,
@@ -35,21 +36,24 @@ from helpers.plots.style import (
     theme,
 )
 
-HEADS_AND_MEANS = (
-    "a point is a head, a line the mean of the layer, a band its 95% interval over articles"
-)
+HEADS_AND_MEANS = "a point is a head, a line the mean of the layer"
 
 
 @theme()
 def fig2_token_types(
-    table: pd.DataFrame, bands: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = ""
+    table: pd.DataFrame,
+    bands: pd.DataFrame,
+    special_tokens: SpecialTokens,
+    *,
+    model: str = "",
+    lens: str = "attention",
 ) -> Figure:
     """Draw Figure 2 (section 3.2): attention to special tokens and punctuation, by layer.
 
     ``table`` is token_types.csv: layer, head, cls, sep, punctuation, sep_to_sep, other_to_sep
-    (fractions).  Every head is a point, the mean of a layer's heads a line, and ``bands`` are its
-    intervals (`surface.layer_intervals`).  A column without values (a model without that token)
-    is left out, and a footnote says so.
+    (fractions).  A footnote has the widest interval of a mean (``bands``, from
+    `surface.layer_intervals`: most are narrower than a marker), and what is left out: columns
+    without values (a model without that token).
     """
     panels = [
         {kind: ATTENDED[kind] for kind in ("cls", "sep", "punctuation")},
@@ -61,15 +65,15 @@ def fig2_token_types(
     panels = [found for styles in panels if (found := _present(table, styles, special_tokens))]
     figure = canvas(
         3.1 * len(panels) if len(panels) > 1 else 3.4,
-        "Figure 2 · Attention to special tokens and punctuation",
+        f"Figure 2 · {WEIGHTS[lens].capitalize()} to special tokens and punctuation",
         joined(model, HEADS_AND_MEANS),
-        _left_out(table, {"cls": "cls", "sep": "sep"}),
+        _widest(bands, *panels) + _left_out(table, {"cls": "cls", "sep": "sep"}),
     )
     rows = figure.subplots(len(panels), squeeze=False, sharex=True)[:, 0]
     for axes, styles in zip(rows, panels, strict=True):
         _points(axes, table, styles)
-        _lines(axes, table, bands, styles)
-        axes.set(ylabel="Average attention (fraction)", ylim=(-0.02, 1.02))
+        _lines(axes, table, styles)
+        axes.set(ylabel=f"Average {WEIGHTS[lens]}\n(fraction)", ylim=(-0.02, 1.02))
         _legend_above(axes, styles)
     return figure
 
@@ -93,7 +97,10 @@ def fig3_gradients(
         _left_out(table, {"cls": "cls", "sep": "sep"}),
     )
     axes = figure.subplots()
-    _lines(axes, table, table, styles)
+    _lines(axes, table, styles)
+    for kind, style in styles.items():
+        bounds = table[f"{kind}_low"], table[f"{kind}_high"]
+        axes.fill_between(table["layer"], *bounds, color=style.color, alpha=0.3, linewidth=0)
     top = axes.get_ylim()[1]
     axes.set_ylim(-0.02 * top, top)
     power = int(np.floor(np.log10(top)))
@@ -106,13 +113,18 @@ def fig3_gradients(
 
 @theme()
 def fig4_entropy(
-    table: pd.DataFrame, bands: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = ""
+    table: pd.DataFrame,
+    bands: pd.DataFrame,
+    special_tokens: SpecialTokens,
+    *,
+    model: str = "",
+    lens: str = "attention",
 ) -> Figure:
     """Draw Figure 4 (section 3.3): entropy of each head's attention, by layer.
 
     ``table`` is entropy.csv: layer, head, entropy, entropy_from_cls, uniform (nats).  The
-    lower panel has the attention of the [CLS] position alone, where the model has one.  Bands
-    are as in Figure 2.
+    lower panel has the attention of the [CLS] position alone, where the model has one.  The
+    footnote is as in Figure 2.
     """
     styles = {
         "entropy": TOKEN_STYLES["other"]._replace(label="from all tokens"),
@@ -121,15 +133,15 @@ def fig4_entropy(
     styles = _present(table, styles, special_tokens)
     figure = canvas(
         2.9 * len(styles),
-        "Figure 4 · Entropy of attention distributions",
+        f"Figure 4 · Entropy of {WEIGHTS[lens]} distributions",
         joined(model, HEADS_AND_MEANS),
-        _left_out(table, {"cls": "entropy_from_cls"}),
+        _widest(bands, styles) + _left_out(table, {"cls": "entropy_from_cls"}),
     )
     rows = figure.subplots(len(styles), squeeze=False, sharex=True, sharey=True)[:, 0]
     uniform = table["uniform"].mean()
     for axes, (column, style) in zip(rows, styles.items(), strict=True):
         _points(axes, table, {column: style})
-        _lines(axes, table, bands, {column: style})
+        _lines(axes, table, {column: style})
         line = axes.axhline(uniform, color=INK, dashes=(4, 3), linewidth=1.2)
         line.set_label("uniform attention")
         axes.set(ylabel="Entropy (nats)")
@@ -154,16 +166,13 @@ def _points(axes: Axes, table: pd.DataFrame, styles: Styles) -> None:
     )  # fmt: skip
 
 
-def _lines(axes: Axes, table: pd.DataFrame, bands: pd.DataFrame, styles: Styles) -> None:
-    """Draw the mean of each layer's rows as a line, and its interval as a band."""
+def _lines(axes: Axes, table: pd.DataFrame, styles: Styles) -> None:
+    """Draw the mean of each layer's rows as a line."""
     rows = table.melt("layer", list(styles), "column", "value")
     sns.lineplot(
         rows, x="layer", y="value", **by_style("column", styles), dashes=False, errorbar=None,
         ax=axes,
     )  # fmt: skip
-    for column, style in styles.items():
-        bounds = bands[f"{column}_low"], bands[f"{column}_high"]
-        axes.fill_between(bands["layer"], *bounds, color=style.color, alpha=0.3, linewidth=0)
     layers = int(table["layer"].max())
     axes.set(xlabel="Layer", xlim=(0.4, layers + 0.6), xticks=counting_ticks(layers))
     axes.label_outer()
@@ -187,6 +196,12 @@ def _present(table: pd.DataFrame, styles: Styles, special_tokens: SpecialTokens)
     }
 
 
+def _widest(bands: pd.DataFrame, *panels: Styles) -> str:
+    """Say how far the intervals of the means reach, at most."""
+    widths = [bands[f"{name}_high"] - bands[f"{name}_low"] for styles in panels for name in styles]
+    return f"95% intervals of the lines, over articles: ±{np.max(widths) / 2:.1g} at most.  "
+
+
 def _left_out(table: pd.DataFrame, roles: Mapping[str, str]) -> str:
     """Say which special tokens have no values; ``roles`` names the column of each."""
     names = {"cls": "first special token ([CLS] in BERT)", "sep": "separator ([SEP] in BERT)"}
@@ -198,15 +213,17 @@ def _left_out(table: pd.DataFrame, roles: Mapping[str, str]) -> str:
 def fig6_clusters(table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = "") -> Figure:
     """Draw Figure 6 (section 6): heads in the plane, by behaviour and by layer.
 
-    ``table`` is head_positions.csv: layer, head, x, y (nats, as the distances of heads) and
-    behaviour.  A behaviour that is not one of `BEHAVIOUR_STYLES` is what the head finds (a
+    ``table`` is head_positions.csv: layer, head, x, y (nats, as the distances of heads), stress
+    and behaviour.  A behaviour that is not one of `BEHAVIOUR_STYLES` is what the head finds (a
     relation, or coreference) and gives it a star with a label.
     """
     stars = ~table["behaviour"].isin(BEHAVIOUR_STYLES)
     figure = canvas(
         4.8,
         "Figure 6 · Attention heads in two dimensions",
-        joined(model, "distances of points approximate those of the heads (Jensen-Shannon)"),
+        joined(
+            model, f"Jensen-Shannon distances, kept with a stress of {table['stress'].iloc[0]:.2f}"
+        ),
     )
     left, right = figure.subplots(1, 2)
     for name, style in (*BEHAVIOUR_STYLES.items(), (None, LINGUISTIC)):
@@ -243,7 +260,7 @@ def fig6_clusters(table: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
 
 
 @theme()
-def relative_position(table: pd.DataFrame, *, model: str = "") -> Figure:
+def relative_position(table: pd.DataFrame, *, model: str = "", lens: str = "attention") -> Figure:
     """Draw section 3.1: each head's attention to the previous, current and next token.
 
     ``table`` is relative_position.csv: layer, head, previous, current, next (fractions).
@@ -251,9 +268,9 @@ def relative_position(table: pd.DataFrame, *, model: str = "") -> Figure:
     columns = ("previous", "current", "next")
     return heat_maps(
         {f"to the {column} token": by_head(table, column) for column in columns},
-        "Section 3.1 · Attention by relative position",
+        f"Section 3.1 · {WEIGHTS[lens].capitalize()} by relative position",
         model,
-        "Average attention (fraction)",
+        f"Average {WEIGHTS[lens]}\n(fraction)",
         Normalize(0, 1),
         columns=3,
     )

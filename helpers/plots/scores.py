@@ -21,6 +21,7 @@ from helpers.plots.style import (
     DIVERGING,
     INK,
     LINES,
+    WEIGHTS,
     WITH_BOUNDS,
     HeadValues,
     Style,
@@ -34,6 +35,7 @@ from helpers.plots.style import (
 
 ROW = 0.3  # inches for one bar
 # Where the paper's probes differ from those here, whatever the model and the treebank.
+INTERVALS = "bars: here, with 95% intervals; diamonds: the paper"
 PAPER_PROBES = "paper: GloVe of 100 dimensions, no weights of ROOT's own"
 ARROWS = dict(zip(DIRECTIONS, ("d → h", "h → d"), strict=True))
 
@@ -43,8 +45,7 @@ def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     """Draw Table 2 (section 4.3): antecedents found, by system and type of mention.
 
     ``table`` is coreference.csv: system, candidates, type, n, accuracy, ci_low, ci_high,
-    paper_accuracy (percent).  A panel for each type, a bar for each system; one with several
-    sets of candidates has a bar for each.
+    paper_accuracy (percent).  A panel for each type, a bar for each system and its candidates.
     """
     table = table.assign(name=_system_names(table))
     names = table["name"].unique()
@@ -52,7 +53,7 @@ def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     figure = canvas(
         ROW * len(names) + 1.0,
         "Table 2 · Finding the antecedents of mentions",
-        joined(model, "bars: here, with 95% intervals; diamonds: the paper"),
+        joined(model, INTERVALS, "held out: the head chosen on train, scored on dev"),
     )
     panels = figure.subplots(1, len(types), squeeze=False, sharey=True)[0]
     for axes, (kind, rows) in zip(panels, types.items(), strict=True):
@@ -65,7 +66,7 @@ def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
 
 
 @theme()
-def probe_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
+def probe_scores(table: pd.DataFrame, *, model: str = "", lens: str = "attention") -> Figure:
     """Draw Table 3 (section 5): attachment scores of the probes without punctuation.
 
     ``table`` is probes.csv: probe, metric, value, ci_low, ci_high, n_train, n_dev, paper_value
@@ -76,8 +77,8 @@ def probe_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     several = " (" + table["metric"] + ")" if len(metrics) > 1 else ""
     figure = canvas(
         ROW * len(table) + 0.9,
-        "Table 3 · Dependency parsing from attention",
-        joined(model, "bars: here, with 95% intervals; diamonds: the paper", PAPER_PROBES),
+        f"Table 3 · Dependency parsing from {WEIGHTS[lens]}",
+        joined(model, INTERVALS, PAPER_PROBES),
     )
     axes = figure.subplots()
     _bars(axes, table.assign(name=table["probe"] + several))
@@ -147,7 +148,7 @@ def relation_heatmaps(
 
 
 @theme()
-def probe_head_gains(table: pd.DataFrame, *, model: str = "") -> Figure:
+def probe_head_gains(table: pd.DataFrame, *, model: str = "", lens: str = "attention") -> Figure:
     """Draw section 5: what each head adds to the score of the right word in the Attn probe.
 
     ``table`` is probe_heads.csv: layer, head, w_gain (the head attends to the word) and u_gain
@@ -159,7 +160,7 @@ def probe_head_gains(table: pd.DataFrame, *, model: str = "") -> Figure:
     return heat_maps(
         {name: by_head(table, column) for name, column in columns.items()},
         "Section 5 · What each head adds in the attention-only probe",
-        joined(model, "its weight times how much more attention the right word gets than others"),
+        joined(model, f"its weight times how much more {WEIGHTS[lens]} the right word gets"),
         "Gain in score (log-odds)",
         Normalize(-largest, largest),
         columns=2,
@@ -188,11 +189,11 @@ def _bars(axes: Axes, rows: pd.DataFrame) -> None:
 
 
 def _system_names(table: pd.DataFrame) -> list[str]:
-    """Return a name for each row, with the candidates where a system has several sets."""
-    labels = [
-        row.system.replace("head", f"head {row.head}", 1) if row.head else row.system
-        for row in table.fillna({"head": ""}).itertuples()
-    ]
-    several = table["candidates"].groupby(labels).transform("nunique") > 1
-    both = zip(labels, several, table["candidates"], strict=True)
-    return [f"{label}\n({candidates})" if more else label for label, more, candidates in both]
+    """Return a name for each row, with the candidates that the system chooses from."""
+    names = []
+    for row in table.fillna({"head": ""}).itertuples():
+        system = row.system.replace(" (chosen on train, scored on dev)", ", held out")
+        if row.head:
+            system = system.replace("head", f"head {row.head}", 1)
+        names.append(f"{system}\namong {row.candidates}")
+    return names

@@ -30,6 +30,8 @@ WIDTH = 9.0  # inches: shown 900 pixels wide, 10-point type is 14 pixels high
 DPI = 160
 TALL, DPI_TALL = 12.0, 110  # inches: keeps the file of a long figure small
 HEADING = "heading"  # the label of what a caption says in a paper
+# What a map holds, by lens; Kobayashi et al. (2020) for the second.
+WEIGHTS = {"attention": "attention", "norm": "norm-weighted attention"}
 
 
 class Style(NamedTuple):

@@ -54,11 +54,7 @@ def test_behaviours_follow_the_thresholds_in_order():
     table = pd.DataFrame(rows, columns=[*columns, "expected"]).assign(uniform=4.0)
     table = others(3, 3)[["layer", "head"]].join(table)
     keys = ["layer", "head"]
-    found = head_behaviours(
-        table[keys + columns[:3]],
-        table[keys + columns[3:6]].sample(frac=1, random_state=0),  # order must not matter
-        table[[*keys, "entropy", "uniform"]],
-    )
+    found = head_behaviours(table)
     assert list(found) == [*keys, "behaviour"]
     assert list(found["behaviour"]) == list(table["expected"])
 
@@ -67,10 +63,10 @@ def test_positions_keep_distances_that_fit_in_a_plane():
     points = np.random.default_rng(0).normal(size=(12, 2))
     distances = euclidean(points)
     positions = head_positions(distance_table(distances, 3, 4), others(3, 4))
-    assert list(positions.columns) == ["layer", "head", "x", "y", "behaviour"]
+    assert list(positions.columns) == ["layer", "head", "x", "y", "behaviour", "stress"]
     assert positions[["layer", "head"]].equals(head_rows(3, 4))
     np.testing.assert_allclose(euclidean(positions[["x", "y"]].to_numpy()), distances, atol=0.02)
-    assert positions.attrs["stress"] < 0.01
+    assert positions["stress"].max() < 0.01
 
 
 def test_stress_is_kruskals():
@@ -78,7 +74,7 @@ def test_stress_is_kruskals():
     positions = head_positions(table, others(3, 4), seed=1)
     kept = euclidean(positions[["x", "y"]].to_numpy())
     stress = np.sqrt(np.square(kept - table.to_numpy()).sum() / np.square(table).to_numpy().sum())
-    assert positions.attrs["stress"] == pytest.approx(stress)
+    assert positions["stress"].tolist() == pytest.approx([stress] * 12)
     assert stress > 0.1  # five dimensions do not fit in two
 
 
@@ -139,10 +135,16 @@ def test_what_there_is_nothing_to_compare_with_stays_empty(layers, heads):
 
 
 def test_heads_of_figure_6_are_named_after_what_they_find():
-    heads = pd.DataFrame({"relation": ["dobj", "compound", "pobj"], "head": ["1-2", "1-1", "2-1"]})
-    scores = pd.DataFrame({"system": ["nearest mention", "head"], "head": ["", "1-2"]})
+    heads = pd.DataFrame({
+        "relation": ["dobj", "compound", "pobj", "det"], "head": ["1-2", "1-1", "2-1", "2-2"],
+        "ci_low": [50.0, 50, 50, 40], "baseline": 40.0,  # det: no better than an offset
+    })  # fmt: skip
+    scores = pd.DataFrame({"system": ["head match", "head"], "head": ["", "1-2"]})
+    scores = scores.assign(accuracy=[36.0, 57.0], ci_low=[33.0, 54.0])
     tables = {"dependency_heads": heads, "coreference": scores}
     plain = head_rows(2, 2).assign(behaviour="broad")
     named = clustering.mark_findings(plain, tables)["behaviour"].tolist()
     assert named == ["broad", "dobj, coreference", "pobj", "broad"]
+    tables["coreference"] = scores.assign(ci_low=36.0)
+    assert clustering.mark_findings(plain, tables)["behaviour"].iloc[1] == "dobj"
     assert clustering.mark_findings(plain, {})["behaviour"].tolist() == ["broad"] * 4

@@ -57,7 +57,7 @@ def test_relative_curves_by_hand():
 def test_every_panel_shows_its_table():
     runs = {"a": tables(layers=2), "b": tables(layers=4, seed=1)}
     figure = drawn(runs)
-    for title, quantity in (("Entropy", "entropy"), ("Attention to the sep", "sep")):
+    for title, quantity in (("Entropy", "entropy"), ("To the separator", "sep")):
         for color, each in zip(COLORS, runs.values(), strict=False):
             (curve,) = drawn_in(panel(figure, title), color)
             np.testing.assert_allclose(curve, relative_curve(each, quantity).reset_index())

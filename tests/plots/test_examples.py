@@ -4,12 +4,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
-from viewer_stores import word_store
+from viewer_stores import DOCUMENT, word_store
 
 from helpers.analysis.head_counts import count_heads
 from helpers.analysis.heads import DIRECTIONS
+from helpers.analysis.surface import RELATIVE_POSITION
 from helpers.plots import examples
-from helpers.plots.examples import Panel, pattern_panels, relation_panels
+from helpers.plots.examples import (
+    Panel,
+    coreference_panels,
+    pattern_panels,
+    relation_panels,
+)
 from helpers.plots.style import RIGHT, TOKEN_COLORS, WRONG
 
 POSSESSIVE = {
@@ -83,24 +89,6 @@ def test_a_possessor_found_from_its_mark_is_right_in_the_figure_as_in_the_table(
     assert found.gold == ([(2, 4)] if direction == DIRECTIONS[0] else [(4, 2)])
 
 
-@pytest.mark.parametrize("cls", ["[CLS]", None])
-def test_special_tokens_are_in_the_figure_where_they_get_the_attention(cls):
-    store = word_store(POSSESSIVE, layers=1, heads=2)
-    store.special_tokens = {"cls": cls, "sep": "[SEP]"}  # T5 has an end, but no beginning
-    maps = store.examples[0].attention
-    maps[:] = 0
-    maps[0, :, range(11), range(11)] = 1
-    maps[0, 1, 8] = 0
-    maps[0, 1, 8, [6, 10]] = 0.4, 0.6  # hole -> has, and more to [SEP]
-    row = {"relation": "dobj", "direction": DIRECTIONS[0], "accuracy": 100.0}
-    for head, words in (("1-1", POSSESSIVE["words"]), ("1-2", [*POSSESSIVE["words"], "[SEP]"])):
-        (found,) = relation_panels(store, pd.DataFrame([row | {"head": head}]), {"dobj": "dobj"})
-        assert found.words == words
-        assert found.weights.shape == (len(words), len(words))
-    assert found.kinds == [*["other"] * 9, "sep"]
-    assert found.correct and found.gold == [(7, 5)]
-
-
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_model_that_cannot_look_ahead_is_shown_with_the_previous_token(causal):
     store = word_store(POSSESSIVE, layers=1, heads=2)
@@ -109,11 +97,29 @@ def test_a_model_that_cannot_look_ahead_is_shown_with_the_previous_token(causal)
     heads = pd.DataFrame({
         "layer": 1, "head": [1, 2], "entropy": [2.0, 1.0], "previous": [0.1, 0.6],
         "next": [0.0, 0.0] if causal else [0.1, 0.4], "cls": [0.5, 0.1], "sep": np.nan,
-        "punctuation": [0.0, 0.0],
+        "punctuation": [0.0, 0.0], "current": 0.0, "uniform": 2.2,
     })  # fmt: skip
-    titles = [found.title for found in pattern_panels(store, heads)]
-    neighbour = "previous" if causal else "next"
-    assert titles == ["1-1 · broad", f"1-2 · {neighbour} token", "1-1 · [CLS]"]
+    titles = [found.title.split("\n") for found in pattern_panels(store, heads)]
+    assert titles == [
+        ["1-1 attends broadly", "2.0 nats on average"],
+        [
+            "1-2 to the previous token",
+            f"{'previous token 60%' if causal else 'next token 40%'} on average",
+        ],
+        ["1-1 attends broadly", "[CLS] 50% on average"],  # too little to count as a pattern
+    ]
+
+
+def test_coreference_is_shown_in_whole_sentences(monkeypatch):
+    store = word_store(DOCUMENT, layers=1, heads=1)
+    store.examples[0].attention[:] = 0
+    store.examples[0].attention[0, 0, 1 + np.arange(12), 1] = 1  # every word attends to Ann
+    right, wrong = coreference_panels(store, (0, 0), 50.0)
+    assert right.words == wrong.words == DOCUMENT["words"]
+    assert (right.gold, right.picked) == ([(4, 0)], [(4, 0)])
+    assert (wrong.gold, wrong.picked) == ([(8, 2)], [(8, 0)])
+    monkeypatch.setattr(examples, "LONGEST", 8)  # the second sentence alone
+    assert coreference_panels(store, (0, 0), 50.0) == []
 
 
 @pytest.mark.parametrize("times", [1, 3])  # 9 and 27 words; 8 to 16 are easy to read
@@ -121,7 +127,7 @@ def test_without_a_sentence_that_is_easy_to_read_the_nearest_in_length_is_shown(
     long = {name: value * times for name, value in POSSESSIVE.items() if name != "split"}
     longer = {name: value * 4 for name, value in POSSESSIVE.items() if name != "split"}
     store = word_store(longer, long, layers=1, heads=1)
-    patterns = ("entropy", "previous", "next", "cls", "sep", "punctuation")
+    patterns = ("entropy", "uniform", *RELATIVE_POSITION, "cls", "sep", "punctuation")
     found = pattern_panels(
         store, pd.DataFrame([{"layer": 1, "head": 1, **dict.fromkeys(patterns, 0.1)}])
     )

@@ -28,7 +28,7 @@ def test_coreference_bars_intervals_and_paper():
     panels = scores.coreference_scores(table).axes
     assert [axes.get_title("left") for axes in panels] == ["all (n = 100)", "pronoun (n = 100)"]
     names = [label.get_text() for label in panels[0].get_yticklabels()]
-    assert names == ["nearest", "head 5-4\n(mentions)", "head 5-4\n(words)"]
+    assert names == ["nearest\namong mentions", "head 5-4\namong mentions", "head 5-4\namong words"]
     for axes in panels:
         assert [bar.get_width() for bar in axes.patches] == [40, 41, 42]
         *intervals, paper = axes.lines
