@@ -41,8 +41,8 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") ->
     found = dict.fromkeys(zip(choices["inputs"], choices["train"], strict=True))
     rows = sorted(found, key=lambda row: TRAINING.index(row[1]))
     note = "a planted cue: nothing of the paper's to compare with"
-    if "paper_median" in choices:
-        note = "crimson diamonds: the paper, on ARCT"
+    if "paper_mean" in choices:
+        note = "crimson diamonds: the paper's means, on ARCT"
     figure = canvas(
         TOP + ROW * len(rows) + 1.5,
         "Figure 12 · Cues in warrants, and models that follow them",
@@ -113,13 +113,12 @@ def _choices(axes: Axes, table: pd.DataFrame, rows: list[tuple[str, str]]) -> No
         y = np.arange(len(rows)) + shift[test]
         errors = np.clip([own["mean"] - own["ci_low"], own["ci_high"] - own["mean"]], 0, None)
         axes.errorbar(
-            own["mean"], y, xerr=None if test == HALVES[2] else errors, fmt=style.marker,
-            color=style.color, markersize=5, markeredgewidth=1.3 if test == HALVES[2] else 0,
-            elinewidth=1.1, label=style.label,
+            own["mean"], y, xerr=errors, fmt=style.marker, color=style.color, markersize=5,
+            markeredgewidth=1.3 if test == HALVES[2] else 0, elinewidth=1.1, label=style.label,
         )  # fmt: skip
-        if "paper_median" in own and test != HALVES[1]:
+        if "paper_mean" in own and test != HALVES[1]:
             axes.plot(
-                own["paper_median"], y - 0.18, "D", color=ACCENT, markersize=4.5,
+                own["paper_mean"], y - 0.18, "D", color=ACCENT, markersize=4.5,
                 markeredgecolor="white", zorder=4,
             )  # fmt: skip
     axes.axvline(CHANCE, color=INK, dashes=(4, 3), linewidth=1, zorder=0)

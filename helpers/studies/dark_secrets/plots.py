@@ -9,7 +9,7 @@ from textwrap import fill
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import Normalize
+from matplotlib.colors import Normalize, SymLogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -84,7 +84,7 @@ def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
     """Draw Figure 9: the change of accuracy without each head, and without each layer.
 
     ``table`` is disabling.csv.  A dot marks a change that is significant for itself (McNemar's
-    test).
+    test).  Beyond a point the scale is logarithmic: some tasks lose little, layers lose much.
     """
     last = table["head"].max() + 1
     places = table.assign(head=table["head"].replace(WHOLE_LAYER, last))
@@ -95,7 +95,8 @@ def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
         "Figure 9 · Accuracy without a head, and without a layer",
         joined(model, "uniform attention instead; last column: of the whole layer; a dot: "
                f"p < {ALPHA}, each test for itself"),
-        "Change (percentage points)", Normalize(-largest, largest), columns=3, cmap=DIVERGING,
+        "Change (percentage points)", SymLogNorm(1, vmin=-largest, vmax=largest), columns=3,
+        cmap=DIVERGING,
     )  # fmt: skip
     for axes, rows in zip(figure.axes, by_task.values(), strict=False):
         axes.axvline(last - 0.5, color="white", linewidth=3)

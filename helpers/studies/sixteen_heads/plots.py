@@ -9,7 +9,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import Normalize, SymLogNorm
 from matplotlib.figure import Figure
 
 from helpers.analysis.heads import by_head
@@ -19,6 +19,7 @@ from helpers.plots.style import (
     MUTED,
     SEQUENTIAL,
     WIDTH,
+    WITH_BOUNDS,
     Style,
     Styles,
     by_style,
@@ -34,7 +35,7 @@ NARROWEST = 3.0  # points: a smaller range would make differences of single exam
 ORDERS = {
     "importance": Style("least important first", "#0173B2", "o"),
     "single ablation": Style("least costly alone first", "#D55E00", "s"),
-    "random": Style("random orders: mean and range", "#555555", "D"),
+    "random": Style("random orders: median and range", "#555555", "D"),
 }
 KINDS = {
     "encoder": Style("encoder", "#0173B2", "o"),
@@ -48,8 +49,8 @@ def fig10_importance(weights: pd.DataFrame, single: pd.DataFrame, *, model: str 
     """Draw which heads matter, a column for each task: equation 5 above, ablation below.
 
     ``weights`` has task, layer, head and normalised (importance); ``single`` is ablation.csv
-    (task, layer, head, change in points, p_value).  A cross marks a change with p < 0.01.  The
-    scale of changes leaves out the largest fiftieth.
+    (task, layer, head, change in points, p_value).  A cross marks a change with p < 0.01.  Beyond
+    a point the scale of changes is logarithmic: few heads cost much.
     """
     tasks = weights["task"].unique()
     layers, heads = weights["layer"].max(), weights["head"].max()
@@ -60,8 +61,8 @@ def fig10_importance(weights: pd.DataFrame, single: pd.DataFrame, *, model: str 
         joined(model, f"a cross: the change has p < {SIGNIFICANT} (sign test over examples)"),
     )
     grid = figure.subplots(2, len(tasks), squeeze=False, sharex=True, sharey=True)
-    widest = max(float(single["change"].abs().quantile(0.98)), NARROWEST)
-    above, below = Normalize(0, 1), Normalize(-widest, widest)
+    widest = max(float(single["change"].abs().max()), NARROWEST)
+    above, below = Normalize(0, 1), SymLogNorm(1, vmin=-widest, vmax=widest)
     most = max(4, 36 // len(tasks))
     for (upper, lower), task in zip(grid.T, tasks, strict=True):
         own, alone = (table[table["task"] == task] for table in (weights, single))
@@ -73,8 +74,7 @@ def fig10_importance(weights: pd.DataFrame, single: pd.DataFrame, *, model: str 
         lower.scatter(marked["head"], marked["layer"], marker="X", color=INK, edgecolors="white")
     bar = {"aspect": 14, "pad": 0.015}
     figure.colorbar(ScalarMappable(above, SEQUENTIAL), ax=grid[0], label="Importance", **bar)
-    scale = ScalarMappable(below, DIVERGING)
-    figure.colorbar(scale, ax=grid[1], label="Accuracy (points)", extend="both", **bar)
+    figure.colorbar(ScalarMappable(below, DIVERGING), ax=grid[1], label="Accuracy (points)", **bar)
     figure.supxlabel("Head", fontsize=9.5)
     figure.supylabel("Layer", fontsize=9.5)
     return figure
@@ -85,7 +85,7 @@ def fig11_pruning(table: pd.DataFrame, translation: pd.DataFrame, *, model: str 
     """Draw what is left of the accuracy as heads are pruned, a panel for each task.
 
     ``table`` is pruning.csv (task, order, draw, pruned in percent, accuracy in percent); the
-    random draws are a band with their mean.  ``translation`` (kind, kept as a fraction, bleu) has
+    random draws are a bar with their median.  ``translation`` (kind, kept as a fraction, bleu) has
     a panel of its own, with a line for each kind of attention.
     """
     tasks = table["task"].unique()
@@ -112,10 +112,10 @@ def fig11_pruning(table: pd.DataFrame, translation: pd.DataFrame, *, model: str 
 
 
 def _curves(axes: Axes, table: pd.DataFrame, value: str, group: str, styles: Styles) -> list:
-    """Draw a line for each group, and a band over its draws; return what a legend shows."""
+    """Draw a line for each group, and a bar over its draws; return what a legend shows."""
     sns.lineplot(
-        table, x="pruned", y=value, **by_style(group, styles), dashes=False, errorbar=("pi", 100),
-        markersize=5, markeredgewidth=0, ax=axes,
+        table, x="pruned", y=value, **by_style(group, styles), **WITH_BOUNDS, err_style="bars",
+        dashes=False, markersize=5, markeredgewidth=0, ax=axes,
     )  # fmt: skip
     handles, _ = axes.get_legend_handles_labels()
     axes.get_legend().remove()

@@ -18,7 +18,7 @@ def choices():
         for inputs, train in [*((i, "original") for i in INPUTS), ("all", "mirrored")]:
             for test, mean in (("original", 71.0), ("adversarial", 29.0), ("both", 50.0)):
                 rows.append((model, train, inputs, test, mean, mean - 5, mean + 5, np.nan))
-    columns = ["model", "train", "inputs", "test", "mean", "ci_low", "ci_high", "paper_median"]
+    columns = ["model", "train", "inputs", "test", "mean", "ci_low", "ci_high", "paper_mean"]
     return pd.DataFrame(rows, columns=columns)
 
 
