@@ -254,7 +254,8 @@ class Study(Settings):
         from helpers.analysis.measures import clark_claims
         from helpers.analysis.paper import check_claims
 
-        return check_claims(self.tables(), clark_claims(section))
+        found = check_claims(self.tables(), clark_claims())
+        return found[found["section"].str.startswith(section)].reset_index(drop=True)
 
     def save_claims(self, later: Iterable[Claim] = ()) -> None:
         """Write ``claims.csv``, if one is measured; without ``later`` ones, those there stay."""
@@ -266,7 +267,8 @@ class Study(Settings):
             rows = tables["claims"].loc[lambda own: own["section"].astype(str).str[0] > "9"]
         found = with_later(self.claims(), rows)
         if len(found):
-            self.save_table(found, "claims", optional=("here", "threshold", "control"))
+            numbers = ("here", "threshold", "control", "focused_control")
+            self.save_table(found, "claims", optional=numbers)
 
     def save_figure(self, figure: Figure, name: str) -> Figure:
         """Write a figure in the formats that are asked for and return it for display."""

@@ -47,7 +47,7 @@ def with_intervals(tables):
     for table in ("relative_position", "token_types", "entropy"):
         if table in tables:
             frame = tables[table].copy()
-            means = [name for name in frame if not re.search("layer|head|uniform|_low|_high", name)]
+            means = [name for name in frame if not re.search("layer|head|_low|_high", name)]
             for name in means:
                 frame[f"{name}_low"] = frame[f"{name}_high"] = frame[name]
             tables[table] = frame

@@ -15,8 +15,9 @@ from pathlib import Path
 import pandas as pd
 from readme_numbers import arct_rules, arct_table
 
-from helpers.analysis.paper import paper_table2, values_of
-from helpers.run.compare import Run, best_heads, claims_side_by_side, open_run
+from helpers.analysis.paper import check_claims, paper_table2, values_of
+from helpers.analysis.measures import clark_claims
+from helpers.run.compare import Run, best_heads, claims_side_by_side, claims_that_hold, open_run
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = {
@@ -26,10 +27,7 @@ RUNS = {
     "MiniLM, gold": "minilm-ewt",
 }
 PAGES = ("README.md", "figures/README.md")
-VERDICTS = {
-    "yes": "Holds", "no": "Does not hold", "cannot be told": "Cannot be told",
-    "no evidence": "Holds with random weights, too",
-}  # fmt: skip
+LEARNED = {"yes": "learned", "no": "not learned", "cannot be told": "learned?"}
 POSITIONAL = "Some heads put more than half of their attention on the {} token"
 ENTROPY_OF_FIRST = "In the last layer, [CLS] attends very broadly"
 SEPARATOR = "Over half of the attention in middle layers goes to one special token"
@@ -48,7 +46,7 @@ def blocks(figures: Path) -> dict[str, str]:
     """Return each block of tables by its name, in Markdown."""
     runs = committed_runs(figures)
     segments = {label: run for label, run in runs.items() if "entropy" in run.tables}
-    claims = claims_side_by_side(list(segments.values()))
+    claims = claims_side_by_side(list(runs.values()))
     tables = {
         "section 3": section_3(segments, claims, figures),
         "table 1": table_1(runs),
@@ -62,11 +60,12 @@ def blocks(figures: Path) -> dict[str, str]:
         "best head, direct objects": tables["table 1"].loc["dobj"],
         "best head, antecedents": tables["table 2"].loc["best head"],
         "probe, attention and GloVe": tables["table 3"].loc["Attn + GloVe"],
-        "claims that hold, of those measured": _counts(claims),
+        "claims that hold": pd.Series(claims_that_hold(claims)),
     }
     short = pd.DataFrame({name: row.reindex(["paper", *segments]) for name, row in rows.items()}).T
     written = {name: _markdown(table) for name, table in tables.items()}
-    return written | {"in short": _markdown(short), "claims": _claims(claims)}
+    written |= {"in short": _markdown(short), "claims": _markdown(verdicts(claims, list(runs)))}
+    return written | {"default claims": _markdown(numbers(runs["MiniLM"]))}
 
 
 def section_3(runs: Mapping[str, Run], claims: pd.DataFrame, figures: Path) -> pd.DataFrame:
@@ -156,28 +155,26 @@ def _peak(table: pd.DataFrame, column: str, style: str = "{:.0%}") -> str:
     return f"{style.format(layers.max())} (layer {layers.idxmax()})"
 
 
-def _counts(claims: pd.DataFrame) -> pd.Series:
-    verdicts = claims.filter(like=" holds")
-    verdicts.columns = [name.removesuffix(" holds") for name in verdicts]
-    measured = (verdicts != "not measured").sum()
-    return (verdicts == "yes").sum().astype(str) + " of " + measured.astype(str)
+def verdicts(claims: pd.DataFrame, runs: list[str]) -> pd.DataFrame:
+    """Return whether each claim holds in each run and, where it does, whether it was learned."""
+    shown = {}
+    for run in runs:
+        holds, learned = claims[f"{run} holds"], claims[f"{run} learned"].map(LEARNED)
+        both = (", " + learned).where(holds == "yes").fillna("")
+        shown[run] = (holds + both).replace("not measured", "")
+    return pd.DataFrame(shown).set_axis(claims["claim"] + " (" + claims["section"] + ")")
 
 
-def _claims(claims: pd.DataFrame) -> str:
-    """Return the claims by how they came out in the runs, a paragraph a pair of verdicts."""
-    names = [name for name in claims if name.endswith(" holds")]
-    groups = claims[(claims[names] != "not measured").all(axis=1)].groupby(names, sort=False)
-    labels, lines = [name.removesuffix(" holds") for name in names], []
-    for verdicts, rows in sorted(groups, key=lambda group: -len(group[1])):
-        said = [f"**{VERDICTS[own]}** for {one}" for one, own in zip(labels, verdicts, strict=True)]
-        if len(set(verdicts)) == 1:
-            said = [f"**{VERDICTS[verdicts[0]]}** for {' and '.join(labels)}"]
-        listed = "; ".join(f"{row.claim} ({row.section})" for row in rows.itertuples())
-        lines.append(f"- {', '.join(said)}: {listed}.")
-    unmeasured = claims.loc[(claims[names] == "not measured").any(axis=1), "claim"]
-    if len(unmeasured):
-        lines.append(f"- Not measured in every run: {'; '.join(unmeasured)}.")
-    return "\n".join(lines)
+def numbers(run: Run) -> pd.DataFrame:
+    """Return what each claim measures in a run and in its controls, with its p and verdicts."""
+    table = check_claims(run.tables, clark_claims())
+    of_both = ("paper_value", "here", "ci_low", "ci_high", "threshold", "p_adjusted")
+    of_both += ("control", "focused_control")
+    shown = {name: table[name].map("{:.3g}".format).replace("nan", "") for name in of_both}
+    interval = shown.pop("ci_low") + " to " + shown.pop("ci_high")
+    shown["here"] += (" (" + interval + ")").where(table["ci_low"].notna(), "")
+    shown = pd.DataFrame(shown | {name: table[name] for name in ("holds", "learned")})
+    return shown.set_axis(table["claim"] + " (" + table["section"] + ")")
 
 
 def _markdown(table: pd.DataFrame) -> str:

@@ -10,13 +10,12 @@ from jaxtyping import Float, Int
 
 from helpers.analysis.head_distance import closeness
 from helpers.analysis.heads import head_labels, head_rows, parse_head
-from helpers.analysis.paper import FIGURE_5, paper_names
+from helpers.analysis.paper import BROAD, FIGURE_5, paper_names
 from helpers.errors import InputError
 
 # What Figure 6 colours heads by, with the values of the released analysis.
 POSITION_SHARE = 0.5  # of a head's attention, to one relative position
 TOKEN_SHARE = 0.6  # of a head's attention, to one type of token
-BROAD_SHARE = 0.78  # of the entropy of uniform attention: 3.8 nats at 128 tokens
 
 BEHAVIOURS = ("previous", "current", "next", "cls", "sep", "punctuation", "broad", "other")
 
@@ -44,12 +43,12 @@ def head_behaviours(heads: pd.DataFrame) -> pd.DataFrame:
 
     A head gets the first of `BEHAVIOURS` that holds: its share of attention to a relative
     position is `POSITION_SHARE` or more, to a type of token `TOKEN_SHARE` or more, or its entropy
-    is `BROAD_SHARE` or more of that of uniform attention; else "other".
+    is `BROAD` or more of that of uniform attention; else "other".
     """
     holds = [
         *(heads[name] >= POSITION_SHARE for name in ("previous", "current", "next")),
         *(heads[name] >= TOKEN_SHARE for name in ("cls", "sep", "punctuation")),
-        heads["entropy"] >= BROAD_SHARE * heads["uniform"],
+        heads["entropy"] >= BROAD * heads["uniform"],
     ]
     behaviour = np.select(holds, BEHAVIOURS[:-1], default=BEHAVIOURS[-1])
     return heads[["layer", "head"]].assign(behaviour=behaviour)

@@ -18,6 +18,8 @@ from scipy.stats import norm, spearmanr
 from helpers.analysis.heads import DIRECTIONS
 from helpers.analysis.paper import (
     ALL,
+    ARTICLES,
+    BROAD,
     FIGURE_5,
     Claim,
     Measure,
@@ -33,28 +35,23 @@ from helpers.analysis.paper import (
     rows_of,
     with_bounds,
 )
-from helpers.analysis.statistics import Estimate, percentiles, ratio, share_of
+from helpers.analysis.statistics import DRAWS, Drawn, Estimate, ratio, share_of
 from helpers.analysis.surface import layer_draws
 
 Numbers = float | pd.Series  # one, or one for each resample
 Layers = pd.Series | pd.DataFrame  # a number for each layer, or for each layer and resample
 
-ARTICLES = "averages_by_article"
 SEGMENTS = ("relative_position", "token_types", "entropy")  # tables that have its averages
 MOSTLY = 0.5  # "more than half of their attention"
 LITTLE = 0.1  # of their attention
-NEAR_UNIFORM = 0.9  # of the entropy of uniform attention
-BROAD = 0.75  # of that entropy; the paper's 3.89 nats are 80% of ln 128
-ALPHA = 0.05
 BY_FAR = 20  # points
 NAMED = ("dobj", "det", "pobj", "poss")  # in the introduction
 BOTH = "Attn + GloVe"  # the probe
 
 
-def clark_claims(section: str = "") -> list[Claim]:
-    """Return the claims of the paper (about a section, such as "3" or "3.2"), in its order."""
-    claims = read_claims(Path(__file__).with_name("claims.csv"), MEASURES, THRESHOLDS)
-    return [claim for claim in claims if claim.section.startswith(section)]
+def clark_claims() -> list[Claim]:
+    """Return the claims of the paper, in its order."""
+    return read_claims(Path(__file__).with_name("claims.csv"), MEASURES, THRESHOLDS)
 
 
 def middle(values: Layers) -> Numbers:
@@ -104,10 +101,8 @@ def resampled(
     found = compute(*means.values())
     if ARTICLES not in tables or np.isnan(found):
         return Estimate(found)
-    draws = [layer_draws(rows_of(tables, ARTICLES, name), name) for name in means]
-    drawn = np.asarray(compute(*(means for means, _ in draws)))
-    low, high = percentiles(drawn[:, None], min(count for _, count in draws))
-    return Estimate(found, float(low[0]), float(high[0]))
+    draws = [layer_draws(rows_of(tables, ARTICLES, name), name, DRAWS) for name in means]
+    return Drawn(found, compute(*(means for means, _ in draws)), min(count for _, count in draws))
 
 
 def counted(tables: Tables, table: str, name: str, count: Callable[..., float]) -> Estimate:
@@ -152,8 +147,9 @@ def to_special_token(tables: Tables) -> Estimate:
 
 def times_uniform(tables: Tables) -> Estimate:
     """Return the same as a multiple of the uniform share of that token."""
-    share = column(tables, "token_types", f"uniform_{special_token(tables)}").mean()
-    return Estimate(*(each / share for each in to_special_token(tables)))
+    name = special_token(tables)
+    means = {own: by_layer(tables, "token_types", own) for own in (name, f"uniform_{name}")}
+    return resampled(tables, means, lambda own, evenly: middle(own) / evenly.mean())
 
 
 def attention_against_gradient(tables: Tables) -> Estimate:
@@ -174,7 +170,7 @@ def attention_against_gradient(tables: Tables) -> Estimate:
 def broad_early(tables: Tables, entropies: pd.Series) -> pd.Series:
     """Return which heads of the first third of the layers are nearly uniform."""
     uniform, layers = (column(tables, "entropy", name) for name in ("uniform", "layer"))
-    return (entropies / uniform > NEAR_UNIFORM) & first_third(layers)
+    return (entropies / uniform > BROAD) & first_third(layers)
 
 
 def broad_heads(tables: Tables) -> Estimate:

@@ -7,7 +7,8 @@ of sums over clusters: what is right over what there is, or a sum of values over
 - how sure is a number? `ratio`, `bootstrap_intervals`; the mean of many, say over relations?
   `mean_ratio`
 - is one number larger than another, measured on the same clusters? `paired_interval`; for a
-  p-value `sign_flip_test`, and over several relations `holm`
+  p-value `sign_flip_test`, and over several relations `holm`; of two estimates `difference`
+- may a number be a threshold? `p_value`
 - is the best of many heads better than a baseline, when it was chosen with the same data?
   `sign_flip_test` of all heads at once: its p-values count the choice in
 - are two numbers alike? `equivalence`, against a margin; that a difference is not significant
@@ -30,6 +31,7 @@ from scipy.stats import PermutationMethod, binom, binomtest, norm, pearsonr, t
 WEIGHTS_AT_ONCE = 1 << 19  # 8 MiB, as integers and as floats
 LEVEL = 0.95
 RESAMPLES = 1000
+DRAWS = 10_000  # resamples for a p-value
 PERMUTATIONS = 9999
 
 Clusters = Num[np.ndarray, "cluster *statistic"]
@@ -46,6 +48,53 @@ class Estimate(NamedTuple):
         """Return the number and its bounds, ``<interval>_low`` and ``_high``, for a table's row."""
         interval = interval or name
         return {name: self.value, f"{interval}_low": self.low, f"{interval}_high": self.high}
+
+
+class Drawn(Estimate):
+    """An estimate with the draws, from so many clusters, that its interval is made of."""
+
+    draws: Float[np.ndarray, " resample"]
+    clusters: int
+
+    def __new__(cls, value: float, draws: ArrayLike, clusters: int) -> Drawn:
+        """Make the interval: see `percentiles`."""
+        draws = np.asarray(draws, float)
+        low, high = percentiles(draws[:, None], clusters)
+        own = super().__new__(cls, float(value), float(low[0]), float(high[0]))
+        own.draws, own.clusters = draws, clusters
+        return own
+
+
+def difference(one: Estimate, other: Estimate) -> Estimate:
+    """Return one estimate less another.
+
+    Draws are paired: both have to be of the same resamples.  Where either has none, the two are
+    taken for independent, and their intervals combined (Zou and Donner 2008).
+    """
+    value = one.value - other.value
+    if isinstance(one, Drawn) and isinstance(other, Drawn):
+        return Drawn(value, one.draws - other.draws, min(one.clusters, other.clusters))
+    below = np.hypot(one.value - one.low, other.high - other.value)
+    above = np.hypot(one.high - one.value, other.value - other.low)
+    return Estimate(value, value - below, value + above)
+
+
+def p_value(found: Estimate, threshold: float = 0) -> float:
+    """Return the two-sided p-value that an estimate's true value is the threshold.
+
+    Of draws, twice the share of those on its other side, the estimate counted in, as much more as
+    the interval is wider for few clusters (`percentiles`).  Without draws a normal approximation:
+    the bound on the threshold's side is 1.96 standard errors away.  0 for a number without error,
+    whose bounds are itself; NaN for an estimate without bounds.
+    """
+    side = np.sign(found.value - threshold)
+    if isinstance(found, Drawn) and not np.isnan(found.low):
+        beyond = (side * (found.draws - threshold) <= 0).sum() + 1
+        few = np.sqrt((found.clusters - 1) / found.clusters)
+        z = norm.ppf(beyond / (len(found.draws) + 1)) * few
+        return float(min(1, 2 * t.cdf(z, found.clusters - 1)))
+    error = abs(found.value - (found.low if side > 0 else found.high)) / norm.ppf((1 + LEVEL) / 2)
+    return 0.0 if error == 0 else float(2 * norm.sf(abs(found.value - threshold) / error))
 
 
 def cluster_sums(
@@ -217,16 +266,17 @@ def holm(p_values: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
     """Return the p-values adjusted so that any false finding among the tests is rare (Holm 1979).
 
     For a few tests of which each would be a claim of its own; for a list that is read as a list,
-    and may hold some false findings, use `scipy.stats.false_discovery_control`.
+    and may hold some false findings, use `scipy.stats.false_discovery_control`.  NaN is no test.
     """
     p_values = np.asarray(p_values, float)
-    order = np.argsort(p_values, kind="stable")
-    adjusted = np.maximum.accumulate(p_values[order] * np.arange(len(p_values), 0, -1))
+    order = np.argsort(p_values, kind="stable")  # NaN last
+    left = np.count_nonzero(~np.isnan(p_values)) - np.arange(len(p_values))
+    adjusted = np.maximum.accumulate(p_values[order] * left)
     return adjusted[np.argsort(order, kind="stable")].clip(max=1)
 
 
 def resampled_sums(
-    counts: Num[np.ndarray, "cluster column"], *, seed: int = 0
+    counts: Num[np.ndarray, "cluster column"], *, seed: int = 0, draws: int = RESAMPLES
 ) -> Float[np.ndarray, "resample column"]:
     """Return the column sums of each resample of the clusters.
 
@@ -236,20 +286,20 @@ def resampled_sums(
     """
     counts = np.asarray(counts, np.float64)
     if not len(counts):
-        return np.zeros((RESAMPLES, counts.shape[1]))
-    few = RESAMPLES * len(counts) <= WEIGHTS_AT_ONCE
-    parts = (_kept_weights if few else _weights)(len(counts), seed)
+        return np.zeros((draws, counts.shape[1]))
+    few = draws * len(counts) <= 4 * WEIGHTS_AT_ONCE
+    parts = (_kept_weights if few else _weights)(len(counts), seed, draws)
     # [resample, cluster] @ [cluster, column]
     return np.concatenate([weights @ counts for weights in parts])
 
 
-def _weights(clusters: int, seed: int) -> Iterator[Float[np.ndarray, "draw cluster"]]:
+def _weights(clusters: int, seed: int, draws: int) -> Iterator[Float[np.ndarray, "draw cluster"]]:
     """Yield how often each cluster is drawn in each resample, a part of them at a time."""
     generator = np.random.default_rng(seed)
     shares = np.full(clusters, 1 / clusters)
     step = max(1, WEIGHTS_AT_ONCE // clusters)
-    for start in range(0, RESAMPLES, step):
-        size = min(step, RESAMPLES - start)
+    for start in range(0, draws, step):
+        size = min(step, draws - start)
         yield generator.multinomial(clusters, shares, size=size).astype(np.float64)
 
 

@@ -17,6 +17,7 @@ from jaxtyping import Float
 
 from helpers.analysis.heads import checked_maps, head_rows
 from helpers.analysis.statistics import (
+    RESAMPLES,
     bootstrap_intervals,
     cluster_sums,
     percentiles,
@@ -237,7 +238,9 @@ def article_table(sums: Sums) -> pd.DataFrame:
     return pd.DataFrame({name: values.ravel() for name, values in columns.items()})
 
 
-def layer_draws(articles: pd.DataFrame, name: str) -> tuple[pd.DataFrame, int]:
+def layer_draws(
+    articles: pd.DataFrame, name: str, draws: int = RESAMPLES
+) -> tuple[pd.DataFrame, int]:
     """Return a metric's mean by layer (rows) in each resample of the articles (columns).
 
     The resamples are the same for every metric.  Beside it stands from how many articles they
@@ -245,8 +248,8 @@ def layer_draws(articles: pd.DataFrame, name: str) -> tuple[pd.DataFrame, int]:
     """
     values = articles.pivot(index="article", columns="layer", values=name)
     examples = articles.pivot(index="article", columns="layer", values="examples")
-    sums = resampled_sums((values * examples).fillna(0).to_numpy())
-    sizes = resampled_sums(examples.where(values.notna(), 0).to_numpy())
+    sums = resampled_sums((values * examples).fillna(0).to_numpy(), draws=draws)
+    sizes = resampled_sums(examples.where(values.notna(), 0).to_numpy(), draws=draws)
     means = pd.DataFrame(sums, columns=values.columns).div(sizes)
     return means.T, int(values.notna().any(axis=1).sum())
 

@@ -88,7 +88,8 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     for table in tables.keys() - kept:
         write_table(tables[table], folder, table)
     different = differences(runs)
-    notes = [*_counts(claims), *(f"{own} differs: {runs}" for own, runs in different.items())]
+    notes = [f"{run}: {said}" for run, said in claims_that_hold(claims).items()]
+    notes += [f"{own} differs: {runs}" for own, runs in different.items()]
     if kept:
         files = ", ".join(f"{table}.csv" for table in kept)
         notes.append(
@@ -104,13 +105,28 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
 
 
 def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return section, claim, paper, and for each run ``<name>`` and ``<name> holds``."""
+    """Return section, claim, paper, and for each run ``<name>``, its number, and both verdicts.
+
+    These are in the columns ``<name> holds`` and ``<name> learned``.
+    """
     checks = {run.name: check_claims(run.tables, clark_claims()) for run in runs}
     first = next(iter(checks.values()))
     columns = {name: first[name] for name in ("section", "claim")} | {"paper": first["paper_value"]}
     for name, table in checks.items():
-        columns |= {name: table["here"], f"{name} holds": table["holds"]}
+        columns |= {name: table["here"]}
+        columns |= {f"{name} {verdict}": table[verdict] for verdict in ("holds", "learned")}
     return pd.DataFrame(columns)
+
+
+def claims_that_hold(claims: pd.DataFrame) -> dict[str, str]:
+    """Return in words how many claims hold in each run, and how many of those were learned."""
+    found = {}
+    for column in claims.filter(regex=" holds$"):
+        name = column.removesuffix(" holds")
+        holds, measured = claims[column] == "yes", claims[column] != "not measured"
+        learned = (holds & (claims[f"{name} learned"] == "yes")).sum()
+        found[name] = f"{holds.sum()} of {measured.sum()} measured claims hold, {learned} learned"
+    return found
 
 
 def spread(claims: pd.DataFrame) -> pd.DataFrame:
@@ -206,12 +222,3 @@ def _by_paper_name(table: pd.DataFrame) -> pd.DataFrame:
     known = paper_names(table["relation"])
     names = table["relation"].map(lambda name: known.get(name, name))
     return table.set_index(names)[~names.duplicated().to_numpy()]
-
-
-def _counts(claims: pd.DataFrame) -> list[str]:
-    """Return how many claims hold, a line a run."""
-    return [
-        f"{name.removesuffix(' holds')}: {(verdicts == 'yes').sum()} of "
-        f"{(verdicts != 'not measured').sum()} measured claims hold"
-        for name, verdicts in claims.filter(like=" holds").items()
-    ]

@@ -80,6 +80,10 @@ def test_holm_by_hand():
     np.testing.assert_allclose(holm([0.01, 0.9, 0.02, 0.03]), [0.04, 0.9, 0.06, 0.06])
     assert holm([0.7, 0.9]).tolist() == [1, 1]
     assert holm([]).tolist() == []
+    p_values = np.append(np.random.default_rng(0).random(9) ** 4, np.nan)  # NaN is no test
+    for p, adjusted in zip(p_values, holm(p_values), strict=True):
+        slow = [min(1, q * (p_values >= q).sum()) for q in p_values if q <= p]
+        assert adjusted == pytest.approx(max(slow, default=np.nan), nan_ok=True)
 
 
 SETS = 2000  # simulated data sets, a column each

@@ -15,6 +15,9 @@ from helpers.errors import InputError
 from helpers.run import compare
 
 
+UNKNOWN = "not measured"
+
+
 def runs_of(**tables):
     return [compare.Run(name, these, {}) for name, these in tables.items()]
 
@@ -50,13 +53,16 @@ def test_claims_stand_side_by_side():
     other["dependency_heads_held_out"].loc[dobj, ["margin", "margin_low", "margin_high"]] = -30.0
     del other["probe_differences"]
     table = compare.claims_side_by_side(runs_of(one=one, other=other))
-    assert list(table) == ["section", "claim", "paper", "one", "one holds", "other", "other holds"]
+    assert list(table) == ["section", "claim", "paper"] + [
+        f"{name}{own}" for name in ("one", "other") for own in ("", " holds", " learned")
+    ]
     for name, tables in (("one", one), ("other", other)):
         checked = check_claims(tables, clark_claims())
         np.testing.assert_array_equal(table[name], checked["here"])
-        assert list(table[f"{name} holds"]) == list(checked["holds"])
+        for verdict in ("holds", "learned"):
+            assert list(table[f"{name} {verdict}"]) == list(checked[verdict])
     row = table.set_index("claim").loc["Direct objects have a head of their own"]
-    assert list(row) == ["4.2", *[pytest.approx(46.8)] * 2, "yes", -30.0, "no"]
+    assert list(row) == ["4.2", *[pytest.approx(46.8)] * 2, "yes", UNKNOWN, -30.0, "no", UNKNOWN]
     assert set(table.query("section == '5'")["other holds"]) == {"not measured"}
 
 

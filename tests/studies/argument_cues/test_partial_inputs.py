@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from helpers.analysis.paper import judge, values_of
+from helpers.analysis.paper import check_claims, values_of
 from helpers.data.glove import Embeddings
 from helpers.model.encoder import load
 from helpers.studies.argument_cues import choosers, partial_inputs
@@ -171,18 +171,18 @@ def run_like_the_paper():
 
 
 def checked(tables):
-    return {claim.statement: judge(claim, tables) for claim in CLAIMS}
+    return check_claims(tables, CLAIMS).set_index("claim")
 
 
 def test_all_hold_of_a_run_like_the_paper():
     found = checked(run_like_the_paper())
-    assert {own.verdict for own in found.values()} == {"yes"}
+    assert set(found["holds"]) == {"yes"}
     shown, part = values_of("Niven"), "encoder, {}, original, median".format
     share = (shown[part("warrants")] - 50) / (shown[part("all")] - 50)
     papers = [shown["productivity of not, all"], np.nan, share]
     assert [claim.paper for claim in CLAIMS[:3]] == pytest.approx(papers, rel=1e-5, nan_ok=True)
     for claim in CLAIMS:
-        here = found[claim.statement].here.value
+        here = found.loc[claim.statement, "here"]
         if not np.isnan(claim.paper):
             assert here == pytest.approx(claim.paper, rel=0.1, abs=1e-9), claim.statement
 
@@ -192,7 +192,7 @@ def test_nothing_is_claimed_of_a_planted_cue():
     planted = {
         name: t.assign(corpus="arguments-sample") for name, t in run_like_the_paper().items()
     }
-    assert {found.verdict for found in checked(planted).values()} == {"not measured"}
+    assert set(checked(planted)["holds"]) == {"not measured"}
 
 
 def test_a_run_of_a_guest_alone_has_no_rows_about_what_it_did_not_measure(tmp_path, monkeypatch):
