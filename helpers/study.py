@@ -146,12 +146,20 @@ class Study(Settings):
         )
         return surface.Sums.from_arrays(arrays)
 
-    def distances(self, *, control: bool = False) -> pd.DataFrame:
-        """The square table of the distances between heads (section 6), in nats."""
+    def distances(self, *, control: bool = False, words: bool = False) -> pd.DataFrame:
+        """The square table of the distances between heads (section 6), in nats.
+
+        Among ``words`` alone: over fewer examples, without special tokens.
+        """
         from helpers.analysis.clustering import distance_table
+        from helpers.analysis.surface import AMONG_WORDS
 
         sums = self.control_sums if control else self.sums
         examples = sums.by_group("current")[1].sum(axis=0)
+        if words:
+            counts = [sums.by_group(f"{name}_words")[1].sum(axis=0) for name in AMONG_WORDS]
+            count = np.max(counts, initial=1)
+            return distance_table(sums.word_distances / count, *examples.shape)
         return distance_table(sums.distances / examples[0, 0], *examples.shape)
 
     def gradient_table(self, *, control: bool = False) -> pd.DataFrame:

@@ -57,9 +57,9 @@ def with_intervals(tables):
         each = pd.concat(averages, axis=1).reset_index().assign(examples=2)
         if "head_cohesion" in tables:
             row = tables["head_cohesion"].iloc[0]
-            for name in ("within", "between"):
-                each[f"{name}_layers"] = row.get(name)
-        parts = [each.assign(article=number) for number in range(5)]
+            each["within_layers_words"] = row.get("within")
+            each["neighbouring_layers_words"] = row.get("between")
+        parts = [each.assign(article=number) for number in range(60)]
         tables["averages_by_article"] = pd.concat(parts, ignore_index=True)
     return tables
 
@@ -94,12 +94,13 @@ def _run_like_the_paper():
         ("Attn", "Right-branching", 35.0),
         ("Attn + GloVe", "Attn", 16.0),
         ("Attn + GloVe", "Distances + GloVe", 19.0),
+        ("Attn", "Distances + GloVe", 3.0),
         ("Attn + GloVe", "Random-init Attn + GloVe", 47.0),
         ("Structural probe", "Attn + GloVe", 3.0),
     ]
     return {
         "relative_position": heads(
-            previous=[0.1, 0.6, 0.1, 0.1, 0.1, 0.1],
+            previous=[0.1, 0.6, 0.6, 0.1, 0.1, 0.1],
             current=[0.05] * LAYERS,
             next=[0.7, 0.1, 0.1, 0.1, 0.1, 0.1],
         ),
@@ -114,8 +115,11 @@ def _run_like_the_paper():
         ),
         "gradients": pd.DataFrame({
             "layer": np.arange(LAYERS) + 1,
-            "sep": [0.9, 0.8, 0.3, 0.1, 0.2, 0.4],
-            "cls": [0.5, 0.4, 0.3, 0.2, 0.1, 0.05],
+            **{
+                f"other_over_{name}{end}": ratio * np.array([1, 2, 4, 10, 20, 30])
+                for name, ratio in (("sep", 1), ("cls", 0.5))
+                for end in ("", "_low", "_high")
+            },
         }),
         "entropy": heads(
             entropy=[4.6, 3.5, 2.5, 2.0, 2.0, 2.5],
@@ -134,10 +138,18 @@ def _run_like_the_paper():
         ),
         "coreference_held_out": table(
             "candidates type against margin ci_low ci_high",
-            ("mentions", "all", "head match", 13.0, 12.0, 14.0),
-            ("mentions", "nominal", "head match", 18.0, 16.0, 20.0),
-            ("mentions", "all", "rule-based", -4.0, -4.8, -3.0),
-            ("words", "all", "head match", 0.0, -1.0, 1.0),
+            *((candidates, *row) for candidates in ("mentions", "words") for row in (
+                ("all", "head match", 13.0, 12.0, 14.0),
+                ("nominal less all", "head match", 5.0, 3.0, 7.0),
+                ("nominal without match", "nearest mention", 18.0, 16.0, 20.0),
+                ("all", "rule-based", -4.0, -4.4, -3.0),
+            )),
+        ),
+        "possessives": table(
+            "relation difference difference_low difference_high", ("poss", 20.0, 15.0, 25.0)
+        ),
+        "special_candidates": table(
+            "relation change", *((f"r{number}", -number / 5) for number in range(30))
         ),
         "coreference": table("system candidates type accuracy", *coreference, head="5-4"),
         "probes": table(
@@ -154,7 +166,8 @@ def _run_like_the_paper():
               for name in ("All", "dobj", "det", "pobj", "poss", "auxpass", "compound")),
         ),
         "head_cohesion": table(
-            "by within between p_value", ("layer", 6.0, 8.0, 0.001), ("index", 8.0, 8.0, 0.5)
+            "tokens by within between p_value", ("words", "next layer", 6.0, 8.0, 0.001),
+            ("all", "layer", 6.0, 8.0, 0.001), ("all", "index", 8.0, 8.0, 0.5),
         ),
     }  # fmt: skip
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pandas as pd
 from readme_numbers import arct_rules, arct_table
 
-from helpers.analysis.paper import check_claims, paper_table2, values_of
 from helpers.analysis.measures import clark_claims
+from helpers.analysis.paper import check_claims, paper_table2, values_of
 from helpers.run.compare import Run, best_heads, claims_side_by_side, claims_that_hold, open_run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,7 +60,7 @@ def blocks(figures: Path) -> dict[str, str]:
         "best head, direct objects": tables["table 1"].loc["dobj"],
         "best head, antecedents": tables["table 2"].loc["best head"],
         "probe, attention and GloVe": tables["table 3"].loc["Attn + GloVe"],
-        "claims that hold": pd.Series(claims_that_hold(claims)),
+        "claims of the paper": pd.Series(claims_that_hold(claims)),
     }
     short = pd.DataFrame({name: row.reindex(["paper", *segments]) for name, row in rows.items()}).T
     written = {name: _markdown(table) for name, table in tables.items()}
@@ -86,7 +86,8 @@ def section_3(runs: Mapping[str, Run], claims: pd.DataFrame, figures: Path) -> p
         )
         tokens = json.loads((figures / RUNS[label] / "run.json").read_bytes())["special tokens"]
         mostly = [int((position[side] > 0.5).sum()) for side in ("previous", "next")]
-        near = run.tables["head_cohesion"].set_index("by")
+        near = run.tables["head_cohesion"]
+        near = (near[near["tokens"] == "all"] if "tokens" in near else near).set_index("by")
         share = near["within"] / near["between"]
         columns[label] = {
             "heads mostly on the previous / next token": (

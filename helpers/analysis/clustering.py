@@ -112,35 +112,58 @@ def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -
 def cohesion_table(distances: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     """Return whether heads of one layer, and heads of one index, are close to each other.
 
-    One row for "layer" (section 6: heads of a layer are close), one for "index" (heads of the
-    same number in different layers, which share a bias in some models).  Columns: ``by``;
-    ``within`` and ``between``, the mean distances (nats) over pairs of different heads that have
-    the layer or index in common and over pairs that do not, for "index" of pairs of different
-    layers alone; ``p_value``, one-sided, of a permutation test: the share of random assignments,
-    the true one counted in, that make the mean within as small.  Heads are shuffled over all
+    One row for "layer" (section 6: heads of a layer are close), one for "next layer" (the same,
+    but against heads of the layers before and after alone: what lies far apart in the model is
+    likely to be so in what it does), one for "index" (heads of the same number in different
+    layers, which share a bias in some models).  Columns: ``by``; ``within`` and ``between``, the
+    mean distances (nats) over pairs of different heads that have the layer or index in common and
+    over pairs that do not, for "index" of pairs of different layers alone; ``p_value``, one-sided,
+    of a permutation test: the share of random assignments,
+    the true one counted in, that make the mean within, or for "next layer" its difference from
+    that between, as small.  Heads are shuffled over all
     layers, and for "index" within their layers, so that what layers have in common stays.
     ``within``, ``between`` and ``p_value`` are empty where there is nothing to compare: it takes
     two layers, and two heads in a layer.
     """
     values = distances.to_numpy()
     layers, per_layer = _shape(distances)
-    means = list(closeness(values, layers, per_layer).values())
+    within, between, same_index, other_index, next_to = closeness(
+        values, layers, per_layer
+    ).values()
     layer, index = np.indices((layers, per_layer))
+    layer = layer.reshape(1, -1)
     rows = []
-    for by, group, mean in (
-        ("layer", layer.reshape(1, -1), means[:2]),
-        ("index", index, means[2:]),
+    for by, group, *mean in (
+        ("layer", layer, within, between),
+        ("next layer", layer, within, next_to),
+        ("index", index, same_index, other_index),
     ):
-        p_value = np.nan if np.isnan(mean).any() else _as_close(values, group, seed)
+        nothing = np.isnan(mean).any()
+        p_value = np.nan if nothing else _as_close(values, group, seed, by == "next layer")
         rows.append((by, *mean, p_value))
     return pd.DataFrame(rows, columns=["by", "within", "between", "p_value"])
 
 
+def cohesion_tables(distances: Mapping[str, pd.DataFrame], *, seed: int = 0) -> pd.DataFrame:
+    """Return `cohesion_table` of distances over some tokens ("all", "words") each, one column more.
+
+    That is ``tokens``, the first.
+    """
+    tables = {tokens: cohesion_table(own, seed=seed) for tokens, own in distances.items()}
+    return pd.concat(tables, names=["tokens"]).reset_index(level=0)
+
+
 def _as_close(
-    values: Float[np.ndarray, "heads heads"], groups: Int[np.ndarray, "block head"], seed: int
+    values: Float[np.ndarray, "heads heads"],
+    groups: Int[np.ndarray, "block head"],
+    seed: int,
+    next_to: bool,
 ) -> float:
-    """Return the share of assignments, shuffled within blocks, that bring groups as close."""
-    observed = _within_sums(values, groups.reshape(1, -1))[0]
+    """Return the share of assignments, shuffled within blocks, that bring groups as close.
+
+    With ``next_to``, closer than each is to the next group.
+    """
+    observed = _within_sums(values, groups.reshape(1, -1), next_to)[0]
     rng = np.random.default_rng(seed)
     as_close = 1
     for start in range(0, PERMUTATIONS, PERMUTATIONS_AT_ONCE):
@@ -148,16 +171,29 @@ def _as_close(
         shuffled = rng.permuted(np.tile(groups, (count, 1, 1)), axis=2).reshape(count, -1)
         # The numbers of pairs and the total never change: a smaller sum within groups is a
         # larger difference.  Rounding must not make the true assignment beat its equals.
-        as_close += np.sum(_within_sums(values, shuffled) <= observed + 1e-9 * values.sum())
+        as_close += np.sum(
+            _within_sums(values, shuffled, next_to) <= observed + 1e-9 * values.sum()
+        )
     return float(as_close / (PERMUTATIONS + 1))
 
 
 def _within_sums(
-    distances: Float[np.ndarray, "heads heads"], groups: Int[np.ndarray, "assignment heads"]
+    distances: Float[np.ndarray, "heads heads"],
+    groups: Int[np.ndarray, "assignment heads"],
+    next_to: bool,
 ) -> Float[np.ndarray, " assignment"]:
-    """Return each assignment's sum of distances within groups: trace(Z' D Z), Z one-hot."""
-    one_hot = groups[..., None] == np.arange(groups.max() + 1)  # [assignment, head, group]
-    return np.einsum("phl,phl->p", distances @ one_hot, one_hot)
+    """Return each assignment's sum of distances within groups: trace(Z' D Z), Z one-hot.
+
+    With ``next_to`` less that between each group and the next, of as many pairs as within.
+    """
+    one_hot = (groups[..., None] == np.arange(groups.max() + 1)).astype(float)
+    sums = one_hot.swapaxes(1, 2) @ distances @ one_hot  # [assignment, group, group]
+    within = np.trace(sums, axis1=1, axis2=2)
+    if not next_to:
+        return within
+    count, size = sums.shape[-1], len(distances) / sums.shape[-1]
+    pairs = count * (size - 1) / ((count - 1) * size)
+    return within - pairs * np.trace(sums, offset=1, axis1=1, axis2=2)
 
 
 def _shape(distances: pd.DataFrame) -> tuple[int, int]:

@@ -10,18 +10,27 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-from helpers.analysis.head_counts import OFFSETS, HeadCounts
-from helpers.analysis.heads import DIRECTIONS, answer, head_label, head_rows, parse_head, questions
+from helpers.analysis.head_counts import OFFSETS, HeadCounts, word_maps
+from helpers.analysis.heads import (
+    DIRECTIONS,
+    POSSESSIVE_RELATIONS,
+    answer,
+    head_label,
+    head_rows,
+    parse_head,
+    questions,
+)
 from helpers.analysis.paper import ALL, paper_names, paper_table1, relation_table, scheme_of
 from helpers.analysis.statistics import (
     Estimate,
     bootstrap_intervals,
+    cluster_sums,
     holm,
     paired_interval,
     ratio,
     sign_flip_test,
 )
-from helpers.data.records import Record, Sentence
+from helpers.data.records import Record, Sentence, cluster_of
 from helpers.data.treebank import parse_words
 from helpers.errors import InputError
 from helpers.store.store import Example
@@ -126,36 +135,84 @@ def each_head(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.Da
     return table
 
 
-def no_op_table(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.DataFrame:
-    """Return what a relation's head does where the relation is not there (section 3.2).
+def no_op_table(
+    examples: Iterable[Example], held_out: pd.DataFrame, *, seed: int = 0
+) -> pd.DataFrame:
+    """Return what a relation's head does where none of its relations is there (section 3.2).
 
     The paper takes attention to special tokens for a no-op because heads that find a relation
-    attend there when there is none to find.  One row for each of `held_out_heads`' heads, chosen
-    on train, over the words of dev that its relation is read from (``with``: dependents, or heads
-    in the other direction) and the other words (``without``).  Columns: relation, head,
-    direction, count (of the words with it); the shares of their attention that special tokens
-    get, and ``difference`` (without less with), each with a 95% bootstrap interval over articles.
-    No row for a model without special tokens.
+    attend there when there is none to find.  One row for each of `held_out_heads`' heads, "All"
+    left out, over the words of dev that its relation is read from (``with``: dependents, or heads
+    in the other direction) and those that none of the head's relations is (``without``): one head
+    may be the best of several.  Columns: relation, head, direction, count (of the words with it);
+    the shares of their attention that special tokens get, and ``difference`` (without less with),
+    each with a 95% bootstrap interval over articles.  No row for a model without special tokens.
     """
-    rows = []
-    for name in _held_out(counts, minimum) if counts.special.any() else ():
-        if name == ALL:
-            continue
-        choice, _, row = _chosen(counts, name, "train", "dev", seed)
-        given = counts.special[(slice(None), *choice)], counts.asking[:, choice[0]]
-        own, everywhere = (
-            [counts.by_article(values, kind, "dev") for values in given] for kind in (name, ALL)
-        )
-        others = [whole - part for whole, part in zip(everywhere, own, strict=True)]
+    rows = held_out.loc[held_out["relation"] != ALL, list(NO_OP_COLUMNS[:3])]
+    names, heads = rows["relation"].to_numpy(), rows["head"].to_numpy()
+    layer, head = np.array([parse_head(own) for own in heads], int).reshape(-1, 2).T
+    reverse, of_one_head = (rows["direction"] == DIRECTIONS[1]).to_numpy(), heads[:, None] == heads
+    parts, articles = [], []
+    for example in (own for own in examples if own.record.get("split") == "dev"):
+        given = word_maps(example)[1][layer, head].T  # [word, row]
+        gold = np.asarray(example.record["heads"]) - 1
+        dependents = np.asarray(example.record["relations"], object)[:, None] == names
+        governors = np.zeros_like(dependents)
+        np.logical_or.at(governors, gold[gold >= 0], dependents[gold >= 0])
+        asked = np.where(reverse, governors, dependents)
+        idle = ~(asked @ of_one_head)
+        parts.append([part.sum(axis=0) for part in (given * asked, asked, given * idle, idle)])
+        articles.append(cluster_of(example.record, example.index))
+    owner, known = pd.factorize(np.array(articles))
+    sums = cluster_sums(np.array(parts), owner, np.arange(len(known)))  # [article, part, row]
+    found = []
+    for number, row in enumerate(rows.to_dict("records") if sums[:, ::2].any() else ()):
+        own, others = sums[:, :2, number].T, sums[:, 2:, number].T
         with_it, without = ratio(*own, seed=seed), ratio(*others, seed=seed)
         low, high = paired_interval(others, own, seed=seed)
-        difference = Estimate(without.value - with_it.value, low[0], high[0])
-        estimates = {"with": with_it, "without": without, "difference": difference}
-        row["count"] = own[1].sum()
-        for kind, estimate in estimates.items():
+        lead = Estimate(without.value - with_it.value, low[0], high[0])
+        row["count"] = int(own[1].sum())
+        for kind, estimate in (("with", with_it), ("without", without), ("difference", lead)):
             row |= estimate.columns(kind)
-        rows.append(row)
-    return pd.DataFrame(rows, columns=NO_OP_COLUMNS)
+        found.append(row)
+    return pd.DataFrame(found, columns=NO_OP_COLUMNS)
+
+
+def possessives(
+    examples: Iterable[Example], held_out: pd.DataFrame, *, seed: int = 0
+) -> pd.DataFrame:
+    """Return from which word the head of possessives finds what is possessed (section 4.2).
+
+    One row, over the possessors of dev that have an 's: relation, head, direction, count; in
+    percent how often the head is right from the 's (``mark``) and from the ``possessor``, and
+    the ``difference`` in points, each with a 95% bootstrap interval over articles.
+    """
+    columns = list(NO_OP_COLUMNS[:4])
+    for name in ("mark", "possessor", "difference"):
+        columns += Estimate(np.nan).columns(name)
+    rows = held_out[held_out["relation"].isin(POSSESSIVE_RELATIONS)].head(1)
+    right, articles = [], []
+    for row in rows.itertuples():
+        for example in (own for own in examples if own.record.get("split") == "dev"):
+            words = example.word_positions
+            for question in questions(example.record):
+                if question.relation == row.relation and question.mark is not None:
+                    weights = example.attention[parse_head(row.head)][words, words].astype(float)
+                    from_each = (question, replace(question, mark=None))
+                    answers = [answer(own, weights, row.direction)[1] for own in from_each]
+                    right.append(answers)
+                    articles.append(cluster_of(example.record, example.index))
+    if not right:
+        return pd.DataFrame(columns=columns)
+    owner, known = pd.factorize(np.array(articles))
+    marked, plain = np.transpose(right).astype(int)
+    found = rows[list(columns[:3])].assign(count=len(right)).to_dict("records")[0]
+    for name, hits in (("mark", marked), ("possessor", plain), ("difference", marked - plain)):
+        sums = (
+            cluster_sums(own, owner, np.arange(len(known))) for own in (100 * hits, hits * 0 + 1)
+        )
+        found |= ratio(*sums, seed=seed).columns(name)
+    return pd.DataFrame([found], columns=columns)
 
 
 def with_special_tokens(examples: Iterable[Example], table: pd.DataFrame) -> pd.DataFrame:

@@ -29,9 +29,6 @@ class HeadCounts:
     first entry is `ALL` (every word of the sentence); ``sentence`` indexes ``splits`` and
     ``articles``, which has a number for each article.  ``right`` counts the words whose syntactic
     head the attention head picks, ``offset_right`` those whose head stands at each of `OFFSETS`.
-    ``asking`` counts the words that a relation is read from, its dependents in one direction and
-    its heads in the other (of `ALL`: every word in both), and ``special`` sums up how much of
-    their attention goes to special tokens.
     """
 
     names: tuple[str, ...]
@@ -43,8 +40,6 @@ class HeadCounts:
     rooted: UInt16[np.ndarray, " row"]
     offset_right: UInt16[np.ndarray, "row offset"]
     right: UInt16[np.ndarray, "row direction layer head"]
-    asking: Int[np.ndarray, "row direction"]
-    special: Float[np.ndarray, "row direction layer head"]
 
     def rows(self, relation: str, split: str | None = None) -> Int[np.ndarray, " row"]:
         """Return the rows of a relation, in one split or in all."""
@@ -104,7 +99,7 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     """Count what every head of a model gets right, reading each example once.
 
     Which word a head picks, and the rule for a possessor's 's, are in `helpers.analysis.heads`;
-    the root is right for no pick.  `ALL` is the plain attachment score, without that rule.
+    the root is right for no pick.
 
     Memory: twelve bytes a head for each sentence and relation.  InputError where the records have
     no syntactic heads, or there is none; MapError where a map is not a distribution over keys, or
@@ -113,13 +108,12 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     ids, articles = {ALL: 0}, {}
     parts: dict[str, list[np.ndarray]] = defaultdict(list)
     for number, example in enumerate(examples):
-        record, (maps, to_special) = example.record, _word_maps(example)
+        record, maps = example.record, word_maps(example)[0]
         picks = np.stack([picked_words(maps, direction=way) for way in DIRECTIONS])
         gold = np.asarray(record["heads"]) - 1  # the root: -1
         names, member = _membership(record["relations"])
         own_mark = possessive_marks(record)
         shifted = np.arange(len(gold)) + OFFSETS[:, None]  # [offset, word]
-        asked = np.stack([member, _heads_of(member, gold)])  # [direction, word, relation]
         article = articles.setdefault(cluster_of(record, number), len(articles))
         found = {
             "splits": [record.get("split", "")],
@@ -130,8 +124,6 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
             "rooted": member[gold < 0].sum(axis=0, dtype=np.uint16),
             "offset_right": _hits(shifted, gold, member, own_mark),
             "right": _hits(picks, gold, member, own_mark),
-            "asking": asked.sum(axis=1).T,
-            "special": np.einsum("lhw,dwr->rdlh", to_special, asked.astype(np.float32)),
         }
         for name, rows in found.items():
             parts[name].append(np.asarray(rows))
@@ -140,10 +132,13 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     return HeadCounts(tuple(ids), **{name: np.concatenate(rows) for name, rows in parts.items()})
 
 
-def _word_maps(
+def word_maps(
     example: Example,
 ) -> tuple[Float[np.ndarray, "layer head word word"], Float[np.ndarray, "layer head word"]]:
-    """Return the maps over words, and what each word gives to special tokens."""
+    """Return a sentence's maps over words, and what each word gives to special tokens.
+
+    InputError where the record has no syntactic heads, MapError where a map is no distribution.
+    """
     record, words = example.record, example.word_positions
     if "heads" not in record or "relations" not in record:
         raise InputError(
@@ -161,16 +156,6 @@ def _membership(relations: list[str]) -> tuple[list[str], Bool[np.ndarray, "word
     return [ALL, *names], np.column_stack([np.ones(len(inverse), bool), member])
 
 
-def _heads_of(
-    member: Bool[np.ndarray, "word relation"], gold: Int[np.ndarray, " word"]
-) -> Bool[np.ndarray, "word relation"]:
-    """Return which words have a dependent of each relation; of `ALL`, every word."""
-    found = np.zeros_like(member)
-    np.logical_or.at(found, gold[gold >= 0], member[gold >= 0])
-    found[:, 0] = True
-    return found
-
-
 def _hits(
     picks: Int[np.ndarray, "predictor ... word"],
     gold: Int[np.ndarray, " word"],
@@ -178,11 +163,9 @@ def _hits(
     own_mark: Mapping[int, int],
 ) -> UInt16[np.ndarray, "relation predictor ..."]:
     """Return how many words of each relation each predictor gets right."""
-    plain = (picks == gold) & (gold >= 0)  # an offset may point to -1, where the root's head is
-    right = plain.copy()
+    right = (picks == gold) & (gold >= 0)  # an offset may point to -1, where the root's head is
     for possessor, mark in own_mark.items():
-        right[..., possessor] |= picks[..., mark] == gold[possessor]
-    # [predictor ..., word] @ [word, relation]; ALL, the first relation, knows no possessor rule
+        right[..., possessor] = picks[..., mark] == gold[possessor]
+    # [predictor ..., word] @ [word, relation]
     counts = right.astype(np.float32) @ member.astype(np.float32)
-    counts[..., 0] = plain.sum(axis=-1)
     return np.moveaxis(counts, -1, 0).astype(np.uint16)

@@ -23,7 +23,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-CLOSENESS = ("within_layers", "between_layers", "within_indices", "between_indices")
+CLOSENESS = (
+    "within_layers", "between_layers", "within_indices", "between_indices", "neighbouring_layers",
+)  # fmt: skip
 SMOOTHING = 1e-3  # p = 0.999 A + 0.001 / n: no weight is zero, so every logarithm is finite
 TILE = 512  # weights that are summed in float32 before float64 takes over
 COMPILE_AFTER = 3e9  # (pair, weight)s: where eager work has cost about what compiling costs
@@ -76,12 +78,14 @@ def closeness(
 ) -> dict[str, float]:
     """Return mean distances over pairs of different heads: `CLOSENESS`, NaN where there is none.
 
-    Heads of one layer, of different layers; and of those, heads of one index and of different ones.
+    Heads of one layer, of different layers; of those, heads of one index and of different ones;
+    and heads of a layer and the next.
     """
     layer, index = np.indices((layers, heads)).reshape(2, -1)
     one_layer, one_index = layer[:, None] == layer, index[:, None] == index
     apart = ~one_layer
-    kinds = (one_layer & ~one_index, apart, apart & one_index, apart & ~one_index)
+    next_to = np.abs(layer[:, None] - layer) == 1
+    kinds = one_layer & ~one_index, apart, apart & one_index, apart & ~one_index, next_to
     means = (distances[kind].mean() if kind.any() else np.nan for kind in kinds)
     return dict(zip(CLOSENESS, means, strict=True))
 

@@ -25,7 +25,7 @@ Direction = Literal["dependent attends to head", "head attends to dependent"]
 
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 POSSESSIVE_RELATIONS = frozenset({"poss", "nmod:poss"})
-POSSESSIVE_MARKS = frozenset({"'s", "'", "s'", "’s", "’", "s’"})
+POSSESSIVE_MARKS = frozenset({"'s", "s'"})
 COREFERENCE = "coreference"  # the name of the one relation of a coreference corpus
 ROW_SUM_TOLERANCE = 0.02
 
@@ -113,17 +113,15 @@ def picked_words(
 
 
 def possessive_marks(record: Record) -> dict[int, int]:
-    """Return the position of the 's that depends on each possessor (``poss``, ``nmod:poss``).
+    """Return the position of the 's after each possessor (``poss``, ``nmod:poss``) that has one.
 
-    Heads attend from the 's where the annotation has the noun: a possessor counts as right also
-    where its own 's picks the possessor's head (section 4.2).
+    Heads attend from the 's where the annotation has the noun.  As in the released evaluation, the
+    pick of the next word, if it is 's or s', takes the place of the possessor's (section 4.2).
     """
-    possessors = {i for i, name in enumerate(record["relations"]) if name in POSSESSIVE_RELATIONS}
-    return {
-        head - 1: mark
-        for mark, (word, head) in enumerate(zip(record["words"], record["heads"], strict=True))
-        if head - 1 in possessors and word in POSSESSIVE_MARKS
-    }
+    after = enumerate(record["words"][1:])
+    marked = {word for word, following in after if following in POSSESSIVE_MARKS}
+    names = enumerate(record["relations"])
+    return {i: i + 1 for i, name in names if name in POSSESSIVE_RELATIONS and i in marked}
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,7 @@ class Question:
     """Which word belongs to word ``asked``?  All words are counted from 0, special tokens not.
 
     For a syntactic relation ``asked`` is the dependent and ``gold`` its head; ``mark`` is the 's
-    of a possessor, which may answer for it.  For coreference ``asked`` is a mention's head word,
+    of a possessor, which answers for it.  For coreference ``asked`` is a mention's head word,
     ``gold`` the head words of its antecedents, and only ``candidates`` can be picked.
     """
 
@@ -169,16 +167,16 @@ def _coreference(record: Record) -> Iterator[Question]:
 def answer(
     question: Question, weights: Float[np.ndarray, "*heads word word"], direction: Direction
 ) -> tuple[Int[np.ndarray, "*heads"], Bool[np.ndarray, "*heads"]]:
-    """Return the word that each head picks, and whether it is right (or its 's is).
+    """Return the word that each head picks, and whether it is right.
 
     ``weights[..., query, key]`` are maps over the words, without special tokens.  Coreference is
     always read from the mention to its antecedent.
     """
-    asked, candidates = [question.asked], None
+    asked, candidates = np.array([question.asked]), None
     if question.candidates is not None:
         direction = DIRECTIONS[0]
         candidates = np.isin(np.arange(weights.shape[-1]), question.candidates)[None]
     elif question.mark is not None:
-        asked.append(question.mark)
-    picked = picked_words(weights, np.array(asked), direction=direction, candidates=candidates)
-    return picked[..., 0], np.isin(picked, question.gold).any(axis=-1)
+        asked = np.array([question.mark])
+    picked = picked_words(weights, asked, direction=direction, candidates=candidates)[..., 0]
+    return picked, np.isin(picked, question.gold)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm, spearmanr
 
 from helpers.analysis.heads import DIRECTIONS
 from helpers.analysis.paper import (
@@ -35,7 +34,7 @@ from helpers.analysis.paper import (
     rows_of,
     with_bounds,
 )
-from helpers.analysis.statistics import DRAWS, Drawn, Estimate, ratio, share_of
+from helpers.analysis.statistics import DRAWS, Drawn, Estimate, mean_interval, share_of
 from helpers.analysis.surface import layer_draws
 
 Numbers = float | pd.Series  # one, or one for each resample
@@ -45,6 +44,8 @@ SEGMENTS = ("relative_position", "token_types", "entropy")  # tables that have i
 MOSTLY = 0.5  # "more than half of their attention"
 LITTLE = 0.1  # of their attention
 BY_FAR = 20  # points
+LITTLE_CHANGE = 5  # points
+FEWEST = 5  # heads that a mean is taken over
 NAMED = ("dobj", "det", "pobj", "poss")  # in the introduction
 BOTH = "Attn + GloVe"  # the probe
 
@@ -65,16 +66,15 @@ def first_third(layers: pd.Index | pd.Series) -> np.ndarray | pd.Series:
     return layers <= np.ceil(layers.max() / 3)
 
 
-def first_third_less_rest(values: Layers) -> Numbers:
-    """Return the mean over the first third of the layers less that over the others."""
-    mine = first_third(values.index)
-    return values[mine].mean() - values[~mine].mean()
+def third_less(values: Layers, one: str, other: str = "") -> Numbers:
+    """Return the mean over a third of the layers (first, middle, last) less that over another's.
 
-
-def last_third_less_rest(values: Layers) -> Numbers:
-    """Return the mean over the last third of the layers less that over the others."""
-    mine = first_third(values.index)[::-1]
-    return values[mine].mean() - values[~mine].mean()
+    Or less that over all other layers.
+    """
+    first = first_third(values.index)
+    last = first[::-1] & ~first
+    thirds = {"first": first, "middle": ~first & ~last, "last": last}
+    return values[thirds[one]].mean() - values[thirds.get(other, ~thirds[one])].mean()
 
 
 def over_layers(
@@ -125,8 +125,9 @@ def depth_of_positional_heads(tables: Tables) -> Estimate:
     """Return the mean relative layer of positional heads, with its interval over these heads."""
     heads = rows_of(tables, "relative_position", "layer", "previous", "next")
     positional = (heads[["previous", "next"]] > MOSTLY).any(axis=1)
-    depths = chosen_rows(heads["layer"], positional, "positional heads") / heads["layer"].max()
-    return ratio(depths.to_numpy(), np.ones(len(depths)))
+    if positional.sum() < FEWEST:
+        raise NotMeasurable("too few positional heads")
+    return mean_interval(heads["layer"][positional] / heads["layer"].max())
 
 
 def special_token(tables: Tables) -> str:
@@ -152,19 +153,11 @@ def times_uniform(tables: Tables) -> Estimate:
     return resampled(tables, means, lambda own, evenly: middle(own) / evenly.mean())
 
 
-def attention_against_gradient(tables: Tables) -> Estimate:
-    """Return the correlation over layers of attention to the special token and its gradient."""
-    name = special_token(tables)
-    attention, gradient = (by_layer(tables, own, name) for own in ("token_types", "gradients"))
-    if min(attention.nunique(), gradient.nunique()) < 2:
-        raise NotMeasurable("no correlation with a constant")
-    found = spearmanr(attention, gradient).statistic
-    if len(attention) < 4:
-        return Estimate(found)
-    # Fisher's z with the standard error of Bonett and Wright (2000).
-    error = np.sqrt((1 + found**2 / 2) / (len(attention) - 3))
-    z = np.arctanh(np.clip(found, -1 + 1e-9, 1 - 1e-9))
-    return Estimate(found, *np.tanh(z + error * norm.ppf([0.025, 0.975])))
+def small_gradients(tables: Tables) -> Estimate:
+    """Return how many times other tokens' gradients are the special token's, in middle layers."""
+    columns = with_bounds(f"other_over_{special_token(tables)}")
+    by_layer = rows_of(tables, "gradients", "layer", *columns).set_index("layer")[columns]
+    return Estimate(*middle(by_layer))
 
 
 def broad_early(tables: Tables, entropies: pd.Series) -> pd.Series:
@@ -211,10 +204,15 @@ def margin(tables: Tables, name: str) -> Estimate:
     return measured({"held out": held_out(tables)}, "held out", "margin", paper=name)
 
 
-def relations_beyond_offset(tables: Tables) -> Estimate:
-    """Return the share of relations whose head is better than an offset, the others' counted in."""
-    p_values = single_relations(tables)["p_holm"]
-    return share_of((p_values < ALPHA).sum(), len(p_values))
+def mean_margin(tables: Tables) -> Estimate:
+    """Return by how many points heads outdo offsets, a mean and interval over relations."""
+    return mean_interval(single_relations(tables)["margin"])
+
+
+def little_changed(tables: Tables) -> Estimate:
+    """Return the share of relations that special tokens as candidates change `LITTLE_CHANGE`."""
+    changes = column(tables, "special_candidates", "change").abs()
+    return share_of((changes <= LITTLE_CHANGE).sum(), len(changes))
 
 
 def relations_by_far(tables: Tables) -> Estimate:
@@ -245,37 +243,42 @@ def lowest_of_named(tables: Tables) -> Estimate:
 def no_op_difference(tables: Tables) -> Estimate:
     """Return how much more attention special tokens get where relations are not there.
 
-    The mean over the relations of Figure 5 that there are, and over the bounds of their
-    intervals: those of a mean are at most as far apart.
+    The mean over all relations, and over the bounds of their intervals: those of a mean are at
+    most as far apart.
     """
     columns = with_bounds("difference")
     table = rows_of(tables, "no_op", "relation", *columns)
-    own = table["relation"].map(paper_names(table["relation"])).isin(FIGURE_5)
-    return Estimate(*chosen_rows(table, own, "special tokens without a relation")[columns].mean())
+    everything = table["relation"].notna()
+    return Estimate(*chosen_rows(table, everything, "no special token")[columns].mean())
 
 
-def layer_cohesion(tables: Tables) -> pd.Series:
-    """Return the row of `cohesion_table` that is about layers (section 6)."""
-    table = rows_of(tables, "head_cohesion", "by", "within", "between", "p_value")
-    row = row_where(table, by="layer")
+def within_of_next(tables: Tables) -> Estimate:
+    """Return the distance within layers as a share of that to the next ones (section 6).
+
+    Its p is at least that of the permutation test over heads, both ways.
+    """
+    columns = ("by", "tokens", "within", "between", "p_value")
+    row = row_where(rows_of(tables, "head_cohesion", *columns), by="next layer", tokens="words")
     if pd.isna(row["p_value"]):
         raise NotMeasurable("two layers of two heads")
-    return row
+    names = {"within": "within_layers_words", "between": "neighbouring_layers_words"}
+    means = {names[own]: pd.Series([row[own]]) for own in names}
+    found = resampled(tables, means, lambda within, between: (within / between).iloc[0])
+    if isinstance(found, Drawn):
+        found.least_p = 2 * min(row["p_value"], 1 - row["p_value"])
+    return found
 
 
-def within_of_between(tables: Tables) -> Estimate:
-    """Return the distance within layers as a share of that between them (section 6)."""
-    row = layer_cohesion(tables)
-    means = {f"{name}_layers": pd.Series([row[name]]) for name in ("within", "between")}
-    return resampled(tables, means, lambda within, between: (within / between).iloc[0])
+def third(tables: Tables, name: str, **thirds: str) -> Estimate:
+    """Return `third_less` of a column of section 3."""
+    return over_layers(tables, partial(third_less, **thirds), name)
 
 
 over_all = partial(over_layers, summary=lambda layers: layers.mean())
 last = partial(over_layers, summary=lambda layers: layers.iloc[-1], name="entropy_from_cls")
 before = partial(over_layers, summary=lambda layers: layers.iloc[:-1].abs().median())
-over_rule = partial(
-    measured, table="coreference_held_out", column="margin", interval="ci", candidates="mentions"
-)
+over_rule = partial(measured, table="coreference_held_out", column="margin", interval="ci")
+READINGS = {"other mentions": "mentions", "all words": "words"}  # of "candidates", in section 4.3
 probe = partial(measured, table="probe_differences", column="difference", interval="ci")
 
 MEASURES: dict[str, Measure] = {
@@ -286,35 +289,45 @@ MEASURES: dict[str, Measure] = {
     "middle to special token": to_special_token,
     "times uniform": times_uniform,
     "special token is sep": partial(over_all, name="sep", less="cls"),
-    "early to cls": partial(over_layers, summary=first_third_less_rest, name="cls"),
-    "deep to punctuation": partial(over_layers, summary=last_third_less_rest, name="punctuation"),
+    "early to cls": partial(third, one="first", name="cls"),
+    "deep to punctuation": partial(third, one="last", name="punctuation"),
     "more from sep": partial(over_all, name="sep_to_sep", less="other_to_sep"),
     "from sep to sep": partial(over_layers, summary=middle, name="sep_to_sep"),
-    "gradients against attention": attention_against_gradient,
+    "small gradients": small_gradients,
     "broad heads": broad_heads,
     "largest of broad heads": largest_of_broad,
-    "entropy early": partial(over_layers, summary=first_third_less_rest, name="entropy"),
+    "entropy early": partial(third, one="first", other="middle", name="entropy"),
+    "entropy early not late": partial(third, one="first", other="last", name="entropy"),
     "cls broad in last layer": last,
     "cls broader than tokens": partial(last, less="entropy"),
     "cls as broad before": partial(before, name="entropy_from_cls", less="entropy"),
     "all relations": partial(margin, name=ALL),
-    "beyond offset": relations_beyond_offset,
+    "beyond offset": mean_margin,
     "by far": relations_by_far,
     **{f"own head of {name}": partial(margin, name=name) for name in FIGURE_5},
     "lowest of named": lowest_of_named,
     "dependents attend": dependents_attend,
     "prepositions attend": partial(head_attends, name="pobj"),
+    "from the 's": partial(measured, table="possessives", column="difference"),
+    "footnote 2": little_changed,
     "no-op": no_op_difference,
-    "over head match": partial(over_rule, type="all", against="head match"),
-    "close to rules": partial(over_rule, type="all", against="rule-based"),
-    "nominal over head match": partial(over_rule, type="nominal", against="head match"),
+    **{
+        f"{name}, {reading}": partial(over_rule, candidates=candidates, type=kind, against=rule)
+        for reading, candidates in READINGS.items()
+        for name, kind, rule in (
+            ("over head match", "all", "head match"),
+            ("close to rules", "all", "rule-based"),
+            ("nominal over head match", "nominal less all", "head match"),
+            ("nominal without match", "nominal without match", "nearest mention"),
+        )
+    },
     "attention over right-branching": partial(probe, probe="Attn", other="Right-branching"),
     "vectors added to attention": partial(probe, probe=BOTH, other="Attn"),
     "attention added to vectors": partial(probe, probe=BOTH, other="Distances + GloVe"),
+    "attention over distances": partial(probe, probe="Attn", other="Distances + GloVe"),
     "trained over random weights": partial(probe, probe=BOTH, other=f"Random-init {BOTH}"),
     "hidden states over attention": partial(probe, probe="Structural probe", other=BOTH),
-    "within of between layers": within_of_between,
-    "layers by accident": lambda tables: layer_cohesion(tables)["p_value"],
+    "within of next layers": within_of_next,
 }
 
 
@@ -330,6 +343,4 @@ THRESHOLDS: dict[str, Callable[[Tables], float]] = {
     "deep to punctuation": share_of_two,
     "more from sep": share_of_two,
     "cls broad in last layer": lambda tables: BROAD * column(tables, "entropy", "uniform").mean(),
-    # the lead at all mentions, if it is one
-    "nominal over head match": lambda tables: max(0, MEASURES["over head match"](tables).value),
 }

@@ -150,7 +150,8 @@ def read_claims(
 
     Columns: id, section, statement, how, bound ("above" or "below"), threshold (empty where
     ``thresholds`` has a function of that id), paper, source (where the paper has its number),
-    and where some statements are not about learning, learned ("yes" or empty).  ValueError where the file and the functions do not have the same ids.
+    and where some statements are not about learning, learned ("yes" or empty).  ValueError where
+    the file and the functions do not have the same ids.
     """
     rows = pd.read_csv(path, dtype={"section": str}, index_col="id").drop(columns="source")
     if "learned" in rows:

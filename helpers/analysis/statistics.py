@@ -55,6 +55,7 @@ class Drawn(Estimate):
 
     draws: Float[np.ndarray, " resample"]
     clusters: int
+    least_p: float = 0  # that of another test of the same
 
     def __new__(cls, value: float, draws: ArrayLike, clusters: int) -> Drawn:
         """Make the interval: see `percentiles`."""
@@ -92,7 +93,7 @@ def p_value(found: Estimate, threshold: float = 0) -> float:
         beyond = (side * (found.draws - threshold) <= 0).sum() + 1
         few = np.sqrt((found.clusters - 1) / found.clusters)
         z = norm.ppf(beyond / (len(found.draws) + 1)) * few
-        return float(min(1, 2 * t.cdf(z, found.clusters - 1)))
+        return float(max(found.least_p, min(1, 2 * t.cdf(z, found.clusters - 1))))
     error = abs(found.value - (found.low if side > 0 else found.high)) / norm.ppf((1 + LEVEL) / 2)
     return 0.0 if error == 0 else float(2 * norm.sf(abs(found.value - threshold) / error))
 

@@ -34,6 +34,8 @@ TOKEN_TYPES = (
 )  # fmt: skip
 ENTROPY = ("entropy", "entropy_from_cls", "uniform", "largest")
 SECTION_3 = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY)
+AMONG_WORDS = ("within_layers", "neighbouring_layers")  # of `CLOSENESS`, without special tokens
+EVERY = 8  # examples, one is looked at without special tokens: distances take most of the time
 # Articles are put into so many groups, by a checksum of their title, and a group is drawn as one:
 # the memory for intervals does not grow with the corpus.
 GROUPS = 1024
@@ -112,18 +114,33 @@ def _mean_at(values: Float[np.ndarray, "layer head query"], mask: np.ndarray) ->
     return values[..., mask].mean(axis=-1)
 
 
+def among_words(attention: Maps, roles: Roles) -> Maps:
+    """Return the maps without [CLS] and [SEP], rows scaled to sum to one (uniform where all went).
+
+    An example of special tokens alone stays as it is.
+    """
+    words = np.flatnonzero(roles.punctuation | roles.other)
+    if not len(words):
+        return attention
+    own = attention[:, :, words[:, None], words]
+    left = own.sum(axis=-1, keepdims=True)
+    return np.divide(own, left, out=np.full_like(own, 1 / len(words)), where=left > 0)
+
+
 class Sums:
     """Sums over examples of measures, in groups of articles.
 
     ``names`` are the measures (left out: those of the first example); ``groups`` has for each
     group the sums, and how many examples had a value: ``[2, measure, layer, head]``.
-    ``distances`` sums up those of section 6 over all examples.
+    ``distances`` sums up those of section 6 over all examples, ``word_distances`` those without
+    special tokens over one of `EVERY`.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.names = tuple(names)
         self.groups: dict[int, Float[np.ndarray, "2 measure ..."]] = {}
         self.distances: Float[np.ndarray, "heads heads"] | float = 0.0
+        self.word_distances: Float[np.ndarray, "heads heads"] | float = 0.0
 
     def add(self, values: Mapping[str, np.ndarray | float], article: str = "") -> None:
         """Add one example's values; one that is NaN or not there does not count."""
@@ -151,6 +168,7 @@ class Sums:
             "groups": np.array(groups),
             "sums": np.stack([self.groups[group] for group in groups]),
             "distances": np.asarray(self.distances),
+            "word_distances": np.asarray(self.word_distances),
         }
 
     @classmethod
@@ -158,7 +176,7 @@ class Sums:
         """Return the sums that :meth:`to_arrays` made arrays of."""
         sums = cls(arrays["names"].tolist())
         sums.groups = dict(zip(arrays["groups"].tolist(), arrays["sums"], strict=True))
-        sums.distances = arrays["distances"]
+        sums.distances, sums.word_distances = arrays["distances"], arrays["word_distances"]
         return sums
 
 
@@ -172,6 +190,7 @@ def combine(parts: Iterable[Sums]) -> Sums:
     for part in parts:
         whole.names = whole.names or part.names
         whole.distances = whole.distances + part.distances
+        whole.word_distances = whole.word_distances + part.word_distances
         for group, own in part.groups.items():
             whole.groups[group] = whole.groups.get(group, 0) + own
     return whole
@@ -184,7 +203,7 @@ def example_sums(examples: Iterable[Example], special_tokens: Mapping[str, str |
     """
     from helpers.analysis.head_distance import CLOSENESS, closeness, head_distances
 
-    sums = Sums((*SECTION_3, *CLOSENESS))
+    sums = Sums((*SECTION_3, *CLOSENESS, *(f"{name}_words" for name in AMONG_WORDS)))
     for example in examples:
         attention = checked_maps(example)
         own = roles(example.record["tokens"], special_tokens)
@@ -192,6 +211,11 @@ def example_sums(examples: Iterable[Example], special_tokens: Mapping[str, str |
         values |= entropy(attention, own)
         distances = head_distances(attention)
         values |= closeness(distances, *attention.shape[:2])
+        if example.index % EVERY == 0:
+            among = head_distances(among_words(attention, own))
+            near = closeness(among, *attention.shape[:2])
+            values |= {f"{name}_words": near[name] for name in AMONG_WORDS}
+            sums.word_distances = sums.word_distances + among
         sums.add(values, cluster_of(example.record, example.index))
         sums.distances = sums.distances + distances
     return sums

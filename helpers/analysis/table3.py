@@ -31,6 +31,7 @@ ATTN_GLOVE = "Attn + GloVe"
 STRUCTURAL = "Structural probe"
 
 UAS = "UAS"
+UNDIRECTED = "UAS, undirected"  # what compares with UUAS
 CONTROL_TASK = "control task"
 SELECTIVITY = "selectivity"
 COLUMNS = ["probe", "metric", "value", "ci_low", "ci_high", "n_train", "n_dev", "paper_value"]
@@ -38,7 +39,7 @@ FIT_COLUMNS = ["probe", "task", "n_train", "l2", "loss", "gradient", "passes"]
 # What section 5 says of two probes.
 COMPARISONS = (
     (ATTN, RIGHT_BRANCHING), (ATTN_GLOVE, ATTN), (ATTN_GLOVE, DISTANCES_GLOVE),
-    (ATTN_GLOVE, RANDOM_ATTN_GLOVE), (STRUCTURAL, ATTN_GLOVE),
+    (ATTN, DISTANCES_GLOVE), (ATTN_GLOVE, RANDOM_ATTN_GLOVE), (STRUCTURAL, ATTN_GLOVE),
 )  # fmt: skip
 
 PARTS = (0.1, 0.25, 0.5, 1.0)  # of the train sentences, for the learning curves
@@ -193,9 +194,10 @@ def attachment(
     *,
     control_task: bool = False,
 ) -> dict[str, Counts]:
-    """Count the right heads of each sentence, with and without punctuation.
+    """Count the right heads of each sentence, with and without punctuation, and the edges found.
 
-    The control task leaves punctuation out (Hewitt and Liang 2019, section 2.2).
+    An edge between two words is found where either is the other's head, as UUAS counts it.  The
+    control task leaves punctuation out (Hewitt and Liang 2019, section 2.2).
     """
     gold = [parse.control if control_task else parse.heads for parse in parses]
     right = [own == truth for own, truth in zip(heads, gold, strict=True)]
@@ -206,7 +208,16 @@ def attachment(
         return {CONTROL_TASK: without}
     found = [hits.sum() for hits in right]
     everything = Counts(np.array([found]), np.array([len(hits) for hits in right]))
-    return {UAS: everything, UAS_WITHOUT_PUNCTUATION: without}
+    edges = []
+    for own, parse in zip(heads, parses, strict=True):
+        words = np.flatnonzero(~parse.punctuation & (parse.heads > 0))
+        words = words[~parse.punctuation[parse.heads[words] - 1]]
+        governors = parse.heads[words]
+        found = (own[words] == governors) | (own[governors - 1] == words + 1)
+        edges.append((found.sum(), len(words)))
+    found, sizes = np.array(edges).T
+    undirected = Counts(found[None], sizes)
+    return {UAS: everything, UAS_WITHOUT_PUNCTUATION: without, UNDIRECTED: undirected}
 
 
 def pool(results: Sequence[ProbeResult]) -> ProbeResult:
@@ -251,15 +262,15 @@ def probe_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
 def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
     """Return how far apart the probes of `COMPARISONS` are, in points, punctuation left out.
 
+    It is their UAS; beside the structural probe's UUAS, the share of edges that the other finds.
     Columns: probe, other, difference, ci_low, ci_high: a 95% bootstrap interval over the dev
     articles, which are the same ones for both.
     """
     rows = []
     for pair in COMPARISONS:
-        sides = []
-        for result in (results[name] for name in pair):
-            metric = next(name for name in COMPARED if name in result.counts)
-            sides.append(result.by_article(metric))
+        directed = all(UAS_WITHOUT_PUNCTUATION in results[name].counts for name in pair)
+        metrics = [UAS_WITHOUT_PUNCTUATION] * 2 if directed else [UUAS, UNDIRECTED]
+        sides = [results[n].by_article(m) for n, m in zip(pair, metrics, strict=True)]
         one, other = (right.sum() / (total.sum() or np.nan) for right, total in sides)
         low, high = paired_interval(*sides)
         rows.append((*pair, 100 * (one - other), 100 * low[0], 100 * high[0]))

@@ -289,11 +289,10 @@ def _panels(example: Example, asked_of: Place, title: str) -> Iterator[Panel]:
     for question in questions(record):
         if question.relation != relation:
             continue
-        asked, words = question.asked, _words_to_show(record, question.asked)
+        asked = question.asked if question.mark is None else question.mark
+        words = _words_to_show(record, asked)
         gold = [word for word in question.gold if word in words]
-        picked, right = answer(question, weights, direction or DIRECTIONS[0])
-        if right and picked not in question.gold:
-            asked, picked = question.mark, gold[0]  # the possessor's 's has found the head
+        picked = answer(question, weights, direction or DIRECTIONS[0])[0]
         if not gold or picked not in words:
             continue
         pairs = [(words.index(asked), words.index(int(word))) for word in (*gold, picked)]

@@ -125,7 +125,9 @@ def claims_that_hold(claims: pd.DataFrame) -> dict[str, str]:
         name = column.removesuffix(" holds")
         holds, measured = claims[column] == "yes", claims[column] != "not measured"
         learned = (holds & (claims[f"{name} learned"] == "yes")).sum()
-        found[name] = f"{holds.sum()} of {measured.sum()} measured claims hold, {learned} learned"
+        found[name] = (
+            f"{holds.sum()} of {measured.sum()} measured claims hold, {learned} of them learned"
+        )
     return found
 
 

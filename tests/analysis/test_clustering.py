@@ -92,6 +92,28 @@ def test_planted_layers_are_found():
         assert found[name] == pytest.approx(np.mean(own))
 
 
+def test_planted_layers_are_compared_with_the_next():
+    """Layers on a line, a step of 1 from one to the next, and their heads up to 0.5 about them."""
+    layers, heads = 6, 5
+    line = (
+        np.repeat(np.arange(layers), heads)[:, None]
+        + np.tile(np.linspace(-0.5, 0.5, heads), layers)[:, None]
+    )
+    distances = euclidean(line)
+    found = cohesion(distances, layers, heads, "next layer", permutations=999)
+    pairs = list(itertools.combinations(range(layers * heads), 2))
+    for name, apart in (("within", 0), ("between", 1)):
+        own = [distances[a, b] for a, b in pairs if abs(a // heads - b // heads) == apart]
+        assert found[name] == pytest.approx(np.mean(own))
+    everything = cohesion(distances, layers, heads, permutations=999)
+    assert everything["within"] == found["within"] and everything["between"] > 2 * found["between"]
+    assert everything.p_value == 1 / 1000 < found.p_value < 0.05
+    # Four heads in two layers: within less next, over the three ways to pair them up.
+    four = np.array([[0, 2, 1, 9], [2, 0, 9, 9], [1, 9, 0, 2], [9, 9, 2, 0]], dtype=float)
+    alike = cohesion(four, 2, 2, "next layer", permutations=3000)
+    assert alike.p_value == pytest.approx(1 / 3, abs=0.04)
+
+
 def test_p_value_is_the_share_of_all_assignments_as_close():
     # Four heads in two layers of two: of the three ways to pair them up, the true one is second.
     distances = np.array([[0, 2, 1, 9], [2, 0, 9, 9], [1, 9, 0, 2], [9, 9, 2, 0]], dtype=float)
@@ -127,7 +149,7 @@ def test_heads_of_one_index_are_found_beside_layers():
 def test_what_there_is_nothing_to_compare_with_stays_empty(layers, heads):
     distances = 1.0 - np.eye(layers * heads)
     table = cohesion_table(distance_table(distances, layers, heads))
-    assert table["by"].tolist() == ["layer", "index"] and table["p_value"].isna().all()
+    assert len(table) == 3 and table["p_value"].isna().all()
     positions = head_positions(distance_table(distances, layers, heads), others(layers, heads))
     assert np.isfinite(positions[["x", "y"]].to_numpy()).all()
     if layers * heads == 2:

@@ -3,7 +3,7 @@ import pytest
 
 from helpers.analysis.coreference import (
     COLUMNS,
-    TYPES,
+    ROWS,
     coreference_held_out,
     coreference_table,
     first_document,
@@ -144,19 +144,22 @@ def test_table_has_every_system_and_type_in_percent():
     records = [record(TEXT, *MENTIONS, split=split) for split in ("train", "dev") * 4]
     table = coreference_table(judge(planted(records, first_mention)))
     assert tuple(table.columns) == COLUMNS
-    assert len(table) == (3 + 3 + 3) * len(TYPES)
+    assert len(table) == (3 + 3 + 3) * len(ROWS)
+    earlier = (table["system"] == "head") & (table["candidates"] == "earlier mentions")
+    assert table.loc[earlier, "paper_accuracy"].isna().all()
     best = table[(table["system"] == "head") & (table["candidates"] == "mentions")]
     assert set(best["head"]) == {"2-3"}
-    assert best["type"].tolist() == list(TYPES)
-    assert best["n"].tolist() == [24, 16, 8, 0]
+    assert best["type"].tolist() == list(ROWS)
+    assert best["n"].tolist() == [24, 16, 8, 0, 0]
     assert best["accuracy"].tolist()[:3] == [100, 100, 100]
     assert np.isnan(best["accuracy"].iloc[3])
-    assert best["paper_accuracy"].tolist() == [65, 64, 73, 58]
+    for reading in (best, table[(table["system"] == "head") & (table["candidates"] == "words")]):
+        np.testing.assert_equal(reading["paper_accuracy"].tolist(), [65, 64, 73, 58, np.nan])
     held_out = table[table["system"].str.contains("chosen on train")]
-    assert set(held_out["n"]) == {12, 8, 4, 0}
+    assert set(held_out["n"]) == {12, 8, 4, 0}  # no nominal mention
     assert held_out["paper_accuracy"].isna().all()
     nearest = table[table["system"] == "nearest mention"]
-    assert nearest["paper_accuracy"].tolist() == [27, 29, 29, 19]
+    assert nearest["paper_accuracy"].tolist()[:4] == [27, 29, 29, 19]
     scored = table.dropna(subset="accuracy")
     assert (scored["ci_low"] <= scored["accuracy"]).all()
     assert (scored["accuracy"] <= scored["ci_high"]).all()
@@ -201,6 +204,32 @@ def test_margins_over_rules_are_of_the_head_that_train_chose_on_dev():
         assert (row["head"], row["n"]) == ("2-3", mine.sum())
         assert row["margin"] == pytest.approx(100 - 100 * right[mine].mean())
         assert row["ci_low"] <= row["margin"] <= row["ci_high"]
+    assert np.isnan(table.loc[("words", "nominal less all", "head match"), "margin"])
     of_train = judge(planted(records[::2], first_mention))
     assert coreference_held_out(of_train).empty
     assert not coreference_table(of_train)["system"].str.contains("chosen on train").any()
+
+
+# 0 the 1 doctor 2 saw 3 a 4 cat 5 when 6 the 7 dog 8 saw 9 the 10 cat; the dog is the doctor
+NOMINAL = "the doctor saw a cat when the dog saw the cat"
+NOMINALS = [(0, 2, 1), (3, 5, 2), (6, 8, 1), (9, 11, 2)]
+
+
+def test_each_type_has_a_head_of_its_own_and_its_lead_over_all_is_paired():
+    texts = [(TEXT, *MENTIONS), (NOMINAL, *NOMINALS)]
+    records = [record(*text, split=split) for text in texts for split in ("train", "dev") * 4]
+    examples = list(planted(records, first_mention))  # head 2-3 knows ...
+    for example in examples[:8]:
+        example.attention[1, 2] = example.attention[0, 0]  # ... but where none is a pronoun
+        example.attention[1, 1, [6, 8, 10]] = np.eye(len(example))[[1, 4, 1]]  # which 2-2 does
+    judgements = judge(examples)
+    assert judgements.types[judgements.unmatched].tolist() == ["pronoun"] * 16 + ["nominal"] * 8
+    assert judgements.select("nominal without match").sum() == 8
+    assert judgements.best_head("words", "train") == (1, 1)  # three mentions a document, not two
+    assert judgements.best_head("words", "train", "nominal") == (1, 2)
+    table = coreference_held_out(judgements).set_index(["candidates", "type", "against"])
+    of_all, nominal = (table.loc[("words", kind, "head match")] for kind in ("all", "nominal"))
+    assert (of_all["head"], nominal["head"], nominal["margin"]) == ("2-2", "2-3", 50)
+    more = table.loc[("words", "nominal less all", "head match")]
+    assert more["margin"] == pytest.approx(nominal["margin"] - of_all["margin"])
+    assert more["ci_low"] < more["margin"] < more["ci_high"]

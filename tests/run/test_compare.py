@@ -14,7 +14,6 @@ from helpers.analysis.paper import check_claims
 from helpers.errors import InputError
 from helpers.run import compare
 
-
 UNKNOWN = "not measured"
 
 
@@ -128,7 +127,7 @@ def test_compare_writes_tables_a_figure_and_a_report_and_prints_the_claims(
         *notes, f"tables and figure: {folder}", f"report: {report}"
     ]  # fmt: skip
     written = pd.read_csv(folder / "claims.csv", dtype={"section": str})
-    pd.testing.assert_frame_equal(written, claims, rtol=1e-5)
+    pd.testing.assert_frame_equal(written, claims.replace("", np.nan), rtol=1e-5)
     heads = pd.read_csv(folder / "best_heads.csv")
     assert heads.loc[0, ["relation", "minilm-random-0 head"]].to_list() == ["All", "3-1"]
     assert len(pd.read_csv(folder / "atlas.csv")) == 24

@@ -144,7 +144,8 @@ def judgements(right):
     """Two train and two dev documents of three mentions; ``right[head, mention]``."""
     document, kinds = np.repeat(np.arange(4), 3), np.tile(["pronoun", "proper", "nominal"], 4)
     heads = {"mentions": np.array(right, bool)[None]}
-    return Judgements(np.array(["train", "train", "dev", "dev"]), document, kinds, {}, heads)
+    splits = np.array(["train", "train", "dev", "dev"])
+    return Judgements(splits, document, kinds, {}, heads, np.zeros(12, bool))
 
 
 def test_mentions_are_compared_on_dev_with_heads_chosen_on_train():
