@@ -18,14 +18,8 @@ from helpers.model.encoder import DEFAULT, mpnet, slug
 from helpers.paths import figures_dir, given_path, project_root, write_whole
 from helpers.settings import LONGEST_NAME, MATERIAL, NO_NAMES, PLACES, Settings, flag, folder_name
 
-MAY_BE_MISSING = (
-    "paper",
-    "p",
-    "within",
-    "between",
-    "neighbouring",
-    "validation",
-)  # what columns begin with
+# What columns begin with that may be empty.
+MAY_BE_MISSING = ("paper", "p", "within", "between", "neighbouring", "validation")
 CAUSE = "weights or states that are not finite, or a damaged store: try 'python -m helpers verify'"
 
 

@@ -166,8 +166,8 @@ def _run_like_the_paper():
               for name in ("All", "dobj", "det", "pobj", "poss", "auxpass", "compound")),
         ),
         "head_cohesion": table(
-            "tokens by within between p_value", ("words", "next layer", 6.0, 8.0, 0.001),
-            ("all", "layer", 6.0, 8.0, 0.001), ("all", "index", 8.0, 8.0, 0.5),
+            "by within between p_value", ("next layer, words", 6.0, 8.0, 0.001),
+            ("layer", 6.0, 8.0, 0.001), ("index", 8.0, 8.0, 0.5),
         ),
     }  # fmt: skip
 

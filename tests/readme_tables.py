@@ -86,8 +86,7 @@ def section_3(runs: Mapping[str, Run], claims: pd.DataFrame, figures: Path) -> p
         )
         tokens = json.loads((figures / RUNS[label] / "run.json").read_bytes())["special tokens"]
         mostly = [int((position[side] > 0.5).sum()) for side in ("previous", "next")]
-        near = run.tables["head_cohesion"]
-        near = (near[near["tokens"] == "all"] if "tokens" in near else near).set_index("by")
+        near = run.tables["head_cohesion"].set_index("by")
         share = near["within"] / near["between"]
         columns[label] = {
             "heads mostly on the previous / next token": (

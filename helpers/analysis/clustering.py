@@ -109,13 +109,16 @@ def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -
     return positions.assign(behaviour=[", ".join(found.get(own, [plain])) for own, plain in both])
 
 
-def cohesion_table(distances: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
+def cohesion_table(
+    distances: pd.DataFrame, words: pd.DataFrame | None = None, *, seed: int = 0
+) -> pd.DataFrame:
     """Return whether heads of one layer, and heads of one index, are close to each other.
 
     One row for "layer" (section 6: heads of a layer are close), one for "next layer" (the same,
     but against heads of the layers before and after alone: what lies far apart in the model is
-    likely to be so in what it does), one for "index" (heads of the same number in different
-    layers, which share a bias in some models).  Columns: ``by``; ``within`` and ``between``, the
+    likely to be so in what it does), with distances among ``words`` one of these ("next layer,
+    words"), and one for "index" (heads of the same number in different layers, which share a bias
+    in some models).  Columns: ``by``; ``within`` and ``between``, the
     mean distances (nats) over pairs of different heads that have the layer or index in common and
     over pairs that do not, for "index" of pairs of different layers alone; ``p_value``, one-sided,
     of a permutation test: the share of random assignments,
@@ -125,32 +128,25 @@ def cohesion_table(distances: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     ``within``, ``between`` and ``p_value`` are empty where there is nothing to compare: it takes
     two layers, and two heads in a layer.
     """
-    values = distances.to_numpy()
     layers, per_layer = _shape(distances)
-    within, between, same_index, other_index, next_to = closeness(
-        values, layers, per_layer
-    ).values()
     layer, index = np.indices((layers, per_layer))
-    layer = layer.reshape(1, -1)
+    one_row = layer.reshape(1, -1)
+    kinds = [
+        ("layer", distances, one_row, ("within_layers", "between_layers")),
+        ("next layer", distances, one_row, ("within_layers", "neighbouring_layers")),
+        ("next layer, words", words, one_row, ("within_layers", "neighbouring_layers")),
+        ("index", distances, index, ("within_indices", "between_indices")),
+    ]
     rows = []
-    for by, group, *mean in (
-        ("layer", layer, within, between),
-        ("next layer", layer, within, next_to),
-        ("index", index, same_index, other_index),
-    ):
-        nothing = np.isnan(mean).any()
-        p_value = np.nan if nothing else _as_close(values, group, seed, by == "next layer")
-        rows.append((by, *mean, p_value))
+    for by, square, group, names in kinds:
+        if square is not None:
+            values = square.to_numpy()
+            near = closeness(values, layers, per_layer)
+            means = [near[name] for name in names]
+            nothing, next_to = np.isnan(means).any(), by.startswith("next")
+            p_value = np.nan if nothing else _as_close(values, group, seed, next_to)
+            rows.append((by, *means, p_value))
     return pd.DataFrame(rows, columns=["by", "within", "between", "p_value"])
-
-
-def cohesion_tables(distances: Mapping[str, pd.DataFrame], *, seed: int = 0) -> pd.DataFrame:
-    """Return `cohesion_table` of distances over some tokens ("all", "words") each, one column more.
-
-    That is ``tokens``, the first.
-    """
-    tables = {tokens: cohesion_table(own, seed=seed) for tokens, own in distances.items()}
-    return pd.concat(tables, names=["tokens"]).reset_index(level=0)
 
 
 def _as_close(

@@ -39,10 +39,7 @@ COLUMNS = (
     "relation", "count", "head", "direction", "accuracy", "ci_low", "ci_high", "baseline",
     "baseline_offset", "paper_head", "paper_accuracy", "paper_baseline", "p_best",
 )  # fmt: skip
-NO_OP_COLUMNS = (
-    "relation", "head", "direction", "count", "with", "with_low", "with_high", "without",
-    "without_low", "without_high", "difference", "difference_low", "difference_high",
-)  # fmt: skip
+OF_HEAD = ["relation", "head", "direction"]
 HELD_OUT_COLUMNS = (
     "relation", "head", "direction", "train_accuracy", "dev_accuracy", "ci_low", "ci_high",
     "train_count", "dev_count", "baseline", "baseline_offset", "margin", "margin_low",
@@ -135,21 +132,17 @@ def each_head(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.Da
     return table
 
 
-def no_op_table(
-    examples: Iterable[Example], held_out: pd.DataFrame, *, seed: int = 0
-) -> pd.DataFrame:
+def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataFrame:
     """Return what a relation's head does where none of its relations is there (section 3.2).
 
-    The paper takes attention to special tokens for a no-op because heads that find a relation
-    attend there when there is none to find.  One row for each of `held_out_heads`' heads, "All"
-    left out, over the words of dev that its relation is read from (``with``: dependents, or heads
-    in the other direction) and those that none of the head's relations is (``without``): one head
-    may be the best of several.  Columns: relation, head, direction, count (of the words with it);
-    the shares of their attention that special tokens get, and ``difference`` (without less with),
-    each with a 95% bootstrap interval over articles.  No row for a model without special tokens.
+    One row for each of `held_out_heads`' heads, "All" left out, over the words of dev that its
+    relation is read from (``with``: dependents, or heads in the other direction) and those that
+    none of the head's relations is (``without``).  Columns: relation, head, direction, count (of
+    the words with it); the shares of their attention that special tokens get, and ``difference``
+    (without less with), each with its 95% interval over articles.  No row without special tokens.
     """
-    rows = held_out.loc[held_out["relation"] != ALL, list(NO_OP_COLUMNS[:3])]
-    names, heads = rows["relation"].to_numpy(), rows["head"].to_numpy()
+    rows = held_out.loc[held_out["relation"] != ALL, OF_HEAD]
+    names, heads = rows[["relation", "head"]].to_numpy().T
     layer, head = np.array([parse_head(own) for own in heads], int).reshape(-1, 2).T
     reverse, of_one_head = (rows["direction"] == DIRECTIONS[1]).to_numpy(), heads[:, None] == heads
     parts, articles = [], []
@@ -159,7 +152,7 @@ def no_op_table(
         dependents = np.asarray(example.record["relations"], object)[:, None] == names
         governors = np.zeros_like(dependents)
         np.logical_or.at(governors, gold[gold >= 0], dependents[gold >= 0])
-        asked = np.where(reverse, governors, dependents)
+        asked = np.where(reverse, governors, dependents)  # [word, row]
         idle = ~(asked @ of_one_head)
         parts.append([part.sum(axis=0) for part in (given * asked, asked, given * idle, idle)])
         articles.append(cluster_of(example.record, example.index))
@@ -168,51 +161,35 @@ def no_op_table(
     found = []
     for number, row in enumerate(rows.to_dict("records") if sums[:, ::2].any() else ()):
         own, others = sums[:, :2, number].T, sums[:, 2:, number].T
-        with_it, without = ratio(*own, seed=seed), ratio(*others, seed=seed)
-        low, high = paired_interval(others, own, seed=seed)
-        lead = Estimate(without.value - with_it.value, low[0], high[0])
-        row["count"] = int(own[1].sum())
-        for kind, estimate in (("with", with_it), ("without", without), ("difference", lead)):
-            row |= estimate.columns(kind)
-        found.append(row)
-    return pd.DataFrame(found, columns=NO_OP_COLUMNS)
+        with_it, without, bounds = ratio(*own), ratio(*others), paired_interval(others, own)
+        lead = Estimate(without.value - with_it.value, *(float(bound[0]) for bound in bounds))
+        row |= {"count": int(own[1].sum())} | with_it.columns("with") | without.columns("without")
+        found.append(row | lead.columns("difference"))
+    return pd.DataFrame(found or rows.iloc[:0])
 
 
-def possessives(
-    examples: Iterable[Example], held_out: pd.DataFrame, *, seed: int = 0
-) -> pd.DataFrame:
+def possessives(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataFrame:
     """Return from which word the head of possessives finds what is possessed (section 4.2).
 
-    One row, over the possessors of dev that have an 's: relation, head, direction, count; in
-    percent how often the head is right from the 's (``mark``) and from the ``possessor``, and
-    the ``difference`` in points, each with a 95% bootstrap interval over articles.
+    One row, over dev's possessors with an 's: relation, head, direction, count; how often (%) it is
+    right from the 's (``mark``) and from the ``possessor``, the ``difference``, and intervals.
     """
-    columns = list(NO_OP_COLUMNS[:4])
+    chosen = held_out[held_out["relation"].isin(POSSESSIVE_RELATIONS)].head(1)
+    found = []
+    for example in examples if len(chosen) else ():
+        maps = example.attention[parse_head(chosen["head"].item())].astype(np.float32)
+        weights = maps[example.word_positions, example.word_positions]
+        for question in questions(example.record) if example.record.get("split") == "dev" else ():
+            if question.relation == chosen["relation"].item() and question.mark is not None:
+                both = question, replace(question, mark=None)
+                right = [answer(own, weights, chosen["direction"].item())[1] for own in both]
+                found.append((cluster_of(example.record, example.index), *map(int, right)))
+    table = pd.DataFrame(found, columns=["article", "mark", "possessor"])
+    table = table.assign(difference=table["mark"] - table["possessor"]).groupby("article")
+    row = chosen[OF_HEAD].assign(count=len(found))
     for name in ("mark", "possessor", "difference"):
-        columns += Estimate(np.nan).columns(name)
-    rows = held_out[held_out["relation"].isin(POSSESSIVE_RELATIONS)].head(1)
-    right, articles = [], []
-    for row in rows.itertuples():
-        for example in (own for own in examples if own.record.get("split") == "dev"):
-            words = example.word_positions
-            for question in questions(example.record):
-                if question.relation == row.relation and question.mark is not None:
-                    weights = example.attention[parse_head(row.head)][words, words].astype(float)
-                    from_each = (question, replace(question, mark=None))
-                    answers = [answer(own, weights, row.direction)[1] for own in from_each]
-                    right.append(answers)
-                    articles.append(cluster_of(example.record, example.index))
-    if not right:
-        return pd.DataFrame(columns=columns)
-    owner, known = pd.factorize(np.array(articles))
-    marked, plain = np.transpose(right).astype(int)
-    found = rows[list(columns[:3])].assign(count=len(right)).to_dict("records")[0]
-    for name, hits in (("mark", marked), ("possessor", plain), ("difference", marked - plain)):
-        sums = (
-            cluster_sums(own, owner, np.arange(len(known))) for own in (100 * hits, hits * 0 + 1)
-        )
-        found |= ratio(*sums, seed=seed).columns(name)
-    return pd.DataFrame([found], columns=columns)
+        row = row.assign(**ratio(100 * table[name].sum(), table.size()).columns(name))
+    return row[row["count"] > 0]
 
 
 def with_special_tokens(examples: Iterable[Example], table: pd.DataFrame) -> pd.DataFrame:

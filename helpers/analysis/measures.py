@@ -257,8 +257,8 @@ def within_of_next(tables: Tables) -> Estimate:
 
     Its p is at least that of the permutation test over heads, both ways.
     """
-    columns = ("by", "tokens", "within", "between", "p_value")
-    row = row_where(rows_of(tables, "head_cohesion", *columns), by="next layer", tokens="words")
+    columns = ("by", "within", "between", "p_value")
+    row = row_where(rows_of(tables, "head_cohesion", *columns), by="next layer, words")
     if pd.isna(row["p_value"]):
         raise NotMeasurable("two layers of two heads")
     names = {"within": "within_layers_words", "between": "neighbouring_layers_words"}

@@ -27,15 +27,8 @@ LARGEST_TABLE = 1_500_000  # bytes
 WIDEST = 40  # columns of a table that is shown; a wider one is only offered as a file
 OPEN_ROWS = 16  # a longer table starts folded (and can be searched)
 UNFOLDED = ("atlas",)
-OF_CLAIMS = [
-    "claim",
-    "paper_value",
-    "here",
-    "ci_low",
-    "ci_high",
-    "holds",
-    "learned",
-]  # below a section
+# Of claims.csv, below a section.
+OF_CLAIMS = ["claim", "paper_value", "here", "ci_low", "ci_high", "holds", "learned"]
 
 
 def write_report(
