@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from helpers.store.store import Store
 
 EVERYTHING = 10**9
+OF_CLAIMS = ("here", "threshold", "control", "focused_control")  # numbers that may not be there
 CONTROL_SEGMENTS = 100  # for the control of sections 3 and 6
 CONTROL_GRADIENTS = 32  # segments for its gradients
 
@@ -147,20 +148,11 @@ class Study(Settings):
         return surface.Sums.from_arrays(arrays)
 
     def distances(self, *, control: bool = False, words: bool = False) -> pd.DataFrame:
-        """The square table of the distances between heads (section 6), in nats.
-
-        Among ``words`` alone: over fewer examples, without special tokens.
-        """
+        """The square table of the distances between heads (section 6), in nats; among words."""
         from helpers.analysis.clustering import distance_table
-        from helpers.analysis.surface import AMONG_WORDS
 
         sums = self.control_sums if control else self.sums
-        examples = sums.by_group("current")[1].sum(axis=0)
-        if words:
-            counts = [sums.by_group(f"{name}_words")[1].sum(axis=0) for name in AMONG_WORDS]
-            count = np.max(counts, initial=1)
-            return distance_table(sums.word_distances / count, *examples.shape)
-        return distance_table(sums.distances / examples[0, 0], *examples.shape)
+        return distance_table(sums.mean_distances(words=words), *sums.mean("current").shape)
 
     def gradient_table(self, *, control: bool = False) -> pd.DataFrame:
         """The table of Figure 3, or that of the model with random weights over fewer segments."""
@@ -275,8 +267,7 @@ class Study(Settings):
             rows = tables["claims"].loc[lambda own: own["section"].astype(str).str[0] > "9"]
         found = with_later(self.claims(), rows)
         if len(found):
-            numbers = ("here", "threshold", "control", "focused_control")
-            self.save_table(found, "claims", optional=numbers)
+            self.save_table(found, "claims", optional=OF_CLAIMS)
 
     def save_figure(self, figure: Figure, name: str) -> Figure:
         """Write a figure in the formats that are asked for and return it for display."""

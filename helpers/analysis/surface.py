@@ -160,6 +160,12 @@ class Sums:
         """Return the average over the examples that have a value, NaN where none has."""
         return _ratio(*self.by_group(name).sum(axis=1))
 
+    def mean_distances(self, *, words: bool = False) -> Float[np.ndarray, "heads heads"]:
+        """Return the distances between heads (nats), averaged over examples; or among words."""
+        names = [f"{name}_words" for name in AMONG_WORDS] if words else ["current"]
+        count = max(self.by_group(name)[1].sum(axis=0).max(initial=1) for name in names)
+        return (self.word_distances if words else self.distances) / count
+
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the sums as named arrays, to be kept in a file."""
         groups = sorted(self.groups)
