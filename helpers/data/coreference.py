@@ -78,7 +78,7 @@ def coreference_corpus(
     if any(file.suffix != ".conllu" for file in files):
         spec["heads"] = {package: version(package) for package in ("spacy", PIPELINE)}
 
-    def texts(counts: Counter[str]) -> Iterator[tuple[AnnotatedText, str]]:
+    def read(counts: Counter[str]) -> Iterator[Document]:
         mentions = 0
         turns: dict[str, int] = {}  # of the splits, taken in the order of names
         for file in progress(files, "reading documents", unit="file"):
@@ -86,15 +86,12 @@ def coreference_corpus(
             for text in read_file(file, counts):
                 mentions += len(text.spans)
                 turn = turns.setdefault(text.name, len(turns))
-                yield text, SPLITS[turn % len(SPLITS)]
+                yield _with_heads(text, SPLITS[turn % len(SPLITS)], counts)
         if not mentions:
             raise CorpusError(source, "no mention in any document; is coreference annotated?")
 
-    def read(counts: Counter[str]) -> Iterator[Document]:
-        return (_with_heads(text, split, counts) for text, split in texts(counts))
-
     own_name = source.stem if source.is_file() else source.name
-    return Corpus(name or ("coreference-sample" if path is None else own_name), spec, read, texts)
+    return Corpus(name or ("coreference-sample" if path is None else own_name), spec, read)
 
 
 def _files(source: Path) -> list[Path]:

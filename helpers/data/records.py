@@ -105,14 +105,13 @@ class Corpus(Generic[Item]):
 
     ``spec`` holds everything that determines the content, so that a store can be found without
     reading the corpus.  ``read`` takes a counter, in which the reader counts what it dropped or
-    changed, by reason.  ``glance`` reads what can be read in seconds.  ``reader`` is the function
-    whose code decides what it is, if it is not ``read``'s.
+    changed, by reason.  ``reader`` is the function whose code decides what it is, if it is not
+    ``read``'s.
     """
 
     name: str
     spec: Mapping[str, Any]
     read: Callable[[Counter[str]], Iterator[Item]] = field(repr=False)
-    glance: Callable[[Counter[str]], Iterator[Any]] | None = field(repr=False, default=None)
     reader: Callable[..., Any] | None = field(repr=False, default=None)
 
     @property
@@ -123,11 +122,6 @@ class Corpus(Generic[Item]):
     def records(self) -> list[Item]:
         """Read everything into memory."""
         return list(self.read(Counter()))
-
-    def check(self) -> None:
-        """Raise what reading would, as far as seconds can tell."""
-        for _ in (self.glance or self.read)(Counter()):
-            pass
 
 
 def cluster_of(record: Mapping[str, Any], index: int) -> str:

@@ -23,16 +23,25 @@ from helpers.errors import CorpusError
 from helpers.paths import given_path
 
 HASHED_WHOLE = 1 << 30  # larger files are fingerprinted by size and both ends
-_PACKED = {b"BZh": bz2.open, b"\x1f\x8b\x08": gzip.open}  # by the first three bytes
+_PACKED = {b"BZh": bz2.open, b"\x1f\x8b\x08": gzip.open}  # by the first bytes
+_NO_TEXT = {
+    b"%PDF": "a PDF",
+    b"PK\x03\x04": "a Word, OpenDocument or e-book file, or another zip archive",
+    b"\xd0\xcf\x11\xe0": "a Word file of the old kind (.doc)",
+    b"{\\rtf": "a file in Rich Text Format",
+}
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-def existing_file(path: str | Path) -> Path:
-    """Return where a file is (see `given_path`); CorpusError unless it is a regular file."""
+def existing_file(path: str | Path, *, folder: bool = False) -> Path:
+    """Return where a file is (see `given_path`), or with ``folder`` a file or folder.
+
+    CorpusError unless it is a regular file, or such a folder.
+    """
     try:
         found = given_path(path)
-        if found.is_file():
+        if found.is_file() or (folder and found.is_dir()):
             return found
         problem = "is not a regular file" if found.exists() else "does not exist"
     except (OSError, RuntimeError) as error:  # a name that is too long, an unknown ~user
@@ -40,13 +49,27 @@ def existing_file(path: str | Path) -> Path:
     raise CorpusError(path, f"{problem}; check the path")
 
 
+def text_paths(path: Path) -> list[Path]:
+    """Return a file, or the .txt and .md files in a folder and below it; CorpusError for none."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for kind in ("*.txt", "*.md") for file in path.rglob(kind))
+    if files := [file for file in found if file.is_file() and file.name[0] != "."]:
+        return files
+    raise CorpusError(path, "holds no file .txt or .md")
+
+
 def file_fingerprint(path: str | Path) -> str:
     """Return what identifies a file's content: its SHA-256.
 
     A file over 1 GiB is identified by a sample: its size and the SHA-256 of its first and last
-    64 MiB.
+    64 MiB.  A folder is its text files, with their names.
     """
-    path, digest, end = existing_file(path), hashlib.sha256(), 64 << 20
+    path, digest, end = existing_file(path, folder=True), hashlib.sha256(), 64 << 20
+    if path.is_dir():
+        for file in text_paths(path):
+            digest.update(f"{file.relative_to(path)} {file_fingerprint(file)}\n".encode())
+        return digest.hexdigest()
     try:
         with path.open("rb") as file:
             size = path.stat().st_size
@@ -66,8 +89,11 @@ def unpacked(path: str | Path) -> Iterator[BinaryIO]:
     path = existing_file(path)
     try:
         with path.open("rb") as file:
-            start = file.read(3)
-        with _PACKED.get(start, open)(path, "rb") as stream:
+            start = file.read(5)
+        for magic, kind in _NO_TEXT.items():
+            if start.startswith(magic):
+                raise CorpusError(path, f"is {kind}; save it as plain text (.txt, UTF-8) first")
+        with _PACKED.get(start[:3], open)(path, "rb") as stream:
             yield io.BufferedReader(stream)
     except (EOFError, OSError, zlib.error) as error:
         raise CorpusError(path, f"cannot be read ({error}); is the file whole?") from error

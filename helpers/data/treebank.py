@@ -11,7 +11,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import version
 from itertools import groupby, islice
 from operator import itemgetter
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from helpers.data.columns import detect_format, read_trees
 from helpers.data.records import Corpus, Sentence, reservoir
 from helpers.data.text_files import existing_file, file_fingerprint, one_line, word
-from helpers.data.wikipedia import articles, corpus_name, first_segment, sample_path
+from helpers.data.wikipedia import articles, corpus_name, sample_path
 from helpers.errors import CorpusError, InputError
 from helpers.work import progress
 
@@ -157,7 +157,7 @@ def silver_treebank(
     Sentences come in the order of the corpus.  CorpusError where the file is missing, damaged, or
     has sentences of fewer than two articles.
     """
-    path = sample_path() if path is None else existing_file(path)
+    path = sample_path() if path is None else existing_file(path, folder=True)
     spec = {
         "reader": "silver",
         "format": [1, 1],
@@ -176,14 +176,15 @@ def silver_treebank(
             raise CorpusError(
                 path,
                 f"{len(found)} usable sentences, not from two articles or more; train and dev "
-                "need different articles (English prose, sentences of 5 to 40 words)",
+                "need different articles (English prose, sentences of 5 to 40 words); "
+                "give a longer text, or a --treebank",
             )
         counts["sentences fewer than asked for"] += count - len(found)
         dev = _dev_articles(sizes, seed)
         for place in sorted(found):
             yield found[place]._replace(split="dev" if place[0] in dev else "train")
 
-    return Corpus(f"{corpus_name(path)}-silver", spec, read, partial(first_segment, path))
+    return Corpus(f"{corpus_name(path)}-silver", spec, read)
 
 
 def parse_words(sentences: Sequence[Sequence[str]]) -> list[Sentence]:

@@ -1,7 +1,7 @@
 """Wikipedia segments: two consecutive paragraphs of one article, as in BERT's pre-training.
 
 The same reader takes a MediaWiki dump (``.xml``, or packed as ``.xml.bz2`` or ``.xml.gz``) and
-plain text (blank line between documents, one paragraph a line).
+plain text (see :mod:`helpers.data.plain_text`).
 
 Of a dump, one page is in memory at a time (gensim's ``extract_pages`` keeps an emptied XML element
 of each).
@@ -12,14 +12,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from importlib.util import find_spec
-from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from helpers.data import text_files
+from helpers.data import plain_text, text_files
 from helpers.data.records import Corpus, Segment, reservoir
 from helpers.data.wikitext import HIDDEN_PREFIXES, paragraphs
 from helpers.errors import CorpusError
@@ -29,8 +27,8 @@ from helpers.work import progress
 SAMPLE = "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 SAMPLE_NAME = "wikipedia-sample"
 EXPECTED = (
-    "expected a MediaWiki dump, or plain text with one paragraph a line and a blank line between "
-    "documents"
+    "expected a MediaWiki dump, or plain text: one paragraph a line and a blank line between "
+    "documents, or wrapped lines and a blank line between paragraphs"
 )
 ARTICLES = "0"  # their namespace
 HIDING = ("6", "14", "-2")  # namespaces whose links show no text: files, categories, media
@@ -60,19 +58,25 @@ def corpus_name(path: Path) -> str:
 
 
 def articles(path: str | Path, *, counts: Counter[str] | None = None) -> Iterator[Article]:
-    """Yield the articles of a dump, or the documents of a plain text file, in order.
+    """Yield the articles of a dump, or the documents of a text file or folder, in order.
 
     Of a dump: pages of the main namespace that are not redirects, with their usable paragraphs
-    (see :mod:`helpers.data.wikitext`).  Of plain text: every line that shows something, as it is
-    but for spaces and control characters.  ``counts`` receives what was read and dropped.
+    (see :mod:`helpers.data.wikitext`).  Of plain text: every paragraph that shows something, as it
+    is but for spaces and control characters.  ``counts`` receives what was read and dropped.
     """
-    path = text_files.existing_file(path)
+    path = text_files.existing_file(path, folder=True)
     counts = Counter() if counts is None else counts
-    read = _dump_articles if _is_dump(path) else _text_documents
-    for article in read(path, counts):
+    read = _dump_articles if _is_dump(path) else plain_text.documents
+    for title, found in read(path, counts):
         counts["articles"] += 1
-        counts["paragraphs kept"] += len(article.paragraphs)
-        yield article
+        counts["paragraphs kept"] += len(found)
+        yield Article(title, tuple(found))
+
+
+def how_read(path: str | Path) -> str:
+    """Say in a line how a text of the user's is read."""
+    path = text_files.existing_file(path, folder=True)
+    return f"{path.name}: {'a MediaWiki dump' if _is_dump(path) else plain_text.how_read(path)}"
 
 
 def segments(
@@ -85,7 +89,7 @@ def segments(
     all.  They are cut to the model's length later, with its tokenizer.  CorpusError where the file
     is missing, damaged, or holds no segment.
     """
-    path = sample_path() if path is None else text_files.existing_file(path)
+    path = sample_path() if path is None else text_files.existing_file(path, folder=True)
     spec = {
         "reader": "wikipedia",
         "format": 1,
@@ -103,12 +107,7 @@ def segments(
         counts["segments not sampled"] += total - len(chosen)
         yield from (segment for _, segment in sorted(chosen, key=itemgetter(0)))
 
-    return Corpus(corpus_name(path), spec, read, partial(first_segment, path))
-
-
-def first_segment(path: Path, counts: Counter[str]) -> Iterator[Segment]:
-    """Yield the first segment alone: the rest is read when segments are drawn."""
-    return islice(_all_segments(path, counts), 1)
+    return Corpus(corpus_name(path), spec, read)
 
 
 def _all_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
@@ -125,6 +124,8 @@ def _all_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
 
 
 def _is_dump(path: Path) -> bool:
+    if path.is_dir():
+        return False
     with text_files.unpacked(path) as file:
         start = file.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()
     return start.startswith((b"<?xml", b"<mediawiki")) or ".xml" in path.suffixes
@@ -145,20 +146,3 @@ def _dump_articles(path: Path, counts: Counter[str]) -> Iterator[Article]:
             continue
         title = " ".join(element.findtext("title", "").split())
         yield Article(title, tuple(paragraphs(wikitext, hidden=hidden, counts=counts)))
-
-
-def _text_documents(path: Path, counts: Counter[str]) -> Iterator[Article]:
-    documents, found = 0, []
-    for _, line in text_files.lines(path):
-        if line.strip():
-            counts["paragraphs"] += 1
-            if text_files.visible(paragraph := text_files.one_line(line)):
-                found.append(paragraph)
-            else:
-                counts["paragraphs dropped: nothing to be seen"] += 1
-        elif found:
-            documents += 1
-            yield Article(f"{path.name} {documents}", tuple(found))
-            found = []
-    if found:
-        yield Article(f"{path.name} {documents + 1}", tuple(found))

@@ -61,7 +61,7 @@ _APOSTROPHES = re.compile(r"'{2,}+")
 
 _RESIDUE = re.compile(r"\{\{|\}\}|\[\[|\]\]|==|''|\||<|>|I(?<=\bI)SBN\b")
 _UNTIDY = re.compile(r"[()\[\]]|[ ,;:.][,;:.!?]")
-_END = re.compile(r"[.!?…。！？؟।][\"'”’»)\]]{0,3}$")
+SENTENCE_END = re.compile(r"[.!?…。！？؟।][\"'”’»)\]]{0,3}$")
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_]++")  # a CJK character counts as a word
 
 
@@ -95,7 +95,7 @@ def why_not_prose(text: str) -> str | None:
     words = _WORD.findall(text)
     if len(words) < MIN_WORDS:
         return f"fewer than {MIN_WORDS} words"
-    if not _END.search(text):
+    if not SENTENCE_END.search(text):
         return "no end of sentence"
     if text[0].islower() or not (text[0].isalnum() or text[0] in "\"'“‘«([¡¿$£€…"):
         return "no start of sentence"

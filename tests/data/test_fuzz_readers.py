@@ -38,8 +38,8 @@ PROFILE = settings(
 )
 # Facts of a file as a whole; every other error has a line.
 WHOLE_FILE = re.compile(
-    r"holds no |holds one sentence|no mention in any|no segment of|is the file whole|"
-    r"document type|the XML is|not inside its text|no examples|no sentence with a link|"
+    r"holds no |holds one sentence|no mention in any|no segment of|is the file whole|save it as "
+    r"plain text|document type|the XML is|not inside its text|no examples|no sentence with a link|"
     r"\d+ labels in|no argument after|not tab-separated"
 )
 

@@ -1,11 +1,13 @@
 import bz2
 import gzip
+import textwrap
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from helpers.data.wikipedia import Article, articles, sample_path, segments
+from helpers.data import plain_text
+from helpers.data.wikipedia import Article, articles, how_read, sample_path, segments
 from helpers.data.wikitext import paragraphs, plain, tidy, why_not_prose
 from helpers.errors import CorpusError
 
@@ -153,7 +155,7 @@ def test_bad_dumps_are_refused_with_file_and_line(tmp_path, content, message):
         list(articles(write(tmp_path, "a.xml", content)))
 
 
-@pytest.mark.parametrize("name", ["nowhere.txt", "", "n" * 5000])
+@pytest.mark.parametrize("name", ["nowhere.txt", "n" * 5000])
 def test_bad_paths(name, tmp_path):
     problem = r"(does not exist|is not a regular file|cannot be reached .*); check the path"
     with pytest.raises(CorpusError, match=problem):
@@ -179,6 +181,66 @@ def test_a_line_of_invisible_characters_is_dropped_and_ends_no_document(unseen, 
     assert [a.paragraphs for a in articles(path, counts=counts)] == [("one", "two"), ("three",)]
     assert counts["paragraphs"] == 4 and counts["paragraphs kept"] == 3
     assert counts["paragraphs dropped: nothing to be seen"] == 1
+
+
+TOLD = [
+    f"Chapter {n} goes on, " + "as it says, and on " * (9 + n) + "to its end." for n in range(8)
+]
+WRAPPED = [textwrap.fill(paragraph, 66 + n) for n, paragraph in enumerate(TOLD)]
+VERSE = ["\n".join(f"And line {n} of the verse that I write has {n} ends" for n in range(9))] * 8
+LETTER = "From: Ann <ann@example.org>\nSubject: The cat\n\nDear Bob,\n\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "sizes", "layout"),
+    [
+        ("\n\n".join(WRAPPED), [2, 2, 2, 2], plain_text.WRAPPED),  # a book of one chapter
+        ("\r\n\r\n".join(WRAPPED).replace("\n", "\r\n"), [2, 2, 2, 2], plain_text.WRAPPED),
+        ("I\n\n\n" + "\n\n".join([*WRAPPED[:2], "\nII\n", *WRAPPED[2:]]), [3, 7],
+         plain_text.WRAPPED),
+        ("\n\n".join(["# A", *WRAPPED[:3], "```", "x = 1\n\n\ny = 2", "```", "| a | b |", "## B",
+                      *WRAPPED[3:]]), [3, 5], plain_text.WRAPPED),
+        (LETTER + "\n\n".join(["> " + WRAPPED[0], *WRAPPED[1:3], "-- \nAnn"]), [2] * 3,
+         plain_text.WRAPPED),
+        ("\n\n".join(["My day", *TOLD]), [2, 2, 2, 2, 1], plain_text.APART),  # of a word processor
+        ("\n".join(TOLD), [2, 2, 2, 2], plain_text.LINES),
+        ("\n".join(TOLD[:4]) + "\n\n" + TOLD[4], [4, 1], plain_text.LINES),
+        ("\n\n".join(VERSE), [9] * 8, plain_text.LINES),
+        ("A single line of text.", [1], plain_text.LINES),
+    ],
+)  # fmt: skip
+def test_text_as_people_have_it(content, sizes, layout, tmp_path):
+    path = write(tmp_path, "my.txt", content)
+    counts, told = Counter(), " ".join(" ".join(content.replace("> ", "").split()).split())
+    found = list(articles(path, counts=counts))
+    assert [len(article.paragraphs) for article in found] == sizes
+    assert how_read(path).startswith(f"my.txt: {layout}")
+    assert ("one document: blocks of 2" in how_read(path)) == (set(sizes) <= {1, 2})
+    assert all(" ".join(own.split()) in told for one in found for own in one.paragraphs)
+    assert found[-1].title == f"my.txt {len(sizes)}"
+
+
+def test_a_folder_of_text_files_is_a_corpus(tmp_path):
+    with pytest.raises(CorpusError, match=r"holds no file \.txt or \.md"):
+        segments(tmp_path)
+    (tmp_path / "b").mkdir()
+    write(tmp_path / "b", "one.md", "\n\n".join(["# One", *WRAPPED]))
+    write(tmp_path, "two.txt", "\n".join(TOLD[:2]))
+    write(tmp_path, "no.csv", "a,b")
+    found = [(article.title, len(article.paragraphs)) for article in articles(tmp_path)]
+    assert found == [("b/one.md 1", 8), ("two.txt 1", 2)]
+    before = segments(tmp_path).fingerprint
+    assert how_read(tmp_path).count("a blank line ") == 2
+    write(tmp_path, "two.txt", "\n".join(TOLD[1:]))
+    assert segments(tmp_path).fingerprint != before
+
+
+@pytest.mark.parametrize(
+    "start", [b"%PDF-1.7\n", b"PK\x03\x04", b"\xd0\xcf\x11\xe0\xa1", b"{\\rtf1"]
+)
+def test_what_is_no_text_is_named(start, tmp_path):
+    with pytest.raises(CorpusError, match=r"is an? .*(PDF|Word|Rich).*; save it as plain text"):
+        list(articles(write(tmp_path, "a.txt", start + b"\0" * 20)))
 
 
 # Segments
