@@ -7,7 +7,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from helpers.errors import InputError
 from helpers.paths import check_writable
@@ -48,9 +48,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line; the names of all flags would be a page."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and exit with 2."""
+        self.exit(2, f"error: {message}; see {self.prog} --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="python -m helpers",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -68,6 +76,8 @@ def parser() -> argparse.ArgumentParser:
     run = command("run", _run, "run the series, or a part of it", epilog=RUN_EPILOG, **defaults)
     run.add_argument("--only", default="", metavar="00,03", help="numbers of notebooks")
     run.add_argument("--extended", action="store_true", help="07 to 10, too: beyond the paper")
+    look = "check everything, say what would be extracted and the disk it takes, and stop"
+    run.add_argument("--dry-run", action="store_true", help=look)
     for setting in dataclasses.fields(Settings):
         how: dict[str, Any] = {"action": "store_true"}
         if setting.type != "bool":
@@ -120,7 +130,7 @@ def _run(options: argparse.Namespace) -> int:
     for study in studies:
         if status := _run_one(study, options):
             return status
-    if len(studies) > 1:
+    if len(studies) > 1 and not options.dry_run:
         return _compare(argparse.Namespace(runs=[study.slug for study in studies]))
     return 0
 
@@ -129,13 +139,16 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
     from helpers.run import notebooks
 
     paths = notebooks.notebooks(options.only, extended=options.extended)
-    notebooks.check_settings(paths, study)
+    taken = notebooks.check_settings(paths, study)
     check_writable(study.slug)
     # What follows takes seconds to import: a slip of the user's is answered before.
     from helpers.run.record import check, recorded
 
     results = study.results  # which a run of others may have
-    check(study)
+    for line in check(study, taken):
+        print(line, flush=True)
+    if options.dry_run:
+        return 0
     from helpers.run.report import example_viewers, write_report
 
     try:

@@ -17,12 +17,14 @@ from helpers.paths import readable
 # The small profile, under which notebooks are tests: no setting is above these.
 SMALL = {
     "segments": 12, "sentences": 80, "gradient_segments": 4, "max_tokens": 64, "seeds": 1,
-    "task_examples": 12,
+    "task_examples": 12, "minimum_count": 10,
 }  # fmt: skip
 
 # Settings that name a corpus or a file.
 PLACES = ("text", "treebank", "coref", "vectors", "task", "framenet", "arct")
-COUNTS = ("segments", "sentences", "gradient_segments", "seeds", "workers", "task_examples")
+SIZES = (
+    "segments", "sentences", "gradient_segments", "seeds", "task_examples", "minimum_count",
+)  # fmt: skip
 LENSES = ("attention", "norm")
 LONGEST_NAME = 100  # bytes of what differs in the name of a run; file systems allow 255
 # A folder of its own, and columns of the tables that compare runs.
@@ -42,37 +44,34 @@ class Settings:
     """
 
     model: str = _setting(
-        "minilm", "'minilm' (embedded), 'mpnet' (an extra), a folder, or a hub name"
+        "minilm", "minilm (embedded), mpnet (an extra), a local folder, or a hub name"
     )
     revision: str | None = _setting(None, "hub revision: a branch, tag or commit")
     random_init: int | None = _setting(
-        None, "seed: keep the embeddings, draw all other weights anew (a control)"
+        None, "a seed: keep the embeddings, draw all other weights anew (a control)"
     )
     text: str = _setting(
-        "", "Wikipedia dump (.xml.bz2) or text file: blank line between documents, a paragraph "
-        "a line (default: the embedded sample)",
-    )  # fmt: skip
+        "", "Wikipedia dump, text file, or folder of .txt and .md (default: embedded sample)"
+    )
     treebank: str = _setting(
-        "", "corpus name, file, folder or TRAIN,DEV (CoNLL-U, CoNLL-X, plain; default: silver "
-        "parses of the text)",
-    )  # fmt: skip
+        "", "corpus name, file, folder or TRAIN,DEV (default: silver parses of the text)"
+    )
     coref: str = _setting(
-        "", "corpus name, file or folder (CoNLL-2012, OntoGUM, bracket notation; default: the "
-        "embedded sample)",
-    )  # fmt: skip
+        "", "corpus name, file or folder of coreference (default: embedded sample)"
+    )
     vectors: str = _setting("", "GloVe text file (default: glove.6B.50d)")
     segments: int = _setting(1000, "segments of two paragraphs to sample (0: all)")
     sentences: int = _setting(2000, "treebank sentences to sample (0: all)")
     gradient_segments: int = _setting(128, "segments for the gradients of section 3.2")
     max_tokens: int = _setting(128, "longest example in tokens")
-    seeds: int = _setting(3, "training runs of each probe")
+    minimum_count: int = _setting(100, "words that a relation needs to be in Table 1")
+    seeds: int = _setting(3, "training runs of each probe, or of the encoder (09)")
     seed: int = _setting(0, "random seed of every sample and training run")
     device: str = _setting("auto", "cpu, cuda, mps or auto", material=False)
     dtype: str = _setting("float32", "float32, float16 or bfloat16 for the forward pass")
     lens: str = _setting(
-        "attention", "what a map shows: attention, or norm, the size of what each weight moves "
-        "(Kobayashi et al. 2020)",
-    )  # fmt: skip
+        "attention", "attention, or norm: the size of what each weight moves (Kobayashi 2020)"
+    )
     stream: bool = _setting(
         False, "sections 3 and 6 straight from the model, storing no maps", material=False
     )
@@ -83,22 +82,18 @@ class Settings:
         "", "address of a Dask cluster that shares the cache folder (tcp://...)", material=False
     )
     name: str = _setting(
-        "", "folder name of the results (default: the model's name and what else differs)",
-        material=False,
-    )  # fmt: skip
+        "", "folder name of the results (default: the model's and what differs)", material=False
+    )
     figures: str = _setting(
-        "", "pdf: figures as PDF for papers, too (no title, fonts embedded)",
-        material=False,
-    )  # fmt: skip
+        "", "pdf: figures as PDF for papers, too (no title, fonts embedded)", material=False
+    )
     latex: bool = _setting(False, "tables as LaTeX for papers, too (booktabs)", material=False)
     task: str = _setting(
-        "", "TRAIN.tsv,TEST.tsv to fine-tune on (07, 08; default: three tasks made of the text)"
+        "", "TRAIN.tsv,TEST.tsv to fine-tune on (default: three tasks made of the text)"
     )
-    task_examples: int = _setting(2000, "examples to train on, and to test on, of a task (07, 08)")
-    framenet: str = _setting(
-        "", "FrameNet full-text folder (07; default: the treebank's arguments)"
-    )
-    arct: str = _setting("", "corpus name or folder of arguments (09; default: the embedded ones)")
+    task_examples: int = _setting(2000, "examples of a task to train on, and to test on, at most")
+    framenet: str = _setting("", "FrameNet full-text folder (default: the treebank's arguments)")
+    arct: str = _setting("", "corpus name or folder of arguments (default: the embedded ones)")
 
     def __post_init__(self) -> None:
         for setting in fields(self):
@@ -106,7 +101,7 @@ class Settings:
         if self.small:
             for setting, limit in SMALL.items():
                 object.__setattr__(self, setting, min(getattr(self, setting) or limit, limit))
-        for setting in COUNTS:
+        for setting in (*SIZES, "workers"):
             if getattr(self, setting) < 0:
                 raise InputError(f"{flag(setting)} cannot be negative")
         if self.lens not in LENSES:
@@ -157,11 +152,6 @@ class Settings:
     def small(self) -> bool:
         """Whether this is the small profile (``ATTENTION_PROFILE=small``)."""
         return small_profile()
-
-    @property
-    def minimum_count(self) -> int:
-        """How many words a relation needs to be in Table 1."""
-        return 10 if self.small else 100
 
     @property
     def initialisations(self) -> int:

@@ -1,6 +1,7 @@
 """The command line: what it takes, what it prints, and its exit status."""
 
 import dataclasses
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ def ran(monkeypatch, figures):
 
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     monkeypatch.setattr(notebooks, "run", run)
+    monkeypatch.setattr(notebooks, "check_settings", lambda *_: set())  # no corpus is read
     return calls
 
 
@@ -74,14 +76,39 @@ def test_every_setting_has_help(capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [[], ["fly"], ["run", "--segments", "many"], ["run", "--sgments", "3"], ["run", "extra"]],
+    ("arguments", "message"),
+    [
+        ([], "required: COMMAND; see python -m helpers --help"),
+        (["fly"], "invalid choice: 'fly'"),
+        (["run", "--segments", "many"], "--segments: invalid int value: 'many'; see python -m"),
+        (["run", "--sgments", "3"], "unrecognized arguments: --sgments 3; see"),
+        (["run", "extra"], "unrecognized arguments: extra; see python -m helpers --help"),
+    ],
 )
-def test_what_cannot_be_parsed_exits_with_2(arguments, capsys):
+def test_what_cannot_be_parsed_is_one_line(arguments, message, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
     error = capsys.readouterr().err
-    assert stopped.value.code == 2 and "usage:" in error and "error:" in error
+    assert stopped.value.code == 2 and error.startswith("error: ") and error.count("\n") == 1
+    assert message in error
+
+
+def test_a_dry_run_says_what_a_run_would_extract(figures, tiny_folder, tmp_path, capsys):
+    (tmp_path / "my.txt").write_text("\n".join(f"The cat {n} sat on a mat." for n in range(40)))
+    own = ["--text", str(tmp_path / "my.txt"), "--model", str(tiny_folder("bert"))]
+    assert main(["run", "--dry-run", "--only", "00,03", *own, "--max-tokens", "32"]) == 0
+    first, *stores, disk = capsys.readouterr().out.splitlines()
+    assert first == (
+        "my.txt: a line is a paragraph, a blank line starts a new document; one document: "
+        "blocks of 4 of its 40 paragraphs stand for articles"
+    )
+    assert [re.sub(r"\d+ MB", "MB", line) for line in stores] == [
+        "my: 12 examples, MB to extract",
+        "my-silver: 40 examples, MB to extract",
+        "coreference-sample: 66 examples, MB to extract",
+    ]
+    assert "GB in all" in disk and not list(figures.rglob("*"))
+    assert not list(tmp_path.rglob("*.safetensors"))[1:]  # but the model's
 
 
 @pytest.mark.parametrize("only", ["11", "1,99", "abc", ","])
@@ -122,7 +149,7 @@ def test_a_folder_that_cannot_be_written_to_is_named_before_any_work(
     (tmp_path / "file").touch()
     folder = tmp_path / "file" / "inside"
     monkeypatch.setenv(f"ATTENTION_{kind}", str(folder))
-    monkeypatch.setattr("helpers.run.record.check", lambda _: pytest.fail("work has begun"))
+    monkeypatch.setattr("helpers.run.record.check", lambda *_: pytest.fail("work has begun"))
     error = fails(capsys, "run", "--only", "00")
     assert f"{folder}: cannot be written to (Not a directory); set ATTENTION_{kind} to" in error
 
@@ -175,7 +202,7 @@ def given(monkeypatch, figures):
     monkeypatch.setattr("papermill.execute_notebook", execute)
     monkeypatch.setattr(notebooks, "_kernels", no_kernels)
     monkeypatch.setattr(notebooks, "write_html", lambda *_: None)
-    monkeypatch.setattr("helpers.run.record.check", lambda *_: None)
+    monkeypatch.setattr("helpers.run.record.check", lambda *_: [])
     monkeypatch.setattr("helpers.run.record.describe", lambda study: {"settings": {}})
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     return parameters
@@ -207,7 +234,11 @@ def test_every_flag_reaches_a_notebook(setting, given):
         assert setting.name not in notebooks.declared(path)
 
 
-def test_a_flag_that_no_chosen_notebook_takes_is_refused(given, capsys):
+def test_a_flag_that_no_chosen_notebook_takes_is_refused_or_of_a_size_noted(given, capsys):
+    assert main(["run", "--only", "03", "--gradient-segments", "8"]) == 0
+    note = "note: --gradient-segments 8: no effect on 03; it is for notebook 02\n"
+    assert capsys.readouterr().err.startswith(note)
+    given.clear()
     error = fails(capsys, "run", "--only", "03", "--treebank", "mine.conllu")
     assert error.startswith("error: --treebank mine.conllu: no effect on 03; it is for notebook 00")
     assert not given

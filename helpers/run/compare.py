@@ -46,11 +46,12 @@ def open_run(given: str) -> Run:
     that ran.  InputError where there is no such run, or a table of it cannot be read.
     """
     candidates = [Path(given).expanduser(), figures_dir(given), Study(model=given).results]
-    folder = next((path for path in candidates if (path / "tables").is_dir()), None)
+    folder = next((path for path in candidates if any(path.glob("tables/*.csv"))), None)
     if folder is None:
+        there = sorted({path.parts[-3] for path in figures_dir("").glob("*/tables/*.csv")})
         raise InputError(
-            f"{given}: no finished run of that name in {figures_dir('').name}/; make it "
-            "with python -m helpers run (--model, or --random-init for a control)"
+            f"{given}: no finished run of that name in {figures_dir('').name}/; there are "
+            f"{', '.join(there) or 'none'}; 'python -m helpers run' makes one"
         )
     folder = folder.resolve()
     return Run(folder.name, read_tables(folder), run_record(folder).get("settings", {}))

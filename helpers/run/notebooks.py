@@ -23,7 +23,7 @@ from tqdm.contrib import DummyTqdmFile
 from helpers import errors
 from helpers.errors import InputError
 from helpers.paths import build_dir, in_checkout, project_root, write_whole
-from helpers.settings import Settings, flag
+from helpers.settings import SIZES, Settings, flag
 from helpers.work import BAR, HEADLESS, WRITTEN
 
 if TYPE_CHECKING:
@@ -83,10 +83,11 @@ def declared(path: Path) -> set[str]:
     return {target.id for targets in assigned for target in targets if isinstance(target, ast.Name)}
 
 
-def check_settings(paths: Sequence[Path], settings: Settings) -> None:
-    """Refuse a setting that would do nothing: no chosen notebook declares it.
+def check_settings(paths: Sequence[Path], settings: Settings) -> set[str]:
+    """Return the settings that notebooks declare; refuse one that would do nothing.
 
     InputError where such a setting is not at its default; the message says which notebooks take it.
+    Of a size it is a note: one command line serves several parts of the series.
     """
     taken = set().union(*map(declared, paths))
     defaults = asdict(type(settings)())
@@ -95,9 +96,11 @@ def check_settings(paths: Sequence[Path], settings: Settings) -> None:
             continue
         takers = ", ".join(path.name[:2] for path in notebooks() if name in declared(path))
         own = ", ".join(path.name[:2] for path in paths)
-        raise InputError(
-            f"{flag(name)} {value}: no effect on {own}; it is for notebook {takers or '(none)'}"
-        )
+        note = f"{flag(name)} {value}: no effect on {own}; it is for notebook {takers or '(none)'}"
+        if name not in SIZES:
+            raise InputError(note)
+        print(f"note: {note}", file=sys.stderr)
+    return taken
 
 
 def run(paths: Sequence[Path], study: Study, record: Record) -> Path:

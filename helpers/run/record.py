@@ -4,37 +4,51 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from filelock import FileLock, Timeout
 
 from helpers.errors import InputError
-from helpers.paths import build_dir, given_path, project_root, sha256
+from helpers.paths import build_dir, cache_root, check_free, given_path, project_root, sha256
 from helpers.results import known, run_record, write_record
 from helpers.study import Study
 from helpers.work import HEADLESS
+
+if TYPE_CHECKING:
+    from helpers.store.store import Store
 
 PACKAGES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy", "gensim")
 MADE = ("commit", "versions")  # what made an entry of run.json
 FILES = {"tables": ("tables/{}.csv",), "figures": ("{}.png", "{}.svg")}
 
 
-def check(study: Study) -> None:
-    """Look at what the user named before any work starts; annotated corpora are read whole.
+class _Listed(Study):
+    """A study whose stores are the records alone: all of a corpus is read, cut and counted."""
+
+    def _extract(self, *corpus: Any, **options: Any) -> Store:
+        return super()._extract(*corpus, **options | {"stored": False})
+
+
+def check(study: Study, taken: Collection[str]) -> Iterator[str]:
+    """Look at what notebooks that take these settings will use; yield what is found, in lines.
 
     InputError for a path that does not exist, a corpus or task that cannot be read, a scheduler
-    that does not answer, a model that cannot be loaded, or that does not take these settings.
+    that does not answer, a model that cannot be loaded, or that does not take these settings;
+    StoreError where the disk has no room.
     """
     from helpers.data.glove import read_glove
+    from helpers.data.wikipedia import how_read
     from helpers.model.encoder import DType
     from helpers.store.cluster import check_scheduler
-    from helpers.store.extract import store_key
+    from helpers.store.extract import needed_bytes, store_key
+    from helpers.store.format import read_manifest, shard_name
     from helpers.studies.argument_cues.arguments import argument_corpus
 
     if study.dtype not in get_args(DType):
@@ -42,37 +56,47 @@ def check(study: Study) -> None:
     if study.scheduler:
         check_scheduler(study.scheduler)
     if study.task:
-        _check_task(study.task)
+        from helpers.studies.fine_tune import tasks_of  # torch
+
+        tasks_of(study.task, "", examples=2, seed=0)
     if study.framenet and not given_path(study.framenet).is_dir():
         raise InputError(f"--framenet {study.framenet}: no such folder")
     if study.arct:
         argument_corpus(study.arct)
     if study.vectors:
         read_glove(study.vectors, most=1000)
-    for named, corpus in (
-        (study.text, study.segment_corpus),
-        (study.treebank, study.treebank_corpus),
-        (study.coref, study.coreference_corpus),
+    corpora = study.segment_corpus(), study.treebank_corpus(), study.coreference_corpus()
+    if study.text:
+        yield how_read(study.text)
+    listed = _Listed(**asdict(study))
+    store_key(listed.encoder, corpora[0], max_tokens=study.max_tokens)
+    total = 0  # controls with maps of words are three in 05, one in 04 and 07; so is 10's lens
+    more = study.initialisations if "vectors" in taken else 0
+    more = more or int("minimum_count" in taken or "framenet" in taken)
+    for setting, times, records in (
+        ("segments", "stream" in taken and not study.stream, listed.segment_store),
+        ("sentences", 1 + more, listed.treebank_store),
+        ("coref", 1 + more, listed.coreference_store),
     ):
-        if named:
-            corpus().check()
-    store_key(study.encoder, study.segment_corpus(), max_tokens=study.max_tokens)
-
-
-def _check_task(task: str) -> None:
-    from helpers.studies.tasks import read_task
-
-    paths = [given_path(part.strip()) for part in task.split(",")]
-    missing = [f", no file {path}" for path in paths if not path.is_file()]
-    if missing or len(paths) != 2:
-        raise InputError(f"--task {task}: expected TRAIN.tsv,TEST.tsv{''.join(missing)}")
-    read_task(*paths)
+        if setting in taken:
+            store = records()
+            written = {shard.file for shard in read_manifest(store.folder).shards}
+            missing = [n for n in range(store.n_shards) if shard_name(n) not in written]
+            size = times * needed_bytes(store, missing) if missing else 0
+            total += size
+            name, size = store.spec.corpus["name"], f"{size / 1e6:,.0f} MB to extract"
+            yield f"{name}: {len(store):,} examples, {size}"
+    check_free(cache_root(), total)
+    free = shutil.disk_usage(cache_root()).free
+    yield f"{cache_root()}: {total / 1e9:.1f} GB in all, {free / 1e9:,.0f} GB are free"
 
 
 def describe(study: Study) -> dict[str, Any]:
     """Return the facts of a run: settings, model, corpora, versions, git commit."""
     from helpers.data.glove import DEFAULT
+    from helpers.data.wikipedia import how_read
 
+    as_read = {"text, as read": how_read(study.text)} if study.text else {}
     return {
         "settings": known(study, study.declared),
         "model": study.encoder.identity,
@@ -83,7 +107,8 @@ def describe(study: Study) -> dict[str, Any]:
             "treebank": study.treebank_corpus().name,
             "coreference": study.coreference_corpus().name,
             "word vectors": Path(study.vectors).stem or DEFAULT,
-        },
+        }
+        | as_read,
         "versions": {name: version(name) for name in PACKAGES}
         | {"python": platform.python_version()},
         "commit": _commit(),
@@ -107,7 +132,8 @@ def recorded(study: Study) -> Iterator[Record]:
 
     What notebooks wrote before still counts if they had the same settings, model and corpora.
     What is this run's alone (today's commit, versions) is in the ``run.json`` of its build folder.
-    InputError where another process is running under the same name.
+    A run that fails before a notebook is through leaves nothing behind.  InputError where another
+    process is running under the same name.
     """
     results, build = study.results, build_dir(study.slug)
     build.mkdir(parents=True, exist_ok=True)
@@ -120,10 +146,18 @@ def recorded(study: Study) -> Iterator[Record]:
     with held:
         write_record(build, describe(study))
         today, facts = run_record(build), run_record(results)
+        record = Record(results, today, facts)
         if "notebooks" not in facts or not _same(facts, today):
-            facts = today | {"notebooks": {}}
-            write_record(results, facts)
-        yield Record(results, today, facts)
+            record.facts = today | {"notebooks": {}}
+            write_record(results, record.facts)
+        try:
+            yield record
+        except BaseException:
+            if not record.facts["notebooks"]:
+                new = {path for path in results.rglob("*.*") if path.is_file()}
+                for path in {build / "run.json", *new} - record.before.keys():
+                    path.unlink()
+            raise
 
 
 def _same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:

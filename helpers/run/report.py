@@ -49,7 +49,8 @@ def write_report(
     if times:
         facts["time of the notebooks"] = _duration(sum(times.values()))
     copies = sorted(build.glob("[0-9]*.html"))
-    notes, notebooks = facts.pop("notes", []), facts.pop("notebooks", {})
+    read = [how for what, how in facts.get("corpora", {}).items() if what == "text, as read"]
+    notes, notebooks = facts.pop("notes", read), facts.pop("notebooks", {})
     wrote = {name: {*own["figures"], *own["tables"]} for name, own in notebooks.items()}
     groups = {name: value for name, value in facts.items() if isinstance(value, Mapping)}
     single = {name: value for name, value in facts.items() if name not in groups}

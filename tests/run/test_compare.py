@@ -42,6 +42,8 @@ def test_two_different_runs_are_needed(figures, tmp_path):
     write_run(tmp_path / "minilm")
     with pytest.raises(InputError, match="takes two or more runs"):
         compare.open_runs(["minilm"])
+    with pytest.raises(InputError, match=r"nolm: no finished run .*; there are minilm; 'python"):
+        compare.open_runs(["minilm", "nolm"])
     with pytest.raises(InputError, match="two runs are called minilm"):
         compare.open_runs(["minilm", str(tmp_path / "minilm")])
 

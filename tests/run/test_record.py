@@ -105,10 +105,25 @@ def test_one_run_at_a_time_has_a_name(facts):
         pass
 
 
+def test_a_run_that_fails_in_its_first_notebook_leaves_nothing(facts, notebook, figures, tmp_path):
+    (figures / "mine").mkdir(parents=True)
+    (figures / "mine" / "notes.md").touch()
+    for done in (0, 1):
+        study = Study(name="mine")
+        with pytest.raises(ZeroDivisionError), record.recorded(study) as own:
+            if done:
+                notebook(study, own, "00_zero", "zero")
+            study.save_table(pd.DataFrame({"a": [1]}), "half")
+            raise ZeroDivisionError
+        left = {path.name for path in figures.rglob("*.*")} - {"notes.md"}
+        assert left == ({"half.csv", "run.json", "zero.csv"} if done else set())
+        assert (figures / "mine" / "notes.md").is_file()
+
+
 def refused(tiny_folder, **settings):
     own = {"model": str(tiny_folder("bert")), "device": "cpu", "max_tokens": 48} | settings
     with pytest.raises(InputError) as error:
-        check(Study(**own))
+        list(check(Study(**own), []))
     assert "\n" not in str(error.value)
     return str(error.value)
 

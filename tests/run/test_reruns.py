@@ -29,6 +29,7 @@ def there(tmp_path, tiny_folder, figures, monkeypatch):
         (tmp_path / folder / "mini.txt").write_text("A paragraph of a text.\nAnother one of it.\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
+    monkeypatch.setattr("helpers.run.record.check", lambda *_: [])
     monkeypatch.setattr(notebooks, "run", lambda paths, study, _: figures / "ran" / study.slug)
     return tmp_path
 
