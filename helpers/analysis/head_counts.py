@@ -63,6 +63,12 @@ class HeadCounts:
         """Return how many words of a relation there are, in one split or in all."""
         return int(self.total[self.rows(relation, split)].sum(dtype=np.int64))
 
+    def rare(self, minimum: int) -> str:
+        """Name the relations that have fewer words, with how many they have."""
+        sizes = {name: self.size(name) for name in self.names}
+        own = sorted((name for name in sizes if sizes[name] < minimum), key=lambda n: -sizes[n])
+        return ", ".join(f"{name} ({sizes[name]})" for name in own) or "none"
+
     def frequent(self, minimum: int, split: str | None = None) -> list[str]:
         """Return the relations with enough words, the root left out, most frequent first.
 
