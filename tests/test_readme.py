@@ -3,7 +3,11 @@
 import json
 import pkgutil
 import re
+import shlex
+import sys
+from dataclasses import fields
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pandas as pd
 import pytest
@@ -11,15 +15,20 @@ from readme_numbers import notebook_09, sentences
 from readme_tables import PAGES as SIDE_BY_SIDE
 from readme_tables import written_anew
 from screens import readme_viewer
-from toy_corpora import SENTENCES, conllu, sentence_of
 
+from helpers.__main__ import parser
 from helpers.analysis.heads import head_label
-from helpers.run.notebooks import notebooks
-from helpers.study import Study
+from helpers.run.notebooks import check_settings, notebooks
+from helpers.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 MAP = ROOT / "helpers" / "README.md"
-PAGES = [ROOT / "README.md", ROOT / "figures" / "README.md", *(ROOT / "helpers").rglob("README.md")]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *ROOT.glob("figures/README.md"),
+    *(ROOT / "helpers").rglob("README.md"),
+]
 ROOMS = "data|model|store|analysis|plots|viewer|studies|run|study|tables|settings"
 
 
@@ -30,27 +39,39 @@ def test_every_function_that_the_map_names_is_there(name):
     assert pkgutil.resolve_name(f"helpers.{name}")
 
 
-def test_the_code_of_the_map_runs(tiny_folder, tmp_path, monkeypatch):
-    """A measure that is not there yet, the stores, and a reader of one's own, as documented."""
-    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
-    paragraphs = [" ".join(words) + " and so it went on and on." for words in SENTENCES] * 3
-    text = tmp_path / "text.txt"
-    text.write_text("\n".join(paragraphs))
-    own = sentence_of(SENTENCES[0])
-    rows = zip(range(1, 9), own.words, own.heads, own.relations, strict=False)
-    bank = tmp_path / "trees.conllu"
-    bank.write_text(conllu(list(rows), times=2))
-    paths = {"model": str(tiny_folder("bert")), "text": str(text), "treebank": f"{bank},{bank}"}
-    study = Study(**paths, max_tokens=48, device="cpu")
-    names = {"study": study}
-    blocks = re.findall(r"```python\n(.*?)```", MAP.read_text(), re.S)
-    assert len(blocks) == 3
-    for block in blocks:
-        exec(compile(block, str(MAP), "exec"), names)
-    table, (layers, heads) = names["table"], study.sums.mean("entropy").shape
-    assert list(table) == ["layer", "head", "first_token"] and len(table) == layers * heads
-    assert table["first_token"].between(0, 1).all()
-    assert len(names["store"]) == 4 and names["store"].spec.corpus["name"] == "cats"
+def blocks(language):
+    found = [
+        (page, re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S)) for page in PAGES
+    ]
+    return [(page.parent.name, block) for page, own in found for block in own]
+
+
+@pytest.mark.default_model
+@pytest.mark.parametrize(("page", "block"), blocks("python"))
+def test_every_block_of_python_runs_as_it_stands(page, block, figures, monkeypatch):
+    """Each by itself, under the small profile; clusters are not here, and are made up."""
+    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    for package in ("dask_jobqueue", "dask_kubernetes", "dask_kubernetes.operator"):
+        monkeypatch.setitem(sys.modules, package, MagicMock())
+    exec(compile(block, page, "exec"), {})
+    if "save_figure" in block:
+        assert {path.suffix for path in figures.rglob("*.*g")} == {".png", ".svg"}
+
+
+def test_every_command_line_is_one():
+    """Parsed, and refused where its flags do nothing; the files that it names are the reader's."""
+    text = "\n".join(block for _, block in blocks("bash")).replace("\\\n", " ")
+    lines = re.findall(
+        r"^(?:ATTENTION_CACHE=\S+ )?(?:\.venv/bin/)?python -m helpers (.*)", text, re.M
+    )
+    lines += re.findall(r"`(?:\.venv/bin/)?python -m helpers (\w[^`]*)`", "".join(
+        page.read_text().replace("\n", " ") for page in PAGES))  # fmt: skip
+    assert len(lines) > 12
+    for line in lines:
+        options = vars(parser().parse_args(shlex.split(line, comments=True)))
+        if "extended" in options:
+            known = {own.name: options[own.name] for own in fields(Settings)}
+            check_settings(notebooks(options["only"]), Settings(**known))
 
 
 @pytest.mark.default_model

@@ -3,6 +3,7 @@
 import ast
 import re
 import tomllib
+from dataclasses import fields
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from helpers.model import mpnet
+from helpers.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "helpers"
@@ -139,6 +141,42 @@ def test_notebooks_are_committed_executed_and_clean(path):
     text = path.read_text()
     assert not re.search(r"(/home/|/root/|/tmp/|/work/|[A-Z]:\\\\)", text)
     assert any("image/png" in out.get("data", {}) for out in outputs) or path.stem[:2] == "00"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_has_a_table_of_contents_and_says_what_its_parameters_do(path):
+    cells = nbformat.read(path, as_version=4).cells
+    prose = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    levels = [len(marks) for marks in re.findall(r"^(#+) ", prose, re.M)]
+    assert levels[:2] == [1, 2] and set(levels[1:]) <= {2, 3}
+    assert cells[0].source.startswith(f"# {path.stem[:2]} · ")
+    (own,) = [cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])]
+    assert own == parameters(re.findall(r"^\w+", own, re.M))
+
+
+def parameters(names):
+    """What a parameters cell says: the defaults and meanings of the settings, one a line."""
+    known = {setting.name: setting for setting in fields(Settings)}
+    values = {name: repr(known[name].default).replace("'", '"') for name in names}
+    return "\n".join(f"{n} = {values[n]}  # {known[n].metadata['help']}" for n in names)
+
+
+def test_what_other_programs_read_is_well_formed():
+    """Citation, workflow and hooks: they name what is here, and the README's two commands."""
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    (paper,) = cited["references"]
+    names = [f"{author['family-names']}, {author['given-names']}" for author in paper["authors"]]
+    readme = (ROOT / "README.md").read_text()
+    assert f'"{" and ".join(names)}"' in readme and paper["doi"] in readme
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert (cited["version"], cited["license"]) == (project["version"], project["license"])
+    (workflow,) = (ROOT / ".github" / "workflows").glob("*.yml")
+    flow = yaml.safe_load(workflow.read_text())
+    assert {"pull_request", "schedule"} <= flow[True].keys()  # YAML's "on"
+    commands = flow["jobs"]["series"]["strategy"]["matrix"]["command"]
+    assert commands == re.findall(r"^(make \w+) +#", readme, re.M)
+    (hooks,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert [hook["id"] for hook in hooks["hooks"]] == ["ruff", "notebooks-executed"]
 
 
 def test_no_module_is_long():
