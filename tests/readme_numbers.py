@@ -214,12 +214,13 @@ def _norm_lens() -> Iterator[str]:
         f"[CLS] gets {own.loc[times, 'here']:.1f} times a uniform share "
         f"({default.loc[times, 'here']:.1f})"
     )
-    assert own.loc["Entropy is highest in lower layers", "holds"] == "no"
-    closeness = own.loc["Heads of one layer are closer to each other than to other layers'"]
-    assert round(closeness["here"], 2) == round(closeness["control"], 2)
-    yield f"({closeness['here']:.2f} of the distance between layers, as with the trained ones)"
-    hold, by_default = ((table["holds"] == "yes").sum() for table in (own, default))
-    yield f"{hold} of the {len(own)} claims hold ({by_default})."
+    near = [
+        rows(name, runs[0], by="layer").iloc[0]
+        for name in ("head_cohesion", "control_head_cohesion")
+    ]
+    trained, random = (row["within"] / row["between"] for row in near)
+    assert round(trained, 2) == round(random, 2)
+    yield f"({trained:.2f} of the distance between layers, as with the trained ones)"
 
 
 def _mpnet() -> Iterator[str]:

@@ -27,6 +27,7 @@ RUNS = {
     "MiniLM, gold": "minilm-ewt",
 }
 PAGES = ("README.md", "figures/README.md")
+READINGS = {"among mentions": "mentions", "among words": "words"}
 LEARNED = {"yes": "learned", "no": "not learned", "cannot be told": "learned?"}
 POSITIONAL = "Some heads put more than half of their attention on the {} token"
 ENTROPY_OF_FIRST = "In the last layer, [CLS] attends very broadly"
@@ -58,7 +59,12 @@ def blocks(figures: Path) -> dict[str, str]:
     rows = {
         "best head, all relations (fixed offset)": tables["table 1"].loc["All"],
         "best head, direct objects": tables["table 1"].loc["dobj"],
-        "best head, antecedents": tables["table 2"].loc["best head"],
+        "best head, antecedents (among all words)": (
+            tables["table 2"].loc["best head among mentions"]
+            + " ("
+            + tables["table 2"].loc["best head among words"]
+            + ")"
+        ),
         "probe, attention and GloVe": tables["table 3"].loc["Attn + GloVe"],
         "claims of the paper": pd.Series(claims_that_hold(claims)),
     }
@@ -122,19 +128,22 @@ def table_1(runs: Mapping[str, Run]) -> pd.DataFrame:
 
 
 def table_2(runs: Mapping[str, Run]) -> pd.DataFrame:
-    """Return antecedents by the rules and by the best head, all mentions and by type."""
+    """Return antecedents by the rules and the best head, in both readings, by type of mention."""
     paper = paper_table2()
-    columns = {"paper": {**paper["all"], **{f"head, {k}": paper[k]["head"] for k in paper}}}
+    of_head = {f"{label}, {kind}": paper[kind]["head"] for label in READINGS for kind in paper}
+    columns = {"paper": {**paper["all"], **of_head}}
     for label, run in runs.items():
         if "coreference" in run.tables:
             rows = run.tables["coreference"]
-            head = rows[rows["system"] == "head"]
-            head = head[head["candidates"] == "mentions"].set_index("type")["accuracy"]
-            rules = rows[rows["type"] == "all"].set_index("system")["accuracy"]
-            columns[label] = {**rules, **{f"head, {kind}": head[kind] for kind in head.index}}
-    kinds = ["head, pronoun", "head, proper", "head, nominal"]
-    table = pd.DataFrame(columns).reindex([*paper.index.drop("head"), "head, all", *kinds])
-    table.index = [name.replace("head, all", "best head") for name in table.index]
+            columns[label] = rows[rows["type"] == "all"].set_index("system")["accuracy"].to_dict()
+            for reading, candidates in READINGS.items():
+                head = rows[(rows["system"] == "head") & (rows["candidates"] == candidates)]
+                found = zip(head["type"], head["accuracy"], strict=True)
+                columns[label] |= {f"{reading}, {kind}": value for kind, value in found}
+    table = pd.DataFrame(columns).reindex([*paper.index.drop("head"), *of_head])
+    table.index = [
+        name.replace(", all", "").replace("among", "best head among") for name in table.index
+    ]
     return table.map(lambda value: f"{value:.0f}" if pd.notna(value) else "")
 
 

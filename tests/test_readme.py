@@ -106,6 +106,14 @@ def test_the_runs_side_by_side_are_the_committed_ones(name):
     assert written_anew(page, ROOT / "figures") == page
 
 
+@pytest.mark.parametrize("path", notebooks()[:7], ids=lambda path: path.stem)
+def test_conclusions_from_the_paper_have_no_number_to_outlive_its_table(path):
+    """What no function of readme_numbers writes, no test reads: the tables above have it."""
+    cells = ("".join(cell["source"]) for cell in json.loads(path.read_text())["cells"])
+    (said,) = (cell for cell in cells if cell.startswith("## What was found"))
+    assert not re.findall(r"\d", re.sub(r"notebook \d\d", "", said))
+
+
 def test_what_is_said_of_the_later_notebooks_is_what_their_tables_say():
     page = " ".join((ROOT / "figures" / "README.md").read_text().split())
     assert [sentence for sentence in sentences() if sentence not in page] == []

@@ -55,7 +55,7 @@ class DistancesWordsProbe(nn.Module):
 
 @cache
 def distance_features(words: int) -> Float[Tensor, "dependent candidate feature"]:
-    """Return the eight distance features of the paper (footnote 5 and its released notebook).
+    """Return the eight distance features of the paper (footnote 4 and its released notebook).
 
     How far ahead and how far behind the candidate is, each as a share of the sentence's length
     and zero in the other direction; whether it is exactly 2 or 1 behind, the word itself, 1 or
