@@ -30,7 +30,7 @@ DATA = (".csv", ".json", ".safetensors", ".tsv", ".txt")
 # shows, words or keeps numbers but computes none.
 NOT_FOLLOWED = (
     "helpers.cache", "helpers.errors", "helpers.paths", "helpers.results", "helpers.run",
-    "helpers.settings", "helpers.store.format", "helpers.study", "helpers.work",
+    "helpers.settings", "helpers.sources", "helpers.store.format", "helpers.study", "helpers.work",
 )  # fmt: skip
 # What shows how work goes on; so many of its arguments are the work.
 SHOW = {"progress": 1, "run_jobs": 2}

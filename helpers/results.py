@@ -31,7 +31,7 @@ def results_name(settings: Settings) -> str:
     Raises:
         InputError: ``name`` is taken by a run of other settings.
     """
-    model = slug(settings.model, random_seed=settings.random_init)
+    model = slug(settings.model, random_seed=settings.random_init, focused=settings.focused)
     model += f"-{settings.lens}" if settings.lens != Settings.lens else ""
     natural = "--".join(filter(None, (model, settings.difference)))
     name = settings.name or folder_name(natural, LONGEST_NAME - 20)  # what follows has room

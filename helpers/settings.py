@@ -50,6 +50,9 @@ class Settings:
     random_init: int | None = _setting(
         None, "a seed: keep the embeddings, draw all other weights anew (a control)"
     )
+    focused: bool = _setting(
+        False, "with random_init: each head as focused as the trained one, by a temperature"
+    )
     text: str = _setting(
         "", "Wikipedia dump, text file, or folder of .txt and .md (default: embedded sample)"
     )
@@ -104,6 +107,8 @@ class Settings:
         for setting in (*SIZES, "workers"):
             if getattr(self, setting) < 0:
                 raise InputError(f"{flag(setting)} cannot be negative")
+        if self.focused and self.random_init is None:
+            raise InputError("--focused: of a control; say which, with --random-init SEED")
         if self.lens not in LENSES:
             raise InputError(f"--lens {self.lens}: there is {' and '.join(LENSES)}")
         if self.figures not in ("", "pdf"):
@@ -161,7 +166,7 @@ class Settings:
 
 # The settings that change numbers; of these, what says which model it is.
 MATERIAL = tuple(own.name for own in fields(Settings) if own.metadata["material"])
-IDENTITY = ("model", "random_init")
+IDENTITY = ("model", "random_init", "focused")
 
 
 def small_profile() -> bool:

@@ -7,21 +7,19 @@ whose tables are all in the cache loads neither a model nor the libraries that r
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 
 from helpers.cache import cached_arrays, cached_table, cached_tables
 from helpers.data.records import cluster_of
 from helpers.paths import figures_dir
-from helpers.results import check_table, claim, read_tables, results_name, write_table
-from helpers.settings import Settings
+from helpers.results import check_table, claim, read_tables, write_table
+from helpers.sources import Sources
 from helpers.work import note_written
 
 if TYPE_CHECKING:
@@ -31,91 +29,16 @@ if TYPE_CHECKING:
     from helpers.analysis.paper import Claim
     from helpers.analysis.surface import Sums
     from helpers.data.glove import Embeddings
-    from helpers.data.records import Corpus, Document, Segment, Sentence
     from helpers.model.encoder import Encoder
     from helpers.store.store import Store
 
-EVERYTHING = 10**9
 OF_CLAIMS = ("here", "threshold", "control", "focused_control")  # numbers that may not be there
-CONTROL_SEGMENTS = 100  # for the control of sections 3 and 6
-CONTROL_GRADIENTS = 32  # segments for its gradients
+CONTROL_SEGMENTS = 100  # for the controls of sections 3 and 6
+CONTROL_GRADIENTS = 32  # segments for their gradients
 
 
-class Study(Settings):
+class Study(Sources):
     """The settings of a run, and through them its stores, tables and figures."""
-
-    @cached_property
-    def encoder(self) -> Encoder:
-        """The model, loaded once."""
-        return self.load(self.random_init)
-
-    def load(self, random_init: int | None) -> Encoder:
-        """Load the study's model, or its control of that seed."""
-        from helpers.model.encoder import load
-
-        how = {"revision": self.revision, "device": self.device, "dtype": self.dtype}
-        return load(self.model, random_init=random_init, **how)
-
-    def control(self, seed: int) -> Encoder:
-        """Load a control with random weights, other ones than those of a study of such a model."""
-        return self.load(seed if self.random_init is None else self.random_init + 1 + seed)
-
-    def segment_corpus(self) -> Corpus[Segment]:
-        """The text of sections 3 and 6."""
-        from helpers.data.wikipedia import segments
-
-        return segments(self.text or None, count=self.segments or None, seed=self.seed)
-
-    def treebank_corpus(self) -> Corpus[Sentence]:
-        """The treebank of sections 4.2 and 5."""
-        if self.treebank:
-            from helpers.data.corpora import resolve_treebank
-
-            limit = self.sentences or None
-            return resolve_treebank(self.treebank, sentences=limit, seed=self.seed)
-        from helpers.data.treebank import silver_treebank
-
-        return silver_treebank(
-            self.text or None, count=self.sentences or EVERYTHING, seed=self.seed
-        )
-
-    def coreference_corpus(self) -> Corpus[Document]:
-        """The documents of section 4.3."""
-        if self.coref:
-            from helpers.data.corpora import resolve_coreference
-
-            return resolve_coreference(self.coref)
-        from helpers.data.coreference import coreference_corpus
-
-        return coreference_corpus()
-
-    def segment_store(self) -> Store:
-        """Token-level maps over the text (or their stream)."""
-        return self._extract(self.encoder, self.segment_corpus(), stored=not self.stream)
-
-    def treebank_store(self) -> Store:
-        """Word-level maps and word vectors over the treebank."""
-        return self._extract(self.encoder, self.treebank_corpus(), level="word", hidden=True)
-
-    def coreference_store(self) -> Store:
-        """Word-level maps over the coreference documents."""
-        return self._extract(self.encoder, self.coreference_corpus(), level="word")
-
-    def random_treebank_stores(self) -> Iterator[Store]:
-        """Word-level maps of the model with random weights, a store for each initialisation."""
-        corpus = self._parsed_corpus()
-        for seed in range(self.initialisations):
-            yield self._extract(self.load(seed), corpus, level="word")
-
-    def random_coreference_store(self) -> Store:
-        """Word-level maps of the documents, of the first model with random weights."""
-        return self._extract(self.load(0), self.coreference_corpus(), level="word")
-
-    def lens_stores(self, lens: str) -> tuple[Store, Store]:
-        """Word-level maps of the treebank and of the documents through a lens, the run's or not."""
-        options = {"level": "word", "lens": lens}
-        treebank = self._extract(self.encoder, self._parsed_corpus(), hidden=True, **options)
-        return treebank, self._extract(self.encoder, self.coreference_corpus(), **options)
 
     @cached_property
     def embeddings(self) -> Embeddings:
@@ -130,11 +53,12 @@ class Study(Settings):
         return self._sums(self.segment_store())
 
     @cached_property
-    def control_sums(self) -> Sums:
-        """The same of the model with random weights, over a part of the text: claims' control."""
+    def control_sums(self) -> dict[str, Sums]:
+        """The same of the controls, over a part of the text."""
         count = min(self.segments or CONTROL_SEGMENTS, CONTROL_SEGMENTS)
         corpus = replace(self, segments=count).segment_corpus()
-        return self._sums(self._extract(self.control(self.seed), corpus, stored=False))
+        stores = {k: self._extract(own, corpus, stored=False) for k, own in self.controls.items()}
+        return {name: self._sums(store) for name, store in stores.items()}
 
     def _sums(self, store: Store) -> Sums:
         from helpers.analysis import surface
@@ -147,36 +71,36 @@ class Study(Settings):
         )
         return surface.Sums.from_arrays(arrays)
 
-    def distances(self, *, control: bool = False, words: bool = False) -> pd.DataFrame:
-        """The square table of the distances between heads (section 6), in nats; among words."""
+    def distances(self, sums: Sums | None = None, *, words: bool = False) -> pd.DataFrame:
+        """The square table of the distances between heads (section 6), in nats; among words.
+
+        Of a control where its ``sums`` are given.
+        """
         from helpers.analysis.clustering import distance_table
 
-        sums = self.control_sums if control else self.sums
+        sums = sums or self.sums
         return distance_table(sums.mean_distances(words=words), *sums.mean("current").shape)
 
-    def gradient_table(self, *, control: bool = False) -> pd.DataFrame:
-        """The table of Figure 3, or that of the model with random weights over fewer segments."""
+    def gradient_table(self, control: Encoder | None = None) -> pd.DataFrame:
+        """The table of Figure 3, or that of a control over fewer segments."""
         from helpers.analysis.surface import gradient_table
+        from helpers.model.gradients import chosen_segments, gradient_importance
 
-        store, count = self.segment_store(), self.gradient_segments
-        if control:
-            count = min(count or CONTROL_GRADIENTS, CONTROL_GRADIENTS)
-        places = np.linspace(0, len(store) - 1, min(count or len(store), len(store))).astype(int)
+        store, encoder = self.segment_store(), control or self.encoder
+        count = self.gradient_segments or len(store)
+        count = min(count, CONTROL_GRADIENTS) if control else count
+        articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
+        contrastive = encoder.objective == "contrastive"
+        places = chosen_segments(articles, count, contrastive=contrastive)
         records = [store.record(place) for place in places]
-
-        def compute() -> dict[str, np.ndarray]:
-            from helpers.model.gradients import gradient_importance
-
-            encoder = self.control(self.seed) if control else self.encoder
-            return {encoder.objective: gradient_importance(encoder, records, seed=self.seed)}
-
-        facts = {"store": store.key, "records": records, "seed": self.seed, "control": control}
-        kept = cached_arrays(
-            "gradients", compute, depends_on=facts, code="model.gradients.gradient_importance"
+        facts = {"store": store.key, "records": records, "seed": self.seed}
+        found = cached_arrays(
+            "gradients",
+            lambda: gradient_importance(encoder, records, seed=self.seed),
+            depends_on=facts | {"control": control and control.identity},
+            code="model.gradients.gradient_importance",
         )
-        ((objective, importance),) = kept.items()
-        articles = [cluster_of(record, index) for index, record in enumerate(records)]
-        return gradient_table(importance, articles, objective)
+        return gradient_table(found, [articles[place] for place in places], encoder.objective)
 
     def head_counts(self, store: Store) -> HeadCounts:
         """What every head gets right over a treebank's maps (section 4.2), counted once."""
@@ -222,11 +146,6 @@ class Study(Settings):
         facts = {"store": store.key, "seeds": self.seeds, "initialisations": self.initialisations}
         facts |= {"vectors": self.embeddings.name, "fingerprint": self.embeddings.fingerprint}
         return cached_tables("table3", compute, depends_on=facts, code="analysis.table3.table3")
-
-    @cached_property
-    def slug(self) -> str:
-        """The folder name of the results, which is this run's alone: see `results_name`."""
-        return results_name(self)
 
     @property
     def results(self) -> Path:
@@ -282,47 +201,9 @@ class Study(Settings):
         """Return the tables that this run's notebooks have written so far, by name."""
         return read_tables(self.results, self._written)
 
-    def _parsed_corpus(self) -> Corpus[Sentence]:
-        """The treebank as its store has it: parsing it again would take long."""
-        from helpers.data.records import Sentence
-
-        store = self.treebank_store()
-
-        def read(counts: Counter[str]) -> Iterator[Sentence]:
-            counts.update(store.report)
-            for record in store.records():
-                parse = (tuple(record[name]) for name in ("words", "heads", "relations"))
-                yield Sentence(*parse, record["split"], record["source"])
-
-        corpus = self.treebank_corpus()
-        return replace(corpus, read=read, reader=corpus.read)
-
     @cached_property
     def _written(self) -> set[str]:
         return set()
-
-    def _extract(
-        self, encoder: Encoder, corpus: Corpus, *, stored: bool = True, **options: Any
-    ) -> Store:
-        from helpers.store.extract import extract, stream
-        from helpers.store.format import note_use
-
-        options = {"lens": self.lens, "max_tokens": self.max_tokens} | options
-        if not stored:
-            return stream(encoder, corpus, **options)
-        fill = self._fill if self.workers or self.scheduler else None
-        store = extract(encoder, corpus, fill=fill, **options)
-        note_use(store.folder, self.slug)
-        if store.manifest.accepted:
-            note_written("accepted", store.folder.name)
-        return store
-
-    def _fill(self, *shards: Any) -> None:
-        """Have a store's missing shards computed by the cluster, which is started for them."""
-        from helpers.store.cluster import dask_client, fill_on
-
-        with dask_client(scheduler=self.scheduler, workers=self.workers) as client:
-            fill_on(client, *shards)
 
     def _sweep(self, store: Store) -> Sums:
         from helpers.analysis import surface

@@ -45,12 +45,11 @@ def run(package, cache, figures, model, text, treebank, vectors):
         gradient_segments=4, max_tokens=32, seeds=1, device="cpu",
     )
     tables = study.probe_tables()
-    for control in (False, True):
-        sums = study.control_sums if control else study.sums
+    for control, sums in {"own": study.sums, **study.control_sums}.items():
         kinds = RELATIVE_POSITION + TOKEN_TYPES + ENTROPY
         tables[f"heads_{control}"] = head_table(sums, kinds)
-        tables[f"distances_{control}"] = study.distances(control=control)
-        tables[f"gradients_{control}"] = study.gradient_table(control=control)
+        tables[f"distances_{control}"] = study.distances(sums)
+        tables[f"gradients_{control}"] = study.gradient_table(study.controls.get(control))
     counts = study.head_counts(study.treebank_store())
     tables["relations"] = dependency_heads(counts, minimum=5)
     pairs = tuple(Pair("the dog barks " * n, None, n % 2) for n in range(1, 9))

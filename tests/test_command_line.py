@@ -226,7 +226,8 @@ VALUES = {"str": "x", "str | None": "x", "int": 7, "int | None": 7, "bool": True
 def test_every_flag_reaches_a_notebook(setting, given):
     value = {"lens": "norm", "figures": "pdf"}.get(setting.name, VALUES[setting.type])
     arguments = [flag(setting.name)] if value is True else [flag(setting.name), str(value)]
-    assert main(["run", "--extended", *arguments]) == 0
+    seed = ["--random-init", "7"] if setting.name == "focused" else []
+    assert main(["run", "--extended", *arguments, *seed]) == 0
     takers = [own for own, parameters in given.items() if parameters.get(setting.name) == value]
     assert takers, setting.name
     others = [path for path in notebooks.notebooks() if path.name[:2] not in takers]

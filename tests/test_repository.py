@@ -25,7 +25,7 @@ FLOORS = (
     {"analysis"},
     {"plots"},
     {"viewer"},
-    {"results", "study"},
+    {"results", "sources", "study"},
     {"studies"},
     {"run"},
     {"__main__"},

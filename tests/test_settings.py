@@ -24,6 +24,7 @@ HEAVY = ("torch", "transformers", "spacy", "gensim", "matplotlib", "seaborn", "d
         ("text", None, "--text None: expected text"),
         ("sentences", -1, "--sentences cannot be negative"),
         ("lens", "values", "--lens values: there is attention and norm"),
+        ("focused", True, "--focused: of a control; say which, with --random-init SEED"),
         ("figures", "eps", "--figures eps: pdf is what there is beside PNG and SVG"),
         ("figures", True, "--figures True: expected text"),
         ("latex", "yes", "--latex yes: expected True or False"),

@@ -20,20 +20,25 @@ def study(tiny_folder, tmp_path, own_cache):
     return Study(model=str(tiny_folder("bert")), text=str(text), max_tokens=48, device="cpu")
 
 
-def test_the_control_is_computed_in_the_run_and_is_another_model(study):
-    own, control = study.sums, study.control_sums
-    assert control.mean("entropy").shape == own.mean("entropy").shape
-    assert abs(control.mean("entropy") - own.mean("entropy")).max() > 0.01
-    square = study.distances(control=True)
-    assert square.shape == study.distances().shape and not square.equals(study.distances())
+def test_the_controls_are_computed_in_the_run_and_are_other_models(study):
+    own, drawn, focused = study.sums, *study.control_sums.values()
+    assert drawn.mean("entropy").shape == own.mean("entropy").shape
+    assert abs(drawn.mean("entropy") - own.mean("entropy")).max() > 0.01
+    assert abs(focused.mean("entropy") - own.mean("entropy")).max() < 0.01
+    for control in (drawn, focused):
+        square = study.distances(control)
+        assert square.shape == study.distances().shape and not square.equals(study.distances())
     again = replace(study)  # with nothing in memory
-    assert (again.control_sums.mean("entropy") == control.mean("entropy")).all()
+    assert (again.control_sums["focused"].mean("entropy") == focused.mean("entropy")).all()
+    itself = replace(study, random_init=study.seed, focused=True).encoder
+    assert itself.identity == study.controls["focused"].identity
+    assert itself.slug == "bert-random-0-focused"
     assert study.segments >= CONTROL_SEGMENTS or study.small
 
 
 def test_the_control_goes_through_the_lens_of_the_run(study):
     through_norms = replace(study, lens="norm")
-    weights, norms = (one.control_sums.mean("entropy") for one in (study, through_norms))
+    weights, norms = (one.control_sums["control"].mean("entropy") for one in (study, through_norms))
     assert abs(weights - norms).max() > 1e-3
 
 

@@ -297,25 +297,36 @@ def layer_intervals(articles: pd.DataFrame, columns: Iterable[str]) -> pd.DataFr
 
 
 def gradient_table(
-    importance: Float[np.ndarray, "example layer type"], articles: Sequence[str], objective: str
+    found: Mapping[str, Float[np.ndarray, "example ..."]], articles: Sequence[str], objective: str
 ) -> pd.DataFrame:
     """Return Figure 3: the mean ``|dL/dA|`` of each layer by type of key, over some examples.
 
-    ``importance`` is what `gradient_importance` returns of examples of these ``articles``.
-    Columns: layer (from 1), sep, cls, punctuation, other, objective, and the 95% bootstrap
-    intervals over articles (``sep_low`` ...); empty for a token that the model does not have.
+    ``found`` is what `gradient_importance` returns of examples of these ``articles``.  Columns:
+    layer (from 1), sep, cls, punctuation, other, objective, loss (nats, the mean); sep_per_value
+    ..., of gradients divided by the size of the value vector, if it is known; other_over_sep and
+    other_over_cls, ratios of the means; and 95% bootstrap intervals over articles (``sep_low``
+    ...).  Empty for a token that the model does not have.
     """
     from helpers.model.gradients import KEY_TYPES
 
+    gradients = found["gradients"]
     owners, names = pd.factorize(np.asarray(articles))
-    values = np.nan_to_num(importance), ~np.isnan(importance)
-    totals, counts = (cluster_sums(each, owners, np.arange(len(names))) for each in values)
-    means = _ratio(totals.sum(axis=0), counts.sum(axis=0))
-    table = pd.DataFrame(means, columns=KEY_TYPES)
-    table.insert(0, "layer", np.arange(len(means)) + 1)
-    table["objective"] = objective
-    flat = (part.reshape(len(part), -1) for part in (totals, counts))
-    for side, bounds in zip(("low", "high"), bootstrap_intervals(*flat), strict=True):
-        names = [f"{name}_{side}" for name in KEY_TYPES]
-        table[names] = bounds.reshape(means.shape)
+    table = pd.DataFrame({"layer": np.arange(gradients.shape[1]) + 1})
+
+    def add(columns: Iterable[str], *ratio: np.ndarray) -> None:
+        sums = (cluster_sums(np.nan_to_num(own), owners, np.arange(len(names))) for own in ratio)
+        flat = [own.reshape(len(names), -1) for own in sums]
+        ends = _ratio(*(own.sum(axis=0) for own in flat)), *bootstrap_intervals(*flat)
+        for end, values in zip(("", "_low", "_high"), ends, strict=True):
+            table[[f"{name}{end}" for name in columns]] = values.reshape(len(table), -1)
+
+    add(KEY_TYPES, gradients, ~np.isnan(gradients))
+    table.insert(5, "objective", objective)
+    table.insert(6, "loss", found["losses"].mean())
+    if "per_value" in found:
+        own = found["per_value"]
+        add([f"{name}_per_value" for name in KEY_TYPES], own, ~np.isnan(own))
+    special, other = gradients[..., :2], gradients[..., 3:]
+    there = ~np.isnan(special + other)  # in examples with both
+    add(["other_over_sep", "other_over_cls"], other * there, special * there)
     return table

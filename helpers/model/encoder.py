@@ -56,7 +56,8 @@ class Encoder:
 
     What identifies it, and what inputs it takes, is known without its weights.  ``identity`` goes
     into every store made with it: name, revision or weights SHA-256, SHA-256 of its configuration
-    and tokenizer settings, layers, heads, and the seed of a random initialisation.
+    and tokenizer settings, layers, heads, the seed of a random initialisation and, if its heads
+    have some, their temperatures.
     """
 
     name: str  # what it was asked for by: a built-in model, a folder or a hub name
@@ -84,7 +85,8 @@ class Encoder:
     @property
     def slug(self) -> str:
         """The model's name as a folder name."""
-        return slug(self.name, random_seed=self.identity["random_init"])
+        focused = "temperatures" in self.identity
+        return slug(self.name, random_seed=self.identity["random_init"], focused=focused)
 
     @property
     def model(self) -> PreTrainedModel:
@@ -127,12 +129,14 @@ def load(
     device: Device = "auto",
     dtype: DType = "float32",
     random_init: int | None = None,
+    temperatures: Sequence[Sequence[float]] | None = None,
 ) -> Encoder:
     """Return an encoder; its weights are read now if they have never been, otherwise when used.
 
     ``name`` is ``minilm`` (the embedded default) or ``mpnet``, whose SHA-256 is verified every
     time, a local folder, or a hub name (with ``revision``).  ``random_init`` is the seed of the
-    control of section 5: embeddings kept, every other weight drawn anew by the model's own scheme.
+    drawn control: embeddings kept, every other weight drawn anew by the model's own scheme.
+    ``temperatures`` multiply the scores of each layer's heads (`helpers.model.focus`).
     ModelError where the model is unknown, has no safetensors weights, no fast tokenizer, no
     attention maps, or a vocabulary that does not fit its weights.
     """
@@ -140,7 +144,8 @@ def load(
         torch_device(device)  # so that a device that is not there is known now
     folder = model_folder(name, revision)
     weights = weights_identity(name, folder)
-    read = _once(name, folder, device=device, dtype=dtype, random_init=random_init)
+    how = {"device": device, "dtype": dtype, "random_init": random_init}
+    read = _once(name, folder, **how, temperatures=temperatures)
     depends_on = {
         "weights": weights,
         "settings": settings_sha256(folder),
@@ -159,15 +164,18 @@ def load(
         **facts["identity"],
         "random_init": random_init,
     }
+    if temperatures is not None:
+        identity["temperatures"] = temperatures
     inputs = {**facts["inputs"], "special_ids": frozenset(facts["inputs"]["special_ids"])}
     return Encoder(name, identity, dtype, **inputs, read=read)
 
 
-def slug(name: str, *, random_seed: int | None = None) -> str:
+def slug(name: str, *, random_seed: int | None = None, focused: bool = False) -> str:
     """Return a model name or path as a folder name (``google/bert`` becomes ``google--bert``)."""
     path = Path(name).expanduser()
     shown = readable(path.resolve().name if path.is_dir() else name.replace("/", "--")) or "model"
-    return shown if random_seed is None else f"{shown}-random-{random_seed}"
+    drawn = "" if random_seed is None else f"-random-{random_seed}"
+    return f"{shown}{drawn}{'-focused' if focused else ''}"
 
 
 def model_folder(name: str, revision: str | None = None) -> Path:

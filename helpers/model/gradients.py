@@ -2,13 +2,14 @@
 
 L is the objective that the checkpoint was trained with: masked-LM where it has a trained
 masked-LM head, next-token prediction for decoders, and otherwise the in-batch contrastive loss
-between the two paragraphs of a segment.  It is summed over the examples of a batch, so that an
-example's gradient does not depend on how many others share its batch.
+between the two paragraphs of a segment, each an input of its own: in one input they see each other.
+It is summed over the examples of a batch, so that those of a language model do not depend on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -20,23 +21,45 @@ from torch.nn import functional as F
 from helpers.data.records import Record, roles
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, Maps, model_inputs, padded
+from helpers.model.forward import Inputs, Maps, model_inputs, padded, value_pass
 from helpers.work import progress
 
 KEY_TYPES = ("sep", "cls", "punctuation", "other")
 MASKED_SHARE = 0.15
 SCALE = 20.0  # of the cosine, as in the training of the sentence-transformers models
+BATCH = 16
 IGNORED = -100
 
 
-def gradient_importance(
-    encoder: Encoder, records: Sequence[Record], *, batch_size: int = 16, seed: int = 0
-) -> Float[np.ndarray, "example layer type"]:
-    """Return each example's mean ``|dL/dA|`` by layer and type of key (`KEY_TYPES`).
+def chosen_segments(articles: Sequence[str], count: int, *, contrastive: bool) -> list[int]:
+    """Return the places of the segments to take, of all, which are from these ``articles``.
 
-    ``records`` are token-level records: the inputs are those of Figure 2.  The mean is over the
-    heads and the (query, key) pairs of a type within the example; NaN where it has no such key.
-    What is masked for the objective is no key of any type.
+    For a contrastive objective as many batches as there can be are from one article each, where it
+    is harder to tell which paragraphs belong together; all others are spread evenly.
+    """
+    places: dict[str, list[int]] = {}
+    for place, article in enumerate(articles):
+        places.setdefault(article, []).append(place)
+    whole = [own[:BATCH] for own in places.values() if contrastive and len(own) >= BATCH]
+    chosen = [place for batch in _evenly(whole, count // BATCH) for place in batch]
+    rest = sorted(set(range(len(articles))).difference(chosen))
+    return chosen + _evenly(rest, count - len(chosen))
+
+
+def _evenly(items: list, count: int) -> list:
+    places = np.linspace(0, len(items) - 1, min(count, len(items))).astype(int)
+    return [items[place] for place in places]
+
+
+def gradient_importance(
+    encoder: Encoder, records: Sequence[Record], *, batch_size: int = BATCH, seed: int = 0
+) -> dict[str, Float[np.ndarray, "example ..."]]:
+    """Return ``gradients``, ``[example, layer, type]``: mean ``|dL/dA|`` by type of key.
+
+    ``records`` are token-level records.  The means are over the heads and the (query, key) pairs of
+    a type (`KEY_TYPES`) in all of an example's inputs; NaN where there is no such key.  What is
+    masked for the objective is no key of any type.  ``per_value``, if the model's value vectors
+    can be found, has those of ``|dL/dA[i, j]| / |f(x_j)|``; ``losses`` are ``[example]``, in nats.
     """
     if encoder.objective == "contrastive" and len(records) < 2:
         raise InputError("the contrastive objective needs at least two segments; use more")
@@ -45,45 +68,58 @@ def gradient_importance(
     if encoder.objective == "contrastive" and len(batches[-1]) < 2:
         batches[-2:] = [[*batches[-2], *batches[-1]]]
     bar = progress(batches, "gradients", unit="batch")
-    return np.concatenate([_batch_importance(encoder, batch, rng) for batch in bar])
+    found = [_batch_importance(encoder, batch, rng) for batch in bar]
+    return {name: np.concatenate([own[name] for own in found]) for name in found[0]}
 
 
 def _batch_importance(
     encoder: Encoder, records: Sequence[Record], rng: np.random.Generator
-) -> Float[np.ndarray, "example layer type"]:
-    loss, inputs, maps = objective(encoder, records, rng)
-    gradients = torch.autograd.grad(loss, maps, allow_unused=True)
+) -> dict[str, Float[np.ndarray, "example ..."]]:
+    losses, inputs, maps = objective(encoder, records, rng)
+    gradients = torch.autograd.grad(losses.sum(), maps, allow_unused=True)
     if any(gradient is None for gradient in gradients):
         raise ModelError(
             f"model {encoder.name!r}: the maps that it returns are copies of those it computes "
             "with, so they have no gradient; leave section 3.2 out for it"
         )
-    found = np.full((len(records), len(maps), len(KEY_TYPES)), np.nan)
-    for row, (record, item) in enumerate(zip(records, inputs, strict=True)):
-        n = len(record["tokens"])
-        per_key = [layer[row, :, :n, :n].abs().mean(dim=(0, 1)) for layer in gradients]
-        received = torch.stack(per_key).float().cpu().numpy()  # [layer, key]
-        masks = roles(record["tokens"], encoder.special_tokens).masks()
-        for column, name in enumerate(KEY_TYPES):
-            keys = masks.get(name, np.zeros(n, bool)) & ~np.array(item.get("masked", [False] * n))
-            if keys.any():
-                found[row, :, column] = received[:, keys].mean(axis=1)
-    return found
+    queries = padded(encoder, inputs)["attention_mask"][:, None, :, None]
+    sums = torch.stack([(layer.abs() * queries).sum(dim=2) for layer in gradients])
+    kinds = {"gradients": sums}  # [layer, input, head, key]
+    with suppress(ModelError), value_pass(encoder) as run:
+        kinds["per_value"] = sums / torch.stack(run(inputs)[1]).clamp(min=1e-30)
+    received = {kind: own.mean(dim=2).float().numpy(force=True) for kind, own in kinds.items()}
+    totals = {kind: np.zeros((len(records), len(maps), len(KEY_TYPES))) for kind in kinds}
+    pairs = np.zeros((len(records), 1, len(KEY_TYPES)))  # of a query and a key
+    for row, item in enumerate(inputs):
+        tokens = encoder.tokenizer.convert_ids_to_tokens(item["input_ids"])
+        example = row % len(records)
+        masked = np.array(item.get("masked", [False] * len(tokens)))
+        for name, mask in roles(tokens, encoder.special_tokens).masks().items():
+            keys, column = np.flatnonzero(mask & ~masked), KEY_TYPES.index(name)
+            pairs[example, 0, column] += len(tokens) * len(keys)
+            for kind, own in received.items():
+                totals[kind][example, :, column] += own[:, row, keys].sum(axis=1)
+    with np.errstate(invalid="ignore"):  # no such key
+        found = {kind: total / pairs for kind, total in totals.items()}
+    return found | {"losses": losses.numpy(force=True)}
 
 
 def objective(
     encoder: Encoder, records: Sequence[Record], rng: np.random.Generator
-) -> tuple[Float[Tensor, ""], list[Inputs], Maps]:
-    """Return the loss of a batch, the inputs as the model got them, and its maps."""
-    inputs = [model_inputs(encoder, record) for record in records]
+) -> tuple[Float[Tensor, " example"], list[Inputs], Maps]:
+    """Return the losses of a batch's examples, the inputs as the model got them, and its maps.
+
+    Of the contrastive objective's inputs, the first paragraphs' come first.
+    """
     if encoder.objective == "contrastive":
-        return _contrastive(encoder, inputs, [record["second"] for record in records])
+        return _contrastive(encoder, [*_paragraphs(encoder, records)])
+    inputs = [model_inputs(encoder, record) for record in records]
     labels = [item["input_ids"] for item in inputs]
     if encoder.objective == "masked-lm":
         inputs, labels = _corrupted(encoder, inputs, rng)
     output = with_graph(encoder, encoder.model, inputs)
     losses = _token_losses(output.logits, labels, next_token=encoder.objective == "next-token")
-    return losses.sum(), inputs, list(output.attentions)
+    return losses, inputs, list(output.attentions)
 
 
 def _token_losses(
@@ -142,27 +178,31 @@ def _corrupted(
     return masked, labels
 
 
-def _contrastive(
-    encoder: Encoder, inputs: list[Inputs], seconds: Sequence[int]
-) -> tuple[Float[Tensor, ""], list[Inputs], Maps]:
-    """Cross-entropy of finding each paragraph's own neighbour in the batch, both ways.
+def _paragraphs(encoder: Encoder, records: Sequence[Record]) -> Iterator[Inputs]:
+    """Yield the first and then the second paragraphs of segments, as texts by themselves."""
+    alone = encoder.encode_words(["a"])
+    own = [place for place, word in enumerate(alone.word_ids) if word is not None]
+    for second in (False, True):
+        for record in records:
+            ids = encoder.tokenizer.convert_tokens_to_ids(record["tokens"])
+            half = ids[record["second"] :] if second else ids[: record["second"]]
+            text = [token_id for token_id in half if token_id not in encoder.special_ids]
+            ids = [*alone.ids[: own[0]], *text, *alone.ids[own[-1] + 1 :]]
+            yield {"input_ids": ids, "token_type_ids": [0] * len(ids)}
 
-    A segment is one input, as everywhere in section 3; the vector of a paragraph is the mean over
-    its half, which the second one enters at the position ``seconds``.
-    """
+
+def _contrastive(
+    encoder: Encoder, inputs: list[Inputs]
+) -> tuple[Float[Tensor, " example"], list[Inputs], Maps]:
+    """Cross-entropy of finding each paragraph's own neighbour in the batch, mean of both ways."""
     output = with_graph(encoder, encoder.model.base_model, inputs)
-    states = output.last_hidden_state  # [segment, token, width]
-    inside = padded(encoder, inputs)["attention_mask"].bool()
-    position = torch.arange(inside.shape[1], device=inside.device)
-    is_first = position < torch.tensor(seconds, device=inside.device)[:, None]
-    vectors = []
-    for half in (inside & is_first, inside & ~is_first):
-        mask = half[..., None].to(states.dtype)
-        pooled = (states * mask).sum(dim=1) / mask.sum(dim=1)  # [segment, width]
-        vectors.append(F.normalize(_wide(pooled), dim=-1))
-    scores = SCALE * vectors[0] @ vectors[1].T
-    own = torch.arange(len(inputs), device=scores.device)
-    one, other = (F.cross_entropy(way, own, reduction="sum") for way in (scores, scores.T))
+    states = output.last_hidden_state  # [paragraph, token, width]
+    inside = padded(encoder, inputs)["attention_mask"][..., None].to(states.dtype)
+    pooled = (states * inside).sum(dim=1) / inside.sum(dim=1)  # [paragraph, width]
+    first, second = F.normalize(_wide(pooled), dim=-1).chunk(2)
+    scores = SCALE * first @ second.T
+    own = torch.arange(len(scores), device=scores.device)
+    one, other = (F.cross_entropy(way, own, reduction="none") for way in (scores, scores.T))
     return (one + other) / 2, inputs, list(output.attentions)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from helpers.errors import ModelError, or_wider
+from helpers.model.focus import focus
 from helpers.work import torch_device
 
 PADDING_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -52,7 +53,13 @@ class Loaded:
 
 
 def read_encoder(
-    name: str, folder: Path, *, device: str, dtype: str, random_init: int | None
+    name: str,
+    folder: Path,
+    *,
+    device: str,
+    dtype: str,
+    random_init: int | None,
+    temperatures: Sequence[Sequence[float]] | None,
 ) -> Loaded:
     """Read the model and the tokenizer in a folder; see `helpers.model.encoder.load`."""
     with _quiet():
@@ -63,6 +70,8 @@ def read_encoder(
             model = reinitialised(model, seed=random_init)
         model = model.to(torch_device(device)).eval().requires_grad_(False)
         layers, heads = geometry(name, model, tokenizer)
+        if temperatures is not None:
+            focus(model.base_model, temperatures)
     if objective == "masked-lm" and tokenizer.mask_token_id is None:
         objective = "contrastive"
     configuration = configuration_sha256(folder, tokenizer)

@@ -90,7 +90,8 @@ def _parts(figures: Path, tables: Path, wrote: Mapping[Path, set[str]]) -> Itera
     claims = _read(files["claims"]) if "claims" in files else None
     rest = {"title": "More results", "tables": [*files], "figures": dict.fromkeys(pictures, "")}
     for part in (*contents["part"], rest):
-        names = [name for table in part["tables"] for name in (table, f"control_{table}")]
+        kinds = ("", "control_", "focused_")
+        names = [kind + table for table in part["tables"] for kind in kinds]
         own = [files.pop(name) for name in names if name in files]
         captions = part.get("figures", {})
         drawn = [pictures.pop(name) for name in captions if name in pictures]

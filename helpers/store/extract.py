@@ -188,6 +188,7 @@ def load_encoder(folder: Path, *, model: str | None, device: Device = "auto") ->
             device=device,
             dtype=facts["compute_dtype"],
             random_init=facts["random_init"],
+            temperatures=facts.get("temperatures"),
         )
     except ModelError as error:
         raise ModelError(f"{error}; say where it is with --model PATH") from error

@@ -248,9 +248,13 @@ def outputs_under(
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:
-    """Return a model's layers; none where they share their weights (ALBERT), and are one module."""
+    """Return a model's layers; none where they share their weights (ALBERT), and are one module.
+
+    Nor where heads have temperatures: these are counted from the first layer.
+    """
     layers = [module for path, module in model.named_modules() if LAYER.fullmatch(path)]
-    return layers if len(layers) == len(sites(model)) else []
+    whole = len(layers) == len(sites(model)) and not hasattr(owner(model), "temperatures")
+    return layers if whole else []
 
 
 @contextmanager

@@ -218,14 +218,19 @@ def test_the_gradients_of_a_layer_have_intervals_over_articles():
     importance = np.random.default_rng(0).random((len(articles), 3, 4))
     importance[:, :, 1] = np.nan  # a model without [CLS]
     importance[3, :, 2] = np.nan  # a segment without punctuation
-    table = gradient_table(importance, articles, "masked-lm")
-    assert list(table)[:6] == ["layer", "sep", "cls", "punctuation", "other", "objective"]
+    found = {"gradients": importance, "losses": np.arange(len(articles))}
+    table = gradient_table(found, articles, "masked-lm")
+    expected = ["layer", "sep", "cls", "punctuation", "other", "objective", "loss"]
+    assert list(table)[:7] == expected and set(table["loss"]) == {31.5}
     assert table["layer"].tolist() == [1, 2, 3] and set(table["objective"]) == {"masked-lm"}
     assert table.filter(like="cls").isna().all(axis=None)
     values = pd.Series(importance[:, 1, 2]).groupby(articles)
     assert table["punctuation"][1] == pytest.approx(np.nanmean(importance[:, 1, 2]))
     expected = ratio(values.sum(), values.count())[1:]
     assert tuple(table.loc[1, ["punctuation_low", "punctuation_high"]]) == pytest.approx(expected)
+    sums = (pd.Series(importance[:, 1, kind]).groupby(articles).sum() for kind in (3, 0))
+    columns = ["other_over_sep", "other_over_sep_low", "other_over_sep_high"]
+    assert tuple(table.loc[1, columns]) == pytest.approx(tuple(ratio(*sums)))
 
 
 def test_a_missing_token_is_nan_and_an_absent_one_in_an_example_is_left_out():

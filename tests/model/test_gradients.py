@@ -11,7 +11,15 @@ from transformers.models.bert import modeling_bert
 from helpers.data.records import roles
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import load
-from helpers.model.gradients import IGNORED, KEY_TYPES, gradient_importance, mask_tokens, objective
+from helpers.model.forward import value_pass
+from helpers.model.gradients import (
+    IGNORED,
+    KEY_TYPES,
+    chosen_segments,
+    gradient_importance,
+    mask_tokens,
+    objective,
+)
 from helpers.store.examples import examples
 
 STEP = 1e-4
@@ -73,7 +81,7 @@ def finite_difference(encoder, records, nudged, place):
         numbers[place] = number
         runs.clear()
         with torch.no_grad():
-            losses.append(objective(encoder, records, np.random.default_rng(0))[0].item())
+            losses.append(objective(encoder, records, np.random.default_rng(0))[0].sum().item())
         del numbers[place]
     return (losses[0] - losses[1]) / (2 * STEP)
 
@@ -83,10 +91,10 @@ def test_gradients_are_finite_differences(kind, exact_bert, sentence_encoder, se
     encoder = exact_bert if kind == "masked-lm" else sentence_encoder
     assert encoder.objective == kind
     records = records_of(encoder, segments)[:3]
-    loss, inputs, maps = objective(encoder, records, np.random.default_rng(0))
-    assert loss.dtype == torch.float64
+    losses, inputs, maps = objective(encoder, records, np.random.default_rng(0))
+    assert losses.dtype == torch.float64 and losses.shape == (3,)
     rng = np.random.default_rng(1)
-    gradients = torch.autograd.grad(loss, maps)
+    gradients = torch.autograd.grad(losses.sum(), maps)
     for layer in range(encoder.layers):
         for row, item in enumerate(inputs):
             n = len(item["input_ids"])
@@ -102,8 +110,9 @@ def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(exact_bert
     records = records_of(exact_bert, segments)
     fast = gradient_importance(exact_bert, records)
     rng = np.random.default_rng(0)
-    for record, importance in zip(records, fast, strict=True):
+    for record, importance, own in zip(records, fast["gradients"], fast["losses"], strict=True):
         loss, [item], maps = objective(exact_bert, [record], rng)
+        assert own == pytest.approx(loss.item())
         gradients = torch.stack(torch.autograd.grad(loss, maps))[:, 0].abs().numpy()
         masks = roles(record["tokens"], exact_bert.special_tokens).masks()
         assert any(item["masked"])
@@ -122,7 +131,34 @@ def test_batch_size_and_padding_do_not_change_the_importance(exact_bert, segment
     assert len({len(record["tokens"]) for record in records}) > 1
     found = [gradient_importance(exact_bert, records, batch_size=size) for size in (1, 2, 16)]
     for values in found[1:]:
-        np.testing.assert_allclose(values, found[0], rtol=1e-5)
+        for name in ("gradients", "per_value"):
+            np.testing.assert_allclose(values[name], found[0][name], rtol=1e-5)
+
+
+def test_of_two_paragraphs_the_pairs_of_both_count(sentence_encoder, segments):
+    """And a gradient divided by the size of the value vector it belongs to."""
+    records = records_of(sentence_encoder, segments)[:3]
+    found = gradient_importance(sentence_encoder, records)
+    losses, inputs, maps = objective(sentence_encoder, records, np.random.default_rng(0))
+    gradients = [each.abs() for each in torch.autograd.grad(losses.sum(), maps)]
+    with value_pass(sentence_encoder) as run:
+        norms = run(inputs)[1]
+    for name, column in (("[CLS]", "cls"), (".", "punctuation"), ("[SEP]", "sep")):
+        kind = KEY_TYPES.index(column)
+        marked = {name, ","} if name == "." else {name}
+        for example in range(3):
+            each, per_value = [], []
+            for row in (example, example + 3):
+                ids = inputs[row]["input_ids"]
+                n, tokens = len(ids), sentence_encoder.tokenizer.convert_ids_to_tokens(ids)
+                keys = [place for place, token in enumerate(tokens) if token in marked]
+                own = gradients[1][row, :, :n, keys]
+                each.append(own.flatten())
+                per_value.append((own / norms[1][row][:, None, keys]).flatten())
+            if len(torch.cat(each)):
+                expected = [torch.cat(own).mean().item() for own in (each, per_value)]
+                got = [found[own][example, 1, kind] for own in ("gradients", "per_value")]
+                np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
 # The objectives
@@ -152,27 +188,21 @@ def test_a_language_models_loss_is_that_of_transformers(kind, exact_bert, tiny_e
 
 
 def test_the_contrastive_loss_by_hand(sentence_encoder, segments):
-    means = []
-    for segment in segments.records():
-        inputs = sentence_encoder.tokenizer(segment.first, segment.second, return_tensors="pt")
+    halves = []
+    for texts in zip(*[own[:2] for own in segments.records()], strict=True):
+        alone = [sentence_encoder.tokenizer(text, return_tensors="pt") for text in texts]
         with torch.no_grad():
-            states = sentence_encoder.model(**inputs).last_hidden_state[0]
-        second = inputs["token_type_ids"][0].bool()
-        means.append([states[~second].mean(dim=0).numpy(), states[second].mean(dim=0).numpy()])
-    vectors = np.array(means).swapaxes(0, 1)
-    first, second = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in vectors)
+            states = [sentence_encoder.model(**item).last_hidden_state[0] for item in alone]
+        halves.append(np.array([own.mean(dim=0).numpy() for own in states]))
+    first, second = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in halves)
     scores = 20 * first @ second.T
-    expected = 0.0
+    expected = np.zeros(len(scores))
     for direction in (scores, scores.T):
         for k, row in enumerate(direction):
-            expected += (np.log(np.exp(row).sum()) - row[k]) / 2
+            expected[k] += (np.log(np.exp(row).sum()) - row[k]) / 2
     records = records_of(sentence_encoder, segments)
-    loss, inputs, _ = objective(sentence_encoder, records, np.random.default_rng(0))
-    assert loss.item() == pytest.approx(expected, rel=1e-9)
-    tokens = sentence_encoder.tokenizer.convert_ids_to_tokens
-    assert [tokens(item["input_ids"]) for item in inputs] == [own["tokens"] for own in records], (
-        "the inputs of Figure 2"
-    )
+    losses, _, _ = objective(sentence_encoder, records, np.random.default_rng(0))
+    np.testing.assert_allclose(losses.detach(), expected, rtol=1e-9)
 
 
 def test_a_model_that_returns_copies_of_its_maps_is_refused(exact_bert, segments, monkeypatch):
@@ -194,7 +224,15 @@ def test_a_contrastive_batch_has_two_segments_or_more(sentence_encoder, segments
         gradient_importance(sentence_encoder, records[:1])
     joined = gradient_importance(sentence_encoder, records, batch_size=2)
     together = gradient_importance(sentence_encoder, records, batch_size=3)
-    np.testing.assert_array_equal(joined, together)
+    np.testing.assert_array_equal(joined["gradients"], together["gradients"])
+
+
+def test_batches_are_of_one_article_where_it_has_enough():
+    articles = ["a"] * 20 + ["b"] * 3 + ["c"] * 16 + ["d"] * 5
+    chosen = chosen_segments(articles, 36, contrastive=True)
+    assert chosen[:32] == [*range(16), *range(23, 39)]
+    assert len(set(chosen)) == 36 and set(chosen[32:]) <= {*range(16, 23), *range(39, 44)}
+    assert chosen_segments(articles, 3, contrastive=False) == [0, 21, 43]
 
 
 # The masking rule

@@ -239,7 +239,7 @@ def removal_speed(run: FineTuned, weights: pd.DataFrame) -> pd.DataFrame:
     The least important go (``weights`` is `head_importance`), but for the best of each layer.
     Columns: heads (left), batch (its size), full and removed (examples a second), speed_up
     (percent), medians over turns, and its quartiles (speed_up_low, speed_up_high).  No rows for a
-    family that is not `REMOVABLE`.
+    family that is not `REMOVABLE`, or heads that have temperatures.
     """
 
     def compute() -> pd.DataFrame:
@@ -259,7 +259,8 @@ def removal_speed(run: FineTuned, weights: pd.DataFrame) -> pd.DataFrame:
             rows.append((keep.sum(), size, *speeds, middle, low, high))
         return pd.DataFrame(rows, columns=SPEEDS)
 
-    if run.encoder.model.config.model_type not in REMOVABLE:
+    base = run.encoder.model.base_model
+    if base.config.model_type not in REMOVABLE or hasattr(base, "temperatures"):
         return pd.DataFrame(columns=SPEEDS)
     facts = {"run": run.folder.name, "weights": weights.to_csv()}
     return cached_table("head-removal", compute, depends_on=facts)

@@ -1,0 +1,174 @@
+"""What a run is of: its models, their controls and its corpora, and the stores of their maps.
+
+Loading waits until something is to be computed; a store that is there is opened without a model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from helpers.cache import cached_json
+from helpers.results import results_name
+from helpers.settings import Settings
+from helpers.work import note_written
+
+if TYPE_CHECKING:
+    from helpers.data.records import Corpus, Document, Segment, Sentence
+    from helpers.model.encoder import Encoder
+    from helpers.store.store import Store
+
+EVERYTHING = 10**9
+FOCUS_SEGMENTS = 16  # on which a control's heads get the entropies of the model's
+
+
+class Sources(Settings):
+    """The settings of a run, and through them its models, corpora and stores."""
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The model, loaded once."""
+        own = self.load(self.random_init)
+        return self._focused(own, self.load(None)) if self.focused else own
+
+    def load(self, random_init: int | None, **temperatures: Any) -> Encoder:
+        """Load the study's model, or its control of that seed (and of these ``temperatures``)."""
+        from helpers.model.encoder import load
+
+        how = {"revision": self.revision, "device": self.device, "dtype": self.dtype}
+        return load(self.model, random_init=random_init, **how, **temperatures)
+
+    def control(self, seed: int, *, focused: bool = False) -> Encoder:
+        """Load a control with random weights, other ones than those of a study of such a model.
+
+        Each head of a ``focused`` one has the mean entropy of the study's own.
+        """
+        drawn = self.load(seed if self.random_init is None else self.random_init + 1 + seed)
+        return self._focused(drawn, self.encoder) if focused else drawn
+
+    @cached_property
+    def controls(self) -> dict[str, Encoder]:
+        """The controls of sections 3, 4 and 6, by what the names of their tables begin with."""
+        kinds = {"control": False, "focused": True}
+        return {name: self.control(self.seed, focused=kind) for name, kind in kinds.items()}
+
+    def _focused(self, drawn: Encoder, like: Encoder) -> Encoder:
+        """Give a control's heads the mean entropies of another model's, over a part of the text."""
+        corpus = replace(self, segments=FOCUS_SEGMENTS).segment_corpus()
+        texts = self._extract(like, corpus, stored=False)
+
+        def compute() -> list[list[float]]:
+            from helpers.model.focus import temperatures
+            from helpers.model.forward import model_inputs, padded
+
+            batch = padded(like, [model_inputs(like, record) for record in texts.records()])
+            return temperatures(drawn.model.base_model, like.model.base_model, batch)
+
+        code, facts = "model.focus.temperatures", {"drawn": drawn.identity, "texts": texts.key}
+        found = cached_json("temperatures", compute, code=code, depends_on=facts)
+        return self.load(drawn.identity["random_init"], temperatures=found)
+
+    def segment_corpus(self) -> Corpus[Segment]:
+        """The text of sections 3 and 6."""
+        from helpers.data.wikipedia import segments
+
+        return segments(self.text or None, count=self.segments or None, seed=self.seed)
+
+    def treebank_corpus(self) -> Corpus[Sentence]:
+        """The treebank of sections 4.2 and 5."""
+        if self.treebank:
+            from helpers.data.corpora import resolve_treebank
+
+            limit = self.sentences or None
+            return resolve_treebank(self.treebank, sentences=limit, seed=self.seed)
+        from helpers.data.treebank import silver_treebank
+
+        return silver_treebank(
+            self.text or None, count=self.sentences or EVERYTHING, seed=self.seed
+        )
+
+    def coreference_corpus(self) -> Corpus[Document]:
+        """The documents of section 4.3."""
+        if self.coref:
+            from helpers.data.corpora import resolve_coreference
+
+            return resolve_coreference(self.coref)
+        from helpers.data.coreference import coreference_corpus
+
+        return coreference_corpus()
+
+    def segment_store(self) -> Store:
+        """Token-level maps over the text (or their stream)."""
+        return self._extract(self.encoder, self.segment_corpus(), stored=not self.stream)
+
+    def treebank_store(self) -> Store:
+        """Word-level maps and word vectors over the treebank."""
+        return self._extract(self.encoder, self.treebank_corpus(), level="word", hidden=True)
+
+    def coreference_store(self) -> Store:
+        """Word-level maps over the coreference documents."""
+        return self._extract(self.encoder, self.coreference_corpus(), level="word")
+
+    def random_treebank_stores(self) -> Iterator[Store]:
+        """Word-level maps of the model with random weights, a store for each initialisation."""
+        corpus = self._parsed_corpus()
+        for seed in range(self.initialisations):
+            yield self._extract(self.load(seed), corpus, level="word")
+
+    def control_stores(self) -> Iterator[tuple[str, Store, Store]]:
+        """Each control's name, and its word-level maps of the treebank and of the documents."""
+        corpora = self._parsed_corpus(), self.coreference_corpus()
+        for name, encoder in self.controls.items():
+            yield name, *(self._extract(encoder, corpus, level="word") for corpus in corpora)
+
+    def lens_stores(self, lens: str) -> tuple[Store, Store]:
+        """Word-level maps of the treebank and of the documents through a lens, the run's or not."""
+        options = {"level": "word", "lens": lens}
+        treebank = self._extract(self.encoder, self._parsed_corpus(), hidden=True, **options)
+        return treebank, self._extract(self.encoder, self.coreference_corpus(), **options)
+
+    @cached_property
+    def slug(self) -> str:
+        """The folder name of the results, which is this run's alone: see `results_name`."""
+        return results_name(self)
+
+    def _parsed_corpus(self) -> Corpus[Sentence]:
+        """The treebank as its store has it: parsing it again would take long."""
+        from helpers.data.records import Sentence
+
+        store = self.treebank_store()
+
+        def read(counts: Counter[str]) -> Iterator[Sentence]:
+            counts.update(store.report)
+            for record in store.records():
+                parse = (tuple(record[name]) for name in ("words", "heads", "relations"))
+                yield Sentence(*parse, record["split"], record["source"])
+
+        corpus = self.treebank_corpus()
+        return replace(corpus, read=read, reader=corpus.read)
+
+    def _extract(
+        self, encoder: Encoder, corpus: Corpus, *, stored: bool = True, **options: Any
+    ) -> Store:
+        from helpers.store.extract import extract, stream
+        from helpers.store.format import note_use
+
+        options = {"lens": self.lens, "max_tokens": self.max_tokens} | options
+        if not stored:
+            return stream(encoder, corpus, **options)
+        fill = self._fill if self.workers or self.scheduler else None
+        store = extract(encoder, corpus, fill=fill, **options)
+        note_use(store.folder, self.slug)
+        if store.manifest.accepted:
+            note_written("accepted", store.folder.name)
+        return store
+
+    def _fill(self, *shards: Any) -> None:
+        """Have a store's missing shards computed by the cluster, which is started for them."""
+        from helpers.store.cluster import dask_client, fill_on
+
+        with dask_client(scheduler=self.scheduler, workers=self.workers) as client:
+            fill_on(client, *shards)
