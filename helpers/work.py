@@ -121,7 +121,7 @@ def pool(threads: int) -> Iterator[ThreadPoolExecutor]:
         with ThreadPoolExecutor(threads, "job", initializer=alone) as pool:
             yield pool
     finally:
-        if alone:
+        if alone and not sys.is_finalizing():  # an error that ends a script is the last thing said
             compute_alone(threads)
 
 
