@@ -213,7 +213,8 @@ def heat_maps(
         axes.tick_params(labelbottom=True)  # also where the last row ends before this column
     figure.supxlabel("Head", fontsize=9.5)
     figure.supylabel("Layer", fontsize=9.5)
-    figure.colorbar(ScalarMappable(norm, cmap), ax=grid, label=unit, aspect=30, pad=0.015)
+    bar = {"aspect": 30, "pad": 0.015, "format": "%g"}
+    figure.colorbar(ScalarMappable(norm, cmap), ax=grid, label=unit, **bar)
     return figure
 
 

@@ -54,8 +54,9 @@ def fig7_patterns(
             axes.bar(shares.index, shares, 0.82, bottom, color=color, label=name)
             bottom += shares
         axes.set(xlabel="Layer", ylabel=f"{state}\nShare of maps", ylim=(0, 1))
-        axes.set_title(fill(task, 22) if state == weights[0] else "", parse_math=False)
-        axes.xaxis.set_major_locator(MaxNLocator(12 // len(tasks), integer=True))
+        axes.label_outer()
+        axes.set_title(fill(task, 18) if state == weights[0] else "", parse_math=False)
+        axes.xaxis.set_major_locator(MaxNLocator(24 // len(tasks), integer=True))
     handles = grid.flat[0].get_legend_handles_labels()
     below.legend(*handles, loc="outside lower left", ncols=len(CLASSES))
     return figure

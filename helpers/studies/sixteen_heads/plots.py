@@ -72,7 +72,7 @@ def fig10_importance(weights: pd.DataFrame, single: pd.DataFrame, *, model: str 
         lower.set_title("removed alone")
         marked = alone[alone["p_value"] < SIGNIFICANT]
         lower.scatter(marked["head"], marked["layer"], marker="X", color=INK, edgecolors="white")
-    bar = {"aspect": 14, "pad": 0.015}
+    bar = {"aspect": 14, "pad": 0.015, "format": "%g"}
     figure.colorbar(ScalarMappable(above, SEQUENTIAL), ax=grid[0], label="Importance", **bar)
     figure.colorbar(ScalarMappable(below, DIVERGING), ax=grid[1], label="Accuracy (points)", **bar)
     figure.supxlabel("Head", fontsize=9.5)
