@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from textwrap import fill
 
 import numpy as np
 import pandas as pd
@@ -44,23 +45,28 @@ ARROWS = dict(zip(DIRECTIONS, ("d → h", "h → d"), strict=True))
 def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     """Draw Table 2 (section 4.3): antecedents found, by system and type of mention.
 
-    ``table`` is coreference.csv: system, candidates, type, n, accuracy, ci_low, ci_high,
-    paper_accuracy (percent).  A panel for each type, a bar for each system and its candidates.
+    ``table`` is coreference.csv: system, head, candidates, type, n, accuracy, ci_low, ci_high,
+    paper_accuracy (percent).  A panel for each type, a bar for each system and its candidates,
+    with the head in it.
     """
-    table = table.assign(name=_system_names(table))
+    systems = table["system"].str.replace(" (chosen on train, scored on dev)", ", held out")
+    table = table.assign(name=systems + "\namong " + table["candidates"])
+    table = table.rename(columns={"accuracy": "value", "paper_accuracy": "paper_value"})
     names = table["name"].unique()
     types = dict(iter(table.groupby("type", sort=False)))
     figure = canvas(
-        ROW * len(names) + 1.0,
+        ROW * len(names) + 1.2,
         "Table 2 · Finding the antecedents of mentions",
-        joined(model, INTERVALS, "held out: the head chosen on train, scored on dev"),
+        joined(model, INTERVALS, "held out: chosen on train, scored on dev (the smaller n)"),
     )
     panels = figure.subplots(1, len(types), squeeze=False, sharey=True)[0]
     for axes, (kind, rows) in zip(panels, types.items(), strict=True):
-        rows = rows.set_index("name").reindex(names).reset_index()
-        _bars(axes, rows.rename(columns={"accuracy": "value", "paper_accuracy": "paper_value"}))
-        counts = rows["n"].dropna().unique()
-        axes.set_title(f"{kind} (n = {counts[0]:,.0f})" if len(counts) == 1 else kind)
+        bars = rows.set_index("name").reindex(names).reset_index()
+        _bars(axes, bars)
+        for place, head in bars["head"].dropna().items():
+            axes.text(2, place, head, va="center", fontsize=8)
+        counts = (f"{count:,.0f}" for count in rows["n"].dropna().unique())
+        axes.set_title(f"{fill(kind, 15)}\nn = {' / '.join(counts)}")
         axes.set_xlabel("Accuracy (%)")
     return figure
 
@@ -186,14 +192,3 @@ def _bars(axes: Axes, rows: pd.DataFrame) -> None:
     axes.xaxis.grid(True, color="#E4E4E4", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0, labelsize=9)
-
-
-def _system_names(table: pd.DataFrame) -> list[str]:
-    """Return a name for each row, with the candidates that the system chooses from."""
-    names = []
-    for row in table.fillna({"head": ""}).itertuples():
-        system = row.system.replace(" (chosen on train, scored on dev)", ", held out")
-        if row.head:
-            system = system.replace("head", f"head {row.head}", 1)
-        names.append(f"{system}\namong {row.candidates}")
-    return names

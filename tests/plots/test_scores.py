@@ -26,11 +26,12 @@ def test_coreference_bars_intervals_and_paper():
     })  # fmt: skip
     table = pd.concat([systems.assign(type=kind) for kind in ("all", "pronoun")])
     panels = scores.coreference_scores(table).axes
-    assert [axes.get_title("left") for axes in panels] == ["all (n = 100)", "pronoun (n = 100)"]
+    assert [axes.get_title("left") for axes in panels] == ["all\nn = 100", "pronoun\nn = 100"]
     names = [label.get_text() for label in panels[0].get_yticklabels()]
-    assert names == ["nearest\namong mentions", "head 5-4\namong mentions", "head 5-4\namong words"]
+    assert names == ["nearest\namong mentions", "head\namong mentions", "head\namong words"]
     for axes in panels:
         assert [bar.get_width() for bar in axes.patches] == [40, 41, 42]
+        assert [text.get_text() for text in axes.texts if "-" in text.get_text()] == ["5-4", "5-4"]
         *intervals, paper = axes.lines
         ends = [(line.get_xdata()[1], line.get_xdata()[-2]) for line in intervals]
         assert ends == [(35, 47), (36, 48), (37, 49)]
