@@ -47,7 +47,6 @@ BY_FAR = 20  # points
 LITTLE_CHANGE = 5  # points
 FEWEST = 5  # heads that a mean is taken over
 NAMED = ("dobj", "det", "pobj", "poss")  # in the introduction
-BOTH = "Attn + GloVe"  # the probe
 
 
 def clark_claims() -> list[Claim]:
@@ -277,9 +276,6 @@ def third(tables: Tables, name: str, **thirds: str) -> Estimate:
 over_all = partial(over_layers, summary=lambda layers: layers.mean())
 last = partial(over_layers, summary=lambda layers: layers.iloc[-1], name="entropy_from_cls")
 before = partial(over_layers, summary=lambda layers: layers.iloc[:-1].abs().median())
-over_rule = partial(measured, table="coreference_held_out", column="margin", interval="ci")
-READINGS = {"other mentions": "mentions", "all words": "words"}  # of "candidates", in section 4.3
-probe = partial(measured, table="probe_differences", column="difference", interval="ci")
 
 MEASURES: dict[str, Measure] = {
     "little on current token": share_with_little,
@@ -308,25 +304,8 @@ MEASURES: dict[str, Measure] = {
     "lowest of named": lowest_of_named,
     "dependents attend": dependents_attend,
     "prepositions attend": partial(head_attends, name="pobj"),
-    "from the 's": partial(measured, table="possessives", column="difference"),
     "footnote 2": little_changed,
     "no-op": no_op_difference,
-    **{
-        f"{name}, {reading}": partial(over_rule, candidates=candidates, type=kind, against=rule)
-        for reading, candidates in READINGS.items()
-        for name, kind, rule in (
-            ("over head match", "all", "head match"),
-            ("close to rules", "all", "rule-based"),
-            ("nominal over head match", "nominal less all", "head match"),
-            ("nominal without match", "nominal without match", "nearest mention"),
-        )
-    },
-    "attention over right-branching": partial(probe, probe="Attn", other="Right-branching"),
-    "vectors added to attention": partial(probe, probe=BOTH, other="Attn"),
-    "attention added to vectors": partial(probe, probe=BOTH, other="Distances + GloVe"),
-    "attention over distances": partial(probe, probe="Attn", other="Distances + GloVe"),
-    "trained over random weights": partial(probe, probe=BOTH, other=f"Random-init {BOTH}"),
-    "hidden states over attention": partial(probe, probe="Structural probe", other=BOTH),
     "within of next layers": within_of_next,
 }
 

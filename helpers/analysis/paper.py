@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -150,10 +150,14 @@ def read_claims(
 
     Columns: id, section, statement, how, bound ("above" or "below"), threshold (empty where
     ``thresholds`` has a function of that id), paper, source (where the paper has its number),
-    and where some statements are not about learning, learned ("yes" or empty).  ValueError where
-    the file and the functions do not have the same ids.
+    and where some statements are not about learning, learned ("yes" or empty); where some numbers
+    stand as they are in a table, reads: "table|column|interval|name=value|...", as `measured` takes
+    them, instead of a function.  ValueError where the file and the functions do not have the same
+    ids.
     """
     rows = pd.read_csv(path, dtype={"section": str}, index_col="id").drop(columns="source")
+    if "reads" in rows:
+        measures = {**measures, **rows.pop("reads").dropna().map(_reader)}
     if "learned" in rows:
         rows["learned"] = rows["learned"].notna()
     computed, thresholds = rows.index[rows["threshold"].isna()], thresholds or {}
@@ -163,6 +167,12 @@ def read_claims(
     for name in thresholds:
         functions[name]["threshold"] = thresholds[name]
     return [Claim(**row | functions[name]) for name, row in rows.to_dict("index").items()]
+
+
+def _reader(reads: str) -> Measure:
+    table, name, interval, *where = reads.split("|")
+    values = dict(pair.split("=") for pair in where)
+    return partial(measured, table=table, column=name, interval=interval, **values)
 
 
 def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:

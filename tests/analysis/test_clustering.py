@@ -78,40 +78,19 @@ def test_stress_is_kruskals():
     assert stress > 0.1  # five dimensions do not fit in two
 
 
-def test_planted_layers_are_found():
+@pytest.mark.parametrize(("by", "apart"), [("layer", range(1, 4)), ("next layer", [1])])
+def test_planted_layers_are_found(by, apart):
     rng = np.random.default_rng(0)
     layers, heads = 4, 5
     points = rng.normal(size=(layers * heads, 3)) + np.repeat(rng.normal(size=(4, 3)) * 2, 5, 0)
     distances = euclidean(points)
-    found = cohesion(distances, layers, heads, permutations=999)
+    found = cohesion(distances, layers, heads, by, permutations=999)
     assert found.p_value == 1 / 1000
 
     pairs = list(itertools.combinations(range(layers * heads), 2))
-    for name, alike in (("within", True), ("between", False)):
-        own = [distances[a, b] for a, b in pairs if (a // heads == b // heads) == alike]
+    for name, between in (("within", [0]), ("between", apart)):
+        own = [distances[a, b] for a, b in pairs if abs(a // heads - b // heads) in between]
         assert found[name] == pytest.approx(np.mean(own))
-
-
-def test_planted_layers_are_compared_with_the_next():
-    """Layers on a line, a step of 1 from one to the next, and their heads up to 0.5 about them."""
-    layers, heads = 6, 5
-    line = (
-        np.repeat(np.arange(layers), heads)[:, None]
-        + np.tile(np.linspace(-0.5, 0.5, heads), layers)[:, None]
-    )
-    distances = euclidean(line)
-    found = cohesion(distances, layers, heads, "next layer", permutations=999)
-    pairs = list(itertools.combinations(range(layers * heads), 2))
-    for name, apart in (("within", 0), ("between", 1)):
-        own = [distances[a, b] for a, b in pairs if abs(a // heads - b // heads) == apart]
-        assert found[name] == pytest.approx(np.mean(own))
-    everything = cohesion(distances, layers, heads, permutations=999)
-    assert everything["within"] == found["within"] and everything["between"] > 2 * found["between"]
-    assert everything.p_value == 1 / 1000 < found.p_value < 0.05
-    # Four heads in two layers: within less next, over the three ways to pair them up.
-    four = np.array([[0, 2, 1, 9], [2, 0, 9, 9], [1, 9, 0, 2], [9, 9, 2, 0]], dtype=float)
-    alike = cohesion(four, 2, 2, "next layer", permutations=3000)
-    assert alike.p_value == pytest.approx(1 / 3, abs=0.04)
 
 
 def test_p_value_is_the_share_of_all_assignments_as_close():
@@ -119,6 +98,8 @@ def test_p_value_is_the_share_of_all_assignments_as_close():
     distances = np.array([[0, 2, 1, 9], [2, 0, 9, 9], [1, 9, 0, 2], [9, 9, 2, 0]], dtype=float)
     # Sums within layers: {12, 34}: 4, {13, 24}: 10, {14, 23}: 18.
     assert cohesion(distances, 2, 2, permutations=3000).p_value == pytest.approx(1 / 3, abs=0.04)
+    alike = cohesion(distances, 2, 2, "next layer", permutations=3000)  # less the rest: the same
+    assert alike.p_value == pytest.approx(1 / 3, abs=0.04)
     swapped = distances[np.ix_([0, 2, 1, 3], [0, 2, 1, 3])]
     second = cohesion(swapped, 2, 2, permutations=3000)
     assert second.p_value == pytest.approx(2 / 3, abs=0.04)
