@@ -53,10 +53,9 @@ def cached_tables(
 ) -> dict[str, pd.DataFrame]:
     """Return tables from the cache, or compute and keep them.
 
-    ``name`` is what the folder in the cache starts with.  Its key is ``depends_on``, the store's
-    key and the parameters, and ``code``, the function that the numbers come from, with everything
-    that it reaches: ``module.function`` below ``helpers`` (``analysis.table3.table3``), or, left
-    out, the function that ``compute`` is written in.
+    Their folder's name starts with ``name``.  Its key is ``depends_on``, the store's key and the
+    parameters, and ``code``, the function that the numbers come from, with all that it reaches:
+    ``analysis.table3.table3``, or, left out, the function that ``compute`` is written in.
     """
 
     def write(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
@@ -64,7 +63,6 @@ def cached_tables(
             table.to_csv(folder / f"{stem}.csv", index=False)
 
     folder = _kept(name, compute, write, code or code_of(compute), depends_on)
-    # Read back even what was just written, so that a first and a second run see the same bits.
     return {path.stem: read_exact(path) for path in sorted(folder.glob("*.csv"))}
 
 
@@ -110,7 +108,10 @@ def _kept(
     code: str,
     depends_on: Mapping[str, Any],
 ) -> Path:
-    """Return the folder of what is kept, computed and written unless it is there whole."""
+    """Return the folder of what is kept, computed and written unless it is there whole.
+
+    What was just written is read back, so that a first and a second run see the same bits.
+    """
     digest = hashlib.sha256(json.dumps(depends_on, sort_keys=True, default=str).encode())
     digest.update(code_digest(code).encode())
     folder = cache_root() / "derived" / f"{name}-{digest.hexdigest()[:16]}"
@@ -134,10 +135,7 @@ def code_of(function: Callable[..., Any]) -> str:
 
 @cache
 def code_digest(*codes: str) -> str:
-    """Return the SHA-256 of functions and of all that they reach in this package.
-
-    LookupError where there is no such function.
-    """
+    """Return the SHA-256 of functions and of all that they reach; LookupError where one is none."""
     parts: set[Found] = set()
     for code in codes:
         if not in_package(code):
@@ -158,8 +156,7 @@ def in_package(code: str) -> bool:
 
 def reached(module: str, name: str) -> set[Found]:
     """Return the definitions that one definition reaches, itself included."""
-    found: set[Found] = set()
-    waiting: list[Found] = [(module, name)]
+    found, waiting = set(), [(module, name)]
     while waiting:
         part = waiting.pop()
         if part not in found:

@@ -1,7 +1,7 @@
 """Where things are, and files that are there whole or not at all.
 
-The one place that turns names into folders, and the one that writes: what a disk that refuses says
-is one line.
+The one place that turns names into folders, and the one that writes: where a disk refuses, each
+function raises a StoreError of one line, and what was finished before stays usable.
 """
 
 from __future__ import annotations
@@ -93,20 +93,14 @@ def given_path(given: str | Path) -> Path:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all.
-
-    StoreError where it cannot be written (what was finished before stays usable).
-    """
+    """Write a file so that it is there whole or not at all."""
     with whole_file(path) as temporary:
         temporary.write_bytes(data)
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yield a path to write to; the file takes its place once it is on the disk.
-
-    StoreError where it cannot be written (what was finished before stays usable).
-    """
+    """Yield a path to write to; the file takes its place once it is on the disk."""
     # Not the process number alone: workers on two machines may share one, and the folder.
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}.tmp")
     try:
@@ -124,9 +118,8 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 def remove_temporary(folder: Path) -> None:
     """Remove what a killed process left half-written (safetensors writes ``.tmp...`` first)."""
-    for pattern in ("*.tmp", ".tmp*"):
-        for leftover in folder.glob(pattern):
-            leftover.unlink(missing_ok=True)
+    for leftover in {*folder.glob("*.tmp"), *folder.glob(".tmp*")}:
+        leftover.unlink(missing_ok=True)
 
 
 def share(path: Path) -> None:
@@ -137,10 +130,7 @@ def share(path: Path) -> None:
 
 @contextmanager
 def write_errors(path: Path) -> Iterator[None]:
-    """Turn a refusal to write a file or folder into one line.
-
-    StoreError for no room, a broken disk, or no leave to write.
-    """
+    """Turn a refusal to write a file or folder (no room, no leave, a broken disk) into one line."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -152,10 +142,7 @@ def write_errors(path: Path) -> Iterator[None]:
 
 
 def check_free(folder: Path, needed: int) -> None:
-    """Refuse to start what the disk cannot hold.
-
-    StoreError where fewer than ``needed`` bytes are free.
-    """
+    """Refuse to start what the disk cannot hold: ``needed`` bytes."""
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise StoreError(
@@ -166,10 +153,7 @@ def check_free(folder: Path, needed: int) -> None:
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Let one process at a time change a folder; the lock of a dead process is free.
-
-    StoreError where the folder that it is in cannot be written to.
-    """
+    """Let one process at a time change a folder; the lock of a dead process is free."""
     path = folder.with_name(f"{folder.name}.lock")
     lock = FileLock(path)
     with write_errors(path):
@@ -188,8 +172,7 @@ def only_one(folder: Path) -> Iterator[None]:
 def write_once(folder: Path, write: Callable[[Path], None]) -> None:
     """Let ``write`` fill a folder that is there whole or not at all, unless it is there whole.
 
-    It fills another folder, which is sealed and then renamed.  StoreError where it cannot be
-    written.
+    It fills another folder, which is sealed and then renamed.
     """
     temporary = folder.with_name(f"{folder.name}.tmp")
     with only_one(folder), write_errors(folder):

@@ -27,9 +27,7 @@ def results_name(settings: Settings) -> str:
     """Return the folder name of a run's results: ``name``, or the model's and what else differs.
 
     Where another run has that one (``x/tiny`` after ``y/tiny``), a digest of the settings follows.
-
-    Raises:
-        InputError: ``name`` is taken by a run of other settings.
+    InputError where ``name`` is taken by a run of other settings.
     """
     model = slug(settings.model, random_seed=settings.random_init, focused=settings.focused)
     model += f"-{settings.lens}" if settings.lens != Settings.lens else ""
@@ -55,10 +53,7 @@ def known(settings: Settings, names: Collection[str]) -> dict[str, Any]:
 
 
 def claim(settings: Settings, folder: Path) -> None:
-    """Say in ``run.json`` whose a folder is, before a notebook that is run by itself fills it.
-
-    It knows only the settings that it declares; the next one adds its own.
-    """
+    """Say in ``run.json`` whose a folder is, before a notebook that is run by itself fills it."""
     record = run_record(folder)
     if "notebooks" not in record:  # else a run has said it as it began
         there = record.get("settings", {}) | known(settings, settings.declared)
@@ -106,10 +101,8 @@ def check_table(
 
     Missing may be what the paper does not say, intervals, p-values, ``optional`` columns, what
     takes two heads or layers (`MAY_BE_MISSING`), and what is about [CLS] or [SEP] if the model, as
-    ``special_tokens`` is then asked, has no such token.
-
-    Raises:
-        TableError: the message names table, column and likely cause, for this ``dtype``.
+    ``special_tokens`` is then asked, has no such token.  TableError names table, column and likely
+    cause, for this ``dtype``.
     """
 
     def refused(problem: str) -> TableError:
@@ -127,10 +120,7 @@ def check_table(
 
 
 def write_table(table: pd.DataFrame, folder: Path, name: str, *, latex: bool = False) -> None:
-    """Write ``folder/name.csv`` with six digits, and with ``latex`` ``name.tex`` with about three.
-
-    StoreError where the folder cannot be written to.
-    """
+    """Write ``folder/name.csv`` with six digits, with ``latex`` also ``.tex`` with about three."""
     write_whole(folder / f"{name}.csv", table.to_csv(index=False, float_format="%.6g").encode())
     if latex:
         write_whole(folder / f"{name}.tex", as_latex(table).encode())

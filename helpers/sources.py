@@ -142,7 +142,7 @@ class Sources(Settings):
         store = self.treebank_store()
 
         def read(counts: Counter[str]) -> Iterator[Sentence]:
-            counts.update(store.report)
+            counts.update(store.manifest.report)
             for record in store.records():
                 parse = (tuple(record[name]) for name in ("words", "heads", "relations"))
                 yield Sentence(*parse, record["split"], record["source"])

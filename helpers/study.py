@@ -219,6 +219,6 @@ class Study(Sources):
 def describe_store(store: Store) -> pd.DataFrame:
     """Return what a store holds, and what was dropped or cut on the way, as a table."""
     facts = {"corpus": store.spec.corpus["name"], "examples": f"{len(store):,}"}
-    facts |= {"layers x heads": f"{store.layers} x {store.heads}", "level": store.level}
-    dropped = {reason: f"{count:,}" for reason, count in store.report.items()}
+    facts |= {"layers x heads": f"{store.layers} x {store.heads}", "level": store.spec.level}
+    dropped = {reason: f"{count:,}" for reason, count in store.manifest.report.items()}
     return pd.Series(facts | dropped, name="store").to_frame()

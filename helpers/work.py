@@ -42,10 +42,9 @@ def progress(
 ) -> tqdm[Item]:
     """Return a bar with a rate and an end: to iterate over ``items``, or to be updated.
 
-    On a terminal or in a notebook the bar redraws in place and disappears; in a log it is a line
-    at most every ten seconds, and nothing at all for work that is over sooner.
+    On a terminal, or in a notebook that someone looks at, it redraws in place and disappears; in a
+    log it is a line at most every ten seconds, and nothing at all for work that is over sooner.
     """
-    # A bar can be drawn over on a terminal, or in a notebook that someone looks at.
     seen = sys.stderr.isatty() or "ipykernel" in sys.modules
     redraws = seen and not os.environ.get(HEADLESS)
     return tqdm(
@@ -95,10 +94,7 @@ def torch_device(device: str) -> torch.device:
 def in_order(
     jobs: Iterable[Callable[[], Result]], *, threads: int, ahead: int
 ) -> Generator[Result]:
-    """Yield what the jobs return, in their order; they are begun as results are asked for.
-
-    ``ahead`` jobs are under way, or done, beside the one that is waited for.
-    """
+    """Yield what the jobs return, in order; ``ahead`` are begun beside the one that is awaited."""
     pending: deque[Future[Result]] = deque()
     with pool(threads) as workers:
         try:
@@ -134,11 +130,7 @@ def compute_alone(threads: int = 1) -> None:
 
 
 def reuse() -> None:
-    """Let glibc keep freed memory for the next batch.
-
-    Dask's workers start with ``MALLOC_TRIM_THRESHOLD_=65536``, under which every batch asks the
-    system for its memory anew: a third of a shard's time.
-    """
+    """Let glibc keep freed memory for the next batch, as Dask's workers do not: a third faster."""
     if library := _glibc():
         library.mallopt(M_MMAP_THRESHOLD, KEPT)
         library.mallopt(M_TRIM_THRESHOLD, 2 * KEPT)

@@ -57,7 +57,8 @@ class MemoryStore:
     def __post_init__(self):
         self.special_tokens = {"cls": "[CLS]", "sep": "[SEP]"}
         self.layers, self.heads = self.examples[0].attention.shape[:2]
-        facts = {"model": {"name": "toy"}, "corpus": {"name": "made-up"}, "lens": self.lens}
+        facts = {"model": {"name": "toy"}, "corpus": {"name": "made-up"}}
+        facts |= {"lens": self.lens, "level": self.level}
         self.spec = SimpleNamespace(**facts)
 
     def __len__(self):

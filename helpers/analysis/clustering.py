@@ -11,7 +11,6 @@ from jaxtyping import Float, Int
 from helpers.analysis.head_distance import closeness
 from helpers.analysis.heads import head_labels, head_rows, parse_head
 from helpers.analysis.paper import BROAD, FIGURE_5, paper_names
-from helpers.errors import InputError
 
 # What Figure 6 colours heads by, with the values of the released analysis.
 POSITION_SHARE = 0.5  # of a head's attention, to one relative position
@@ -26,14 +25,7 @@ PERMUTATIONS_AT_ONCE = 256  # bounds the memory of the permutation test
 def distance_table(
     distances: Float[np.ndarray, "heads heads"], layers: int, heads: int
 ) -> pd.DataFrame:
-    """Return distances (nats) as a square table, labelled ``layer-head`` on both sides.
-
-    InputError where the array does not have one row and column for each head.
-    """
-    if distances.shape != (layers * heads, layers * heads):
-        raise InputError(
-            f"distances of shape {distances.shape} do not fit {layers} layers of {heads} heads"
-        )
+    """Return distances (nats) as a square table, labelled ``layer-head`` on both sides."""
     labels = pd.Index(head_labels(layers, heads), name="head")
     return pd.DataFrame(distances, index=labels, columns=labels.rename(None))
 
@@ -66,23 +58,18 @@ def head_positions(
     """
     from sklearn.manifold import MDS
 
-    scaling = MDS(
-        metric="precomputed",
-        init="random",
-        n_init=8,
-        max_iter=1000,
-        random_state=seed,
-    )
-    values = distances.to_numpy()
+    values, stress = distances.to_numpy(), 0.0
     if len(values) > 2:
-        points = scaling.fit_transform(values)
+        found = MDS(
+            metric="precomputed", init="random", n_init=8, max_iter=1000, random_state=seed
+        ).fit(values)
+        points, stress = found.embedding_, found.stress_
     else:  # one head, or two: there is nothing to choose
         points = np.column_stack([values[0] - values[0].mean(), np.zeros(len(values))])
     positions = head_rows(*_shape(distances), x=points[:, 0], y=points[:, 1])
     positions = positions.merge(behaviours, on=["layer", "head"], how="left", validate="1:1")
     # Each unordered pair counts once in scikit-learn's raw stress.
     squares = np.square(values).sum() / 2
-    stress = scaling.stress_ if len(values) > 2 else 0.0
     return positions.assign(stress=np.sqrt(stress / squares) if squares else 0.0)
 
 

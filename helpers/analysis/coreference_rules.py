@@ -99,11 +99,10 @@ class Attributes(NamedTuple):
 
 
 def attributes(words: Sequence[str], tags: Sequence[str], head: int) -> Attributes:
-    """Return the attributes of a mention.
+    """Return the attributes of a mention of these words and tags; ``head`` indexes its head word.
 
-    ``words`` and universal ``tags`` are the mention's own, ``head`` is the index of its head
-    word among them.  Two things joined by "and" are plural.  A common noun that the list does
-    not know is neuter, an unknown name may have any gender.
+    Two things joined by "and" are plural.  A common noun that the list does not know is neuter,
+    an unknown name may have any gender.
     """
     lower = [word.lower() for word in words]
     pronouns = _words()["pronoun"]

@@ -70,10 +70,7 @@ class HeadCounts:
         return ", ".join(f"{name} ({sizes[name]})" for name in own) or "none"
 
     def frequent(self, minimum: int, split: str | None = None) -> list[str]:
-        """Return the relations with enough words, the root left out, most frequent first.
-
-        ``"All"`` is the first of them.
-        """
+        """Return the relations with enough words, but the root: "All", then by frequency."""
         sizes = {name: self.size(name, split) for name in self.names}
         enough = [name for name in self.names if sizes[name] >= max(minimum, 1)]
         listed = [n for n in enough if self.rooted[self.rows(n, split)].sum() < sizes[n]]
@@ -81,10 +78,7 @@ class HeadCounts:
         return sorted(listed, key=sizes.__getitem__, reverse=True)
 
     def accuracy(self, relation: str, split: str | None = None) -> Accuracies:
-        """Return every head's accuracy in percent, in both `DIRECTIONS`.
-
-        InputError for no word of this relation in the split.
-        """
+        """Return every head's accuracy in percent, in both `DIRECTIONS`; InputError for no word."""
         return self._percent(self.right, relation, split)
 
     def offset_accuracy(

@@ -60,8 +60,7 @@ def head_distances(
 
     Eager torch computes until this process has done enough work to repay a compilation (once,
     about 10 s), then the compiled kernel, about five times faster; ``compiled`` decides it
-    beforehand.  Where compiling fails (no C++ compiler), a warning is given once and eager torch
-    goes on.  The two agree to about 1e-6.
+    beforehand.  Where compiling fails, a warning says so once.  The two agree to about 1e-6.
     """
     entropies = _BACKEND(_tiles(attention), compiled=compiled).numpy()
     heads, partners = entropies.shape
@@ -167,7 +166,7 @@ class _Backend:
             # eager kernel does the work; were the input at fault, it would raise the same.
             except Exception as error:
                 self._failed = True
-                reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+                reason, *_ = str(error).strip().splitlines() or [repr(error)]
                 warnings.warn(
                     f"head distances run without compilation, about five times slower ({reason}); "
                     "a C++ compiler such as g++ makes them fast",

@@ -8,8 +8,7 @@ picks the first.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -41,10 +40,7 @@ def head_labels(layers: int, heads: int) -> list[str]:
 
 
 def parse_head(label: str) -> tuple[int, int]:
-    """Return the array indices (both from 0) of a labelled head.
-
-    InputError where the label is not two positive numbers joined by a hyphen.
-    """
+    """Return the array indices (both from 0) of a labelled head; InputError where it is none."""
     layer, _, head = label.strip().partition("-")
     if not (layer.isdecimal() and head.isdecimal() and int(layer) and int(head)):
         raise InputError(f"{label!r} is not a head; write layer-head, both from 1, such as 8-10")
@@ -70,10 +66,7 @@ def head_grid(values: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:
 
 
 def checked_maps(example: Example) -> Float[np.ndarray, "layer head query key"]:
-    """Return an example's maps in float32, all of whose rows are distributions over its words.
-
-    MapError where a row is none, or there are more words than positions.
-    """
+    """Return an example's maps in float32; MapError where a row is no distribution over words."""
     attention = example.attention.astype(np.float32)
     if not attention.size:
         raise MapError(example.index, "has no tokens")
@@ -124,8 +117,7 @@ def possessive_marks(record: Record) -> dict[int, int]:
     return {i: i + 1 for i, name in names if name in POSSESSIVE_RELATIONS and i in marked}
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """Which word belongs to word ``asked``?  All words are counted from 0, special tokens not.
 
     For a syntactic relation ``asked`` is the dependent and ``gold`` its head; ``mark`` is the 's

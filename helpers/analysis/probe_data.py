@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -118,8 +118,7 @@ class Sentences:
     def read(self, examples: Iterable[Example], label: str) -> Iterator[tuple[Example, Parse]]:
         """Yield examples once their parse is taken in.
 
-        InputError where one has no split or parse, or a parse that does not fit its words; or, in
-        the end, train or dev has no sentence.
+        InputError for no split, or no parse that fits; in the end, for no train or dev sentence.
         """
         for example in progress(examples, label, unit="sentence"):
             record, where = example.record, f"example {example.index}"
@@ -135,11 +134,10 @@ class Sentences:
             self.splits[record["split"]].append(len(self.parses))
             self.parses.append(parse)
             yield example, parse
-        for split, indices in self.splits.items():
-            if not indices:
-                raise InputError(
-                    f"no {split} sentences: a probe needs a treebank with train and dev"
-                )
+        if missing := [split for split, indices in self.splits.items() if not indices]:
+            raise InputError(
+                f"no {missing[0]} sentences: a probe needs a treebank with train and dev"
+            )
 
     @property
     def dev_articles(self) -> Shaped[np.ndarray, " sentence"]:
@@ -181,17 +179,6 @@ class Batch:
     rows: Int[Tensor, "sentence word"]
 
 
-class Units(NamedTuple):
-    """How much each feature varies: the units in which a probe's parameters are penalised.
-
-    ``words`` is the standard deviation over a word's candidate words; ``root`` the root mean
-    square at the special places.
-    """
-
-    words: Float[Tensor, " feature"]
-    root: Float[Tensor, " special"]
-
-
 @dataclass
 class ProbeData(Sentences):
     """Parsed sentences with their maps and word vectors, batched as often as needed.
@@ -211,8 +198,11 @@ class ProbeData(Sentences):
         return 2 * self.layers * self.heads
 
     @cached_property
-    def units(self) -> Units:
-        """The features' units on (the first sentences of) train."""
+    def units(self) -> tuple[Float[Tensor, " feature"], Float[Tensor, " special"]]:
+        """How much features vary on (the first sentences of) train: a probe's units.
+
+        The deviation over a word's candidate words; the root mean square at the special places.
+        """
         squares, pairs, root, count = 0, 0, 0, 0
         for index in self.splits["train"][:SAMPLE]:
             block = self.blocks[index].astype(np.float64)
@@ -221,10 +211,11 @@ class ProbeData(Sentences):
             squares = squares + (own**2).sum((0, 1)) - (own.sum(1) ** 2).sum(0) / max(n - 1, 1)
             root = root + (block[:, :PLACES] ** 2).sum(0).ravel()
             pairs, count = pairs + n * (n - 1), count + n
-        variances = squares / max(pairs, 1), root / count
-        return Units(
-            *(torch.from_numpy(own.clip(SMALLEST_UNIT**2)).sqrt().float() for own in variances)
+        words, special = (
+            torch.from_numpy(own.clip(SMALLEST_UNIT**2)).sqrt().float()
+            for own in (squares / max(pairs, 1), root / count)
         )
+        return words, special
 
     def batches(self, indices: Sequence[int]) -> Iterator[Batch]:
         """Yield the sentences ``indices`` in batches (see `groups`), without their maps."""
@@ -256,10 +247,8 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
     ``vectors`` maps words to their static vectors (GloVe in the paper), and is asked once, for
     all different words; the probes without words do without it.  The maps take
     ``4 * heads * n * (n + 2)`` bytes a sentence of n words (0.35 MB at 72 heads and 34 words);
-    what exceeds the memory budget goes to a temporary file.
-
-    Raises ``InputError`` for an example without a parse or a corpus without train or dev
-    sentences, and ``MapError`` for maps whose rows are not distributions.
+    what exceeds the memory budget goes to a temporary file.  Errors are those of `Sentences.read`,
+    and MapError for maps whose rows are not distributions.
     """
     data = ProbeData()
     rows: dict[str, int] = {}
@@ -294,8 +283,7 @@ def control_heads(behaviours: Int[np.ndarray, " word"]) -> Int[np.ndarray, " wor
 def attention_block(example: Example) -> Float16[np.ndarray, "dependent place feature"]:
     """Return one example's maps in the layout of this module.
 
-    Several special positions on one side count as one word does (section 4.1): attention to
-    them is summed, attention from them averaged.  A side without any is zero.
+    The special positions of one side count as one word (section 4.1); a side without any is zero.
     """
     layers, heads, n, _ = example.attention.shape
     maps = checked_maps(example).reshape(layers * heads, n, n)

@@ -114,20 +114,6 @@ class Axes(NamedTuple):
     columns: Float[Tensor, "column column"]
     steepness: Float[Tensor, "row column"]
 
-    @classmethod
-    def of(
-        cls,
-        curvature: Float[Tensor, "row row"],
-        correlations: Float[Tensor, "column column"],
-        units: Float[Tensor, "row 1"],
-        l2: float,
-    ) -> Axes:
-        """Return the axes for the curvature by features and the correlations of vectors."""
-        sizes, rows = torch.linalg.eigh(curvature / units / units.T)
-        widths, columns = torch.linalg.eigh(correlations)
-        products = sizes.clamp(min=0)[:, None] * widths.clamp(min=0)
-        return cls(units, rows, columns, (products + l2).sqrt())
-
     def coordinates(self, parameters: Tensor) -> Float[Tensor, "row column"]:
         """Return where parameters are along the axes."""
         return self.rows.T @ (parameters * self.units) @ self.columns * self.steepness
@@ -162,11 +148,13 @@ def axes_of(probe: LinearProbe, data: ProbeData, sentences: Sequence[int], l2: f
     half = len(dependent) // 2  # a candidate's directions are exchanged
     curvatures = candidate.roll((half, half), (0, 1)), dependent, root
     with_one = torch.block_diag(probe.correlations, torch.ones(1, 1))
-    columns = probe.correlations, with_one, with_one
-    return [
-        Axes.of(own.double() / count, vectors, units, l2)
-        for own, vectors, units in zip(curvatures, columns, probe.units, strict=True)
-    ]
+    correlations, axes = (probe.correlations, with_one, with_one), []
+    for own, vectors, units in zip(curvatures, correlations, probe.units, strict=True):
+        sizes, rows = torch.linalg.eigh(own.double() / count / units / units.T)
+        widths, columns = torch.linalg.eigh(vectors)
+        products = sizes.clamp(min=0)[:, None] * widths.clamp(min=0)
+        axes.append(Axes(units, rows, columns, (products + l2).sqrt()))
+    return axes
 
 
 def fit_linear(

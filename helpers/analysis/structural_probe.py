@@ -76,8 +76,7 @@ def prepare_states(examples: Iterable[Example]) -> WordStates:
     """Read the hidden states of word-level examples once.
 
     They take ``2 * (layers + 1) * width`` bytes a word; what exceeds the memory budget goes to a
-    temporary file.  Raises ``InputError`` for examples without hidden states or parse, and where
-    train or dev has no sentence.
+    temporary file.  Errors as in `probe_data.prepare`, and InputError for no hidden states.
     """
     trees, squares, values = WordStates(), 0, 0
     for example, parse in trees.read(examples, "states for the structural probe"):
@@ -122,10 +121,7 @@ def fit_structural(states: WordStates, *, seeds: int) -> tuple[Counts, Counts, p
 def distance_loss(
     predicted: Float[Tensor, "sentence word other"], gold: Float[Tensor, "sentence word other"]
 ) -> Tensor:
-    """Return the mean over sentences of ``sum_ij |d_T(i, j) - d_B(i, j)^2| / n^2``.
-
-    (Hewitt and Manning, section 2.2; the sentences are of one length.)
-    """
+    """Return the sentences' mean ``sum_ij |d_T(i, j) - d_B(i, j)^2| / n^2`` (their section 2.2)."""
     return (predicted - gold).abs().mean()
 
 
@@ -161,8 +157,7 @@ def spanning_tree(distances: Float[np.ndarray, "word other"]) -> Bool[np.ndarray
 def tree_distances(heads: Int[np.ndarray, " word"], where: str) -> Int[np.ndarray, "word other"]:
     """Return the number of edges between every two words of a dependency tree.
 
-    ``heads`` are 1-based, 0 for the root; several roots are joined through ROOT.  InputError where
-    there is a cycle ``where`` they are from.
+    ``heads`` are 1-based, 0 for the root; roots are joined through ROOT.  InputError for a cycle.
     """
     n = len(heads)
     edges = csr_array((np.ones(n), (heads, np.arange(1, n + 1))), shape=(n + 1, n + 1))

@@ -38,10 +38,7 @@ class Schedule:
 def validation_slice(
     indices: Sequence[int], order: np.random.Generator, share: float = 0.1
 ) -> tuple[list[int], list[int]]:
-    """Split ``indices`` at random into a part to train on and a part to choose by.
-
-    A single sentence is both.
-    """
+    """Split ``indices`` at random, to train on and to choose by; a single sentence is both."""
     shuffled = order.permutation(indices).tolist()
     if len(shuffled) < 2:
         return shuffled, shuffled
@@ -81,8 +78,7 @@ def predicted_heads(
 def one_thread() -> Iterator[int]:
     """Run torch on one thread, and tell how many there were.
 
-    For products so small that threads mostly wait for each other; and one thread gives the same
-    result whatever their number elsewhere.
+    It is faster for small products, and the result is the same whatever their number elsewhere.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -93,11 +89,7 @@ def one_thread() -> Iterator[int]:
 
 
 def side_by_side(jobs: Sequence[Callable[[], Result]], label: str) -> list[Result]:
-    """Return what the jobs return, in order; as many run at a time as torch has threads.
-
-    Each computes on one thread, so that their number changes no result.
-    """
-
+    """Return what the jobs return, in order: as many at a time as torch has threads, one each."""
     results = in_order(jobs, threads=torch.get_num_threads(), ahead=len(jobs))
     return list(progress(results, label, unit="fit", total=len(jobs)))
 

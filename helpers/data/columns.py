@@ -61,13 +61,6 @@ class _Row(NamedTuple):
     cells: list[str]
 
 
-class _Block(NamedTuple):
-    """A sentence, and the comments before it that name something: line, kind, value."""
-
-    marks: list[tuple[int, str, str]]
-    rows: list[_Row]
-
-
 def detect_format(path: Path) -> TreeFormat:
     """Tell a treebank's format from its suffix and its first line that is not blank."""
     for line, text in lines(path):
@@ -145,20 +138,22 @@ def read_documents(path: Path, counts: Counter[str] | None = None) -> Iterator[A
         yield _annotated_text(path, format, name, source, sentences)
 
 
-def _blocks(path: Path, format: str, counts: Counter[str] | None) -> Iterator[_Block]:
-    """Yield what stands between blank lines; a mark ends a sentence, too."""
+def _blocks(
+    path: Path, format: str, counts: Counter[str] | None
+) -> Iterator[tuple[list[tuple[int, str, str]], list[_Row]]]:
+    """Yield each sentence, and before it the comments that name something: line, kind, value."""
     columns, expected, word_column = _LAYOUTS[format]
     counts = Counter() if counts is None else counts
-    block = _Block([], [])
+    marks, rows = [], []
     for line, text in lines(path):
         comment = text[:1] == "#" and format != "plain"  # there "#" is a word
         mark = _MARK.match(text) if comment else None
         if comment or not text or text.isspace():
-            if block.rows and (mark or not comment):
-                yield block
-                block = _Block([], [])
+            if rows and (mark or not comment):
+                yield marks, rows
+                marks, rows = [], []
             if mark:
-                block.marks.append((line, mark[1], mark[2].strip()))
+                marks.append((line, mark[1], mark[2].strip()))
             continue
         cells = _cells(text)
         if len(cells) not in columns:
@@ -166,9 +161,9 @@ def _blocks(path: Path, format: str, counts: Counter[str] | None) -> Iterator[_B
         if format == "conllu" and _NOT_A_WORD.fullmatch(cells[0]):
             continue
         form = cells[word_column]
-        block.rows.append(_Row(line, form if form.isalnum() else word(form, counts), cells))
-    if block.rows or block.marks:
-        yield block
+        rows.append(_Row(line, form if form.isalnum() else word(form, counts), cells))
+    if rows or marks:
+        yield marks, rows
 
 
 def _cells(text: str) -> list[str]:
@@ -245,11 +240,7 @@ def _annotated_text(
 
 
 def _spans(path: Path, rows: Sequence[_Row], brackets: Sequence[str]) -> tuple[Span, ...]:
-    """Return the mentions of a document, in order, from each word's brackets.
-
-    ``(7`` opens a mention of chain 7, ``7)`` closes it, ``(7)`` is a mention of one word.
-    Mentions of different chains may cross.
-    """
+    """Return a document's mentions, in order, from each word's brackets; chains may cross."""
     spans: list[Span] = []
     opened: dict[int, list[int]] = defaultdict(list)  # chain: first words, innermost last
     for place, cell in enumerate(brackets):

@@ -153,18 +153,14 @@ def _head_candidates(start: int, end: int, heads: Sequence[int]) -> list[int]:
 
 
 def read_brackets(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
-    """Yield the documents of a file in bracket notation.
-
-    ``counts`` receives the invisible characters that stood for a word, and are left out.
-    """
+    """Yield the documents of a file in bracket notation; invisible characters are counted."""
     documents: dict[str, tuple[str, list[tuple[int, str]]]] = {}  # genre, lines of text
     text = None
     for number, line in lines(path):
         if line.startswith("##") or not line.strip():
             continue
         if line.startswith("#"):
-            header = _HEADER.fullmatch(line.rstrip())
-            if not header:
+            if not (header := _HEADER.fullmatch(line.rstrip())):
                 raise CorpusError(path, "expected '# name genre' (or '##', a comment)", number)
             name, text = header["name"], []
             if name in documents:

@@ -34,11 +34,7 @@ def registry() -> pd.DataFrame:
 
 @cache
 def corpus_files() -> pd.DataFrame:
-    """Return one row a file of a corpus: where it is and what it must be.
-
-    Columns: corpus, path (under a corpora folder), upstream_path (under the corpus's url),
-    sha256 and bytes (of the file there), licence.
-    """
+    """Return one row a file: corpus, path, upstream_path (under url), sha256, bytes, licence."""
     return pd.read_csv(HERE / "corpora_files.csv")
 
 
@@ -93,8 +89,7 @@ def resolve_treebank(
 ) -> Corpus[Sentence]:
     """Return the treebank that a user means by ``--treebank``; for the options see `treebank`.
 
-    ``source`` is the name of a registered corpus, a folder with a train and a dev file, a file,
-    or "TRAIN,DEV" (two files).  InputError where there is nothing of that name.
+    InputError where there is no registered corpus, folder or file of that name, or "TRAIN,DEV".
     """
     options = {"sentences": sentences, "seed": seed}
     if files := fetch(source, "treebank"):

@@ -35,15 +35,10 @@ class Embeddings:
     rows: Mapping[str, int] = field(repr=False)
     matrix: Float[np.ndarray, "row width"] = field(repr=False)
 
-    @property
-    def width(self) -> int:
-        """Values of one vector."""
-        return self.matrix.shape[1]
-
     def vectors(self, words: Sequence[str]) -> Float[np.ndarray, "word width"]:
         """Return float32 vectors: of the word as written, else in lower case, else zeros."""
         rows = [self.rows.get(word, self.rows.get(word.lower(), -1)) for word in words]
-        found = np.zeros((len(words), self.width), np.float32)
+        found = np.zeros((len(words), self.matrix.shape[1]), np.float32)
         known = np.array(rows, np.int64) >= 0
         found[known] = self.matrix[[row for row in rows if row >= 0]]
         return found
@@ -56,9 +51,8 @@ def glove() -> Embeddings:
     folder = Path(str(files(GLOVE_PACKAGE))) / "data"
     vectors, index = folder / "glove_6B_50d_emb.npy", folder / "glove_6B_index.parquet"
     fingerprint = hashlib.sha256((file_fingerprint(vectors) + file_fingerprint(index)).encode())
-    words = pd.read_parquet(index)["index"].tolist()
+    rows = {word: row for row, word in enumerate(pd.read_parquet(index)["index"].tolist())}
     matrix = np.load(vectors, mmap_mode="r", allow_pickle=False)
-    rows = dict(zip(words, range(len(words)), strict=True))
     return Embeddings(DEFAULT, fingerprint.hexdigest(), rows, matrix)
 
 

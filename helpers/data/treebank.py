@@ -188,10 +188,7 @@ def silver_treebank(
 
 
 def parse_words(sentences: Sequence[Sequence[str]]) -> list[Sentence]:
-    """Parse sentences that are split into words already, to compare spaCy's parses with gold ones.
-
-    Each sentence gets one root, and neither a split nor a source.
-    """
+    """Parse sentences that are split into words, to compare spaCy's parses with gold ones."""
     from spacy.tokens import Doc
 
     nlp = pipeline()

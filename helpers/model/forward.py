@@ -76,10 +76,7 @@ def padded(encoder: Encoder, inputs: list[Inputs]) -> dict[str, Tensor]:
 
 
 def word_groups(word_ids: Sequence[int | None]) -> list[int]:
-    """Return the word-level position of each token, special tokens kept as words of their own.
-
-    ``word_ids`` is what a fast tokenizer gives: the word of each token, None for special tokens.
-    """
+    """Return each token's word-level position; special tokens (None) are words of their own."""
     groups: list[int] = []
     for index, word in enumerate(word_ids):
         new = index == 0 or word is None or word != word_ids[index - 1]
@@ -98,8 +95,7 @@ def to_words(
 ) -> Float[Tensor, "*batch word word"]:
     """Convert token maps to word maps, all heads together (section 4.1).
 
-    Attention *to* a word is the sum over its tokens, attention *from* a word the mean over its
-    tokens, so that each row still sums to 1.
+    To a word is the sum over its tokens, from a word the mean: each row still sums to 1.
     """
     return (by_adding if attention.device.type == "cpu" else by_products)(attention, groups)
 
@@ -134,10 +130,7 @@ def vectors_to_words(
 
 @contextmanager
 def lens_pass(encoder: Encoder, lens: Lens) -> Iterator[Pass]:
-    """Yield what runs a batch and returns maps as `forward` does, seen through a lens.
-
-    Several threads may call it at a time.  ModelError as in `value_pass`.
-    """
+    """Yield what runs a batch and returns maps as `forward` does, seen through a lens."""
     if lens == "attention":
         yield partial(forward, encoder)
         return
@@ -154,8 +147,7 @@ def lens_pass(encoder: Encoder, lens: Lens) -> Iterator[Pass]:
 def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, States]]]:
     """Yield what runs a batch and returns maps, each layer's ``|f(x)|``, and vectors if asked.
 
-    Several threads may call it at a time.  ModelError where the model's attention is not a sum of
-    value vectors that can be found.
+    Threads may share it.  ModelError where attention is no sum of value vectors that can be found.
     """
     try:
         layers = sites(encoder.model)
@@ -258,9 +250,8 @@ def length_batches(
 ) -> list[list[int]]:
     """Cut the indices of examples into batches of similar length.
 
-    A batch has at most ``size`` members, and fewer where they are long: its number of members
-    times the length of the longest stays within ``budget``, unless one alone exceeds it.
-    Examples of equal length keep their order.
+    A batch has at most ``size`` members, and their number times the length of the longest is at
+    most ``budget``, unless one alone exceeds it.  Examples of equal length keep their order.
     """
     sign = -1 if longest_first else 1
     batches: list[list[int]] = []

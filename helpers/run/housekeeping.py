@@ -17,6 +17,7 @@ from helpers.errors import InputError, ModelError
 from helpers.model.encoder import DEFAULT, model_folder, weights_identity
 from helpers.paths import CHECKSUMS, broken_seals, cache_root
 from helpers.store import extract, format
+from helpers.work import torch_device
 
 DEFAULT_RUN_BYTES = 5 << 30  # what an extended run of the default puts on disk, rounded up
 MODELS = ("fine-tuned", "translators", "models")  # trained in 07 to 09, and unpacked
@@ -26,8 +27,7 @@ KEPT = ("derived", *MODELS)  # and tables that took long
 def check_cache(names: Sequence[str], *, repair: bool, model: str | None) -> int:
     """Verify stores, kept tables and models; print what is wrong, return 1 unless all is whole.
 
-    With ``repair`` the damaged shards of a store are extracted again, and damaged tables and
-    models removed: they are made again when they are needed.
+    With ``repair`` damaged shards are extracted again, damaged tables and models removed.
     """
     stores, damaged = format.stores(), 0
     for folder in _folders(names, [*stores, *_inside(*KEPT)]):
@@ -62,20 +62,13 @@ def cache_table() -> pd.DataFrame:
 
 
 def remove_stores(names: Sequence[str]) -> None:
-    """Remove stores, kept tables and models by name.
-
-    InputError where there is none of that name (nothing is removed then).
-    """
+    """Remove stores, kept tables and models by name; none if there is none of one name."""
     for folder in _folders(names, [*format.stores(), *_inside(*KEPT)]) if names else []:
         format.remove(folder)
 
 
 def accept_stores(names: Sequence[str]) -> None:
-    """Keep stores that other code has made, under the names that today's code looks for.
-
-    Raises:
-        InputError: there is none of that name, it is not finished, or made by today's code.
-    """
+    """Keep stores that other code has made, under the names that today's code looks for."""
     for folder in _folders(names, format.stores()):
         place = format.accept(folder)
         print(f"{folder.name}: accepted, now {place.name}")
@@ -89,9 +82,9 @@ def diagnosis() -> Iterator[tuple[str, str, str]]:
             yield package, version(package), ""
         except PackageNotFoundError:
             yield package, "missing", "pip install -r requirements.txt"
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
-    device = accelerator.type if accelerator else f"cpu ({torch.get_num_threads()} threads)"
-    yield "device", device, ""
+    device = torch_device("auto").type
+    threads = f" ({torch.get_num_threads()} threads)" if device == "cpu" else ""
+    yield "device", f"{device}{threads}", ""
     compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
     slow = "" if compiler else "head distances run about ten times slower; install g++"
     yield "compiler", compiler or "none", slow

@@ -162,10 +162,7 @@ def _exporter() -> HTMLExporter:
 
 
 def _kernels(paths: Sequence[Path], folder: Path) -> Iterator[tuple[Path, AsyncKernelManager]]:
-    """Yield each notebook with a kernel: while one is used, the next starts and the last ends.
-
-    What they write, they note in ``folder``, in the file ``<notebook>.written``.
-    """
+    """Yield each notebook with a kernel: while one is used, the next starts and the last ends."""
     from jupyter_core.utils import run_sync
 
     kernels: list[AsyncKernelManager] = []

@@ -60,8 +60,7 @@ def _no_answer(scheduler: str) -> InputError:
 def dask_client(*, scheduler: str = "", workers: int = 0) -> Iterator[Client]:
     """Yield a client of the ``scheduler`` (``tcp://...``), or of ``workers`` local processes.
 
-    Local processes share the threads that torch would use here among them.  InputError where
-    the scheduler does not answer.
+    Those share the threads that torch would use.  InputError where the scheduler does not answer.
     """
     from distributed import Client, LocalCluster
 
@@ -82,9 +81,7 @@ def dask_client(*, scheduler: str = "", workers: int = 0) -> Iterator[Client]:
                 threads_per_worker=max(1, torch.get_num_threads() // workers),
                 processes=True,
                 dashboard_address="127.0.0.1:0",  # any free port, seen from this machine alone
-                # Errors of tasks reach the client; a worker that misses its scheduler at the end
-                # of a run would print a page for it.
-                silence_logs=logging.CRITICAL,
+                silence_logs=logging.CRITICAL,  # errors of tasks reach the client
             )
             client = Client(entered.enter_context(cluster))
         yield entered.enter_context(client)
@@ -110,8 +107,7 @@ def map_shards(
 ) -> Iterator[Result]:
     """Yield ``function(store, number)`` for shards (None: all), in order, computed by a cluster.
 
-    A worker opens a store's folder itself; where maps are computed it loads the model, too.  Each
-    result is let go once it is here.  InputError as in `fill_on`.
+    A worker opens the store, and loads the model where maps are computed.  Errors as in `fill_on`.
     """
     from distributed import KilledWorker
     from distributed.client import FutureCancelledError

@@ -40,6 +40,7 @@ from helpers.store.format import (
     of_other_code,
     read_manifest,
     shard_name,
+    stores,
 )
 from helpers.store.store import Store
 from helpers.work import progress
@@ -77,8 +78,9 @@ def store_key(
         max_tokens=max_tokens,
         examples_per_shard=EXAMPLES_PER_SHARD[level],
         hidden=hidden,
+        reader=code_of(corpus.reader or corpus.read),
         **encoder_facts(encoder),
-    ).today(code_of(corpus.reader or corpus.read))
+    ).today()
 
 
 def model_facts(encoder: Encoder) -> dict[str, Any]:
@@ -121,25 +123,23 @@ def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill | None = None, **opt
 
 
 def stream(encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
-    """Return a store whose maps are computed when asked for; the list of work is written first.
+    """Return a store whose maps are computed when asked for: for corpora larger than the disk.
 
-    For corpora larger than the disk.  Its folder is the one that the maps would be in; errors as
-    in `extract`.
+    The list of work is written first, where the maps would be; errors as in `extract`.
     """
     key = store_key(encoder, corpus, **options)
     folder = key.folder()
-    if not _begun(folder):
+    if folder not in stores():
         with only_one(folder):
-            if not _begun(folder):
+            if folder not in stores():
                 _list_work(encoder, corpus, folder, key)
     return Store.open(folder, encoder)
 
 
 def complete(store: Store, fill: Fill | None = None) -> list[int]:
-    """Compute the shards of a store that are missing or damaged, and declare it finished.
+    """Compute the shards that are missing or damaged; return their numbers.
 
-    Returns the numbers of the shards that were computed.  StoreError where the disk is full; what
-    was finished before stays, as after any other error.
+    The store is finished then.  StoreError where the disk is full.
     """
     folder, manifest = store.folder, read_manifest(store.folder)
     remove_temporary(folder)
@@ -161,10 +161,7 @@ def complete(store: Store, fill: Fill | None = None) -> list[int]:
 
 
 def repair(encoder: Encoder, folder: Path) -> list[str]:
-    """Extract the damaged shards of a store again, and no others; return what was done.
-
-    StoreError where the manifest or the records are damaged: then it starts from the corpus.
-    """
+    """Extract the damaged shards of a store again, and no others; return what was done."""
     with only_one(folder):
         store = Store.open(folder, encoder)
         _check_model(encoder, folder, store.manifest)
@@ -177,7 +174,7 @@ def repair(encoder: Encoder, folder: Path) -> list[str]:
 def load_encoder(folder: Path, *, model: str | None, device: Device = "auto") -> Encoder:
     """Load the encoder that a store was made with; StoreError where ``model`` is another one.
 
-    ``model`` is where it is now; a store knows the name of a local folder, not its place.
+    A store knows the name of a local folder, not its place: that is ``model``.
     """
     manifest = read_manifest(folder)
     facts = manifest.spec.model
@@ -236,10 +233,6 @@ def needed_bytes(store: Store, numbers: Sequence[int]) -> int:
             n = len(record["tokens"]) if "tokens" in record else len(record["words"]) + special
             needed += (maps * n**2 + vectors * n) * np.dtype(STORED).itemsize
     return needed
-
-
-def _begun(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in (UNFINISHED, MANIFEST))
 
 
 def _versions() -> dict[str, str]:

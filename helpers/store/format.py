@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -37,13 +37,6 @@ FORMAT = 2
 MANIFEST, UNFINISHED, EXAMPLES = "manifest.json", "unfinished.json", "examples.jsonl"
 USED = "used"  # a folder beside the stores, with a file for each: the run that used it last
 FILLERS = "store.extract._list_work", "store.extract.fill_here"
-# Of stores that do not say who read their corpus: what tells it, in its name and a record.
-READERS = {
-    "-silver {": "data.treebank.silver_treebank",
-    '"tokens": ': "data.wikipedia.segments",
-    '"mentions": ': "data.coreference.coreference_corpus",
-    '"heads": ': "data.treebank.treebank",
-}
 AGAIN = "move the folder away and run extraction again"
 
 STORED = np.float16  # of maps and vectors; computed on in float32 or wider
@@ -66,7 +59,7 @@ class StoreKey:
     tokenizer_sha256: str
     special_tokens: Mapping[str, str | None]
     hidden: bool = False
-    code: str = ""  # the digest of what fills it; older stores do not say
+    code: str = ""  # the digest of what fills it
     reader: str = ""  # the function that reads the corpus
     format: int = FORMAT
 
@@ -84,11 +77,11 @@ class StoreKey:
         slug = f"{self.model['name']}{control}--{self.corpus['name']}--{self.level}{lens}"
         return cache_root() / f"{readable(slug)}-{self.hash[:10]}"
 
-    def today(self, reader: str = "") -> StoreKey:
+    def today(self) -> StoreKey:
         """Return the key of a store of the same settings that today's code fills."""
-        reader = reader or self.reader
-        own = [reader] if in_package(reader) else []  # a user's corpus is what its ``spec`` says
-        return replace(self, code=code_digest(*FILLERS, *own), reader=reader)
+        # A user's corpus is what its ``spec`` says.
+        own = [self.reader] if in_package(self.reader) else []
+        return replace(self, code=code_digest(*FILLERS, *own))
 
     @property
     def maps(self) -> dict[str, Any]:
@@ -96,8 +89,7 @@ class StoreKey:
         return {"level": self.level, "lens": self.lens, "hidden": self.hidden}
 
 
-@dataclass(frozen=True)
-class Shard:
+class Shard(NamedTuple):
     """A finished shard: examples ``first`` to ``first + count`` in one file."""
 
     file: str
@@ -136,7 +128,7 @@ class Manifest:
     def write(self, path: Path) -> None:
         """Write the facts with a checksum of them, there whole or not at all."""
         own = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
-        facts = asdict(self.spec) | own | {"shards": [asdict(shard) for shard in self.shards]}
+        facts = asdict(self.spec) | own | {"shards": [shard._asdict() for shard in self.shards]}
         facts["checksum"] = _digest(facts)
         write_whole(path, (json.dumps(facts, indent=1) + "\n").encode())
 
@@ -157,9 +149,8 @@ def _read(path: Path) -> Manifest:
         spec = StoreKey(**{name: facts.pop(name) for name in names})
         shards = tuple(Shard(**entry) for entry in facts.pop("shards"))
         # The one name that a shard can have is also the one that stays inside the folder.
-        whole &= all(
-            shard.file == shard_name(shard.first // spec.examples_per_shard) for shard in shards
-        )
+        own = [shard_name(shard.first // spec.examples_per_shard) for shard in shards]
+        whole &= own == [shard.file for shard in shards]
         if whole:
             return Manifest(spec, **facts, shards=shards)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -226,15 +217,13 @@ def of_other_code(key: StoreKey) -> list[Path]:
 def accept(folder: Path) -> Path:
     """Let a finished store stand for one that today's code would fill; return its new folder.
 
-    Raises:
-        StoreError: it is damaged or unfinished, or there is another one in its place.
+    StoreError where it is damaged, unfinished, does not say who read its corpus, or is in the way.
     """
     manifest = read_manifest(folder, finished=True)
+    if not manifest.spec.reader:
+        raise StoreError(f"{folder.name}: does not say who read its corpus; extract it again")
     check(folder / EXAMPLES, manifest.examples["bytes"], manifest.examples["sha256"])
-    with (folder / EXAMPLES).open(encoding="utf-8") as file:
-        start = f"{manifest.spec.corpus['name']} {file.readline()}"
-    reader = next((reader for sign, reader in READERS.items() if sign in start), "")
-    key = manifest.spec.today(manifest.spec.reader or reader)
+    key = manifest.spec.today()
     if (place := key.folder()) == folder:
         raise StoreError(f"{folder.name}: made by today's code, or accepted for it")
     with only_one(place):
@@ -242,7 +231,7 @@ def accept(folder: Path) -> Path:
             raise StoreError(f"{place.name}: extracted already; remove one of the two")
         if place.exists():
             shutil.rmtree(place)  # extraction again, begun
-        made = manifest.accepted or manifest.spec.code or "unknown"
+        made = manifest.accepted or manifest.spec.code
         replace(manifest, spec=key, accepted=made).write(folder / MANIFEST)
         folder.rename(place)
     return place
@@ -287,13 +276,10 @@ def date(path: Path) -> str:
 
 
 def verify(folder: Path) -> list[str]:
-    """Check every byte of a store against its manifest; return what is wrong, a line each.
-
-    Records alone are what a stream leaves: they are no unfinished store.
-    """
+    """Check every byte of a store against its manifest; return what is wrong, a line each."""
     try:
         manifest = read_manifest(folder)
-        if manifest.shards:
+        if manifest.shards:  # records alone are what a stream leaves: they are no unfinished store
             manifest = read_manifest(folder, finished=True)
     except StoreError as error:
         return [str(error)]

@@ -17,7 +17,6 @@ from safetensors import safe_open
 from helpers.cache import code_digest
 from helpers.store.format import (
     EXAMPLES,
-    Level,
     Manifest,
     Shard,
     StoreKey,
@@ -79,8 +78,7 @@ class Store:
     def open(cls, folder: Path, encoder: Encoder | None = None) -> Store:
         """Open a finished store, or with an ``encoder`` the records of one, finished or not.
 
-        The records are checked whole, and the sizes of the shards; the digest of a shard is when
-        a process reads it for the first time.  StoreError where it is unfinished or damaged.
+        StoreError where it is unfinished or damaged; a shard's digest is checked when it is read.
         """
         manifest = read_manifest(folder, finished=encoder is None)
         if encoder is not None:  # the shards that are there, if any, are not what is read here
@@ -103,21 +101,8 @@ class Store:
 
     @property
     def key(self) -> str:
-        """What tables computed from these maps are kept under: manifest and code that reads it.
-
-        Where shards are computed there is none to vouch for, so their tables are kept apart.
-        """
+        """What tables computed from these maps are kept under: manifest and code that reads it."""
         return f"{self.manifest.digest} {code_digest('store.store.Store')}"
-
-    @property
-    def report(self) -> dict[str, int]:
-        """What of the corpus was dropped or cut, by reason."""
-        return dict(self.manifest.report)
-
-    @property
-    def level(self) -> Level:
-        """``token`` or ``word``."""
-        return self.spec.level
 
     @property
     def layers(self) -> int:

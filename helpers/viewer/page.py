@@ -29,9 +29,7 @@ from helpers.plots.style import INK, MUTED, RIGHT, TOKEN_COLORS, TOKEN_STYLES, W
 from helpers.store.store import Example, Store, tokens_of
 
 HERE = Path(__file__).parent
-SCRIPT = "\n".join(
-    (HERE / name).read_text(encoding="utf-8") for name in ("sources.js", "viewer.js")
-)
+SCRIPT = "\n".join((HERE / name).read_text("utf-8") for name in ("sources.js", "viewer.js"))
 MOST_FOUND = 50  # places that a search shows at a time
 FOUND = ("example", "asked", "word", "relation", "picked", "gold", "right")
 RELATIONS_FROM = 300  # records looked at for the names of relations to suggest
@@ -39,16 +37,13 @@ LARGEST_THUMBNAIL = 32  # cells a side; a small map is about 40 pixels wide
 FULL = 10_000  # the weight 1, as in sources.js: four decimals are what a view shows
 # Nothing is loaded from anywhere, and the browser enforces it.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
-# Of a small map: white, then the colours of the figures' heat maps (seaborn's, which would have to
-# be imported for them).
+# Of a small map: white, then the colours of the figures' heat maps (without importing seaborn).
 RAMP = [
     *("#ffffff", "#b7e6c5", "#82d8b0", "#50c6ad", "#3cb2ad", "#359baa", "#3485a5"),
     *("#3670a0", "#3b589a", "#414184", "#3c3162", "#312140", "#1f1220"),
 ]
 # Of coreference chains, seen on light and on dark.
-CHAINS = [
-    *("#0173b2", "#b56a00", "#02805e", "#d55e00", "#b05aa0", "#9a6a3f", "#c0508f", "#767676"),
-]
+CHAINS = ["#0173b2", "#b56a00", "#02805e", "#d55e00", "#b05aa0", "#9a6a3f", "#c0508f", "#767676"]
 # What the colours of the figures are on a dark page.
 DARK = {
     "cls": "#5ab4f0", "sep": "#f0883e", "punctuation": "#2fcb8a", "other": "#c8c8c8",
@@ -66,13 +61,12 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
     special = {i for i, kind in enumerate(kinds) if kind in ("cls", "sep")}
     record, offset = example.record, example.offset
     if "words" in record:
-        own = example.word_positions
-        special = set(range(len(tokens))) - set(range(own.start, own.stop))
+        special = set(range(len(tokens))).difference(range(len(tokens))[example.word_positions])
     return {
         "model": store.spec.model["name"],
         "corpus": store.spec.corpus["name"],
         "lens": store.spec.lens,
-        "level": store.level,
+        "level": store.spec.level,
         "labels": head_labels(store.layers, store.heads),
         "layers": store.layers,
         "heads": store.heads,
@@ -86,11 +80,11 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
         "groups": None if "words" in record else words_of_tokens(tokens, special),
         "questions": [
             {
-                "relation": question.relation,
-                "asked": question.asked + offset,
-                "gold": [word + offset for word in question.gold],
+                "relation": relation,
+                "asked": asked + offset,
+                "gold": [word + offset for word in gold],
             }
-            for question in questions(record)
+            for relation, asked, gold, *_ in questions(record)
         ],
         "directed": "relations" in record,  # coreference is read one way only
         "mentions": [
@@ -125,17 +119,11 @@ def words_of_tokens(tokens: Sequence[str], special: Container[int]) -> list[int]
 def summaries(
     attention: Maps, masks: Mapping[str, np.ndarray], labels: Mapping[str, str]
 ) -> list[str]:
-    """Return a text for each map, head by head: the place that gets most of its attention.
-
-    ``masks`` and ``labels`` are those of the token types.
-    """
+    """Return a text for each map, head by head: the type or place with most of its attention."""
     maps = attention.reshape(-1, *attention.shape[-2:]).astype(np.float32)
     n = maps.shape[-1]
-    shares = {
-        labels[kind]: maps[:, :, mask].sum(axis=(1, 2)) / n
-        for kind, mask in masks.items()
-        if kind != "other"
-    }
+    named = {labels[kind]: mask for kind, mask in masks.items() if kind != "other"}
+    shares = {label: maps[:, :, mask].sum(axis=(1, 2)) / n for label, mask in named.items()}
     for name, offset in (("the previous", -1), ("itself", 0), ("the next", 1)):
         shares[name] = np.trace(maps, offset, axis1=1, axis2=2) / n
     table = pd.DataFrame(shares)
@@ -146,8 +134,7 @@ def summaries(
 def thumbnails(attention: Maps, kept: Sequence[int]) -> UInt8[np.ndarray, "head row column"]:
     """Return all maps over the positions ``kept``, at most 32 cells a side.
 
-    A cell is the largest weight in it to the power 0.7, from 0 to 255: small weights stay
-    visible in a small picture.
+    A cell is the largest weight in it to the power 0.7, from 0 to 255: small weights stay visible.
     """
     maps = attention.reshape(-1, *attention.shape[-2:])[:, kept][:, :, kept].astype(np.float32)
     side = min(len(kept), LARGEST_THUMBNAIL)
@@ -163,10 +150,7 @@ def quantize(weights: Float[np.ndarray, ...]) -> UInt16[np.ndarray, ...]:
 
 
 def answers(example: Example) -> UInt16[np.ndarray, "direction layer head question"]:
-    """Return what each head picks for each question of a page: twice the position, plus 1 if right.
-
-    So the browser needs no rule of its own for which word a head picks.
-    """
+    """Return what each head picks for each question: twice the position, plus 1 if right."""
     asked = questions(example.record)
     found = np.zeros((len(DIRECTIONS), *example.attention.shape[:2], len(asked)), "<u2")
     for place, question in enumerate(asked):
@@ -187,8 +171,8 @@ def buffers(example: Example, special: Sequence[int]) -> list[bytes]:
 def embedded_page(store: Store, example: Example, heads: Sequence[int]) -> dict[str, Any]:
     """Return an example for a page without a kernel: facts, small maps, and the maps ``heads``.
 
-    ``heads`` counts through the layers.  Bytes are deflated and in base 64.  A map's high bytes
-    come before its low bytes: most are zero, so it deflates to about half.
+    Bytes are deflated and in base 64.  A map's high bytes come before its low bytes: most are
+    zero, so it deflates to about half.
     """
     facts = page_facts(store, example)
     maps = quantize(example.attention.reshape(-1, len(example), len(example))[list(heads)])
@@ -206,10 +190,7 @@ def _packed(data: bytes) -> str:
 
 
 def look(special_tokens: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the colours and names that the viewer shares with the figures.
-
-    A colour is CSS that follows the page: light as in the figures, or dark.
-    """
+    """Return the colours and names that the viewer shares with the figures, light and dark."""
     light = TOKEN_COLORS | {"ink": INK, "muted": MUTED, "right": RIGHT, "wrong": WRONG}
     themed = {name: f"light-dark({color}, {DARK[name]})" for name, color in light.items()}
     return themed | {
@@ -234,10 +215,7 @@ def relations_in(store: Store) -> list[str]:
 
 
 def check_relation(store: Store, relation: str) -> None:
-    """Check that a store has a relation.
-
-    InputError where no example has it; the message has those that there are.
-    """
+    """Raise InputError where no example of a store has a relation, with those that there are."""
     known: set[str] = set()
     for record in store.records():
         known.update(question.relation for question in questions(record))

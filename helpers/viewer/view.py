@@ -40,11 +40,7 @@ FRAME = 620, 17  # pixels of a frame: the controls and small maps, and each toke
 
 @dataclass(frozen=True)
 class Viewer:
-    """One example of a store, seen through one head; made by `view`.
-
-    ``head`` is (layer, head) from 0.  Displayed in a notebook it reads other examples and heads
-    when they are asked for.
-    """
+    """One example of a store, seen through one head, (layer, head) from 0; made by `view`."""
 
     store: Store = field(repr=False)
     example: int
@@ -64,10 +60,8 @@ class Viewer:
 
         ``examples`` puts more examples of the store into the file, to go through and search.
         """
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(target, page.document(self.heading, self.data(examples)).encode())
-        return target
+        write_whole(Path(path), page.document(self.heading, self.data(examples)).encode())
+        return Path(path)
 
     def data(
         self, examples: Sequence[int] | None = None, *, all_heads: bool = True
@@ -92,11 +86,10 @@ class Viewer:
         )
 
     def search(self, **wanted: Any) -> pd.DataFrame:
-        """Find examples by a word, or by how this head does at a relation.
+        """Find examples by a word, or by how this head does at a relation: see `page.search`.
 
         ``view(store, layer=8, head=10).search(relation="dobj", right=False)`` lists where head
-        8-10 is wrong about dobj; relation "coreference" asks for antecedents.  Takes ``word``,
-        ``relation``, ``right`` and ``limit`` of `helpers.viewer.page.search`.
+        8-10 is wrong about dobj; relation "coreference" asks for antecedents.
         """
         return search(self.store, self.head, direction=self.direction, **wanted)
 
@@ -162,21 +155,14 @@ def view(
     if relation not in ("", EVERY):
         check_relation(store, relation)
     if encoder is not None:
-        _check_masks(store, encoder)
+        from helpers.store.extract import model_facts
+
+        if model_facts(encoder) != (made := store.spec.model):
+            problem = f"and {encoder.name} is not that model as it was"
+            raise InputError(f"the maps are those of {made['name']}, {problem}")
+        if encoder.tokenizer.mask_token is None:
+            raise InputError(f"{encoder.name} has no mask token")
     return Viewer(store, example, (layer - 1, head - 1), relation, direction, title, encoder)
-
-
-def _check_masks(store: Store, encoder: Encoder) -> None:
-    """Raise InputError unless an encoder is the model of a store, and has a mask token."""
-    from helpers.store.extract import model_facts
-
-    name = store.spec.model["name"]
-    if model_facts(encoder) != store.spec.model:
-        raise InputError(
-            f"the maps are those of {name}, and {encoder.name} is not that model as it was"
-        )
-    if encoder.tokenizer.mask_token is None:
-        raise InputError(f"{encoder.name} has no mask token")
 
 
 def viewers(
@@ -184,8 +170,7 @@ def viewers(
 ) -> list[Viewer]:
     """Return a viewer of each row of `helpers.plots.examples.places`, in the store it is from.
 
-    ``treebank`` and ``documents`` give the two stores and are called where they are needed.  Where
-    there is no row, the treebank's first sentence is shown.
+    The two stores are opened where they are needed; without a row it is the first sentence's.
     """
     if table.empty:
         return [view(treebank())]
@@ -200,10 +185,7 @@ def viewers(
 
 
 def masked_example(store: Store, index: int, positions: Sequence[int], encoder: Encoder) -> Example:
-    """Return an example with the mask token at ``positions`` of its maps, run through the model.
-
-    At word level the mask token takes the place of a whole word, however many tokens it has.
-    """
+    """Return an example with the mask token at ``positions`` of its maps, tokens or whole words."""
     from helpers.store.examples import shard_tensors
 
     example = store[index]

@@ -220,9 +220,9 @@ def test_units_by_hand():
             others = np.delete(block, j, axis=0)
             deviations.append((others - others.mean(0)) ** 2)
     words = np.sqrt(np.concatenate(deviations).mean(0))
-    np.testing.assert_allclose(data.units.words, words, rtol=1e-5)
+    np.testing.assert_allclose(data.units[0], words, rtol=1e-5)
     root = np.sqrt(np.square(np.concatenate(specials)).mean(0))
-    np.testing.assert_allclose(data.units.root, root, rtol=1e-5)
+    np.testing.assert_allclose(data.units[1], root, rtol=1e-5)
 
 
 # the optimum

@@ -27,7 +27,7 @@ def write(folder, content, name="vectors.3d.txt"):
 def test_glove_text(tmp_path, content, name):
     embeddings = read_glove(write(tmp_path, content, name))
     assert embeddings.name == "vectors.3d"
-    assert embeddings.width == 3
+    assert embeddings.matrix.shape[1] == 3
     assert embeddings.rows == {"the": 0, ". . .": 1, "café": 2, "The": 3}
     vectors = embeddings.vectors(["the", "The", "THE", "Café", "dog"])
     assert vectors.dtype == np.float32
@@ -60,7 +60,7 @@ def test_a_file_may_be_named_from_the_users_home(tmp_path, monkeypatch):
 def test_packaged_glove():
     embeddings = glove()
     assert len(embeddings.rows) == embeddings.matrix.shape[0] == 400_000
-    assert embeddings.width == 50
+    assert embeddings.matrix.shape[1] == 50
     the, upper, unknown = embeddings.vectors(["the", "THE", "qqqzzzxx"])
     # The first values of "the" in the published glove.6B.50d.txt.
     assert np.allclose(the[:3], [0.418, 0.24968, -0.41242], atol=1e-6)

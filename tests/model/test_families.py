@@ -43,7 +43,7 @@ def test_stored_token_maps_are_those_of_the_model(
 ):
     encoder, folder = tiny_encoder(family), tiny_folder(family)
     store = extract(encoder, segments, level="token", max_tokens=60)
-    assert not store.report, "the example texts fit"
+    assert not store.manifest.report, "the example texts fit"
     tokenizer = AutoTokenizer.from_pretrained(folder)
     spreads = []
     for segment, example in zip(segments.records(), store, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pandas as pd
 import pytest
@@ -95,9 +95,8 @@ def test_kept_tables_and_trained_models_are_verified(cache, capsys):
     assert not trained.exists()
 
 
-@pytest.mark.parametrize("named_code", [True, False], ids=["", "of before stores named their code"])
 def test_a_store_of_other_code_is_told_and_can_be_accepted(
-    cache, tiny_folder, capsys, monkeypatch, tmp_path, named_code
+    cache, tiny_folder, capsys, monkeypatch, tmp_path
 ):
     text, notes = tmp_path / "text.txt", tmp_path / "notes"
     text.write_text("\n\n".join(f"The cat sat.\nThe dog watched {n}." for n in range(9)))
@@ -106,9 +105,6 @@ def test_a_store_of_other_code_is_told_and_can_be_accepted(
         before.setattr(format, "FILLERS", format.FILLERS[:1])
         old = study.segment_store().folder
     manifest = read_manifest(old)
-    if not named_code:
-        manifest = replace(manifest, spec=replace(manifest.spec, code="", reader=""))
-        manifest.write(old / "manifest.json")
     shards = content(old)["shard-00000.safetensors"]
     assert main(["cache"]) == 0
     assert f"{old.name}" in capsys.readouterr().out.partition("made by other code")[0]
@@ -133,7 +129,7 @@ def test_a_store_of_other_code_is_told_and_can_be_accepted(
     monkeypatch.setenv(WRITTEN, str(notes))
     store = Study(**asdict(study)).segment_store()
     assert not capsys.readouterr().err
-    assert store.manifest.accepted == (manifest.spec.code or "unknown")
+    assert store.manifest.accepted == manifest.spec.code
     record = Record(tmp_path / "own", {}, {"notebooks": {}})
     record.note("01", notes)
     assert json.loads((tmp_path / "own" / "run.json").read_bytes())["notebooks"]["01"] == {

@@ -162,7 +162,7 @@ def test_records_and_what_was_dropped_are_written(bert, own_cache):
     corpus = corpus_of([sentence_of(["The", "cat"]), sentence_of(["a"] * 40)])
     store = extract(bert, corpus, level="word", max_tokens=20)
     assert [record["words"] for record in store.records()] == [["The", "cat"]]
-    assert store.report == {"sentences dropped: over the token limit": 1}
+    assert store.manifest.report == {"sentences dropped: over the token limit": 1}
 
 
 def test_a_corpus_of_which_nothing_is_left_is_refused(bert, own_cache):

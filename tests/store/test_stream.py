@@ -44,7 +44,7 @@ def test_a_stream_gives_the_bits_of_the_store(stream, store):
     assert_same([stream[5], stream[21]], [store[5], store[21]])
     assert_same(stream.shard(3), store.shard(3))
     assert list(stream.records()) == list(store.records())
-    for fact in ("spec", "report", "level", "layers", "heads", "special_tokens", "n_shards"):
+    for fact in ("spec", "layers", "heads", "special_tokens", "n_shards"):
         assert getattr(stream, fact) == getattr(store, fact)
     assert len(stream) == len(store) == COUNT
     assert stream.key != store.key, "a stream vouches for no shard"
