@@ -85,15 +85,17 @@ def fig3_gradients(
     """Draw Figure 3 (section 3.2): how much the objective changes with the attention.
 
     ``table`` is gradients.csv: layer, sep, cls, punctuation, other (mean absolute gradient of
-    the objective, per unit of attention), their intervals, which are bands, and objective, which
-    the figure names.
+    the objective, per unit of attention), their intervals, which are bands, objective and loss,
+    which the figure names.
     """
     styles = _present(table, ATTENDED, special_tokens)
-    objective = " / ".join(table["objective"].astype(str).unique())
+    objective = f"L: {table['objective'].iloc[0]}, {table['loss'].iloc[0]:.2f} nats"
+    if table["objective"].eq("contrastive").all():
+        objective += ", single paragraphs (not Figure 2's pairs)"
     figure = canvas(
         3.6,
         "Figure 3 · Gradient-based importance of attention",
-        joined(model, f"objective L: {objective}", "a band is a 95% interval over articles"),
+        joined(model, objective, "bands: 95% intervals over articles"),
         _left_out(table, {"cls": "cls", "sep": "sep"}),
     )
     axes = figure.subplots()

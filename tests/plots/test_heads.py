@@ -20,7 +20,7 @@ UNITS = ("(nats)", "(fraction)", "(%)", "per unit", "(log-odds)")
 
 def gradients(layers=3):
     values = np.linspace(0.02, 0.001, layers)
-    table = pd.DataFrame({"layer": np.arange(layers) + 1, "objective": "contrastive"})
+    table = pd.DataFrame({"layer": np.arange(layers) + 1, "objective": "contrastive", "loss": 2.9})
     for i, kind in enumerate(TOKEN_STYLES, 1):
         table[kind], table[f"{kind}_low"], table[f"{kind}_high"] = np.outer((i, 0.9, i + 1), values)
     return table
@@ -107,7 +107,7 @@ def test_fig3_draws_the_table_and_names_the_objective():
     (axes,) = figure.axes
     for kind, line in zip(TOKEN_STYLES, drawn_lines(axes), strict=True):
         np.testing.assert_array_equal(line.get_ydata(), table[kind])
-    assert any("contrastive" in text.get_text() for text in figure.texts)
+    assert any("contrastive, 2.90 nats" in text.get_text() for text in figure.texts)
     for kind, band in zip(TOKEN_STYLES, axes.collections, strict=True):
         corners = band.get_paths()[0].vertices[:, 1]
         assert corners.min() == pytest.approx(table[f"{kind}_low"].min())
