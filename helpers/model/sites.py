@@ -1,4 +1,4 @@
-"""Where the heads of a layer meet, and how to put something else in the place of their outputs.
+"""Where the heads of a layer meet; how to put something else in the place of what they give.
 
 The input of an attention's output projection holds the outputs of the heads side by side,
 ``[head * width]``.  Families differ in the names of their modules only: the tables below.
@@ -6,19 +6,24 @@ The input of an attention's output projection holds the outputs of the heads sid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import cycle
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from helpers.errors import ModelError
 
 Outputs = Float[Tensor, "batch token head width"]
+Weights = Float[Tensor, "batch head query key"]
 
 OUTPUTS = ("dense", "out_lin", "o", "Wo", "c_proj", "out_proj", "o_proj")
 VALUES = ("value", "value_proj", "v_lin", "v", "v_proj")
@@ -132,6 +137,29 @@ def replaced(
         for site in {id(site.output): site for site in layers}.values():
             hooks.callback(site.output.register_forward_pre_hook(hook_of(site)).remove)
         yield
+
+
+class Softmaxes(TorchFunctionMode):
+    """Puts ``change(layer, scores, softmax)`` in the place of attention, in this thread.
+
+    Every family calls softmax once a layer, in the order of computation, whatever the scores are
+    made of; ``layers`` are those of a pass.  Layers that share their weights are told apart.
+    """
+
+    def __init__(
+        self, change: Callable[[int, Weights, Callable], Weights], layers: Iterable[int]
+    ) -> None:
+        super().__init__()
+        self.change, self.layers = change, cycle(layers)
+
+    def __torch_function__(
+        self, func: Callable, _types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        """Call a function of torch; softmax as ``change`` says."""
+        if func is not F.softmax:
+            return func(*args, **kwargs or {})
+        found = self.change(next(self.layers), args[0], partial(func, **kwargs))
+        return found.to(kwargs["dtype"] or args[0].dtype)
 
 
 def input_width(projection: nn.Module) -> int:

@@ -21,12 +21,12 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.analysis.statistics import equivalence, mcnemar, paired_interval
-from helpers.model.sites import Outputs, Site, owner, replaced, sites
+from helpers.model.sites import Outputs, Softmaxes, Weights, owner, replaced, sites
 from helpers.studies.classifier import Batch, batches
 from helpers.studies.fine_tune import FineTuned
 from helpers.studies.jobs import StepDone, run_jobs
@@ -73,52 +73,33 @@ def head_mask(
         yield
 
 
-@contextmanager
-def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> Iterator[None]:
+def uniform_attention(
+    model: nn.Module, layer: int, head: int | None = None
+) -> AbstractContextManager[Any]:
     """Let a head, or all heads of a layer, attend uniformly inside the context.
 
     So Kovaleva et al. (2019, section 4.6) disable a head: it gives the mean value vector of all
     real tokens (of those that the layer lets a query see: a decoder's earlier ones, ModernBERT's
     window).  ``layer`` and ``head`` count from 0; ``model`` is an encoder or a decoder alone.
-    ModelError where the model's attention has parts that are not known.
     """
-    layers = sites(model)
-    site, seen = layers[layer], {}
-    chosen = torch.ones(site.heads).bool() if head is None else torch.arange(site.heads) == head
 
-    def keep_padding(_model: nn.Module, _args: tuple, kwargs: dict[str, Any]) -> None:
-        seen["mask"] = kwargs["attention_mask"]
+    def flat(current: int, scores: Weights, softmax: Callable) -> Weights:
+        weights, own = softmax(scores), slice(None) if head is None else [head]
+        if current == layer:
+            visible = (scores > torch.finfo(scores.dtype).min / 2).to(weights)
+            uniform = visible / visible.sum(dim=-1, keepdim=True).clamp(min=1)  # padding sees none
+            weights[:, own] = uniform[:, own]
+        return weights
 
-    def keep_values(_module: nn.Module, _args: tuple, projected: Tensor) -> None:
-        seen["values"] = site.value_vectors(projected)
-
-    def averaged(current: int, outputs: Outputs) -> Outputs:
-        if current != layer:
-            return outputs
-        uniform = _uniform_outputs(site, seen["values"], seen["mask"]).to(outputs)
-        return torch.where(chosen.to(outputs.device)[:, None], uniform, outputs)
-
-    with ExitStack() as hooks:
-        register = owner(model).register_forward_pre_hook
-        hooks.callback(register(keep_padding, with_kwargs=True).remove)
-        hooks.callback(site.values.register_forward_hook(keep_values).remove)  # noqa: PD011
-        with replaced(model, layers, averaged):
-            yield
+    return reweighted(model, flat)
 
 
-def _uniform_outputs(site: Site, values: Outputs, mask: Int[Tensor, "batch key"]) -> Outputs:
-    """Return what uniform attention over the visible real tokens gives, for every head."""
-    positions = torch.arange(values.shape[1], device=values.device)
-    distance = positions - positions[:, None]  # [query, key]
-    visible = mask.bool()[:, None, :].expand(-1, len(positions), -1)  # [batch, query, key]
-    if getattr(site.inner, "is_causal", False):
-        visible = visible & (distance <= 0)
-    if getattr(site.inner, "sliding_window", None):
-        # The module holds its half-width plus one, for kernels that count it exclusively.
-        visible = visible & (distance.abs() < site.inner.sliding_window)
-    weights = visible.to(values)
-    weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1)  # padding may see nothing
-    return torch.einsum("bqk,bkhw->bqhw", weights, values)
+def reweighted(
+    model: nn.Module, change: Callable[[int, Weights, Callable], Weights]
+) -> AbstractContextManager[Any]:
+    """Change attention inside the context, see `Softmaxes`, of the layers that are computed."""
+    given = sum("forward" in vars(layer) for layer in layers_of(model))
+    return Softmaxes(change, range(given, len(sites(model))))
 
 
 def masking(masks: Float[np.ndarray, "mask layer head"]) -> list[Change]:
@@ -223,16 +204,24 @@ def side_by_side(
     return run_jobs(jobs, device, label=label, unit="batch", total=len(items))
 
 
-@torch.inference_mode()
 def outputs_under(
     model: nn.Module, batch: Batch, changes: Sequence[Change]
 ) -> Float[Tensor, "row example output"]:
-    """Return what a model gives for a batch unchanged (first), and under each change.
+    """Return what a model gives for a batch unchanged (first), and under each change."""
+    passes = passes_under(model, partial(model, **batch), changes)
+    return torch.stack([output for output, _ in passes]).cpu()
+
+
+@torch.inference_mode()
+def passes_under(
+    model: nn.Module, run: Callable[[], Result], changes: Sequence[Change]
+) -> Iterator[tuple[Result, Any]]:
+    """Yield what one pass of a model gives unchanged, and under each change, with its context.
 
     The layers below a change give what they gave unchanged, which halves the time of a sweep over
     all heads.  Results are those of full passes to the last bit.
     """
-    layers, given = _layers(model), {}
+    layers, given = layers_of(model), {}
 
     def keep(layer: nn.Module, _args: tuple, output: Any) -> None:
         given[layer] = output
@@ -240,14 +229,15 @@ def outputs_under(
     with ExitStack() as hooks:
         for layer in layers:
             hooks.callback(layer.register_forward_hook(keep).remove)
-        found = [model(**batch)]
+        unchanged = run()
+    yield unchanged, None
     for first, context in changes:
-        with _giving({layer: given[layer] for layer in layers[:first]}), context(model):
-            found.append(model(**batch))
-    return torch.stack(found).cpu()
+        with _giving({layer: given[layer] for layer in layers[:first]}), context(model) as seen:
+            found = run()
+        yield found, seen
 
 
-def _layers(model: nn.Module) -> list[nn.Module]:
+def layers_of(model: nn.Module) -> list[nn.Module]:
     """Return a model's layers; none where they share their weights (ALBERT), and are one module.
 
     Nor where heads have temperatures: these are counted from the first layer.
