@@ -98,24 +98,32 @@ def prepare_states(examples: Iterable[Example]) -> WordStates:
 
 
 def fit_structural(states: WordStates, *, seeds: int) -> tuple[Counts, Counts, pd.DataFrame]:
-    """Train a probe on every layer, choose the layer on train, and score it on dev.
+    """Train probes of several seeds on the layer that `fit_layers` chooses, and score them on dev.
 
-    The first seed's slice of train decides the layer; the other seeds train on that layer only.
     Returns the edges found at that layer, those at layer 0 (the embeddings, which the control of
-    random weights shares), and a table of layer, validation_uuas (percent, on the slice of train
-    that is held out) and chosen.
+    random weights shares), and the table of layers.
     """
-    layers = range(len(states.scales))
-    fits = side_by_side([partial(_fit, states, layer, 0) for layer in layers], LABEL)
-    table = pd.DataFrame({"layer": layers, "validation_uuas": [fit[1] for fit in fits]})
-    best = int(table["validation_uuas"].fillna(0).argmax())
-    table["chosen"] = table["layer"] == best
+    fits, table = fit_layers(states)
+    best = int(table["chosen"].argmax())
     others = [partial(_fit, states, best, seed) for seed in range(1, seeds)]
-    models = [fits[best][0], *(model for model, _ in side_by_side(others, LABEL))]
+    models = [fits[best], *(model for model, _ in side_by_side(others, LABEL))]
     dev = states.splits["dev"]
     found = [undirected_attachment(states, model, best, dev) for model in models]
     chosen = Counts(np.concatenate([own.right for own in found]), found[0].total)
-    return chosen, undirected_attachment(states, fits[0][0], 0, dev), table
+    return chosen, undirected_attachment(states, fits[0], 0, dev), table
+
+
+def fit_layers(states: WordStates) -> tuple[list[StructuralProbe], pd.DataFrame]:
+    """Train a probe of the first seed on every layer, and choose the layer on train.
+
+    Beside the probes, a table of layer, validation_uuas (percent, on the slice of train that is
+    held out) and chosen.
+    """
+    layers = range(len(states.scales))
+    fits = side_by_side([partial(_fit, states, layer, 0) for layer in layers], LABEL)
+    probes, uuas = map(list, zip(*fits, strict=True))
+    table = pd.DataFrame({"layer": layers, "validation_uuas": uuas})
+    return probes, table.assign(chosen=table.index == table["validation_uuas"].fillna(0).argmax())
 
 
 def distance_loss(
