@@ -1,4 +1,4 @@
-"""What maps say of which tokens matter, against leaving each of them out (part two).
+"""What maps say of which tokens matter, against leaving each of them out (part three).
 
 A text is the first paragraph of a segment; its vector is the mean of its tokens'.  Rollout is
 that of Abnar and Zuidema (2020): the product over layers of half the mean map of the heads and
@@ -25,6 +25,7 @@ from helpers.model.forward import Inputs, model_inputs, norm_maps, padded, value
 from helpers.model.gradients import with_graph
 from helpers.store.store import Store
 from helpers.studies.attention_moves.lenses import spread
+from helpers.studies.edge_cuts import GIVEN, changed
 from helpers.work import progress
 
 EFFECTS = ("vector", "similarity")
@@ -92,17 +93,21 @@ def rollout(maps: Float[np.ndarray, "layer query key"]) -> Float[np.ndarray, "qu
 def attributions(encoder: Encoder, text: Inputs, other: Inputs) -> dict[str, np.ndarray]:
     """Return a score for each token of a text by each method.
 
-    Attention received (mean over queries and heads), through both lenses and rolled out; and the
-    size of gradient times attention, summed over layers, heads and queries, of the similarity to
-    ``other``: to first order what the similarity loses without the attention to the token.
+    Attention received (mean over queries and heads), also where that to special tokens is given to
+    the others, through both lenses and rolled out; and the size of gradient times attention, summed
+    over layers, heads and queries, of the similarity to ``other``: to first order what that loses
+    without the attention to the token.
     """
     with value_pass(encoder) as run:
         maps, norms, _ = run([text])
     attention, sizes = (np.stack([x[0].float().cpu() for x in part]) for part in (maps, norms))
     looked, moved = attention.mean(axis=1), norm_maps(attention, sizes).mean(axis=1)
+    special = torch.tensor([index in encoder.special_ids for index in text["input_ids"]])
+    given = changed(torch.from_numpy(attention), special, GIVEN)
     return {
         "attention, last layer": attention[-1].mean(axis=(0, 1)),
         ATTENTION: looked.mean(axis=(0, 1)),
+        "attention, special tokens dropped": given.mean(dim=(0, 1, 2)).numpy(),
         "norm lens, all layers": moved.mean(axis=(0, 1)),
         "rollout": rollout(looked.astype(float)).mean(axis=0),
         "rollout of the norm lens": rollout(moved.astype(float)).mean(axis=0),

@@ -31,12 +31,18 @@ def largest_ratio(tables: Tables) -> Estimate:
 
 
 special = partial(measured, table="special_tokens", layer=WHOLE)
+ratio = partial(measured, table="edge_ratios", measure="sentence vector")
+DROPPED_OR_TAKEN = "dropped / taken from others"
 
 MEASURES: dict[str, Measure] = {
     "special tokens": partial(special, column="ratio"),
     "every layer": largest_ratio,
     "value vectors": partial(special, column="value_ratio"),
     "relations": partial(measured, table="lens_relations", column="gain", relation=MEAN),
+    "dropped": partial(ratio, column="ratio", model="own", ways=DROPPED_OR_TAKEN),
+    "given": partial(ratio, column="ratio", model="own", ways="given to others / dropped"),
+    "drawn": partial(ratio, column="lead", model="drawn", ways=DROPPED_OR_TAKEN),
+    "focused": partial(ratio, column="lead", model="focused", ways=DROPPED_OR_TAKEN),
     "rollout": partial(
         measured, table="attributions", column="lead", method="rollout", effect="vector"
     ),

@@ -57,17 +57,18 @@ MANY_HEADS = 100  # 12 layers of 12 heads take 16 times as long as 6 of half the
 
 
 class Sizes(NamedTuple):
-    """Numbers of examples: of segments, with random weights too, and of texts taken apart."""
+    """Numbers of examples: segments, also with random weights, or cut; and texts taken apart."""
 
     segments: int
     control_segments: int
+    cut_segments: int
     attributed: int
 
 
 def sizes(settings: Settings, heads: int) -> Sizes:
     """Return the sizes of a run: no more segments than it has, less for a model of many heads."""
-    full = Sizes(300, control_segments=100, attributed=12 if heads > MANY_HEADS else 32)
-    size = Sizes(8, control_segments=4, attributed=2) if settings.small else full
+    full = Sizes(300, 100, cut_segments=256, attributed=12 if heads > MANY_HEADS else 32)
+    size = Sizes(8, 4, cut_segments=4, attributed=2) if settings.small else full
     return size._replace(segments=min(settings.segments or size.segments, size.segments))
 
 

@@ -1,4 +1,4 @@
-"""Figures 13 and 14: what attention moves."""
+"""Figures 13 to 15: what attention moves, and what changes without some of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from helpers.plots.style import (
+    BOUNDS,
     LINES,
     TOKEN_STYLES,
     SpecialTokens,
@@ -18,6 +19,14 @@ from helpers.plots.style import (
 )
 from helpers.studies.attention_moves.lenses import LENSES, TYPES
 
+UNITS = {
+    "layer output": "|h' - h| / |h|",
+    "sentence vector": "1 - cosine",
+    "token vectors": "1 - cosine",
+    "objective": "Loss (nats more)",
+    "structural probe": "UUAS (points less)",
+    "Attn probe": "UAS (points less)",
+}
 TITLES = {"attention": "attention: where heads look", "norm": "norm: what they bring back"}
 
 
@@ -69,6 +78,37 @@ def fig14_sinks(
         axes.set(xlabel="Layer", xticks=counting_ticks(int(sinks["layer"].max()), 12))
         axes.set_ylim(bottom=0)
         axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+    return figure
+
+
+@theme()
+def fig15_edges(edges: pd.DataFrame, *, model: str = "") -> Figure:
+    """Draw what cutting the edges to special tokens changes, layer by layer: edges.csv.
+
+    A panel is a measure, of the model itself or of a control; a line is a way to cut.
+    """
+    alone = edges.query("keys == 'special' and queries == 'all'")
+    alone = alone[alone["layers"].astype(str).str.isdigit()]
+    panels, first = list(alone.groupby(["model", "measure"], sort=False)), {}
+    rows = -(-len(panels) // 3)
+    note = "one layer at a time; bands: 95%, over articles"
+    title = "Figure 15 · Attention to special tokens cut, and as much cut elsewhere"
+    figure = canvas(1.9 * rows + 0.4, title, joined(model, note))
+    grid = figure.subplots(rows, 3, squeeze=False).ravel()
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    for axes, ((of, measure), own) in zip(grid, panels, strict=False):
+        for (way, line), (color, marker) in zip(own.groupby("change"), LINES, strict=False):
+            layers, look = line["layers"].astype(int), {"color": color, "label": way}
+            axes.plot(layers, line["value"], marker=marker, markersize=4, **look)
+            axes.fill_between(layers, *line[BOUNDS].T.to_numpy(), color=color, alpha=0.2, lw=0)
+        if UNITS[measure].islower() or "|" in UNITS[measure]:
+            axes.sharey(first.setdefault(measure, axes))
+            axes.set_yscale("log")
+        axes.set(xticks=counting_ticks(int(layers.max()), 12), ylabel=UNITS[measure])
+        axes.set_title(measure if of == "own" else f"{measure}, {of} weights")
+    figure.supxlabel("Layer", fontsize=9.5)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower left", ncols=3)
     return figure
 
 

@@ -27,6 +27,14 @@ TABLES = {
     "lens_relations": pd.DataFrame(
         [estimate("gain", value, relation=name) for name, value in (("All", -50), ("mean", -5))]
     ),
+    "edge_ratios": pd.DataFrame(
+        [
+            estimate("ratio", 8, ways=ways, model="own", measure="sentence vector")
+            | estimate("lead", -3, ways=ways, model=model, measure="sentence vector")
+            for ways in ("dropped / taken from others", "given to others / dropped")
+            for model in ("own", "drawn")
+        ]
+    ),
     "attributions": pd.DataFrame(
         [
             estimate("lead", value, method="rollout", effect=effect)
@@ -40,10 +48,11 @@ def test_the_rows_that_are_meant_are_measured():
     assert largest_ratio(TABLES) == pytest.approx((0.9, 0.85, 0.95))
     found = check_claims(TABLES, movement_claims())
     assert found.loc[2, ["here", "ci_low", "ci_high"]].tolist() == pytest.approx([0.3, 0.25, 0.35])
-    assert list(found["holds"]) == ["yes", "yes", "yes", "cannot be told", "no"]
+    edges = ["no", "yes", "yes", "not measured"]  # there is no focused control
+    assert list(found["holds"]) == ["yes", "yes", "yes", "cannot be told", *edges, "no"]
 
 
 def test_a_model_without_special_tokens_has_no_number_for_them():
     nothing = {"special_tokens": TABLES["special_tokens"].assign(ratio=float("nan"))}
     table = check_claims(TABLES | nothing, movement_claims())
-    assert (table["holds"] == "not measured").sum() == 2
+    assert (table["holds"] == "not measured").sum() == 3  # no focused control, either

@@ -1,0 +1,215 @@
+"""Cut edges against attention written out by hand, in every family, and against BERT in numpy."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+import transformers as hf
+from scipy.special import erf, softmax
+from store_tools import many_segments
+from toy_corpora import SENTENCES, corpus_of, sentence_of
+
+from helpers.analysis.structural_probe import fit_layers, prepare_states
+from helpers.errors import InputError, ModelError
+from helpers.model.encoder import load
+from helpers.model.forward import model_inputs, padded
+from helpers.model.gradients import objective
+from helpers.model.sites import replaced, sites
+from helpers.store.extract import extract, stream
+from helpers.studies.attention_moves import edges, plots
+from helpers.studies.attention_moves.lenses import spread
+from helpers.studies.edge_cuts import FIRST, WAYS, Cut, changes_of, cut_edges, cuts_of
+
+LAYERS = 3
+
+
+def by_hand(weights, chosen, way):
+    """A map [query, key], one row and one key after the other."""
+    found = np.zeros_like(weights)
+    for i, row in enumerate(weights):
+        cut = sum(row[j] for j in range(len(row)) if chosen[i, j])
+        others = sum(row[j] for j in range(len(row)) if not chosen[i, j])
+        for j, weight in enumerate(row):
+            if way == "dropped":
+                found[i, j] = 0 if chosen[i, j] else weight
+            elif way == "given to others":
+                found[i, j] = 0 if chosen[i, j] else weight * (cut + others) / max(others, 1e-30)
+            elif chosen[i, j]:
+                found[i, j] = weight
+            else:
+                found[i, j] = weight * max(0, 1 - cut / max(others, 1e-30))
+    return found
+
+
+def grouped(folder):
+    """Four heads of queries over two of keys and values, as in Llama."""
+    _, tokenizer = tiny_models.gpt2()
+    sizes = tiny_models.SIZES | {"vocab_size": len(tokenizer), "num_key_value_heads": 2}
+    model = tiny_models.spread(hf.LlamaForCausalLM(hf.LlamaConfig(**sizes)))
+    return load(str(tiny_models.save(folder, model, tokenizer)), device="cpu")
+
+
+@pytest.mark.parametrize("family", [*tiny_models.FAMILIES, "grouped"])
+def test_weights_meet_the_values_as_written_out_by_hand(family, tiny_encoder, tmp_path, request):
+    """Maps as eager attention returns them, changed by hand, times the values, layer by layer."""
+    encoder = grouped(tmp_path) if family == "grouped" else tiny_encoder(family)
+    ids = [encoder.encode_words(t.split()).ids for t in ("the cat sat on the mat , .", "rainy .")]
+    batch = padded(encoder, [{"input_ids": i, "token_type_ids": [0] * len(i)} for i in ids])
+    model, keys = encoder.model.base_model, {ids[0][0], ids[0][-1]}
+    layers, real = sites(model), batch["attention_mask"].bool()
+
+    @torch.no_grad()
+    def run():
+        return model(**batch, output_attentions=True)
+
+    whole = run()
+    values, made = [], {}
+    for site in {id(site.values): site for site in layers}.values():
+        hook = site.values.register_forward_hook(lambda _module, _args, out: values.append(out))
+        request.addfinalizer(hook.remove)
+
+    def outputs(layer, found):
+        if layer not in made:
+            return found
+        value = layers[layer].value_vectors(values[-1])
+        return torch.einsum("bhqk,bkhw->bqhw", made[layer].to(value), value)
+
+    for cut, way in product((Cut((1,)), Cut((0, 2)), Cut((1, 2), queries=FIRST)), WAYS):
+        made.clear()
+        for layer in cut.layers:  # where the next one looks depends on the last one's cut
+            with replaced(model, layers, outputs):
+                maps = run().attentions[layer].double().numpy()
+            for tokens, own in zip(batch["input_ids"].tolist(), maps, strict=True):
+                chosen = np.array([[token in keys for token in tokens]] * len(tokens))
+                chosen[1 if cut.queries == FIRST else len(tokens) :] = False
+                own[:] = [by_hand(head, chosen, way) for head in own]
+            made[layer] = torch.from_numpy(maps)
+        with replaced(model, layers, outputs):
+            expected = run().last_hidden_state[real]
+        with cut_edges(model, cut, keys, way) as before:
+            found = run().last_hidden_state[real]
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        moved = not torch.allclose(expected, whole.last_hidden_state[real], atol=1e-4)
+        assert moved or cut.queries == FIRST  # of a decoder, which sees nothing else
+        torch.testing.assert_close(before[cut.layers[0]], whole.attentions[cut.layers[0]])
+    with cut_edges(model, Cut((0, 1, 2)), {10**6}, "taken from others"):
+        assert torch.equal(run().last_hidden_state, whole.last_hidden_state)  # to the last bit
+
+
+def numpy_layer(layer, states, chosen=None, way=None):
+    """A layer of BERT for the vectors of one text, its weights as they are in the checkpoint."""
+    part = {name: own.double().numpy() for name, own in layer.state_dict().items()}
+
+    def linear(name, x):
+        return x @ part[f"{name}.weight"].T + part[f"{name}.bias"]
+
+    def norm(name, x):
+        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
+        return x * part[f"{name}.weight"] + part[f"{name}.bias"]
+
+    query, key, value = (
+        linear(f"attention.self.{name}", states).reshape(len(states), 4, 6)
+        for name in ("query", "key", "value")
+    )
+    mixed = np.zeros_like(value)
+    for head in range(4):
+        weights = softmax(query[:, head] @ key[:, head].T / np.sqrt(6), axis=-1)
+        if way:
+            weights = by_hand(weights, chosen, way)
+        mixed[:, head] = weights @ value[:, head]
+    states = norm(
+        "attention.output.LayerNorm",
+        linear("attention.output.dense", mixed.reshape(len(states), -1)) + states,
+    )
+    inner = linear("intermediate.dense", states)
+    inner = inner * (1 + erf(inner / np.sqrt(2))) / 2
+    return norm("output.LayerNorm", linear("output.dense", inner) + states)
+
+
+def cosine(one, other):
+    return one @ other / np.linalg.norm(one) / np.linalg.norm(other)
+
+
+def test_movements_are_those_of_bert_in_numpy(tiny_encoder, own_cache):
+    encoder = tiny_encoder("bert")
+    records = list(stream(encoder, many_segments(7), max_tokens=60).records())
+    plain, more = cuts_of(LAYERS, (1, 2))
+    cuts = plain + more
+    found = edges.movements(encoder, cuts, records)
+    assert found["values"].shape == (6, 3, 3, 7)
+    layers, record = encoder.model.base_model.encoder.layer, records[3]
+    ids = model_inputs(encoder, record)["input_ids"]
+    with torch.no_grad():
+        start = encoder.model.base_model(
+            **padded(encoder, [model_inputs(encoder, record)]), output_hidden_states=True
+        ).hidden_states[0][0]
+    special = np.array([token in encoder.special_ids for token in ids])
+    for place, way in ((1, "dropped"), (3, "taken from others"), (5, "given to others")):
+        cut, chosen = cuts[place], np.tile(special, (len(ids), 1))
+        chosen[1 if cut.queries == FIRST else len(ids) :] = False
+        intact = now = start.double().numpy()
+        for index, layer in enumerate(layers):
+            intact = numpy_layer(layer, intact)
+            now = numpy_layer(layer, now, chosen, way if index in cut.layers else None)
+            if index == cut.layers[-1]:
+                relative = np.linalg.norm(now - intact, axis=1) / np.linalg.norm(intact, axis=1)
+        tokens = [1 - cosine(one, other) for one, other in zip(intact, now, strict=True)]
+        expected = relative.mean(), 1 - cosine(intact.mean(0), now.mean(0)), np.mean(tokens)
+        got = found["values"][place, WAYS.index(way), :, 3]
+        np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-7)
+
+
+def test_tables_are_sums_over_what_is_cut(tiny_encoder, own_cache):
+    encoder = tiny_encoder("bert")
+    source = stream(encoder, many_segments(12), max_tokens=60)
+    words = [sentence_of(w, split) for split in ("train", "dev") for w in SENTENCES if len(w) > 2]
+    treebank = extract(encoder, corpus_of(words), level="word", max_tokens=60, hidden=True)
+    both = {"own": encoder, "drawn": load(encoder.name, random_init=0, device="cpu")}
+    how = {"count": 9, "seed": 0}
+    tables = edges.edge_tables(both, source, treebank, (1, 2), **how)
+    table = tables["edges"].set_index(["model", "layers", "keys", "queries", "change", "measure"])
+    (plain, more), records = cuts_of(LAYERS, (1, 2)), spread(source, 9)
+    moved = edges.movements(encoder, plain + more, records)["values"].mean(axis=-1)
+    row = table.loc[("own", "2-3", "special", "all", WAYS[2], "token vectors")]
+    assert row["value"] == pytest.approx(moved[3, 2, 2])
+    assert row["ci_low"] < row["value"] < row["ci_high"] and 0 < row["share"] < 1
+    ratios = tables["edge_ratios"].set_index(["model", "ways", "measure"])
+    own = ratios.loc[("own", "dropped / taken from others", "token vectors")]
+    assert own["ratio"] == pytest.approx(moved[3, 0, 2] / moved[3, 2, 2]) and np.isnan(own["lead"])
+    drawn = ratios.loc[("drawn", "dropped / taken from others", "token vectors")]
+    half = edges.movements(encoder, plain, records[::2])["values"].mean(axis=-1)
+    assert drawn["lead"] == pytest.approx(half[3, 0, 2] / half[3, 2, 2] - drawn["ratio"])
+    assert "layers 2-3" in edges.in_words(tables, (1, 2))
+    probe = table.xs("structural probe", level="measure")["value"]
+    layer = int(fit_layers(prepare_states(treebank))[1]["chosen"].argmax())
+    assert (probe[probe.index.get_level_values("layers") == "3"] == 0).all() == (layer < 3)
+    panels = [axes for axes in plots.fig15_edges(tables["edges"]).axes if axes.lines]
+    assert [len(axes.lines) for axes in panels] == [3] * 9
+    np.testing.assert_allclose(panels[2].lines[0].get_ydata(), moved[:3, 0, 2])
+
+
+def test_the_loss_rises_by_what_a_full_pass_says(tiny_encoder):
+    for family in ("bert", "t5"):  # masked words, and paragraphs that belong together
+        encoder = tiny_encoder(family)
+        records = list(stream(encoder, many_segments(5), max_tokens=60).records())
+        found = edges.losses(encoder, [Cut((1,))], records, 3)["values"]
+        change = changes_of(encoder, [Cut((1,))])[2]
+        losses = [objective(encoder, records, np.random.default_rng(3))[0]]
+        with change.context(encoder.model):
+            losses.append(objective(encoder, records, np.random.default_rng(3))[0])
+        expected = (losses[1] - losses[0]).detach().numpy()
+        np.testing.assert_allclose(found[0, 2, 0], expected, rtol=1e-3, atol=1e-5)
+        assert np.abs(expected).max() > 1e-3
+
+
+def test_groups_and_models_that_cannot_be_cut(tiny_encoder):
+    names = [cut.name for cut in cuts_of(12, (1, 2, 3, 4, 9, 10))[0][12:]]
+    assert names == ["2-5", "10-11", "2-5, 10-11"]
+    assert cuts_of(2, ()) == ([Cut((0,)), Cut((1,))], [])
+    with pytest.raises(InputError, match="no special tokens"):
+        changes_of(tiny_encoder("gpt2"), [Cut((0,))])
+    model = tiny_encoder("bert").model
+    with pytest.raises(ModelError, match="in layers 2"), cut_edges(model, Cut((1,)), {2}, WAYS[0]):
+        pass  # no softmax is called
