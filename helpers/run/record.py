@@ -70,13 +70,13 @@ def check(study: Study, taken: Collection[str]) -> Iterator[str]:
         yield how_read(study.text)
     listed = _Listed(**asdict(study))
     store_key(listed.encoder, corpora[0], max_tokens=study.max_tokens)
-    total = 0  # controls with maps of words are three in 05, one in 04 and 07; so is 10's lens
-    more = study.initialisations if "vectors" in taken else 0
-    more = more or int("minimum_count" in taken or "framenet" in taken)
+    # The maps of words once more: of 04's two controls, of 05's, of 07's, through 10's lens.
+    own, more = 2 * ("minimum_count" in taken), study.initialisations * ("vectors" in taken)
+    more, total = max(own, more + own // 2, int("framenet" in taken)), 0
     for setting, times, records in (
         ("segments", "stream" in taken and not study.stream, listed.segment_store),
         ("sentences", 1 + more, listed.treebank_store),
-        ("coref", 1 + more, listed.coreference_store),
+        ("coref", 1 + own, listed.coreference_store),
     ):
         if setting in taken:
             store = records()
