@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import wait
+from concurrent.futures import CancelledError, as_completed
 from typing import TypeVar
 
 import torch
@@ -28,30 +29,21 @@ def run_jobs(
     stops if another job has failed, or on Ctrl-C.  On a CPU as many jobs run at a time as torch
     has threads, elsewhere one.
     """
-    failures: list[BaseException] = []  # after the first of them all stop
+    stopping = threading.Event()
 
     def step_done() -> None:
         with bar.get_lock():
             bar.update()
-        if failures:
-            raise failures[0]
-
-    def work(job: Callable[[StepDone], Result]) -> Result:
-        try:
-            if failures:
-                raise failures[0]
-            return job(step_done)
-        except BaseException as error:
-            failures.append(error)
-            raise
+        if stopping.is_set():
+            raise CancelledError
 
     threads = torch.get_num_threads() if device.type == "cpu" else 1
     with progress(None, label, unit=unit, total=total) as bar, pool(threads) as workers:
-        futures = [workers.submit(work, job) for job in jobs]
+        futures = [workers.submit(job, step_done) for job in jobs]
         try:
-            wait(futures)
-        except BaseException as error:
-            failures.insert(0, error)
-    if failures:
-        raise failures[0]
+            for future in as_completed(futures):
+                future.result()
+        finally:
+            stopping.set()
+            workers.shutdown(cancel_futures=True)
     return [future.result() for future in futures]

@@ -65,7 +65,7 @@ def test_an_interruption_stops_all(monkeypatch):
         begun.wait(5)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "wait", interrupted)
+    monkeypatch.setattr(module, "as_completed", interrupted)
 
     def endless(step_done):
         while True:

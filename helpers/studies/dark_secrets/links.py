@@ -184,13 +184,17 @@ def _words_and_links(sentence: Element, core: Core) -> tuple[tuple[str, ...], tu
     """Return the words of a sentence and its links; none of one that is too long."""
     text = sentence.findtext("text", "")
     words = sorted({span for name in ("PENN", "BNC") for span, _ in _labels(sentence, name, text)})
+
+    def within(span: Span) -> set[int]:
+        """Return the words that share a character with a span."""
+        return {n for n, (start, end) in enumerate(words) if start < span[1] and span[0] < end}
+
     links: set[Link] = set()
     for frame in sentence.iter("annotationSet") if len(words) <= LONGEST else ():
-        targets = _labels(frame, "Target", text)
-        predicate = {word for span, _ in targets for word in _within(words, span)}
+        predicate = set().union(*(within(span) for span, _ in _labels(frame, "Target", text)))
         for span, name in _labels(frame, "FE", text):
             if not core or (frame.get("frameName"), name) in core:
-                links |= set(product(predicate, set(_within(words, span)) - predicate))
+                links |= set(product(predicate, within(span) - predicate))
     return tuple(text[start:end] for start, end in words), tuple(sorted(links))
 
 
@@ -201,8 +205,3 @@ def _labels(element: Element, layer: str, text: str) -> Iterator[tuple[Span, str
         if not 0 <= first <= last < len(text):
             raise ValueError(f"characters {first} to {last} of {len(text)}")
         yield (first, last + 1), label.get("name")
-
-
-def _within(words: Sequence[Span], span: Span) -> list[int]:
-    """Return the words that share a character with a span."""
-    return [n for n, (start, end) in enumerate(words) if start < span[1] and span[0] < end]
