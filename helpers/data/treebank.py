@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from itertools import groupby, islice
@@ -188,7 +188,12 @@ def silver_treebank(
 
 
 def parse_words(sentences: Sequence[Sequence[str]]) -> list[Sentence]:
-    """Parse sentences that are split into words, to compare spaCy's parses with gold ones."""
+    """Return spaCy's parses, without split or source, to compare them with gold ones."""
+    return [_sentence(doc) for doc in parsed_words(sentences)]
+
+
+def parsed_words(sentences: Sequence[Sequence[str]]) -> Iterable[Doc]:
+    """Tag and parse sentences that are split into words already; each gets one root."""
     from spacy.tokens import Doc
 
     nlp = pipeline()
@@ -196,8 +201,7 @@ def parse_words(sentences: Sequence[Sequence[str]]) -> list[Sentence]:
         Doc(nlp.vocab, words=list(words), sent_starts=[i == 0 for i in range(len(words))])
         for words in sentences
     )
-    parsed = progress(nlp.pipe(docs), "Parsing", unit=" sentences", total=len(sentences))
-    return [_sentence(doc) for doc in parsed]
+    return progress(nlp.pipe(docs), "Parsing", unit=" sentences", total=len(sentences))
 
 
 def parsed_text(written: str) -> Corpus[Sentence]:

@@ -198,11 +198,6 @@ def fine_tuned(
     return found
 
 
-def compared_over_seeds(tasks: Sequence[Task]) -> Sequence[Task]:
-    """Return the tasks of `SEEDED`, or the first where there is none of them."""
-    return [task for task in tasks if task.name in SEEDED] or tasks[:1]
-
-
 def gradient_steps(
     model: nn.Module,
     batches: Iterable[Batch],

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from helpers.cache import cached_json
 from helpers.data.text_files import file_fingerprint
-from helpers.data.treebank import BATCH, pipeline, why_unusable
+from helpers.data.treebank import BATCH, parsed_words, pipeline, why_unusable
 from helpers.data.wikipedia import Article, articles, sample_path
 from helpers.errors import CorpusError
 from helpers.studies.tasks import Pair, Task
@@ -103,15 +103,7 @@ def wikipedia_tasks(path: Path | None, *, count: int, seed: int) -> list[Task]:
 
 def tag_words(sentences: Sequence[Sequence[str]]) -> list[Tagged]:
     """Tag and parse sentences that are split into words already, each an article of its own."""
-    from spacy.tokens import Doc
-
-    nlp = pipeline()
-    docs = (
-        Doc(nlp.vocab, words=list(words), sent_starts=[i == 0 for i in range(len(words))])
-        for words in sentences
-    )
-    read = progress(nlp.pipe(docs), "Tagging", unit=" sentences", total=len(sentences))
-    return [_tagged(number, "", doc[:]) for number, doc in enumerate(read)]
+    return [_tagged(number, "", doc[:]) for number, doc in enumerate(parsed_words(sentences))]
 
 
 def labelled_pairs(

@@ -17,7 +17,6 @@ from helpers.studies.classifier import batches, new_classifier, outputs
 from helpers.studies.fine_tune import (
     FineTuned,
     Recipe,
-    compared_over_seeds,
     fine_tune,
     fine_tuned,
     shuffled_epochs,
@@ -210,10 +209,3 @@ def test_the_small_profile_has_a_task_of_two_texts_and_one_of_one(tiny_encoder, 
     assert planned() == ([task.name for task in found], {64})
     monkeypatch.setenv("ATTENTION_PROFILE", "small")
     assert planned() == ([finetune.NEXT, finetune.NUMBER], {32})
-
-
-def test_seeds_are_compared_on_two_tasks_of_the_notebooks_own():
-    own = toy_task(train=4, test=2)
-    assert compared_over_seeds([own]) == [own]  # a task of the user's
-    several = [replace(own, name=name) for name in ("other", *finetune.SEEDED)]
-    assert compared_over_seeds(several) == several[1:]

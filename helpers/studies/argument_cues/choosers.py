@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -38,13 +38,11 @@ from helpers.studies.tasks import Pair
 ENCODER, BAG, BILSTM = "encoder", "bag of vectors", "BiLSTM"
 SCORED_TOGETHER = 32  # pairs
 READ_TOGETHER = 8  # pairs of a step, of similar length: padding is a third of a whole step's
-NO_LABEL = 0  # of a pair, whose label is that of the argument
 HIDDEN = 32  # units of the hidden layer, and of the LSTM in either direction
 LONGEST = 60  # words of a text that are read
 
 Scores = Float[Tensor, "argument warrant"]
 WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
-Read = TypeVar("Read", bound=Hashable)
 
 
 def train_chooser(
@@ -102,7 +100,7 @@ class EncoderChooser(nn.Module):
     @torch.inference_mode()
     def scores(self, arguments: Sequence[Argument]) -> Scores:
         """Return the scores of any number of arguments; the same texts are read once."""
-        pairs, rows = _different(warrant_pairs(arguments, self.inputs))
+        rows, pairs = pd.factorize(pd.Series(warrant_pairs(arguments, self.inputs)))
         return self._read(pairs, SCORED_TOGETHER).double().cpu()[rows].view(-1, 2)
 
     def _read(self, pairs: Sequence[Pair], together: int) -> Float[Tensor, "pair one"]:
@@ -121,7 +119,7 @@ def warrant_pairs(arguments: Sequence[Argument], inputs: str) -> list[Pair]:
     for argument in arguments:
         shown = " ".join(getattr(argument, part) for part in INPUTS[inputs] if part != "warrant")
         texts = [(shown, own) if shown else (own, None) for own in argument.warrants]
-        pairs += [Pair(*both, NO_LABEL) for both in texts]
+        pairs += [Pair(*both, label=0) for both in texts]  # the argument has the label
     return pairs
 
 
@@ -146,12 +144,13 @@ class WordChooser(nn.Module):
 
     def forward(self, arguments: Sequence[Argument]) -> Scores:
         """Return the scores of arguments; the same texts are read once."""
-        texts, rows = _different(
+        everything = [
             text
             for part in self.parts
             for one in arguments
             for text in (one.warrants if part == "warrant" else [getattr(one, part)] * 2)
-        )
+        ]
+        rows, texts = pd.factorize(pd.Series(everything))
         read = [self._vectors_of(text) for text in texts]
         lengths = torch.tensor([len(text) for text in read])
         found = self.text_vectors(pad_sequence(read, batch_first=True), lengths)
@@ -179,13 +178,6 @@ class WordChooser(nn.Module):
             known = found[found.any(dim=1)][:LONGEST]
             self._read[text] = known if len(known) else torch.zeros(1, self.width)
         return self._read[text]
-
-
-def _different(texts: Iterable[Read]) -> tuple[list[Read], list[int]]:
-    """Return each text once, and of every text its place among these."""
-    everything = list(texts)
-    place = {text: index for index, text in enumerate(dict.fromkeys(everything))}
-    return list(place), [place[text] for text in everything]
 
 
 def _labels(arguments: Sequence[Argument]) -> Int[Tensor, " argument"]:

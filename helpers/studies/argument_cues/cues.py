@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pandas as pd
@@ -72,7 +72,7 @@ def cues_of(text: str, *, rule: str = RULE) -> set[str]:
     return {*sequence, *(f"{first} {second}" for first, second in pairwise(sequence))}
 
 
-def cue_table(arguments: Sequence[Argument], *, fewest: int = 1) -> pd.DataFrame:
+def cue_table(arguments: Sequence[Argument], *, fewest: int = 1, rule: str = RULE) -> pd.DataFrame:
     """Count every cue of the warrants that is applicable to ``fewest`` arguments or more.
 
     Returns:
@@ -80,7 +80,13 @@ def cue_table(arguments: Sequence[Argument], *, fewest: int = 1) -> pd.DataFrame
         with its 95% interval (ci_low, ci_high), coverage and gain (all in percent); the largest
         gain first.
     """
-    counts = _counts(arguments).query("applicable >= @fewest")
+    rows = []
+    for argument in arguments:
+        first, second = (cues_of(warrant, rule=rule) for warrant in argument.warrants)
+        rows += [(cue, argument.label == 0) for cue in first - second]
+        rows += [(cue, argument.label == 1) for cue in second - first]
+    by_cue = pd.DataFrame(rows, columns=["cue", "right"]).groupby("cue")["right"]
+    counts = by_cue.agg(applicable="size", right="sum").query("applicable >= @fewest").astype(int)
     table = pd.DataFrame({"cue": counts.index})
     table["kind"] = np.where(table["cue"].str.contains(" "), "bigram", "unigram")
     table["arguments"] = len(arguments)
@@ -115,22 +121,17 @@ def cues_by_split(corpus: Arguments) -> pd.DataFrame:
 
 
 def rule_table(corpus: Arguments) -> pd.DataFrame:
-    """Return what each way of counting ``not`` gives, by split.
+    """Return what each way of counting ``not`` gives, by split, where it finds any.
 
     Columns: rule, split, arguments, productivity, coverage and, unless the cue is planted,
     paper_productivity and paper_coverage (percent).
     """
-    rows = []
-    for rule in RULES:
-        for split in (*SPLITS, ALL):
-            chosen = [one for one in corpus.original if split in (ALL, one.split)]
-            counts = _counts(chosen, rule=rule).reindex([NOT], fill_value=0)
-            applicable, right = counts.iloc[0]
-            productivity = 100 * right / applicable if applicable else np.nan
-            coverage = 100 * applicable / max(len(chosen), 1)
-            rows.append((rule, split, len(chosen), productivity, coverage))
+    tables = {}
+    for rule, split in product(RULES, (*SPLITS, ALL)):
+        chosen = [one for one in corpus.original if split in (ALL, one.split)]
+        tables[rule, split] = cue_table(chosen, rule=rule).query("cue == @NOT")
     columns = ["rule", "split", "arguments", "productivity", "coverage"]
-    table = pd.DataFrame(rows, columns=columns)
+    table = stacked(tables, "rule", "split")[columns]
     return table if corpus.planted else _with_paper(table, table["split"].notna())
 
 
@@ -141,17 +142,6 @@ def halves_of(arguments: Sequence[Argument]) -> dict[str, list[list[Argument]]]:
     both = [own + counterparts.get(own[0].id + MARK, []) for own in original]
     paired = [own for own in both if len(own) > 1]
     return dict(zip(HALVES, (original, [*counterparts.values()], paired), strict=True))
-
-
-def _counts(arguments: Sequence[Argument], rule: str = RULE) -> pd.DataFrame:
-    """Return, by cue, how many arguments it is applicable to, and where it is right."""
-    rows = []
-    for argument in arguments:
-        first, second = (cues_of(warrant, rule=rule) for warrant in argument.warrants)
-        rows += [(cue, argument.label == 0) for cue in first - second]
-        rows += [(cue, argument.label == 1) for cue in second - first]
-    by_cue = pd.DataFrame(rows, columns=["cue", "right"]).groupby("cue")["right"]
-    return by_cue.agg(applicable="size", right="sum").astype(int)
 
 
 def _with_paper(table: pd.DataFrame, rows: pd.Series) -> pd.DataFrame:

@@ -16,8 +16,8 @@ from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, forward, to_words, word_groups
 from helpers.studies.classifier import BATCH_SIZE, task_inputs
 from helpers.studies.fine_tune import stacked
-from helpers.studies.jobs import StepDone, run_jobs
 from helpers.studies.tasks import Pair
+from helpers.work import in_order, progress
 
 FADE = 0.7  # the exponent of the colour scale: small weights can be seen beside large ones
 BRIGHT = 0.995  # the share of a map's weights below the darkest colour
@@ -60,13 +60,11 @@ def tables_of(
 ) -> pd.DataFrame:
     """Return a table of each model's maps as one, by its task and weights; models side by side."""
 
-    def job(own: Iterator[Any], step_done: StepDone) -> pd.DataFrame:
-        step_done()
-        return table(own)
-
-    jobs = [partial(job, own) for own in examples.values()]
-    found = run_jobs(jobs, device, label="maps", unit="model", total=len(jobs))
-    return stacked(dict(zip(examples, found, strict=True)), "task", "weights")
+    jobs = [partial(table, own) for own in examples.values()]
+    threads = torch.get_num_threads() if device.type == "cpu" else 1
+    found = in_order(jobs, threads=threads, ahead=len(jobs))
+    shown = progress(found, "maps", unit="model", total=len(jobs))
+    return stacked(dict(zip(examples, shown, strict=True)), "task", "weights")
 
 
 def shaded(attention: Float[np.ndarray, "*map query key"]) -> Float[np.ndarray, "*map query key"]:

@@ -10,9 +10,9 @@ percent, losses in nats; layers and heads count from 1.  What is removable is sa
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from timeit import timeit
 
 import numpy as np
 import pandas as pd
@@ -269,14 +269,12 @@ def removal_speed(run: FineTuned, weights: pd.DataFrame) -> pd.DataFrame:
 @torch.inference_mode()
 def _seconds(models: tuple[nn.Module, nn.Module], batch: Batch) -> Float[np.ndarray, "model turn"]:
     """Time models in turn, so that what else the machine does falls on both, on one thread."""
-    width, seconds = torch.get_num_threads(), np.zeros((len(models), TURNS + 1))
+    width = torch.get_num_threads()
     torch.set_num_threads(1)
-    for turn, number in np.ndindex(TURNS + 1, len(models)):
-        before = time.perf_counter()
-        models[number](**batch).cpu()  # a GPU has computed what has arrived
-        seconds[number, turn] = time.perf_counter() - before
+    jobs = [lambda model=model: model(**batch).cpu() for model in models]  # and waits for a GPU
+    seconds = [[timeit(job, number=1) for job in jobs] for _ in range(TURNS + 1)]
     torch.set_num_threads(width)
-    return seconds[:, 1:]  # the first turn is slow
+    return np.transpose(seconds[1:])  # the first turn is slow
 
 
 def split_test(run: FineTuned, seed: int) -> tuple[list[Pair], list[Pair]]:

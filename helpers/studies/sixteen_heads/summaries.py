@@ -21,27 +21,6 @@ SIGNIFICANT = 0.01  # the level of the paper
 ARTICLES = "other articles"  # the second test set of a task, in cross_data
 
 
-def ablation_summary(single: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each task: how many heads can go alone, and what the costliest one costs.
-
-    Columns: task, heads, removable, significant (changes with p < 0.01), adjusted (the same, of
-    p-values adjusted for the number of heads), better (heads without which accuracy is higher),
-    worst (the head whose removal costs most) and its change (in points).
-    """
-    flags = {
-        "heads": True,
-        "removable": single["removable"],
-        "significant": single["p_value"] < SIGNIFICANT,
-        "adjusted": single["q_value"] < SIGNIFICANT,
-        "better": single["change"] > 0,
-    }
-    names = single["layer"].astype(str) + "-" + single["head"].astype(str)
-    worst = single.groupby("task", sort=False)["change"].idxmin()
-    table = single[["task"]].assign(**flags).groupby("task", sort=False).sum().reset_index()
-    costs = single["change"][worst].to_numpy()
-    return table.assign(worst=names[worst].to_numpy(), **{"its change": costs})
-
-
 def change_table(rows: pd.DataFrame, index: Sequence[str], columns: str) -> pd.DataFrame:
     """Return changes as the paper's Tables 1 to 4 have them: layers down, heads across.
 

@@ -25,18 +25,6 @@ def test_changes_stand_in_layers_and_heads_with_a_star_where_they_matter():
     assert table.to_numpy().tolist() == [["+0.0", "-0.6"], ["+1.2", "-9.0 *"]]
 
 
-def test_the_summary_of_ablation():
-    single = pd.DataFrame(
-        {"task": ["a", "a", "a", "b"], "layer": [1, 1, 2, 1], "head": [1, 2, 3, 1],
-         "change": [-1.5, 2.0, -3.0, 0.0], "removable": [True, False, False, True],
-         "p_value": [0.009, 0.01, 0.001, 1.0], "q_value": [0.03, 0.03, 0.003, 1.0]}
-    )  # fmt: skip
-    table = summaries.ablation_summary(single)
-    assert table.to_numpy().tolist() == [
-        ["a", 3, 1, 2, 1, 1, "2-3", -3.0], ["b", 1, 1, 0, 0, 0, "1-1", 0.0],
-    ]  # fmt: skip
-
-
 def test_intervals_over_seeds():
     table = pd.DataFrame({"task": "a", "seed": [0, 1, 2], "accuracy": [90.0, 91.0, 95.0]})
     row = summaries.seed_intervals(table).iloc[0]
