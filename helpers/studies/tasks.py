@@ -30,8 +30,6 @@ COLUMNS = (  # of the first text, of the second and of the label: the first name
 )
 EXPECTED = "expected sentence<TAB>label or sentence<TAB>sentence<TAB>label"
 
-Rows = list[tuple[int, list[str]]]  # the number of the line; the texts and the label
-
 
 @dataclass(frozen=True)
 class Pair:
@@ -112,7 +110,8 @@ def read_task(train: Path, test: Path) -> Task:
     return Task(train.name.partition(".")[0] or "task", tuple(names), *parts)
 
 
-def _rows(path: Path) -> Rows:
+def _rows(path: Path) -> list[tuple[int, list[str]]]:
+    """Return the number of each line, and its texts and label."""
     chosen, width, rows = None, 0, []
     for number, line in lines(path):
         cells = [one_line(cell) for cell in line.split("\t")]

@@ -126,17 +126,6 @@ def labelled_pairs(
     return tuple(generator.sample(pairs, len(pairs)))
 
 
-def number_of_subject(sentence: Span) -> int | None:
-    """Return the number of the main clause's subject (0: singular); None where it is not plain.
-
-    A subject is one common noun that nothing is joined to with *and*.
-    """
-    subjects = [word for word in sentence.root.children if word.dep_.lower() in SUBJECTS]
-    if len(subjects) != 1 or any(word.dep_.lower() == "conj" for word in subjects[0].children):
-        return None
-    return NOUNS.get(subjects[0].tag_)
-
-
 def next_paragraphs(places: Sequence[Place], size: int, seed: int) -> tuple[Pair, ...]:
     """Return at most ``size`` pairs of paragraphs, of which every other is of two articles.
 
@@ -198,6 +187,13 @@ def _parsed(articles: Sequence[Article], count: int, seed: int) -> list[Tagged]:
 
 
 def _tagged(article: int, title: str, sentence: Span) -> Tagged:
+    """Return a sentence with the number of its main clause's subject.
+
+    It is plain of one common noun that nothing is joined to with *and*.
+    """
+    subjects = [word for word in sentence.root.children if word.dep_.lower() in SUBJECTS]
+    joined = any(word.dep_.lower() == "conj" for own in subjects for word in own.children)
+    number = NOUNS.get(subjects[0].tag_) if len(subjects) == 1 and not joined else None
     facts = ((word.text, word.tag_, word.dep_.lower()) for word in sentence)
     words, tags, relations = zip(*facts, strict=True)
-    return Tagged(article, title, words, number_of_subject(sentence), tags, relations)
+    return Tagged(article, title, words, number, tags, relations)

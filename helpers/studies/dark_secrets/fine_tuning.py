@@ -141,7 +141,15 @@ def token_kinds(sentence: Tagged, words: slice, count: int) -> Bool[np.ndarray, 
     kinds = np.zeros((len(KINDS), count), bool)
     kinds[0, : words.start] = kinds[1, words.stop :] = True
     of_words = zip(sentence.words, sentence.tags, sentence.relations, strict=True)
-    kinds[2:, words] = np.transpose([_word_kinds(*word) for word in of_words])
+    for place, (word, tag, relation) in enumerate(of_words, words.start):
+        kinds[2:, place] = (  # in the order of `WORDS`
+            tag.startswith("NN"),
+            tag.startswith(("VB", "MD")),
+            tag in PRONOUNS,
+            relation.startswith(("nsubj", "csubj")),
+            relation in OBJECTS,
+            relation == "neg" or word.lower() in NEGATIONS,
+        )
     return kinds
 
 
@@ -176,15 +184,3 @@ def disabled(run: FineTuned) -> pd.DataFrame:
     table, _ = in_looks(run, [run.task.test[i] for i in order], changes, "disabling heads")
     rows = [(layer + 1, WHOLE_LAYER if head is None else head + 1) for layer, head in places]
     return pd.DataFrame(rows, columns=["layer", "head"]).join(table)
-
-
-def _word_kinds(word: str, tag: str, relation: str) -> tuple[bool, ...]:
-    """Return which of `WORDS` a word is, by its Penn tag and its relation."""
-    return (
-        tag.startswith("NN"),
-        tag.startswith(("VB", "MD")),
-        tag in PRONOUNS,
-        relation.startswith(("nsubj", "csubj")),
-        relation in OBJECTS,
-        relation == "neg" or word.lower() in NEGATIONS,
-    )
