@@ -15,13 +15,8 @@ def head_table(layers=3, heads=4, seed=0):
     rng = np.random.default_rng(seed)
     layer, head = np.divmod(np.arange(layers * heads), heads)
     table = pd.DataFrame({"layer": layer + 1, "head": head + 1, "uniform": np.log(90)})
-    return table.assign(**{column: rng.uniform(0, 1, len(table)) for column in METRICS})
-
-
-def layer_bands(layers=3):
-    bounds = {f"{metric}_{side}": value for metric in METRICS
-              for side, value in (("low", 0.4), ("high", 0.6))}  # fmt: skip
-    return pd.DataFrame({"layer": np.arange(layers) + 1, **bounds})
+    bounds = {f"{name}_{side}": x for name in METRICS for side, x in (("low", 0.4), ("high", 0.6))}
+    return table.assign(**{name: rng.uniform(0, 1, len(table)) for name in METRICS}, **bounds)
 
 
 def shown_texts(figure):

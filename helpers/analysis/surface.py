@@ -20,7 +20,6 @@ from helpers.analysis.statistics import (
     RESAMPLES,
     bootstrap_intervals,
     cluster_sums,
-    percentiles,
     resampled_sums,
 )
 from helpers.data.records import Roles, cluster_of, roles
@@ -282,18 +281,6 @@ def layer_draws(
     sizes = resampled_sums(examples.where(values.notna(), 0).to_numpy(), draws=draws)
     means = pd.DataFrame(sums, columns=values.columns).div(sizes)
     return means.T, int(values.notna().any(axis=1).sum())
-
-
-def layer_intervals(articles: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
-    """Return the 95% intervals of layers' means: layer, and low and high of each column.
-
-    What the bands of Figures 2 and 4 show; how sure the mean of a layer's heads is.
-    """
-    table = {}
-    for name in columns:
-        drawn, n_articles = layer_draws(articles, name)
-        table[f"{name}_low"], table[f"{name}_high"] = percentiles(drawn.T.to_numpy(), n_articles)
-    return pd.DataFrame(table, index=drawn.index).reset_index()
 
 
 def gradient_table(

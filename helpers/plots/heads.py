@@ -21,11 +21,13 @@ from helpers.plots.labels import label_points
 from helpers.plots.style import (
     ATTENDED,
     BEHAVIOUR_STYLES,
+    CONTROLS,
     INK,
     LINGUISTIC,
     TOKEN_STYLES,
     WEIGHTS,
     SpecialTokens,
+    Style,
     Styles,
     by_style,
     canvas,
@@ -36,24 +38,22 @@ from helpers.plots.style import (
     theme,
 )
 
+GRADIENTS = {
+    "": "|∂L/∂A|, per unit of attention",
+    "_per_value": "|∂L/∂A| / |f(x)|, per unit of value, too",
+}
 HEADS_AND_MEANS = "a point is a head, a line the mean of the layer"
 
 
 @theme()
 def fig2_token_types(
-    table: pd.DataFrame,
-    bands: pd.DataFrame,
-    special_tokens: SpecialTokens,
-    *,
-    model: str = "",
-    lens: str = "attention",
+    table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = "", lens: str = "attention"
 ) -> Figure:
     """Draw Figure 2 (section 3.2): attention to special tokens and punctuation, by layer.
 
     ``table`` is token_types.csv: layer, head, cls, sep, punctuation, sep_to_sep, other_to_sep
-    (fractions).  A footnote has the widest interval of a mean (``bands``, from
-    `surface.layer_intervals`: most are narrower than a marker), and what is left out: columns
-    without values (a model without that token).
+    (fractions), and their intervals, too narrow to draw: a footnote has the widest, and what is
+    left out: columns without values (a model without that token).
     """
     panels = [
         {kind: ATTENDED[kind] for kind in ("cls", "sep", "punctuation")},
@@ -67,12 +67,11 @@ def fig2_token_types(
         3.1 * len(panels) if len(panels) > 1 else 3.4,
         f"Figure 2 · {WEIGHTS[lens].capitalize()} to special tokens and punctuation",
         joined(model, HEADS_AND_MEANS),
-        _widest(bands, *panels) + _left_out(table, {"cls": "cls", "sep": "sep"}),
+        _widest(table, *panels) + _left_out(table, {"cls": "cls", "sep": "sep"}),
     )
     rows = figure.subplots(len(panels), squeeze=False, sharex=True)[:, 0]
     for axes, styles in zip(rows, panels, strict=True):
-        _points(axes, table, styles)
-        _lines(axes, table, styles)
+        _heads_and_means(axes, table, styles)
         axes.set(ylabel=f"Average {WEIGHTS[lens]}\n(fraction)", ylim=(-0.02, 1.02))
         _legend_above(axes, styles)
     return figure
@@ -80,47 +79,59 @@ def fig2_token_types(
 
 @theme()
 def fig3_gradients(
-    table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = ""
+    tables: Mapping[str, pd.DataFrame], special_tokens: SpecialTokens, *, model: str = ""
 ) -> Figure:
     """Draw Figure 3 (section 3.2): how much the objective changes with the attention.
 
-    ``table`` is gradients.csv: layer, sep, cls, punctuation, other (mean absolute gradient of
-    the objective, per unit of attention), their intervals, which are bands, objective and loss,
-    which the figure names.
+    ``tables`` are gradients.csv of the ``model`` and of its controls.  Above, the model's mean
+    absolute gradients by type of token (cls ...), also for each unit of the value vectors
+    (cls_per_value ...); below, how many times larger those of other tokens are than those of a
+    special one (other_over_cls ...), for all.
     """
+    table = tables["model"]
     styles = _present(table, ATTENDED, special_tokens)
+    above = [suffix for suffix in GRADIENTS if f"other{suffix}" in table]
+    below = [kind for kind in ("cls", "sep") if kind in styles]
     objective = f"L: {table['objective'].iloc[0]}, {table['loss'].iloc[0]:.2f} nats"
     if table["objective"].eq("contrastive").all():
         objective += ", single paragraphs (not Figure 2's pairs)"
+    left_out = _left_out(table, {"cls": "cls", "sep": "sep"})
     figure = canvas(
-        3.6,
+        2.5 * (1 + bool(below)) + 0.5,
         "Figure 3 · Gradient-based importance of attention",
-        joined(model, objective, "bands: 95% intervals over articles"),
-        _left_out(table, {"cls": "cls", "sep": "sep"}),
+        joined(model, objective, left_out or "bands: 95% intervals over articles"),
     )
-    axes = figure.subplots()
-    _lines(axes, table, styles)
-    for kind, style in styles.items():
-        bounds = table[f"{kind}_low"], table[f"{kind}_high"]
-        axes.fill_between(table["layer"], *bounds, color=style.color, alpha=0.3, linewidth=0)
-    top = axes.get_ylim()[1]
-    axes.set_ylim(-0.02 * top, top)
-    power = int(np.floor(np.log10(top)))
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value / 10.0**power:.3g}")
-    unit = "loss" if power == 0 else f"$10^{{{power}}}$ of loss"
-    axes.set_ylabel(f"Mean |∂L/∂A|\n({unit} per unit of attention)")
-    _legend_above(axes, styles)
+    grid = figure.subplots(1 + bool(below), 2, squeeze=False, sharex=True, sharey="row")
+    for axes in (*grid[0, len(above) :], *grid[1:, len(below) :].flat):
+        axes.set_axis_off()
+    for axes, suffix in zip(grid[0], above, strict=False):
+        for kind, style in styles.items():
+            _curve(axes, table, f"{kind}{suffix}", style)
+        axes.set_title(GRADIENTS[suffix])
+    for axes, kind in zip(grid[1:].flat, below, strict=False):
+        for name, own in tables.items():
+            _curve(axes, own, f"other_over_{kind}", CONTROLS.get(name, styles[kind]))
+        axes.set_title(f"|∂L/∂A|: other tokens / {special_tokens[kind]}", parse_math=False)
+        axes.yaxis.set_major_formatter("{x:g}")
+    found = (axes.get_legend_handles_labels() for axes in grid.flat)
+    shown = {label: handle for own in found for handle, label in zip(*own, strict=True)}
+    figure.legend(shown.values(), shown, loc="outside lower left", ncols=4)
     return figure
+
+
+def _curve(axes: Axes, table: pd.DataFrame, column: str, style: Style) -> None:
+    """Draw a column by layer, with its interval, on a logarithmic scale."""
+    look = {"color": style.color, "marker": style.marker, "label": style.label}
+    axes.plot(table["layer"], table[column], **look)
+    bounds = table[f"{column}_low"], table[f"{column}_high"]
+    axes.fill_between(table["layer"], *bounds, color=style.color, alpha=0.2, linewidth=0)
+    axes.set(xlabel="Layer", yscale="log", ylabel="Ratio" if "over" in column else "Mean (nats)")
+    axes.label_outer()
 
 
 @theme()
 def fig4_entropy(
-    table: pd.DataFrame,
-    bands: pd.DataFrame,
-    special_tokens: SpecialTokens,
-    *,
-    model: str = "",
-    lens: str = "attention",
+    table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = "", lens: str = "attention"
 ) -> Figure:
     """Draw Figure 4 (section 3.3): entropy of each head's attention, by layer.
 
@@ -137,13 +148,12 @@ def fig4_entropy(
         2.9 * len(styles),
         f"Figure 4 · Entropy of {WEIGHTS[lens]} distributions",
         joined(model, HEADS_AND_MEANS),
-        _widest(bands, styles) + _left_out(table, {"cls": "entropy_from_cls"}),
+        _widest(table, styles) + _left_out(table, {"cls": "entropy_from_cls"}),
     )
     rows = figure.subplots(len(styles), squeeze=False, sharex=True, sharey=True)[:, 0]
     uniform = table["uniform"].mean()
     for axes, (column, style) in zip(rows, styles.items(), strict=True):
-        _points(axes, table, {column: style})
-        _lines(axes, table, {column: style})
+        _heads_and_means(axes, table, {column: style})
         line = axes.axhline(uniform, color=INK, dashes=(4, 3), linewidth=1.2)
         line.set_label("uniform attention")
         axes.set(ylabel="Entropy (nats)")
@@ -152,8 +162,8 @@ def fig4_entropy(
     return figure
 
 
-def _points(axes: Axes, table: pd.DataFrame, styles: Styles) -> None:
-    """Draw each head as a point.
+def _heads_and_means(axes: Axes, table: pd.DataFrame, styles: Styles) -> None:
+    """Draw each head as a point, and the mean of each layer's heads as a line.
 
     The points of a layer stand side by side, by column and in the order of the heads: they
     neither hide each other nor move between runs.
@@ -162,19 +172,9 @@ def _points(axes: Axes, table: pd.DataFrame, styles: Styles) -> None:
     slot = points["column"].map(list(styles).index) + 0.5
     within = 0.7 * ((points["head"] - 0.5) / points["head"].max() - 0.5)
     points["place"] = points["layer"] + 0.64 * ((slot + within) / len(styles) - 0.5)
-    sns.scatterplot(
-        points, x="place", y="value", **by_style("column", styles), s=13, alpha=0.5, linewidth=0,
-        legend=False, ax=axes,
-    )  # fmt: skip
-
-
-def _lines(axes: Axes, table: pd.DataFrame, styles: Styles) -> None:
-    """Draw the mean of each layer's rows as a line."""
-    rows = table.melt("layer", list(styles), "column", "value")
-    sns.lineplot(
-        rows, x="layer", y="value", **by_style("column", styles), dashes=False, errorbar=None,
-        ax=axes,
-    )  # fmt: skip
+    look = {"y": "value", "ax": axes, **by_style("column", styles)}
+    sns.scatterplot(points, x="place", s=13, alpha=0.5, linewidth=0, legend=False, **look)
+    sns.lineplot(points, x="layer", dashes=False, errorbar=None, **look)
     layers = int(table["layer"].max())
     axes.set(xlabel="Layer", xlim=(0.4, layers + 0.6), xticks=counting_ticks(layers))
     axes.label_outer()
@@ -198,10 +198,11 @@ def _present(table: pd.DataFrame, styles: Styles, special_tokens: SpecialTokens)
     }
 
 
-def _widest(bands: pd.DataFrame, *panels: Styles) -> str:
-    """Say how far the intervals of the means reach, at most."""
-    widths = [bands[f"{name}_high"] - bands[f"{name}_low"] for styles in panels for name in styles]
-    return f"95% intervals of the lines, over articles: ±{np.max(widths) / 2:.1g} at most.  "
+def _widest(table: pd.DataFrame, *panels: Styles) -> str:
+    """Say how far the intervals of the heads reach, at most; of a single article there are none."""
+    widths = [table[f"{name}_high"] - table[f"{name}_low"] for own in panels for name in own]
+    reach = pd.concat(widths).max() / 2
+    return f"95% intervals over articles: ±{reach:.1g} at most for a head.  " if reach > 0 else ""
 
 
 def _left_out(table: pd.DataFrame, roles: Mapping[str, str]) -> str:

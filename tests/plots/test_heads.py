@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
-from plot_checks import BERT, head_table, layer_bands, shown_texts
+from plot_checks import BERT, head_table, shown_texts
 
 from helpers.analysis.heads import DIRECTIONS
 from helpers.plots import heads as plots
@@ -20,10 +20,13 @@ UNITS = ("(nats)", "(fraction)", "(%)", "per unit", "(log-odds)")
 
 def gradients(layers=3):
     values = np.linspace(0.02, 0.001, layers)
-    table = pd.DataFrame({"layer": np.arange(layers) + 1, "objective": "contrastive", "loss": 2.9})
-    for i, kind in enumerate(TOKEN_STYLES, 1):
-        table[kind], table[f"{kind}_low"], table[f"{kind}_high"] = np.outer((i, 0.9, i + 1), values)
-    return table
+    names = [name + suffix for suffix in ("", "_per_value") for name in TOKEN_STYLES]
+    names += ["other_over_cls", "other_over_sep"]
+    table = {"layer": np.arange(layers) + 1}
+    for i, name in enumerate(names, 1):
+        bounds = np.outer((i, 0.9 * i, i + 1), values)
+        table |= dict(zip((name, f"{name}_low", f"{name}_high"), bounds, strict=True))
+    return pd.DataFrame(table | {"objective": "contrastive", "loss": 0.51})
 
 
 def positions(layers=3, heads=4, special=("dobj", "coreference"), seed=0):
@@ -36,12 +39,12 @@ def positions(layers=3, heads=4, special=("dobj", "coreference"), seed=0):
 
 
 def every_figure(layers, heads):
-    table, bands = head_table(layers, heads), layer_bands(layers)
+    table = head_table(layers, heads)
     rng = np.random.default_rng(1)
     maps = {name: rng.uniform(0, 90, (layers, heads)) for name in ("dobj", "det", "pobj", "nn")}
-    yield plots.fig2_token_types(table, bands, BERT, model="minilm")
-    yield plots.fig3_gradients(gradients(layers), BERT, model="minilm")
-    yield plots.fig4_entropy(table, bands, BERT, model="minilm")
+    yield plots.fig2_token_types(table, BERT, model="minilm")
+    yield plots.fig3_gradients({"model": gradients(layers)}, BERT)
+    yield plots.fig4_entropy(table, BERT, model="minilm")
     yield plots.fig6_clusters(positions(layers, heads), BERT, model="minilm")
     yield plots.relative_position(table, model="minilm")
     accuracies = {(name, DIRECTIONS[0]): values for name, values in maps.items()}
@@ -74,7 +77,7 @@ def test_titles_labels_and_texts_fit_on_the_page(shape):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_fig2_has_every_head_as_a_point_means_as_lines_and_says_how_sure_they_are(shape):
     table = head_table(*shape)
-    figure = plots.fig2_token_types(table, layer_bands(shape[0]), BERT, lens="norm")
+    figure = plots.fig2_token_types(table, BERT, lens="norm")
     panels = figure.axes
     assert "±0.1 at most" in figure.texts[-1].get_text()
     assert "orm-weighted attention" in figure.get_suptitle() + panels[0].get_ylabel()
@@ -93,7 +96,7 @@ def test_fig2_has_every_head_as_a_point_means_as_lines_and_says_how_sure_they_ar
 
 def test_fig2_leaves_out_what_the_model_does_not_have_and_says_so():
     table = head_table().assign(sep=np.nan, sep_to_sep=np.nan, other_to_sep=np.nan)
-    figure = plots.fig2_token_types(table, layer_bands(), {"cls": "<s>", "sep": None})
+    figure = plots.fig2_token_types(table, {"cls": "<s>", "sep": None})
     (axes,) = figure.axes
     shown = [text.get_text() for text in axes.get_legend().get_texts()]
     assert shown == ["to <s>", "to periods and commas"]
@@ -101,22 +104,26 @@ def test_fig2_leaves_out_what_the_model_does_not_have_and_says_so():
     assert any("Left out: this model has no separator ([SEP] in BERT)." in note for note in notes)
 
 
-def test_fig3_draws_the_table_and_names_the_objective():
-    table = gradients()
-    figure = plots.fig3_gradients(table, BERT)
-    (axes,) = figure.axes
-    for kind, line in zip(TOKEN_STYLES, drawn_lines(axes), strict=True):
-        np.testing.assert_array_equal(line.get_ydata(), table[kind])
-    assert any("contrastive, 2.90 nats" in text.get_text() for text in figure.texts)
-    for kind, band in zip(TOKEN_STYLES, axes.collections, strict=True):
-        corners = band.get_paths()[0].vertices[:, 1]
-        assert corners.min() == pytest.approx(table[f"{kind}_low"].min())
-        assert corners.max() == pytest.approx(table[f"{kind}_high"].max())
+@pytest.mark.parametrize("special", [BERT, {"cls": "<s>", "sep": None}])
+def test_fig3_draws_gradients_and_ratios_beside_those_of_controls(special):
+    table, kinds = gradients(), [kind for kind in TOKEN_STYLES if special.get(kind, True)]
+    if special["sep"] is None:
+        table.loc[:, [name for name in table if "sep" in name]] = np.nan
+    tables = {"model": table, "control": gradients().tail(2), "focused": gradients().head(2)}
+    figure = plots.fig3_gradients(tables, special)
+    assert any("contrastive, 0.51 nats" in text.get_text() for text in figure.texts)
+    for axes, suffix in zip(figure.axes, ("", "_per_value"), strict=False):
+        for kind, line in zip(kinds, axes.lines, strict=True):
+            np.testing.assert_array_equal(line.get_ydata(), table[kind + suffix])
+    below = [axes for axes in figure.axes[2:] if axes.lines]
+    for axes, kind in zip(below, [kind for kind in kinds if kind in ("cls", "sep")], strict=True):
+        for own, line in zip(tables.values(), axes.lines, strict=True):
+            np.testing.assert_array_equal(line.get_ydata(), own[f"other_over_{kind}"])
 
 
 def test_fig4_has_uniform_attention_too():
     table = head_table()
-    panels = plots.fig4_entropy(table, layer_bands(), BERT).axes
+    panels = plots.fig4_entropy(table, BERT).axes
     for axes, column in zip(panels, ("entropy", "entropy_from_cls"), strict=True):
         means, uniform = drawn_lines(axes)
         np.testing.assert_allclose(means.get_ydata(), table.groupby("layer")[column].mean())

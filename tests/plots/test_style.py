@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
-from plot_checks import BERT, head_table, layer_bands
+from plot_checks import BERT, head_table
 
 from helpers.plots.heads import fig2_token_types
 from helpers.plots.style import RIGHT, TOKEN_COLORS, WRONG, _repeatable, save_figure
@@ -29,7 +29,7 @@ def lab(color, matrix):
 
 
 def figure():
-    return fig2_token_types(head_table(), layer_bands(), BERT, model="minilm")
+    return fig2_token_types(head_table(), BERT, model="minilm")
 
 
 @pytest.mark.parametrize("matrix", DEFICIENCIES.values(), ids=DEFICIENCIES.keys())
