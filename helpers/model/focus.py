@@ -15,31 +15,14 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
 from helpers.errors import ModelError
+from helpers.model.sites import Softmaxes, first_layer
 from helpers.work import in_order
 
 LARGEST, HALVINGS = 20.0, 30  # of a temperature, as a power of two; heads have asked for thousands
 
 Scores = Float[Tensor, "example head query key"]
-
-
-class _Changed(TorchFunctionMode):
-    """Puts ``change(layer, scores)`` in the place of each layer's scores, in this thread."""
-
-    def __init__(self, change: Callable[[int, Scores], Scores]) -> None:
-        self.change, self.layers = change, count()
-
-    def __torch_function__(
-        self, func: Callable, _types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
-        """Call a function of torch, softmax on changed scores."""
-        if func is not F.softmax:
-            return func(*args, **kwargs or {})
-        changed = self.change(next(self.layers), args[0])
-        return F.softmax(changed, **kwargs).to(kwargs["dtype"] or args[0].dtype)
 
 
 def temperatures(
@@ -59,22 +42,22 @@ def temperatures(
         each = torch.special.entr(torch.softmax(scores, dim=-1, dtype=torch.float32)).sum(dim=-1)
         return (each * share[:, None]).sum(dim=(0, 2))
 
-    def measured(_layer: int, scores: Scores) -> Scores:
+    def measured(_layer: int, scores: Scores, softmax: Callable) -> Scores:
         wanted.append(entropies(scores))
-        return scores
+        return softmax(scores)
 
-    def matched(layer: int, scores: Scores) -> Scores:
+    def matched(layer: int, scores: Scores, softmax: Callable) -> Scores:
         low, high = (torch.full_like(wanted[layer], end) for end in (-LARGEST, LARGEST))
         for _ in range(HALVINGS):
             middle = (low + high) / 2
             broad = entropies(_scaled(scores, 2**middle)) > wanted[layer]
             low, high = torch.where(broad, middle, low), torch.where(broad, high, middle)
         found.append(2**low)
-        return _scaled(scores, found[-1])
+        return softmax(_scaled(scores, found[-1]))
 
     def passes() -> None:
         for model, change in ((like, measured), (base, matched)):
-            with torch.inference_mode(), _Changed(change):
+            with torch.inference_mode(), Softmaxes(change, count()):
                 model(**batch)
 
     list(in_order([passes], threads=torch.get_num_threads(), ahead=1))  # on one of them
@@ -95,7 +78,10 @@ def focus(base: nn.Module, factors: Sequence[Sequence[float]]) -> None:
 
 
 def _forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    with _Changed(lambda layer, scores: _scaled(scores, self.temperatures[layer])):
+    def scaled(layer: int, scores: Scores, softmax: Callable) -> Scores:
+        return softmax(_scaled(scores, self.temperatures[layer]))
+
+    with Softmaxes(scaled, range(first_layer(self), len(self.temperatures))):
         return type(self).forward(self, *args, **kwargs)
 
 

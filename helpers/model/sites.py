@@ -139,6 +139,11 @@ def replaced(
         yield
 
 
+def first_layer(model: nn.Module) -> int:
+    """Return how many layers a pass leaves out because what they give is known."""
+    return getattr(owner(model), "given", 0)
+
+
 class Softmaxes(TorchFunctionMode):
     """Puts ``change(layer, scores, softmax)`` in the place of attention, in this thread.
 

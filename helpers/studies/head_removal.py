@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.analysis.statistics import equivalence, mcnemar, paired_interval
-from helpers.model.sites import Outputs, Softmaxes, Weights, owner, replaced, sites
+from helpers.model.sites import Outputs, Softmaxes, Weights, first_layer, owner, replaced, sites
 from helpers.studies.classifier import Batch, batches
 from helpers.studies.fine_tune import FineTuned
 from helpers.studies.jobs import StepDone, run_jobs
@@ -98,8 +98,7 @@ def reweighted(
     model: nn.Module, change: Callable[[int, Weights, Callable], Weights]
 ) -> AbstractContextManager[Any]:
     """Change attention inside the context, see `Softmaxes`, of the layers that are computed."""
-    given = sum("forward" in vars(layer) for layer in layers_of(model))
-    return Softmaxes(change, range(given, len(sites(model))))
+    return Softmaxes(change, range(first_layer(model), len(sites(model))))
 
 
 def masking(masks: Float[np.ndarray, "mask layer head"]) -> list[Change]:
@@ -221,7 +220,7 @@ def passes_under(
     The layers below a change give what they gave unchanged, which halves the time of a sweep over
     all heads.  Results are those of full passes to the last bit.
     """
-    layers, given = layers_of(model), {}
+    layers, given = _layers(model), {}
 
     def keep(layer: nn.Module, _args: tuple, output: Any) -> None:
         given[layer] = output
@@ -232,28 +231,27 @@ def passes_under(
         unchanged = run()
     yield unchanged, None
     for first, context in changes:
-        with _giving({layer: given[layer] for layer in layers[:first]}), context(model) as seen:
+        known = {layer: given[layer] for layer in layers[:first]}
+        with _giving(model, known), context(model) as seen:
             found = run()
         yield found, seen
 
 
-def layers_of(model: nn.Module) -> list[nn.Module]:
-    """Return a model's layers; none where they share their weights (ALBERT), and are one module.
-
-    Nor where heads have temperatures: these are counted from the first layer.
-    """
+def _layers(model: nn.Module) -> list[nn.Module]:
+    """Return a model's layers; none where they share their weights (ALBERT), and are one module."""
     layers = [module for path, module in model.named_modules() if LAYER.fullmatch(path)]
-    whole = len(layers) == len(sites(model)) and not hasattr(owner(model), "temperatures")
-    return layers if whole else []
+    return layers if len(layers) == len(sites(model)) else []
 
 
 @contextmanager
-def _giving(outputs: Mapping[nn.Module, Any]) -> Iterator[None]:
-    """Let modules give the outputs that are known, uncomputed, inside the context."""
+def _giving(model: nn.Module, outputs: Mapping[nn.Module, Any]) -> Iterator[None]:
+    """Let a model's first layers give the outputs that are known, uncomputed, in the context."""
     try:
+        owner(model).given = len(outputs)
         for module, output in outputs.items():
             module.forward = lambda *_, output=output, **__: output
         yield
     finally:
+        del owner(model).given
         for module in outputs:
             module.__dict__.pop("forward", None)

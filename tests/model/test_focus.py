@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +17,7 @@ from helpers.model import focus
 from helpers.model.encoder import load
 from helpers.model.forward import forward, model_inputs, padded
 from helpers.store.examples import examples
+from helpers.studies.head_removal import Change, passes_under
 
 
 def records_of(encoder, corpus):
@@ -73,6 +75,16 @@ def test_an_entropy_that_is_out_of_reach_is_neared(tiny_folder, encoder, segment
 
 
 def test_a_model_without_a_softmax_a_layer_is_one_line(encoder, segments, monkeypatch):
-    monkeypatch.setattr("helpers.model.focus.F", SimpleNamespace(softmax=None))
+    monkeypatch.setattr("helpers.model.sites.F", SimpleNamespace(softmax=None))
     with pytest.raises(ModelError, match="0 calls of softmax in 3 layers"):
         temperatures(encoder, encoder, records_of(encoder, segments))
+
+
+@pytest.mark.parametrize("family", ["bert", "t5", "albert"])
+def test_a_pass_that_leaves_layers_out_has_their_temperatures(family, tiny_folder):
+    factors = (2.0 ** torch.arange(12).view(3, 4)).tolist()
+    focused = load(str(tiny_folder(family)), device="cpu", random_init=1, temperatures=factors)
+    base, ids = focused.model.base_model, torch.tensor([[5, 6, 7, 8, 9]])
+    change = Change(2, lambda _: nullcontext())
+    (whole, _), (resumed, _) = passes_under(base, lambda: base(input_ids=ids), [change])
+    assert torch.equal(whole.last_hidden_state, resumed.last_hidden_state)
