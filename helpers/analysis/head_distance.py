@@ -106,8 +106,7 @@ def _tiles(attention: Float[np.ndarray | Tensor, "layer head query key"]) -> Til
 def _fused(tiles: Tiles) -> PairEntropies:
     """Return the entropy of the mean of heads ``a`` and ``a + offset``, in one fused loop.
 
-    Offsets from 0 to half the heads, counted in a circle, meet every unordered pair.  Only for
-    ``torch.compile``: run eagerly, it would store every pair's mean.
+    Offsets from 0 to half the heads, in a circle, meet every unordered pair.  To be compiled only.
     """
     heads = tiles.shape[0]
     in_circle = torch.cat([tiles, tiles[: heads // 2]])
@@ -132,9 +131,8 @@ def _eager(tiles: Tiles) -> PairEntropies:
 def _log2(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Return the binary logarithm of positive normal float32 numbers, to about 1e-7.
 
-    ``x = 2**e * (1 + t)`` with ``1 + t`` in [sqrt(1/2), sqrt(2)), read from the bits of x.  A
-    polynomial in t takes fewer instructions than a logarithm that is right to the last bit and
-    for every input.
+    ``x = 2**e * (1 + t)`` with ``1 + t`` in [sqrt(1/2), sqrt(2)), read from the bits of x; of t a
+    polynomial, which is faster than a logarithm that is right to the last bit.
     """
     bits = x.view(torch.int32)
     exponent = (bits - SQRT_HALF_BITS) & EXPONENT_BITS  # e, in the place of the exponent bits

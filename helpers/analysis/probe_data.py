@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -46,9 +46,8 @@ MEMORY_BUDGET = 1 << 30  # bytes of a corpus that stay in memory
 class MapBuffer:
     """Append-only float16 arrays of any shapes.
 
-    What exceeds `MEMORY_BUDGET` goes to a temporary file, which is removed with the buffer.  A
-    block on disk is read when it is asked for, so that resident memory stays near the budget
-    whatever the corpus; the system caches the file where there is room.
+    What exceeds `MEMORY_BUDGET` goes to a temporary file, which is removed with the buffer, and is
+    read when it is asked for: memory stays near the budget whatever the corpus.
     """
 
     def __init__(self) -> None:
@@ -79,11 +78,7 @@ class MapBuffer:
 
 @dataclass(frozen=True)
 class Parse:
-    """What a probe knows of a sentence besides its maps; heads are 1-based, 0 is ROOT.
-
-    ``control`` are those of the control task (see ``control_heads``), where there is one.
-    ``article`` is where it is from.
-    """
+    """What a probe knows of a sentence; heads are 1-based, 0 is ROOT, as in the control task."""
 
     heads: Int[np.ndarray, " word"]
     punctuation: Bool[np.ndarray, " word"]
@@ -169,8 +164,7 @@ class Sentences:
         return batches
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """Sentences of one length; ``rows`` are those of their word vectors."""
 
     indices: list[int]
@@ -181,10 +175,7 @@ class Batch:
 
 @dataclass
 class ProbeData(Sentences):
-    """Parsed sentences with their maps and word vectors, batched as often as needed.
-
-    ``rows[s]`` are the rows of ``vectors`` that sentence s's words have.
-    """
+    """Parsed sentences, their maps, and the ``rows`` of ``vectors`` that their words have."""
 
     layers: int = 0
     heads: int = 0
@@ -244,11 +235,10 @@ class ProbeData(Sentences):
 def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> ProbeData:
     """Read word-level examples once into the layout of the probes.
 
-    ``vectors`` maps words to their static vectors (GloVe in the paper), and is asked once, for
-    all different words; the probes without words do without it.  The maps take
-    ``4 * heads * n * (n + 2)`` bytes a sentence of n words (0.35 MB at 72 heads and 34 words);
-    what exceeds the memory budget goes to a temporary file.  Errors are those of `Sentences.read`,
-    and MapError for maps whose rows are not distributions.
+    ``vectors`` maps words to their static vectors (GloVe in the paper), asked once for all; probes
+    without words do without.  The maps take ``4 * heads * n * (n + 2)`` bytes a sentence of n words
+    (0.35 MB at 72 heads and 34 words).  Errors are those of `Sentences.read`, and MapError for maps
+    whose rows are not distributions.
     """
     data = ProbeData()
     rows: dict[str, int] = {}
@@ -271,9 +261,8 @@ def control_heads(behaviours: Int[np.ndarray, " word"]) -> Int[np.ndarray, " wor
     """Return a sentence's heads in the control task of Hewitt and Liang (2019, section 2).
 
     A word's head is random, but the same wherever the word occurs: its ``behaviour`` attaches
-    it to ROOT (0), to the first word (1) or to the last (2).  A word that would be its own head
-    goes to ROOT; so does the behaviour "to itself" of the paper, since no probe here can give
-    it.  Only a probe that remembers words can learn this.
+    it to ROOT (0), to the first word (1) or to the last (2); a word that would be its own head
+    goes to ROOT, since no probe here can give it.  Only one that remembers words can learn this.
     """
     n = len(behaviours)
     heads = np.array([0, 1, n])[behaviours]

@@ -66,11 +66,6 @@ class LinearProbe(nn.Module):
         self.root = nn.Parameter(torch.zeros(len(root), self.width + 1))
         self.units = [own[:, None].double() for own in (words.roll(len(words) // 2), words, root)]
 
-    @property
-    def coefficients(self) -> Float[np.ndarray, " feature"]:
-        """w, then u, of Attn."""
-        return self.dependent.detach()[:, -1].numpy()
-
     def forward(self, data: ProbeData, batch: Batch) -> Scores:
         """Return the score of every candidate head of every word."""
         special, maps = data.maps(batch)
@@ -170,10 +165,8 @@ def fit_linear(
 
     Without ``l2`` the penalty is chosen: of `L2`, from the largest on, each starting from the last
     one's optimum, the one with the lowest loss on a slice of the sentences that is held out.  Then
-    the probe is fitted to all of them.  ``control_task`` asks for the heads of the control task.
-    It is found sooner from a ``start`` that is near.
-
-    The result is the same for every number of threads.
+    the probe is fitted to all of them, sooner from a ``start`` that is near.  ``control_task`` asks
+    for the heads of that task.  The result is the same for every number of threads.
     """
     probe = LinearProbe(data, with_words=with_words)
     if start:

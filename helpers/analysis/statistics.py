@@ -144,8 +144,7 @@ def mean_ratio(
 ) -> Estimate:
     """Return the mean over statistics of ``sum(right) / sum(total)``, and its 95% interval.
 
-    For what is said of many relations at once, which come from the same clusters.  A statistic
-    without a ``total`` is left out.
+    For many relations at once; a statistic without a ``total`` is left out.
     """
     there = np.asarray(total).sum(axis=0) > 0
     right, total = np.asarray(right)[:, there], np.asarray(total)[:, there]
@@ -224,10 +223,7 @@ def mean_interval(values: ArrayLike) -> Estimate:
 
 
 def share_of(right: int, total: int) -> Estimate:
-    """Return the share of independent cases that are right, with Wilson's 95% score interval.
-
-    It has a width where all or none are right, where a bootstrap's would have none.
-    """
+    """Return the share of independent cases that are right, with Wilson's 95% score interval."""
     low, high = binomtest(int(right), int(total)).proportion_ci(LEVEL, "wilson")
     return Estimate(float(right / total), float(low), float(high))
 

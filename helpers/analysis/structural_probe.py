@@ -136,10 +136,7 @@ def distance_loss(
 def undirected_attachment(
     states: WordStates, model: StructuralProbe, layer: int, indices: Sequence[int]
 ) -> Counts:
-    """Count the edges of each sentence's tree that the spanning tree has.
-
-    Both trees leave punctuation out: words whose head is one are not counted, nor is the root.
-    """
+    """Count the edges of each sentence's tree, without punctuation, that the spanning tree has."""
     found = {}
     with torch.no_grad():
         for group in states.groups(indices, BATCH):

@@ -91,7 +91,8 @@ def table3(
     distances = pool(side_by_side(runs, DISTANCES_GLOVE))
     curves = [linear_results(data, probe, PARTS) for probe in (ATTN, ATTN_GLOVE)]
     attention, with_words = (curve[-1] for curve in curves)
-    heads = head_weights(attention.fits[UAS].probe.coefficients, data)
+    weights = attention.fits[UAS].probe.dependent.detach()[:, -1].numpy()  # w, then u
+    heads = head_weights(weights, data)
     baseline = right_branching(data)
     del data, runs  # its maps, before those of the controls are read
     random_attention, controls = control_results(random_stores, vectors.vectors)

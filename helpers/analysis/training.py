@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -21,12 +20,10 @@ Result = TypeVar("Result")
 Scores = Float[Tensor, "sentence dependent candidate"]
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """How long and how fast to train.
+class Schedule(NamedTuple):
+    """How long and how fast to train: the rate falls to zero along a half cosine over ``epochs``.
 
-    The learning rate falls from ``learning_rate`` to zero along a half cosine over ``epochs``
-    (more of them where the data is so small that they would be under ``min_updates`` steps).
+    There are more of them where they would be under ``min_updates`` steps.
     """
 
     epochs: int = 12

@@ -82,11 +82,10 @@ def read_trees(
 ) -> Iterator[tuple[int, Sentence]]:
     """Yield the number of the document (`# newdoc`) and the tree of each sentence, in order.
 
-    Multi-word ranges and empty nodes of CoNLL-U are skipped.  A tree of CoNLL-U has exactly one
-    root; the other formats may have several, since converted treebanks do.  Relation names stay
-    as they are, subtypes included.  A sentence's source is its ``sent_id``, or its number in the
-    file; its split is empty.  ``counts`` receives what was changed in the words.  CorpusError,
-    with the line, for what breaks the format.
+    Multi-word ranges and empty nodes of CoNLL-U are skipped, and its trees have exactly one root;
+    converted treebanks may have several.  A sentence's source is its ``sent_id``, or its number in
+    the file.  ``counts`` receives what was changed in the words.  CorpusError, with the line, for
+    what breaks the format.
     """
     format = format or detect_format(path)
     document = number = 0
@@ -105,8 +104,7 @@ def read_trees(
 def read_documents(path: Path, counts: Counter[str] | None = None) -> Iterator[AnnotatedText]:
     """Yield the documents of a coreference file, every part of one (Pradhan et al. 2012) apart.
 
-    A file called ``.conllu`` is CoNLL-U, with trees; any other is CoNLL-2012, with words, tags
-    and sentences.  ``counts`` and errors as in `read_trees`.
+    ``.conllu`` is CoNLL-U, with trees; all else CoNLL-2012.  Counts, errors as in `read_trees`.
     """
     format = "conllu" if path.suffix == ".conllu" else "conll2012"
     name = source = path.stem

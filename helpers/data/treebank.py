@@ -152,10 +152,9 @@ def silver_treebank(
     """Return ``count`` parsed sentences of a dump or text file (default: gensim's sample).
 
     Paragraphs are parsed in an order drawn with ``seed`` until there are enough sentences of 5
-    to 40 words, clean in their characters and with one root; fewer are given where the corpus
-    has fewer.  No article is in both splits, and ``dev`` has about a fifth of the sentences.
-    Sentences come in the order of the corpus.  CorpusError where the file is missing, damaged, or
-    has sentences of fewer than two articles.
+    to 40 words, clean in their characters and with one root.  No article is in both splits, and
+    ``dev`` has about a fifth of the sentences, which come in the order of the corpus.  CorpusError
+    where the file is missing, damaged, or has sentences of fewer than two articles.
     """
     path = sample_path() if path is None else existing_file(path, folder=True)
     spec = {

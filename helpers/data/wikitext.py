@@ -119,11 +119,7 @@ def plain(wikitext: str, hidden: Collection[str] = HIDDEN_PREFIXES) -> str:
 
 
 def tidy(text: str) -> str:
-    """Return one line with its punctuation closed up.
-
-    What a removed template leaves behind goes too: ``Aristotle ( ; 384 BC )`` becomes
-    ``Aristotle (384 BC)``.
-    """
+    """Return one line with its punctuation closed up: ``Ann ( ; 428 )``: ``Ann (428)``."""
     text = one_line(text)
     if not _UNTIDY.search(text):  # which is most of what there is
         return text.lstrip(",;:.!? ")
@@ -164,10 +160,7 @@ def _without_elements(text: str) -> str:
 
 
 def _without_brackets(text: str, hidden: Collection[str]) -> str:
-    """Resolve templates, links and tables, the inner ones first.
-
-    Brackets without a partner stay in the text.
-    """
+    """Resolve templates, links and tables, the inner ones first; unpaired brackets stay."""
     out: list[str] = []
     stack: list[tuple[str, int]] = []  # opening bracket, its place in `out`
     text, position = f"\n{text}", 1
@@ -234,10 +227,7 @@ def _blocks(text: str, counts: Counter[str]) -> Iterator[str]:
 
 
 def template_text(content: str) -> str:
-    """Return what ``{{content}}`` shows in running text; inner templates are resolved already.
-
-    ``GAP`` where it shows something that is not known here, and nothing for most templates.
-    """
+    """Return what ``{{content}}`` shows in running text: mostly nothing, ``GAP`` if not known."""
     name, *arguments = content.split("|")
     name = name.strip().lower().replace("_", " ")
     positional, named = [], {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 import zipfile
 import zlib
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
@@ -36,12 +37,10 @@ def mpnet_folder() -> Path:
 
 def _part(package: str) -> Path:
     """Return the part of the archive that a package holds."""
-    try:
+    with suppress(PackageNotFoundError):
         for file in files(package) or ():
             if file.name.startswith(f"{ARCHIVE}.zip."):
                 return Path(str(file.locate()))
-    except PackageNotFoundError:
-        pass
     raise ModelError(f"model {NAME!r}: the package {package} is not installed; {INSTALL}")
 
 

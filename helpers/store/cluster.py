@@ -88,10 +88,9 @@ def dask_client(*, scheduler: str = "", workers: int = 0) -> Iterator[Client]:
 
 
 def fill_on(client: Client, store: Store, missing: Sequence[int], listed: Listed) -> None:
-    """Compute shards on a cluster (with its client filled in, for ``extract``): the same bits.
+    """Compute shards on a cluster, whose workers share the folders of stores and of a local model.
 
-    Client and workers share the folder of the stores, and a local model is at the same place for
-    all of them.  InputError where a shard's workers died again and again, or none is left.
+    InputError where a shard's workers died again and again, or none is left.
     """
     label = f"{store.folder.name} on {len(client.nthreads())} workers"
     with closing(map_shards(_make_shard, store, client, missing)) as shards:

@@ -100,11 +100,10 @@ def encoder_facts(encoder: Encoder) -> dict[str, Any]:
 def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill | None = None, **options: Any) -> Store:
     """Return the store of a model's maps over a corpus, computing what is not there yet.
 
-    For ``options`` see `store_key`.  ``fill`` computes the shards: in this process (None), or
-    where :mod:`helpers.store.cluster` says.  Interrupted work goes on at the first unfinished
-    shard.  One process fills a store; a second one waits for it.  InputError where the corpus
-    yields no example; ModelError where the model takes no such length, or its maps are no
-    distributions; StoreError where the folder is damaged, or the disk is full.
+    For ``options`` see `store_key`.  ``fill`` computes the shards: here (None), or where
+    :mod:`helpers.store.cluster` says.  One process fills a store, from the first unfinished shard
+    on; a second one waits for it.  InputError where the corpus yields no example; ModelError where
+    the model takes no such length, or its maps are no distributions; StoreError as in `paths`.
     """
     key = store_key(encoder, corpus, **options)
     folder = key.folder()

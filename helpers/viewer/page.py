@@ -169,13 +169,10 @@ def buffers(example: Example, special: Sequence[int]) -> list[bytes]:
 
 
 def embedded_page(store: Store, example: Example, heads: Sequence[int]) -> dict[str, Any]:
-    """Return an example for a page without a kernel: facts, small maps, and the maps ``heads``.
-
-    Bytes are deflated and in base 64.  A map's high bytes come before its low bytes: most are
-    zero, so it deflates to about half.
-    """
+    """Return an example for a page without a kernel: facts, small maps, and the maps ``heads``."""
     facts = page_facts(store, example)
     maps = quantize(example.attention.reshape(-1, len(example), len(example))[list(heads)])
+    # A map's high bytes come before its low bytes: most are zero, so it deflates to about half.
     return facts | {
         "buffers": [_packed(data) for data in buffers(example, facts["special"])],
         "maps": {
@@ -238,10 +235,9 @@ def search(
     """Find the first ``limit`` places with a word, or where a head answers a relation.
 
     ``head`` is (layer, head) from 0.  A word (any case) and a relation together ask for words with
-    that relation.  ``right`` keeps the right or the wrong answers; all maps but those of examples
-    that have the relation are left unread.  One row per place: ``example``, ``asked`` (position in
-    the map), ``word``, ``relation``, ``picked``, ``gold`` (words), ``right``; the last four are
-    empty for a plain word.  InputError where nothing is asked for, or no example has the relation.
+    that relation.  ``right`` keeps the right or the wrong answers.  Columns: example, asked (place
+    in the map), word, relation, picked, gold (words), right.  InputError where nothing is asked
+    for, or no example has the relation.
     """
     if not word and not relation:
         raise InputError("search for a word, a relation or both, such as relation='dobj'")

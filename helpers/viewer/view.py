@@ -142,8 +142,7 @@ def view(
     ``layer`` and ``head`` count from 1, as in the paper; ``example`` from 0, as in the store.
     ``relation`` starts with one relation marked, read in ``direction``.  With the model of the
     store as ``encoder``, words can be masked in a notebook, to see how its maps change.  InputError
-    where there is no such example, head, direction or relation, or the encoder is another model or
-    has no mask token.
+    where there is no such example, head, direction or relation, or the encoder does not fit.
     """
     if not 0 <= example < len(store):
         raise InputError(f"no example {example}: the store has 0 to {len(store) - 1}")
@@ -199,10 +198,7 @@ def masked_example(store: Store, index: int, positions: Sequence[int], encoder: 
 
 
 def to_bertviz(store: Store, example: int) -> tuple[tuple[Tensor, ...], list[str]]:
-    """Return an example as bertviz takes it: maps ``[1, head, query, key]`` by layer, tokens.
-
-    ``bertviz.head_view(*to_bertviz(store, 17))`` shows it; bertviz loads scripts from the network.
-    """
+    """Return an example as ``bertviz.head_view(*...)`` takes it: maps by layer, tokens."""
     import torch
 
     found = store[example]

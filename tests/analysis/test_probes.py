@@ -290,7 +290,7 @@ def test_probe_finds_a_planted_head(planted):
     data = corpus(80, planted=planted)
     (result,) = linear_results(data, ATTN)
     assert result.counts[UAS].by_seed[0] > 98
-    table = head_weights(result.fits[UAS].probe.coefficients, data)
+    table = head_weights(result.fits[UAS].probe.dependent.detach()[:, -1].numpy(), data)
     layer, head = planted
     assert (table["layer"][0], table["head"][0]) == (layer + 1, head + 1)
     assert table["u_gain"][0] > 10 * table["u_gain"][1:].abs().max()
