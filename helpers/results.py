@@ -140,8 +140,8 @@ def as_latex(table: pd.DataFrame) -> str:
 def read_tables(results: Path, written: Iterable[str] = ()) -> dict[str, pd.DataFrame]:
     """Return the tables of the run that a results folder belongs to, by name.
 
-    They are those that ``run.json`` lists, and ``written``, what was just now; all of the folder
-    where the notebooks were run one by one.  InputError where a table cannot be read.
+    Those that ``run.json`` lists, and ``written`` just now; where the notebooks were run one by
+    one, all of the folder.  InputError where a table cannot be read.
     """
     own = listed(results, "tables")
     found = {}

@@ -57,9 +57,8 @@ class DistancesWordsProbe(nn.Module):
 def distance_features(words: int) -> Float[Tensor, "dependent candidate feature"]:
     """Return the eight distance features of the paper (footnote 4 and its released notebook).
 
-    How far ahead and how far behind the candidate is, each as a share of the sentence's length
-    and zero in the other direction; whether it is exactly 2 or 1 behind, the word itself, 1 or
-    2 ahead; whether it is ROOT (for which the other seven are zero).
+    How far ahead and how far behind the candidate is, as shares of the sentence's length; whether
+    it is exactly 2 or 1 behind, the word itself, 1 or 2 ahead; whether it is ROOT.
     """
     place = torch.arange(words)
     offset = place[None, :] - place[:, None]  # [dependent, candidate]

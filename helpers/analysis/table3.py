@@ -148,10 +148,7 @@ def linear_results(
 def control_results(
     stores: Iterable[Store], vectors: WordVectors
 ) -> tuple[ProbeResult, list[ProbeResult]]:
-    """Return Attn on the first initialisation's maps, and Attn + GloVe on those of each.
-
-    The first one decides the penalty, and does the control task.
-    """
+    """Return Attn on the first initialisation's maps, and Attn + GloVe on each, of one penalty."""
     attention, results, l2 = None, [], None
     for store in stores:
         data, first = prepare(store, vectors), l2 is None
@@ -222,10 +219,7 @@ def attachment(
 
 
 def pool(results: Sequence[ProbeResult]) -> ProbeResult:
-    """Join results of a probe on the same dev sentences as if they were seeds of one.
-
-    A metric may be of the first of them alone.
-    """
+    """Join results on the same sentences as if they were seeds; a metric may be the first's."""
     counts = {}
     for metric, own in results[0].counts.items():
         right = [result.counts[metric].right for result in results if metric in result.counts]
@@ -234,10 +228,7 @@ def pool(results: Sequence[ProbeResult]) -> ProbeResult:
 
 
 def with_selectivity(result: ProbeResult) -> ProbeResult:
-    """Add how far a probe's UAS is above its accuracy on the control task.
-
-    Both leave punctuation out (Hewitt and Liang 2019, section 2.2).
-    """
+    """Add how far a probe's UAS is above its control task's accuracy, both without punctuation."""
     own, random = (result.counts[name] for name in (UAS_WITHOUT_PUNCTUATION, CONTROL_TASK))
     above = Counts(own.right - random.right, own.total)
     return replace(result, counts={**result.counts, SELECTIVITY: above})

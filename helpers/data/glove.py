@@ -59,9 +59,9 @@ def glove() -> Embeddings:
 def read_glove(path: str | Path, *, most: int | None = None) -> Embeddings:
     """Read vectors in GloVe's text format (plain, ``.gz`` or ``.bz2``), as float32.
 
-    A first line in word2vec's format (number of words, width) is skipped.  Of a word that is
-    listed twice, the first vector counts.  ``most`` lines are read (None: all).  CorpusError,
-    with the line, for another number of values than in the first, or one that is not finite.
+    A first line in word2vec's format is skipped; of a word listed twice, the first vector counts.
+    ``most`` lines are read (None: all).  CorpusError, with the line, for another number of values
+    than in the first, or one that is not finite.
     """
     path = existing_file(path)
     rows: dict[str, int] = {}

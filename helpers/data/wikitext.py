@@ -71,8 +71,8 @@ def paragraphs(
     """Yield the prose paragraphs of a page, in order.
 
     Left out: lists, tables, captions, formulas, footnotes, the sections of ``SKIPPED_SECTIONS``.
-    ``hidden``: lower-case link prefixes whose links show no text (files and categories; a dump
-    in another language has its own).  ``counts`` receives what was dropped, by reason.
+    ``hidden``: lower-case prefixes of links that show no text (files and categories, in the dump's
+    language).  ``counts`` receives what was dropped, by reason.
     """
     counts = Counter() if counts is None else counts
     for raw in _blocks(plain(wikitext, hidden), counts):

@@ -88,8 +88,7 @@ def segment_record(
 def cut_pair(first: Encoding, second: Encoding, room: int, rng: random.Random) -> None:
     """Shorten the longer of two token sequences, at either end at random, until both fit.
 
-    BERT's pre-training does this token by token; the number of tokens that each end loses is
-    drawn here in one go, with the same distribution.
+    BERT's pre-training draws an end token by token; here it is one go, of the same distribution.
     """
     lengths = [len(first), len(second)]
     losses = [0, 0]

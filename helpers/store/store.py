@@ -63,10 +63,9 @@ class Example:
 class Store:
     """Examples with their maps, in shards.
 
-    ``len(store)`` is the number of examples, ``store[i]`` one of them; iterating gives all, one
-    at a time, with the memory of one shard.  Shards are read from the store's folder; with an
-    ``encoder`` they are computed, by whole shards, and only the records are in the folder: the
-    same bits without the disk space.
+    ``len(store)`` is the number of examples, ``store[i]`` one of them; iterating gives all, with
+    the memory of one shard.  Shards are read from the store's folder; with an ``encoder`` they are
+    computed, and only the records are in the folder: the same bits without the disk space.
     """
 
     folder: Path
