@@ -38,10 +38,8 @@ def documents(path: Path, counts: Counter[str]) -> Iterator[tuple[str, list[str]
         ((title, whole),) = start
         size = block(whole)
         start = [(title, whole[first : first + size]) for first in range(0, len(whole), size)]
-    numbers: Counter[str] = Counter()
-    for title, paragraphs in chain(start, found):
-        numbers[title] += 1
-        yield f"{title} {numbers[title]}", paragraphs
+    for number, (title, paragraphs) in enumerate(chain(start, found), 1):
+        yield f"{title} {number}", paragraphs
 
 
 def block(paragraphs: list[str]) -> int:

@@ -228,7 +228,7 @@ def test_a_folder_of_text_files_is_a_corpus(tmp_path):
     write(tmp_path, "two.txt", "\n".join(TOLD[:2]))
     write(tmp_path, "no.csv", "a,b")
     found = [(article.title, len(article.paragraphs)) for article in articles(tmp_path)]
-    assert found == [("b/one.md 1", 8), ("two.txt 1", 2)]
+    assert found == [("b/one.md 1", 8), ("two.txt 2", 2)]
     before = segments(tmp_path).fingerprint
     assert how_read(tmp_path).count("a blank line ") == 2
     write(tmp_path, "two.txt", "\n".join(TOLD[1:]))

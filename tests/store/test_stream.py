@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -74,6 +77,19 @@ def test_reading_ahead_gives_the_same_shards(kind, store, stream):
     shards = list(read_ahead(source))
     assert [len(shard) for shard in shards] == [4, 4, 4, 4, 4, 2]
     assert_same([example for shard in shards for example in shard], store)
+
+
+def test_an_error_in_a_measure_is_the_last_thing_said(tiny_folder, tmp_path):
+    """The generator of a stream is closed when the interpreter has nearly gone."""
+    (tmp_path / "text.txt").write_text("\n".join(f"Cat {n} sat on a mat." for n in range(99)))
+    own = {"model": str(tiny_folder("bert")), "text": str(tmp_path / "text.txt"), "stream": True}
+    code = f"from helpers.study import Study; examples = iter(Study(**{own}).segment_store())\n"
+    two = os.environ | {"OMP_NUM_THREADS": "2", "ATTENTION_CACHE": str(tmp_path / "cache")}
+    script = [sys.executable, "-c", code + "[example.mine for example in examples]"]
+    done = subprocess.run(script, capture_output=True, text=True, env=two)
+    assert (
+        done.stderr.splitlines()[-1] == "AttributeError: 'Example' object has no attribute 'mine'"
+    )
 
 
 def test_the_next_shard_is_read_while_one_is_used(store, monkeypatch):
