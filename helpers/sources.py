@@ -124,12 +124,6 @@ class Sources(Settings):
         for name, encoder in self.controls.items():
             yield name, *(self._extract(encoder, corpus, level="word") for corpus in corpora)
 
-    def lens_stores(self, lens: str) -> tuple[Store, Store]:
-        """Word-level maps of the treebank and of the documents through a lens, the run's or not."""
-        options = {"level": "word", "lens": lens}
-        treebank = self._extract(self.encoder, self._parsed_corpus(), hidden=True, **options)
-        return treebank, self._extract(self.encoder, self.coreference_corpus(), **options)
-
     @cached_property
     def slug(self) -> str:
         """The folder name of the results, which is this run's alone: see `results_name`."""

@@ -196,8 +196,6 @@ def _lenses() -> Iterator[str]:
         f"{effects[weights]:.2f}, rollout {effects['rollout']:.2f}), but as well as with random "
         f"weights ({by_chance[through]:.2f}), nearly."
     )
-    found = rows("lens_relations", relation="mean").iloc[0]
-    yield f"({found['norm_accuracy']:.1f}% where attention has {found['attention_accuracy']:.1f}, "
 
 
 def _norm_lens() -> Iterator[str]:
@@ -237,13 +235,6 @@ def _mpnet() -> Iterator[str]:
     yield f"are small ({small.min():.2f} to {small.max():.2f} of the mean) in layers 3 to 5 and 10"
     middle = rows("lens_shares", "mpnet").query("layer in (7, 8)")["attention_cls"]
     yield f"7 and 8, where it gets {100 * middle.mean():.0f}%."
-    found = rows("lens_relations", "mpnet").set_index("relation")
-    mean, prepositions = found.loc["mean"], found.loc["pobj"]
-    yield (
-        f"Heads of Table 1 find {mean['attention_accuracy']:.1f}% through attention and "
-        f"{mean['norm_accuracy']:.1f} through the norm lens"
-    )
-    yield f"({prepositions['attention_accuracy']:.1f} to {prepositions['norm_accuracy']:.1f})"
 
 
 def _to_special(run: str) -> list[pd.Series]:

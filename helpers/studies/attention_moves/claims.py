@@ -15,7 +15,7 @@ from helpers.analysis.paper import (
     rows_of,
     with_bounds,
 )
-from helpers.studies.attention_moves.lenses import MEAN, WHOLE
+from helpers.studies.attention_moves.lenses import WHOLE
 
 
 def movement_claims() -> list[Claim]:
@@ -38,7 +38,6 @@ MEASURES: dict[str, Measure] = {
     "special tokens": partial(special, column="ratio"),
     "every layer": largest_ratio,
     "value vectors": partial(special, column="value_ratio"),
-    "relations": partial(measured, table="lens_relations", column="gain", relation=MEAN),
     "dropped": partial(ratio, column="ratio", model="own", ways=DROPPED_OR_TAKEN),
     "given": partial(ratio, column="ratio", model="own", ways="given to others / dropped"),
     "drawn": partial(ratio, column="lead", model="drawn", ways=DROPPED_OR_TAKEN),

@@ -1,8 +1,7 @@
-"""Attention beside what it moves (Kobayashi et al. 2020): shares, values, sinks, Tables 1 and 2.
+"""Attention beside what it moves (Kobayashi et al. 2020): shares, values, sinks.
 
 Attention adds ``sum_j A[i, j] f(x_j)`` to position i (`helpers.model.forward`).  Here is what one
-example's maps, the sizes ``|f(x_j)|`` and its hidden states say, on average over a corpus, and what
-heads find by where they look and by what they move.
+example's maps, the sizes ``|f(x_j)|`` and its hidden states say, on average over a corpus.
 """
 
 from __future__ import annotations
@@ -14,20 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int, Num
+from jaxtyping import Float
 
-from helpers.analysis.coreference import TYPES as MENTIONS
-from helpers.analysis.coreference import Judgements, judge
-from helpers.analysis.dependency_heads import held_out_heads
-from helpers.analysis.head_counts import HeadCounts, count_heads
-from helpers.analysis.heads import DIRECTIONS, head_label, parse_head
-from helpers.analysis.statistics import (
-    bootstrap_intervals,
-    cluster_sums,
-    holm,
-    mean_ratio,
-    sign_flip_test,
-)
+from helpers.analysis.statistics import bootstrap_intervals
 from helpers.analysis.surface import Sums, combine, head_table
 from helpers.cache import cached_tables
 from helpers.data.records import Record, Roles, cluster_of, roles
@@ -52,7 +40,6 @@ SINKS = (
 BATCH_TOKENS = 512
 SPECIAL = ("cls", "sep")
 WHOLE = "all"  # layers
-MEAN = "mean"  # over relations, or types of mentions
 MANY_HEADS = 100  # 12 layers of 12 heads take 16 times as long as 6 of half the width
 
 
@@ -219,86 +206,3 @@ def special_table(sums: Sums) -> pd.DataFrame:
             columns[name] = over.sum(axis=0) / under.sum(axis=0)
         columns[f"{name}_low"], columns[f"{name}_high"] = bootstrap_intervals(over, under)
     return pd.DataFrame(columns)
-
-
-def heads_through_lenses(
-    treebanks: Mapping[str, Store], documents: Mapping[str, Store], *, minimum: int, seed: int
-) -> dict[str, pd.DataFrame]:
-    """Return Tables 1 and 2 through both lenses, from word-level stores by lens."""
-
-    def compute() -> dict[str, pd.DataFrame]:
-        counts = (count_heads(treebanks[lens]) for lens in LENSES)
-        relations = relations_through_lenses(*counts, minimum=minimum, seed=seed)
-        judgements = (judge(documents[lens]) for lens in LENSES)
-        mentions = mentions_through_lenses(*judgements, seed=seed)
-        return {"lens_relations": relations, "lens_mentions": mentions}
-
-    stores = [store.key for kind in (treebanks, documents) for store in kind.values()]
-    facts = {"stores": stores, "minimum": minimum, "seed": seed}
-    return cached_tables("heads-through-lenses", compute, depends_on=facts)
-
-
-def relations_through_lenses(
-    attention: HeadCounts, norm: HeadCounts, *, minimum: int, seed: int
-) -> pd.DataFrame:
-    """Return Table 1 through both lenses: heads chosen on train with each, scored on dev.
-
-    Columns: relation, count (of dev), the head and accuracy (percent) of each lens, ``gain`` of the
-    norm lens in points with its paired interval over articles, and ``p_holm`` of a two-sided
-    sign-flip test.  The last row is the mean over the relations (not "All").
-    """
-    rows, both = [], (attention, norm)
-    chosen = [held_out_heads(counts, minimum=minimum, seed=seed) for counts in both]
-    for sides in zip(*(table.to_dict("records") for table in chosen), strict=True):
-        dev = attention.rows(sides[0]["relation"], "dev")
-        right = [
-            counts.right[dev, DIRECTIONS.index(side["direction"]), *parse_head(side["head"])]
-            for counts, side in zip(both, sides, strict=True)
-        ]
-        articles = attention.articles[attention.sentence[dev]]
-        heads = [side["head"] for side in sides]
-        rows.append(Compared(sides[0]["relation"], heads, articles, right, attention.total[dev]))
-    return _compared(rows, seed)
-
-
-def mentions_through_lenses(attention: Judgements, norm: Judgements, *, seed: int) -> pd.DataFrame:
-    """Return Table 2 through both lenses, as Table 1, over documents, among the other mentions."""
-    rows, both = [], [(own, own.best_head(split="train")) for own in (attention, norm)]
-    names = [head_label(*head) for _, head in both]
-    for kind in MENTIONS:
-        mine = attention.select(kind, "dev")
-        right = [own.heads["mentions"][head][mine] for own, head in both]
-        rows.append(Compared(kind, names, attention.document[mine], right, np.ones(mine.sum())))
-    return _compared(rows, seed)
-
-
-class Compared(NamedTuple):
-    """What both lenses find of a relation or a type of mention."""
-
-    name: str
-    heads: list[str]  # of each lens
-    clusters: Int[np.ndarray, " item"]  # of each sentence or mention
-    right: list[Num[np.ndarray, " item"]]  # by each lens
-    total: Num[np.ndarray, " item"]
-
-
-def _compared(rows: Sequence[Compared], seed: int) -> pd.DataFrame:
-    """Return a row for each, and their mean over all but the first, which is of all words."""
-    used = np.unique(np.concatenate([row.clusters for row in rows]))
-    right = np.array([[cluster_sums(own, r.clusters, used) for own in r.right] for r in rows])
-    total = np.array([cluster_sums(r.total, r.clusters, used) for r in rows]).T  # [cluster, row]
-    table = pd.DataFrame({"relation": [r.name for r in rows], "count": total.sum(0).astype(int)})
-    with np.errstate(invalid="ignore"):  # no such mention on dev
-        for lens, name in enumerate(LENSES):
-            table[f"{name}_head"] = [row.heads[lens] for row in rows]
-            table[f"{name}_accuracy"] = 100 * right[:, lens].sum(axis=-1) / total.sum(axis=0)
-        lead = (right[:, 1] - right[:, 0]).T
-        table["gain"] = 100 * lead.sum(axis=0) / total.sum(axis=0)
-    low, high = bootstrap_intervals(lead, total, seed=seed)
-    table["gain_low"], table["gain_high"] = 100 * low, 100 * high
-    p_values = np.minimum(sign_flip_test(lead, seed=seed)[0], sign_flip_test(-lead, seed=seed)[0])
-    table["p_holm"] = holm(np.minimum(1, 2 * p_values))
-    accuracies = [f"{lens}_accuracy" for lens in LENSES]
-    last = {"relation": MEAN, "count": table["count"][1:].sum(), **table[accuracies][1:].mean()}
-    last |= mean_ratio(100 * lead[:, 1:], total[:, 1:], seed=seed).columns("gain")
-    return pd.concat([table, pd.DataFrame([last])], ignore_index=True)

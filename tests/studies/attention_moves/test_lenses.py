@@ -1,13 +1,10 @@
-"""Lenses on a map made by hand, against loops over stored maps; Tables 1 and 2 by counting."""
+"""Lenses on a map made by hand, and against loops over stored maps."""
 
 import numpy as np
 import pytest
 import tiny_models
 from store_tools import many_segments
-from toy_corpora import SENTENCES, corpus_of, sentence_of
 
-from helpers.analysis.coreference import Judgements
-from helpers.analysis.head_counts import count_heads
 from helpers.data.records import roles
 from helpers.errors import ModelError
 from helpers.model.forward import norm_maps
@@ -119,45 +116,6 @@ def test_the_tables_of_a_source_are_kept(tiny_encoder, tmp_path, monkeypatch):
     monkeypatch.setattr(lenses, "lens_sums", None)
     again = lenses.lens_tables(encoder, source, 5)
     assert all(table.equals(again[name]) for name, table in tables.items())
-
-
-def test_relations_gain_what_the_chosen_heads_count(tiny_encoder):
-    words = [w for w in SENTENCES if len(w) > 2]
-    sentences = [sentence_of(w, split) for split in ("train", "dev") for w in words for _ in "ab"]
-    how = {"level": "word", "max_tokens": 60}
-    encoder, corpus = tiny_encoder("bert"), corpus_of(sentences)
-    counts = [count_heads(extract(encoder, corpus, lens=lens, **how)) for lens in LENSES]
-    table = lenses.relations_through_lenses(*counts, minimum=1, seed=0).set_index("relation")
-    assert list(table.index) == ["All", "dep", "mean"]
-    for lens, own in zip(LENSES, counts, strict=True):
-        train = own.accuracy("dep", "train")
-        best = np.unravel_index(train.argmax(), train.shape)
-        assert table.loc["dep", f"{lens}_head"] == f"{best[1] + 1}-{best[2] + 1}"
-        accuracy = own.accuracy("dep", "dev")[best]
-        assert table.loc["dep", f"{lens}_accuracy"] == pytest.approx(accuracy)
-    row = table.loc["dep"]
-    assert row["gain"] == pytest.approx(row["norm_accuracy"] - row["attention_accuracy"])
-    assert table.loc["mean", "gain"] == pytest.approx(row["gain"])
-
-
-def judgements(right):
-    """Two train and two dev documents of three mentions; ``right[head, mention]``."""
-    document, kinds = np.repeat(np.arange(4), 3), np.tile(["pronoun", "proper", "nominal"], 4)
-    heads = {"mentions": np.array(right, bool)[None]}
-    splits = np.array(["train", "train", "dev", "dev"])
-    return Judgements(splits, document, kinds, {}, heads, np.zeros(12, bool))
-
-
-def test_mentions_are_compared_on_dev_with_heads_chosen_on_train():
-    good, bad = [1] * 6, [0] * 6
-    attention = judgements([[*good, 1, 0, 0, 1, 0, 0], bad + [1] * 6])
-    norm = judgements([bad + [0] * 6, [*good, 1, 1, 0, 1, 0, 0]])
-    table = lenses.mentions_through_lenses(attention, norm, seed=0).set_index("relation")
-    assert list(table["attention_head"][:-1]) == ["1-1"] * 4
-    assert list(table["norm_head"][:-1]) == ["1-2"] * 4
-    assert table.loc["pronoun", "gain"] == 0 and table.loc["proper", "gain"] == 50
-    assert table.loc["all", "gain"] == pytest.approx(100 / 6)
-    assert table.loc["mean", "gain"] == pytest.approx(50 / 3)
 
 
 def test_sizes_are_within_the_run_and_smaller_for_many_heads(monkeypatch):
