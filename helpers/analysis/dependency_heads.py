@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -181,7 +180,7 @@ def possessives(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataF
         weights = maps[example.word_positions, example.word_positions]
         for question in questions(example.record) if example.record.get("split") == "dev" else ():
             if question.relation == chosen["relation"].item() and question.mark is not None:
-                both = question, replace(question, mark=None)
+                both = question, question._replace(mark=None)
                 right = [answer(own, weights, chosen["direction"].item())[1] for own in both]
                 found.append((cluster_of(example.record, example.index), *map(int, right)))
     table = pd.DataFrame(found, columns=["article", "mark", "possessor"])
@@ -206,8 +205,7 @@ def with_special_tokens(examples: Iterable[Example], table: pd.DataFrame) -> pd.
         for question in questions(example.record):
             if question.relation in heads:
                 head, direction = heads[question.relation]
-                shifted = replace(
-                    question,
+                shifted = question._replace(
                     asked=question.asked + offset,
                     gold=tuple(word + offset for word in question.gold),
                     mark=None if question.mark is None else question.mark + offset,
