@@ -21,7 +21,7 @@ from helpers.analysis.coreference_rules import (
 )
 from helpers.analysis.heads import checked_maps, head_label, picked_words
 from helpers.analysis.paper import paper_table2
-from helpers.analysis.statistics import Estimate, cluster_sums, paired_interval, ratio
+from helpers.analysis.statistics import cluster_sums, paired_interval, ratio
 from helpers.errors import InputError
 from helpers.store.store import Example
 
@@ -59,61 +59,41 @@ class Judgements:
     heads: Mapping[Candidates, Bool[np.ndarray, "layer head mention"]]
     unmatched: Bool[np.ndarray, " mention"]
 
-    def select(
-        self, mention_type: str = "all", split: str | None = None
-    ) -> Bool[np.ndarray, " mention"]:
+    def select(self, kind: str = "all", split: str | None = None) -> Bool[np.ndarray, " mention"]:
         """Return which mentions are of one of `ROWS`, in one split or in all."""
-        if mention_type == UNMATCHED:
+        if kind == UNMATCHED:
             return self.select("nominal", split) & self.unmatched
-        of_type = (self.types == mention_type) | (mention_type == "all")
+        of_type = (self.types == kind) | (kind == "all")
         return of_type if split is None else of_type & (self.splits[self.document] == split)
 
     def accuracy(
-        self,
-        candidates: Candidates = "mentions",
-        split: str | None = None,
-        mention_type: str = "all",
+        self, candidates: Candidates = "mentions", split: str | None = None, kind: str = "all"
     ) -> Float[np.ndarray, "layer head"]:
         """Return every head's accuracy in percent; an error where the split has no such mention."""
-        mine = self.select(mention_type, split)
+        mine = self.select(kind, split)
         if not mine.any():
             raise InputError(f"no mention with an antecedent in {split or 'any'} split")
         return 100 * self.heads[candidates][:, :, mine].mean(axis=-1)
 
     def best_head(
-        self,
-        candidates: Candidates = "mentions",
-        split: str | None = None,
-        mention_type: str = "all",
+        self, candidates: Candidates = "mentions", split: str | None = None, kind: str = "all"
     ) -> tuple[int, int]:
-        """Return the most accurate head over a type of mention, as layer and head from 0.
+        """Return the most accurate head over a kind of mention, as layer and head from 0.
 
-        Over all types where the split has none of that one.
+        Over all kinds where the split has none of that one.
         """
-        kind = mention_type if self.select(mention_type, split).any() else "all"
+        kind = kind if self.select(kind, split).any() else "all"
         best = int(self.accuracy(candidates, split, kind).argmax())
         return divmod(best, self.heads[candidates].shape[1])
 
     def sums(
-        self, values: Num[np.ndarray, " mention"], mention_type: str, split: str | None = None
+        self, values: Num[np.ndarray, " mention"], kind: str, split: str | None = None
     ) -> tuple[Num[np.ndarray, " document"], Int[np.ndarray, " document"]]:
         """Return the sums of the documents of a split, in percent, and how many mentions each."""
-        mine = self.select(mention_type, split)
+        mine = self.select(kind, split)
         documents = np.flatnonzero((self.splits == split) | (split is None))
         both = 100 * values.astype(int), np.ones(len(mine), int)
         return tuple(cluster_sums(own[mine], self.document[mine], documents) for own in both)
-
-    def mean(
-        self,
-        values: Num[np.ndarray, " mention"],
-        mention_type: str,
-        split: str | None = None,
-        *,
-        seed: int,
-    ) -> tuple[int, Estimate]:
-        """Return how many mentions are selected and their mean in percent, over documents."""
-        right, total = self.sums(values, mention_type, split)
-        return int(total.sum()), ratio(right, total, seed=seed)
 
     def held_out(self) -> bool:
         """Return whether a head can be chosen on train and scored on dev."""
@@ -134,12 +114,11 @@ def first_document(examples: Iterable[Example]) -> Example:
 def judge(examples: Iterable[Example]) -> Judgements:
     """Let every head and every rule select an antecedent for every mention that has one.
 
-    For a mention with an antecedent in its (cut) document, a head selects the candidate that the
-    mention's head word attends to most, of equals the first; it is right if that is the head word
-    of one of its antecedents, which are the earlier mentions of its chain.  The mention's own head
-    word and special tokens ([CLS], [SEP]) are never candidates.  Each example is read once.
-    InputError where the records have no mentions, or no mention has an antecedent; MapError where a
-    map is not a distribution over keys, or of another size than its document.
+    A head selects the candidate that the mention's head word attends to most; it is right if that
+    is the head word of one of the earlier mentions of its chain.  The mention's own head word and
+    special tokens are never candidates.  InputError where the records have no mentions, or no
+    mention has an antecedent; MapError where a map is not a distribution over keys, or of another
+    size than its document.
     """
     splits, rows = [], []
     heads: dict[Candidates, list[np.ndarray]] = {candidates: [] for candidates in CANDIDATES}
@@ -215,9 +194,9 @@ def coreference_table(judgements: Judgements, *, seed: int = 0) -> pd.DataFrame:
                 scored.append(row)
     rows = []
     for system, head, candidates, right, kind, split, known in scored:
-        n, found = judgements.mean(right, kind, split, seed=seed)
+        sums, place = judgements.sums(right, kind, split), (system, head, candidates, kind)
         in_paper = paper[kind].get(known) if kind in paper else None
-        rows.append((system, head, candidates, kind, n, *found, in_paper))
+        rows.append((*place, int(sums[1].sum()), *ratio(*sums, seed=seed), in_paper))
     return pd.DataFrame(rows, columns=COLUMNS).astype({"paper_accuracy": float})
 
 

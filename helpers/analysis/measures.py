@@ -83,13 +83,13 @@ def over_layers(
 
     The interval is over articles, if the run has their averages.
     """
-    table = next((own for own in SEGMENTS if name in tables.get(own, ())), SEGMENTS[0])
-    means = {own: by_layer(tables, table, own) for own in (name, less) if own}
+    means = {own: by_layer(tables, own) for own in (name, less) if own}
     return resampled(tables, means, lambda one, other=0: summary(one - other))
 
 
-def by_layer(tables: Tables, table: str, name: str) -> pd.Series:
+def by_layer(tables: Tables, name: str) -> pd.Series:
     """Return a column's mean over the heads of each layer, by layer from 1."""
+    table = next((own for own in SEGMENTS if name in tables.get(own, ())), SEGMENTS[0])
     return column(tables, table, name).groupby(column(tables, table, "layer")).mean()
 
 
@@ -104,20 +104,12 @@ def resampled(
     return Drawn(found, compute(*(means for means, _ in draws)), min(count for _, count in draws))
 
 
-def counted(tables: Tables, table: str, name: str, count: Callable[..., float]) -> Estimate:
+def counted(
+    tables: Tables, name: str, count: Callable[..., float], table: str = "relative_position"
+) -> Estimate:
     """Return a count of a column's values, and those of the ends of their intervals."""
     value, *bounds = (float(count(column(tables, table, own))) for own in with_bounds(name))
     return Estimate(value, min(bounds), max(bounds))
-
-
-def share_with_little(tables: Tables) -> Estimate:
-    """Return the share of heads with little attention to the current token."""
-    return counted(tables, "relative_position", "current", lambda each: (each < LITTLE).mean())
-
-
-def heads_mostly_to(tables: Tables, name: str) -> Estimate:
-    """Return how many heads have most of their attention at a relative position."""
-    return counted(tables, "relative_position", name, lambda values: (values > MOSTLY).sum())
 
 
 def depth_of_positional_heads(tables: Tables) -> Estimate:
@@ -134,21 +126,16 @@ def special_token(tables: Tables) -> str:
     shares = {}
     for name in ("sep", "cls"):
         with suppress(NotMeasurable):
-            shares[name] = middle(by_layer(tables, "token_types", name))
+            shares[name] = middle(by_layer(tables, name))
     if not shares:
         raise NotMeasurable("no special token")
     return max(shares, key=shares.__getitem__)
 
 
-def to_special_token(tables: Tables) -> Estimate:
-    """Return the attention in the middle layers to the special token."""
-    return over_layers(tables, middle, special_token(tables))
-
-
 def times_uniform(tables: Tables) -> Estimate:
-    """Return the same as a multiple of the uniform share of that token."""
+    """Return the attention to it there as a multiple of its uniform share."""
     name = special_token(tables)
-    means = {own: by_layer(tables, "token_types", own) for own in (name, f"uniform_{name}")}
+    means = {own: by_layer(tables, own) for own in (name, f"uniform_{name}")}
     return resampled(tables, means, lambda own, evenly: middle(own) / evenly.mean())
 
 
@@ -167,7 +154,7 @@ def broad_early(tables: Tables, entropies: pd.Series) -> pd.Series:
 
 def broad_heads(tables: Tables) -> Estimate:
     """Return how many heads of the first third of the layers are nearly uniform."""
-    return counted(tables, "entropy", "entropy", lambda each: broad_early(tables, each).sum())
+    return counted(tables, "entropy", lambda each: broad_early(tables, each).sum(), "entropy")
 
 
 def largest_of_broad(tables: Tables) -> Estimate:
@@ -183,8 +170,8 @@ def held_out(tables: Tables) -> pd.DataFrame:
     The scheme shows in the names of all relations, so these are looked up together; ``paper`` is
     empty where the paper has none.
     """
-    columns = ("relation", "direction", "dev_accuracy", "ci_low", "ci_high", "p_holm")
-    table = rows_of(tables, "dependency_heads_held_out", *columns, *with_bounds("margin"))
+    columns = "relation", "direction", "dev_accuracy", "ci_low", "ci_high", *with_bounds("margin")
+    table = rows_of(tables, "dependency_heads_held_out", *columns)
     names = table["relation"].map(paper_names(table["relation"])).fillna("")
     return table.assign(paper=names.where(names.isin(paper_table1().index), ""))
 
@@ -203,11 +190,6 @@ def margin(tables: Tables, name: str) -> Estimate:
     return measured({"held out": held_out(tables)}, "held out", "margin", paper=name)
 
 
-def mean_margin(tables: Tables) -> Estimate:
-    """Return by how many points heads outdo offsets, a mean and interval over relations."""
-    return mean_interval(single_relations(tables)["margin"])
-
-
 def little_changed(tables: Tables) -> Estimate:
     """Return the share of relations that special tokens as candidates change `LITTLE_CHANGE`."""
     changes = column(tables, "special_candidates", "change").abs()
@@ -217,7 +199,7 @@ def little_changed(tables: Tables) -> Estimate:
 def relations_by_far(tables: Tables) -> Estimate:
     """Return how many relations have a head that outdoes its offset `BY_FAR`."""
     rows = {"relations": single_relations(tables)}
-    return counted(rows, "relations", "margin", lambda margins: (margins > BY_FAR).sum())
+    return counted(rows, "margin", lambda margins: (margins > BY_FAR).sum(), "relations")
 
 
 def dependents_attend(tables: Tables) -> Estimate:
@@ -247,8 +229,8 @@ def no_op_difference(tables: Tables) -> Estimate:
     """
     columns = with_bounds("difference")
     table = rows_of(tables, "no_op", "relation", *columns)
-    everything = table["relation"].notna()
-    return Estimate(*chosen_rows(table, everything, "no special token")[columns].mean())
+    there = chosen_rows(table, table["relation"].notna(), "no special token")
+    return Estimate(*there[columns].mean())
 
 
 def within_of_next(tables: Tables) -> Estimate:
@@ -260,8 +242,8 @@ def within_of_next(tables: Tables) -> Estimate:
     row = row_where(rows_of(tables, "head_cohesion", *columns), by="next layer, words")
     if pd.isna(row["p_value"]):
         raise NotMeasurable("two layers of two heads")
-    names = {"within": "within_layers_words", "between": "neighbouring_layers_words"}
-    means = {names[own]: pd.Series([row[own]]) for own in names}
+    within, between = (pd.Series([row[own]]) for own in ("within", "between"))
+    means = {"within_layers_words": within, "neighbouring_layers_words": between}
     found = resampled(tables, means, lambda within, between: (within / between).iloc[0])
     if isinstance(found, Drawn):
         found.least_p = 2 * min(row["p_value"], 1 - row["p_value"])
@@ -273,16 +255,19 @@ def third(tables: Tables, name: str, **thirds: str) -> Estimate:
     return over_layers(tables, partial(third_less, **thirds), name)
 
 
+mostly_to = partial(counted, count=lambda shares: (shares > MOSTLY).sum())
 over_all = partial(over_layers, summary=lambda layers: layers.mean())
 last = partial(over_layers, summary=lambda layers: layers.iloc[-1], name="entropy_from_cls")
 before = partial(over_layers, summary=lambda layers: layers.iloc[:-1].abs().median())
 
 MEASURES: dict[str, Measure] = {
-    "little on current token": share_with_little,
-    "mostly to previous": partial(heads_mostly_to, name="previous"),
-    "mostly to next": partial(heads_mostly_to, name="next"),
+    "little on current token": partial(
+        counted, name="current", count=lambda shares: (shares < LITTLE).mean()
+    ),
+    "mostly to previous": partial(mostly_to, name="previous"),
+    "mostly to next": partial(mostly_to, name="next"),
     "positional heads early": depth_of_positional_heads,
-    "middle to special token": to_special_token,
+    "middle to special token": lambda tables: over_layers(tables, middle, special_token(tables)),
     "times uniform": times_uniform,
     "special token is sep": partial(over_all, name="sep", less="cls"),
     "early to cls": partial(third, one="first", name="cls"),
@@ -298,7 +283,7 @@ MEASURES: dict[str, Measure] = {
     "cls broader than tokens": partial(last, less="entropy"),
     "cls as broad before": partial(before, name="entropy_from_cls", less="entropy"),
     "all relations": partial(margin, name=ALL),
-    "beyond offset": mean_margin,
+    "beyond offset": lambda tables: mean_interval(single_relations(tables)["margin"]),
     "by far": relations_by_far,
     **{f"own head of {name}": partial(margin, name=name) for name in FIGURE_5},
     "lowest of named": lowest_of_named,
