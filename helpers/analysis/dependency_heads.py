@@ -13,6 +13,7 @@ from helpers.analysis.head_counts import OFFSETS, HeadCounts, word_maps
 from helpers.analysis.heads import (
     DIRECTIONS,
     POSSESSIVE_RELATIONS,
+    Question,
     answer,
     head_label,
     head_rows,
@@ -49,13 +50,11 @@ HELD_OUT_COLUMNS = (
 def dependency_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.DataFrame:
     """Return Table 1 as the paper has it: the best head of each relation, scored where it is best.
 
-    One row per relation with at least ``minimum`` words, "All" first, then by count; the root
-    relation has no head to find and is left out.  Accuracies and the 95% bootstrap interval over
-    articles are percentages; the interval is that of the chosen head and does not know that it
-    was chosen: `held_out_heads` has the figures to argue with.  ``baseline`` is the best fixed
-    offset, from -5 to 5, under the same rules.  The paper's columns are those of the Stanford
-    relation that `relation_table` gives, empty where Table 1 has none.  ``p_best`` says that the
-    best of all heads and both directions beats that offset, the choice counted in.
+    One row per relation with at least ``minimum`` words but the root, "All" first, then by count.
+    The interval (95%, over articles) does not know that the head was chosen: `held_out_heads` has
+    the figures to argue with.  ``baseline`` is the best fixed offset under the same rules; the
+    paper's columns are those of the Stanford relation that `relation_table` gives.  ``p_best`` says
+    that the best of all heads and both directions beats that offset, the choice counted in.
     """
     paper, names = paper_table1(), paper_names(counts.names)
     rows = []
@@ -71,11 +70,10 @@ def dependency_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -
 def held_out_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.DataFrame:
     """Return what single heads are worth: head, direction and offset chosen on train, for dev.
 
-    One row per relation with at least ``minimum`` words in train and any in dev; none where no
-    relation reaches it.  The columns are `HELD_OUT_COLUMNS`, in percent and points; ``baseline`` is
-    on dev.  ``margin`` is the head less the offset on the same words, with a 95% bootstrap interval
-    over articles; ``p_holm`` says that it is above zero, adjusted for the number of relations
-    (`sign_flip_test`, `holm`).  InputError where the corpus has no train or no dev split.
+    One row per relation with at least ``minimum`` words in train and any in dev, in percent and
+    points.  ``margin`` is the head less the offset on the same words of dev, with a 95% interval
+    over articles; ``p_holm`` says that it is above zero, adjusted for the number of relations.
+    InputError where the corpus has no train or no dev split.
     """
     for split in ("train", "dev"):
         if split not in counts.splits:
@@ -83,29 +81,28 @@ def held_out_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> 
                 f"no {split} sentences; heads are chosen on train and scored on dev, so give a "
                 "treebank with both (TRAIN,DEV), more sentences, or more tokens for long ones"
             )
-    rows, p_values = [], []
+    rows = []
     for name in _held_out(counts, minimum):
         choice, offset, row = _chosen(counts, name, "train", "dev", seed)
         lead = _leads(counts, name, offset, "dev")[(slice(None), *choice)]
         total = counts.by_article(counts.total, name, "dev")
-        p_values.append(sign_flip_test(lead, seed=seed)[1])
         row |= ratio(100 * lead, total, seed=seed).columns("margin")
-        row |= {f"{split}_count": counts.size(name, split) for split in ("train", "dev")}
-        row |= {
-            f"{split}_accuracy": counts.accuracy(name, split)[choice] for split in ("train", "dev")
-        }
-        rows.append(row)
-    return pd.DataFrame(rows, columns=HELD_OUT_COLUMNS).assign(p_holm=holm(p_values))
+        for split in ("train", "dev"):
+            row[f"{split}_count"] = counts.size(name, split)
+            row[f"{split}_accuracy"] = counts.accuracy(name, split)[choice]
+        rows.append(row | {"p_holm": sign_flip_test(lead, seed=seed)[1]})
+    return pd.DataFrame(rows, columns=HELD_OUT_COLUMNS).assign(
+        p_holm=lambda own: holm(own["p_holm"])
+    )
 
 
 def each_head(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.DataFrame:
     """Return what every head does best: relation and direction chosen on train, scored on dev.
 
     The relation is the one of `held_out_heads` whose best fixed offset the head outdoes by most
-    points on train; as that offset is the same for all heads, easy relations do not mislead.
-    Columns: layer, head (from 1), relation, direction, accuracy (percent), margin over the offset
-    (points), ci_low and ci_high (its 95% bootstrap interval over articles).  Layer and head alone
-    where no relation is frequent enough.
+    points on train.  Columns: layer, head (from 1), relation, direction, accuracy (percent), margin
+    over the offset (points), ci_low and ci_high (its 95% interval over articles).  Layer and head
+    alone where no relation is frequent enough.
     """
     names = [name for name in _held_out(counts, minimum) if name != ALL]
     layers, heads = counts.right.shape[2:]
@@ -134,11 +131,10 @@ def each_head(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.Da
 def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataFrame:
     """Return what a relation's head does where none of its relations is there (section 3.2).
 
-    One row for each of `held_out_heads`' heads, "All" left out, over the words of dev that its
-    relation is read from (``with``: dependents, or heads in the other direction) and those that
-    none of the head's relations is (``without``).  Columns: relation, head, direction, count (of
-    the words with it); the shares of their attention that special tokens get, and ``difference``
-    (without less with), each with its 95% interval over articles.  No row without special tokens.
+    One row for each of `held_out_heads`' heads, "All" left out: the shares of attention that
+    special tokens get from the words of dev that its relation is read from (``with``, ``count``)
+    and from those that none of the head's relations is (``without``), and their ``difference``,
+    each with its 95% interval over articles.  No row without special tokens.
     """
     rows = held_out.loc[held_out["relation"] != ALL, OF_HEAD]
     names, heads = rows[["relation", "head"]].to_numpy().T
@@ -205,14 +201,11 @@ def with_special_tokens(examples: Iterable[Example], table: pd.DataFrame) -> pd.
         for question in questions(example.record):
             if question.relation in heads:
                 head, direction = heads[question.relation]
-                shifted = question._replace(
-                    asked=question.asked + offset,
-                    gold=tuple(word + offset for word in question.gold),
-                    mark=None if question.mark is None else question.mark + offset,
-                )
-                right[question.relation] += int(
-                    answer(shifted, example.attention[head].astype(np.float32), direction)[1]
-                )
+                asked = question.asked if question.mark is None else question.mark
+                gold = tuple(word + offset for word in question.gold)
+                shifted = Question(question.relation, asked + offset, gold)
+                weights = example.attention[head].astype(np.float32)
+                right[question.relation] += int(answer(shifted, weights, direction)[1])
     found = rows[["relation", "head", "direction", "accuracy"]].reset_index(drop=True)
     found["with_special"] = 100 * rows["relation"].map(right).to_numpy() / rows["count"].to_numpy()
     return found.assign(change=found["with_special"] - found["accuracy"])
@@ -306,17 +299,14 @@ def attachment_agreement(
 ) -> pd.DataFrame:
     """Compare the heads of a CLEAR parse (spaCy) with those of a Universal Dependencies tree.
 
-    The schemes disagree about what a head is (UD attaches a preposition to its noun, CLEAR the
-    other way round): over all words, errors mix with conventions.  A word is *comparable* where
-    both would give it the same head: its relation is marked "same" in `relation_table`, and
-    neither it nor its gold head has a copula, whose place at the top of the clause may move the
-    arc.
+    The schemes disagree about what a head is.  A word is *comparable* where both would give it the
+    same: its relation is marked "same" in `relation_table`, and neither it nor its gold head has a
+    copula, whose place at the top of the clause may move the arc.
 
     One row for "All" words, one for those of "same conventions", then one per gold relation with
     at least ``minimum`` words, most frequent first.  Columns: relation, count, comparable (how many
-    of them), attachment (unlabelled, in percent, over all of the row's words),
-    attachment_comparable (over the comparable ones), inverted (percent whose gold head is attached
-    to the word), silver_relation (what the parse calls them most often).
+    of them), attachment and attachment_comparable (unlabelled, in percent), inverted (percent whose
+    gold head is attached to the word), silver_relation (what the parse calls them most often).
     """
     same = set(relation_table().query("scheme == 'ud' and attachment == 'same'")["relation"])
     rows = []

@@ -132,22 +132,14 @@ class Question(NamedTuple):
     candidates: tuple[int, ...] | None = None
 
 
-def questions(record: Record) -> list[Question]:
-    """Return the questions of a record: none where the corpus has no annotation."""
+def questions(record: Record) -> Iterator[Question]:
+    """Yield the questions of a record: none where the corpus has no annotation."""
     if "relations" in record:
-        return list(_syntax(record))
-    return list(_coreference(record)) if "mentions" in record else []
-
-
-def _syntax(record: Record) -> Iterator[Question]:
-    marks = possessive_marks(record)
-    for word, (head, name) in enumerate(zip(record["heads"], record["relations"], strict=True)):
-        if head > 0:
-            yield Question(name, word, (head - 1,), marks.get(word))
-
-
-def _coreference(record: Record) -> Iterator[Question]:
-    mentions = sorted(record["mentions"], key=lambda mention: (mention[0], mention[1]))
+        marks = possessive_marks(record)
+        for word, (head, name) in enumerate(zip(record["heads"], record["relations"], strict=True)):
+            if head > 0:
+                yield Question(name, word, (head - 1,), marks.get(word))
+    mentions = sorted(record.get("mentions", ()), key=lambda mention: (mention[0], mention[1]))
     for number, (_, _, chain, asked) in enumerate(mentions):
         earlier = [m[3] for m in mentions[:number] if m[2] == chain] if chain is not None else []
         if earlier:

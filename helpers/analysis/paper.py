@@ -79,10 +79,9 @@ def paper_table2() -> pd.DataFrame:
 def relation_table() -> pd.DataFrame:
     """Return how CLEAR (spaCy) and Universal Dependencies compare with the paper's scheme.
 
-    One row per scheme and relation.  ``paper`` is the Stanford relation that stands for the same
-    thing, empty where there is none; ``fit`` says how well ("exact", "close", "rough"), and
-    ``note`` where they part.  ``attachment`` (UD only) compares the head that the word gets with
-    CLEAR's: "same", "inverted" (CLEAR's arc runs the other way), "differs".
+    ``paper`` is the Stanford relation that stands for the same thing, if any; ``fit`` says how well
+    ("exact", "close", "rough"), ``note`` where they part.  ``attachment`` (UD only) compares the
+    head that the word gets with CLEAR's: "same", "inverted" (it runs the other way), "differs".
     """
     return pd.read_csv(HERE / "relations.csv", keep_default_na=False)
 
@@ -149,11 +148,10 @@ def read_claims(
     """Return the claims of a CSV file: what they say there, and by their ids what measures them.
 
     Columns: id, section, statement, how, bound ("above" or "below"), threshold (empty where
-    ``thresholds`` has a function of that id), paper, source (where the paper has its number),
-    and where some statements are not about learning, learned ("yes" or empty); where some numbers
-    stand as they are in a table, reads: "table|column|interval|name=value|...", as `measured` takes
-    them, instead of a function.  ValueError where the file and the functions do not have the same
-    ids.
+    ``thresholds`` has a function of that id), paper, source (where the paper has its number), and
+    if need be learned ("yes" or empty: is it about learning?) and reads (instead of a function:
+    "table|column|interval|name=value|...", as `measured` takes them).  ValueError where the file
+    and the functions do not have the same ids.
     """
     rows = pd.read_csv(path, dtype={"section": str}, index_col="id").drop(columns="source")
     if "reads" in rows:
@@ -178,14 +176,12 @@ def _reader(reads: str) -> Measure:
 def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     """Return claims.csv: a row a claim, with the columns `COLUMNS`.
 
-    ``tables`` maps the names of a run's tables ("token_types", ...) to the tables; those of its
-    controls, which have random weights, begin as `CONTROLS` has it.  ``holds``: is what is measured
-    beyond the threshold?  ``learned``: is it beyond what a control has?  "yes" against all controls
-    that are there, "no" against one; empty where the statement is not about that.  Either cannot be
-    told where p >= 0.05: that of `p_value`, by 10,000 draws of the articles where the run has their
-    averages and from the interval elsewhere, after Holm's correction over the claims of a section
-    (3, 4, 5, 6, or a later paper), for ``holds`` and ``learned`` apart.  Draws of model and control
-    are paired, article by article; see `difference`.
+    ``tables`` are a run's by name; those of its controls begin as `CONTROLS` has it.  ``holds``: is
+    what is measured beyond the threshold?  ``learned``: is it beyond what a control has?  "yes"
+    against all controls that are there, "no" against one; empty where the statement is not about
+    that.  Either cannot be told where `p_value` gives 0.05 or more, after Holm's correction over
+    the claims of a section (3, 4, 5, 6, or a later paper), for ``holds`` and ``learned`` apart.
+    Draws of model and control are paired, article by article; see `difference`.
     """
     own, *controls = _on_the_same_articles(
         [

@@ -151,7 +151,7 @@ def quantize(weights: Float[np.ndarray, ...]) -> UInt16[np.ndarray, ...]:
 
 def answers(example: Example) -> UInt16[np.ndarray, "direction layer head question"]:
     """Return what each head picks for each question: twice the position, plus 1 if right."""
-    asked = questions(example.record)
+    asked = list(questions(example.record))
     found = np.zeros((len(DIRECTIONS), *example.attention.shape[:2], len(asked)), "<u2")
     for place, question in enumerate(asked):
         maps = example.attention[:, :, example.word_positions, example.word_positions]

@@ -96,7 +96,7 @@ def test_the_browser_is_sent_what_every_head_picks(record):
     store = word_store(record)
     example, own = store[0], store[0].word_positions
     sent = unpack(embedded_page(store, example, [0])["buffers"][2]).view("<u2")
-    sent = sent.reshape(2, 3, 4, len(questions(record)))
+    sent = sent.reshape(2, 3, 4, len(list(questions(record))))
     for direction, layer, head in np.ndindex(2, 3, 4):
         weights = example.attention[layer, head, own, own]
         expected = [answer(asked, weights, DIRECTIONS[direction]) for asked in questions(record)]
