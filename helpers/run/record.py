@@ -96,7 +96,6 @@ def describe(study: Study) -> dict[str, Any]:
     from helpers.data.glove import DEFAULT
     from helpers.data.wikipedia import how_read
 
-    as_read = {"text, as read": how_read(study.text)} if study.text else {}
     return {
         "settings": known(study, study.declared),
         "model": study.encoder.identity,
@@ -108,7 +107,7 @@ def describe(study: Study) -> dict[str, Any]:
             "coreference": study.coreference_corpus().name,
             "word vectors": Path(study.vectors).stem or DEFAULT,
         }
-        | as_read,
+        | ({"text, as read": how_read(study.text)} if study.text else {}),
         "versions": {name: version(name) for name in PACKAGES}
         | {"python": platform.python_version()},
         "commit": _commit(),
