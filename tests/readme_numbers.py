@@ -156,8 +156,6 @@ def _pruning() -> Iterator[str]:
         f"({over_seeds.loc[(NUMBER, 'prunable'), 'mean']:.0f} over five seeds)"
     )
     yield f"loses {-steps.loc[(NEXT, 40), 'change']:.0f} points at 40%."
-    half = rows("head_removal")["speed_up"]
-    yield f"makes the encoder {half.min():.0f} to {half.max():.0f}% faster"
     number, shift = (over_seeds.loc[(task, "removable")] for task in (NUMBER, SHIFT))
     alone = "% of the heads can be removed alone for that task"
     yield f"Over these seeds {_mean(number, alone, 0)})"

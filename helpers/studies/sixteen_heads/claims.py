@@ -14,7 +14,6 @@ from helpers.analysis.paper import (
     chosen_rows,
     read_claims,
     rows_of,
-    with_bounds,
 )
 from helpers.analysis.statistics import Estimate, mean_interval, share_of
 from helpers.studies.sixteen_heads.summaries import ARTICLES
@@ -61,14 +60,6 @@ def over_random_order(tables: Tables) -> Estimate:
     return Estimate(own - random.mean(), own - random.quantile(0.975), own - random.quantile(0.025))
 
 
-def speed_up(tables: Tables) -> Estimate:
-    """Return the largest speed-up with half of the heads removed, in percent."""
-    columns = with_bounds("speed_up")
-    table = rows_of(tables, "head_removal", *columns)
-    rows = chosen_rows(table, table["speed_up"].notna(), "a family whose heads can be removed")
-    return Estimate(*rows.loc[rows["speed_up"].idxmax(), columns])
-
-
 def cross_less_self(tables: Tables) -> float:
     """Return the BLEU left with few heads of cross-attention, less that with few of others."""
     table = rows_of(tables, "translation_pruning", "kind", "kept", "bleu")
@@ -102,6 +93,5 @@ MEASURES: dict[str, Measure] = {
     "prunable": partial(over_seeds, column="prunable"),
     "over single ablation": over_single_ablation,
     "over random order": over_random_order,
-    "speed-up": speed_up,
     "cross-attention": cross_less_self,
 }

@@ -9,10 +9,8 @@ percent, losses in nats; layers and heads count from 1.  What is removable is sa
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from timeit import timeit
 
 import numpy as np
 import pandas as pd
@@ -22,13 +20,9 @@ from scipy.stats import false_discovery_control
 from sklearn.preprocessing import normalize
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers.pytorch_utils import prune_linear_layer
 
 from helpers.analysis.heads import by_head, head_rows
-from helpers.cache import cached_table
-from helpers.model.forward import padded
-from helpers.model.sites import sites
-from helpers.studies.classifier import Batch, Labelled, batches, task_inputs
+from helpers.studies.classifier import Batch, Labelled, batches
 from helpers.studies.fine_tune import FineTuned, each_run
 from helpers.studies.head_removal import (
     Scores,
@@ -40,7 +34,6 @@ from helpers.studies.head_removal import (
     side_by_side,
 )
 from helpers.studies.tasks import Pair
-from helpers.work import progress
 
 SCORED = 300  # test examples that score what takes long: many heads taken out, in many orders
 CHOOSING = 80  # test examples that choose the one head that a layer keeps; others score it
@@ -48,13 +41,6 @@ WEIGHED = 200  # training examples behind the importance of heads
 SHARES = tuple(step / 10 for step in range(11))
 RANDOM_SHARES = (0.0, 0.3, 0.6, 1.0)  # of random orders, which are many
 RANDOM_ORDERS = 20
-
-# Their attention reads the number of heads off the width of its projections.
-REMOVABLE = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert")
-PROJECTIONS = ("query", "key", "value", "q_lin", "k_lin", "v_lin")
-BATCH_SIZES = (1, 4, 16, 64)
-TURNS = 11
-SPEEDS = ("heads", "batch", "full", "removed", "speed_up", "speed_up_low", "speed_up_high")
 
 HeadScores = Float[np.ndarray, "layer head"]
 Masks = Float[np.ndarray, "mask layer head"]
@@ -214,67 +200,6 @@ def pruning(
 
     given = [table.to_csv() for table in (weights, single) if table is not None]
     return each_run(runs, "heads-pruning", of_task, seed=seed, given=given)
-
-
-def remove_heads(model: nn.Module, keep: Bool[np.ndarray, "layer head"]) -> nn.Module:
-    """Return a copy of a `REMOVABLE` model without the heads that ``keep`` is false for.
-
-    The rows of the query, key and value projections and the columns of the output projection
-    that belong to it are gone; each layer must keep one.
-    """
-    smaller = copy.deepcopy(model)
-    for site, kept in zip(sites(smaller), keep, strict=True):
-        features = torch.from_numpy(kept.repeat(site.width).nonzero()[0])
-        for path, part in list(site.attention.named_modules()):
-            if part is site.output:
-                site.attention.set_submodule(path, prune_linear_layer(part, features, dim=1))
-            elif path.split(".")[-1] in PROJECTIONS:
-                site.attention.set_submodule(path, prune_linear_layer(part, features))
-    return smaller
-
-
-def removal_speed(run: FineTuned, weights: pd.DataFrame) -> pd.DataFrame:
-    """Return the time that a classifier takes with and without half of its heads.
-
-    The least important go (``weights`` is `head_importance`), but for the best of each layer.
-    Columns: heads (left), batch (its size), full and removed (examples a second), speed_up
-    (percent), medians over turns, and its quartiles (speed_up_low, speed_up_high).  No rows for a
-    family that is not `REMOVABLE`, or heads that have temperatures.
-    """
-
-    def compute() -> pd.DataFrame:
-        scores = by_head(weights[weights["task"] == run.task.name], "normalised")
-        best = scores == scores.max(axis=1, keepdims=True)
-        keep = masks_along(pruning_order(best, scores), scores.shape, [0.5])[0].astype(bool)
-        inputs = task_inputs(run.encoder, run.task.test, run.recipe.max_tokens)
-        # The longest test texts, so that padding plays little part.
-        inputs.sort(key=lambda item: -len(item["input_ids"]))
-        sizes = [size for size in BATCH_SIZES if size <= len(inputs)]
-        smaller, rows = remove_heads(run.classifier, keep), []
-        for size in progress(sizes, "removing heads", unit="batch size"):
-            batch = padded(run.encoder, inputs[:size])
-            seconds = _seconds((run.classifier, smaller), batch)
-            low, middle, high = np.percentile(100 * (seconds[0] / seconds[1] - 1), (25, 50, 75))
-            speeds = size / np.median(seconds, axis=1)
-            rows.append((keep.sum(), size, *speeds, middle, low, high))
-        return pd.DataFrame(rows, columns=SPEEDS)
-
-    base = run.encoder.model.base_model
-    if base.config.model_type not in REMOVABLE or hasattr(base, "temperatures"):
-        return pd.DataFrame(columns=SPEEDS)
-    facts = {"run": run.folder.name, "weights": weights.to_csv()}
-    return cached_table("head-removal", compute, depends_on=facts)
-
-
-@torch.inference_mode()
-def _seconds(models: tuple[nn.Module, nn.Module], batch: Batch) -> Float[np.ndarray, "model turn"]:
-    """Time models in turn, so that what else the machine does falls on both, on one thread."""
-    width = torch.get_num_threads()
-    torch.set_num_threads(1)
-    jobs = [lambda model=model: model(**batch).cpu() for model in models]  # and waits for a GPU
-    seconds = [[timeit(job, number=1) for job in jobs] for _ in range(TURNS + 1)]
-    torch.set_num_threads(width)
-    return np.transpose(seconds[1:])  # the first turn is slow
 
 
 def split_test(run: FineTuned, seed: int) -> tuple[list[Pair], list[Pair]]:

@@ -202,27 +202,3 @@ def states(encoder, model):
     ids = [encoder.encode_words(text.split()).ids for text in texts]
     batch = padded(encoder, [{"input_ids": i, "token_type_ids": [0] * len(i)} for i in ids])
     return model.base_model(**batch).last_hidden_state[batch["attention_mask"].bool()]
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta", "xlm_roberta", "distilbert", "electra"])
-def test_removal_gives_what_the_mask_gives_with_fewer_parameters(tiny_encoder, family):
-    encoder, keep = tiny_encoder(family), np.ones((LAYERS, HEADS), bool)
-    keep[0, [1, 2]] = keep[1, :3] = False
-    before = states(encoder, encoder.model)
-    smaller = pruning.remove_heads(encoder.model, keep)
-    with head_mask(encoder.model, torch.from_numpy(keep).float()):
-        masked = states(encoder, encoder.model)
-    torch.testing.assert_close(states(encoder, smaller), masked, rtol=1e-4, atol=1e-5)
-    assert torch.equal(states(encoder, encoder.model), before)
-    whole, left = (sum(p.numel() for p in own.parameters()) for own in (encoder.model, smaller))
-    assert whole - left == 5 * (4 * 24 * WIDTH + 3 * WIDTH)
-
-
-def test_the_speed_of_a_family_whose_heads_can_be_removed(runs, weights, tiny_encoder):
-    table = pruning.removal_speed(runs[0], weights)
-    assert table["batch"].tolist() == [1, 4, 16]  # there are 30 test examples
-    assert (table["heads"] == 6).all()
-    assert (table[["full", "removed"]] > 0).all(axis=None)
-    assert table["speed_up"].between(table["speed_up_low"], table["speed_up_high"]).all()
-    other = pruning.removal_speed(replace(runs[0], encoder=tiny_encoder("albert")), weights)
-    assert other.empty and "speed_up" in other
