@@ -1,8 +1,6 @@
 """Heads as focused as another model's (the *focused* control): one temperature for each head.
 
-It multiplies a head's scores, what positions add to them included, before the softmax.  Every
-family calls softmax once a layer, in the order of computation: there scores are met, whatever they
-are made of, and layers that share their weights are told apart.
+It multiplies a head's scores, what positions add to them included, before the softmax.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ def forward(encoder: Encoder, inputs: list[Inputs], *, hidden: bool = False) -> 
 
 def padded(encoder: Encoder, inputs: list[Inputs]) -> dict[str, Tensor]:
     """Return a batch of inputs as padded tensors on the model's device."""
-    longest = max(len(item["input_ids"]) for item in inputs)
+    lengths = [len(item["input_ids"]) for item in inputs]
+    longest = max(lengths)
     padding = {"input_ids": encoder.tokenizer.pad_token_id or 0, "token_type_ids": 0}
     if not encoder.takes_token_types:
         del padding["token_type_ids"]
@@ -69,9 +70,7 @@ def padded(encoder: Encoder, inputs: list[Inputs]) -> dict[str, Tensor]:
         name: [item[name] + [value] * (longest - len(item[name])) for item in inputs]
         for name, value in padding.items()
     }
-    batch["attention_mask"] = [
-        [1] * len(item["input_ids"]) + [0] * (longest - len(item["input_ids"])) for item in inputs
-    ]
+    batch["attention_mask"] = [[1] * own + [0] * (longest - own) for own in lengths]
     return {name: torch.tensor(rows, device=encoder.device) for name, rows in batch.items()}
 
 
@@ -86,8 +85,7 @@ def word_groups(word_ids: Sequence[int | None]) -> list[int]:
 
 def membership(groups: Sequence[int]) -> Float[Tensor, "token word"]:
     """Return the 0/1 matrix that says which word each token belongs to."""
-    index = torch.tensor(groups)
-    return torch.nn.functional.one_hot(index, int(index[-1]) + 1).float()
+    return nn.functional.one_hot(torch.tensor(groups)).float()
 
 
 def to_words(
@@ -253,12 +251,11 @@ def length_batches(
     A batch has at most ``size`` members, and their number times the length of the longest is at
     most ``budget``, unless one alone exceeds it.  Examples of equal length keep their order.
     """
-    sign = -1 if longest_first else 1
     batches: list[list[int]] = []
-    for index in sorted(range(len(lengths)), key=lambda index: sign * lengths[index]):
-        longest = batches[-1][0] if batches and longest_first else index
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=longest_first):
+        longest = max(lengths[index], lengths[batches[-1][0]]) if batches else 0
         full = not batches or len(batches[-1]) >= size
-        if full or (len(batches[-1]) + 1) * lengths[longest] > budget:
+        if full or (len(batches[-1]) + 1) * longest > budget:
             batches.append([])
         batches[-1].append(index)
     return batches

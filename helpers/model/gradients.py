@@ -56,10 +56,10 @@ def gradient_importance(
 ) -> dict[str, Float[np.ndarray, "example ..."]]:
     """Return ``gradients``, ``[example, layer, type]``: mean ``|dL/dA|`` by type of key.
 
-    ``records`` are token-level records.  The means are over the heads and the (query, key) pairs of
-    a type (`KEY_TYPES`) in all of an example's inputs; NaN where there is no such key.  What is
-    masked for the objective is no key of any type.  ``per_value``, if the model's value vectors
-    can be found, has those of ``|dL/dA[i, j]| / |f(x_j)|``; ``losses`` are ``[example]``, in nats.
+    The means are over the heads and the (query, key) pairs of a type (`KEY_TYPES`) in all inputs
+    of a token-level record; NaN where there is no such key.  What is masked for the objective is no
+    key of any type.  ``per_value``, if the model's value vectors can be found, has those of
+    ``|dL/dA[i, j]| / |f(x_j)|``; ``losses`` are ``[example]``, in nats.
     """
     if encoder.objective == "contrastive" and len(records) < 2:
         raise InputError("the contrastive objective needs at least two segments; use more")
@@ -109,7 +109,8 @@ def objective(
 ) -> tuple[Float[Tensor, " example"], list[Inputs], Maps]:
     """Return the losses of a batch's examples, the inputs as the model got them, and its maps.
 
-    Of the contrastive objective's inputs, the first paragraphs' come first.
+    A loss is in nats: of a language model the mean over the tokens that are predicted.  Of the
+    contrastive objective's inputs, the first paragraphs' come first.
     """
     if encoder.objective == "contrastive":
         return _contrastive(encoder, [*_paragraphs(encoder, records)])
@@ -118,24 +119,16 @@ def objective(
     if encoder.objective == "masked-lm":
         inputs, labels = _corrupted(encoder, inputs, rng)
     output = with_graph(encoder, encoder.model, inputs)
-    losses = _token_losses(output.logits, labels, next_token=encoder.objective == "next-token")
-    return losses, inputs, list(output.attentions)
-
-
-def _token_losses(
-    logits: Float[Tensor, "example token word"], labels: list[list[int]], *, next_token: bool
-) -> Float[Tensor, " example"]:
-    """Return each example's mean cross-entropy over its labels that are not `IGNORED`, in nats."""
-    length = logits.shape[1]
-    rows = [label + [IGNORED] * (length - len(label)) for label in labels]
+    logits = output.logits  # [example, token, word]
+    rows = [label + [IGNORED] * (logits.shape[1] - len(label)) for label in labels]
     targets = torch.tensor(rows, device=logits.device)
-    if next_token:
+    if encoder.objective == "next-token":
         logits, targets = logits[:, :-1], targets[:, 1:]
     per_token = F.cross_entropy(
         _wide(logits).transpose(1, 2), targets, ignore_index=IGNORED, reduction="none"
     )
-    counted = (targets != IGNORED).sum(dim=1).clamp(min=1)
-    return per_token.sum(dim=1) / counted
+    losses = per_token.sum(dim=1) / (targets != IGNORED).sum(dim=1).clamp(min=1)
+    return losses, inputs, list(output.attentions)
 
 
 def mask_tokens(

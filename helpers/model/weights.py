@@ -65,7 +65,13 @@ def read_encoder(
     with _quiet():
         tokenizer = read_tokenizer(name, folder)
         model, objective = _model(name, folder, dtype)
-        check_vocabulary(name, model, tokenizer)
+        rows = model.get_input_embeddings().num_embeddings
+        entries = max(tokenizer.get_vocab().values()) + 1
+        if entries > rows:
+            raise ModelError(
+                f"model {name!r}: the tokenizer has {entries} entries but the weights have {rows} "
+                "embeddings; take tokenizer and weights of the same model"
+            )
         if random_init is not None:
             model = reinitialised(model, seed=random_init)
         model = model.to(torch_device(device)).eval().requires_grad_(False)
@@ -101,17 +107,6 @@ def read_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerFast:
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
     return tokenizer
-
-
-def check_vocabulary(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> None:
-    """Refuse a tokenizer that gives ids for which the model has no embedding."""
-    rows = model.get_input_embeddings().num_embeddings
-    entries = max(tokenizer.get_vocab().values()) + 1
-    if entries > rows:
-        raise ModelError(
-            f"model {name!r}: the tokenizer has {entries} entries but the weights have {rows} "
-            "embeddings; take tokenizer and weights of the same model"
-        )
 
 
 def _model(name: str, folder: Path, dtype: str) -> tuple[PreTrainedModel, str]:
@@ -245,8 +240,7 @@ def _max_length(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> i
 
     RoBERTa and its kin leave the first rows of the table of positions to padding.
     """
-    limits = [tokenizer.model_max_length]
-    limits.append(getattr(model.config, "max_position_embeddings", None))
+    limits = [tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None)]
     for path, module in model.named_modules():
         if path.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             reserved = 0 if module.padding_idx is None else module.padding_idx + 1

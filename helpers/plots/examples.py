@@ -77,11 +77,9 @@ class Place(NamedTuple):
 class Panel:
     """One map of Figure 1 or 5: ``weights[query, key]`` of one head over ``words``.
 
-    ``kinds`` has the kind (``cls``, ``sep``, ``punctuation``, ``other``) of each word, which gives
-    it and the attention to it a colour.  A pair of ``gold`` is (attending, attended), as indices
-    into ``words``: (dependent, head) for a head in the direction "dependent attends to head",
-    (head, dependent) in the other.  ``picked`` has the pairs that the head has chosen.  In
-    Figure 1 nothing is asked, and there are neither.
+    The kind of a word (of `TOKEN_COLORS`) gives it and the attention to it a colour.  A pair of
+    ``gold`` is (attending, attended), as indices into ``words``; ``picked`` has the pairs that the
+    head has chosen.  In Figure 1 nothing is asked, and there are neither.
     """
 
     title: str
@@ -166,7 +164,7 @@ def fig5_heads(panels: Sequence[Panel], *, model: str = "", lens: str = "attenti
 
     The title, the words in question and their line are coloured; where the head is wrong, its own
     choice has a line and the right one a dashed line.  As in the paper's head 9-6, attention to
-    special tokens is not drawn.  Without panels the figure says what it would need.
+    special tokens is not drawn.
     """
     title = "Figure 5 · What single heads find"
     if not panels:

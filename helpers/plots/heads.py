@@ -51,9 +51,8 @@ def fig2_token_types(
 ) -> Figure:
     """Draw Figure 2 (section 3.2): attention to special tokens and punctuation, by layer.
 
-    ``table`` is token_types.csv: layer, head, cls, sep, punctuation, sep_to_sep, other_to_sep
-    (fractions), and their intervals, too narrow to draw: a footnote has the widest, and what is
-    left out: columns without values (a model without that token).
+    ``table`` is token_types.csv.  Intervals are too narrow to draw: a footnote has the widest, and
+    which token is left out because the model does not have it.
     """
     panels = [
         {kind: ATTENDED[kind] for kind in ("cls", "sep", "punctuation")},
@@ -67,7 +66,7 @@ def fig2_token_types(
         3.1 * len(panels) if len(panels) > 1 else 3.4,
         f"Figure 2 · {WEIGHTS[lens].capitalize()} to special tokens and punctuation",
         joined(model, HEADS_AND_MEANS),
-        _widest(table, *panels) + _left_out(table, {"cls": "cls", "sep": "sep"}),
+        _widest(table, *panels) + _left_out(table),
     )
     rows = figure.subplots(len(panels), squeeze=False, sharex=True)[:, 0]
     for axes, styles in zip(rows, panels, strict=True):
@@ -95,11 +94,10 @@ def fig3_gradients(
     objective = f"L: {table['objective'].iloc[0]}, {table['loss'].iloc[0]:.2f} nats"
     if table["objective"].eq("contrastive").all():
         objective += ", single paragraphs (not Figure 2's pairs)"
-    left_out = _left_out(table, {"cls": "cls", "sep": "sep"})
     figure = canvas(
         2.5 * (1 + bool(below)) + 0.5,
         "Figure 3 · Gradient-based importance of attention",
-        joined(model, objective, left_out or "bands: 95% intervals over articles"),
+        joined(model, objective, _left_out(table) or "bands: 95% intervals over articles"),
     )
     grid = figure.subplots(1 + bool(below), 2, squeeze=False, sharex=True, sharey="row")
     for axes in (*grid[0, len(above) :], *grid[1:, len(below) :].flat):
@@ -135,9 +133,8 @@ def fig4_entropy(
 ) -> Figure:
     """Draw Figure 4 (section 3.3): entropy of each head's attention, by layer.
 
-    ``table`` is entropy.csv: layer, head, entropy, entropy_from_cls, uniform (nats).  The
-    lower panel has the attention of the [CLS] position alone, where the model has one.  The
-    footnote is as in Figure 2.
+    ``table`` is entropy.csv.  The lower panel has the attention of the [CLS] position alone, where
+    the model has one.  The footnote is as in Figure 2.
     """
     styles = {
         "entropy": TOKEN_STYLES["other"]._replace(label="from all tokens"),
@@ -148,7 +145,7 @@ def fig4_entropy(
         2.9 * len(styles),
         f"Figure 4 · Entropy of {WEIGHTS[lens]} distributions",
         joined(model, HEADS_AND_MEANS),
-        _widest(table, styles) + _left_out(table, {"cls": "entropy_from_cls"}),
+        _widest(table, styles) + _left_out(table),
     )
     rows = figure.subplots(len(styles), squeeze=False, sharex=True, sharey=True)[:, 0]
     uniform = table["uniform"].mean()
@@ -205,10 +202,13 @@ def _widest(table: pd.DataFrame, *panels: Styles) -> str:
     return f"95% intervals over articles: ±{reach:.1g} at most for a head.  " if reach > 0 else ""
 
 
-def _left_out(table: pd.DataFrame, roles: Mapping[str, str]) -> str:
-    """Say which special tokens have no values; ``roles`` names the column of each."""
-    names = {"cls": "first special token ([CLS] in BERT)", "sep": "separator ([SEP] in BERT)"}
-    missing = [names[role] for role, column in roles.items() if table[column].isna().all()]
+def _left_out(table: pd.DataFrame) -> str:
+    """Say which special tokens have no values."""
+    first = "first special token ([CLS] in BERT)"
+    names = {"cls": first, "entropy_from_cls": first, "sep": "separator ([SEP] in BERT)"}
+    missing = [
+        names[own] for own in table.columns.intersection([*names]) if table[own].isna().all()
+    ]
     return f"Left out: this model has no {' and no '.join(missing)}." if missing else ""
 
 
@@ -216,27 +216,21 @@ def _left_out(table: pd.DataFrame, roles: Mapping[str, str]) -> str:
 def fig6_clusters(table: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = "") -> Figure:
     """Draw Figure 6 (section 6): heads in the plane, by behaviour and by layer.
 
-    ``table`` is head_positions.csv: layer, head, x, y (nats, as the distances of heads), stress
-    and behaviour.  A behaviour that is not one of `BEHAVIOUR_STYLES` is what the head finds (a
-    relation, or coreference) and gives it a star with a label.
+    ``table`` is head_positions.csv.  A behaviour that is not one of `BEHAVIOUR_STYLES` is what the
+    head finds (a relation, or coreference) and gives it a star with a label.
     """
     stars = ~table["behaviour"].isin(BEHAVIOUR_STYLES)
-    figure = canvas(
-        4.8,
-        "Figure 6 · Attention heads in two dimensions",
-        joined(
-            model, f"Jensen-Shannon distances, kept with a stress of {table['stress'].iloc[0]:.2f}"
-        ),
-    )
+    kept = f"Jensen-Shannon distances, kept with a stress of {table['stress'].iloc[0]:.2f}"
+    figure = canvas(4.8, "Figure 6 · Attention heads in two dimensions", joined(model, kept))
     left, right = figure.subplots(1, 2)
     for name, style in (*BEHAVIOUR_STYLES.items(), (None, LINGUISTIC)):
         rows = table[stars if name is None else table["behaviour"] == name]
         if len(rows):
             label = f"{named(style, special_tokens).label} ({len(rows)})"
-            size = 90 if style is LINGUISTIC else 34
+            size, above = (90, 3) if style is LINGUISTIC else (34, 2)
             left.scatter(
                 rows["x"], rows["y"], s=size, color=style.color, marker=style.marker, label=label,
-                edgecolors="white", linewidths=0.5, zorder=3 if style is LINGUISTIC else 2,
+                edgecolors="white", linewidths=0.5, zorder=above,
             )  # fmt: skip
     figure.legend(loc="outside lower left", ncols=4, handletextpad=0.2, columnspacing=1.2)
     layers = int(table["layer"].max())
@@ -264,10 +258,7 @@ def fig6_clusters(table: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
 
 @theme()
 def relative_position(table: pd.DataFrame, *, model: str = "", lens: str = "attention") -> Figure:
-    """Draw section 3.1: each head's attention to the previous, current and next token.
-
-    ``table`` is relative_position.csv: layer, head, previous, current, next (fractions).
-    """
+    """Draw section 3.1, relative_position.csv: attention to the previous, current, next token."""
     columns = ("previous", "current", "next")
     return heat_maps(
         {f"to the {column} token": by_head(table, column) for column in columns},

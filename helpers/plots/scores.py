@@ -45,8 +45,7 @@ ARROWS = dict(zip(DIRECTIONS, ("d → h", "h → d"), strict=True))
 def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     """Draw Table 2 (section 4.3): antecedents found, by system and type of mention.
 
-    ``table`` is coreference.csv: system, head, candidates, type, n, accuracy, ci_low, ci_high,
-    paper_accuracy (percent).  A panel for each type, a bar for each system and its candidates,
+    ``table`` is coreference.csv.  A panel for each type, a bar for each system and its candidates,
     with the head in it.
     """
     systems = table["system"].str.replace(" (chosen on train, scored on dev)", ", held out")
@@ -75,8 +74,7 @@ def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
 def probe_scores(table: pd.DataFrame, *, model: str = "", lens: str = "attention") -> Figure:
     """Draw Table 3 (section 5): attachment scores of the probes without punctuation.
 
-    ``table`` is probes.csv: probe, metric, value, ci_low, ci_high, n_train, n_dev, paper_value
-    (percent).  The metric of a probe stands after its name where there are several.
+    ``table`` is probes.csv.  The metric of a probe stands after its name where there are several.
     """
     table = table[table["metric"].isin(COMPARED)]
     metrics = table["metric"].unique()
@@ -129,7 +127,6 @@ def relation_heatmaps(
     """Draw section 4.2: how well each head finds each relation, the best head framed.
 
     ``accuracies`` holds a map (percent) for each relation and the direction that it is read in.
-    Where there is none, the figure says what it would need.
     """
     title = "Section 4.2 · Accuracy of single heads by relation"
     if not accuracies:

@@ -230,11 +230,10 @@ def counting_ticks(count: int, most: int = 24) -> list[int]:
 
 @theme()
 def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False) -> Path:
-    """Write ``folder/name.png`` and ``folder/name.svg`` and return the path of the PNG.
+    """Write ``folder/name.png`` and ``.svg``, for a ``paper`` also ``.pdf``; return the PNG's path.
 
-    For a ``paper`` there is ``folder/name.pdf`` too.  The same figure gives the same bytes: no file
-    holds a date or a random identifier.  StoreError where the folder cannot be written to; a file
-    is there whole or not at all.
+    The same figure gives the same bytes: no file holds a date or a random identifier.  StoreError
+    where the folder cannot be written to; a file is there whole or not at all.
     """
     from PIL import Image
 
@@ -256,14 +255,13 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
 
 def _for_paper(figure: Figure) -> bytes:
     """Return a figure as a PDF page without what its caption will say."""
-    page = BytesIO()
-    headings = [text for text in figure.texts if text.get_label() == HEADING]
-    for text in headings:
-        text.set_visible(False)
+    import matplotlib.pyplot as plt
+
+    page, headings = BytesIO(), figure.findobj(lambda own: own.get_label() == HEADING)
+    plt.setp(headings, visible=False)
     metadata = {"CreationDate": None, "Creator": None}
     figure.savefig(page, format="pdf", dpi=DPI, metadata=metadata, bbox_inches="tight")
-    for text in headings:
-        text.set_visible(True)
+    plt.setp(headings, visible=True)
     return page.getvalue()
 
 
@@ -271,8 +269,7 @@ def _repeatable(svg: str) -> str:
     """Return an SVG that comes out the same on every machine.
 
     Clip paths are numbered: matplotlib names some by memory address.  Places have three decimals
-    (of a point): the sixth is another one on another processor.  Numbers below 1 stay as they
-    are, scales among them.
+    (of a point): the sixth differs between processors.  Numbers below 1, such as scales, stay.
     """
     names = re.findall(r'<clipPath id="([^"]+)"', svg)
     numbers = {name: f"clip{number}" for number, name in enumerate(names)}
