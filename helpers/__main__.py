@@ -49,10 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line; the names of all flags would be a page."""
-
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and exit with 2."""
+        """Say what is wrong in a line, as the names of all flags would be a page; exit with 2."""
         self.exit(2, f"error: {message}; see {self.prog} --help\n")
 
 

@@ -99,8 +99,11 @@ class Settings:
     arct: str = _setting("", "corpus name or folder of arguments (default: the embedded ones)")
 
     def __post_init__(self) -> None:
+        kinds = {"int": "a whole number", "str": "text", "bool": "True or False"}
         for setting in fields(self):
-            _check_type(setting.name, getattr(self, setting.name), str(setting.type))
+            value, kind = getattr(self, setting.name), setting.type.removesuffix(" | None")
+            if not (type(value).__name__ == kind or (value is None and kind != setting.type)):
+                raise InputError(f"{flag(setting.name)} {value}: expected {kinds[kind]}")
         if self.small:
             for setting, limit in SMALL.items():
                 object.__setattr__(self, setting, min(getattr(self, setting) or limit, limit))
@@ -190,15 +193,5 @@ def flag(setting: str) -> str:
 def _short(setting: str, value: object) -> str:
     """Return a setting as a part of a folder's name: a file's own name, or setting and value."""
     if setting in PLACES:
-        value = Path(str(value).split(",")[0]).name.partition(".")[0] or "folder"
-    else:
-        value = f"{setting.replace('_', '-')}-{value}"
-    return readable(value)
-
-
-def _check_type(setting: str, value: object, expected: str) -> None:
-    """Raise InputError unless a value is of the type that its setting is declared with."""
-    kinds = {"int": "a whole number", "str": "text", "bool": "True or False"}
-    kind = expected.removesuffix(" | None")
-    if not (type(value).__name__ == kind or (value is None and expected != kind)):
-        raise InputError(f"{flag(setting)} {value}: expected {kinds[kind]}")
+        return readable(Path(str(value).split(",")[0]).name.partition(".")[0] or "folder")
+    return readable(f"{setting.replace('_', '-')}-{value}")

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from helpers.cache import cached_arrays, cached_table, cached_tables
@@ -63,12 +64,16 @@ class Study(Sources):
     def _sums(self, store: Store) -> Sums:
         from helpers.analysis import surface
 
-        arrays = cached_arrays(
-            "sections-3-and-6",
-            lambda: self._sweep(store).to_arrays(),
-            depends_on={"store": store.key},
-            code="analysis.surface.sweep",
-        )
+        def compute() -> dict[str, np.ndarray]:
+            if not (self.workers or self.scheduler):
+                return surface.sweep(store).to_arrays()
+            from helpers.store.cluster import dask_client, map_shards
+
+            with dask_client(scheduler=self.scheduler, workers=self.workers) as client:
+                return surface.combine(map_shards(surface.shard_sums, store, client)).to_arrays()
+
+        code, facts = "analysis.surface.sweep", {"store": store.key}
+        arrays = cached_arrays("sections-3-and-6", compute, depends_on=facts, code=code)
         return surface.Sums.from_arrays(arrays)
 
     def distances(self, sums: Sums | None = None, *, words: bool = False) -> pd.DataFrame:
@@ -157,8 +162,7 @@ class Study(Sources):
     ) -> pd.DataFrame:
         """Write a table to ``tables/`` (with ``latex`` in both forms) and return it for display.
 
-        ``optional`` columns may be empty.  TableError where a column that this model should have is
-        empty or not finite.
+        ``optional`` columns may be empty; for TableError see `check_table`.
         """
         how = {"optional": optional, "dtype": self.dtype}
         check_table(table, name, special_tokens=lambda: self.encoder.special_tokens, **how)
@@ -204,16 +208,6 @@ class Study(Sources):
     @cached_property
     def _written(self) -> set[str]:
         return set()
-
-    def _sweep(self, store: Store) -> Sums:
-        from helpers.analysis import surface
-
-        if not (self.workers or self.scheduler):
-            return surface.sweep(store)
-        from helpers.store.cluster import dask_client, map_shards
-
-        with dask_client(scheduler=self.scheduler, workers=self.workers) as client:
-            return surface.combine(map_shards(surface.shard_sums, store, client))
 
 
 def describe_store(store: Store) -> pd.DataFrame:

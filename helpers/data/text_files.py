@@ -60,10 +60,9 @@ def text_paths(path: Path) -> list[Path]:
 
 
 def file_fingerprint(path: str | Path) -> str:
-    """Return what identifies a file's content: its SHA-256.
+    """Return the SHA-256 of a file's content, or of a folder's text files with their names.
 
-    A file over 1 GiB is identified by a sample: its size and the SHA-256 of its first and last
-    64 MiB.  A folder is its text files, with their names.
+    A file over 1 GiB is identified by its size and the SHA-256 of its first and last 64 MiB.
     """
     path, digest, end = existing_file(path, folder=True), hashlib.sha256(), 64 << 20
     if path.is_dir():
@@ -155,11 +154,8 @@ def one_line(text: str) -> str:
 def visible(text: str) -> bool:
     """Return whether a tokenizer keeps anything of a text.
 
-    It keeps no white space, control, zero-width or lone combining character, and not the mark of
-    a lost one (U+FFFD).
+    It keeps no white space, control, zero-width or lone combining character, and no U+FFFD.
     """
-    if text.isascii() and text.isprintable():
-        return text != "" and not text.isspace()
     return text.isalnum() or any(
         unicodedata.category(c)[0] not in "ZCM" and c != "\ufffd" for c in text
     )

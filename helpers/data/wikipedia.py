@@ -60,9 +60,9 @@ def corpus_name(path: Path) -> str:
 def articles(path: str | Path, *, counts: Counter[str] | None = None) -> Iterator[Article]:
     """Yield the articles of a dump, or the documents of a text file or folder, in order.
 
-    Of a dump: pages of the main namespace that are not redirects, with their usable paragraphs
-    (see :mod:`helpers.data.wikitext`).  Of plain text: every paragraph that shows something, as it
-    is but for spaces and control characters.  ``counts`` receives what was read and dropped.
+    Of a dump: pages of the main namespace that are not redirects, with their usable paragraphs.
+    Of plain text: every paragraph that shows something.  ``counts`` receives what was read and
+    dropped.
     """
     path = text_files.existing_file(path, folder=True)
     counts = Counter() if counts is None else counts
@@ -84,10 +84,9 @@ def segments(
 ) -> Corpus[Segment]:
     """Return the corpus of segments of ``path`` (default: gensim's sample of Wikipedia).
 
-    A segment is a pair of consecutive paragraphs; pairs do not overlap.  ``count`` of them are
-    chosen with ``seed`` (fewer if there are fewer), in the order of the corpus; ``None`` takes
-    all.  They are cut to the model's length later, with its tokenizer.  CorpusError where the file
-    is missing, damaged, or holds no segment.
+    A segment is a pair of consecutive paragraphs; pairs do not overlap.  At most ``count`` of them
+    are chosen with ``seed``, in the order of the corpus; ``None`` takes all.  CorpusError where the
+    file is missing, damaged, or holds no segment.
     """
     path = sample_path() if path is None else text_files.existing_file(path, folder=True)
     spec = {

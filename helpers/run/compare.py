@@ -40,10 +40,9 @@ class Run:
 
 
 def open_run(given: str) -> Run:
-    """Read a finished run.
+    """Read a finished run: a folder of ``figures/``, a path to one, or the model that ran.
 
-    ``given`` is a folder of ``figures/``, a path to such a folder, or the name or path of the model
-    that ran.  InputError where there is no such run, or a table of it cannot be read.
+    InputError where there is no such run, or a table of it cannot be read.
     """
     candidates = [Path(given).expanduser(), figures_dir(given), Study(model=given).results]
     folder = next((path for path in candidates if any(path.glob("tables/*.csv"))), None)
@@ -106,16 +105,16 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
 
 
 def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return section, claim, paper, and for each run ``<name>``, its number, and both verdicts.
+    """Return section, claim, paper; and for each run its number and both verdicts.
 
-    These are in the columns ``<name> holds`` and ``<name> learned``.
+    These are in the columns ``<name>``, ``<name> holds`` and ``<name> learned``.
     """
-    checks = {run.name: check_claims(run.tables, clark_claims()) for run in runs}
-    first = next(iter(checks.values()))
-    columns = {name: first[name] for name in ("section", "claim")} | {"paper": first["paper_value"]}
-    for name, table in checks.items():
-        columns |= {name: table["here"]}
-        columns |= {f"{name} {verdict}": table[verdict] for verdict in ("holds", "learned")}
+    columns = {}
+    for run in runs:
+        table = check_claims(run.tables, clark_claims())
+        columns |= {"section": table["section"], "claim": table["claim"]}
+        columns |= {"paper": table["paper_value"], run.name: table["here"]}
+        columns |= {f"{run.name} {verdict}": table[verdict] for verdict in ("holds", "learned")}
     return pd.DataFrame(columns)
 
 
@@ -124,11 +123,9 @@ def claims_that_hold(claims: pd.DataFrame) -> dict[str, str]:
     found = {}
     for column in claims.filter(regex=" holds$"):
         name = column.removesuffix(" holds")
-        holds, measured = claims[column] == "yes", claims[column] != "not measured"
+        holds, measured = claims[column] == "yes", (claims[column] != "not measured").sum()
         learned = (holds & (claims[f"{name} learned"] == "yes")).sum()
-        found[name] = (
-            f"{holds.sum()} of {measured.sum()} measured claims hold, {learned} of them learned"
-        )
+        found[name] = f"{holds.sum()} of {measured} measured claims hold, {learned} of them learned"
     return found
 
 
@@ -160,12 +157,13 @@ def best_heads(runs: Sequence[Run]) -> pd.DataFrame:
     accuracy and baseline, and for each run its head, accuracy, interval and baseline.  The
     relations are in the paper's order; the others follow, most frequent first.
     """
-    paper = paper_table1()
-    found = {
-        run.name: _by_paper_name(run.tables["dependency_heads"])
-        for run in runs
-        if "dependency_heads" in run.tables
-    }
+    paper, found = paper_table1(), {}
+    for run in runs:
+        if "dependency_heads" in run.tables:
+            table = run.tables["dependency_heads"]
+            known = paper_names(table["relation"])
+            own = table["relation"].map(lambda name, known=known: known.get(name, name))
+            found[run.name] = table.set_index(own)[~own.duplicated().to_numpy()]
     names = [name for table in found.values() for name in table.index]
     order = [name for name in paper.index if name in names]
     order += [n for n in dict.fromkeys(names) if n not in paper.index and names.count(n) > 1]
@@ -179,9 +177,8 @@ def best_heads(runs: Sequence[Run]) -> pd.DataFrame:
 def atlas(runs: Mapping[str, Tables]) -> pd.DataFrame:
     """Return atlas.csv: one row a head of each run, with the columns `ATLAS`.
 
-    Shares of attention are fractions, entropy is in nats.  ``relation`` is what the head does best
-    on train; ``accuracy`` (percent), ``margin`` over the best fixed offset (points) and its
-    interval are those on dev, ``coreference`` is its accuracy on all mentions (percent; other
+    ``relation`` is what the head does best on train; ``accuracy``, ``margin`` over the best fixed
+    offset and its interval are those on dev, ``coreference`` is its accuracy on all mentions (other
     mentions as candidates), ``importance`` the mean over tasks.  What a run lacks is empty.
     """
     parts = [_heads(tables).assign(model=name) for name, tables in runs.items()]
@@ -218,10 +215,3 @@ def _heads(tables: Tables) -> pd.DataFrame:
                 own = own.groupby(HEAD, as_index=False).mean()
             table = table.merge(own, on=HEAD, how="outer")
     return table.sort_values(HEAD)
-
-
-def _by_paper_name(table: pd.DataFrame) -> pd.DataFrame:
-    """Return dependency_heads.csv by the paper's names, the most frequent relation of each."""
-    known = paper_names(table["relation"])
-    names = table["relation"].map(lambda name: known.get(name, name))
-    return table.set_index(names)[~names.duplicated().to_numpy()]

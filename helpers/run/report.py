@@ -40,10 +40,9 @@ def write_report(
 ) -> Path:
     """Write ``index.html`` into ``build`` and return its path.
 
-    ``study_facts`` are those of `run.record.describe`: groups (``settings``, ``model`` ...) and
-    single facts, and the ``notes`` of a comparison.  Shown are the PNG files of ``figures``, the
-    CSV files of ``tables``, the verdicts on each section's claims, and as many ``viewers`` as fit
-    into 15 MB; what the run has not made is left out.
+    ``study_facts`` are those of `run.record.describe`, or the ``notes`` of a comparison.  Shown are
+    the PNG files of ``figures``, the CSV files of ``tables``, the verdicts on each section's
+    claims, and as many ``viewers`` as fit into 15 MB.
     """
     facts, times = dict(study_facts), read_times(build)
     if times:
@@ -144,11 +143,10 @@ def _shown(title: str, table: pd.DataFrame, *, opened: bool = False) -> dict[str
     """Return a table of text, its numbers cut short; the file has all digits."""
     numbers = table.apply(pd.to_numeric, errors="coerce")
     kinds = ["number" if own else "" for own in (numbers.notna() | (table == "")).all()]
+    names = (name.replace("_", " ") for name in table)
     return {
         "title": title,
-        "columns": [
-            (name.replace("_", " "), kind) for name, kind in zip(table, kinds, strict=True)
-        ],
+        "columns": list(zip(names, kinds, strict=True)),
         "rows": table.map(_short).to_numpy().tolist(),
         "open": opened or len(table) <= OPEN_ROWS,
     }
