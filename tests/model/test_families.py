@@ -130,7 +130,7 @@ def test_words_are_tokenized_as_in_running_text(family, tiny_encoder):
 def test_gradients_reach_every_layer(family, tiny_encoder, segments):
     encoder = tiny_encoder(family)
     records = list(examples(encoder, segments, 60, Counter()))
-    values = gradient_importance(encoder, records, seed=1)
+    values = gradient_importance(encoder, records, seed=1)["gradients"]
     expected = {"gpt2": "next-token", "t5": "contrastive"}.get(family, "masked-lm")
     assert encoder.objective == expected
     assert values.shape == (len(records), encoder.layers, len(KEY_TYPES))
