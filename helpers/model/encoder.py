@@ -54,10 +54,9 @@ WAYS_OUT = (
 class Encoder:
     """A model in evaluation mode with its tokenizer, both read when first asked for.
 
-    What identifies it, and what inputs it takes, is known without its weights.  ``identity`` goes
-    into every store made with it: name, revision or weights SHA-256, SHA-256 of its configuration
-    and tokenizer settings, layers, heads, the seed of a random initialisation and, if its heads
-    have some, their temperatures.
+    ``identity`` goes into every store made with it: name, revision or weights SHA-256, SHA-256 of
+    its configuration and tokenizer settings, layers, heads, the seed of a random initialisation
+    and, if its heads have some, their temperatures.
     """
 
     name: str  # what it was asked for by: a built-in model, a folder or a hub name
@@ -135,10 +134,8 @@ def load(
 
     ``name`` is ``minilm`` (the embedded default) or ``mpnet``, whose SHA-256 is verified every
     time, a local folder, or a hub name (with ``revision``).  ``random_init`` is the seed of the
-    drawn control: embeddings kept, every other weight drawn anew by the model's own scheme.
-    ``temperatures`` multiply the scores of each layer's heads (`helpers.model.focus`).
-    ModelError where the model is unknown, has no safetensors weights, no fast tokenizer, no
-    attention maps, or a vocabulary that does not fit its weights.
+    drawn control (`weights.reinitialised`); ``temperatures`` multiply the scores of each layer's
+    heads (`focus`).  ModelError where the model is unknown, or no encoder that can be looked at.
     """
     if device not in ("auto", "cpu"):
         torch_device(device)  # so that a device that is not there is known now
@@ -146,9 +143,10 @@ def load(
     weights = weights_identity(name, folder)
     how = {"device": device, "dtype": dtype, "random_init": random_init}
     read = _once(name, folder, **how, temperatures=temperatures)
+    settings = {file for pattern in SETTINGS for file in folder.glob(pattern) if file.is_file()}
     depends_on = {
         "weights": weights,
-        "settings": settings_sha256(folder),
+        "settings": {path.name: sha256(path) for path in sorted(settings)},
         "dtype": dtype,
         "random_init": random_init,
         "versions": [version(package) for package in ("transformers", "tokenizers")],
@@ -247,12 +245,6 @@ def _weight_files(name: str, folder: Path) -> list[Path]:
             "of its folder; nothing else is read"
         )
     return files
-
-
-def settings_sha256(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file of a model's configuration and tokenizer."""
-    files = {file for pattern in SETTINGS for file in folder.glob(pattern) if file.is_file()}
-    return {file.name: sha256(file) for file in sorted(files)}
 
 
 def _snapshot(name: str, revision: str | None) -> Path:

@@ -77,16 +77,15 @@ class Site:
 def sites(model: nn.Module, *, cross: bool = False) -> list[Site]:
     """Return the attention of each layer, in the order of computation.
 
-    A model that uses one layer's weights for several layers (ALBERT) has the same site several
-    times.  ``cross`` asks for a decoder's attention to the encoder instead of to itself.
-    ModelError for a layer whose projections cannot be told apart, or no attention at all.
+    One whose weights several layers share (ALBERT) is there several times.  ``cross`` asks for a
+    decoder's attention to the encoder instead of to itself.  ModelError for a layer whose
+    projections cannot be told apart, or no attention at all.
     """
-    whole, name = owner(model), type(model).__name__
-    found = [
-        _site(path, module, whole)
-        for path, module in _attentions(model)
-        if _is_cross(path, module) == cross
-    ]
+    whole, name, found = owner(model), type(model).__name__, []
+    for path, module in _attentions(model):
+        called = f"{path.rpartition('.')[2]} {type(module).__name__}".lower()
+        if any(mark in called for mark in CROSS) == cross:
+            found.append(_site(path, module, whole))
     if not found:
         raise ModelError(f"{name}: no {'cross-' if cross else ''}attention layer was found")
     if len({site.heads for site in found}) > 1:
@@ -181,11 +180,6 @@ def _attentions(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield path, module
 
 
-def _is_cross(path: str, module: nn.Module) -> bool:
-    name = f"{path.rpartition('.')[2]} {type(module).__name__}".lower()
-    return any(mark in name for mark in CROSS)
-
-
 def _site(path: str, attention: nn.Module, model: nn.Module) -> Site:
     kinds, parts = (nn.Linear, Conv1D), dict(attention.named_modules())
     linear = [name for name, part in parts.items() if isinstance(part, kinds)]
@@ -198,15 +192,9 @@ def _site(path: str, attention: nn.Module, model: nn.Module) -> Site:
         )
     parent, _, values_name = values[0].rpartition(".")
     inner, output = parts[parent], parts[outputs[0]]
-    heads = _head_count(inner, model)
+    holders = inner, getattr(model, "config", None)
+    counts = (getattr(holder, name, None) for holder in holders for name in HEAD_COUNTS)
+    heads = next((count for count in counts if isinstance(count, int)), 0)
     if not heads or input_width(output) % heads:
         raise ModelError(f"{type(attention).__name__} ({path}): its heads cannot be counted")
     return Site(attention, output, parts[values[0]], values_name, heads, inner)
-
-
-def _head_count(attention: nn.Module, model: nn.Module) -> int | None:
-    for holder in (attention, getattr(model, "config", None)):
-        for name in HEAD_COUNTS:
-            if isinstance(count := getattr(holder, name, None), int):
-                return count
-    return None

@@ -197,8 +197,7 @@ def geometry(
 
 @torch.inference_mode()
 def _maps(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-    output = model(**inputs, output_attentions=True)
-    return getattr(output, "attentions", None) or ()
+    return getattr(model(**inputs, output_attentions=True), "attentions", None) or ()
 
 
 def configuration_sha256(folder: Path, tokenizer: PreTrainedTokenizerFast) -> str:
@@ -236,9 +235,9 @@ def input_facts(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> d
 
 
 def _max_length(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> int:
-    """Return the least of what the tokenizer says, what the configuration says, and the positions.
+    """Return the least of what tokenizer and configuration say, and the table of positions has.
 
-    RoBERTa and its kin leave the first rows of the table of positions to padding.
+    RoBERTa and its kin leave the first rows of it to padding.
     """
     limits = [tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None)]
     for path, module in model.named_modules():

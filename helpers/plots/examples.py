@@ -99,10 +99,9 @@ class Panel:
 def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
     """Return the panels of Figure 1, a head for each pattern of section 3.
 
-    ``heads`` has a row for each head with the columns of section 3's tables.  The head with the
-    most of a pattern is shown on the short sentence where it has most of it; its title says how
-    much it has in the corpus, and what it counts as in Figure 6.  A model that cannot look ahead is
-    shown with the previous token for the next.
+    ``heads`` has the columns of section 3's tables.  The head with the most of a pattern is shown
+    on the short sentence where it has most of it; its title says how much it has in the corpus, and
+    what it counts as in Figure 6.  Of a model that cannot look ahead it is the previous token.
     """
     special = "sep" if heads["sep"].mean() >= heads["cls"].fillna(0).mean() else "cls"
     neighbour = "next" if heads["next"].max() > 0 else "previous"

@@ -13,7 +13,8 @@ from matplotlib.text import Text
 from helpers.plots.style import MUTED
 
 RADII = (9, 12, 16, 22, 30, 40, 52, 66, 82, 100)  # points, from the marker to the label's edge
-DIRECTIONS = np.linspace(0, 2 * np.pi, 24, endpoint=False)
+ANGLES = np.linspace(0, 2 * np.pi, 24, endpoint=False)
+DIRECTIONS = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
 MARGIN = 1.5  # points kept free around a label
 POINT_RADIUS = 4.0
 LEADER = {"arrowstyle": "-", "linewidth": 0.7, "color": MUTED, "shrinkA": 0, "shrinkB": 3}
@@ -31,11 +32,10 @@ def label_points(
     labelled: Sequence[int],
     labels: Sequence[str],
 ) -> None:
-    """Write ``labels`` beside the points at the indices ``labelled``.
+    """Write ``labels`` beside the points at the indices ``labelled``, a thin line to each.
 
-    Each label takes the best place around its point: inside the axes, free of earlier labels
-    and their lines, near, and covering few other points.  A thin line leads to it.  The limits
-    of the axes must be final, because distances are those of the drawn page.
+    A label's place is inside the axes, free of earlier labels and their lines, near, and covers
+    few other points.  The limits of the axes must be final: distances are of the drawn page.
     """
     figure = axes.figure
     figure.draw_without_rendering()  # settles the layout, which decides where points are
@@ -53,7 +53,8 @@ def label_points(
         note.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
         extent = Text.get_window_extent(note)  # without the line
         size = np.array([extent.width, extent.height]) * to_points + 2 * MARGIN
-        centres = at[index] + _offsets(size)
+        around = [DIRECTIONS * (size / 2 + radius - POINT_RADIUS) for radius in RADII]
+        centres = at[index] + np.concatenate(around)  # [place, 2], the nearest ones first
         boxes = _boxes(centres, size)
         cost = (
             _covered(boxes, markers).sum(axis=1)
@@ -69,12 +70,6 @@ def label_points(
 
 def _boxes(centres: Float[np.ndarray, "box 2"], size: float | np.ndarray) -> Boxes:
     return np.hstack([centres - np.divide(size, 2), centres + np.divide(size, 2)])
-
-
-def _offsets(size: Float[np.ndarray, " 2"]) -> Float[np.ndarray, "place 2"]:
-    """Return centres of a label relative to its point, the nearest ones first."""
-    around = np.stack([np.cos(DIRECTIONS), np.sin(DIRECTIONS)], axis=1)
-    return np.concatenate([around * (size / 2 + radius - POINT_RADIUS) for radius in RADII])
 
 
 def _covered(boxes: Boxes, others: Boxes) -> Float[np.ndarray, "box other"]:
