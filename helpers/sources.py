@@ -86,9 +86,8 @@ class Sources(Settings):
             return resolve_treebank(self.treebank, sentences=limit, seed=self.seed)
         from helpers.data.treebank import silver_treebank
 
-        return silver_treebank(
-            self.text or None, count=self.sentences or EVERYTHING, seed=self.seed
-        )
+        count = self.sentences or EVERYTHING
+        return silver_treebank(self.text or None, count=count, seed=self.seed)
 
     def coreference_corpus(self) -> Corpus[Document]:
         """The documents of section 4.3."""

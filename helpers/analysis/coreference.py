@@ -173,14 +173,11 @@ def coreference_table(judgements: Judgements, *, seed: int = 0) -> pd.DataFrame:
     One row per system, candidate set and mention type:
 
     - the rules, which select among the earlier mentions;
-    - for each candidate set the best head on all mentions of all documents, which is the paper's
-      figure: chosen on the data that it is scored on;
-    - for each candidate set and type the head that is best on the mentions of that type in train,
-      scored on dev, where both exist.
+    - the best head on all mentions of all documents, as in the paper (there it is 5-4);
+    - the head that is best on the mentions of the type in train, scored on dev, where both exist.
 
-    The paper's column is Clark et al.'s on CoNLL-2012 with BERT-base (its head is 5-4).  It does
-    not say whether a head picks among mentions or, as section 4.1 has it, among all words: its
-    figure stands beside both.
+    The paper does not say whether a head picks among mentions or, as section 4.1 has it, among all
+    words: its figure stands beside both.
     """
     paper = paper_table2()
     scored = [(name, "", "earlier mentions", right, kind, None, name)
@@ -204,9 +201,9 @@ def coreference_held_out(judgements: Judgements, *, seed: int = 0) -> pd.DataFra
     """Return by how much the head that is best on train outdoes each rule, on the dev documents.
 
     For each type of mention it is the head that is best on that type.  Columns: candidates, head,
-    type, against (a rule), n, margin (points), ci_low and ci_high (of the margin: head and rule on
-    the same resamples of the documents).  The type "nominal less all" has the difference of two
-    margins, on the same resamples too.  Empty without both splits.
+    type, against (a rule), n, margin (points), ci_low and ci_high (of the margin, head and rule
+    paired).  The type "nominal less all" has the difference of two margins, paired too.  Empty
+    without both splits.
     """
     columns = ["candidates", "head", "type", "against", "n", "margin", "ci_low", "ci_high"]
     rows = []

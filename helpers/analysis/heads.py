@@ -111,10 +111,9 @@ def possessive_marks(record: Record) -> dict[int, int]:
     Heads attend from the 's where the annotation has the noun.  As in the released evaluation, the
     pick of the next word, if it is 's or s', takes the place of the possessor's (section 4.2).
     """
-    after = enumerate(record["words"][1:])
-    marked = {word for word, following in after if following in POSSESSIVE_MARKS}
-    names = enumerate(record["relations"])
-    return {i: i + 1 for i, name in names if name in POSSESSIVE_RELATIONS and i in marked}
+    pairs = zip(record["relations"], record["words"][1:], strict=False)
+    marked = [own in POSSESSIVE_RELATIONS and mark in POSSESSIVE_MARKS for own, mark in pairs]
+    return {word: word + 1 for word in np.flatnonzero(marked).tolist()}
 
 
 class Question(NamedTuple):

@@ -2,9 +2,8 @@
 
 Numbers are in ``paper*.csv``.  The paper's scheme is Stanford Dependencies; ``relations.csv``
 compares CLEAR (spaCy) and Universal Dependencies with it.  Statements are rows of ``claims.csv``,
-each with a measure of :mod:`helpers.analysis.measures`, or of a study: a claim is computed from
-the tables of a run, none is typed in, and one whose tables a run does not have, or whose quantity
-its model does not have, is not measured.
+each with a measure of :mod:`helpers.analysis.measures`, or of a study, which computes it from the
+tables of a run: one whose tables are not there is not measured.
 """
 
 from __future__ import annotations
@@ -123,11 +122,9 @@ class Claim:
     """A statement of a paper, how it is measured, and when it holds.
 
     ``measure`` takes the tables of a run and returns a number, or an `Estimate` where the text
-    is a sample.  The claim holds where the number is above or ``below`` (``bound``) the
-    ``threshold``, a number or a function of the tables; ``how`` says where that comes from.
-    Either may raise `NotMeasurable`.
-    ``paper`` is the paper's own number, where it gives one; ``learned``, whether the statement
-    is about something that training may have made.
+    is a sample.  The claim holds where it is above or ``below`` (``bound``) the ``threshold``, a
+    number or a function of the tables; either may raise `NotMeasurable`.  ``how`` says where that
+    comes from, ``paper`` the paper's own number, ``learned`` whether it is about learning.
     """
 
     section: str

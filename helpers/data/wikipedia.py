@@ -1,10 +1,7 @@
 """Wikipedia segments: two consecutive paragraphs of one article, as in BERT's pre-training.
 
-The same reader takes a MediaWiki dump (``.xml``, or packed as ``.xml.bz2`` or ``.xml.gz``) and
-plain text (see :mod:`helpers.data.plain_text`).
-
-Of a dump, one page is in memory at a time (gensim's ``extract_pages`` keeps an emptied XML element
-of each).
+The same reader takes a MediaWiki dump (``.xml``, or packed as ``.xml.bz2`` or ``.xml.gz``), of
+which one page is in memory at a time, and plain text (see :mod:`helpers.data.plain_text`).
 """
 
 from __future__ import annotations

@@ -54,9 +54,8 @@ def comparison(
 ) -> Figure:
     """Draw several runs in one figure, by name: of their tables, token_types and entropy.
 
-    ``claims`` has section, and for each run ``<name> holds``; ``best_heads`` relation and ``paper
-    accuracy``, and for each run ``<name> accuracy``, ``ci_low``, ``ci_high`` and ``baseline``
-    (percent); ``note`` says what else differs between the runs.
+    ``claims`` and ``best_heads`` are what `run.compare` writes; ``note`` says what else differs
+    between the runs.
     """
     looks = zip(runs, itertools.cycle(COLORS), itertools.cycle(MARKERS), strict=False)
     styles = {name: Style(name, color, marker) for name, color, marker in looks}
@@ -91,8 +90,8 @@ def comparison(
 def relative_curve(tables: Mapping[str, pd.DataFrame], quantity: str) -> pd.Series:
     """Return a quantity by relative depth (the last layer: 1), without layers that lack it.
 
-    ``entropy`` is the mean entropy of a layer's heads as a share of that of uniform attention;
-    ``sep`` and ``cls`` are the mean attention to that token.  A run without the table has none.
+    It is a layer's mean: ``entropy`` as a share of that of uniform attention, or the attention to
+    ``sep`` or ``cls``.
     """
     table = tables.get("entropy" if quantity == "entropy" else "token_types")
     if table is None:

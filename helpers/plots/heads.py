@@ -83,9 +83,8 @@ def fig3_gradients(
     """Draw Figure 3 (section 3.2): how much the objective changes with the attention.
 
     ``tables`` are gradients.csv of the ``model`` and of its controls.  Above, the model's mean
-    absolute gradients by type of token (cls ...), also for each unit of the value vectors
-    (cls_per_value ...); below, how many times larger those of other tokens are than those of a
-    special one (other_over_cls ...), for all.
+    absolute gradients by type of token, also for each unit of the value vectors; below, how many
+    times larger those of other tokens are than those of a special one, for all.
     """
     table = tables["model"]
     styles = _present(table, ATTENDED, special_tokens)

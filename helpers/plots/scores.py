@@ -154,9 +154,8 @@ def relation_heatmaps(
 def probe_head_gains(table: pd.DataFrame, *, model: str = "", lens: str = "attention") -> Figure:
     """Draw section 5: what each head adds to the score of the right word in the Attn probe.
 
-    ``table`` is probe_heads.csv: layer, head, w_gain (the head attends to the word) and u_gain
-    (the word attends to the head).  A weight alone says little: it is large too for a head that
-    gives words next to no attention.
+    ``table`` is probe_heads.csv.  A weight alone says little: it is large too for a head that gives
+    words next to no attention.
     """
     columns = {"head attends to word": "w_gain", "word attends to head": "u_gain"}
     largest = float(table[list(columns.values())].abs().max(axis=None))

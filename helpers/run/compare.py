@@ -74,8 +74,8 @@ def open_runs(given: Sequence[str]) -> list[Run]:
 def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     """Write the tables, the figure and the report of some runs.
 
-    Returned are `claims_side_by_side`; how many claims hold in each run, and in which settings
-    runs differ, a line each; the folder of tables and figure, and the report.
+    Returned are `claims_side_by_side`; `claims_that_hold` and `differences`, a line each; the
+    folder of tables and figure, and the report.
     """
     tables_of = {run.name: run.tables for run in runs}
     name = folder_name("-vs-".join(tables_of), LONGEST_NAME)
@@ -153,9 +153,8 @@ def spread(claims: pd.DataFrame) -> pd.DataFrame:
 def best_heads(runs: Sequence[Run]) -> pd.DataFrame:
     """Return the best head of each run for each relation that the paper or two runs have.
 
-    Columns: relation (the paper's name, or the corpus's where the paper has none), paper head,
-    accuracy and baseline, and for each run its head, accuracy, interval and baseline.  The
-    relations are in the paper's order; the others follow, most frequent first.
+    Columns: relation (the paper's name, if it has one), paper head, accuracy and baseline, and for
+    each run its head, accuracy, interval and baseline.  The paper's relations come first.
     """
     paper, found = paper_table1(), {}
     for run in runs:
