@@ -123,8 +123,8 @@ class Claim:
 
     ``measure`` takes the tables of a run and returns a number, or an `Estimate` where the text
     is a sample.  The claim holds where it is above or ``below`` (``bound``) the ``threshold``, a
-    number or a function of the tables; either may raise `NotMeasurable`.  ``how`` says where that
-    comes from, ``paper`` the paper's own number, ``learned`` whether it is about learning.
+    number or a function of the tables, whose origin ``how`` tells; either may raise
+    `NotMeasurable`.  ``paper`` is the paper's own number; ``learned``: is it about learning?
     """
 
     section: str

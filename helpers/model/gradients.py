@@ -117,7 +117,13 @@ def objective(
     inputs = [model_inputs(encoder, record) for record in records]
     labels = [item["input_ids"] for item in inputs]
     if encoder.objective == "masked-lm":
-        inputs, labels = _corrupted(encoder, inputs, rng)
+        tokenizer, special = encoder.tokenizer, list(encoder.special_ids)
+        how = {"mask_id": tokenizer.mask_token_id, "vocabulary": len(tokenizer), "rng": rng}
+        for row, item in enumerate(inputs):
+            ids = np.array(item["input_ids"])
+            corrupted, label = mask_tokens(ids, ~np.isin(ids, special), **how)
+            labels[row], hidden = label.tolist(), (label != IGNORED).tolist()
+            inputs[row] = {**item, "input_ids": corrupted.tolist(), "masked": hidden}
     output = with_graph(encoder, encoder.model, inputs)
     logits = output.logits  # [example, token, word]
     rows = [label + [IGNORED] * (logits.shape[1] - len(label)) for label in labels]
@@ -150,25 +156,6 @@ def mask_tokens(
     swapped = chosen[fate >= 0.9]
     corrupted[swapped] = rng.integers(vocabulary, size=len(swapped))
     return corrupted, labels
-
-
-def _corrupted(
-    encoder: Encoder, inputs: list[Inputs], rng: np.random.Generator
-) -> tuple[list[Inputs], list[list[int]]]:
-    """Return inputs with tokens masked (see `mask_tokens`), and their labels."""
-    masked, labels = [], []
-    for item in inputs:
-        corrupted, label = mask_tokens(
-            np.array(item["input_ids"]),
-            np.array([i not in encoder.special_ids for i in item["input_ids"]]),
-            mask_id=encoder.tokenizer.mask_token_id,
-            vocabulary=len(encoder.tokenizer),
-            rng=rng,
-        )
-        hidden = (label != IGNORED).tolist()
-        masked.append({**item, "input_ids": corrupted.tolist(), "masked": hidden})
-        labels.append(label.tolist())
-    return masked, labels
 
 
 def _paragraphs(encoder: Encoder, records: Sequence[Record]) -> Iterator[Inputs]:
