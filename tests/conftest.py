@@ -25,13 +25,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return the folder of a tiny random model of a family (see ``tiny_models.FAMILIES``)."""
+    """Return the folder of a tiny random model of a family (a function of ``tiny_models``)."""
     root, folders = tmp_path_factory.mktemp("models"), {}
 
     def folder(family: str) -> Path:
         if family not in folders:
             torch.manual_seed(0)
-            model, tokenizer = tiny_models.FAMILIES[family]()
+            model, tokenizer = getattr(tiny_models, family)()
             folders[family] = tiny_models.save(root / family, tiny_models.spread(model), tokenizer)
         return folders[family]
 

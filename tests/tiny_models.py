@@ -192,6 +192,15 @@ def gpt2():
     return hf.GPT2LMHeadModel(config), tokenizer
 
 
+def llama():
+    """Four heads of queries over two of keys and values."""
+    _, tokenizer = gpt2()
+    config = hf.LlamaConfig(
+        vocab_size=len(tokenizer), num_key_value_heads=2, attention_bias=True, **SIZES
+    )
+    return hf.LlamaForCausalLM(config), tokenizer
+
+
 def t5():
     tokenizer = hf.T5Tokenizer(vocab=unigram(["<pad>", "</s>", "<unk>"], "<unk>"), extra_ids=5)
     config = hf.T5Config(

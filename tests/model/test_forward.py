@@ -30,22 +30,9 @@ from helpers.store.extract import extract, stream
 HALF = {"rtol": 2**-10, "atol": 2**-22}  # float16 precision, and float32 noise before rounding
 
 
-def grouped():
-    """Four heads of queries over two of keys and values, as in Llama."""
-    _, tokenizer = tiny_models.gpt2()
-    config = hf.LlamaConfig(
-        vocab_size=len(tokenizer), num_key_value_heads=2, attention_bias=True, **tiny_models.SIZES
-    )
-    return hf.LlamaForCausalLM(config), tokenizer
-
-
-@pytest.fixture(params=[*FAMILIES, "grouped"])
-def encoder(request, tiny_encoder, tmp_path):
-    if request.param in FAMILIES:
-        return tiny_encoder(request.param)
-    torch.manual_seed(0)
-    model, tokenizer = grouped()
-    return load(str(tiny_models.save(tmp_path, tiny_models.spread(model), tokenizer)), device="cpu")
+@pytest.fixture(params=[*FAMILIES, "llama"])
+def encoder(request, tiny_encoder):
+    return tiny_encoder(request.param)
 
 
 def projections(attention, model_type):
@@ -229,13 +216,6 @@ def slow_to_words(attention, groups):
 )
 def test_word_groups(word_ids, groups):
     assert word_groups(word_ids) == groups
-
-
-def test_to_words_by_hand():
-    # [CLS] em ##bed: attention to "embed" is the sum of two, from it the mean of two.
-    attention = torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.6, 0.3], [0.4, 0.4, 0.2]])
-    expected = torch.tensor([[0.2, 0.8], [0.25, 0.75]])
-    torch.testing.assert_close(to_words(attention, [0, 1, 1]), expected)
 
 
 @pytest.mark.parametrize("convert", [to_words, by_adding, by_products])

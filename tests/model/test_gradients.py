@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 
 import numpy as np
 import pytest
@@ -51,38 +52,31 @@ def sentence_encoder(tiny_folder, tmp_path):
 def nudged(monkeypatch):
     """Add a number to one attention weight, after the softmax and before the values.
 
-    ``nudged[run, layer, example, head, query, key] = number``, where ``run`` counts the forward
-    passes since ``nudged`` was last empty.
+    ``nudged[layer, example, head, query, key] = number``
     """
-    numbers, runs = {}, []
+    numbers = {}
 
     def attend(module, query, key, value, attention_mask, scaling, dropout=0.0, **_):
         scores = query @ key.transpose(-1, -2) * scaling
         if attention_mask is not None:
             scores = scores + attention_mask
         weights = scores.softmax(dim=-1)
-        if not numbers:
-            runs.clear()
-        elif module.layer_idx == 0:
-            runs.append(module)
-        for (run, layer, *place), number in numbers.items():
-            if (run, layer) == (len(runs) - 1, module.layer_idx):
+        for (layer, *place), number in numbers.items():
+            if layer == module.layer_idx:
                 weights[tuple(place)] += number
         return (weights @ value).transpose(1, 2).contiguous(), weights
 
     monkeypatch.setattr(modeling_bert, "eager_attention_forward", attend)
-    return numbers, runs
+    return numbers
 
 
 def finite_difference(encoder, records, nudged, place):
-    numbers, runs = nudged
     losses = []
     for number in (STEP, -STEP):
-        numbers[place] = number
-        runs.clear()
+        nudged[place] = number
         with torch.no_grad():
             losses.append(objective(encoder, records, np.random.default_rng(0))[0].sum().item())
-        del numbers[place]
+        del nudged[place]
     return (losses[0] - losses[1]) / (2 * STEP)
 
 
@@ -99,31 +93,40 @@ def test_gradients_are_finite_differences(kind, exact_bert, sentence_encoder, se
         for row, item in enumerate(inputs):
             n = len(item["input_ids"])
             place = (row, *(int(k) for k in rng.integers([encoder.heads, n, n])))
-            expected = finite_difference(encoder, records, nudged, (0, layer, *place))
+            expected = finite_difference(encoder, records, nudged, (layer, *place))
             found = gradients[layer][place].item()
             assert found == pytest.approx(expected, rel=1e-4, abs=1e-12)
             # In the last layer a token that is not masked has no loss to change.
             assert expected != 0 or layer == encoder.layers - 1
 
 
-def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(exact_bert, segments):
-    records = records_of(exact_bert, segments)
-    fast = gradient_importance(exact_bert, records)
-    rng = np.random.default_rng(0)
-    for record, importance, own in zip(records, fast["gradients"], fast["losses"], strict=True):
-        loss, [item], maps = objective(exact_bert, [record], rng)
-        assert own == pytest.approx(loss.item())
-        gradients = torch.stack(torch.autograd.grad(loss, maps))[:, 0].abs().numpy()
-        masks = roles(record["tokens"], exact_bert.special_tokens).masks()
-        assert any(item["masked"])
-        for column, name in enumerate(KEY_TYPES):
+@pytest.mark.parametrize("kind", ["masked-lm", "contrastive"])
+def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(
+    kind, exact_bert, sentence_encoder, segments
+):
+    """Of two paragraphs the pairs of both count; per value: by the size of the key's vector."""
+    encoder = exact_bert if kind == "masked-lm" else sentence_encoder
+    records = records_of(encoder, segments)[:3]
+    found = gradient_importance(encoder, records)
+    losses, inputs, maps = objective(encoder, records, np.random.default_rng(0))
+    np.testing.assert_allclose(found["losses"], losses.detach())
+    gradients = torch.stack(torch.autograd.grad(losses.sum(), maps)).abs()
+    with value_pass(encoder) as run:
+        norms = torch.stack(run(inputs)[1])
+    for example, (column, name) in product(range(3), enumerate(KEY_TYPES)):
+        each, per_value = [], []
+        for row in range(example, len(inputs), 3):
+            ids = inputs[row]["input_ids"]
+            tokens = encoder.tokenizer.convert_ids_to_tokens(ids)
             # A masked position is neither the word that stood there nor an ordinary one.
-            keys = [i for i in np.flatnonzero(masks[name]) if not item["masked"][i]]
-            if len(keys):
-                expected = gradients[..., keys].mean(axis=(1, 2, 3))
-                np.testing.assert_allclose(importance[:, column], expected, rtol=1e-5)
-            else:
-                assert np.isnan(importance[:, column]).all()
+            own = roles(tokens, encoder.special_tokens).masks()[name]
+            keys = np.flatnonzero(own & ~np.array(inputs[row].get("masked", own & False)))
+            pairs = gradients[:, row, :, : len(ids), keys]
+            each.append(pairs.flatten(1))
+            per_value.append((pairs / norms[:, row][:, :, None, keys]).flatten(1))
+        for measure, own in (("gradients", each), ("per_value", per_value)):
+            expected = torch.cat(own, dim=1).mean(dim=1)  # NaN where there is no such key
+            np.testing.assert_allclose(found[measure][example, :, column], expected, rtol=1e-5)
 
 
 def test_batch_size_and_padding_do_not_change_the_importance(exact_bert, segments):
@@ -133,32 +136,6 @@ def test_batch_size_and_padding_do_not_change_the_importance(exact_bert, segment
     for values in found[1:]:
         for name in ("gradients", "per_value"):
             np.testing.assert_allclose(values[name], found[0][name], rtol=1e-5)
-
-
-def test_of_two_paragraphs_the_pairs_of_both_count(sentence_encoder, segments):
-    """And a gradient divided by the size of the value vector it belongs to."""
-    records = records_of(sentence_encoder, segments)[:3]
-    found = gradient_importance(sentence_encoder, records)
-    losses, inputs, maps = objective(sentence_encoder, records, np.random.default_rng(0))
-    gradients = [each.abs() for each in torch.autograd.grad(losses.sum(), maps)]
-    with value_pass(sentence_encoder) as run:
-        norms = run(inputs)[1]
-    for name, column in (("[CLS]", "cls"), (".", "punctuation"), ("[SEP]", "sep")):
-        kind = KEY_TYPES.index(column)
-        marked = {name, ","} if name == "." else {name}
-        for example in range(3):
-            each, per_value = [], []
-            for row in (example, example + 3):
-                ids = inputs[row]["input_ids"]
-                n, tokens = len(ids), sentence_encoder.tokenizer.convert_ids_to_tokens(ids)
-                keys = [place for place, token in enumerate(tokens) if token in marked]
-                own = gradients[1][row, :, :n, keys]
-                each.append(own.flatten())
-                per_value.append((own / norms[1][row][:, None, keys]).flatten())
-            if len(torch.cat(each)):
-                expected = [torch.cat(own).mean().item() for own in (each, per_value)]
-                got = [found[own][example, 1, kind] for own in ("gradients", "per_value")]
-                np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
 # The objectives

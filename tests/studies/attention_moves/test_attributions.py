@@ -11,11 +11,6 @@ from helpers.studies.attention_moves import attributions
 from helpers.studies.attention_moves.attributions import paragraphs
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
-
-
 def records_of(encoder, count=6):
     return list(stream(encoder, many_segments(count), max_tokens=60).records())
 

@@ -1,14 +1,12 @@
-"""Cut edges against attention written out by hand, in every family, and against BERT in numpy."""
+"""Cut edges against attention written out by hand, in every family, and what they move."""
 
 from itertools import product
 
 import numpy as np
 import pytest
-import tiny_models
 import torch
-import transformers as hf
-from scipy.special import erf, softmax
 from store_tools import many_segments
+from tiny_models import FAMILIES
 from toy_corpora import SENTENCES, corpus_of, sentence_of
 
 from helpers.analysis.structural_probe import fit_layers, prepare_states
@@ -43,18 +41,10 @@ def by_hand(weights, chosen, way):
     return found
 
 
-def grouped(folder):
-    """Four heads of queries over two of keys and values, as in Llama."""
-    _, tokenizer = tiny_models.gpt2()
-    sizes = tiny_models.SIZES | {"vocab_size": len(tokenizer), "num_key_value_heads": 2}
-    model = tiny_models.spread(hf.LlamaForCausalLM(hf.LlamaConfig(**sizes)))
-    return load(str(tiny_models.save(folder, model, tokenizer)), device="cpu")
-
-
-@pytest.mark.parametrize("family", [*tiny_models.FAMILIES, "grouped"])
-def test_weights_meet_the_values_as_written_out_by_hand(family, tiny_encoder, tmp_path, request):
+@pytest.mark.parametrize("family", [*FAMILIES, "llama"])
+def test_weights_meet_the_values_as_written_out_by_hand(family, tiny_encoder, request):
     """Maps as eager attention returns them, changed by hand, times the values, layer by layer."""
-    encoder = grouped(tmp_path) if family == "grouped" else tiny_encoder(family)
+    encoder = tiny_encoder(family)
     ids = [encoder.encode_words(t.split()).ids for t in ("the cat sat on the mat , .", "rainy .")]
     batch = padded(encoder, [{"input_ids": i, "token_type_ids": [0] * len(i)} for i in ids])
     model, keys = encoder.model.base_model, {ids[0][0], ids[0][-1]}
@@ -98,70 +88,38 @@ def test_weights_meet_the_values_as_written_out_by_hand(family, tiny_encoder, tm
         assert torch.equal(run().last_hidden_state, whole.last_hidden_state)  # to the last bit
 
 
-def numpy_layer(layer, states, chosen=None, way=None):
-    """A layer of BERT for the vectors of one text, its weights as they are in the checkpoint."""
-    part = {name: own.double().numpy() for name, own in layer.state_dict().items()}
-
-    def linear(name, x):
-        return x @ part[f"{name}.weight"].T + part[f"{name}.bias"]
-
-    def norm(name, x):
-        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
-        return x * part[f"{name}.weight"] + part[f"{name}.bias"]
-
-    query, key, value = (
-        linear(f"attention.self.{name}", states).reshape(len(states), 4, 6)
-        for name in ("query", "key", "value")
-    )
-    mixed = np.zeros_like(value)
-    for head in range(4):
-        weights = softmax(query[:, head] @ key[:, head].T / np.sqrt(6), axis=-1)
-        if way:
-            weights = by_hand(weights, chosen, way)
-        mixed[:, head] = weights @ value[:, head]
-    states = norm(
-        "attention.output.LayerNorm",
-        linear("attention.output.dense", mixed.reshape(len(states), -1)) + states,
-    )
-    inner = linear("intermediate.dense", states)
-    inner = inner * (1 + erf(inner / np.sqrt(2))) / 2
-    return norm("output.LayerNorm", linear("output.dense", inner) + states)
-
-
 def cosine(one, other):
     return one @ other / np.linalg.norm(one) / np.linalg.norm(other)
 
 
-def test_movements_are_those_of_bert_in_numpy(tiny_encoder, own_cache):
+def test_movements_are_those_between_two_passes(tiny_encoder):
     encoder = tiny_encoder("bert")
     records = list(stream(encoder, many_segments(7), max_tokens=60).records())
     plain, more = cuts_of(LAYERS, (1, 2))
     cuts = plain + more
     found = edges.movements(encoder, cuts, records)
     assert found["values"].shape == (6, 3, 3, 7)
-    layers, record = encoder.model.base_model.encoder.layer, records[3]
-    ids = model_inputs(encoder, record)["input_ids"]
-    with torch.no_grad():
-        start = encoder.model.base_model(
-            **padded(encoder, [model_inputs(encoder, record)]), output_hidden_states=True
-        ).hidden_states[0][0]
-    special = np.array([token in encoder.special_ids for token in ids])
+    batch = padded(encoder, [model_inputs(encoder, records[3])])
+
+    @torch.no_grad()
+    def states():
+        output = encoder.model.base_model(**batch, output_hidden_states=True)
+        return [layer[0].double().numpy() for layer in output.hidden_states]
+
+    before = states()
     for place, way in ((1, "dropped"), (3, "taken from others"), (5, "given to others")):
-        cut, chosen = cuts[place], np.tile(special, (len(ids), 1))
-        chosen[1 if cut.queries == FIRST else len(ids) :] = False
-        intact = now = start.double().numpy()
-        for index, layer in enumerate(layers):
-            intact = numpy_layer(layer, intact)
-            now = numpy_layer(layer, now, chosen, way if index in cut.layers else None)
-            if index == cut.layers[-1]:
-                relative = np.linalg.norm(now - intact, axis=1) / np.linalg.norm(intact, axis=1)
-        tokens = [1 - cosine(one, other) for one, other in zip(intact, now, strict=True)]
-        expected = relative.mean(), 1 - cosine(intact.mean(0), now.mean(0)), np.mean(tokens)
+        with cut_edges(encoder.model.base_model, cuts[place], encoder.special_ids, way):
+            after = states()
+        one, other = (own[cuts[place].layers[-1] + 1] for own in (before, after))
+        relative = np.linalg.norm(other - one, axis=1) / np.linalg.norm(one, axis=1)
+        one, other = before[-1], after[-1]
+        tokens = [1 - cosine(*pair) for pair in zip(one, other, strict=True)]
+        expected = relative.mean(), 1 - cosine(one.mean(0), other.mean(0)), np.mean(tokens)
         got = found["values"][place, WAYS.index(way), :, 3]
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-7)
 
 
-def test_tables_are_sums_over_what_is_cut(tiny_encoder, own_cache):
+def test_tables_are_sums_over_what_is_cut(tiny_encoder):
     encoder = tiny_encoder("bert")
     source = stream(encoder, many_segments(12), max_tokens=60)
     words = [sentence_of(w, split) for split in ("train", "dev") for w in SENTENCES if len(w) > 2]

@@ -20,11 +20,6 @@ NORMS = np.array([[[0.1, 1.0, 1.0]]])
 ROLES = roles(["[CLS]", "cat", "."], {"cls": "[CLS]", "sep": "[SEP]"})
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
-
-
 def test_shares_values_and_the_token_that_moves_most():
     moved = norm_maps(ATTENTION, NORMS)
     values = lenses.lens_values({"attention": ATTENTION, "norm": moved}, NORMS, ROLES)
@@ -67,7 +62,7 @@ def test_sinks_against_loops():
 
 
 @pytest.mark.parametrize("family", tiny_models.FAMILIES)
-def test_shares_are_those_of_the_maps_that_stores_have(tiny_encoder, family, tmp_path):
+def test_shares_are_those_of_the_maps_that_stores_have(tiny_encoder, family):
     encoder = tiny_encoder(family)
     corpus = many_segments(9)
     stores = {lens: extract(encoder, corpus, lens=lens, max_tokens=60) for lens in LENSES}
@@ -107,7 +102,7 @@ def test_special_tokens_are_added_up_and_compared(tiny_encoder, family):
     assert table["ratio"].between(table["ratio_low"], table["ratio_high"]).all()
 
 
-def test_the_tables_of_a_source_are_kept(tiny_encoder, tmp_path, monkeypatch):
+def test_the_tables_of_a_source_are_kept(tiny_encoder, monkeypatch):
     encoder = tiny_encoder("bert")
     source = stream(encoder, many_segments(8), max_tokens=60)
     tables = lenses.lens_tables(encoder, source, 5)
@@ -119,7 +114,6 @@ def test_the_tables_of_a_source_are_kept(tiny_encoder, tmp_path, monkeypatch):
 
 
 def test_sizes_are_within_the_run_and_smaller_for_many_heads(monkeypatch):
-    monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     assert sizes(Settings(), 72).segments == sizes(Settings(segments=0), 72).segments == 300
     assert sizes(Settings(segments=50), 72).segments == 50
     few, many = sizes(Settings(), 72), sizes(Settings(), 144)

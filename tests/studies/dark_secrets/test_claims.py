@@ -26,15 +26,10 @@ def one_run():
         ],
         columns=["task", "weights", "pattern", "share"],
     ).assign(ci_low=lambda own: own["share"] - 0.02, ci_high=lambda own: own["share"] + 0.03)
-    accuracy = pd.DataFrame(
-        [
-            ("a", "pretrained", 80.0),
-            ("b", "pretrained", 70.0),
-            ("a", "random", 60.0),
-            ("b", "random", 55.0),
-        ],
-        columns=["task", "start", "accuracy"],
-    ).assign(ci_low=lambda own: own["accuracy"] - 2, ci_high=lambda own: own["accuracy"] + 1)
+    starts = {"task": TASKS * 2, "start": np.repeat(["pretrained", "random"], 2)}
+    accuracy = pd.DataFrame(starts | {"accuracy": [80.0, 70, 60, 55]}).assign(
+        ci_low=lambda own: own["accuracy"] - 2, ci_high=lambda own: own["accuracy"] + 1
+    )
     links = heads.assign(p_holm=0.05)
     links.loc[[3, 7], "p_holm"] = 0.04
     similarity = heads.assign(similarity=1 - heads["layer"] / 20)
