@@ -45,12 +45,6 @@ def test_committed_tables_give_committed_verdicts(run):
     pd.testing.assert_frame_equal(found, committed, rtol=1e-4, atol=1e-6, check_dtype=False)
 
 
-def test_claims_are_in_the_order_of_the_paper():
-    table = check_claims({}, clark_claims())
-    assert table["claim"].is_unique and list(table["section"]) == sorted(table["section"])
-    assert set(table["holds"]) == {"not measured"}
-
-
 @pytest.mark.parametrize("kind", ["MEASURES", "THRESHOLDS"])
 def test_a_claim_without_its_function_is_refused_and_a_function_without_its_claim(kind):
     file = Path(measures.__file__).with_name("claims.csv")

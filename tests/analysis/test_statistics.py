@@ -36,15 +36,6 @@ def test_interval_agrees_with_drawing_clusters_one_by_one():
     assert found[1:] == pytest.approx(np.quantile(slow, [0.025, 0.975]), abs=0.01)
 
 
-def test_interval_of_single_words_is_the_binomial_one_and_clusters_widen_it():
-    found = ratio(np.repeat([1, 0], [80, 20]), np.ones(100))
-    half_width = 1.96 * np.sqrt(0.8 * 0.2 / 100)
-    assert found == pytest.approx((0.8, 0.8 - half_width, 0.8 + half_width), abs=0.012)
-    independent = ratio(np.repeat([1, 0], 100), np.ones(200))
-    clustered = ratio(np.repeat([10, 0], 10), np.full(20, 10))
-    assert np.ptp(clustered[1:]) > 2 * np.ptp(independent[1:])
-
-
 def test_columns_share_resamples_and_an_empty_one_is_nan():
     right = np.array([[1, 2, 0], [0, 0, 0], [3, 6, 0]])
     total = np.array([[2, 4, 0], [2, 4, 0], [4, 8, 0]])

@@ -25,7 +25,6 @@ TOKENS = ["[CLS]", "a", "[SEP]"]
 FIRST = [[0.5, 0.2, 0.3], [0.1, 0.3, 0.6], [0.0, 0.1, 0.9]]
 MAPS = np.array([[FIRST, np.full((3, 3), 1 / 3)]])
 BERT = {"cls": "[CLS]", "sep": "[SEP]"}
-NOTHING = {"cls": None, "sep": None}
 
 
 def heads(value):
@@ -76,13 +75,6 @@ def test_token_types_with_punctuation_and_two_separators():
         np.testing.assert_allclose(shares[name], expected)
     together = shares["cls"] + shares["sep"] + shares["punctuation"]
     np.testing.assert_allclose(together, 1)  # no other token is there
-
-
-def test_token_types_of_a_model_without_special_tokens_are_missing():
-    shares = token_types(MAPS, roles(["a", ".", "b"], NOTHING))
-    for name in ("cls", "sep", "sep_to_sep", "other_to_sep"):
-        assert np.isnan(shares[name]).all()
-    assert heads(shares["punctuation"]) == pytest.approx([0.6 / 3, 1 / 3])
 
 
 def smooth(p, n):

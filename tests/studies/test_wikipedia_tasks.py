@@ -25,12 +25,6 @@ def paragraph(article, number):
     )
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("ATTENTION_HEADLESS", "1")
-
-
 @pytest.fixture
 def text(tmp_path):
     documents = (

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from helpers.model.forward import padded
 from helpers.studies import head_removal
 from helpers.studies.classifier import batches, new_classifier
 from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
@@ -190,15 +189,3 @@ def test_each_seed_has_the_measures_of_its_own_runs(runs):
         assert row["prunable"] == max([0, *kept])
     ranks = [weights[seed]["normalised"].rank() for seed in (0, 1)]
     assert table["correlation"].tolist() == pytest.approx([np.corrcoef(*ranks)[0, 1]] * 2)
-
-
-# Heads taken out for good
-
-
-@torch.no_grad()
-def states(encoder, model):
-    """Last hidden states of the real tokens of two texts of different length."""
-    texts = "the cat sat on the mat and the dog", "rainy winters"
-    ids = [encoder.encode_words(text.split()).ids for text in texts]
-    batch = padded(encoder, [{"input_ids": i, "token_type_ids": [0] * len(i)} for i in ids])
-    return model.base_model(**batch).last_hidden_state[batch["attention_mask"].bool()]
