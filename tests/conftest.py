@@ -8,12 +8,10 @@ import pytest
 import tiny_models
 import torch
 import transformers
-from store_tools import EXAMPLES_PER_SHARD
 from toy_corpora import PARAGRAPHS, SENTENCES, corpus_of, sentence_of
 
 from helpers.data.records import Corpus, Segment
 from helpers.model.encoder import Encoder, load
-from helpers.store import extract as extraction
 
 transformers.logging.disable_progress_bar()
 
@@ -71,12 +69,6 @@ def segments() -> Corpus:
 @pytest.fixture(scope="session")
 def sentences() -> Corpus:
     return corpus_of([sentence_of(words) for words in SENTENCES], "toy-sentences")
-
-
-@pytest.fixture
-def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make shards so small that a few examples fill several."""
-    monkeypatch.setitem(extraction.EXAMPLES_PER_SHARD, "token", EXAMPLES_PER_SHARD)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
@@ -32,16 +33,25 @@ def many_segments(count: int) -> Corpus[Segment]:
     return corpus_of(segments, "toy-many")
 
 
+@contextmanager
 def cache_at(root: Path):
-    """Return a context in which ``root`` is the folder of the stores."""
-    return mock.patch.dict(os.environ, ATTENTION_CACHE=str(root))
+    """Make ``root`` the folder of the stores, and shards so small that examples fill several."""
+    small = mock.patch.dict(extraction.EXAMPLES_PER_SHARD, token=EXAMPLES_PER_SHARD)
+    with mock.patch.dict(os.environ, ATTENTION_CACHE=str(root)), small:
+        yield
 
 
 def extract_small(encoder, root: Path, count: int, **options):
     """Extract ``count`` segments in shards of four."""
-    extraction.EXAMPLES_PER_SHARD["token"] = EXAMPLES_PER_SHARD
     with cache_at(root):
         return extraction.extract(encoder, many_segments(count), max_tokens=MAX_TOKENS, **options)
+
+
+def flip(path: Path) -> None:
+    """Change a bit near the end of a file."""
+    data = bytearray(path.read_bytes())
+    data[-9] ^= 2
+    path.write_bytes(bytes(data))
 
 
 def content(folder: Path) -> dict[str, str]:

@@ -42,15 +42,6 @@ def fails(capsys, *arguments):
     return output.err.strip()
 
 
-def test_run_says_where_its_results_are(ran, capsys, figures):
-    assert main(["run", "--only", "01", "--random-init", "7", "--name", "mine"]) == 0
-    ((_, settings, name),) = ran
-    assert name == "mine" and settings == dataclasses.asdict(Study(random_init=7, name="mine"))
-    output = capsys.readouterr().out
-    assert f"figures and tables: {figures / 'mine'}" in output
-    assert f"notebooks: {figures.parent / 'build' / 'mine'}" in output
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -60,19 +51,14 @@ def test_run_says_where_its_results_are(ran, capsys, figures):
         (["--only", "3,01"], ["01", "03"]),
     ],
 )
-def test_without_options_the_papers_own_notebooks_run_on_the_default(ran, arguments, expected):
+def test_without_options_the_papers_own_notebooks_run_on_the_default(
+    arguments, expected, ran, figures, capsys
+):
     assert main(["run", *arguments]) == 0
     assert ran == [(expected, dataclasses.asdict(Study()), "minilm")]
-
-
-def test_every_setting_has_help(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["run", "--help"])
-    assert stopped.value.code == 0
-    shown = capsys.readouterr().out
-    for setting in dataclasses.fields(Study):
-        assert flag(setting.name) in shown and setting.metadata["help"].split()[0] in shown
-    assert "--only" in shown and "figures/<name>/" in shown
+    output = capsys.readouterr().out
+    assert f"figures and tables: {figures / 'minilm'}" in output
+    assert f"notebooks: {figures.parent / 'build' / 'minilm'}" in output
 
 
 @pytest.mark.parametrize(
@@ -111,17 +97,17 @@ def test_a_dry_run_says_what_a_run_would_extract(figures, tiny_folder, tmp_path,
     assert not list(tmp_path.rglob("*.safetensors"))[1:]  # but the model's
 
 
-@pytest.mark.parametrize("only", ["11", "1,99", "abc", ","])
-def test_an_unknown_notebook(ran, capsys, only):
-    error = fails(capsys, "run", "--only", only)
-    assert f"--only {only}" in error and "the series has 00, 01" in error and not ran
+CORPORA = ["--text", "--treebank", "--coref", "--vectors", "--task", "--framenet", "--arct"]
+SLIPS = [
+    *(("--only", only, "the series has 00, 01") for only in ("11", "1,99", "abc", ",")),
+    *((option, "no/such/corpus.txt", "no/such/corpus.txt") for option in CORPORA),
+    *(("--model", model, "expected a model, or several different") for model in ("", " , ", "a,a")),
+]
 
 
-@pytest.mark.parametrize(
-    "option", ["--text", "--treebank", "--coref", "--vectors", "--task", "--framenet", "--arct"]
-)
-def test_a_corpus_that_is_not_there(ran, capsys, option):
-    assert "no/such/corpus.txt" in fails(capsys, "run", option, "no/such/corpus.txt") and not ran
+@pytest.mark.parametrize(("option", "value", "message"), SLIPS)
+def test_a_value_that_cannot_be_is_one_line(option, value, message, ran, capsys):
+    assert message in fails(capsys, "run", option, value) and not ran
 
 
 @pytest.mark.parametrize("slip", [["--only", "99"], ["--text", "no/such.txt"]])
@@ -178,12 +164,6 @@ def test_a_notebook_that_fails_exits_with_1(monkeypatch, capsys):
     assert capsys.readouterr().err == "error: 01_relative_position.ipynb, cell 3: KeyError: 'x'\n"
 
 
-@pytest.mark.parametrize("model", ["", " , ", "minilm,minilm"])
-def test_no_model_and_one_twice_are_refused(ran, capsys, model):
-    error = fails(capsys, "run", "--model", model)
-    assert "expected a model, or several different" in error and not ran
-
-
 def no_kernels(paths, _):
     """Start nothing."""
     for path in paths:
@@ -206,17 +186,6 @@ def given(monkeypatch, figures):
     monkeypatch.setattr("helpers.run.record.describe", lambda study: {"settings": {}})
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     return parameters
-
-
-@pytest.mark.parametrize("only", ["06", "10"])
-def test_claims_of_other_papers_are_imported_where_they_are_measured(only, given, monkeypatch):
-    """They import torch: seconds, which a run of the paper's own notebooks does not have."""
-    monkeypatch.setattr(Study, "save_claims", lambda _, later: saved.extend(later))
-    monkeypatch.setattr("helpers.run.report.example_viewers", lambda _: [])
-    monkeypatch.setattr("helpers.__main__._later_claims", lambda: ["later"])
-    saved = []
-    assert main(["run", "--only", only]) == 0
-    assert saved == ["later"] * (only == "10")
 
 
 VALUES = {"str": "x", "str | None": "x", "int": 7, "int | None": 7, "bool": True}

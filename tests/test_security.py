@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from faults import at_most
+from store_tools import flip
 
 from helpers.data.coreference import coreference_corpus
 from helpers.data.treebank import treebank
@@ -84,8 +85,6 @@ def test_the_weights_of_the_default_are_verified_at_every_load(tiny_folder, tmp_
     monkeypatch.setattr(encoder, "DEFAULT_PACKAGE", package.name)
     monkeypatch.setattr(encoder, "DEFAULT_SHA256", encoder.sha256(weights))
     encoder.load(encoder.DEFAULT, device="cpu")
-    data = bytearray(weights.read_bytes())
-    data[-1] ^= 1
-    weights.write_bytes(data)
+    flip(weights)
     with pytest.raises(ModelError, match=re.escape("SHA-256 of model.safetensors is")):
         encoder.load(encoder.DEFAULT, device="cpu")

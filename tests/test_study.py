@@ -1,7 +1,5 @@
 """What a study computes, keeps and compares with."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from functools import wraps
 
@@ -9,6 +7,7 @@ import pandas as pd
 import pytest
 from toy_corpora import SENTENCES, conllu
 
+from helpers.analysis import dependency_heads, head_counts
 from helpers.plots.style import canvas
 from helpers.study import CONTROL_SEGMENTS, Study
 
@@ -42,17 +41,10 @@ def test_the_control_goes_through_the_lens_of_the_run(study):
     assert abs(weights - norms).max() > 1e-3
 
 
-@pytest.fixture
-def parsed(tiny_folder, tmp_path, own_cache):
-    """A study of a small treebank, in a cache of its own."""
+def test_what_takes_a_tokenizer_or_a_pass_is_kept(study, tmp_path, monkeypatch):
     treebank = tmp_path / "trees.conllu"
     treebank.write_text(conllu([(1, "dogs", 2, "nsubj"), (2, "bark", 0, "root")], times=2))
-    folder = str(tiny_folder("bert"))
-    return Study(model=folder, treebank=str(treebank), device="cpu", max_tokens=48)
-
-
-def test_what_takes_a_tokenizer_or_a_pass_is_kept(parsed, monkeypatch):
-    from helpers.analysis import dependency_heads, head_counts
+    parsed = replace(study, treebank=str(treebank))
 
     def kept():
         words, special = parsed.split_words(store), parsed.special_candidates(store, table)
@@ -90,12 +82,3 @@ def test_for_papers_there_are_pdf_and_latex_too_and_the_same_files(figures):
     assert plain.keys() == {"entropy.csv", "fig4.png", "fig4.svg"}
     assert paper.keys() - plain.keys() == {"fig4.pdf", "entropy.tex"}
     assert all(paper[name] == plain[name] for name in plain)
-
-
-def test_the_sample_is_found_without_the_library_that_ships_it():
-    code = (
-        "import sys; from helpers.data.wikipedia import segments; segments(None, count=1, seed=0);"
-        "print('gensim' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pandas as pd
 import pytest
-from store_tools import content, extract_small
+from store_tools import content, extract_small, flip
 
 from helpers.__main__ import main
 from helpers.cache import cached_table
@@ -18,28 +18,13 @@ from helpers.store.format import note_use, read_manifest
 from helpers.study import Study
 from helpers.work import WRITTEN
 
-pytestmark = pytest.mark.usefixtures("small_shards")
-
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch):
-    root = tmp_path / "cache"
-    monkeypatch.setenv("ATTENTION_CACHE", str(root))
-    return root
-
-
-@pytest.fixture
-def stores(cache, encoder, tiny_encoder):
+def stores(own_cache, encoder, tiny_encoder):
     return [
-        extract_small(one, cache, count).folder
+        extract_small(one, own_cache, count).folder
         for one, count in ((encoder, 8), (tiny_encoder("electra"), 4), (encoder, 4))
     ]
-
-
-def flip(path):
-    data = bytearray(path.read_bytes())
-    data[-9] ^= 2
-    path.write_bytes(bytes(data))
 
 
 def test_repair_needs_the_place_of_a_local_model_and_goes_on(
@@ -64,14 +49,14 @@ def test_repair_needs_the_place_of_a_local_model_and_goes_on(
     assert main(["verify"]) == 0
 
 
-def test_kept_tables_and_trained_models_are_verified(cache, capsys):
+def test_kept_tables_and_trained_models_are_verified(own_cache, capsys):
     def table():
         frame = pd.DataFrame({"x": [1]})
         return cached_table("t", lambda: frame, depends_on={}, code="cache.read_exact")
 
     table()
-    (derived,) = (path for path in (cache / "derived").iterdir() if path.is_dir())
-    trained = cache / "fine-tuned" / "m--task--1"
+    (derived,) = (path for path in (own_cache / "derived").iterdir() if path.is_dir())
+    trained = own_cache / "fine-tuned" / "m--task--1"
     trained.mkdir(parents=True)
     for name in ("run.json", "final.safetensors"):
         (trained / name).write_text("of this run")
@@ -96,7 +81,7 @@ def test_kept_tables_and_trained_models_are_verified(cache, capsys):
 
 
 def test_a_store_of_other_code_is_told_and_can_be_accepted(
-    cache, tiny_folder, capsys, monkeypatch, tmp_path
+    own_cache, tiny_folder, capsys, monkeypatch, tmp_path
 ):
     text, notes = tmp_path / "text.txt", tmp_path / "notes"
     text.write_text("\n\n".join(f"The cat sat.\nThe dog watched {n}." for n in range(9)))
@@ -137,7 +122,7 @@ def test_a_store_of_other_code_is_told_and_can_be_accepted(
     }  # fmt: skip
 
 
-def test_the_cache_tells_stores_apart(cache, stores, capsys):
+def test_the_cache_tells_stores_apart(own_cache, stores, capsys):
     note_use(stores[0], "minilm--my-text")
     (stores[2] / "manifest.json").write_text('{"format": 1}')
     (stores[1] / "manifest.json").rename(stores[1] / "unfinished.json")
@@ -154,4 +139,4 @@ def test_the_cache_tells_stores_apart(cache, stores, capsys):
     assert "see verify" in next(row for row in rows if stores[2].name in row)
     assert main(["cache", "--remove", stores[0].name, stores[2].name]) == 0
     assert format.stores() == [stores[1]]
-    assert not list((cache / "used").iterdir())
+    assert not list((own_cache / "used").iterdir())

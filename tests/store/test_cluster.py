@@ -34,9 +34,6 @@ distributed_utils.get_mp_context().set_forkserver_preload(PRELOADED)
 COUNT = 400  # 100 shards
 
 
-pytestmark = pytest.mark.usefixtures("small_shards")
-
-
 @pytest.fixture(scope="module")
 def client():
     with dask_client(workers=2) as client:
@@ -45,10 +42,7 @@ def client():
 
 @pytest.fixture(scope="module")
 def alone(tiny_encoder, tmp_path_factory):
-    sizes = dict(extraction.EXAMPLES_PER_SHARD)
-    store = extract_small(tiny_encoder("bert"), tmp_path_factory.mktemp("alone"), COUNT)
-    extraction.EXAMPLES_PER_SHARD.update(sizes)
-    return store
+    return extract_small(tiny_encoder("bert"), tmp_path_factory.mktemp("alone"), COUNT)
 
 
 def shard_sum(source, number):

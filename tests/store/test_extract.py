@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 import torch
-from store_tools import MAX_TOKENS, content, extract_small, many_segments
+from store_tools import MAX_TOKENS, content, extract_small, flip, many_segments
 
 from helpers import paths
 from helpers.errors import ModelError, StoreError
@@ -20,9 +20,6 @@ from helpers.store.examples import examples, shards_tensors
 from helpers.store.format import StoreKey, last_run, note_use
 
 COUNT = 22  # shards of 4, the last of 2
-
-
-pytestmark = pytest.mark.usefixtures("small_shards")
 
 
 @pytest.mark.parametrize("threads", [2, 3])
@@ -60,10 +57,7 @@ def test_an_interrupted_extraction_goes_on_with_what_is_missing(encoder, monkeyp
     folder = extract_small(encoder, tmp_path / "parts", COUNT).folder
     (folder / "manifest.json").rename(folder / "unfinished.json")
     (folder / "shard-00001.safetensors").unlink()
-    damaged = folder / "shard-00003.safetensors"
-    data = bytearray(damaged.read_bytes())
-    data[-5] ^= 1
-    damaged.write_bytes(bytes(data))
+    flip(folder / "shard-00003.safetensors")
     (folder / "shard-00002.safetensors.abc.tmp").write_bytes(b"half")
     written, original = [], extraction.write_shard
 

@@ -39,7 +39,7 @@ def quick_disk(tmp_path):
 
 
 @pytest.fixture
-def start(processes, tiny_folder, small_shards):
+def start(processes, tiny_folder):
     def start(root, count=COUNT, work=extract_in_child):
         process = processes.Process(target=work, args=(str(tiny_folder("bert")), root, count))
         process.start()

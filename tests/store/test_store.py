@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
-from store_tools import cache_at, content, extract_small
+from store_tools import cache_at, content, extract_small, flip
 
 from helpers.errors import StoreError
 from helpers.store import extract as extraction
@@ -24,15 +24,9 @@ from helpers.store.store import Store
 COUNT = 10  # shards of 4, 4 and 2
 
 
-pytestmark = pytest.mark.usefixtures("small_shards")
-
-
 @pytest.fixture(scope="module")
 def pristine(tiny_encoder, tmp_path_factory):
-    sizes = dict(extraction.EXAMPLES_PER_SHARD)
-    store = extract_small(tiny_encoder("bert"), tmp_path_factory.mktemp("pristine"), COUNT)
-    extraction.EXAMPLES_PER_SHARD.update(sizes)
-    return store.folder
+    return extract_small(tiny_encoder("bert"), tmp_path_factory.mktemp("pristine"), COUNT).folder
 
 
 @pytest.fixture
@@ -134,7 +128,7 @@ def test_opening_names_the_damage_in_one_line(damage, file, problem, folder):
 
 
 def test_a_changed_byte_is_seen_when_its_shard_is_read(folder):
-    rewrite(SHARD, lambda data: data[:-1000] + bytes([data[-1000] ^ 4]) + data[-999:])(folder)
+    flip(folder / SHARD)
     store = Store.open(folder)
     assert len(store.shard(0)) == 4
     for read in (lambda: store.shard(1), lambda: store[5], lambda: list(store)):

@@ -18,9 +18,6 @@ from helpers.store.store import read_ahead
 COUNT = 22  # 6 shards
 
 
-pytestmark = pytest.mark.usefixtures("small_shards")
-
-
 @pytest.fixture
 def stream(encoder, tmp_path):
     corpus = many_segments(COUNT)

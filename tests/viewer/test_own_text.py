@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 
-from helpers.errors import InputError
 from helpers.viewer.own_text import read
 from helpers.viewer.view import view
 
 
 @pytest.mark.default_model
-def test_a_text_becomes_a_store_of_parsed_sentences(monkeypatch, tmp_path):
-    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
+def test_a_text_becomes_a_store_of_parsed_sentences(own_cache):
     store = read("She opened the door.\n  It was\theavy.")
     assert len(store) == 2
     assert store[0].record["words"] == ["She", "opened", "the", "door", "."]
@@ -18,8 +16,3 @@ def test_a_text_becomes_a_store_of_parsed_sentences(monkeypatch, tmp_path):
     assert store[0].attention.shape[-1] == 7
     np.testing.assert_allclose(store[1].attention.sum(-1), 1, atol=0.01)
     assert view(store, 1).data()["panes"][0]["pages"][0]["tokens"][3] == "heavy"
-
-
-def test_an_empty_text_is_refused():
-    with pytest.raises(InputError, match="empty"):
-        read(" \n")
