@@ -1,8 +1,7 @@
 """One study: a model, its corpora and its settings, and where its results go.
 
-Every notebook makes a :class:`Study` from its parameters and asks it for stores and tables; what
-one notebook has computed, the next one finds.  What a method needs is imported in it: a notebook
-whose tables are all in the cache loads neither a model nor the libraries that run one.
+What one notebook has computed, the next one finds.  What a method needs is imported in it: a
+notebook whose tables are all in the cache loads neither a model nor the libraries that run one.
 """
 
 from __future__ import annotations
@@ -99,12 +98,10 @@ class Study(Sources):
         places = chosen_segments(articles, count, contrastive=contrastive)
         records = [store.record(place) for place in places]
         facts = {"store": store.key, "records": records, "seed": self.seed}
-        found = cached_arrays(
-            "gradients",
-            lambda: gradient_importance(encoder, records, seed=self.seed),
-            depends_on=facts | {"control": control and control.identity},
-            code="model.gradients.gradient_importance",
-        )
+        facts |= {"control": control and control.identity}
+        compute = partial(gradient_importance, encoder, records, seed=self.seed)
+        code = "model.gradients.gradient_importance"
+        found = cached_arrays("gradients", compute, depends_on=facts, code=code)
         return gradient_table(found, [articles[place] for place in places], encoder.objective)
 
     def head_counts(self, store: Store) -> HeadCounts:

@@ -1,9 +1,8 @@
 """Gradient-based importance of attention (section 3.2, Figure 3): ``|dL / dA[i, j]|``.
 
-L is the objective that the checkpoint was trained with: masked-LM where it has a trained
-masked-LM head, next-token prediction for decoders, and otherwise the in-batch contrastive loss
-between the two paragraphs of a segment, each an input of its own: in one input they see each other.
-It is summed over the examples of a batch, so that those of a language model do not depend on it.
+L is the objective that the checkpoint was trained with: that of its language-modelling head, or
+without one the in-batch contrastive loss between the two paragraphs of a segment, each an input of
+its own: in one input they see each other.  It is summed over the examples of a batch.
 """
 
 from __future__ import annotations

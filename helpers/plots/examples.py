@@ -149,10 +149,7 @@ def places(panels: Sequence[Panel]) -> pd.DataFrame:
 
 @theme()
 def fig1_examples(panels: Sequence[Panel], *, model: str = "", lens: str = "attention") -> Figure:
-    """Draw Figure 1: heads that show the patterns of section 3.
-
-    The colours are those of Figure 2: a token's and that of the attention to it.
-    """
+    """Draw Figure 1: heads that show the patterns of section 3, in the colours of Figure 2."""
     subtitle = joined(model, f"{WEIGHTS[lens]} of tokens (left) to tokens (right); darker is more")
     return _figure(panels, "Figure 1 · Heads with the most of each pattern", subtitle)
 
