@@ -112,7 +112,7 @@ def objective(
     contrastive objective's inputs, the first paragraphs' come first.
     """
     if encoder.objective == "contrastive":
-        return _contrastive(encoder, [*_paragraphs(encoder, records)])
+        return _contrastive(encoder, [*paragraphs(encoder, records)])
     inputs = [model_inputs(encoder, record) for record in records]
     labels = [item["input_ids"] for item in inputs]
     if encoder.objective == "masked-lm":
@@ -157,7 +157,7 @@ def mask_tokens(
     return corrupted, labels
 
 
-def _paragraphs(encoder: Encoder, records: Sequence[Record]) -> Iterator[Inputs]:
+def paragraphs(encoder: Encoder, records: Sequence[Record]) -> Iterator[Inputs]:
     """Yield the first and then the second paragraphs of segments, as texts by themselves."""
     alone = encoder.encode_words(["a"])
     own = [place for place, word in enumerate(alone.word_ids) if word is not None]

@@ -21,8 +21,8 @@ from helpers.analysis.statistics import bootstrap_intervals
 from helpers.cache import cached_table
 from helpers.data.records import Record, cluster_of
 from helpers.model.encoder import Encoder
-from helpers.model.forward import Inputs, model_inputs, norm_maps, padded, value_pass
-from helpers.model.gradients import with_graph
+from helpers.model.forward import Inputs, norm_maps, padded, value_pass
+from helpers.model.gradients import paragraphs, with_graph
 from helpers.store.store import Store
 from helpers.studies.attention_moves.lenses import spread
 from helpers.studies.edge_cuts import GIVEN, changed
@@ -52,7 +52,7 @@ def compare(encoder: Encoder, records: Sequence[Record]) -> pd.DataFrame:
     """Return `attribution_table` of some segments."""
     rows = []
     for index, record in enumerate(progress(records, "leaving tokens out", unit="text")):
-        first, second = paragraphs(encoder, record)
+        first, second = paragraphs(encoder, [record])
         own = np.array([i not in encoder.special_ids for i in first["input_ids"]])
         if own.sum() < FEWEST:
             continue
@@ -71,17 +71,6 @@ def compare(encoder: Encoder, records: Sequence[Record]) -> pd.DataFrame:
         columns |= {name: values.mean(), f"{name}_low": low, f"{name}_high": high}
     found = pd.DataFrame(columns).reset_index()
     return found[["method", *found.columns.drop("method")]]
-
-
-def paragraphs(encoder: Encoder, record: Record) -> tuple[Inputs, Inputs]:
-    """Return the two paragraphs of a segment as inputs of their own."""
-    word = encoder.encode_words(["a"])  # with the special tokens before and after a text
-    inside = [position for position, own in enumerate(word.word_ids) if own is not None]
-    before, after = word.ids[: inside[0]], word.ids[inside[-1] + 1 :]
-    ids = model_inputs(encoder, record)["input_ids"]
-    halves = ids[: record["second"]], ids[record["second"] :]
-    framed = [before + [i for i in half if i not in encoder.special_ids] + after for half in halves]
-    return tuple({"input_ids": half, "token_type_ids": [0] * len(half)} for half in framed)
 
 
 def rollout(maps: Float[np.ndarray, "layer query key"]) -> Float[np.ndarray, "query key"]:

@@ -6,9 +6,9 @@ import torch
 from store_tools import many_segments
 
 from helpers.model.forward import padded
+from helpers.model.gradients import paragraphs
 from helpers.store.extract import stream
 from helpers.studies.attention_moves import attributions
-from helpers.studies.attention_moves.attributions import paragraphs
 
 
 def records_of(encoder, count=6):
@@ -38,7 +38,7 @@ def mean_vector(encoder, ids, left_out=None):
 @pytest.mark.parametrize("family", ["bert", "mpnet", "gpt2"])
 def test_effects_are_those_of_a_text_without_the_token(tiny_encoder, family):
     encoder = tiny_encoder(family)
-    first, second = paragraphs(encoder, records_of(encoder)[1])
+    first, second = paragraphs(encoder, records_of(encoder)[1 : 1 + 1])
     found = attributions.left_out(encoder, first, second)
     whole, other = (mean_vector(encoder, side["input_ids"]) for side in (first, second))
     similar = torch.cosine_similarity(whole, other, dim=0)
@@ -55,7 +55,7 @@ def test_gradient_times_attention_is_the_slope_of_scaling_a_keys_attention(
 ):
     """Scale what all queries give to a key, and see what the similarity does."""
     encoder = tiny_encoder("bert")
-    first, second = paragraphs(encoder, records_of(encoder)[2])
+    first, second = paragraphs(encoder, records_of(encoder)[2 : 2 + 1])
     found = attributions.gradient_times_attention(encoder, first, second)
     target = mean_vector(encoder, second["input_ids"])
 
