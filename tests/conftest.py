@@ -12,6 +12,7 @@ from toy_corpora import PARAGRAPHS, SENTENCES, corpus_of, sentence_of
 
 from helpers.data.records import Corpus, Segment
 from helpers.model.encoder import Encoder, load
+from helpers.store import extract as extraction
 
 transformers.logging.disable_progress_bar()
 
@@ -74,6 +75,19 @@ def sentences() -> Corpus:
 @pytest.fixture
 def encoder(tiny_encoder: Callable[[str], Encoder]) -> Encoder:
     return tiny_encoder("bert")
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """The numbers of the shards that are written."""
+    numbers, original = [], extraction.write_shard
+
+    def spy(folder, number, *rest):
+        numbers.append(number)
+        return original(folder, number, *rest)
+
+    monkeypatch.setattr(extraction, "write_shard", spy)
+    return numbers
 
 
 @pytest.fixture

@@ -10,33 +10,22 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 PACKAGE = Path(__file__).resolve().parent.parent / "helpers"
 
 
-@pytest.fixture
-def python(tmp_path):
-    """Run Python, in the home of a user, on a copy of the package."""
+def test_an_installed_copy_says_where_the_notebooks_are_and_keeps_its_own_apart(tmp_path):
     site = tmp_path / "site-packages"
     shutil.copytree(PACKAGE, site / "helpers", ignore=shutil.ignore_patterns("__pycache__"))
     outside = {key: value for key, value in os.environ.items() if not key.startswith("ATTENTION_")}
     outside |= {"PYTHONPATH": str(site), "HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     outside.pop("XDG_CACHE_HOME", None)
     how = {"cwd": tmp_path, "env": outside, "capture_output": True, "text": True}
-    return lambda *arguments: subprocess.run([sys.executable, *arguments], **how)
-
-
-def test_an_installed_copy_says_where_the_notebooks_are(python, tmp_path):
     before = sorted(tmp_path.rglob("*"))
-    done = python("-m", "helpers", "run")
+    done = subprocess.run([sys.executable, "-m", "helpers", "run"], **how)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "an installed copy has no notebooks; run them from a checkout" in done.stderr
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_its_cache_and_results_are_the_users(python, tmp_path):
     code = "from helpers.paths import *; print(cache_root(), figures_dir('a'), build_dir('a'))"
-    cache, figures, build = python("-c", code).stdout.split()
+    cache, figures, build = subprocess.run([sys.executable, "-c", code], **how).stdout.split()
     assert cache == str(tmp_path / ".cache" / "attention-notebooks")
     assert figures == str(tmp_path / "figures" / "a") and build == str(tmp_path / "build" / "a")

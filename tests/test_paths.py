@@ -23,19 +23,6 @@ def test_a_full_disk_is_named_with_its_bytes(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_seal_tells_what_changed(tmp_path):
-    for name in ("a", "b", "c"):
-        (tmp_path / name).write_text(name)
-    assert "checksums.json: missing" in paths.broken_seals(tmp_path)[0]
-    paths.seal(tmp_path)
-    assert paths.broken_seals(tmp_path) == []
-    (tmp_path / "a").write_text("x")
-    (tmp_path / "b").unlink()
-    (tmp_path / "d").touch()
-    found = [line.rsplit("/", 1)[1] for line in paths.broken_seals(tmp_path)]
-    assert found == ["a: changed", "b: missing", "d: changed"]
-
-
 def test_a_folder_is_written_whole_and_once_or_not_at_all(tmp_path):
     folder = tmp_path / "runs" / "one"
 

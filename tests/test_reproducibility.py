@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from toy_corpora import write
 
 ROOT = Path(__file__).resolve().parent.parent
 SUBJECTS = ("The cat", "A small dog", "My old friend", "Her sister", "The rain")
@@ -36,27 +36,6 @@ save_description(study)
 """
 
 
-@pytest.fixture
-def text(tmp_path):
-    """Ten documents of four paragraphs, no two alike."""
-    documents = (
-        "\n".join(f"{SUBJECTS[n % 5]} {end} {'and then ' * (n // 5)}once again." for end in ENDS)
-        for n in range(10)
-    )
-    path = tmp_path / "text.txt"
-    path.write_text("\n\n".join(documents), encoding="utf-8")
-    return path
-
-
-@pytest.fixture
-def vectors(tmp_path):
-    words = sorted({word for line in (*SUBJECTS, *ENDS) for word in line.lower().split()})
-    path = tmp_path / "vectors.txt"
-    rows = (f"{word} {i % 3} {i % 5} {i % 7}" for i, word in enumerate(words))
-    path.write_text("\n".join(rows), encoding="utf-8")
-    return path
-
-
 def start(folder, hash_seed, threads, *arguments):
     """Start a run that has nothing in common with another but its arguments."""
     own = {f"ATTENTION_{kind.upper()}": str(folder / kind) for kind in ("cache", "figures")}
@@ -76,11 +55,18 @@ def contents(folder, pattern):
     return found
 
 
-def test_hash_order_and_threads_change_no_table_and_no_store(tiny_folder, text, vectors, tmp_path):
-    model = tiny_folder("bert")
+def test_hash_order_and_threads_change_no_table_and_no_store(tiny_folder, tmp_path):
+    documents = (  # no two alike
+        "\n".join(f"{SUBJECTS[n % 5]} {end} {'and then ' * (n // 5)}once again." for end in ENDS)
+        for n in range(10)
+    )
+    words = sorted({word for line in (*SUBJECTS, *ENDS) for word in line.lower().split()})
+    rows = (f"{word} {i % 3} {i % 5} {i % 7}" for i, word in enumerate(words))
+    text = write(tmp_path, "text.txt", "\n\n".join(documents))
+    vectors = write(tmp_path, "vectors.txt", "\n".join(rows))
     folders = [tmp_path / "one", tmp_path / "two"]
     runs = [
-        start(folder, seed, threads, model, text, vectors)
+        start(folder, seed, threads, tiny_folder("bert"), text, vectors)
         for folder, seed, threads in zip(folders, (0, 4242), (1, 2), strict=True)
     ]
     for run in runs:

@@ -29,7 +29,6 @@ def check(name, special_tokens=BOTH, dtype="float32", **columns):
         ),
         ("head_distances", {"1-1": [0.0, np.inf]}, "column 1-1 has infinite numbers"),
         ("probes", {"probe": ["a"], "value": [np.nan]}, "probes.csv: column value has no number"),
-        ("anything", {"accuracy": [np.nan, np.nan]}, "column accuracy has no number"),
     ],
 )
 def test_what_is_missing_is_named_with_a_likely_cause(name, columns, message):

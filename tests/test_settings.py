@@ -73,7 +73,6 @@ def test_a_run_with_other_settings_has_a_name_of_its_own(settings, name, monkeyp
 def test_the_small_profile_is_in_the_name(monkeypatch):
     monkeypatch.setenv("ATTENTION_PROFILE", "small")
     assert Study().slug == "minilm--small"
-    assert Study(segments=7).slug == "minilm--segments-7--small"
 
 
 def test_long_names_are_cut_and_still_differ(monkeypatch):

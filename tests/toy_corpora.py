@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from helpers.data.records import Corpus, Sentence
 
@@ -18,6 +19,13 @@ SENTENCES = (
     ("Yes", "!"),
     ("She", "'d", "rather", "live", "in", "Zürich", ",", "unbelievably", "."),
 )
+
+
+def write(folder: Path, name: str, content: str | bytes) -> Path:
+    """Write a file; its path."""
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
 
 
 def corpus_of(records: Sequence[object], name: str = "toy") -> Corpus:

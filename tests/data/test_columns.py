@@ -1,11 +1,10 @@
 """Columns: what is read of trees and documents, and the line that damage is blamed on."""
 
 import gzip
-import os
 from collections import Counter
-from pathlib import Path
 
 import pytest
+import toy_corpora
 
 from helpers.data.columns import detect_format, read_documents, read_trees
 from helpers.data.coreference import coreference_corpus
@@ -42,12 +41,7 @@ PLAIN = "cats 2-nsubj\nsleep 0-root\n\n# 2-dep\n1 0-root\n"
 
 @pytest.fixture
 def write(tmp_path):
-    def to_file(content: str | bytes, name: str = "trees.txt") -> Path:
-        path = tmp_path / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
-
-    return to_file
+    return lambda content, name="trees.txt": toy_corpora.write(tmp_path, name, content)
 
 
 def row(number: int, head: object, form: str = "w") -> str:
@@ -229,14 +223,3 @@ def test_a_sample_is_seeded_ordered_counted_and_a_fifth_dev(write):
     assert len(treebank(train, dev, sentences=1000).records()) == 60 + 30
     with pytest.raises(InputError, match="2 or more"):
         treebank(train, dev, sentences=1)
-
-
-@pytest.mark.skipif("CORPORA_DIR" not in os.environ, reason="CORPORA_DIR is not set")
-@pytest.mark.parametrize(
-    ("file", "sentences", "words"),
-    [("train.conllu.gz", 12_544, 204_577), ("dev.conllu", 2_001, 25_147)],
-)
-def test_counts_of_ud_english_ewt(file, sentences, words):
-    folder = Path(os.environ["CORPORA_DIR"], "ud_english_ewt")
-    trees = [tree for _, tree in read_trees(folder / f"en_ewt-ud-{file}")]
-    assert (len(trees), sum(len(tree.words) for tree in trees)) == (sentences, words)

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from toy_corpora import write
 
 from helpers.data.coreference import coreference_corpus, head_word, read_brackets
 from helpers.data.records import Mention
@@ -17,12 +18,6 @@ CONLLU = (
     "# newdoc id = pets\n1\tDogs\tdog\tNOUN\t_\t_\t2\tnsubj\t_\tEntity=(1\n"
     "2\tand\tand\tCCONJ\t_\t_\t0\troot\t_\t_\n3\tcats\tcat\tNOUN\t_\t_\t1\tconj\t_\tEntity=(2)1)\n"
 )
-
-
-def write(tmp_path, name, text):
-    path = tmp_path / name
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 def test_heads_come_from_the_tree(tmp_path):

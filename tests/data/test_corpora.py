@@ -13,15 +13,6 @@ import requests
 
 from helpers.__main__ import main
 from helpers.data import corpora
-from helpers.data.corpora import (
-    corpora_table,
-    corpus_files,
-    embedded_table,
-    fetch,
-    registry,
-    resolve_coreference,
-    resolve_treebank,
-)
 from helpers.errors import CorpusError, InputError
 
 TREE = "1\tGo\tgo\tVERB\t_\t_\t0\troot\t_\t_\n\n"
@@ -67,11 +58,12 @@ def fill(folder: Path, train: str = TREE * 3, dev: str = TREE * 2) -> None:
 
 
 def test_registry_is_complete_and_pinned():
-    assert {"ud-english-ewt", "ontogum", "arct", "arct-adversarial"} == set(registry().index)
-    assert set(corpus_files()["corpus"]) == set(registry().index)
-    assert (registry() != "").all(axis=None) and registry().notna().all(axis=None)
-    assert registry()["url"].str.startswith("https://").all()
-    for file in corpus_files().itertuples():
+    registry = corpora.registry()
+    assert {"ud-english-ewt", "ontogum", "arct", "arct-adversarial"} == set(registry.index)
+    assert set(corpora.corpus_files()["corpus"]) == set(registry.index)
+    assert (registry != "").all(axis=None) and registry.notna().all(axis=None)
+    assert registry["url"].str.startswith("https://").all()
+    for file in corpora.corpus_files().itertuples():
         assert re.fullmatch("[0-9a-f]{64}", file.sha256) and file.bytes > 0 and file.licence
         assert ".." not in file.path and not Path(file.path).is_absolute()
 
@@ -79,56 +71,56 @@ def test_registry_is_complete_and_pinned():
 def test_corpora_are_listed_with_the_licence_of_each_part(capsys):
     assert main(["corpora"]) == 0
     shown = capsys.readouterr().out
-    for row in embedded_table().itertuples():
+    for row in corpora.embedded_table().itertuples():
         assert f"{row.part}: {row.licence}" in shown
-    assert all(name in shown for name in registry().index)
+    assert all(name in shown for name in corpora.registry().index)
 
 
 def test_local_folder_wins_and_gzip_is_compared_by_content(tiny, monkeypatch, tmp_path):
     fill(tmp_path / "folder")
     monkeypatch.setenv("CORPORA_DIR", str(tmp_path / "folder"))
-    assert fetch("tiny", "treebank") == {
+    assert corpora.fetch("tiny", "treebank") == {
         "x-ud-train.conllu": tmp_path / "folder/tiny/x-ud-train.conllu.gz",
         "x-ud-dev.conllu": tmp_path / "folder/tiny/x-ud-dev.conllu",
     }
-    assert list(corpora_table()["here"]) == ["folder"]
-    corpus = resolve_treebank("tiny")
+    assert list(corpora.corpora_table()["here"]) == ["folder"]
+    corpus = corpora.resolve_treebank("tiny")
     assert corpus.name == "tiny"
     assert [s.split for s in corpus.records()] == ["train"] * 3 + ["dev"] * 2
     fill(tmp_path / "other", train=TREE * 4)
     monkeypatch.setenv("CORPORA_DIR", str(tmp_path / "other"))
     with pytest.raises(CorpusError, match="not the pinned version"):
-        fetch("tiny", "treebank")
+        corpora.fetch("tiny", "treebank")
 
 
 def test_download_is_kept_and_verified(tiny, monkeypatch, tmp_path):
     with pytest.raises(InputError, match=r"network.*CORPORA_DIR.*tiny/x-ud-train.conllu"):
-        fetch("tiny", "treebank")
+        corpora.fetch("tiny", "treebank")
     serve(monkeypatch, {"https://example.org/train": TREE * 3, "https://example.org/dev": TREE * 2})
-    paths = fetch("tiny", "treebank")
+    paths = corpora.fetch("tiny", "treebank")
     assert paths["x-ud-dev.conllu"] == tmp_path / "cache/corpora/tiny/x-ud-dev.conllu"
     serve(monkeypatch, {})  # a second download would be a KeyError
-    assert fetch("tiny", "treebank") == paths
-    assert list(corpora_table()["here"]) == ["cache"]
+    assert corpora.fetch("tiny", "treebank") == paths
+    assert list(corpora.corpora_table()["here"]) == ["cache"]
     monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "empty"))
-    assert list(corpora_table()["here"]) == ["no"]
+    assert list(corpora.corpora_table()["here"]) == ["no"]
     serve(monkeypatch, {"https://example.org/train": "<html>moved</html>"})
     with pytest.raises(InputError, match="not the pinned version"):
-        fetch("tiny", "treebank")
+        corpora.fetch("tiny", "treebank")
     assert not (tmp_path / "empty/corpora/tiny/x-ud-train.conllu").exists()
 
 
 def test_resolve_coreference_takes_a_path_and_names_what_would_do(tiny, tmp_path):
     path = tmp_path / "mine.txt"
     path.write_text("[Ann]1 said [she]1 left .\n")
-    assert resolve_coreference(str(path)).name == "mine"
+    assert corpora.resolve_coreference(str(path)).name == "mine"
     with pytest.raises(InputError, match="not for coreference"):
-        resolve_coreference("tiny")
+        corpora.resolve_coreference("tiny")
     with pytest.raises(InputError, match=r"no coreference corpus at nowhere"):
-        resolve_coreference("nowhere")
+        corpora.resolve_coreference("nowhere")
     with pytest.raises(InputError, match=r"no treebank at nowhere; .*tiny"):
-        resolve_treebank("nowhere")
-    assert fetch("nope", "treebank") is None
+        corpora.resolve_treebank("nowhere")
+    assert corpora.fetch("nope", "treebank") is None
 
 
 def test_resolve_takes_a_file_two_files_and_a_folder_under_the_users_home(
@@ -139,15 +131,15 @@ def test_resolve_takes_a_file_two_files_and_a_folder_under_the_users_home(
     monkeypatch.setenv("HOME", str(tmp_path.parent))
     for folder in (str(tmp_path), f"~/{tmp_path.name}"):
         for source in (f"{folder}/a-train.conllu,{folder}/a-dev.conllu", folder):
-            splits = [sentence.split for sentence in resolve_treebank(source).records()]
+            splits = [sentence.split for sentence in corpora.resolve_treebank(source).records()]
             assert splits == ["train"] * 3 + ["dev"] * 2
-        assert len(resolve_treebank(f"{folder}/a-train.conllu", sentences=2).records()) == 2
+        assert len(corpora.resolve_treebank(f"{folder}/a-train.conllu", sentences=2).records()) == 2
 
 
 @pytest.mark.skipif("CORPORA_DIR" not in os.environ, reason="CORPORA_DIR is not set")
 def test_the_local_folder_holds_the_pinned_files():
-    for name, kind in registry()["kind"].items():
-        assert len(fetch(name, kind)) == (corpus_files()["corpus"] == name).sum()
-    corpus = resolve_coreference("ontogum")
+    for name, kind in corpora.registry()["kind"].items():
+        assert len(corpora.fetch(name, kind)) == (corpora.corpus_files()["corpus"] == name).sum()
+    corpus = corpora.resolve_coreference("ontogum")
     assert corpus.name == "ontogum" and len(corpus.spec["files"]) == 83
     assert "heads" not in corpus.spec  # no parser decides what a mention's head is

@@ -2,17 +2,12 @@ import gzip
 
 import numpy as np
 import pytest
+from toy_corpora import write
 
 from helpers.data.glove import glove, read_glove
 from helpers.errors import CorpusError
 
 TEXT = "the 0.5 -1 2\n. . . 1 1 1\ncafé 1e-3 0 3\nThe 9 9 9\nthe 7 7 7\n"
-
-
-def write(folder, content, name="vectors.3d.txt"):
-    path = folder / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
 
 
 @pytest.mark.parametrize(
@@ -25,7 +20,7 @@ def write(folder, content, name="vectors.3d.txt"):
     ],
 )
 def test_glove_text(tmp_path, content, name):
-    embeddings = read_glove(write(tmp_path, content, name))
+    embeddings = read_glove(write(tmp_path, name, content))
     assert embeddings.name == "vectors.3d"
     assert embeddings.matrix.shape[1] == 3
     assert embeddings.rows == {"the": 0, ". . .": 1, "café": 2, "The": 3}
@@ -48,11 +43,11 @@ def test_glove_text(tmp_path, content, name):
 )
 def test_bad_files_are_refused_with_the_line(tmp_path, content, message):
     with pytest.raises(CorpusError, match=message):
-        read_glove(write(tmp_path, content))
+        read_glove(write(tmp_path, "vectors.3d.txt", content))
 
 
 def test_a_file_may_be_named_from_the_users_home(tmp_path, monkeypatch):
-    write(tmp_path, TEXT)
+    write(tmp_path, "vectors.3d.txt", TEXT)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert read_glove("~/vectors.3d.txt", most=2).rows == {"the": 0, ". . .": 1}
 

@@ -7,7 +7,7 @@ from helpers.data.records import Document, Mention, cluster_of, roles
 BERT = {"cls": "[CLS]", "sep": "[SEP]"}
 
 
-def test_every_position_has_one_role():
+def test_every_position_has_one_role_and_only_full_stops_and_commas_are_punctuation():
     tokens = ["[CLS]", "a", ",", "b", ".", "[SEP]", "c", ".", "[SEP]"]
     found = roles(tokens, BERT)
     assert found.cls.tolist() == [token == "[CLS]" for token in tokens]
@@ -16,14 +16,8 @@ def test_every_position_has_one_role():
     assert found.other.tolist() == [token in {"a", "b", "c"} for token in tokens]
     assert (sum(mask.astype(int) for mask in found.masks().values()) == 1).all()
     assert list(found.masks()) == ["cls", "sep", "punctuation", "other"]
-
-
-def test_only_full_stops_and_commas_count_as_punctuation():
     tokens = [".", ",", "Ġ.", "▁,", "...", ";", "!", "-", "##.", "Ġ", "▁"]
     assert roles(tokens, BERT).punctuation.tolist() == [True] * 4 + [False] * 7
-
-
-def test_one_of_the_two_special_tokens_can_be_missing():
     found = roles(["a", "</s>"], {"cls": None, "sep": "</s>"})
     assert found.cls is None
     assert found.sep.tolist() == [False, True]

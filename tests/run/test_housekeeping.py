@@ -65,12 +65,14 @@ def test_kept_tables_and_trained_models_are_verified(own_cache, capsys):
     (derived / "t.csv").write_text("x\n2\n")
     flip(trained / "final.safetensors")
     (trained / "run.json").unlink()
+    (trained / "unknown").touch()
     capsys.readouterr()
     assert main(["verify"]) == 1
     out = capsys.readouterr().out
     assert f"derived/{derived.name}: damaged\n  {derived / 't.csv'}: changed\n" in out
-    problems = f"  {trained / 'final.safetensors'}: changed\n  {trained / 'run.json'}: missing\n"
-    assert f"fine-tuned/m--task--1: damaged\n{problems}" in out
+    problems = {"final.safetensors": "changed", "run.json": "missing", "unknown": "changed"}
+    lines = "".join(f"  {trained / name}: {problem}\n" for name, problem in problems.items())
+    assert f"fine-tuned/m--task--1: damaged\n{lines}" in out
     assert main(["verify", "--repair", f"derived/{derived.name}"]) == 0
     assert "removed: it is made again when it is needed" in capsys.readouterr().out
     assert not derived.exists()

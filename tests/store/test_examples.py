@@ -109,12 +109,6 @@ def test_a_sentence_keeps_its_annotation(bert):
     }
 
 
-@pytest.mark.parametrize(("family", "offset"), [("roberta", 1), ("gpt2", 0), ("t5", 0)])
-def test_words_stand_after_the_special_tokens(family, offset, tiny_encoder):
-    record = sentence_record(tiny_encoder(family), sentence_of(["The", "cat"]), 60, Counter())
-    assert record["offset"] == offset
-
-
 def test_a_sentence_over_the_limit_or_with_a_word_that_vanishes_is_counted(bert, tiny_encoder):
     counts, sentence = Counter(), sentence_of(["a"] * 19)
     assert sentence_record(bert, sentence, 21, counts) is not None

@@ -22,19 +22,6 @@ def folder(encoder, tmp_path):
     return extract_small(encoder, tmp_path, COUNT).folder
 
 
-@pytest.fixture
-def written(monkeypatch):
-    """The numbers of the shards that a repair writes."""
-    numbers, original = [], extraction.write_shard
-
-    def spy(folder, number, *rest):
-        numbers.append(number)
-        return original(folder, number, *rest)
-
-    monkeypatch.setattr(extraction, "write_shard", spy)
-    return numbers
-
-
 def shard(folder, number):
     return folder / f"shard-{number:05d}.safetensors"
 

@@ -17,14 +17,7 @@ import numpy as np
 import pytest
 import torch
 from toy_corpora import corpus_of, sentence_of
-from viewer_stores import (
-    DOCUMENT,
-    HOSTILE,
-    OTHER,
-    SENTENCE,
-    token_store,
-    word_store,
-)
+from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, token_store, word_store
 
 from helpers.analysis.heads import DIRECTIONS, answer, questions
 from helpers.model.forward import to_words
@@ -216,23 +209,6 @@ def test_examples_and_search_in_an_exported_file(offline, tmp_path):
     expect(offline.locator(".av-results button")).to_have_count(2)
 
 
-def test_two_views_side_by_side_are_apart(offline, tmp_path):
-    store, other = word_store(SENTENCE), word_store(OTHER, layers=2, heads=2)
-    pair = view(store, layer=1, head=2).beside(view(other, layer=2, head=1))
-    offline.goto(pair.save(tmp_path / "pair.html").as_uri())
-    left, right = offline.locator(".av").nth(0), offline.locator(".av").nth(1)
-    for one in (left, right):  # under load the page is read before it is drawn
-        expect(one.locator(".av-lines line").first).to_be_attached()
-    assert_drawn(drawn(left), store[0].attention[0, 1])
-    assert_drawn(drawn(right), other[0].attention[1, 0])
-    right.get_by_role("radio", name="Head 1-2:").click()
-    expect(right.locator(".av-name")).to_contain_text("Head 1-2")
-    assert_drawn(drawn(right), other[0].attention[0, 1])
-    assert_drawn(drawn(left), store[0].attention[0, 1])
-    boxes = left.bounding_box(), right.bounding_box()
-    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"] + 1
-
-
 HOST = """
 const settings = JSON.parse(document.getElementById("settings").textContent);
 async function invoke(name, message) {
@@ -267,7 +243,9 @@ def with_kernel(page, shown, tmp_path):
     page.goto(path.as_uri())
 
 
-def test_a_word_is_masked_and_the_maps_change(browser, encoder, tmp_path, own_cache):
+def test_a_word_is_masked_beside_the_view_of_another_sentence(
+    browser, encoder, tmp_path, own_cache
+):
     words = ["the", "dog", "saw", "Ann", "."]
     corpus = corpus_of([sentence_of(words), sentence_of(words[::-1])])
     store = extract(encoder, corpus, level="word", max_tokens=32)
@@ -292,6 +270,8 @@ def test_a_word_is_masked_and_the_maps_change(browser, encoder, tmp_path, own_ca
     assert_drawn(drawn(left), store[0].attention[1, 0])
     assert_drawn(drawn(right), store[1].attention[0, 0])
     expect(right.get_by_role("button", name="Mask the chosen word")).to_have_count(0)
+    boxes = left.bounding_box(), right.bounding_box()
+    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"] + 1
     page.close()
 
 
