@@ -51,11 +51,8 @@ def tiny_encoder(tiny_folder: Callable[[str], Path]) -> Callable[[str], Encoder]
 
 
 @pytest.fixture(autouse=True)
-def one_thread(request: pytest.FixtureRequest):
+def one_thread():
     """Run tiny models in one thread: they are several times slower in more."""
-    if not {"tiny_folder", "tiny_encoder"} & set(request.fixturenames):
-        yield
-        return
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
@@ -18,6 +19,7 @@ from helpers.data.records import Corpus, Segment
 from helpers.errors import InputError
 from helpers.model.encoder import load
 from helpers.store import extract as extraction
+from helpers.store.examples import examples
 
 EXAMPLES_PER_SHARD = 4
 MAX_TOKENS = 60
@@ -31,6 +33,11 @@ def many_segments(count: int) -> Corpus[Segment]:
         for i in range(count)
     ]
     return corpus_of(segments, "toy-many")
+
+
+def token_records(encoder, corpus: Corpus) -> list[dict]:
+    """Return the records of a corpus as a store of tokens has them."""
+    return list(examples(encoder, corpus, MAX_TOKENS, Counter()))
 
 
 @contextmanager

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from helpers.data.records import Corpus, Sentence
 
 PARAGRAPHS = (
@@ -41,6 +43,15 @@ def sentence_of(words: Sequence[str], split: str = "dev") -> Sentence:
     """Return a sentence in which each word depends on the one before it."""
     relations = ("root", *["dep"] * (len(words) - 1))
     return Sentence(tuple(words), tuple(range(len(words))), relations, split, "toy")
+
+
+def random_heads(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Return the heads of the words of a random tree; they count from 1, the root's is 0."""
+    heads, placed = np.zeros(n, int), []
+    for word in rng.permutation(np.arange(1, n + 1)):
+        heads[word - 1] = rng.choice(placed) if placed else 0
+        placed.append(word)
+    return heads
 
 
 def conllu(*sentences: Sequence[tuple[int, str, int, str]], times: int) -> str:

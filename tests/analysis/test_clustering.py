@@ -29,12 +29,6 @@ def others(layers, heads):
     return head_rows(layers, heads).assign(behaviour="other")
 
 
-def test_distance_table_is_square_and_labelled_from_one():
-    table = distance_table(np.arange(16.0).reshape(4, 4), 2, 2)
-    assert list(table.index) == list(table.columns) == ["1-1", "1-2", "2-1", "2-2"]
-    assert table.loc["1-2", "2-1"] == 6
-
-
 def test_behaviours_follow_the_thresholds_in_order():
     columns = ["previous", "current", "next", "cls", "sep", "punctuation", "entropy"]
     rows = [

@@ -145,8 +145,6 @@ def test_table_has_every_system_and_type_in_percent():
     table = coreference_table(judge(planted(records, first_mention)))
     assert tuple(table.columns) == COLUMNS
     assert len(table) == (3 + 3 + 3) * len(ROWS)
-    earlier = (table["system"] == "head") & (table["candidates"] == "earlier mentions")
-    assert table.loc[earlier, "paper_accuracy"].isna().all()
     best = table[(table["system"] == "head") & (table["candidates"] == "mentions")]
     assert set(best["head"]) == {"2-3"}
     assert best["type"].tolist() == list(ROWS)
@@ -158,8 +156,6 @@ def test_table_has_every_system_and_type_in_percent():
     held_out = table[table["system"].str.contains("chosen on train")]
     assert set(held_out["n"]) == {12, 8, 4, 0}  # no nominal mention
     assert held_out["paper_accuracy"].isna().all()
-    nearest = table[table["system"] == "nearest mention"]
-    assert nearest["paper_accuracy"].tolist()[:4] == [27, 29, 29, 19]
     scored = table.dropna(subset="accuracy")
     assert (scored["ci_low"] <= scored["accuracy"]).all()
     assert (scored["accuracy"] <= scored["ci_high"]).all()

@@ -10,7 +10,7 @@ from helpers.analysis.coreference import coreference_table, judge
 from helpers.analysis.dependency_heads import dependency_heads
 from helpers.analysis.head_counts import count_heads
 from helpers.analysis.heads import DIRECTIONS
-from helpers.analysis.probe_data import PLACES, attention_block, prepare
+from helpers.analysis.probe_data import prepare
 from helpers.analysis.surface import example_sums
 from helpers.errors import InputError, MapError
 from helpers.store.store import Example
@@ -81,9 +81,6 @@ def test_a_sentence_of_one_word():
     assert dependency_heads(counts, minimum=1).empty  # nothing but a root has no best head
     with pytest.raises(InputError, match="no mention has an antecedent"):
         judge([chain(1)])
-    block = attention_block(chain(1))
-    assert block.shape == (1, 1 + PLACES, 2 * LAYERS * HEADS)
-    np.testing.assert_allclose(block, 1 / 3, atol=1e-3)
 
 
 def test_nan_stands_in_a_table_only_where_nothing_was_counted():

@@ -3,6 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from toy_corpora import random_heads
 
 from helpers.analysis import structural_probe
 from helpers.analysis.structural_probe import (
@@ -14,25 +15,11 @@ from helpers.analysis.structural_probe import (
     tree_distances,
     undirected_attachment,
 )
-from helpers.analysis.training import Schedule, one_thread
+from helpers.analysis.training import Schedule
 from helpers.errors import InputError
 from helpers.store.store import Example
 
 WIDTH = 24
-
-
-@pytest.fixture(autouse=True, scope="module")
-def single_thread():
-    with one_thread():
-        yield
-
-
-def random_heads(rng, n):
-    heads, placed = np.zeros(n, int), []
-    for word in rng.permutation(np.arange(1, n + 1)):
-        heads[word - 1] = rng.choice(placed) if placed else 0
-        placed.append(word)
-    return heads
 
 
 def tree_vectors(heads, width):

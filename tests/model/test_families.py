@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import cache
 
 import numpy as np
 import pytest
 import torch
+from store_tools import token_records
 from tiny_models import FAMILIES
 from transformers import AutoModel, AutoTokenizer
 
 from helpers.analysis.surface import token_types
 from helpers.data.records import roles
 from helpers.model.gradients import KEY_TYPES, gradient_importance
-from helpers.store.examples import examples, shard_tensors
+from helpers.store.examples import shard_tensors
 from helpers.store.extract import extract
 
 WITHOUT_SPECIALS = {"gpt2", "t5"}  # no cls_token, no sep_token
@@ -88,7 +88,7 @@ def group_positions(word_ids):
 
 def test_neither_batch_mates_nor_padding_change_a_map(family, tiny_encoder, segments):
     encoder = tiny_encoder(family)
-    records = list(examples(encoder, segments, 60, Counter()))
+    records = token_records(encoder, segments)
     together = shard_tensors(encoder, records, 0, level="token")
     for index, record in enumerate(records):
         alone = shard_tensors(encoder, [record], index, level="token")
@@ -100,7 +100,7 @@ def test_neither_batch_mates_nor_padding_change_a_map(family, tiny_encoder, segm
 def test_special_tokens_come_from_the_tokenizer(family, tiny_encoder, segments):
     encoder = tiny_encoder(family)
     specials = encoder.special_tokens
-    record = next(examples(encoder, segments, 60, Counter()))
+    record = token_records(encoder, segments)[0]
     masks = roles(record["tokens"], specials)
     maps = shard_tensors(encoder, [record], 0, level="token")["attention/000000"]
     shares = token_types(maps.astype(np.float64), masks)
@@ -129,7 +129,7 @@ def test_words_are_tokenized_as_in_running_text(family, tiny_encoder):
 
 def test_gradients_reach_every_layer(family, tiny_encoder, segments):
     encoder = tiny_encoder(family)
-    records = list(examples(encoder, segments, 60, Counter()))
+    records = token_records(encoder, segments)
     values = gradient_importance(encoder, records, seed=1)["gradients"]
     expected = {"gpt2": "next-token", "t5": "contrastive"}.get(family, "masked-lm")
     assert encoder.objective == expected

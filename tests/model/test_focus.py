@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections import Counter
 from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from store_tools import token_records
 from tiny_models import FAMILIES
 
 from helpers.errors import ModelError
 from helpers.model import focus
 from helpers.model.encoder import load
 from helpers.model.forward import forward, model_inputs, padded
-from helpers.store.examples import examples
 from helpers.studies.head_removal import Change, passes_under
-
-
-def records_of(encoder, corpus):
-    return list(examples(encoder, corpus, 60, Counter()))
 
 
 def temperatures(encoder, like, records):
@@ -42,7 +37,7 @@ def entropies(encoder, records):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_each_head_has_the_entropy_of_the_trained_one(family, tiny_folder, tiny_encoder, segments):
     trained, folder = tiny_encoder(family), str(tiny_folder(family))
-    records, drawn = records_of(trained, segments), load(folder, device="cpu", random_init=1)
+    records, drawn = token_records(trained, segments), load(folder, device="cpu", random_init=1)
     found = []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
@@ -66,7 +61,7 @@ def test_an_entropy_that_is_out_of_reach_is_neared(tiny_folder, encoder, segment
     with torch.no_grad():
         for name, weight in flat.model.named_parameters():
             weight.mul_("query" not in name)
-    records = records_of(encoder, segments)
+    records = token_records(encoder, segments)
     focus.focus(drawn.model.base_model, temperatures(drawn, flat, records))  # exactly uniform
     np.testing.assert_allclose(entropies(drawn, records), entropies(flat, records), atol=1e-4)
     assert np.isfinite(temperatures(flat, encoder, records)).all()  # no scores to multiply
@@ -77,7 +72,7 @@ def test_an_entropy_that_is_out_of_reach_is_neared(tiny_folder, encoder, segment
 def test_a_model_without_a_softmax_a_layer_is_one_line(encoder, segments, monkeypatch):
     monkeypatch.setattr("helpers.model.sites.F", SimpleNamespace(softmax=None))
     with pytest.raises(ModelError, match="0 calls of softmax in 3 layers"):
-        temperatures(encoder, encoder, records_of(encoder, segments))
+        temperatures(encoder, encoder, token_records(encoder, segments))
 
 
 @pytest.mark.parametrize("family", ["bert", "t5", "albert"])

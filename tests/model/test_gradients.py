@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from collections import Counter
 from itertools import product
 
 import numpy as np
 import pytest
 import torch
+from store_tools import token_records
 from transformers import AutoTokenizer
 from transformers.models.bert import modeling_bert
 
@@ -21,13 +21,8 @@ from helpers.model.gradients import (
     mask_tokens,
     objective,
 )
-from helpers.store.examples import examples
 
 STEP = 1e-4
-
-
-def records_of(encoder, corpus):
-    return list(examples(encoder, corpus, 60, Counter()))
 
 
 @pytest.fixture
@@ -84,7 +79,7 @@ def finite_difference(encoder, records, nudged, place):
 def test_gradients_are_finite_differences(kind, exact_bert, sentence_encoder, segments, nudged):
     encoder = exact_bert if kind == "masked-lm" else sentence_encoder
     assert encoder.objective == kind
-    records = records_of(encoder, segments)[:3]
+    records = token_records(encoder, segments)[:3]
     losses, inputs, maps = objective(encoder, records, np.random.default_rng(0))
     assert losses.dtype == torch.float64 and losses.shape == (3,)
     rng = np.random.default_rng(1)
@@ -106,7 +101,7 @@ def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(
 ):
     """Of two paragraphs the pairs of both count; per value: by the size of the key's vector."""
     encoder = exact_bert if kind == "masked-lm" else sentence_encoder
-    records = records_of(encoder, segments)[:3]
+    records = token_records(encoder, segments)[:3]
     found = gradient_importance(encoder, records)
     losses, inputs, maps = objective(encoder, records, np.random.default_rng(0))
     np.testing.assert_allclose(found["losses"], losses.detach())
@@ -130,7 +125,7 @@ def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(
 
 
 def test_batch_size_and_padding_do_not_change_the_importance(exact_bert, segments):
-    records = records_of(exact_bert, segments)
+    records = token_records(exact_bert, segments)
     assert len({len(record["tokens"]) for record in records}) > 1
     found = [gradient_importance(exact_bert, records, batch_size=size) for size in (1, 2, 16)]
     for values in found[1:]:
@@ -145,7 +140,7 @@ def test_batch_size_and_padding_do_not_change_the_importance(exact_bert, segment
 def test_a_language_models_loss_is_that_of_transformers(kind, exact_bert, tiny_encoder, segments):
     encoder = exact_bert if kind == "masked-lm" else tiny_encoder("gpt2")
     assert encoder.objective == kind
-    for record in records_of(encoder, segments):
+    for record in token_records(encoder, segments):
         loss, [inputs], _ = objective(encoder, [record], np.random.default_rng(2))
         ids = labels = np.array(encoder.tokenizer.convert_tokens_to_ids(record["tokens"]))
         types = {}
@@ -177,7 +172,7 @@ def test_the_contrastive_loss_by_hand(sentence_encoder, segments):
     for direction in (scores, scores.T):
         for k, row in enumerate(direction):
             expected[k] += (np.log(np.exp(row).sum()) - row[k]) / 2
-    records = records_of(sentence_encoder, segments)
+    records = token_records(sentence_encoder, segments)
     losses, _, _ = objective(sentence_encoder, records, np.random.default_rng(0))
     np.testing.assert_allclose(losses.detach(), expected, rtol=1e-9)
 
@@ -192,11 +187,11 @@ def test_a_model_that_returns_copies_of_its_maps_is_refused(exact_bert, segments
 
     monkeypatch.setattr(type(exact_bert.model), "forward", forward)
     with pytest.raises(ModelError, match="no gradient"):
-        gradient_importance(exact_bert, records_of(exact_bert, segments))
+        gradient_importance(exact_bert, token_records(exact_bert, segments))
 
 
 def test_a_contrastive_batch_has_two_segments_or_more(sentence_encoder, segments):
-    records = records_of(sentence_encoder, segments)[:3]
+    records = token_records(sentence_encoder, segments)[:3]
     with pytest.raises(InputError, match="at least two segments"):
         gradient_importance(sentence_encoder, records[:1])
     joined = gradient_importance(sentence_encoder, records, batch_size=2)

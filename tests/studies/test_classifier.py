@@ -19,11 +19,6 @@ from helpers.studies.tasks import Pair, Task
 WORDS = ("the", "cat", "dog", "sat", "on", "mat", "rainy", "winters", "coffee", "home")
 
 
-@pytest.fixture
-def encoder(tiny_encoder):
-    return tiny_encoder("bert")
-
-
 def test_two_texts_are_cut_at_their_ends_the_longer_one_first(encoder):
     pairs = [Pair("cat dog", "dog " * 30, 0), Pair("dog " * 30, "cat " * 30, 0)]
     (short, long) = task_inputs(encoder, pairs, 16)

@@ -58,11 +58,6 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
 
 
-@pytest.fixture
-def encoder(tiny_encoder):
-    return tiny_encoder("bert")
-
-
 def test_the_learning_rate_rises_over_a_tenth_and_falls_to_nothing():
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
     rates = [*map(warmup_and_decay(optimizer, 100).lr_lambdas[0], range(100))]
@@ -80,7 +75,7 @@ def test_each_epoch_meets_each_example_once_in_another_order():
     assert found != list(shuffled_epochs(replace(recipe, seed=1), lengths))
 
 
-def test_training_is_that_of_a_plain_loop(encoder, tmp_path):
+def test_training_is_that_of_a_plain_loop(encoder):
     """One epoch of two batches, against AdamW written out."""
     task = toy_task(train=2)
     settings = {"epochs": 2, "batch_size": 2, "learning_rate": 1e-2}
@@ -112,7 +107,7 @@ def test_training_is_that_of_a_plain_loop(encoder, tmp_path):
 
 
 def test_side_by_side_gives_what_each_run_gives_alone(encoder, tiny_encoder, tmp_path, environment):
-    torch.set_num_threads(2)  # put back by the fixture of tiny models
+    torch.set_num_threads(2)  # put back by the fixture of all tests
     recipe = Recipe(epochs=1, max_tokens=32)
     jobs = [(encoder, toy_task()), (tiny_encoder("roberta"), toy_task(name="other"))]
     both = [weights(run) for run in fine_tune([FineTuned(*job, recipe) for job in jobs])]
@@ -130,7 +125,7 @@ def test_a_loss_that_is_no_number(encoder, tmp_path):
     assert not list(tmp_path.rglob("*.safetensors"))
 
 
-def test_a_finished_run_has_learned_and_is_found_again(encoder, tmp_path, monkeypatch):
+def test_a_finished_run_has_learned_and_is_found_again(encoder, monkeypatch):
     first = tune(encoder)
     monkeypatch.setattr(finetune, "_train", print)  # which would fill no folder
     again = tune(encoder)

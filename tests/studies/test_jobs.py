@@ -14,10 +14,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(2)  # put back by the fixture of all tests
 
 
 def run(*jobs, total=0):

@@ -41,7 +41,7 @@ def tables_of(tiny_folder, tmp_path, monkeypatch):
     return tables
 
 
-def test_the_tables_of_a_run(tables_of, monkeypatch):
+def test_the_tables_of_a_run(tables_of):
     tables = tables_of(argument_corpus())
     table = tables["partial_inputs"]
     key = ["model", "train", "inputs", "test"]
@@ -65,10 +65,6 @@ def test_the_tables_of_a_run(tables_of, monkeypatch):
     assert len(tables["partial_input_seeds"]) == len(table)
     assert (table["corpus"] == "arguments-sample").all()
     assert not any(column.startswith("paper") for column in table)  # its cue is planted
-    # What is kept is found again, and the same.
-    monkeypatch.setattr(choosers, "train_chooser", None)
-    again = tables_of(argument_corpus())
-    assert again["partial_inputs"].equals(table)
 
 
 def test_what_was_trained_before_an_interruption_is_not_trained_again(tables_of, monkeypatch):

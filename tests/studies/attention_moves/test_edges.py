@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from scipy.spatial.distance import cosine
 from store_tools import many_segments
 from tiny_models import FAMILIES
 from toy_corpora import SENTENCES, corpus_of, sentence_of
@@ -88,10 +89,6 @@ def test_weights_meet_the_values_as_written_out_by_hand(family, tiny_encoder, re
         assert torch.equal(run().last_hidden_state, whole.last_hidden_state)  # to the last bit
 
 
-def cosine(one, other):
-    return one @ other / np.linalg.norm(one) / np.linalg.norm(other)
-
-
 def test_movements_are_those_between_two_passes(tiny_encoder):
     encoder = tiny_encoder("bert")
     records = list(stream(encoder, many_segments(7), max_tokens=60).records())
@@ -113,8 +110,8 @@ def test_movements_are_those_between_two_passes(tiny_encoder):
         one, other = (own[cuts[place].layers[-1] + 1] for own in (before, after))
         relative = np.linalg.norm(other - one, axis=1) / np.linalg.norm(one, axis=1)
         one, other = before[-1], after[-1]
-        tokens = [1 - cosine(*pair) for pair in zip(one, other, strict=True)]
-        expected = relative.mean(), 1 - cosine(one.mean(0), other.mean(0)), np.mean(tokens)
+        tokens = [cosine(*pair) for pair in zip(one, other, strict=True)]
+        expected = relative.mean(), cosine(one.mean(0), other.mean(0)), np.mean(tokens)
         got = found["values"][place, WAYS.index(way), :, 3]
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-7)
 

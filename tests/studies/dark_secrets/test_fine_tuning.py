@@ -1,4 +1,4 @@
-"""Notebook 07's tables on a tiny model: complete, repeatable, kept, and what they say they are."""
+"""Notebook 07's tables on a tiny model: complete, and what they say they are."""
 
 from itertools import product
 
@@ -51,11 +51,6 @@ def starts(models, files):
     own, control = models
     both = {PRETRAINED: (own, 0), RANDOM: (control, 0)}
     return fine_tune.fine_tuned(both, tasks, max_tokens=LONGEST)
-
-
-@pytest.fixture(scope="module")
-def texts(files):
-    return patterns.spread_segments(segments(files / "text.txt", count=6, seed=0))
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +151,8 @@ def test_a_table_of_what_heads_attend_to_before_and_after(starts, store):
 # Patterns and links of the same model
 
 
-def test_patterns_of_text_and_tasks_before_and_after_and_typical_maps(models, starts, texts):
+def test_patterns_of_text_and_tasks_before_and_after_and_typical_maps(models, starts, files):
+    texts = patterns.spread_segments(segments(files / "text.txt", count=6, seed=0))
     table = patterns.pattern_table(models[0], texts, starts[PRETRAINED], max_tokens=LONGEST)
     groups = table.groupby(["task", "weights"], sort=False).size()
     assert groups.index.tolist() == [
@@ -184,18 +180,3 @@ def test_links_of_the_treebank_and_of_framenet(models, store):
     sentence = links.FrameSentence(tuple(store[0].record["words"]), ((3, 1), (3, 5)), "doc")
     again = links.framenet_links(models[0], [sentence], seed=0)
     assert np.allclose(again["linked"], table["linked"], atol=1e-3)
-
-
-def test_what_is_computed_once_is_kept(models, starts, texts, store, monkeypatch):
-    def tables():
-        return [
-            fine_tuning.similarity_table(starts),
-            patterns.pattern_table(models[0], texts, starts[PRETRAINED], max_tokens=LONGEST),
-            links.treebank_links(store, seed=0),
-        ]
-
-    first = tables()
-    for module in (fine_tuning, patterns):
-        monkeypatch.setattr(module, "text_maps", pytest.fail)
-    monkeypatch.setattr(links, "link_table", pytest.fail)
-    assert all(one.equals(other) for one, other in zip(first, tables(), strict=True))

@@ -52,14 +52,6 @@ def drawn():
     return translator
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def test_pairs_are_different_numbers_of_all_lengths():
     pairs = number_pairs(1000, seed=3)
     assert len(pairs) == len({*pairs}) == 1000
