@@ -64,6 +64,7 @@ def sentences() -> Iterator[str]:
         _single_heads,
         _pruning,
         _arct,
+        _edges,
         _lenses,
         _norm_lens,
         _mpnet,
@@ -179,6 +180,31 @@ def _arct() -> Iterator[str]:
     halves = "% of both halves"
     yield f"on {_mean(swapped, halves)}; mean of the paper: {swapped['paper_mean']:.1f})."
     yield f"{_mean(claimed, halves)})."
+
+
+def _edges() -> Iterator[str]:
+    table = rows("edges", layers="2-5", keys="special", queries="all").set_index(
+        ["model", "measure", "change"]
+    )
+    table = table.sort_index()
+    dropped, given, taken = (
+        table.loc["own", "sentence vector", way]
+        for way in ("dropped", "given to others", "taken from others")
+    )
+    yield f"special tokens get {100 * dropped['share']:.0f}% of the attention, dropping it moves a"
+    low, high = dropped["ci_low"], dropped["ci_high"]
+    yield f"by {dropped['value']:.4f} (1 - cosine; {low:.4f} to {high:.4f})"
+    farther = (each["value"] / dropped["value"] for each in (taken, given))
+    yield "from words moves it {:.1f} times as far, giving it to them {:.0f} times".format(*farther)
+    points = table.loc["own", "structural probe"]
+    own = points.loc["dropped"]
+    yield f"{own['value']:.1f} points of UUAS, {own['ci_low']:.2f} to {own['ci_high']:.2f}"
+    yield f"{points.loc['taken from others', 'value']:.1f} where as much is taken from words"
+    ratios = rows("edge_ratios", ways="dropped / taken from others", measure="sentence vector")
+    drawn, focused = ratios.set_index("model").loc[["drawn", "focused"], "ratio"]
+    yield f"moves the vector {drawn:.1f} and {focused:.1f} times as far as taking as much from"
+    gradients = rows("gradients").set_index("layer").loc[2:5, "other_over_cls"]
+    yield f"{gradients.min():.0f} to {gradients.max():.0f} times less than attention to other"
 
 
 def _lenses() -> Iterator[str]:
