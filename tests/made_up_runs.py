@@ -144,6 +144,7 @@ def run_like_the_paper():
         "possessives": table(
             "relation difference difference_low difference_high", ("poss", 20.0, 15.0, 25.0)
         ),
+        "commonest_tokens": table("token count", ("the", 9), (",", 8), (".", 7), ("of", 4)),
         "special_candidates": table(
             "relation change", *((f"r{number}", -number / 5) for number in range(30))
         ),

@@ -36,6 +36,7 @@ from helpers.analysis.paper import (
 )
 from helpers.analysis.statistics import DRAWS, Drawn, Estimate, mean_interval, share_of
 from helpers.analysis.surface import layer_draws
+from helpers.data.records import PUNCTUATION
 
 Numbers = float | pd.Series  # one, or one for each resample
 Layers = pd.Series | pd.DataFrame  # a number for each layer, or for each layer and resample
@@ -137,6 +138,13 @@ def times_uniform(tables: Tables) -> Estimate:
     name = special_token(tables)
     means = {own: by_layer(tables, own) for own in (name, f"uniform_{name}")}
     return resampled(tables, means, lambda own, evenly: middle(own) / evenly.mean())
+
+
+def marks_over_words(tables: Tables) -> float:
+    """Return how many times the commonest other token the rarer of period and comma occurs."""
+    rows = rows_of(tables, "commonest_tokens", "token", "count").set_index("token")["count"]
+    marks = rows.reindex(PUNCTUATION, fill_value=0)
+    return marks.min() / rows.drop([*PUNCTUATION, "the"], errors="ignore").max()
 
 
 def small_gradients(tables: Tables) -> Estimate:
@@ -274,6 +282,7 @@ MEASURES: dict[str, Measure] = {
     "deep to punctuation": partial(third, one="last", name="punctuation"),
     "more from sep": partial(over_all, name="sep_to_sep", less="other_to_sep"),
     "from sep to sep": partial(over_layers, summary=middle, name="sep_to_sep"),
+    "commonest tokens": marks_over_words,
     "small gradients": small_gradients,
     "broad heads": broad_heads,
     "largest of broad heads": largest_of_broad,

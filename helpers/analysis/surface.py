@@ -8,6 +8,7 @@ kept by article, as intervals need them: paragraphs of one article are not indep
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from zlib import crc32
 
@@ -22,7 +23,7 @@ from helpers.analysis.statistics import (
     cluster_sums,
     resampled_sums,
 )
-from helpers.data.records import Roles, cluster_of, roles
+from helpers.data.records import WORD_MARKS, Roles, cluster_of, roles
 from helpers.store.store import Example, Store, read_ahead
 from helpers.work import progress
 
@@ -281,6 +282,14 @@ def layer_draws(
     sizes = resampled_sums(examples.where(values.notna(), 0).to_numpy(), draws=draws)
     means = pd.DataFrame(sums, columns=values.columns).div(sizes)
     return means.T, int(values.notna().any(axis=1).sum())
+
+
+def commonest_tokens(source: Store) -> pd.DataFrame:
+    """Return the ten commonest tokens of a corpus, special ones left out: token, count."""
+    special = set(source.special_tokens.values())
+    tokens = (token for record in source.records() for token in record["tokens"])
+    counts = Counter(token.lstrip(WORD_MARKS).lower() for token in tokens if token not in special)
+    return pd.DataFrame(counts.most_common(10), columns=["token", "count"])
 
 
 def gradient_table(

@@ -177,12 +177,17 @@ def _contrastive(
     output = with_graph(encoder, encoder.model.base_model, inputs)
     states = output.last_hidden_state  # [paragraph, token, width]
     inside = padded(encoder, inputs)["attention_mask"][..., None].to(states.dtype)
-    pooled = (states * inside).sum(dim=1) / inside.sum(dim=1)  # [paragraph, width]
-    first, second = F.normalize(_wide(pooled), dim=-1).chunk(2)
+    pooled = (states * inside).sum(dim=1) / inside.sum(dim=1)
+    return contrastive_losses(pooled), inputs, list(output.attentions)
+
+
+def contrastive_losses(vectors: Float[Tensor, "paragraph width"]) -> Float[Tensor, " example"]:
+    """Return the losses of a batch by its paragraphs' vectors, first ones first."""
+    first, second = F.normalize(_wide(vectors), dim=-1).chunk(2)
     scores = SCALE * first @ second.T
     own = torch.arange(len(scores), device=scores.device)
     one, other = (F.cross_entropy(way, own, reduction="none") for way in (scores, scores.T))
-    return (one + other) / 2, inputs, list(output.attentions)
+    return (one + other) / 2
 
 
 def with_graph(encoder: Encoder, model: torch.nn.Module, inputs: list[Inputs]) -> Any:

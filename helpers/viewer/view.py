@@ -174,7 +174,7 @@ def viewers(
     if table.empty:
         return [view(treebank())]
     found = []
-    for row in table.fillna("").itertuples():
+    for row in table.astype(object).fillna("").itertuples():
         store = documents() if row.relation == COREFERENCE else treebank()
         place = {"example": int(row.example), "layer": int(row.layer), "head": int(row.head)}
         direction = row.direction or DIRECTIONS[0]

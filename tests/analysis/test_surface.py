@@ -1,5 +1,7 @@
 """Section 3: of one example by hand, over a corpus, and with intervals over articles."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +11,7 @@ from helpers.analysis.surface import (
     Sums,
     article_table,
     combine,
+    commonest_tokens,
     entropy,
     example_sums,
     gradient_table,
@@ -47,6 +50,13 @@ def test_token_types_by_hand():
     assert heads(shares["other_to_sep"]) == pytest.approx([0.9 / 2, 1 / 3])
     for name in ("cls", "sep"):  # whatever a head attends to
         assert heads(shares[f"uniform_{name}"]) == pytest.approx([1 / 3, 1 / 3])
+
+
+def test_the_commonest_tokens_are_counted_without_case_and_special_ones():
+    texts = [["[CLS]", "The", ",", "the", "[SEP]"], ["[CLS]", "Ġthe", ",", "a", "[SEP]"]]
+    records = [{"tokens": tokens} for tokens in texts]
+    source = SimpleNamespace(special_tokens=BERT, records=lambda: records)
+    assert commonest_tokens(source).values.tolist() == [["the", 3], [",", 2], ["a", 1]]
 
 
 def test_uniform_shares_count_the_special_tokens_that_there_are():

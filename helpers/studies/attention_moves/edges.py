@@ -49,7 +49,13 @@ from helpers.model.forward import (
     to_words,
     vectors_to_words,
 )
-from helpers.model.gradients import BATCH, chosen_segments, objective
+from helpers.model.gradients import (
+    BATCH,
+    chosen_segments,
+    contrastive_losses,
+    objective,
+    paragraphs,
+)
 from helpers.model.sites import Weights
 from helpers.model.weights import Loaded
 from helpers.store.store import Example, Store
@@ -75,6 +81,7 @@ MEASURES = {
     "probe_losses": ("structural probe", "Attn probe"),
 }
 OWN = "own"
+EVERY = 4  # segments, one is measured in a control too
 COLUMNS = ["model", "layers", "keys", "queries", "share", "over_half", "change", "measure"]
 
 # ``values`` [cut, way, measure, item], ``totals`` [measure, item], ``articles`` [item].
@@ -154,6 +161,9 @@ def losses(encoder: Encoder, cuts: Sequence[Cut], records: Sequence[Record], see
     """Return how far each cut raises each segment's loss, in batches as the objective has them."""
     batches = [records[i : i + BATCH] for i in range(0, len(records), BATCH)]
     changes = changes_of(encoder, cuts)
+    if encoder.objective == "contrastive":
+        found = _contrastive_losses(encoder, changes, batches)
+        return _measured(found[1:] - found[0], np.ones((1, len(records))), records)
 
     def job(model: nn.Module, own: list[Record]) -> np.ndarray:
         with_copy = replace(encoder, read=lambda: Loaded(model, encoder.tokenizer, {}))
@@ -166,6 +176,25 @@ def losses(encoder: Encoder, cuts: Sequence[Cut], records: Sequence[Record], see
 
     found = side_by_side(encoder.model, batches, job, "objective, edges cut")
     return _measured(np.concatenate(found, axis=-1), np.ones((1, len(records))), records)
+
+
+def _contrastive_losses(
+    encoder: Encoder, changes: Sequence[Change], batches: Sequence[Sequence[Record]]
+) -> Float[np.ndarray, "pass example"]:
+    """Return each pair's loss in its batch, by vectors that are made in batches of one length."""
+    inputs = [text for batch in batches for text in paragraphs(encoder, batch)]
+
+    def job(model: nn.Module, own: list[int]) -> list[np.ndarray]:
+        batch = padded(encoder, [inputs[index] for index in own])
+        passes = passes_under(model, partial(model, **batch), changes)
+        real = (batch["attention_mask"] / batch["attention_mask"].sum(dim=1, keepdim=True)).double()
+        states = torch.stack([found.last_hidden_state.double() for found, _ in passes])
+        return [torch.einsum("pbtw,bt->pwb", states, real).cpu().numpy()]
+
+    (vectors,) = _over_batches(encoder.model.base_model, inputs, job, "objective, edges cut")
+    of_batches = torch.from_numpy(vectors).mT.split([2 * len(batch) for batch in batches], dim=1)
+    losses = [[contrastive_losses(one) for one in batch] for batch in of_batches]
+    return torch.cat([torch.stack(batch) for batch in losses], dim=1).numpy()
 
 
 def probe_losses(encoder: Encoder, cuts: Sequence[Cut], store: Store) -> Measured:
@@ -213,7 +242,7 @@ def probe_losses(encoder: Encoder, cuts: Sequence[Cut], store: Store) -> Measure
 def _over_batches(
     model: nn.Module,
     inputs: Sequence[Inputs],
-    job: Callable[[nn.Module, list[int]], tuple[np.ndarray, ...]],
+    job: Callable[[nn.Module, list[int]], Sequence[np.ndarray]],
     label: str,
 ) -> list[np.ndarray]:
     """Return what a job gives of batches of similar length, in the order of the inputs."""
@@ -245,7 +274,7 @@ def edge_tables(
     that are cut together.  ``edges`` has a row for each cut, way and measure, with intervals over
     articles, ``edge_rows`` the share of rows with over half of their attention on what is cut, and
     ``edge_ratios``, of the group, how far one way moves over how far another does; of a control
-    (measured on every other segment) with the ``lead`` of the model's ratio, paired.
+    (measured on every fourth segment) with the ``lead`` of the model's ratio, paired.
     """
     records, (plain, more) = spread(source, count), cuts_of(encoders[OWN].layers, group)
     articles = [cluster_of(record, index) for index, record in enumerate(source.records())]
@@ -263,7 +292,7 @@ def edge_tables(
             depends_on=text | facts | {"model": encoder.identity},
         )
 
-    moved = {name: kept(name, movements, records[:: 1 + (name != OWN)]) for name in encoders}
+    moved = {name: kept(name, movements, records[:: EVERY ** (name != OWN)]) for name in encoders}
     parts = [(name, "movements", found) for name, found in moved.items()]
     parts.append((OWN, "losses", kept(OWN, losses, pairs, seed, seed=seed)))
     parts.append((OWN, "probe_losses", kept(OWN, probe_losses, treebank, treebank=treebank.key)))
@@ -299,7 +328,7 @@ def _by_article(found: Measured) -> tuple[Clusters, Clusters]:
 def _ratios(moved: Mapping[str, Measured], at: int) -> pd.DataFrame:
     """Return what `edge_tables` says of ratios, of one cut."""
     rows, sums = [], {name: _by_article(found)[0][:, at] for name, found in moved.items()}
-    shared, _ = _by_article({name: own[..., ::2] for name, own in moved[OWN].items()})
+    shared, _ = _by_article({name: own[..., ::EVERY] for name, own in moved[OWN].items()})
     for number, measure in enumerate(MEASURES["movements"]):
         for over, under in ((DROPPED, TAKEN), (GIVEN, DROPPED)):
             ways = [WAYS.index(over), WAYS.index(under)]

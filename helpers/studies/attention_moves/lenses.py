@@ -54,7 +54,7 @@ class Sizes(NamedTuple):
 
 def sizes(settings: Settings, heads: int) -> Sizes:
     """Return the sizes of a run: no more segments than it has, less for a model of many heads."""
-    full = Sizes(300, 100, cut_segments=256, attributed=12 if heads > MANY_HEADS else 32)
+    full = Sizes(300, 100, cut_segments=256, attributed=12 if heads > MANY_HEADS else 24)
     size = Sizes(8, 4, cut_segments=4, attributed=2) if settings.small else full
     return size._replace(segments=min(settings.segments or size.segments, size.segments))
 
