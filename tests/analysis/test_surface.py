@@ -56,7 +56,7 @@ def test_the_commonest_tokens_are_counted_without_case_and_special_ones():
     texts = [["[CLS]", "The", ",", "the", "[SEP]"], ["[CLS]", "Ġthe", ",", "a", "[SEP]"]]
     records = [{"tokens": tokens} for tokens in texts]
     source = SimpleNamespace(special_tokens=BERT, records=lambda: records)
-    assert commonest_tokens(source).values.tolist() == [["the", 3], [",", 2], ["a", 1]]
+    assert commonest_tokens(source).to_numpy().tolist() == [["the", 3], [",", 2], ["a", 1]]
 
 
 def test_uniform_shares_count_the_special_tokens_that_there_are():
