@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -40,85 +40,52 @@ SOURCES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 
+ARRAYS, VALUE = "arrays.npz", "value.json"  # files of what is kept; tables have their names
+
+Kept = TypeVar("Kept")
 Definitions = dict[str, list[ast.stmt]]
 Found = tuple[str, str | None]  # a module and a name in it; None: the whole module
 
 
-def cached_tables(
-    name: str,
-    compute: Callable[[], Mapping[str, pd.DataFrame]],
-    *,
-    depends_on: Mapping[str, Any],
-    code: str = "",
-) -> dict[str, pd.DataFrame]:
-    """Return tables from the cache, or compute and keep them.
+def cached(
+    name: str, compute: Callable[[], Kept], *, depends_on: Mapping[str, Any], code: str = ""
+) -> Kept:
+    """Return a table, tables or arrays by name, or a JSON value from the cache, or compute it.
 
-    Their folder's name starts with ``name``.  Its key is ``depends_on``, the store's key and the
+    Its folder's name starts with ``name``.  Its key is ``depends_on``, the store's key and the
     parameters, and ``code``, the function that the numbers come from, with all that it reaches:
-    ``analysis.table3.table3``, or, left out, the function that ``compute`` is written in.
-    """
-
-    def write(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
-        for stem, table in tables.items():
-            table.to_csv(folder / f"{stem}.csv", index=False)
-
-    folder = _kept(name, compute, write, code or code_of(compute), depends_on)
-    return {path.stem: read_exact(path) for path in sorted(folder.glob("*.csv"))}
-
-
-def cached_table(
-    name: str, compute: Callable[[], pd.DataFrame], *, depends_on: Mapping[str, Any], code: str = ""
-) -> pd.DataFrame:
-    """Return one table from the cache, or compute and keep it; see :func:`cached_tables`."""
-    code = code or code_of(compute)
-    return cached_tables(name, lambda: {name: compute()}, code=code, depends_on=depends_on)[name]
-
-
-def cached_arrays(
-    name: str,
-    compute: Callable[[], Mapping[str, np.ndarray]],
-    *,
-    code: str,
-    depends_on: Mapping[str, Any],
-) -> dict[str, np.ndarray]:
-    """Return named arrays from the cache, or compute and keep them; see :func:`cached_tables`."""
-
-    def write(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
-        np.savez(folder / "arrays.npz", **arrays)
-
-    with np.load(_kept(name, compute, write, code, depends_on) / "arrays.npz") as arrays:
-        return dict(arrays)
-
-
-def cached_json(
-    name: str, compute: Callable[[], Any], *, code: str, depends_on: Mapping[str, Any]
-) -> Any:
-    """Return a JSON value from the cache, or compute and keep it; see :func:`cached_tables`."""
-
-    def write(folder: Path, value: Any) -> None:
-        (folder / "value.json").write_text(json.dumps(value), encoding="utf-8")
-
-    return json.loads((_kept(name, compute, write, code, depends_on) / "value.json").read_bytes())
-
-
-def _kept(
-    name: str,
-    compute: Callable[[], Any],
-    write: Callable[[Path, Any], None],
-    code: str,
-    depends_on: Mapping[str, Any],
-) -> Path:
-    """Return the folder of what is kept, computed and written unless it is there whole.
-
-    What was just written is read back, so that a first and a second run see the same bits.
+    ``analysis.table3.table3``, or, left out, the function that ``compute`` is written in.  What was
+    just written is read back, so that a first and a second run see the same bits.
     """
     digest = hashlib.sha256(json.dumps(depends_on, sort_keys=True, default=str).encode())
-    digest.update(code_digest(code).encode())
+    digest.update(code_digest(code or code_of(compute)).encode())
     folder = cache_root() / "derived" / f"{name}-{digest.hexdigest()[:16]}"
     if broken_seals(folder):
         found = compute()
-        write_once(folder, lambda new: write(new, found))
-    return folder
+        write_once(folder, lambda new: _write(new, name, found))
+    return _read(folder, name)
+
+
+def _write(folder: Path, name: str, found: Any) -> None:
+    parts = {name: found} if isinstance(found, pd.DataFrame) else found
+    kinds = set(map(type, parts.values())) if isinstance(parts, Mapping) else set()
+    if pd.DataFrame in kinds:
+        for stem, table in parts.items():
+            table.to_csv(folder / f"{stem}.csv", index=False)
+    elif np.ndarray in kinds:
+        np.savez(folder / ARRAYS, **parts)
+    else:
+        (folder / VALUE).write_text(json.dumps(parts), encoding="utf-8")
+
+
+def _read(folder: Path, name: str) -> Any:
+    if (path := folder / ARRAYS).is_file():
+        with np.load(path) as arrays:
+            return dict(arrays)
+    if (path := folder / VALUE).is_file():
+        return json.loads(path.read_bytes())
+    tables = {path.stem: read_exact(path) for path in sorted(folder.glob("*.csv"))}
+    return tables[name] if tables.keys() == {name} else tables
 
 
 def read_exact(path: Path) -> pd.DataFrame:

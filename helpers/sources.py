@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from helpers.cache import cached_json
+from helpers.cache import cached
 from helpers.results import results_name
 from helpers.settings import Settings
 from helpers.work import note_written
@@ -68,7 +68,7 @@ class Sources(Settings):
             return temperatures(drawn.model.base_model, like.model.base_model, batch)
 
         code, facts = "model.focus.temperatures", {"drawn": drawn.identity, "texts": texts.key}
-        found = cached_json("temperatures", compute, code=code, depends_on=facts)
+        found = cached("temperatures", compute, code=code, depends_on=facts)
         return self.load(drawn.identity["random_init"], temperatures=found)
 
     def segment_corpus(self) -> Corpus[Segment]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from helpers.cache import cached_arrays, cached_table, cached_tables
+from helpers.cache import cached
 from helpers.data.records import cluster_of
 from helpers.paths import figures_dir
 from helpers.results import check_table, claim, read_tables, write_table
@@ -72,7 +72,7 @@ class Study(Sources):
                 return surface.combine(map_shards(surface.shard_sums, store, client)).to_arrays()
 
         code, facts = "analysis.surface.sweep", {"store": store.key}
-        arrays = cached_arrays("sections-3-and-6", compute, depends_on=facts, code=code)
+        arrays = cached("sections-3-and-6", compute, depends_on=facts, code=code)
         return surface.Sums.from_arrays(arrays)
 
     def distances(self, sums: Sums | None = None, *, words: bool = False) -> pd.DataFrame:
@@ -101,20 +101,16 @@ class Study(Sources):
         facts |= {"control": control and control.identity}
         compute = partial(gradient_importance, encoder, records, seed=self.seed)
         code = "model.gradients.gradient_importance"
-        found = cached_arrays("gradients", compute, depends_on=facts, code=code)
+        found = cached("gradients", compute, depends_on=facts, code=code)
         return gradient_table(found, [articles[place] for place in places], encoder.objective)
 
     def head_counts(self, store: Store) -> HeadCounts:
         """What every head gets right over a treebank's maps (section 4.2), counted once."""
         from helpers.analysis.head_counts import HeadCounts, count_heads
 
-        arrays = cached_arrays(
-            "head-counts",
-            lambda: vars(count_heads(store)),
-            depends_on={"store": store.key},
-            code="analysis.head_counts.count_heads",
-        )
-        return HeadCounts(**arrays | {"names": tuple(arrays["names"].tolist())})
+        code, facts = "analysis.head_counts.count_heads", {"store": store.key}
+        found = cached("head-counts", lambda: vars(count_heads(store)), depends_on=facts, code=code)
+        return HeadCounts(**found | {"names": tuple(found["names"].tolist())})
 
     def split_words(self, store: Store) -> pd.DataFrame:
         """How many words of a treebank have how many tokens (section 4.1), counted once."""
@@ -124,7 +120,7 @@ class Study(Sources):
             return self.encoder.encode_words(words).word_ids
 
         count = partial(split_words, store.records(), word_ids)
-        return cached_table("split-words", count, depends_on={"store": store.key})
+        return cached("split-words", count, depends_on={"store": store.key})
 
     def special_candidates(self, store: Store, table: pd.DataFrame) -> pd.DataFrame:
         """Table 1's accuracies where special tokens may be picked, too, counted once."""
@@ -133,7 +129,7 @@ class Study(Sources):
         own = table[["relation", "count", "head", "direction", "accuracy"]]
         depends_on = {"store": store.key, "table": own.to_csv()}
         count = partial(with_special_tokens, store, table)
-        return cached_table("special-candidates", count, depends_on=depends_on)
+        return cached("special-candidates", count, depends_on=depends_on)
 
     def probe_tables(self) -> dict[str, pd.DataFrame]:
         """The tables of section 5, trained once and kept."""
@@ -147,7 +143,7 @@ class Study(Sources):
 
         facts = {"store": store.key, "seeds": self.seeds, "initialisations": self.initialisations}
         facts |= {"vectors": self.embeddings.name, "fingerprint": self.embeddings.fingerprint}
-        return cached_tables("table3", compute, depends_on=facts, code="analysis.table3.table3")
+        return cached("table3", compute, depends_on=facts, code="analysis.table3.table3")
 
     @property
     def results(self) -> Path:

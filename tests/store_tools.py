@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from toy_corpora import PARAGRAPHS, corpus_of
 
-from helpers.cache import cached_tables
+from helpers.cache import cached
 from helpers.data.records import Corpus, Segment
 from helpers.errors import InputError
 from helpers.model.encoder import load
@@ -96,4 +96,4 @@ def keep_tables(_model: str, root: Path, count: int) -> None:
     os.environ["ATTENTION_CACHE"] = str(root)
     for i in range(count // 4):
         tables = {name: pd.DataFrame({"x": range(1000)}) for name in "ab"}
-        cached_tables(f"t{i}", lambda: tables, code="cache.read_exact", depends_on={})  # noqa: B023
+        cached(f"t{i}", lambda: tables, code="cache.read_exact", depends_on={})  # noqa: B023

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from helpers import cache as closure
-from helpers.cache import cached_table, code_digest
+from helpers.cache import cached, code_digest
 
 CODE = "cache.read_exact"
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -49,8 +49,8 @@ def test_a_table_is_computed_once():
         calls.append(1)
         return pd.DataFrame({"x": [1 / 3, None], "name": ["nan", "a"]})
 
-    first = cached_table("t", compute, depends_on={"store": "a"}, code=CODE)
-    second = cached_table("t", compute, depends_on={"store": "a"}, code=CODE)
+    first = cached("t", compute, depends_on={"store": "a"}, code=CODE)
+    second = cached("t", compute, depends_on={"store": "a"}, code=CODE)
     assert len(calls) == 1
     pd.testing.assert_frame_equal(first, second, check_exact=True)
     assert first["x"][0] == 1 / 3
@@ -60,7 +60,7 @@ def test_a_table_is_computed_once():
 def test_a_change_of_store_or_code_is_another_table(edited):
     def kept(value, store):
         table = pd.DataFrame({"x": [value]})
-        return cached_table("t", lambda: table, depends_on={"store": store}, code=CODE)["x"][0]
+        return cached("t", lambda: table, depends_on={"store": store}, code=CODE)["x"][0]
 
     assert kept(1, "a") == 1
     assert kept(2, "b") == 2
@@ -73,11 +73,11 @@ def kept_tables():
     """The functions that kept tables come from: what ``code=`` says, or who else keeps one."""
     found = set()
     for module, source in closure.SOURCES.items():
-        found |= set(re.findall(r'\bcode=f?"([\w.]+)"', source.decode()))
+        found |= set(re.findall(r'\bcode(?:, facts)? ?= ?"([\w.]+)"', source.decode()))
         for function in ast.parse(source).body if module != "helpers.cache" else []:
             calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
             if any(
-                ast.unparse(call.func) in ("cached_table", "cached_tables", "each_run")
+                ast.unparse(call.func) in ("cached", "each_run")
                 and not any(keyword.arg == "code" for keyword in call.keywords)
                 for call in calls
             ):
@@ -164,7 +164,7 @@ def test_a_damaged_table_is_computed_again(own_cache, damage):
 
     def kept():
         compute = lambda: pd.DataFrame({"x": [next(values)]})  # noqa: E731
-        return cached_table("t", compute, depends_on={}, code=CODE)["x"].tolist()
+        return cached("t", compute, depends_on={}, code=CODE)["x"].tolist()
 
     assert kept() == [1]
     (file,) = (own_cache / "derived").glob("*/t.csv")

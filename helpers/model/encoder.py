@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from helpers.cache import cached_json
+from helpers.cache import cached
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.model import mpnet
 from helpers.paths import readable, sha256
@@ -153,7 +153,7 @@ def load(
     }
     try:
         code = "model.weights.read_encoder"
-        facts = cached_json("model", lambda: read().facts, code=code, depends_on=depends_on)
+        facts = cached("model", lambda: read().facts, code=code, depends_on=depends_on)
     except (OSError, StoreError):  # a cache that cannot be written is no reason not to look
         facts = read().facts
     identity = {

@@ -21,7 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from helpers.cache import cached_json
+from helpers.cache import cached
 from helpers.data.text_files import file_fingerprint
 from helpers.data.treebank import BATCH, parsed_words, pipeline, why_unusable
 from helpers.data.wikipedia import Article, articles, sample_path
@@ -81,7 +81,7 @@ def wikipedia_tasks(path: Path | None, *, count: int, seed: int) -> list[Task]:
         for number, article in enumerate(found)
         for two in pairwise(article.paragraphs)
     ]
-    kept = cached_json(
+    kept = cached(
         "tagged-sentences",
         lambda: _parsed(found, count, seed),
         code="studies.wikipedia_tasks.wikipedia_tasks",

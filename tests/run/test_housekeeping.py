@@ -10,7 +10,7 @@ import pytest
 from store_tools import content, extract_small, flip
 
 from helpers.__main__ import main
-from helpers.cache import cached_table
+from helpers.cache import cached
 from helpers.paths import CHECKSUMS, seal
 from helpers.run.record import Record
 from helpers.store import format
@@ -52,7 +52,7 @@ def test_repair_needs_the_place_of_a_local_model_and_goes_on(
 def test_kept_tables_and_trained_models_are_verified(own_cache, capsys):
     def table():
         frame = pd.DataFrame({"x": [1]})
-        return cached_table("t", lambda: frame, depends_on={}, code="cache.read_exact")
+        return cached("t", lambda: frame, depends_on={}, code="cache.read_exact")
 
     table()
     (derived,) = (path for path in (own_cache / "derived").iterdir() if path.is_dir())

@@ -19,7 +19,7 @@ from jaxtyping import Int
 
 from helpers.analysis.paper import values_of
 from helpers.analysis.statistics import ratio
-from helpers.cache import cached_arrays
+from helpers.cache import cached
 from helpers.data.glove import Embeddings
 from helpers.model.encoder import Encoder
 from helpers.settings import small_profile
@@ -167,7 +167,7 @@ def chosen(
         return {"choices": choosers.train_chooser(chooser, splits, recipe, ", ".join(run))}
 
     code = "studies.argument_cues.partial_inputs.chosen"
-    found = cached_arrays("warrant-choices", choices, code=code, depends_on=facts)["choices"]
+    found = cached("warrant-choices", choices, code=code, depends_on=facts)["choices"]
     done()
     return found
 

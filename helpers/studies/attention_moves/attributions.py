@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from helpers.analysis.statistics import bootstrap_intervals
-from helpers.cache import cached_table
+from helpers.cache import cached
 from helpers.data.records import Record, cluster_of
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, norm_maps, padded, value_pass
@@ -43,9 +43,7 @@ def attribution_table(encoder: Encoder, source: Store, count: int) -> pd.DataFra
     what it was, and the change of its similarity to the second paragraph.
     """
     facts = {"store": source.key, "model": encoder.identity, "texts": min(count, len(source))}
-    return cached_table(
-        "attributions", lambda: compare(encoder, spread(source, count)), depends_on=facts
-    )
+    return cached("attributions", lambda: compare(encoder, spread(source, count)), depends_on=facts)
 
 
 def compare(encoder: Encoder, records: Sequence[Record]) -> pd.DataFrame:

@@ -37,7 +37,7 @@ from helpers.analysis.statistics import (
 from helpers.analysis.structural_probe import fit_layers, prepare_states, undirected_attachment
 from helpers.analysis.table3 import ATTN, UAS, attachment, linear_results
 from helpers.analysis.training import predicted_heads
-from helpers.cache import cached_arrays, code_of
+from helpers.cache import cached, code_of
 from helpers.data.records import Record, cluster_of
 from helpers.model.encoder import Encoder
 from helpers.model.forward import (
@@ -285,7 +285,7 @@ def edge_tables(
 
     def kept(name: str, measure: Callable[..., Measured], *given: Any, **facts: Any) -> Measured:
         encoder, cuts = encoders[name], plain + more * (measure is movements and name == OWN)
-        return cached_arrays(
+        return cached(
             f"edges-{measure.__name__}",
             partial(measure, encoder, cuts, *given),
             code=code_of(measure),

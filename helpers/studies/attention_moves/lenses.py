@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from helpers.analysis.statistics import bootstrap_intervals
 from helpers.analysis.surface import Sums, combine, head_table
-from helpers.cache import cached_tables
+from helpers.cache import cached
 from helpers.data.records import Record, Roles, cluster_of, roles
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
@@ -152,7 +152,7 @@ def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
         }
 
     facts = {"store": source.key, "model": encoder.identity, "segments": min(count, len(source))}
-    return cached_tables("lenses", compute, depends_on=facts)
+    return cached("lenses", compute, depends_on=facts)
 
 
 def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import ratio
-from helpers.cache import cached_table
+from helpers.cache import cached
 from helpers.store.store import Store
 from helpers.studies.classifier import ALONE, BAG, baselines
 from helpers.studies.dark_secrets.maps import sentence_maps, tables_of, text_maps
@@ -73,7 +73,7 @@ def accuracy_table(starts: Starts, *, seed: int) -> pd.DataFrame:
         return pd.DataFrame(rows)
 
     runs = [run.folder.name for some in starts.values() for run in some]
-    return cached_table("task-accuracy", compute, depends_on={"runs": runs, "seed": seed})
+    return cached("task-accuracy", compute, depends_on={"runs": runs, "seed": seed})
 
 
 def control_accuracy(accuracy: pd.DataFrame) -> pd.DataFrame:
@@ -133,7 +133,7 @@ def feature_table(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.D
         return found
 
     facts = {"runs": [run.folder.name for run in runs], "store": store.key, "seed": seed}
-    return cached_table("token-features", compute, depends_on=facts)
+    return cached("token-features", compute, depends_on=facts)
 
 
 def token_kinds(sentence: Tagged, words: slice, count: int) -> Bool[np.ndarray, "kind position"]:

@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import bootstrap_intervals, holm, sign_flip_test
-from helpers.cache import cached_table
+from helpers.cache import cached
 from helpers.data.records import cluster_of
 from helpers.data.text_files import xml_elements
 from helpers.errors import CorpusError, InputError
@@ -69,7 +69,7 @@ def treebank_links(store: Store, *, seed: int) -> pd.DataFrame:
             yield attention, links, cluster_of(example.record, index)
 
     facts = {"store": store.key, "seed": seed}
-    return cached_table("semantic-links", lambda: link_table(maps(), seed=seed), depends_on=facts)
+    return cached("semantic-links", lambda: link_table(maps(), seed=seed), depends_on=facts)
 
 
 def framenet_links(
@@ -84,7 +84,7 @@ def framenet_links(
             yield attention[..., own, own], sentence.links, sentence.source
 
     facts = {"model": model_facts(encoder), "seed": seed, "sentences": sentences}
-    return cached_table("semantic-links", lambda: link_table(maps(), seed=seed), depends_on=facts)
+    return cached("semantic-links", lambda: link_table(maps(), seed=seed), depends_on=facts)
 
 
 def link_table(sentences: Iterable[Linked], *, seed: int) -> pd.DataFrame:

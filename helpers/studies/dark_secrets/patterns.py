@@ -39,7 +39,7 @@ from sklearn.svm import SVC
 from helpers.analysis.heads import head_rows
 from helpers.analysis.paper import values_of
 from helpers.analysis.statistics import bootstrap_intervals
-from helpers.cache import cached_table
+from helpers.cache import cached
 from helpers.data.records import Corpus, Segment
 from helpers.model.encoder import Encoder
 from helpers.studies.dark_secrets.maps import TextMaps, shaded, tables_of, text_maps
@@ -183,7 +183,7 @@ def pattern_table(
         return tables_of(parts, pattern_counts, encoder.device)
 
     facts = {"runs": [run.folder.name for run in runs], "segments": segments}
-    return cached_table("patterns", compute, depends_on=facts | {"max_tokens": max_tokens})
+    return cached("patterns", compute, depends_on=facts | {"max_tokens": max_tokens})
 
 
 def share_table(table: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:

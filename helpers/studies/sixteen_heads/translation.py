@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import MarianConfig, MarianMTModel
 
-from helpers.cache import cached_table
+from helpers.cache import cached
 from helpers.model.forward import length_batches
 from helpers.studies.fine_tune import Recipe, gradient_steps, shuffled_epochs, warmup_and_decay
 from helpers.studies.head_removal import head_mask, side_by_side
@@ -113,7 +113,7 @@ def translation_pruning(*, examples: int, seed: int) -> pd.DataFrame:
         translator = train_translator(train, TranslationRecipe(seed=seed))
         return pruning_curves(translator, train[:WEIGHED], test)
 
-    return cached_table("translation", compute, depends_on={"examples": examples, "seed": seed})
+    return cached("translation", compute, depends_on={"examples": examples, "seed": seed})
 
 
 def translation_of(number: int) -> Translation:
