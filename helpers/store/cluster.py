@@ -176,10 +176,9 @@ def _on_shard(
 
 
 def _make_shard(store: Store, number: int) -> Shard:
-    from helpers.store.examples import shard_tensors
+    from helpers.store.examples import shards_tensors
 
-    ((indices, records),) = store.work([number])
-    tensors = shard_tensors(store.encoder, records, indices.start, **store.spec.maps)
+    ((indices, tensors),) = shards_tensors(store.encoder, store.work([number]), **store.spec.maps)
     return write_shard(store.folder, number, tensors, indices, listed=lambda _: None)
 
 

@@ -83,15 +83,10 @@ def store_key(
     ).today()
 
 
-def model_facts(encoder: Encoder) -> dict[str, Any]:
-    """Return what a store's key says of its model."""
-    return {**encoder.identity, "compute_dtype": encoder.dtype}
-
-
 def encoder_facts(encoder: Encoder) -> dict[str, Any]:
     """Return what a store's key says of its model and tokenizer."""
     return {
-        "model": model_facts(encoder),
+        "model": {**encoder.identity, "compute_dtype": encoder.dtype},
         "tokenizer_sha256": encoder.tokenizer_sha256,
         "special_tokens": encoder.special_tokens,
     }

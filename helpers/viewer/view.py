@@ -137,7 +137,7 @@ def view(
     title: str = "",
     encoder: Encoder | None = None,
 ) -> Viewer:
-    """Show the attention of an example of a store (or of a part of it: ``store[100:120]``).
+    """Show the attention of an example of a store.
 
     ``layer`` and ``head`` count from 1, as in the paper; ``example`` from 0, as in the store.
     ``relation`` starts with one relation marked, read in ``direction``.  With the model of the
@@ -154,9 +154,9 @@ def view(
     if relation not in ("", EVERY):
         check_relation(store, relation)
     if encoder is not None:
-        from helpers.store.extract import model_facts
+        from helpers.store.extract import encoder_facts
 
-        if model_facts(encoder) != (made := store.spec.model):
+        if encoder_facts(encoder)["model"] != (made := store.spec.model):
             problem = f"and {encoder.name} is not that model as it was"
             raise InputError(f"the maps are those of {made['name']}, {problem}")
         if encoder.tokenizer.mask_token is None:
@@ -242,8 +242,7 @@ class ViewerWidget(anywidget.AnyWidget):
 
     def _example(self, pane: Viewer, request: dict[str, Any]) -> Example:
         index, masked = int(request["example"]), sorted(request.get("masked") or [])
-        if not 0 <= index < len(pane.store):
-            raise InputError(f"no example {index}: the store has 0 to {len(pane.store) - 1}")
+        view(pane.store, index)  # refuses one that is not there
         if not masked or pane.encoder is None:
             return pane.store[index]
         wanted = (request["pane"], index, *masked)

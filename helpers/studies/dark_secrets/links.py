@@ -25,7 +25,7 @@ from helpers.data.records import cluster_of
 from helpers.data.text_files import xml_elements
 from helpers.errors import CorpusError, InputError
 from helpers.model.encoder import Encoder
-from helpers.store.extract import model_facts
+from helpers.store.extract import encoder_facts
 from helpers.store.store import Store
 from helpers.studies.dark_secrets.maps import sentence_maps
 from helpers.work import progress
@@ -83,7 +83,7 @@ def framenet_links(
         for sentence, (attention, own) in zip(shown, found, strict=True):
             yield attention[..., own, own], sentence.links, sentence.source
 
-    facts = {"model": model_facts(encoder), "seed": seed, "sentences": sentences}
+    facts = encoder_facts(encoder) | {"seed": seed, "sentences": sentences}
     return cached("semantic-links", lambda: link_table(maps(), seed=seed), depends_on=facts)
 
 
