@@ -146,14 +146,13 @@ def read_tables(results: Path, written: Iterable[str] = ()) -> dict[str, pd.Data
     own = listed(results, "tables")
     found = {}
     for path in sorted((results / "tables").glob("*.csv")):
-        if own is None or path.stem in own.union(written):
-            try:
-                found[path.stem] = pd.read_csv(path)
-            except ValueError as error:
-                problem = str(error).splitlines()[0]
-                raise InputError(
-                    f"{path}: not a table ({problem}); run the notebook again"
-                ) from error
+        if own is not None and path.stem not in own.union(written):
+            continue
+        try:
+            found[path.stem] = pd.read_csv(path)
+        except ValueError as error:
+            problem = str(error).splitlines()[0]
+            raise InputError(f"{path}: not a table ({problem}); run the notebook again") from error
     return found
 
 

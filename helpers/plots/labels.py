@@ -27,10 +27,7 @@ Boxes = Float[np.ndarray, "box 4"]  # left, bottom, right, top
 
 
 def label_points(
-    axes: Axes,
-    points: Float[np.ndarray, "point 2"],
-    labelled: Sequence[int],
-    labels: Sequence[str],
+    axes: Axes, points: Float[np.ndarray, "point 2"], labelled: Sequence[int], labels: Sequence[str]
 ) -> None:
     """Write ``labels`` beside the points at the indices ``labelled``, a thin line to each.
 

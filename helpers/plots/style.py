@@ -77,13 +77,9 @@ SEQUENTIAL = "mako_r"
 DIVERGING = "PuOr_r"
 # Of tasks, probes and whatever else has a line of its own: not the colours of the token types.
 LINES = (
-    ("#2F4B7C", "o"),
-    ("#C2185B", "s"),
-    ("#B08900", "D"),
-    ("#7A5BA8", "^"),
-    ("#4B9B98", "v"),
-    ("#8A8A8A", "P"),
-)
+    ("#2F4B7C", "o"), ("#C2185B", "s"), ("#B08900", "D"),
+    ("#7A5BA8", "^"), ("#4B9B98", "v"), ("#8A8A8A", "P"),
+)  # fmt: skip
 
 LOOK = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same everywhere

@@ -49,14 +49,9 @@ def examples(
     encoder: Encoder, corpus: Corpus, max_tokens: int, counts: Counter[str]
 ) -> Iterator[Record]:
     """Yield the record of each example that fits, counting in ``counts`` what does not."""
+    make = {Segment: segment_record, Sentence: sentence_record, Document: document_record}
     for item in corpus.read(counts):
-        match item:
-            case Segment():
-                record = segment_record(encoder, item, max_tokens, counts)
-            case Sentence():
-                record = sentence_record(encoder, item, max_tokens, counts)
-            case Document():
-                record = document_record(encoder, item, max_tokens, counts)
+        record = make[type(item)](encoder, item, max_tokens, counts)
         if record is not None:
             yield record
 

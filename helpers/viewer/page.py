@@ -79,11 +79,7 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
         "special": sorted(special),
         "groups": None if "words" in record else words_of_tokens(tokens, special),
         "questions": [
-            {
-                "relation": relation,
-                "asked": asked + offset,
-                "gold": [word + offset for word in gold],
-            }
+            {"relation": relation, "asked": asked + offset, "gold": [own + offset for own in gold]}
             for relation, asked, gold, *_ in questions(record)
         ],
         "directed": "relations" in record,  # coreference is read one way only
