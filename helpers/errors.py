@@ -43,10 +43,3 @@ class StoreError(InputError):
 
 class MapError(InputError):
     """An attention map breaks the definition of one (NaN, negative, rows not summing to 1)."""
-
-    def __init__(self, index: int, message: str) -> None:
-        super().__init__(index, message)
-        self.index = index
-
-    def __str__(self) -> str:
-        return f"example {self.index}: {self.args[1]}"

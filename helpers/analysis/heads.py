@@ -68,16 +68,17 @@ def head_grid(values: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:
 def checked_maps(example: Example) -> Float[np.ndarray, "layer head query key"]:
     """Return an example's maps in float32; MapError where a row is no distribution over words."""
     attention = example.attention.astype(np.float32)
+    place = f"example {example.index}"
     if not attention.size:
-        raise MapError(example.index, "has no tokens")
+        raise MapError(f"{place}: has no tokens")
     if "words" in example.record and len(example) < example.word_positions.stop:
         words = len(example.record["words"])
-        raise MapError(example.index, f"expected a map over {words} words; extract the store again")
+        raise MapError(f"{place}: expected a map over {words} words; extract the store again")
     if not attention.min() >= 0:
-        raise MapError(example.index, "its attention has a negative or undefined (NaN) weight")
+        raise MapError(f"{place}: its attention has a negative or undefined (NaN) weight")
     worst = np.abs(attention.sum(axis=-1) - 1).max()
     if not worst < ROW_SUM_TOLERANCE:
-        raise MapError(example.index, f"an attention row is off from summing to 1 by {worst:.3g}")
+        raise MapError(f"{place}: an attention row is off from summing to 1 by {worst:.3g}")
     return attention
 
 
