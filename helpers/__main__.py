@@ -118,13 +118,12 @@ def parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace) -> int:
     from helpers.study import Study
 
-    settings = {own.name: getattr(options, own.name) for own in dataclasses.fields(Settings)}
     models = [model.strip() for model in options.model.split(",") if model.strip()]
     if not models or len(set(models)) < len(models):
         raise InputError(f"--model {options.model}: expected a model, or several different ones")
     if len(models) > 1 and options.name:
         raise InputError(f"--name {options.name}: several models have a name each")
-    studies = [Study(**settings | {"model": model}) for model in models]
+    studies = [Study.of(vars(options) | {"model": model}) for model in models]
     for study in studies:
         if status := _run_one(study, options):
             return status

@@ -22,18 +22,18 @@ SMALL = {
 
 # Settings that name a corpus or a file.
 PLACES = ("text", "treebank", "coref", "vectors", "task", "framenet", "arct")
-SIZES = (
-    "segments", "sentences", "gradient_segments", "seeds", "task_examples", "minimum_count",
-)  # fmt: skip
-LENSES = ("attention", "norm")
+SIZES = [setting for setting in SMALL if setting != "max_tokens"]
+# Settings of how a run is done, not of its numbers.
+MANNER = ("device", "stream", "workers", "scheduler", "name", "figures", "latex")
+CHOICES = {"lens": ("attention", "norm"), "dtype": ("float32", "float16", "bfloat16")}
 LONGEST_NAME = 100  # bytes of what differs in the name of a run; file systems allow 255
 # A folder of its own, and columns of the tables that compare runs.
 NO_NAMES = ("compare", "section", "claim", "paper", "relation")
 
 
-def _setting(default: Any, meaning: str, *, material: bool = True) -> Any:
-    """Return a field; what is not ``material`` changes how a run is done, not its numbers."""
-    return field(default=default, metadata={"help": meaning, "material": material})
+def _flag(default: Any, meaning: str) -> Any:
+    """Return a field with what the command line says of it."""
+    return field(default=default, metadata={"help": meaning})
 
 
 @dataclass(frozen=True)
@@ -43,60 +43,48 @@ class Settings:
     InputError for a value of the wrong type, or a negative count; the message names the flag.
     """
 
-    model: str = _setting(
+    model: str = _flag(
         "minilm", "minilm (embedded), mpnet (an extra), a local folder, or a hub name"
     )
-    revision: str | None = _setting(None, "hub revision: a branch, tag or commit")
-    random_init: int | None = _setting(
+    revision: str | None = _flag(None, "hub revision: a branch, tag or commit")
+    random_init: int | None = _flag(
         None, "a seed: keep the embeddings, draw all other weights anew (a control)"
     )
-    focused: bool = _setting(
+    focused: bool = _flag(
         False, "with random_init: each head as focused as the trained one, by a temperature"
     )
-    text: str = _setting(
+    text: str = _flag(
         "", "Wikipedia dump, text file, or folder of .txt and .md (default: embedded sample)"
     )
-    treebank: str = _setting(
+    treebank: str = _flag(
         "", "corpus name, file, folder or TRAIN,DEV (default: silver parses of the text)"
     )
-    coref: str = _setting(
-        "", "corpus name, file or folder of coreference (default: embedded sample)"
-    )
-    vectors: str = _setting("", "GloVe text file (default: glove.6B.50d)")
-    segments: int = _setting(1000, "segments of two paragraphs to sample (0: all)")
-    sentences: int = _setting(2000, "treebank sentences to sample (0: all)")
-    gradient_segments: int = _setting(128, "segments for the gradients of section 3.2")
-    max_tokens: int = _setting(128, "longest example in tokens")
-    minimum_count: int = _setting(100, "words that a relation needs to be in Table 1")
-    seeds: int = _setting(3, "training runs of each probe, or of the encoder (09)")
-    seed: int = _setting(0, "random seed of every sample and training run")
-    device: str = _setting("auto", "cpu, cuda, mps or auto", material=False)
-    dtype: str = _setting("float32", "float32, float16 or bfloat16 for the forward pass")
-    lens: str = _setting(
+    coref: str = _flag("", "corpus name, file or folder of coreference (default: embedded sample)")
+    vectors: str = _flag("", "GloVe text file (default: glove.6B.50d)")
+    segments: int = _flag(1000, "segments of two paragraphs to sample (0: all)")
+    sentences: int = _flag(2000, "treebank sentences to sample (0: all)")
+    gradient_segments: int = _flag(128, "segments for the gradients of section 3.2")
+    max_tokens: int = _flag(128, "longest example in tokens")
+    minimum_count: int = _flag(100, "words that a relation needs to be in Table 1")
+    seeds: int = _flag(3, "training runs of each probe, or of the encoder (09)")
+    seed: int = _flag(0, "random seed of every sample and training run")
+    device: str = _flag("auto", "cpu, cuda, mps or auto")
+    dtype: str = _flag("float32", "float32, float16 or bfloat16 for the forward pass")
+    lens: str = _flag(
         "attention", "attention, or norm: the size of what each weight moves (Kobayashi 2020)"
     )
-    stream: bool = _setting(
-        False, "sections 3 and 6 straight from the model, storing no maps", material=False
-    )
-    workers: int = _setting(
-        0, "local Dask processes to extract with (0: this process alone)", material=False
-    )
-    scheduler: str = _setting(
-        "", "address of a Dask cluster that shares the cache folder (tcp://...)", material=False
-    )
-    name: str = _setting(
-        "", "folder name of the results (default: the model's and what differs)", material=False
-    )
-    figures: str = _setting(
-        "", "pdf: figures as PDF for papers, too (no title, fonts embedded)", material=False
-    )
-    latex: bool = _setting(False, "tables as LaTeX for papers, too (booktabs)", material=False)
-    task: str = _setting(
+    stream: bool = _flag(False, "sections 3 and 6 straight from the model, storing no maps")
+    workers: int = _flag(0, "local Dask processes to extract with (0: this process alone)")
+    scheduler: str = _flag("", "address of a Dask cluster that shares the cache folder (tcp://...)")
+    name: str = _flag("", "folder name of the results (default: the model's and what differs)")
+    figures: str = _flag("", "pdf: figures as PDF for papers, too (no title, fonts embedded)")
+    latex: bool = _flag(False, "tables as LaTeX for papers, too (booktabs)")
+    task: str = _flag(
         "", "TRAIN.tsv,TEST.tsv to fine-tune on (default: three tasks made of the text)"
     )
-    task_examples: int = _setting(2000, "examples of a task to train on, and to test on, at most")
-    framenet: str = _setting("", "FrameNet full-text folder (default: the treebank's arguments)")
-    arct: str = _setting("", "corpus name or folder of arguments (default: the embedded ones)")
+    task_examples: int = _flag(2000, "examples of a task to train on, and to test on, at most")
+    framenet: str = _flag("", "FrameNet full-text folder (default: the treebank's arguments)")
+    arct: str = _flag("", "corpus name or folder of arguments (default: the embedded ones)")
 
     def __post_init__(self) -> None:
         kinds = {"int": "a whole number", "str": "text", "bool": "True or False"}
@@ -112,8 +100,9 @@ class Settings:
                 raise InputError(f"{flag(setting)} cannot be negative")
         if self.focused and self.random_init is None:
             raise InputError("--focused: of a control; say which, with --random-init SEED")
-        if self.lens not in LENSES:
-            raise InputError(f"--lens {self.lens}: there is {' and '.join(LENSES)}")
+        for setting, known in CHOICES.items():
+            if (value := getattr(self, setting)) not in known:
+                raise InputError(f"{flag(setting)} {value}: expected {' or '.join(known)}")
         if self.figures not in ("", "pdf"):
             raise InputError(f"--figures {self.figures}: pdf is what there is beside PNG and SVG")
         named = re.fullmatch(r"[^\W_][\w.+-]*", self.name) and self.name not in NO_NAMES
@@ -168,7 +157,7 @@ class Settings:
 
 
 # The settings that change numbers; of these, what says which model it is.
-MATERIAL = tuple(own.name for own in fields(Settings) if own.metadata["material"])
+MATERIAL = tuple(own.name for own in fields(Settings) if own.name not in MANNER)
 IDENTITY = ("model", "random_init", "focused")
 
 

@@ -142,7 +142,6 @@ def test_a_folder_that_cannot_be_written_to_is_named_before_any_work(
     ("kind", "status", "said"),
     [
         ("ModelError", 2, "error: 00_extract: here: not a model"),
-        ("CorpusError", 2, "error: 00_extract: here: not a model"),
         ("KeyError", 1, "KeyError: here: not a model"),
     ],
 )
@@ -184,11 +183,12 @@ def given(monkeypatch, figures):
 
 
 VALUES = {"str": "x", "str | None": "x", "int": 7, "int | None": 7, "bool": True}
+VALUES |= {"lens": "norm", "dtype": "float16", "figures": "pdf"}  # which are not any text
 
 
 @pytest.mark.parametrize("setting", dataclasses.fields(Study), ids=lambda setting: setting.name)
 def test_every_flag_reaches_a_notebook(setting, given):
-    value = {"lens": "norm", "figures": "pdf"}.get(setting.name, VALUES[setting.type])
+    value = VALUES.get(setting.name, VALUES[setting.type])
     arguments = [flag(setting.name)] if value is True else [flag(setting.name), str(value)]
     seed = ["--random-init", "7"] if setting.name == "focused" else []
     assert main(["run", "--extended", *arguments, *seed]) == 0

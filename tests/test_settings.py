@@ -23,7 +23,8 @@ HEAVY = ("torch", "transformers", "spacy", "gensim", "matplotlib", "seaborn", "d
         ("stream", "yes", "--stream yes: expected True or False"),
         ("text", None, "--text None: expected text"),
         ("sentences", -1, "--sentences cannot be negative"),
-        ("lens", "values", "--lens values: there is attention and norm"),
+        ("lens", "values", "--lens values: expected attention or norm"),
+        ("dtype", "float64", "--dtype float64: expected float32 or float16 or bfloat16"),
         ("focused", True, "--focused: of a control; say which, with --random-init SEED"),
         ("figures", "eps", "--figures eps: pdf is what there is beside PNG and SVG"),
     ],
@@ -100,10 +101,6 @@ def test_the_lens_is_that_of_every_store(
         monkeypatch.setattr(Study, f"{corpus}_corpus", lambda _, toy=toy: toy)
     study = Study(model=str(tiny_folder("bert")), device="cpu", max_tokens=60, seeds=1,
                   lens="norm", stream=stream)  # fmt: skip
-    stores = [
-        study.segment_store(),
-        study.treebank_store(),
-        study.coreference_store(),
-        next(study.random_treebank_stores()),
-    ]
+    stores = [study.segment_store(), study.treebank_store(), study.coreference_store()]
+    stores.append(next(study.random_treebank_stores()))
     assert [store.spec.lens for store in stores] == ["norm"] * 4

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
@@ -45,14 +45,11 @@ def check(study: Study, taken: Collection[str]) -> Iterator[str]:
     """
     from helpers.data.glove import read_glove
     from helpers.data.wikipedia import how_read
-    from helpers.model.encoder import DType
     from helpers.store.cluster import check_scheduler
     from helpers.store.extract import needed_bytes, store_key
     from helpers.store.format import read_manifest, shard_name
     from helpers.studies.argument_cues.arguments import argument_corpus
 
-    if study.dtype not in get_args(DType):
-        raise InputError(f"--dtype {study.dtype}: expected {', '.join(get_args(DType))}")
     if study.scheduler:
         check_scheduler(study.scheduler)
     if study.task:

@@ -122,7 +122,6 @@ def test_models(tiny_folder, tmp_path, monkeypatch):
     assert "no-such-model" in refused(tiny_folder, model="./no-such-model")
     (tmp_path / "empty").mkdir()
     assert "empty" in refused(tiny_folder, model=str(tmp_path / "empty"))
-    assert "float64" in refused(tiny_folder, dtype="float64")
     assert "--device cpu" in refused(tiny_folder, device="tpu")
     assert "--max-tokens 100000" in refused(tiny_folder, max_tokens=100_000)
 
