@@ -57,9 +57,8 @@ class MemoryStore:
     def __post_init__(self):
         self.special_tokens = {"cls": "[CLS]", "sep": "[SEP]"}
         self.layers, self.heads = self.examples[0].attention.shape[:2]
-        facts = {"model": {"name": "toy"}, "corpus": {"name": "made-up"}}
-        facts |= {"lens": self.lens, "level": self.level}
-        self.spec = SimpleNamespace(**facts)
+        names = {"model": {"name": "toy"}, "corpus": {"name": "made-up"}}
+        self.spec = SimpleNamespace(lens=self.lens, level=self.level, **names)
 
     def __len__(self):
         return len(self.examples)
@@ -82,13 +81,11 @@ def random_maps(layers, heads, n, seed=0):
 
 
 def word_store(*records, layers=3, heads=4):
-    return MemoryStore(
-        [
-            Example(i, random_maps(layers, heads, len(record["words"]) + 2, i), record)
-            for i, record in enumerate(records)
-        ],
-        "word",
-    )
+    examples = []
+    for i, record in enumerate(records):
+        maps = random_maps(layers, heads, len(record["words"]) + 2, i)
+        examples.append(Example(i, maps, record))
+    return MemoryStore(examples, "word")
 
 
 def token_store(layers, heads, n, tokens=None):

@@ -17,12 +17,7 @@ from helpers.analysis.dependency_heads import (
 )
 from helpers.analysis.head_counts import OFFSETS, count_heads
 from helpers.analysis.heads import DIRECTIONS, parse_head
-from helpers.analysis.paper import (
-    paper_names,
-    paper_table1,
-    relation_table,
-    scheme_of,
-)
+from helpers.analysis.paper import paper_names, paper_table1, relation_table, scheme_of
 from helpers.data.records import Sentence
 from helpers.errors import InputError, MapError
 from helpers.store.store import Example

@@ -16,14 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from common import (
-    extract_into,
-    interleaved,
-    options,
-    random_encoder,
-    random_segments,
-    report,
-)
+from common import extract_into, interleaved, options, random_encoder, random_segments, report
 
 from helpers.model.forward import length_batches, model_inputs, padded
 from helpers.store.examples import BATCH_TOKENS

@@ -10,12 +10,7 @@ from helpers.analysis.head_counts import count_heads
 from helpers.analysis.heads import DIRECTIONS
 from helpers.analysis.surface import RELATIVE_POSITION
 from helpers.plots import examples
-from helpers.plots.examples import (
-    Panel,
-    coreference_panels,
-    pattern_panels,
-    relation_panels,
-)
+from helpers.plots.examples import Panel, coreference_panels, pattern_panels, relation_panels
 from helpers.plots.style import RIGHT, TOKEN_COLORS, WRONG
 
 POSSESSIVE = {

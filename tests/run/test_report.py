@@ -72,7 +72,7 @@ def test_a_section_closes_with_the_verdicts_on_its_claims(run, monkeypatch):
     assert "<b>huge</b> (0 MB, too much for a page)" in page and len(page) < 1_000_000
 
 
-def test_tables_are_shown_short_and_offered_whole(run):
+def test_tables_are_shown_short_and_offered_whole_with_facts_and_notebooks(run):
     page = write_report(FACTS, *run).read_text(encoding="utf-8")
     assert '<td class="number">4.421</td>' in page
     assert '<td class="number">1.234e-05</td>' in page
@@ -83,6 +83,10 @@ def test_tables_are_shown_short_and_offered_whole(run):
     ]  # fmt: skip
     assert base64.b64decode(files[0][1]) == (run[1] / "entropy.csv").read_bytes()
     assert "too wide to show" in page
+    assert "<dt>segments</dt><dd>1,000</dd>" in page
+    assert '<dt>text</dt><dd><span class="default">default</span></dd>' in page
+    assert "<dt>time of the notebooks</dt><dd>1 min 15 s</dd>" in page
+    assert '<a href="03_focused_vs_broad.html">03 focused vs broad</a>' in page
 
 
 def test_text_from_outside_stays_text(run):
@@ -91,14 +95,6 @@ def test_text_from_outside_stays_text(run):
     assert "<img src=x" not in text
     assert text.count("<script") == text.count("</script>") == 3
     assert text.count("&lt;img src=x onerror=alert(1)&gt;") >= 2
-
-
-def test_facts_times_and_notebooks(run):
-    page = write_report(FACTS, *run).read_text(encoding="utf-8")
-    assert "<dt>segments</dt><dd>1,000</dd>" in page
-    assert '<dt>text</dt><dd><span class="default">default</span></dd>' in page
-    assert "<dt>time of the notebooks</dt><dd>1 min 15 s</dd>" in page
-    assert '<a href="03_focused_vs_broad.html">03 focused vs broad</a>' in page
 
 
 def test_the_page_never_grows_too_large(run, monkeypatch):
