@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from helpers.data.records import PUNCTUATION, WORD_MARKS
@@ -83,6 +83,20 @@ def changed(weights: Weights, chosen: Edges, way: Way) -> Weights:
     left = {DROPPED: others, GIVEN: others + cut, TAKEN: (others - cut).clamp(min=0)}[way]
     scaled = weights * (left / others.clamp(min=torch.finfo(weights.dtype).tiny))
     return torch.where(chosen, weights if way == TAKEN else 0, scaled)
+
+
+def shares(
+    maps: Sequence[Weights], cut: Cut, chosen: Edges, real: Bool[Tensor, "batch query"]
+) -> Float[Tensor, "two batch"]:
+    """Return the share of attention that is cut, and of rows in which it is over half.
+
+    Means over the layers, heads and queries of the cut.
+    """
+    asked = real[:, :1] if cut.queries == FIRST else real
+    lost = torch.stack([(maps[layer] * chosen).sum(dim=-1) for layer in cut.layers])
+    lost = lost[..., : asked.shape[1]]  # [layer, batch, head, query]
+    both = torch.stack([lost, (lost > 0.5).to(lost)]).mean(dim=(1, 3))
+    return (both * asked).sum(dim=-1) / asked.sum(dim=-1)
 
 
 @contextmanager

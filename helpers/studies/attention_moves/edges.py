@@ -62,16 +62,15 @@ from helpers.store.store import Example, Store
 from helpers.studies.attention_moves.lenses import BATCH_TOKENS, spread
 from helpers.studies.edge_cuts import (
     DROPPED,
-    FIRST,
     GIVEN,
     MUCH,
     TAKEN,
     WAYS,
     Cut,
-    Edges,
     changes_of,
     cuts_of,
     keys_of,
+    shares,
 )
 from helpers.studies.head_removal import Change, passes_under, side_by_side
 
@@ -132,7 +131,6 @@ def movement(
     intact: States, now: States, real: Bool[Tensor, "batch token"], end: int
 ) -> Float[Tensor, "measure batch"]:
     """Return how far vectors have moved; ``end`` is the layer, counted from the last."""
-
     weights = (real / real.sum(dim=1, keepdim=True)).double()  # of a mean over tokens
     before, after = (states[end].double() for states in (intact, now))
     output = (after - before).norm(dim=-1) / before.norm(dim=-1)
@@ -141,20 +139,6 @@ def movement(
     means = (torch.einsum("btw,bt->bw", states, weights) for states in (before, after))
     sentence = 1 - F.cosine_similarity(*means, dim=-1)
     return torch.stack([(output * weights).sum(1), sentence, (tokens * weights).sum(1)])
-
-
-def shares(
-    maps: Sequence[Weights], cut: Cut, chosen: Edges, real: Bool[Tensor, "batch query"]
-) -> Float[Tensor, "two batch"]:
-    """Return the share of attention that is cut, and of rows in which it is over half.
-
-    Means over the layers, heads and queries of the cut.
-    """
-    asked = real[:, :1] if cut.queries == FIRST else real
-    lost = torch.stack([(maps[layer] * chosen).sum(dim=-1) for layer in cut.layers])
-    lost = lost[..., : asked.shape[1]]  # [layer, batch, head, query]
-    both = torch.stack([lost, (lost > 0.5).to(lost)]).mean(dim=(1, 3))
-    return (both * asked).sum(dim=-1) / asked.sum(dim=-1)
 
 
 def losses(encoder: Encoder, cuts: Sequence[Cut], records: Sequence[Record], seed: int) -> Measured:
