@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from helpers.data.glove import DEFAULT, read_glove
+from helpers.data.wikipedia import how_read
 from helpers.errors import InputError
 from helpers.paths import build_dir, cache_root, check_free, given_path, project_root, sha256
 from helpers.results import known, run_record, write_record
+from helpers.store.format import read_manifest, shard_name
 from helpers.study import Study
 from helpers.work import HEADLESS
 
@@ -43,11 +46,8 @@ def check(study: Study, taken: Collection[str]) -> Iterator[str]:
     that does not answer, a model that cannot be loaded, or that does not take these settings;
     StoreError where the disk has no room.
     """
-    from helpers.data.glove import read_glove
-    from helpers.data.wikipedia import how_read
     from helpers.store.cluster import check_scheduler
     from helpers.store.extract import needed_bytes, store_key
-    from helpers.store.format import read_manifest, shard_name
     from helpers.studies.argument_cues.arguments import argument_corpus
 
     if study.scheduler:
@@ -90,9 +90,6 @@ def check(study: Study, taken: Collection[str]) -> Iterator[str]:
 
 def describe(study: Study) -> dict[str, Any]:
     """Return the facts of a run: settings, model, corpora, versions, git commit."""
-    from helpers.data.glove import DEFAULT
-    from helpers.data.wikipedia import how_read
-
     return {
         "settings": known(study, study.declared),
         "model": study.encoder.identity,

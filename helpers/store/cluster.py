@@ -23,7 +23,7 @@ from helpers.model.encoder import Device
 from helpers.store.extract import load_encoder, write_shard
 from helpers.store.format import Listed, Shard
 from helpers.store.store import Store
-from helpers.work import progress
+from helpers.work import compute_alone, progress, reuse
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler
@@ -162,8 +162,6 @@ def _on_shard(
     number: int,
 ) -> Result:
     """Apply a function to one shard in a worker, whose threads compute a shard each."""
-    from helpers.work import compute_alone, reuse
-
     compute_alone()
     reuse()
     if not folder.is_dir():
@@ -185,7 +183,5 @@ def _make_shard(store: Store, number: int) -> Shard:
 @lru_cache(maxsize=2)
 def _opened(folder: Path, model: tuple[str, Device] | None) -> Store:
     """Return a store; a process opens each of them once."""
-    if model is None:
-        return Store.open(folder)
-    name, device = model
-    return Store.open(folder, load_encoder(folder, model=name, device=device))
+    encoder = load_encoder(folder, model=model[0], device=model[1]) if model else None
+    return Store.open(folder, encoder)
