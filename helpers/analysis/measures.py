@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -52,7 +51,7 @@ NAMED = ("dobj", "det", "pobj", "poss")  # in the introduction
 
 def clark_claims() -> list[Claim]:
     """Return the claims of the paper, in its order."""
-    return read_claims(Path(__file__).with_name("claims.csv"), MEASURES, THRESHOLDS)
+    return read_claims(__file__, MEASURES, THRESHOLDS)
 
 
 def middle(values: Layers) -> Numbers:

@@ -138,11 +138,11 @@ class Claim:
 
 
 def read_claims(
-    path: Path,
+    module: str,
     measures: Mapping[str, Measure],
     thresholds: Mapping[str, Callable[[Tables], float]] | None = None,
 ) -> list[Claim]:
-    """Return the claims of a CSV file: what they say there, and by their ids what measures them.
+    """Return the claims in ``claims.csv`` beside a module (its ``__file__``), with their measures.
 
     Columns: id, section, statement, how, bound ("above" or "below"), threshold (empty where
     ``thresholds`` has a function of that id), paper, source (where the paper has its number), and
@@ -150,6 +150,7 @@ def read_claims(
     "table|column|interval|name=value|...", as `measured` takes them).  ValueError where the file
     and the functions do not have the same ids.
     """
+    path = Path(module).with_name("claims.csv")
     rows = pd.read_csv(path, dtype={"section": str}, index_col="id").drop(columns="source")
     if "reads" in rows:
         measures = {**measures, **rows.pop("reads").dropna().map(_reader)}

@@ -47,13 +47,12 @@ def test_committed_tables_give_committed_verdicts(run):
 
 @pytest.mark.parametrize("kind", ["MEASURES", "THRESHOLDS"])
 def test_a_claim_without_its_function_is_refused_and_a_function_without_its_claim(kind):
-    file = Path(measures.__file__).with_name("claims.csv")
     functions = {"MEASURES": measures.MEASURES, "THRESHOLDS": measures.THRESHOLDS}
     name, own = functions[kind].copy().popitem()
     for other in ({}, {name: own, "more": own}):
         wrong = {key: own for key, own in functions[kind].items() if key != name} | other
         with pytest.raises(ValueError, match=r"claims\.csv: .*(more|broad in last|next layers)"):
-            read_claims(file, *(functions | {kind: wrong}).values())
+            read_claims(measures.__file__, *(functions | {kind: wrong}).values())
 
 
 def test_the_papers_numbers_are_those_of_its_tables():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
 
 from helpers.analysis.paper import (
@@ -34,7 +32,7 @@ MEAN = with_bounds("mean", "ci")
 
 def argument_claims() -> list[Claim]:
     """Return the claims of notebook 09: ``claims.csv``, measured by `MEASURES`."""
-    return read_claims(Path(__file__).with_name("claims.csv"), MEASURES)
+    return read_claims(__file__, MEASURES)
 
 
 def productivity_of_not(tables: Tables) -> Estimate:

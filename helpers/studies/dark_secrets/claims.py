@@ -7,7 +7,6 @@ its interval: what is shown for any other is what training on noise does.
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import pandas as pd
 
@@ -32,7 +31,7 @@ LAST_PART = 1 / 6  # of the layers: the last two of BERT's twelve
 
 def finetuning_claims() -> list[Claim]:
     """Return the claims about patterns, fine-tuning, semantic links and disabled heads."""
-    return read_claims(Path(__file__).with_name("claims.csv"), MEASURES)
+    return read_claims(__file__, MEASURES)
 
 
 def extreme_share(tables: Tables, pattern: str, extreme: str) -> Estimate:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import pandas as pd
 
@@ -25,7 +24,7 @@ DEEP = 60  # percent of the heads: where cross-attention breaks in the paper
 
 def pruning_claims() -> list[Claim]:
     """Return the claims about removing heads."""
-    return read_claims(Path(__file__).with_name("claims.csv"), MEASURES)
+    return read_claims(__file__, MEASURES)
 
 
 def over_seeds(tables: Tables, column: str) -> Estimate:
