@@ -13,11 +13,12 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+import pandas as pd
 from pathlib import Path
 
 import numpy as np
 
-from helpers.analysis.paper import Tables, rows_of
+from helpers.analysis.paper import Tables, chosen_rows, rows_of
 from helpers.data.text_files import lines, one_line, quoted
 from helpers.errors import CorpusError
 
@@ -74,11 +75,13 @@ class Task:
         return replace(self, train=some(self.train), test=some(self.test))
 
 
-def learned_tasks(tables: Tables) -> set[str]:
-    """Return the tasks that the model learns beyond the baselines, by the table ``fine_tuning``."""
+def learned_rows(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
+    """Return a table's rows of the tasks that are learned beyond baselines, by ``fine_tuning``."""
     accuracy = rows_of(tables, "fine_tuning", "task", "start", "learned")
     own = (accuracy["start"] == PRETRAINED) & accuracy["learned"].astype(bool)
-    return set(accuracy.loc[own, "task"])
+    rows = rows_of(tables, table, "task", *columns)
+    chosen = rows["task"].isin(accuracy.loc[own, "task"])
+    return chosen_rows(rows, chosen, "no task is learned beyond what its words give away")
 
 
 def read_task(train: Path, test: Path) -> Task:

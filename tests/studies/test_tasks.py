@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from helpers.errors import CorpusError
-from helpers.studies.tasks import PRETRAINED, RANDOM, Pair, Task, learned_tasks, read_task
+from helpers.studies.tasks import PRETRAINED, RANDOM, Pair, Task, learned_rows, read_task
 
 GOOD = "good film\tyes\nbad film\tno\nso so\tno\n"
 
@@ -92,7 +92,7 @@ def test_what_is_tested_on_is_like_what_is_trained_on(tmp_path, test, message):
 def test_a_task_is_learned_beyond_its_baselines_by_the_models_own_weights():
     rows = [("a", PRETRAINED, True), ("b", PRETRAINED, False), ("b", RANDOM, True)]
     table = pd.DataFrame(rows, columns=["task", "start", "learned"])
-    assert learned_tasks({"fine_tuning": table}) == {"a"}
+    assert learned_rows({"fine_tuning": table}, "fine_tuning").index.tolist() == [0]
 
 
 def make(train="aab", test="abbb"):

@@ -10,21 +10,12 @@ from functools import partial
 
 import pandas as pd
 
-from helpers.analysis.paper import (
-    Claim,
-    Measure,
-    NotMeasurable,
-    Tables,
-    chosen_rows,
-    read_claims,
-    rows_of,
-    with_bounds,
-)
+from helpers.analysis.paper import Claim, Measure, NotMeasurable, Tables, read_claims, rows_of
 from helpers.analysis.statistics import Estimate, mean_interval
 from helpers.studies.dark_secrets.fine_tuning import FROM_CLS, SPECIAL, UNIFORM, WHOLE_LAYER, WORDS
 from helpers.studies.dark_secrets.links import ALPHA, linked_heads
 from helpers.studies.dark_secrets.patterns import ANY_COLUMN
-from helpers.studies.tasks import FINE_TUNED, PRETRAINED, RANDOM, learned_tasks
+from helpers.studies.tasks import FINE_TUNED, PRETRAINED, RANDOM, learned_rows
 
 LAST_PART = 1 / 6  # of the layers: the last two of BERT's twelve
 
@@ -36,8 +27,8 @@ def finetuning_claims() -> list[Claim]:
 
 def extreme_share(tables: Tables, pattern: str, extreme: str) -> Estimate:
     """Return the largest ("max") or smallest ("min") share of a pattern in a fine-tuned task."""
-    columns = with_bounds("share", "ci")
-    rows = _of_learned(tables, "pattern_shares", "weights", "pattern", *columns)
+    columns = ["share", "ci_low", "ci_high"]
+    rows = learned_rows(tables, "pattern_shares", "weights", "pattern", *columns)
     chosen = (rows["weights"] == FINE_TUNED) & (rows["pattern"] == pattern)
     return Estimate(*rows.loc[chosen, columns].agg(extreme))
 
@@ -49,7 +40,7 @@ def heads_with_links(tables: Tables) -> int:
 
 def last_layers_change_most(tables: Tables) -> float:
     """Return the share of tasks whose last layers have the least similarity."""
-    rows = _of_learned(tables, "finetuning_similarity", "layer", "similarity")
+    rows = learned_rows(tables, "finetuning_similarity", "layer", "similarity")
     by_task = rows.pivot_table("similarity", "task", "layer")
     last = by_task.columns > by_task.columns.max() - max(1, round(LAST_PART * by_task.shape[1]))
     if last.all():
@@ -59,7 +50,7 @@ def last_layers_change_most(tables: Tables) -> float:
 
 def gain_of_pretraining(tables: Tables) -> Estimate:
     """Return the smallest difference of accuracy to a model from random weights."""
-    rows = _of_learned(tables, "fine_tuning", "start", "accuracy", "ci_low", "ci_high")
+    rows = learned_rows(tables, "fine_tuning", "start", "accuracy", "ci_low", "ci_high")
     if RANDOM not in set(rows["start"]):
         raise NotMeasurable("fine_tuning: nothing was fine-tuned from random weights")
     own, random = (rows[rows["start"] == start].set_index("task") for start in (PRETRAINED, RANDOM))
@@ -99,20 +90,13 @@ def largest_gain(tables: Tables) -> float:
     return max([0.0, *sure])
 
 
-def _of_learned(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
-    """Return the rows of the tasks that are learned beyond both of their baselines."""
-    rows = rows_of(tables, table, "task", *columns)
-    chosen = rows["task"].isin(learned_tasks(tables))
-    return chosen_rows(rows, chosen, "no task is learned beyond what its words give away")
-
-
 def _over_uniform(tables: Tables, prefix: str) -> tuple[pd.Series, pd.Series, pd.Series]:
     """Return attention by task, divided by uniform attention's.
 
     To words of the kind that gets most, to [SEP], and to [CLS] and [SEP] together.
     """
     special, words = ([f"{prefix}{name}" for name in names] for names in (SPECIAL, WORDS))
-    rows = _of_learned(tables, "token_features", "weights", *special, *words)
+    rows = learned_rows(tables, "token_features", "weights", *special, *words)
     tuned = rows[rows["weights"] == FINE_TUNED].groupby("task")[special + words].mean()
     if tuned[special].isna().any(axis=None):
         raise NotMeasurable("a model without [CLS] or [SEP]")
@@ -124,7 +108,7 @@ def _over_uniform(tables: Tables, prefix: str) -> tuple[pd.Series, pd.Series, pd
 
 
 def _disabled(tables: Tables, *columns: str, whole: bool) -> pd.DataFrame:
-    rows = _of_learned(tables, "disabling", "layer", "head", "change", "p_value", *columns)
+    rows = learned_rows(tables, "disabling", "layer", "head", "change", "p_value", *columns)
     return rows[(rows["head"] == WHOLE_LAYER) == whole]
 
 

@@ -6,17 +6,10 @@ from functools import partial
 
 import pandas as pd
 
-from helpers.analysis.paper import (
-    Claim,
-    Measure,
-    Tables,
-    chosen_rows,
-    read_claims,
-    rows_of,
-)
+from helpers.analysis.paper import Claim, Measure, Tables, chosen_rows, read_claims, rows_of
 from helpers.analysis.statistics import Estimate, mean_interval, share_of
 from helpers.studies.sixteen_heads.summaries import ARTICLES
-from helpers.studies.tasks import learned_tasks
+from helpers.studies.tasks import learned_rows
 
 NOTICEABLE = 0.05  # a loss that is significant at this level is noticed
 DEEP = 60  # percent of the heads: where cross-attention breaks in the paper
@@ -71,9 +64,8 @@ def _learned(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
     pruning = rows_of(tables, "pruning", "task", "pruned", "change", "p_value")
     lost = (pruning["change"] < 0) & (pruning["p_value"] < NOTICEABLE)
     tasks = set(pruning.loc[lost & (pruning["pruned"] == 100), "task"])
-    if "fine_tuning" in tables:  # of notebook 07, which says what is learned
-        tasks &= learned_tasks(tables)
-    rows = rows_of(tables, table, "task", *columns)
+    own_rows = learned_rows if "fine_tuning" in tables else rows_of  # 07 says what is learned
+    rows = own_rows(tables, table, "task", *columns)
     return chosen_rows(rows, rows["task"].isin(tasks), "a task that the model needs its heads for")
 
 
