@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from tokenizers import Tokenizer
 from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from helpers.errors import ModelError
 from helpers.model.encoder import Encoder
@@ -33,48 +32,37 @@ HEAD_SCALE = 0.02  # standard deviation of the head's first weights, as in BERT
 MOST_STEPS = 1000  # of a logistic regression, which needs far fewer
 BAG, ALONE = "bag of words", "classifier alone"  # the baselines
 
-Pooling = Literal["first", "mean"]
 Batch = dict[str, Tensor]
 Labelled = tuple[Batch, Int[Tensor, " example"], Int[np.ndarray, " example"]]
 
 
 class Classifier(nn.Module):
-    """An encoder and a linear head over the vector of a text.
+    """A copy of an encoder, in float32, and a linear head over the vector of a text.
 
-    It stays in evaluation mode while it is trained, too: without dropout a run is the same beside
-    others as alone.
+    ``seed`` draws the head.  Everything can be trained but the table of word vectors: it holds half
+    of a small model's weights, and a few thousand examples touch few of its rows.  The model stays
+    in evaluation mode while it is trained, too: without dropout a run is the same beside others as
+    alone.
     """
 
-    def __init__(self, encoder: PreTrainedModel, labels: int, pooling: Pooling) -> None:
+    def __init__(self, encoder: Encoder, labels: int, *, seed: int) -> None:
         super().__init__()
-        self.encoder = encoder
-        self.head = nn.Linear(encoder.config.hidden_size, labels)
-        self.pooling = pooling
-        self.eval()
+        self.encoder = copy.deepcopy(encoder.model.base_model).float().requires_grad_(True)
+        self.encoder.get_input_embeddings().requires_grad_(False)
+        self.reads_first = encoder.objective == "masked-lm"
+        self.head = nn.Linear(self.encoder.config.hidden_size, labels)
+        generator = torch.Generator().manual_seed(seed)
+        nn.init.normal_(self.head.weight, std=HEAD_SCALE, generator=generator)
+        nn.init.zeros_(self.head.bias)
+        self.eval().to(encoder.device)
 
     def forward(self, **batch: Tensor) -> Float[Tensor, "example label"]:
         """Return the logits of a padded batch (input_ids, attention_mask, ...)."""
         states = self.encoder(**batch).last_hidden_state
-        if self.pooling == "first":
+        if self.reads_first:
             return self.head(states[:, 0])
         weights = batch["attention_mask"][..., None].to(states.dtype)
         return self.head((states * weights).sum(dim=1) / weights.sum(dim=1))
-
-
-def new_classifier(encoder: Encoder, labels: int, *, seed: int) -> Classifier:
-    """Return a copy of an encoder, in float32, with a head drawn with ``seed``, on its device.
-
-    Everything can be trained but the table of word vectors: it holds half of a small model's
-    weights, and a few thousand examples touch few of its rows.
-    """
-    model = copy.deepcopy(encoder.model.base_model).float().requires_grad_(True)
-    model.get_input_embeddings().requires_grad_(False)
-    pooling = "first" if encoder.objective == "masked-lm" else "mean"
-    classifier = Classifier(model, labels, pooling)
-    generator = torch.Generator().manual_seed(seed)
-    nn.init.normal_(classifier.head.weight, std=HEAD_SCALE, generator=generator)
-    nn.init.zeros_(classifier.head.bias)
-    return classifier.to(encoder.device)
 
 
 def task_inputs(encoder: Encoder, pairs: Sequence[Pair], max_tokens: int) -> list[Inputs]:
@@ -141,7 +129,7 @@ def baselines(
         texts = np.isin(item["input_ids"], list(encoder.special_ids)).cumsum()
         return [f"{text} {token}" for text, token in zip(texts, item["input_ids"], strict=True)]
 
-    pooled, parts = new_classifier(encoder, 1, seed=0), (task.train, task.test)
+    pooled, parts = Classifier(encoder, 1, seed=0), (task.train, task.test)
     pooled.head = nn.Identity()
     inputs = {
         BAG: [task_inputs(encoder, part, max_tokens) for part in parts],

@@ -32,7 +32,7 @@ from helpers.model.forward import padded
 from helpers.paths import broken_seals, cache_root, given_path, readable, write_once
 from helpers.settings import small_profile
 from helpers.store.extract import encoder_facts
-from helpers.studies.classifier import Classifier, new_classifier, outputs, task_inputs
+from helpers.studies.classifier import Classifier, outputs, task_inputs
 from helpers.studies.jobs import StepDone, run_jobs
 from helpers.studies.tasks import Task, read_task
 from helpers.studies.wikipedia_tasks import NEXT, NUMBER, SHIFT, wikipedia_tasks
@@ -123,7 +123,7 @@ class FineTuned:
 
     def start(self) -> Classifier:
         """Return the classifier before any training."""
-        return new_classifier(self.encoder, len(self.task.labels), seed=self.recipe.seed)
+        return Classifier(self.encoder, len(self.task.labels), seed=self.recipe.seed)
 
 
 def fine_tune(runs: Sequence[FineTuned]) -> Sequence[FineTuned]:

@@ -9,9 +9,9 @@ from helpers.errors import ModelError
 from helpers.studies.classifier import (
     ALONE,
     BAG,
+    Classifier,
     baselines,
     batches,
-    new_classifier,
     task_inputs,
 )
 from helpers.studies.tasks import Pair, Task
@@ -49,7 +49,7 @@ def test_every_example_is_in_one_batch_with_its_own_label(encoder):
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "gpt2", "t5", "deberta_v2"])
 def test_logits_are_the_head_over_the_vector_of_each_text(tiny_encoder, family):
     encoder = tiny_encoder(family)
-    classifier = new_classifier(encoder, 3, seed=1)
+    classifier = Classifier(encoder, 3, seed=1)
     pairs = [Pair("The cat sat on the mat.", None, 0), Pair("She doesn't.", None, 2)]
     ((batch, _, order),) = batches(encoder, pairs, max_tokens=48)
     logits = classifier(**batch)
@@ -64,12 +64,12 @@ def test_logits_are_the_head_over_the_vector_of_each_text(tiny_encoder, family):
 
 
 def test_a_new_classifier_leaves_the_encoder_alone(encoder):
-    classifier = new_classifier(encoder, 2, seed=0)
+    classifier = Classifier(encoder, 2, seed=0)
     assert not any(p.requires_grad for p in encoder.model.parameters())
     frozen = [name for name, p in classifier.named_parameters() if not p.requires_grad]
     assert frozen == ["encoder.embeddings.word_embeddings.weight"]
-    assert torch.equal(classifier.head.weight, new_classifier(encoder, 2, seed=0).head.weight)
-    assert not torch.equal(classifier.head.weight, new_classifier(encoder, 2, seed=1).head.weight)
+    assert torch.equal(classifier.head.weight, Classifier(encoder, 2, seed=0).head.weight)
+    assert not torch.equal(classifier.head.weight, Classifier(encoder, 2, seed=1).head.weight)
 
 
 # Baselines

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from helpers.errors import InputError, ModelError
 from helpers.studies import fine_tune as finetune
-from helpers.studies.classifier import batches, new_classifier, outputs
+from helpers.studies.classifier import Classifier, batches, outputs
 from helpers.studies.fine_tune import (
     FineTuned,
     Recipe,
@@ -80,7 +80,7 @@ def test_training_is_that_of_a_plain_loop(encoder):
     task = toy_task(train=2)
     settings = {"epochs": 2, "batch_size": 2, "learning_rate": 1e-2}
     run = tune(encoder, task, **settings)
-    classifier = new_classifier(encoder, 2, seed=0)
+    classifier = Classifier(encoder, 2, seed=0)
     parameters = [p for p in classifier.parameters() if p.requires_grad]
     moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in parameters]
     ((batch, labels, _),) = batches(encoder, task.train, max_tokens=32)

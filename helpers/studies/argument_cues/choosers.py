@@ -31,7 +31,7 @@ from helpers.model.encoder import Encoder
 from helpers.model.forward import length_batches, padded
 from helpers.studies.argument_cues.arguments import INPUTS, Argument
 from helpers.studies.argument_cues.cues import words
-from helpers.studies.classifier import new_classifier, task_inputs
+from helpers.studies.classifier import Classifier, task_inputs
 from helpers.studies.fine_tune import Recipe, gradient_steps, trained
 from helpers.studies.tasks import Pair
 
@@ -90,7 +90,7 @@ class EncoderChooser(nn.Module):
 
     def __init__(self, encoder: Encoder, inputs: str, max_tokens: int, *, seed: int) -> None:
         super().__init__()
-        self.model = new_classifier(encoder, 1, seed=seed)
+        self.model = Classifier(encoder, 1, seed=seed)
         self.encoder, self.inputs, self.max_tokens = encoder, inputs, max_tokens
 
     def forward(self, arguments: Sequence[Argument]) -> Scores:

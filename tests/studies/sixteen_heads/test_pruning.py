@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from helpers.studies import head_removal
-from helpers.studies.classifier import batches, new_classifier
+from helpers.studies.classifier import Classifier, batches
 from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
 from helpers.studies.head_removal import head_mask
 from helpers.studies.sixteen_heads import pruning, summaries
@@ -73,7 +73,7 @@ def test_the_least_important_heads_go_first_and_ties_by_the_second_score():
 @pytest.mark.parametrize("family", ["bert", "albert", "distilbert"])
 def test_gradients_are_the_slopes_of_each_examples_own_loss(tiny_encoder, family):
     encoder = tiny_encoder(family)
-    classifier = new_classifier(encoder, 3, seed=0).requires_grad_(False)
+    classifier = Classifier(encoder, 3, seed=0).requires_grad_(False)
     texts = ("the cat sat on the mat", "coffee", "the dog watched it", "it is home", "Dr. Smith")
     pairs = [Pair(text, None, number % 3) for number, text in enumerate(texts)]
     work = list(batches(encoder, pairs, max_tokens=16))
