@@ -10,7 +10,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -81,10 +81,11 @@ class FineTuned:
         facts = encoder_facts(self.encoder) | {
             "code": code_digest("studies.fine_tune._train"),
             "objective": self.encoder.objective,
-            "task": self.task.fingerprint,
-            "recipe": asdict(self.recipe),
+            "task": self.task,
+            "recipe": self.recipe,
         }
-        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        content = json.dumps(facts, sort_keys=True, default=vars)
+        digest = hashlib.sha256(content.encode()).hexdigest()
         return cache_root() / "fine-tuned" / f"{self.encoder.slug}--{task}--{digest[:10]}"
 
     @cached_property

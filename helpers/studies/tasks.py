@@ -7,16 +7,13 @@ are found by name, in any order and beside others: the files of GLUE are read as
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-import pandas as pd
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from helpers.analysis.paper import Tables, chosen_rows, rows_of
 from helpers.data.text_files import lines, one_line, quoted
@@ -50,13 +47,6 @@ class Task:
     labels: tuple[str, ...]
     train: tuple[Pair, ...]
     test: tuple[Pair, ...]
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 of everything in the task, in hexadecimal."""
-        parts = [[[p.first, p.second, p.label] for p in part] for part in (self.train, self.test)]
-        content = json.dumps([self.name, self.labels, parts])
-        return hashlib.sha256(content.encode()).hexdigest()
 
     @property
     def majority(self) -> float:
