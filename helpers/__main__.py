@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from helpers.errors import InputError
-from helpers.paths import check_writable
+from helpers.paths import build_dir, check_writable
 from helpers.settings import Settings, flag
 
 if TYPE_CHECKING:
@@ -95,6 +95,10 @@ def parser() -> argparse.ArgumentParser:
         help="folder in figures/, path to such a folder, or model that has run "
         "(default: the embedded model and its control with random weights)",
     )  # fmt: skip
+    report = command("report", _report, "say where the report of a finished run is")
+    report.add_argument("run", nargs="?", default="minilm", help="as of compare (default: minilm)")
+    one = "write it, the notebooks' HTML copies and the tables into one file, to mail"
+    report.add_argument("--zip", action="store_true", help=one)
     command("corpora", _corpora, "list the corpora that have a name")
     every = "check every byte of the cache: stores, tables, trained models"
     verify = command("verify", _verify, every)
@@ -186,6 +190,15 @@ def _compare(options: argparse.Namespace) -> int:
     print(claims.round(3).to_string(index=False, na_rep=""))
     print(*notes, sep="\n")
     print(f"tables and figure: {places[0]}\nreport: {places[1]}")
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from helpers.run.compare import open_run
+    from helpers.run.report import zip_report
+
+    name = open_run(options.run).name
+    print(zip_report(name) if options.zip else build_dir(name) / "index.html")
     return 0
 
 

@@ -255,6 +255,13 @@ def with_later(paper: pd.DataFrame, later: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([*own, later[later["holds"] != NOT_MEASURED]])
 
 
+def verdicts(holds: pd.Series, learned: pd.Series) -> str:
+    """Return in words how many claims hold, and how many of those were learned."""
+    yes, measured = holds == YES, holds != NOT_MEASURED
+    both = yes & (learned == YES)
+    return f"{yes.sum()} of {measured.sum()} measured claims hold, {both.sum()} of them learned"
+
+
 def rows_of(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
     """Return a run's table that has ``columns``, or raise `NotMeasurable`."""
     if table not in tables or not set(columns) <= set(tables[table]):

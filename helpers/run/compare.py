@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from helpers.analysis.measures import clark_claims
-from helpers.analysis.paper import check_claims, paper_names, paper_table1
+from helpers.analysis.paper import check_claims, paper_names, paper_table1, verdicts
 from helpers.errors import InputError
 from helpers.paths import build_dir, figures_dir
 from helpers.plots.compare import comparison
@@ -120,13 +120,8 @@ def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:
 
 def claims_that_hold(claims: pd.DataFrame) -> dict[str, str]:
     """Return in words how many claims hold in each run, and how many of those were learned."""
-    found = {}
-    for column in claims.filter(regex=" holds$"):
-        name = column.removesuffix(" holds")
-        holds, measured = claims[column] == "yes", (claims[column] != "not measured").sum()
-        learned = (holds & (claims[f"{name} learned"] == "yes")).sum()
-        found[name] = f"{holds.sum()} of {measured} measured claims hold, {learned} of them learned"
-    return found
+    names = claims.filter(regex=" holds$").columns.str.removesuffix(" holds")
+    return {name: verdicts(claims[f"{name} holds"], claims[f"{name} learned"]) for name in names}
 
 
 def spread(claims: pd.DataFrame) -> pd.DataFrame:

@@ -18,6 +18,15 @@ for (const table of document.querySelectorAll("table")) {
   }));
 }
 
+/* A figure opens in its full size, to scroll over: the column of a phone is too narrow for it. */
+const large = document.querySelector("dialog");
+for (const figure of document.querySelectorAll("figure")) {
+  figure.addEventListener("click", () => {
+    large.lastElementChild.replaceChildren(figure.querySelector("img").cloneNode());
+    large.showModal();
+  });
+}
+
 /* A viewer is made when it is unfolded: all share one page, whose data each has. */
 const page = document.getElementById("viewer-page");
 for (const viewer of document.querySelectorAll("details.viewer")) {

@@ -11,10 +11,13 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pandas as pd
 
-from helpers.paths import write_whole
+from helpers.analysis.paper import verdicts
+from helpers.errors import InputError
+from helpers.paths import build_dir, figures_dir, whole_file, write_whole
 from helpers.results import listed
 from helpers.run.notebooks import read_times
 from helpers.study import Study
@@ -25,8 +28,9 @@ HERE = Path(__file__).parent
 LARGEST = 15_000_000  # bytes: what can be sent by mail
 LARGEST_TABLE = 1_500_000  # bytes
 WIDEST = 40  # columns of a table that is shown; a wider one is only offered as a file
+LONG = 40  # characters of a cell: its column is broken into lines
 OPEN_ROWS = 16  # a longer table starts folded (and can be searched)
-UNFOLDED = ("atlas",)
+UNFOLDED = ("atlas", "claims")
 # Of claims.csv, below a section.
 OF_CLAIMS = ["claim", "paper_value", "here", "ci_low", "ci_high", "holds", "learned"]
 
@@ -51,14 +55,13 @@ def write_report(
     read = [how for what, how in facts.get("corpora", {}).items() if what == "text, as read"]
     notes, notebooks = facts.pop("notes", read), facts.pop("notebooks", {})
     wrote = {name: {*own["figures"], *own["tables"]} for name, own in notebooks.items()}
-    groups = {name: value for name, value in facts.items() if isinstance(value, Mapping)}
-    single = {name: value for name, value in facts.items() if name not in groups}
     shown = {
+        "run": build.name,
         "name": facts.get("model", {}).get("name") or build.name,
         "notes": notes,
         "parts": list(_parts(figures, tables, {p: wrote.get(p.stem, set()) for p in copies})),
         "notebooks": {p: _duration(times[p.stem]) if p.stem in times else "" for p in copies},
-        "facts": {"run": single} | groups if single else groups,
+        "facts": facts,
         "style": (HERE / "report.css").read_text(encoding="utf-8"),
         "script": (HERE / "report.js").read_text(encoding="utf-8"),
     }
@@ -67,6 +70,22 @@ def write_report(
     build.mkdir(parents=True, exist_ok=True)
     path = build / "index.html"
     write_whole(path, render(HERE / "report.html", **shown).encode())
+    return path
+
+
+def zip_report(run: str) -> Path:
+    """Zip a run's page, the HTML copies of its notebooks and its tables; return the file's path.
+
+    InputError where the run has no page.
+    """
+    build, results = build_dir(run), figures_dir(run)
+    if not (build / "index.html").is_file():
+        raise InputError(f"{build}: there is no report; 'python -m helpers run' writes it")
+    tables = _own((results / "tables").glob("*.csv"), listed(results, "tables"))
+    path = build / f"{run}.zip"
+    with whole_file(path) as new, ZipFile(new, "w", ZIP_DEFLATED) as archive:
+        for file in (*build.glob("*.html"), *tables.values()):
+            archive.write(file, Path(run, "tables" if file.suffix == ".csv" else "", file.name))
     return path
 
 
@@ -99,12 +118,10 @@ def _parts(figures: Path, tables: Path, wrote: Mapping[Path, set[str]]) -> Itera
             continue
         found = [_table(path) for path in own]
         if claims is not None and "claims" in part:
-            verdicts = claims[claims["section"].str.startswith(tuple(part["claims"]))]
-            found.append(_shown("the paper's claims, here", verdicts.filter(OF_CLAIMS)))
-        short = part["title"].partition(" (")[0]
+            about = claims[claims["section"].str.startswith(tuple(part["claims"]))]
+            found.append(_shown("the paper's claims, here", about.filter(OF_CLAIMS)))
         yield part | {
-            "short": short,
-            "anchor": short.lower().replace(" ", "-"),
+            "short": part["title"].partition(" (")[0],
             "pictures": [_picture(path, captions[path.stem]) for path in drawn],
             "found": found,
             "notebooks": [path for path, names in wrote.items() if stems & names],
@@ -131,6 +148,9 @@ def _table(path: Path) -> dict[str, Any]:
     if table.shape[1] > WIDEST:
         count = f"{len(table)} x {table.shape[1]}, too wide to show"
         return {"title": title, "note": count} | file
+    if path.stem == "claims" and {"holds", "learned"} <= set(table):
+        paper = table[table["section"] < "9"]  # later papers' sections begin with a name
+        file["verdicts"] = verdicts(paper["holds"], paper["learned"])
     return _shown(title, table, opened=path.stem in UNFOLDED) | file
 
 
@@ -142,7 +162,9 @@ def _read(path: Path) -> pd.DataFrame:
 def _shown(title: str, table: pd.DataFrame, *, opened: bool = False) -> dict[str, Any]:
     """Return a table of text, its numbers cut short; the file has all digits."""
     numbers = table.apply(pd.to_numeric, errors="coerce")
-    kinds = ["number" if own else "" for own in (numbers.notna() | (table == "")).all()]
+    are_numbers = (numbers.notna() | (table == "")).all()
+    are_long = table.map(len).max() > LONG
+    kinds = ["number" if n else "text" * w for n, w in zip(are_numbers, are_long, strict=True)]
     names = (name.replace("_", " ") for name in table)
     return {
         "title": title,

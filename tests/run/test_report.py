@@ -4,11 +4,13 @@ import base64
 import json
 import re
 from io import BytesIO
+from zipfile import ZipFile
 
 import pytest
 from PIL import Image
 from viewer_stores import HOSTILE, SENTENCE, word_store
 
+from helpers.__main__ import main
 from helpers.run import report
 from helpers.run.report import write_report
 from helpers.viewer.view import view
@@ -61,14 +63,17 @@ def test_figures_and_tables_stand_in_the_part_they_belong_to(run):
 
 
 def test_a_section_closes_with_the_verdicts_on_its_claims(run, monkeypatch):
-    claims = "section,claim,here,holds,how_measured\n3.1,A,1,yes,x\n3.3,B,2,no,x\n"
-    (run[1] / "claims.csv").write_text(claims)
+    rows = "3.1,A,1,yes,yes,x\n3.3,C,,not measured,,x\n3.3,B,2,no,yes,x\nNiven,D,3,yes,,x\n"
+    (run[1] / "claims.csv").write_text("section,claim,here,holds,learned,how_measured\n" + rows)
     monkeypatch.setattr(report, "LARGEST_TABLE", 300_000)
     (run[1] / "huge.csv").write_bytes(b"a\n" + b"1\n" * 200_000)
     page = write_report(FACTS, *run).read_text(encoding="utf-8")
     sections = dict(re.findall(r'<section id="([^"]+)">(.*?)</section>', page, re.S))
     shown = re.findall("<td[^>]*>(.*?)</td>", sections["focused-or-broad"])
-    assert shown[-3:] == ["B", "2", "no"] and "A" not in shown
+    assert shown[-4:] == ["B", "2", "no", "yes"] and "A" not in shown
+    assert "<b>1 of 2 measured claims hold, 1 of them learned</b>" in page
+    assert next(iter(sections)) == "claims" and "<details open" in sections["claims"]
+    assert not re.search(r"<summary>((?!</summary>).)*<(a|button|input)\b", page, re.S)
     assert "<b>huge</b> (0 MB, too much for a page)" in page and len(page) < 1_000_000
 
 
@@ -121,3 +126,16 @@ def test_a_section_shows_the_runs_own_and_links_to_their_notebook(run):
     assert "dependency_heads" not in page  # an earlier run's: not on the list
     assert 'href="03_focused_vs_broad.html"' in sections["focused-or-broad"]
     assert "<figcaption>" in sections["focused-or-broad"]
+
+
+def test_page_notebooks_and_tables_go_into_one_file(run, monkeypatch, capsys):
+    for name, folder in (("figures_dir", run[0]), ("build_dir", run[2])):
+        monkeypatch.setattr(report, name, lambda _, folder=folder: folder)
+    command = ["report", str(run[0]), "--zip"]
+    assert main(command) == 2
+    assert "there is no report; 'python -m helpers run' writes it" in capsys.readouterr().err
+    write_report(FACTS, *run)
+    assert main(command) == 0
+    with ZipFile(capsys.readouterr().out.strip()) as archive:
+        own = {"index.html", "03_focused_vs_broad.html", "tables/entropy.csv"}
+        assert {f"figures/{name}" for name in own} < {*archive.namelist()}

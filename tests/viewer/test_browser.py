@@ -16,6 +16,7 @@ import nbformat
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from toy_corpora import corpus_of, sentence_of
 from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, token_store, word_store
 
@@ -319,18 +320,31 @@ def test_a_long_table_can_be_searched(offline, tmp_path):
 def test_the_report(offline, tmp_path):
     figures = tmp_path / "figures"
     (figures / "tables").mkdir(parents=True)
+    Image.new("RGB", (1600, 90), "red").save(figures / "probes.png")
     rows = "dobj,3-1,86.8\namod,3-10,\ndet,3-9,9.5\n"
+    (figures / "tables" / "entropy.csv").write_text("entropy\n" + 20 * "1\n")
     (figures / "tables" / "dependency_heads.csv").write_text("relation,head,accuracy\n" + rows)
     store = word_store(SENTENCE)
     facts = {"model": {"name": "toy"}, "settings": {"text": HOSTILE}}
     path = write_report(facts, figures, figures / "tables", tmp_path, [view(store)])
     offline.goto(path.as_uri())
     expect(offline.locator("h1")).to_have_text("What does toy look at?")
+    offline.keyboard.press("Tab")
+    offline.keyboard.press("Enter")
+    expect(offline.locator("main")).to_be_focused()  # by the skip link
+    offline.emulate_media(media="print")
+    assert offline.locator("#focused-or-broad tbody").bounding_box()["height"] > 100
+    offline.emulate_media(media="screen")
+    enlarge = offline.get_by_role("button", name="Enlarge Probes")
+    enlarge.press("Enter")
+    assert offline.locator("dialog img").bounding_box()["width"] > 1050
+    offline.keyboard.press("Escape")
+    expect(enlarge).to_be_focused()
     # Empty cells last; 9 before 10; the other way round at a second click.
     order = [("accuracy", "det dobj amod"), ("head", "dobj det amod"), ("head", "amod det dobj")]
     for column, expected in order:
         offline.get_by_role("button", name=column, exact=True).click()
-        cells = offline.locator("tbody td:first-child").all_text_contents()
+        cells = offline.locator("#individual-heads td:first-child").all_text_contents()
         assert cells == expected.split()
     offline.locator("#viewers summary").click()
     frame = offline.frame_locator("iframe")
