@@ -14,17 +14,22 @@ from typing import Any, Self
 from helpers.errors import InputError
 from helpers.paths import readable
 
-# The small profile, under which notebooks are tests: no setting is above these.
-SMALL = {
-    "segments": 12, "sentences": 80, "gradient_segments": 4, "max_tokens": 64, "seeds": 1,
-    "task_examples": 12, "minimum_count": 10,
+# No setting is above these: of a run for a class, and of the profile of notebooks as tests.
+PRESETS = {
+    "quick": {
+        "segments": 200, "sentences": 400, "gradient_segments": 16, "seeds": 1, "minimum_count": 20,
+    },
+    "small": {
+        "segments": 12, "sentences": 80, "gradient_segments": 4, "max_tokens": 64, "seeds": 1,
+        "task_examples": 12, "minimum_count": 10,
+    },
 }  # fmt: skip
 
 # Settings that name a corpus or a file.
 PLACES = ("text", "treebank", "coref", "vectors", "task", "framenet", "arct")
-SIZES = [setting for setting in SMALL if setting != "max_tokens"]
+SIZES = [setting for setting in PRESETS["small"] if setting != "max_tokens"]
 # Settings of how a run is done, not of its numbers.
-MANNER = ("device", "stream", "workers", "scheduler", "name", "figures", "latex")
+MANNER = ("quick", "device", "stream", "workers", "scheduler", "name", "figures", "latex")
 CHOICES = {"lens": ("attention", "norm"), "dtype": ("float32", "float16", "bfloat16")}
 LONGEST_NAME = 100  # bytes of what differs in the name of a run; file systems allow 255
 # A folder of its own, and columns of the tables that compare runs.
@@ -68,6 +73,7 @@ class Settings:
     minimum_count: int = _flag(100, "words that a relation needs to be in Table 1")
     seeds: int = _flag(3, "training runs of each probe, or of the encoder (09)")
     seed: int = _flag(0, "random seed of every sample and training run")
+    quick: bool = _flag(False, "for a class: at most 200 segments, 400 sentences, one seed")
     device: str = _flag("auto", "cpu, cuda, mps or auto")
     dtype: str = _flag("float32", "float32, float16 or bfloat16 for the forward pass")
     lens: str = _flag(
@@ -92,9 +98,8 @@ class Settings:
             value, kind = getattr(self, setting.name), setting.type.removesuffix(" | None")
             if not (type(value).__name__ == kind or (value is None and kind != setting.type)):
                 raise InputError(f"{flag(setting.name)} {value}: expected {kinds[kind]}")
-        if self.small:
-            for setting, limit in SMALL.items():
-                object.__setattr__(self, setting, min(getattr(self, setting) or limit, limit))
+        for setting, limit in PRESETS.get(self.preset, {}).items():
+            object.__setattr__(self, setting, min(getattr(self, setting) or limit, limit))
         for setting in (*SIZES, "workers"):
             if getattr(self, setting) < 0:
                 raise InputError(f"{flag(setting)} cannot be negative")
@@ -130,12 +135,12 @@ class Settings:
     def is_default(self) -> bool:
         """Whether the numbers are those of the default run, which the notebooks discuss."""
         own = (self.model, self.random_init) == (Settings.model, None)
-        return own and not self.differing and not self.small
+        return own and not self.differing and not self.preset
 
     @property
     def differing(self) -> dict[str, Any]:
         """The settings that change numbers, the model apart, and are not at their defaults."""
-        defaults = Settings()  # in the small profile they are smaller, too
+        defaults = Settings(quick=self.quick)  # in a preset they are smaller, too
         own = {name: getattr(self, name) for name in MATERIAL if name not in IDENTITY}
         return {name: value for name, value in own.items() if value != getattr(defaults, name)}
 
@@ -143,7 +148,12 @@ class Settings:
     def difference(self) -> str:
         """What differs from the defaults, model and lens apart, as a part of a folder's name."""
         parts = [_short(*item) for item in self.differing.items() if item[0] != "lens"]
-        return "--".join([*parts, "small"] if self.small else parts)
+        return "--".join(filter(None, [*parts, self.preset]))
+
+    @property
+    def preset(self) -> str:
+        """The name in `PRESETS` of the sizes that none is above, if any."""
+        return "small" if self.small else "quick" if self.quick else ""
 
     @property
     def small(self) -> bool:
@@ -153,7 +163,7 @@ class Settings:
     @property
     def initialisations(self) -> int:
         """How many models with random weights the control of section 5 has."""
-        return 2 if self.small else 3
+        return 2 if self.preset else 3
 
 
 # The settings that change numbers; of these, what says which model it is.

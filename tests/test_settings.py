@@ -63,12 +63,22 @@ print([name for name in {HEAVY} if name in sys.modules])"""
         ({"model": "google/electra", "max_tokens": 64}, "google--electra--max-tokens-64"),
         ({"lens": "norm", "random_init": 0, "seed": 7}, "minilm-random-0-norm--seed-7"),
         ({"text": "my.txt", "name": "mine"}, "mine"),
+        ({"quick": True, "segments": 50}, "minilm--segments-50--quick"),
     ],
 )
 def test_a_run_with_other_settings_has_a_name_of_its_own(settings, name, monkeypatch):
     """``run --text my.txt`` must not write over the results of the default."""
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     assert Study(**settings).slug == name
+
+
+def test_a_quick_run_has_smaller_sizes_and_a_name_of_its_own(monkeypatch):
+    monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
+    study = Study(quick=True, sentences=0)
+    assert (study.slug, study.segments, study.sentences) == ("minilm--quick", 200, 400)
+    assert not study.is_default and study.initialisations == 2
+    monkeypatch.setenv("ATTENTION_PROFILE", "small")
+    assert Study(quick=True).slug == "minilm--small"
 
 
 def test_the_small_profile_is_in_the_name(monkeypatch):

@@ -90,7 +90,7 @@ def check_settings(paths: Sequence[Path], settings: Settings) -> set[str]:
     Of a size it is a note: one command line serves several parts of the series.
     """
     taken = set().union(*map(declared, paths))
-    defaults = asdict(type(settings)())
+    defaults = asdict(type(settings)(quick=settings.quick))
     for name, value in asdict(settings).items():
         if value == defaults[name] or name in taken:
             continue
