@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from helpers.cache import cached, code_digest, code_of
+from helpers.cache import cached, code_digest
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import padded
@@ -151,10 +151,7 @@ def each_run(
     """Return a table of all runs by task; each run's part is kept, by ``facts`` too."""
     frames = {
         run.task.name: cached(
-            name,
-            lambda run=run: of_run(run),
-            depends_on=facts | {"run": run.folder.name},
-            code=code_of(of_run),
+            name, partial(of_run, run), depends_on=facts | {"run": run.folder.name}
         )
         for run in runs
     }

@@ -84,7 +84,6 @@ def wikipedia_tasks(path: Path | None, *, count: int, seed: int) -> list[Task]:
     kept = cached(
         "tagged-sentences",
         lambda: _parsed(found, count, seed),
-        code="studies.wikipedia_tasks.wikipedia_tasks",
         depends_on={"file": file_fingerprint(path), "count": count, "seed": seed},
     )
     sentences = [Tagged(n, title, tuple(words), *facts) for n, title, words, *facts in kept]

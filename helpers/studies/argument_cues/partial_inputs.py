@@ -166,8 +166,7 @@ def chosen(
         chooser = make(seed=recipe.seed)
         return {"choices": choosers.train_chooser(chooser, splits, recipe, ", ".join(run))}
 
-    code = "studies.argument_cues.partial_inputs.chosen"
-    found = cached("warrant-choices", choices, code=code, depends_on=facts)["choices"]
+    found = cached("warrant-choices", choices, depends_on=facts)["choices"]
     done()
     return found
 
