@@ -130,9 +130,8 @@ class FineTuned:
 def fine_tune(runs: Sequence[FineTuned]) -> Sequence[FineTuned]:
     """Train what is not there whole, side by side, each on one thread, and return the runs.
 
-    Raises:
-        ModelError: texts are too long for the model, or the loss is no number.
-        StoreError: the disk is full.
+    ModelError where texts are too long for the model, or the loss is no number; StoreError where
+    the disk is full.
     """
     missing = [run for run in runs if broken_seals(run.folder)]
     jobs = [

@@ -113,10 +113,8 @@ def argument_corpus(source: str | Path = "") -> Arguments:
     each a name or a folder.  The counterparts come from ``dev-adv-negated.csv`` and
     ``test-adv-negated.csv`` of the second, or of the folder itself or its ``adversarial/``;
     without these from a column negatedClaim.  The small profile has the first arguments alone.
-
-    Raises:
-        InputError: neither a name nor a folder; or the name of another kind of corpus.
-        CorpusError: a file that is missing or damaged, with the line.
+    InputError where it is neither a name of such a corpus nor a folder; CorpusError, with the line,
+    for a file that is missing or damaged.
     """
     name, negated = EMBEDDED, {}
     if not source:
@@ -171,7 +169,6 @@ def read_arguments(path: str | Path, *, split: str = "") -> list[Argument]:
     with the line, for a column or a value that is missing, a label other than 0 and 1, an id
     that comes twice, or two equal warrants.
     """
-    path = existing_file(path)
     return [
         Argument(
             id=row["#id"],
@@ -181,7 +178,7 @@ def read_arguments(path: str | Path, *, split: str = "") -> list[Argument]:
             negated_claim=row.get("negatedClaim", ""),
             adversarial=row.get("adversarial", "").lower() == "true",
         )
-        for row in _table(path).to_dict("records")
+        for row in _table(existing_file(path)).to_dict("records")
     ]
 
 

@@ -75,10 +75,9 @@ def cues_of(text: str, *, rule: str = RULE) -> set[str]:
 def cue_table(arguments: Sequence[Argument], *, fewest: int = 1, rule: str = RULE) -> pd.DataFrame:
     """Count every cue of the warrants that is applicable to ``fewest`` arguments or more.
 
-    Returns:
-        cue, kind ("unigram" or "bigram"), arguments (n), applicability (arguments), productivity
-        with its 95% interval (ci_low, ci_high), coverage and gain (all in percent); the largest
-        gain first.
+    Columns: cue, kind ("unigram" or "bigram"), arguments (n), applicability (arguments),
+    productivity with its 95% interval (ci_low, ci_high), coverage and gain (all in percent); the
+    largest gain first.
     """
     rows = []
     for argument in arguments:

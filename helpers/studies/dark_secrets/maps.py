@@ -59,7 +59,6 @@ def tables_of(
     device: torch.device,
 ) -> pd.DataFrame:
     """Return a table of each model's maps as one, by its task and weights; models side by side."""
-
     jobs = [partial(table, own) for own in examples.values()]
     threads = torch.get_num_threads() if device.type == "cpu" else 1
     found = in_order(jobs, threads=threads, ahead=len(jobs))

@@ -42,9 +42,6 @@ SHARES = tuple(step / 10 for step in range(11))
 RANDOM_SHARES = (0.0, 0.3, 0.6, 1.0)  # of random orders, which are many
 RANDOM_ORDERS = 20
 
-HeadScores = Float[np.ndarray, "layer head"]
-Masks = Float[np.ndarray, "mask layer head"]
-
 
 def mask_gradients(
     model: nn.Module,
@@ -75,7 +72,7 @@ def summed_loss(model: nn.Module, inputs: Batch, labels: Tensor) -> Float[Tensor
     return F.cross_entropy(model(**inputs).float(), labels, reduction="sum")
 
 
-def pruning_order(*scores: HeadScores) -> Int[np.ndarray, " head"]:
+def pruning_order(*scores: Float[np.ndarray, "layer head"]) -> Int[np.ndarray, " head"]:
     """Return the heads as indices into the flat scores, the least important first.
 
     Ties of the first scores are broken by the next, and in the end by position.
@@ -85,7 +82,7 @@ def pruning_order(*scores: HeadScores) -> Int[np.ndarray, " head"]:
 
 def masks_along(
     order: Int[np.ndarray, " head"], shape: tuple[int, int], shares: Sequence[float]
-) -> Masks:
+) -> Float[np.ndarray, "mask layer head"]:
     """Return head masks in which the first ``share`` of ``order`` is zero, for each share (0-1)."""
     kept = [np.argsort(order) >= round(share * len(order)) for share in shares]
     return np.reshape(kept, (len(shares), *shape)).astype(float)

@@ -9,12 +9,7 @@ import pandas as pd
 from helpers.analysis.statistics import correlation, mean_interval
 from helpers.store.store import Store
 from helpers.studies.fine_tune import FineTuned, stacked
-from helpers.studies.sixteen_heads.pruning import (
-    head_importance,
-    pruning,
-    single_ablation,
-    split_test,
-)
+from helpers.studies.sixteen_heads import pruning
 from helpers.studies.wikipedia_tasks import NUMBER, SHIFT, labelled_pairs, tag_words
 
 SIGNIFICANT = 0.01  # the level of the paper
@@ -60,13 +55,13 @@ def on_treebank(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.Dat
     They are tagged and labelled as the tasks are; None where no task can be made of them.
     """
     sentences = tag_words([example.record["words"] for example in store])
-    tests = {
-        run.task.name: labelled_pairs(run.task.name, sentences, len(split_test(run, seed)[1]), seed)
-        for run in runs
-        if run.task.name in (SHIFT, NUMBER)
-    }
+    tests = {}
+    for run in runs:
+        if (name := run.task.name) in (SHIFT, NUMBER):
+            count = len(pruning.split_test(run, seed)[1])
+            tests[name] = labelled_pairs(name, sentences, count, seed)
     own = [run for run in runs if tests.get(run.task.name)]
-    return single_ablation(own, seed=seed, tests=tests) if own else None
+    return pruning.single_ablation(own, seed=seed, tests=tests) if own else None
 
 
 def seed_measures(runs: Mapping[int, Sequence[FineTuned]], *, seed: int) -> pd.DataFrame:
@@ -76,11 +71,11 @@ def seed_measures(runs: Mapping[int, Sequence[FineTuned]], *, seed: int) -> pd.D
     prunable (up to which all steps by importance are removable), all in percent, and correlation
     (Spearman's, of the importance of heads with that of the other seeds, the mean).
     """
-    weights = {number: head_importance(some, seed=seed) for number, some in runs.items()}
+    weights = {number: pruning.head_importance(some, seed=seed) for number, some in runs.items()}
     whole, rows = stacked(weights, "seed").set_index(["task", "layer", "head", "seed"]), []
     for number, some in runs.items():
-        single = single_ablation(some, seed=seed).groupby("task")["removable"].mean()
-        pruned = pruning(some, weights[number], seed=seed).set_index("task")
+        single = pruning.single_ablation(some, seed=seed).groupby("task")["removable"].mean()
+        pruned = pruning.pruning(some, weights[number], seed=seed).set_index("task")
         for run in some:
             task = run.task.name
             steps = pruned.loc[task]
