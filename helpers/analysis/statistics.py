@@ -4,8 +4,7 @@ Words of an article are not independent, nor are its sentences.  What is drawn a
 its sign, is therefore always a whole *cluster*: an article or a document.  Every figure is a ratio
 of sums over clusters: what is right over what there is, or a sum of values over their number.
 
-- how sure is a number? `ratio`, `bootstrap_intervals`; the mean of many, say over relations?
-  `mean_ratio`
+- how sure is a number? `ratio`, `bootstrap_intervals`
 - is one number larger than another, measured on the same clusters? `paired_interval`; for a
   p-value `sign_flip_test`, and over several relations `holm`; of two estimates `difference`
 - may a number be a threshold? `p_value`
@@ -136,26 +135,6 @@ def bootstrap_intervals(
     return percentiles(_ratios(right, total, seed), clusters)
 
 
-def mean_ratio(
-    right: Num[np.ndarray, "cluster statistic"],
-    total: Num[np.ndarray, "cluster statistic"],
-    *,
-    seed: int = 0,
-) -> Estimate:
-    """Return the mean over statistics of ``sum(right) / sum(total)``, and its 95% interval.
-
-    For many relations at once; a statistic without a ``total`` is left out.
-    """
-    there = np.asarray(total).sum(axis=0) > 0
-    right, total = np.asarray(right)[:, there], np.asarray(total)[:, there]
-    if not there.any():
-        return Estimate(np.nan)
-    drawn = np.nanmean(_ratios(right, total, seed), axis=1)
-    low, high = percentiles(drawn[:, None], len(right))
-    value = (right.sum(axis=0) / total.sum(axis=0)).mean()
-    return Estimate(float(value), float(low[0]), float(high[0]))
-
-
 def paired_interval(
     one: tuple[Clusters, Clusters], other: tuple[Clusters, Clusters], *, seed: int = 0
 ) -> tuple[Float[np.ndarray, " statistic"], Float[np.ndarray, " statistic"]]:
@@ -251,8 +230,7 @@ def mcnemar(
     """Return the two-sided p-value that two classifiers are right equally often.
 
     For paired outcomes, the same examples before and after a change.  Exact: of the examples
-    that only one of them gets right, each should have them in half of the cases.  1 where there
-    is no such example.
+    that only one of them gets right, each should have half; 1 where there is none.
     """
     lost = (before & ~after).sum(axis=-1)
     won = (~before & after).sum(axis=-1)

@@ -8,7 +8,6 @@ from helpers.analysis.statistics import (
     equivalence,
     holm,
     mcnemar,
-    mean_ratio,
     paired_interval,
     ratio,
     resampled_sums,
@@ -157,19 +156,3 @@ def test_the_best_of_many_heads_is_held_to_what_the_best_of_noise_reaches():
     assert (np.array(chosen) < 0.05).mean() < 0.085  # 0.05 and two standard errors and a half
     noise[:, 1, 2, 3] += 2
     assert sign_flip_test(noise)[1] < 0.01
-
-
-def test_the_mean_of_ratios_is_their_mean_with_an_interval_that_covers_it():
-    right, total = np.array([[1, 9], [3, 1]]), np.array([[4, 10], [4, 10]])
-    value, low, high = mean_ratio(right, total)
-    assert value == pytest.approx((4 / 8 + 10 / 20) / 2) and low <= value <= high
-    with_empty = mean_ratio(np.column_stack([right, [0, 0]]), np.column_stack([total, [0, 0]]))
-    assert with_empty == (value, low, high), "a statistic without any is left out"
-    assert np.isnan(mean_ratio(right * 0, total * 0)).all()
-    rng, covered = np.random.default_rng(10), 0
-    for _ in range(400):
-        rates = rng.beta(12, 8, (30, 1)) * [0.5, 1]  # a cluster's rates rise and fall together
-        sizes = np.full((30, 2), 40)
-        _, low, high = mean_ratio(rng.binomial(sizes, rates), sizes)
-        covered += low <= 0.6 * 0.75 <= high
-    assert 0.92 <= covered / 400 <= 0.98
