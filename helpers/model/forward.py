@@ -95,20 +95,8 @@ def to_words(
 
     To a word is the sum over its tokens, from a word the mean: each row still sums to 1.
     """
-    return (by_adding if attention.device.type == "cpu" else by_products)(attention, groups)
-
-
-def by_products(
-    attention: Float[Tensor, "*batch token token"], groups: Sequence[int]
-) -> Float[Tensor, "*batch word word"]:
-    """Convert to words with two matrix products, the same every time on any device."""
-    return vectors_to_words(attention @ membership(groups).to(attention), groups)
-
-
-def by_adding(
-    attention: Float[Tensor, "*batch token token"], groups: Sequence[int]
-) -> Float[Tensor, "*batch word word"]:
-    """Convert to words with additions alone: faster on a CPU, in no fixed order on a GPU."""
+    if attention.device.type != "cpu":  # additions are faster, but have no fixed order there
+        return vectors_to_words(attention @ membership(groups).to(attention), groups)
     *batch, tokens, _ = attention.shape
     word, words = torch.tensor(groups), groups[-1] + 1
     maps = attention.reshape(-1, tokens, tokens)

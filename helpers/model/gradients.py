@@ -116,11 +116,8 @@ def objective(
     inputs = [model_inputs(encoder, record) for record in records]
     labels = [item["input_ids"] for item in inputs]
     if encoder.objective == "masked-lm":
-        tokenizer, special = encoder.tokenizer, list(encoder.special_ids)
-        how = {"mask_id": tokenizer.mask_token_id, "vocabulary": len(tokenizer), "rng": rng}
         for row, item in enumerate(inputs):
-            ids = np.array(item["input_ids"])
-            corrupted, label = mask_tokens(ids, ~np.isin(ids, special), **how)
+            corrupted, label = mask_tokens(encoder, np.array(item["input_ids"]), rng)
             labels[row], hidden = label.tolist(), (label != IGNORED).tolist()
             inputs[row] = {**item, "input_ids": corrupted.tolist(), "masked": hidden}
     output = with_graph(encoder, encoder.model, inputs)
@@ -137,23 +134,18 @@ def objective(
 
 
 def mask_tokens(
-    ids: Int[np.ndarray, " token"],
-    maskable: np.ndarray,
-    *,
-    mask_id: int,
-    vocabulary: int,
-    rng: np.random.Generator,
+    encoder: Encoder, ids: Int[np.ndarray, " token"], rng: np.random.Generator
 ) -> tuple[Int[np.ndarray, " token"], Int[np.ndarray, " token"]]:
     """Return BERT's corrupted input and its labels: 15% of tokens, 80/10/10, at least one."""
-    candidates = np.flatnonzero(maskable)
+    candidates = np.flatnonzero(~np.isin(ids, list(encoder.special_ids)))
     chosen = rng.permutation(candidates)[: max(1, round(MASKED_SHARE * len(candidates)))]
     labels = np.full_like(ids, IGNORED)
     labels[chosen] = ids[chosen]
     corrupted = ids.copy()
     fate = rng.random(len(chosen))
-    corrupted[chosen[fate < 0.8]] = mask_id
+    corrupted[chosen[fate < 0.8]] = encoder.tokenizer.mask_token_id
     swapped = chosen[fate >= 0.9]
-    corrupted[swapped] = rng.integers(vocabulary, size=len(swapped))
+    corrupted[swapped] = rng.integers(len(encoder.tokenizer), size=len(swapped))
     return corrupted, labels
 
 

@@ -36,14 +36,13 @@ CROSS = ("cross", "encdec", "encoder_attn")
 
 @dataclass(frozen=True)
 class Site:
-    """The attention of one layer: ``attention`` has everything below in it."""
+    """The attention of one layer."""
 
-    attention: nn.Module = field(repr=False)
     output: nn.Module = field(repr=False)  # the projection of the heads' outputs
     values: nn.Module = field(repr=False)  # gives the value vectors (maybe queries and keys too)
     values_name: str  # of that module in its parent
     heads: int
-    inner: nn.Module = field(repr=False)  # computes with the maps (maybe ``attention`` itself)
+    inner: nn.Module = field(repr=False)  # computes with the maps (maybe all of the attention)
 
     @cached_property
     def width(self) -> int:
@@ -197,4 +196,4 @@ def _site(path: str, attention: nn.Module, model: nn.Module) -> Site:
     heads = next((count for count in counts if isinstance(count, int)), 0)
     if not heads or input_width(output) % heads:
         raise ModelError(f"{type(attention).__name__} ({path}): its heads cannot be counted")
-    return Site(attention, output, parts[values[0]], values_name, heads, inner)
+    return Site(output, parts[values[0]], values_name, heads, inner)

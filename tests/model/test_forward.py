@@ -14,11 +14,10 @@ from tiny_models import FAMILIES
 from helpers.errors import ModelError
 from helpers.model.encoder import load
 from helpers.model.forward import (
-    by_adding,
-    by_products,
     forward,
     length_batches,
     lens_pass,
+    membership,
     model_inputs,
     to_words,
     vectors_to_words,
@@ -72,9 +71,11 @@ def spied(encoder, record):
     maps, _ = forward(encoder, [model_inputs(encoder, record)])
     for hook in hooks:
         hook.remove()
+    parts = [own for own in encoder.model.modules() if "Attention" in type(own).__name__]
+    attentions = [next(own for own in parts if site.output in own.modules()) for site in layers]
     return [
-        (site.attention, x[0].double(), layer[0].double(), out[0].double())
-        for site, x, layer, out in zip(layers, into, maps, outof, strict=True)
+        (attention, x[0].double(), layer[0].double(), out[0].double())
+        for attention, x, layer, out in zip(attentions, into, maps, outof, strict=True)
     ]
 
 
@@ -218,7 +219,11 @@ def test_word_groups(word_ids, groups):
     assert word_groups(word_ids) == groups
 
 
-@pytest.mark.parametrize("convert", [to_words, by_adding, by_products])
+@pytest.mark.parametrize(
+    "convert",
+    [to_words, lambda maps, groups: vectors_to_words(maps @ membership(groups), groups)],
+    ids=["on a CPU", "on a GPU"],
+)
 def test_every_way_to_words_equals_a_slow_loop_over_heads(convert):
     attention = random_maps(2, 3, 7, 7)
     groups = [0, 1, 1, 1, 2, 3, 3]
