@@ -120,24 +120,27 @@ def judge(examples: Iterable[Example]) -> Judgements:
     mention has an antecedent; MapError where a map is not a distribution over keys, or of another
     size than its document.
     """
-    splits, rows = [], []
-    heads: dict[Candidates, list[np.ndarray]] = {candidates: [] for candidates in CANDIDATES}
+    splits, rows, by_heads = [], [], []
     for example in examples:
-        mentions = _mentions(example)
-        earlier = antecedents(mentions)
-        for index, correct in earlier.items():
+        mentions, words = _mentions(example), example.word_positions
+        maps = checked_maps(example)[:, :, words, words]
+        head_words, all_words = [mention.head for mention in mentions], np.arange(maps.shape[-1])
+        for index, correct in antecedents(mentions).items():
             right = [selected(name, mentions, index) in correct for name in SYSTEMS]
             unmatched = selected("head match", mentions, index) is None
             rows.append((len(splits), mentions[index].type, unmatched, *right))
+            before, asked, after = head_words[:index], head_words[index], head_words[index + 1 :]
+            sets = before + after, before, all_words  # as in `CANDIDATES`
+            allowed = np.array([np.isin(all_words, own) for own in sets])
+            picked = picked_words(maps, np.full(len(sets), asked), candidates=allowed)
+            gold = {head_words[i] for i in correct} - {asked}
+            by_heads.append(np.isin(picked, list(gold)))  # [layer, head, candidates]
         splits.append(example.record.get("split", ""))
-        if earlier:
-            for candidates, right in _judge_heads(example, mentions, earlier).items():
-                heads[candidates].append(right)
     if not rows:
         raise InputError(NO_ANTECEDENT)
     document, types, unmatched, *rules = map(np.array, zip(*rows, strict=True))
-    by_candidates = {name: np.concatenate(right, axis=-1) for name, right in heads.items()}
     by_rule = dict(zip(SYSTEMS, rules, strict=True))
+    by_candidates = dict(zip(CANDIDATES, np.stack(by_heads).transpose(3, 1, 2, 0), strict=True))
     return Judgements(np.array(splits), document, types, by_rule, by_candidates, unmatched)
 
 
@@ -149,35 +152,13 @@ def _mentions(example: Example) -> list[DocumentMention]:
     return document_mentions(example.record)
 
 
-def _judge_heads(
-    example: Example, mentions: list[DocumentMention], earlier: Mapping[int, list[int]]
-) -> dict[Candidates, Bool[np.ndarray, "layer head mention"]]:
-    words, head_words = example.word_positions, [mention.head for mention in mentions]
-    maps = checked_maps(example)[:, :, words, words]
-    n_words = maps.shape[-1]
-    right: dict[Candidates, list[np.ndarray]] = {name: [] for name in CANDIDATES}
-    for index, correct in earlier.items():
-        asked = head_words[index]
-        gold = {head_words[i] for i in correct} - {asked}
-        before, after = head_words[:index], head_words[index + 1 :]
-        for name, own in zip(CANDIDATES, (before + after, before, range(n_words)), strict=True):
-            allowed = np.isin(np.arange(n_words), own)[None]
-            picked = picked_words(maps, np.array([asked]), candidates=allowed)
-            right[name].append(np.isin(picked, list(gold)))
-    return {name: np.concatenate(found, axis=-1) for name, found in right.items()}
-
-
 def coreference_table(judgements: Judgements, *, seed: int = 0) -> pd.DataFrame:
     """Return Table 2 with 95% bootstrap intervals over documents; all figures in percent.
 
-    One row per system, candidate set and mention type:
-
-    - the rules, which select among the earlier mentions;
-    - the best head on all mentions of all documents, as in the paper (there it is 5-4);
-    - the head that is best on the mentions of the type in train, scored on dev, where both exist.
-
-    The paper does not say whether a head picks among mentions or, as section 4.1 has it, among all
-    words: its figure stands beside both.
+    A row for each system, candidate set and mention type: of the rules, of the head that is best on
+    all mentions of all documents, as in the paper (there it is 5-4), and of the head that is best
+    on the type in train, scored on dev, where both exist.  The paper does not say whether a head
+    picks among mentions or, as section 4.1 has it, all words: its figure stands beside both.
     """
     paper = paper_table2()
     scored = [(name, "", "earlier mentions", right, kind, None, name)
@@ -200,10 +181,9 @@ def coreference_table(judgements: Judgements, *, seed: int = 0) -> pd.DataFrame:
 def coreference_held_out(judgements: Judgements, *, seed: int = 0) -> pd.DataFrame:
     """Return by how much the head that is best on train outdoes each rule, on the dev documents.
 
-    For each type of mention it is the head that is best on that type.  Columns: candidates, head,
-    type, against (a rule), n, margin (points), ci_low and ci_high (of the margin, head and rule
-    paired).  The type "nominal less all" has the difference of two margins, paired too.  Empty
-    without both splits.
+    It is the head that is best on the type of mention; its margin, in points, has the interval of
+    head and rule paired.  The type "nominal less all" has the difference of two margins, paired
+    too.  Empty without both splits.
     """
     columns = ["candidates", "head", "type", "against", "n", "margin", "ci_low", "ci_high"]
     rows = []

@@ -41,9 +41,8 @@ COLUMNS = (
 )  # fmt: skip
 OF_HEAD = ["relation", "head", "direction"]
 HELD_OUT_COLUMNS = (
-    "relation", "head", "direction", "train_accuracy", "dev_accuracy", "ci_low", "ci_high",
-    "train_count", "dev_count", "baseline", "baseline_offset", "margin", "margin_low",
-    "margin_high", "p_holm",
+    *OF_HEAD, "train_accuracy", "dev_accuracy", "ci_low", "ci_high", "train_count", "dev_count",
+    "baseline", "baseline_offset", "margin", "margin_low", "margin_high", "p_holm",
 )  # fmt: skip
 
 
@@ -100,15 +99,14 @@ def each_head(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.Da
     """Return what every head does best: relation and direction chosen on train, scored on dev.
 
     The relation is the one of `held_out_heads` whose best fixed offset the head outdoes by most
-    points on train.  Columns: layer, head (from 1), relation, direction, accuracy (percent), margin
-    over the offset (points), ci_low and ci_high (its 95% interval over articles).  Layer and head
-    alone where no relation is frequent enough.
+    points on train; ``margin`` is that lead on dev, with its 95% interval over articles.  Layer and
+    head alone where no relation is frequent enough.
     """
     names = [name for name in _held_out(counts, minimum) if name != ALL]
     layers, heads = counts.right.shape[2:]
     if not names:
         return head_rows(layers, heads)
-    by_offset = {name: counts.offset_accuracy(name, "train") for name in names}
+    by_offset = {name: counts.accuracy(name, "train", offsets=True) for name in names}
     leads = np.stack([counts.accuracy(name, "train") - by_offset[name].max() for name in names])
     best = leads.reshape(-1, layers, heads).argmax(axis=0)  # [relation x direction, layer, head]
     relation, direction = np.divmod(best, len(DIRECTIONS))
@@ -264,7 +262,7 @@ def _chosen(
     """Return the best (direction, layer, head) and offset of a split, and their row on another."""
     accuracy = counts.accuracy(relation, chosen_on)  # [direction, layer, head]
     direction, layer, head = map(int, np.unravel_index(accuracy.argmax(), accuracy.shape))
-    offset = int(counts.offset_accuracy(relation, chosen_on).argmax())
+    offset = int(counts.accuracy(relation, chosen_on, offsets=True).argmax())
     right = counts.by_article(counts.right[:, direction, layer, head], relation, split)
     total = counts.by_article(counts.total, relation, split)
     row = {
@@ -272,7 +270,7 @@ def _chosen(
         "head": head_label(layer, head),
         "direction": DIRECTIONS[direction],
         **ratio(100 * right, total, seed=seed).columns("accuracy", "ci"),
-        "baseline": counts.offset_accuracy(relation, split)[offset],
+        "baseline": counts.accuracy(relation, split, offsets=True)[offset],
         "baseline_offset": OFFSETS[offset],
     }
     return (direction, layer, head), offset, row
@@ -304,9 +302,9 @@ def attachment_agreement(
     copula, whose place at the top of the clause may move the arc.
 
     One row for "All" words, one for those of "same conventions", then one per gold relation with
-    at least ``minimum`` words, most frequent first.  Columns: relation, count, comparable (how many
-    of them), attachment and attachment_comparable (unlabelled, in percent), inverted (percent whose
-    gold head is attached to the word), silver_relation (what the parse calls them most often).
+    at least ``minimum`` words, most frequent first.  ``attachment`` is unlabelled, ``inverted``
+    where the gold head is attached to the word, both in percent; ``silver_relation`` is what the
+    parse calls them most often.
     """
     same = set(relation_table().query("scheme == 'ud' and attachment == 'same'")["relation"])
     rows = []

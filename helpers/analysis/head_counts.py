@@ -16,8 +16,6 @@ from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.store.store import Example
 
-Accuracies = Float[np.ndarray, "direction layer head"]
-
 OFFSETS = np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
 
 
@@ -77,18 +75,11 @@ class HeadCounts:
         # A corpus with a single relation ties with "All", which sorted() then leaves first.
         return sorted(listed, key=sizes.__getitem__, reverse=True)
 
-    def accuracy(self, relation: str, split: str | None = None) -> Accuracies:
-        """Return every head's accuracy in percent, in both `DIRECTIONS`; InputError for no word."""
-        return self._percent(self.right, relation, split)
-
-    def offset_accuracy(
-        self, relation: str, split: str | None = None
-    ) -> Float[np.ndarray, " offset"]:
-        """Return the accuracy of each of `OFFSETS` in percent."""
-        return self._percent(self.offset_right, relation, split)
-
-    def _percent(self, right: np.ndarray, relation: str, split: str | None) -> np.ndarray:
-        rows = self.rows(relation, split)
+    def accuracy(
+        self, relation: str, split: str | None = None, *, offsets: bool = False
+    ) -> Float[np.ndarray, "direction layer head"] | Float[np.ndarray, " offset"]:
+        """Return every head's accuracy in percent, or that of `OFFSETS`; InputError for no word."""
+        rows, right = self.rows(relation, split), self.offset_right if offsets else self.right
         if not len(rows):
             where = f"the {split} split" if split else "the corpus"
             raise InputError(f"no word of relation {relation!r} in {where}")
@@ -98,12 +89,10 @@ class HeadCounts:
 def count_heads(examples: Iterable[Example]) -> HeadCounts:
     """Count what every head of a model gets right, reading each example once.
 
-    Which word a head picks, and the rule for a possessor's 's, are in `helpers.analysis.heads`;
-    the root is right for no pick.
-
-    Memory: twelve bytes a head for each sentence and relation.  InputError where the records have
-    no syntactic heads, or there is none; MapError where a map is not a distribution over keys, or
-    of another size than its sentence.
+    Which word a head picks, and the rule for a possessor's 's, are in `helpers.analysis.heads`; the
+    root is right for no pick.  It takes twelve bytes a head for each sentence and relation.
+    InputError where the records have no syntactic heads, or there is none; MapError where a map is
+    not a distribution over keys, or of another size than its sentence.
     """
     ids, articles = {ALL: 0}, {}
     parts: dict[str, list[np.ndarray]] = defaultdict(list)

@@ -35,7 +35,6 @@ UNDIRECTED = "UAS, undirected"  # what compares with UUAS
 CONTROL_TASK = "control task"
 SELECTIVITY = "selectivity"
 COLUMNS = ["probe", "metric", "value", "ci_low", "ci_high", "n_train", "n_dev", "paper_value"]
-FIT_COLUMNS = ["probe", "task", "n_train", "l2", "loss", "gradient", "passes"]
 # What section 5 says of two probes.
 COMPARISONS = (
     (ATTN, RIGHT_BRANCHING), (ATTN_GLOVE, ATTN), (ATTN_GLOVE, DISTANCES_GLOVE),
@@ -72,12 +71,8 @@ def table3(
     ``store`` has word-level maps and hidden states of a treebank with train and dev sentences,
     ``random_stores`` the maps of the model with random weights, a store for each initialisation;
     ``vectors`` gives the static vectors of words; networks are trained with so many ``seeds``.
-
-    Returned are probes (a row for each probe and metric), probe_seeds (their spread over seeds or
-    initialisations), probe_fits (the optimum of each linear probe), probe_heads (what the
-    attention-only probe makes of each head), learning_curves, structural_layers (how well each
-    layer's vectors do on a slice of train), probe_differences, and control_probe_differences (the
-    same of random weights).
+    Returned are the tables of section 5 by name, of which ``structural_layers`` says how well each
+    layer's vectors do on a slice of train.
     """
     states = prepare_states(store)
     found, embeddings, layers = fit_structural(states, seeds=seeds)
@@ -197,25 +192,21 @@ def attachment(
     An edge between two words is found where either is the other's head, as UUAS counts it.  The
     control task leaves punctuation out (Hewitt and Liang 2019, section 2.2).
     """
-    gold = [parse.control if control_task else parse.heads for parse in parses]
-    right = [own == truth for own, truth in zip(heads, gold, strict=True)]
-    spoken = [~parse.punctuation for parse in parses]
-    found = [hits[words].sum() for hits, words in zip(right, spoken, strict=True)]
-    without = Counts(np.array([found]), np.array([words.sum() for words in spoken]))
-    if control_task:
-        return {CONTROL_TASK: without}
-    found = [hits.sum() for hits in right]
-    everything = Counts(np.array([found]), np.array([len(hits) for hits in right]))
-    edges = []
+    rows = []
     for own, parse in zip(heads, parses, strict=True):
-        words = np.flatnonzero(~parse.punctuation & (parse.heads > 0))
-        words = words[~parse.punctuation[parse.heads[words] - 1]]
+        spoken = ~parse.punctuation
+        right = own == (parse.control if control_task else parse.heads)
+        words = np.flatnonzero(spoken & (parse.heads > 0))
+        words = words[spoken[parse.heads[words] - 1]]
         governors = parse.heads[words]
-        found = (own[words] == governors) | (own[governors - 1] == words + 1)
-        edges.append((found.sum(), len(words)))
-    found, sizes = np.array(edges).T
-    undirected = Counts(found[None], sizes)
-    return {UAS: everything, UAS_WITHOUT_PUNCTUATION: without, UNDIRECTED: undirected}
+        edges = (own[words] == governors) | (own[governors - 1] == words + 1)
+        found = [right.sum(), right[spoken].sum(), edges.sum()]
+        rows.append((found, [len(own), spoken.sum(), len(words)]))
+    right, sizes = np.array(rows).transpose(1, 2, 0)  # [metric, sentence] both
+    counts = [Counts(own[None], total) for own, total in zip(right, sizes, strict=True)]
+    if control_task:
+        return {CONTROL_TASK: counts[1]}
+    return dict(zip((UAS, UAS_WITHOUT_PUNCTUATION, UNDIRECTED), counts, strict=True))
 
 
 def pool(results: Sequence[ProbeResult]) -> ProbeResult:
@@ -255,8 +246,7 @@ def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
     """Return how far apart the probes of `COMPARISONS` are, in points, punctuation left out.
 
     It is their UAS; beside the structural probe's UUAS, the share of edges that the other finds.
-    Columns: probe, other, difference, ci_low, ci_high: a 95% bootstrap interval over the dev
-    articles, which are the same ones for both.
+    The interval is a 95% bootstrap over the dev articles, which are the same ones for both.
     """
     rows = []
     for pair in COMPARISONS:
@@ -290,7 +280,7 @@ def fit_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
         for result in results
         for task, fit in result.fits.items()
     ]
-    return pd.DataFrame(rows, columns=FIT_COLUMNS)
+    return pd.DataFrame(rows, columns=["probe", "task", "n_train", *Fit._fields[1:]])
 
 
 def head_weights(weight: Float[np.ndarray, " feature"], data: ProbeData) -> pd.DataFrame:
@@ -298,9 +288,8 @@ def head_weights(weight: Float[np.ndarray, " feature"], data: ProbeData) -> pd.D
 
     ``w`` weighs the attention from the candidate head to the word, ``u`` that from the word to
     the candidate.  A head that gives words little attention needs a large weight to matter at all,
-    so ``w_gain`` and ``u_gain`` are what it adds to the score: the weight times the mean, over dev
-    words with a head, of the attention between word and gold head less its mean over the other
-    words.  Sorted by the larger of the two gains.
+    so ``w_gain`` and ``u_gain`` are what it adds to the score: the weight times the
+    `attention_contrast`.  Sorted by the larger of the two gains.
     """
     gains = weight * attention_contrast(data)
     (w, u), (w_gain, u_gain) = (v.reshape(2, data.layers, data.heads) for v in (weight, gains))

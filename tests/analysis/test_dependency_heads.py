@@ -219,7 +219,7 @@ def test_what_each_head_does_best():
     for row in table.itertuples():
         lead = {
             (name, way): slow_accuracy(corpus, name, way, row.layer - 1, row.head - 1, "train")
-            - counts.offset_accuracy(name, "train").max()
+            - counts.accuracy(name, "train", offsets=True).max()
             for name in ("a", "b")
             for way in DIRECTIONS
         }
