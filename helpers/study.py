@@ -175,13 +175,14 @@ class Study(Sources):
 
     def save_claims(self, later: Iterable[Claim] = ()) -> None:
         """Write ``claims.csv``, if one is measured; without ``later`` ones, those there stay."""
-        from helpers.analysis.paper import check_claims, with_later
+        from helpers.analysis.paper import NOT_MEASURED, check_claims
 
-        tables = self.tables()
+        tables, own = self.tables(), self.claims()
         rows = check_claims(tables, later)
         if "claims" in tables and not later:  # their sections have names, the paper's numbers
             rows = tables["claims"].loc[lambda own: own["section"].astype(str).str[0] > "9"]
-        found = with_later(self.claims(), rows)
+        rows = rows[rows["holds"] != NOT_MEASURED]
+        found = pd.concat([own, rows]) if (own["holds"] != NOT_MEASURED).any() else rows
         if len(found):
             self.save_table(found, "claims", optional=OF_CLAIMS)
 

@@ -51,10 +51,9 @@ def head_positions(
 ) -> pd.DataFrame:
     """Place heads in the plane so that their distances are kept as well as possible (Figure 6).
 
-    Metric multidimensional scaling, the best of eight random starts, of the distances of
-    `distance_table`; ``behaviours`` are those of `head_behaviours`.  Columns: layer, head (from 1),
-    x, y (nats), behaviour and stress, the same in every row: Kruskal's stress-1, 0 where the plane
-    keeps every distance.
+    Metric multidimensional scaling of a `distance_table`, the best of eight random starts, beside
+    `head_behaviours`.  ``x`` and ``y`` are in nats; ``stress``, the same in every row, is Kruskal's
+    stress-1: 0 where the plane keeps every distance.
     """
     from sklearn.manifold import MDS
 
@@ -101,19 +100,15 @@ def cohesion_table(
 ) -> pd.DataFrame:
     """Return whether heads of one layer, and heads of one index, are close to each other.
 
-    One row for "layer" (section 6: heads of a layer are close), one for "next layer" (the same,
-    but against heads of the layers before and after alone: what lies far apart in the model is
-    likely to be so in what it does), with distances among ``words`` one of these ("next layer,
-    words"), and one for "index" (heads of the same number in different layers, which share a bias
-    in some models).  Columns: ``by``; ``within`` and ``between``, the
-    mean distances (nats) over pairs of different heads that have the layer or index in common and
-    over pairs that do not, for "index" of pairs of different layers alone; ``p_value``, one-sided,
-    of a permutation test: the share of random assignments,
-    the true one counted in, that make the mean within, or for "next layer" its difference from
-    that between, as small.  Heads are shuffled over all
-    layers, and for "index" within their layers, so that what layers have in common stays.
-    ``within``, ``between`` and ``p_value`` are empty where there is nothing to compare: it takes
-    two layers, and two heads in a layer.
+    A row ``by`` "layer" (section 6: heads of a layer are close), "next layer" (against the layers
+    before and after alone: what lies far apart in a model is likely to be so in what it does),
+    "next layer, words" (that with distances among ``words``), and "index" (heads of one number in
+    different layers, which share a bias in some models).  ``within`` and ``between``: the mean
+    distances (nats) over pairs of heads that have it in common, and over those that do not, for
+    "index" in different layers alone.  ``p_value``: the share of random assignments, the true one
+    counted in, that make the mean within, or for "next layer" its difference from that between, as
+    small; heads are shuffled over all layers, for "index" within their layers, so that what layers
+    have in common stays.  All three are empty where there are no two layers of two heads.
     """
     layers, per_layer = _shape(distances)
     layer, index = np.indices((layers, per_layer))

@@ -33,15 +33,9 @@ COMPILE_AFTER = 3e9  # (pair, weight)s: where eager work has cost about what com
 # log2(1 + t) / t on [sqrt(1/2) - 1, sqrt(2) - 1], lowest power first: a least-squares fit on
 # Chebyshev nodes, which leaves an error of 9e-8 in log2.
 LOG2_POLYNOMIAL = (
-    1.442694958,
-    -0.721352759,
-    0.480924039,
-    -0.360241986,
-    0.287075611,
-    -0.248821806,
-    0.234209851,
-    -0.146203534,
-)
+    1.442694958, -0.721352759, 0.480924039, -0.360241986,
+    0.287075611, -0.248821806, 0.234209851, -0.146203534,
+)  # fmt: skip
 SQRT_HALF_BITS = 0x3F3504F3  # sqrt(1/2) as a float32
 EXPONENT_BITS = -0x800000  # the sign and exponent of a float32
 

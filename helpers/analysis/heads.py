@@ -1,8 +1,7 @@
 """Heads: their names, their maps, and which word a head picks (sections 4.2 and 4.3).
 
 A head is named ``layer-head``, both from 1 as in the paper ("8-10").  It picks for a word the other
-word with the most attention.  The word itself, [CLS] and [SEP] are no candidates; of equals it
-picks the first.
+word with the most attention, of equals the first; [CLS] and [SEP] are no candidates.
 """
 
 from __future__ import annotations

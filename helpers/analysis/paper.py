@@ -249,12 +249,6 @@ def _on_the_same_articles(sides: list[dict[str, pd.DataFrame]]) -> list[dict[str
     return sides
 
 
-def with_later(paper: pd.DataFrame, later: pd.DataFrame) -> pd.DataFrame:
-    """Return the paper's claims, unless none of them is measured, and the later ones that are."""
-    own = [paper] if (paper["holds"] != NOT_MEASURED).any() else []
-    return pd.concat([*own, later[later["holds"] != NOT_MEASURED]])
-
-
 def verdicts(holds: pd.Series, learned: pd.Series) -> str:
     """Return in words how many claims hold, and how many of those were learned."""
     yes, measured = holds == YES, holds != NOT_MEASURED

@@ -235,10 +235,9 @@ class ProbeData(Sentences):
 def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> ProbeData:
     """Read word-level examples once into the layout of the probes.
 
-    ``vectors`` maps words to their static vectors (GloVe in the paper), asked once for all; probes
-    without words do without.  The maps take ``4 * heads * n * (n + 2)`` bytes a sentence of n words
-    (0.35 MB at 72 heads and 34 words).  Errors are those of `Sentences.read`, and MapError for maps
-    whose rows are not distributions.
+    ``vectors`` maps words to their static vectors (GloVe in the paper), asked once for all.  Maps
+    take ``4 * heads * n * (n + 2)`` bytes a sentence of n words (0.35 MB at 72 heads and 34 words).
+    Errors are those of `Sentences.read`, and MapError for maps whose rows are no distributions.
     """
     data = ProbeData()
     rows: dict[str, int] = {}

@@ -85,8 +85,7 @@ class Fit(NamedTuple):
     """A linear probe at its optimum.
 
     ``l2`` is the penalty; ``loss`` the mean loss of a word in nats, without it; ``gradient`` the
-    largest element of the gradient of both; ``passes`` over the data, those to choose the penalty
-    included.
+    largest element of the gradient of both; ``passes`` over the data, also to choose the penalty.
     """
 
     probe: LinearProbe

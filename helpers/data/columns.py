@@ -83,9 +83,8 @@ def read_trees(
     """Yield the number of the document (`# newdoc`) and the tree of each sentence, in order.
 
     Multi-word ranges and empty nodes of CoNLL-U are skipped, and its trees have exactly one root;
-    converted treebanks may have several.  A sentence's source is its ``sent_id``, or its number in
-    the file.  ``counts`` receives what was changed in the words.  CorpusError, with the line, for
-    what breaks the format.
+    converted treebanks may have several.  The source is the ``sent_id``, or its number.  ``counts``
+    receives what was changed in the words.  CorpusError, with the line, for what breaks the format.
     """
     format = format or detect_format(path)
     document = number = 0
@@ -158,8 +157,7 @@ def _blocks(
             raise CorpusError(path, f"expected {expected}, found {len(cells)} columns", line)
         if format == "conllu" and _NOT_A_WORD.fullmatch(cells[0]):
             continue
-        form = cells[word_column]
-        rows.append(_Row(line, form if form.isalnum() else word(form, counts), cells))
+        rows.append(_Row(line, word(cells[word_column], counts), cells))
     if rows or marks:
         yield marks, rows
 

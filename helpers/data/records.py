@@ -105,8 +105,7 @@ class Corpus(Generic[Item]):
 
     ``spec`` holds everything that determines the content, so that a store can be found without
     reading the corpus.  ``read`` takes a counter, in which the reader counts what it dropped or
-    changed, by reason.  ``reader`` is the function whose code decides what it is, if it is not
-    ``read``'s.
+    changed, by reason.  ``reader``: the function whose code decides what it is, if not ``read``.
     """
 
     name: str

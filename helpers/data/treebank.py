@@ -33,7 +33,6 @@ Tree = tuple[int, Sentence]  # with the number of its document
 Place = tuple[int, int, int]  # number of the article, the paragraph in it, the sentence in that
 
 DEV_SHARE = 0.2
-ONE_SENTENCE = "holds one sentence; splitting into train and dev takes two"
 BLOCK = 20  # sentences that stay together where a file has no documents
 FOLDER_PATTERNS = ("*-{}.conllu*", "{}.conllu*", "*{}.conll*", "{}.txt*")
 
@@ -117,7 +116,7 @@ def _split(trees: Sequence[Tree], path: Path, seed: int) -> list[list[Tree]]:
         size = min(BLOCK, max(1, len(trees) // 10))
         documents = [list(trees[start : start + size]) for start in range(0, len(trees), size)]
     if len(documents) == 1:
-        raise CorpusError(path, ONE_SENTENCE)
+        raise CorpusError(path, "holds one sentence; splitting into train and dev takes two")
     order = random.Random(seed).sample(range(len(documents)), len(documents))
     in_dev: set[int] = set()
     size = 0
