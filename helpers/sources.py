@@ -61,13 +61,13 @@ class Sources(Settings):
         texts = self._extract(like, corpus, stored=False)
 
         def compute() -> list[list[float]]:
-            from helpers.model.focus import temperatures
             from helpers.model.forward import model_inputs, padded
+            from helpers.model.sites import temperatures
 
             batch = padded(like, [model_inputs(like, record) for record in texts.records()])
             return temperatures(drawn.model.base_model, like.model.base_model, batch)
 
-        code, facts = "model.focus.temperatures", {"drawn": drawn.identity, "texts": texts.key}
+        code, facts = "model.sites.temperatures", {"drawn": drawn.identity, "texts": texts.key}
         found = cached("temperatures", compute, code=code, depends_on=facts)
         return self.load(drawn.identity["random_init"], temperatures=found)
 

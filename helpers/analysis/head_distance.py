@@ -140,10 +140,9 @@ def _log2(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 class _Backend:
     """Chooses between the eager and the compiled kernel; one a process, shared by threads."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._work = 0.0
-        self._failed = False
+    _lock = threading.Lock()
+    _work = 0.0  # (pair, weight)s so far
+    _failed = False
 
     def __call__(self, tiles: Tiles, *, compiled: bool | None) -> PairEntropies:
         self._work += tiles.numel() * len(tiles) / 2

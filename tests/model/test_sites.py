@@ -13,7 +13,7 @@ from store_tools import token_records
 from tiny_models import FAMILIES
 
 from helpers.errors import ModelError
-from helpers.model import focus
+from helpers.model import sites
 from helpers.model.encoder import load
 from helpers.model.forward import forward, model_inputs, padded
 from helpers.studies.head_removal import Change, passes_under
@@ -21,7 +21,7 @@ from helpers.studies.head_removal import Change, passes_under
 
 def temperatures(encoder, like, records):
     batch = padded(like, [model_inputs(like, record) for record in records])
-    return focus.temperatures(encoder.model.base_model, like.model.base_model, batch)
+    return sites.temperatures(encoder.model.base_model, like.model.base_model, batch)
 
 
 def entropies(encoder, records):
@@ -62,10 +62,10 @@ def test_an_entropy_that_is_out_of_reach_is_neared(tiny_folder, encoder, segment
         for name, weight in flat.model.named_parameters():
             weight.mul_("query" not in name)
     records = token_records(encoder, segments)
-    focus.focus(drawn.model.base_model, temperatures(drawn, flat, records))  # exactly uniform
+    sites.focus(drawn.model.base_model, temperatures(drawn, flat, records))  # exactly uniform
     np.testing.assert_allclose(entropies(drawn, records), entropies(flat, records), atol=1e-4)
     assert np.isfinite(temperatures(flat, encoder, records)).all()  # no scores to multiply
-    focus.focus(again.model.base_model, temperatures(again, encoder, records))  # itself
+    sites.focus(again.model.base_model, temperatures(again, encoder, records))  # itself
     np.testing.assert_allclose(entropies(again, records), entropies(encoder, records), atol=1e-4)
 
 
