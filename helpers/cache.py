@@ -29,8 +29,8 @@ DATA = (".csv", ".json", ".safetensors", ".tsv", ".txt")
 # Settings, of which those that matter are in ``depends_on``; what only calls from above; and what
 # shows, words or keeps numbers but computes none.
 NOT_FOLLOWED = (
-    "helpers.cache", "helpers.errors", "helpers.paths", "helpers.results", "helpers.run",
-    "helpers.settings", "helpers.sources", "helpers.store.format", "helpers.study", "helpers.work",
+    "helpers.cache", "helpers.errors", "helpers.paths", "helpers.run", "helpers.settings",
+    "helpers.sources", "helpers.store.format", "helpers.study", "helpers.work",
 )  # fmt: skip
 # What shows how work goes on; so many of its arguments are the work.
 SHOW = {"progress": 1, "run_jobs": 2}

@@ -6,7 +6,7 @@ notebook whose tables are all in the cache loads neither a model nor the librari
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,9 +17,9 @@ import pandas as pd
 
 from helpers.cache import cached
 from helpers.data.records import cluster_of
-from helpers.paths import figures_dir
-from helpers.results import check_table, claim, read_tables, write_table
-from helpers.sources import Sources
+from helpers.errors import InputError, TableError, or_wider
+from helpers.paths import figures_dir, write_whole
+from helpers.sources import Sources, claim, listed
 from helpers.work import note_written
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 OF_CLAIMS = ("here", "threshold", "control", "focused_control")  # numbers that may not be there
 CONTROL_SEGMENTS = 100  # for the controls of sections 3 and 6
 CONTROL_GRADIENTS = 32  # segments for their gradients
+# What columns begin with that may be empty.
+MAY_BE_MISSING = ("paper", "p", "within", "between", "neighbouring", "validation")
+CAUSE = "weights or states that are not finite, or a damaged store: try 'python -m helpers verify'"
 
 
 class Study(Sources):
@@ -210,3 +213,70 @@ def describe_store(store: Store) -> pd.DataFrame:
     facts |= {"layers x heads": f"{store.layers} x {store.heads}", "level": store.spec.level}
     dropped = {reason: f"{count:,}" for reason, count in store.manifest.report.items()}
     return pd.Series(facts | dropped, name="store").to_frame()
+
+
+def check_table(
+    table: pd.DataFrame,
+    name: str,
+    *,
+    special_tokens: Callable[[], Mapping[str, str | None]],
+    optional: Collection[str] = (),
+    dtype: str = "float32",
+) -> None:
+    """Refuse a table with a column of numbers that are infinite, or all missing.
+
+    Missing may be what the paper does not say, intervals, p-values, ``optional`` columns, what
+    takes two heads or layers (`MAY_BE_MISSING`), and what is about [CLS] or [SEP] if the model, as
+    ``special_tokens`` is then asked, has no such token.  TableError names table, column and likely
+    cause, for this ``dtype``.
+    """
+
+    def refused(problem: str) -> TableError:
+        return TableError(f"{name}.csv: column {column} {problem}; {CAUSE}{or_wider(dtype)}")
+
+    for column in table.select_dtypes("float") if len(table) else ():
+        values, parts = table[column], str(column).split("_")
+        if np.isinf(values).any():
+            raise refused("has infinite numbers")
+        expected = column not in optional and parts[0] not in MAY_BE_MISSING
+        if values.isna().all() and expected and parts[-1] not in ("low", "high"):
+            about = {"cls", "sep"}.intersection(parts)
+            if not any(special_tokens().get(role) is None for role in about):
+                raise refused("has no number")
+
+
+def write_table(table: pd.DataFrame, folder: Path, name: str, *, latex: bool = False) -> None:
+    """Write ``folder/name.csv`` with six digits, with ``latex`` also ``.tex`` with about three."""
+    write_whole(folder / f"{name}.csv", table.to_csv(index=False, float_format="%.6g").encode())
+    if latex:
+        write_whole(folder / f"{name}.tex", as_latex(table).encode())
+
+
+def as_latex(table: pd.DataFrame) -> str:
+    """Return a table as LaTeX (booktabs), its numbers rounded to about three digits."""
+
+    def shown(value: float) -> str:
+        return f"{value:.0f}" if value % 1 == 0 or abs(value) >= 1000 else f"{value:.3g}"
+
+    named = table.rename(columns=lambda name: str(name).replace("_", " "))
+    text = named.to_latex(index=False, escape=True, na_rep="", float_format=shown)
+    return text.replace("·", r"\textperiodcentered{}")
+
+
+def read_tables(results: Path, written: Iterable[str] = ()) -> dict[str, pd.DataFrame]:
+    """Return the tables of the run that a results folder belongs to, by name.
+
+    Those that ``run.json`` lists, and ``written`` just now; where the notebooks were run one by
+    one, all of the folder.  InputError where a table cannot be read.
+    """
+    own = listed(results, "tables")
+    found = {}
+    for path in sorted((results / "tables").glob("*.csv")):
+        if own is not None and path.stem not in own.union(written):
+            continue
+        try:
+            found[path.stem] = pd.read_csv(path)
+        except ValueError as error:
+            problem = str(error).splitlines()[0]
+            raise InputError(f"{path}: not a table ({problem}); run the notebook again") from error
+    return found

@@ -25,7 +25,7 @@ FLOORS = (
     {"analysis"},
     {"plots"},
     {"viewer"},
-    {"results", "sources", "study"},
+    {"sources", "study"},
     {"studies"},
     {"run"},
     {"__main__"},

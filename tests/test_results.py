@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from helpers.errors import InputError, TableError
-from helpers.results import as_latex, check_table
-from helpers.study import Study
+from helpers.study import Study, as_latex, check_table
 
 FIGURES = Path(__file__).resolve().parents[1] / "figures"
 EMPTY = ("control", "std", "relation", "direction")  # the last two are words, elsewhere

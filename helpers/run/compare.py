@@ -15,10 +15,10 @@ from helpers.errors import InputError
 from helpers.paths import build_dir, figures_dir
 from helpers.plots.compare import comparison
 from helpers.plots.style import save_figure
-from helpers.results import read_tables, run_record, write_table
 from helpers.run.report import write_report
 from helpers.settings import IDENTITY, MATERIAL, flag, folder_name
-from helpers.study import Study
+from helpers.sources import run_record
+from helpers.study import Study, read_tables, write_table
 
 LONGEST_NAME = 200  # bytes: file systems allow 255
 OF_BEST = ("head", "accuracy", "ci_low", "ci_high", "baseline")

@@ -19,7 +19,7 @@ from helpers.data.glove import DEFAULT, read_glove
 from helpers.data.wikipedia import how_read
 from helpers.errors import InputError
 from helpers.paths import build_dir, cache_root, check_free, given_path, project_root, sha256
-from helpers.results import known, run_record, write_record
+from helpers.sources import known, run_record, write_record
 from helpers.store.format import read_manifest, shard_name
 from helpers.study import Study
 from helpers.work import HEADLESS

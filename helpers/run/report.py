@@ -18,8 +18,8 @@ import pandas as pd
 from helpers.analysis.paper import verdicts
 from helpers.errors import InputError
 from helpers.paths import build_dir, figures_dir, whole_file, write_whole
-from helpers.results import listed
 from helpers.run.notebooks import read_times
+from helpers.sources import listed
 from helpers.study import Study
 from helpers.viewer.page import document, json_in_html, render
 from helpers.viewer.view import Viewer, viewers

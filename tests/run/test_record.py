@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from helpers.errors import InputError
-from helpers.results import known
 from helpers.run import record
 from helpers.run.record import check
+from helpers.sources import known
 from helpers.study import Study
 from helpers.work import WRITTEN
 
