@@ -6,10 +6,11 @@ from helpers.analysis.coreference import (
     ROWS,
     coreference_held_out,
     coreference_table,
+    document_mentions,
     first_document,
     judge,
+    selected,
 )
-from helpers.analysis.coreference_rules import document_mentions, selected
 from helpers.errors import InputError, MapError
 from helpers.store.store import Example
 
