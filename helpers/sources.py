@@ -133,8 +133,25 @@ class Sources(Settings):
 
     @cached_property
     def slug(self) -> str:
-        """The folder name of the results, which is this run's alone: see `results_name`."""
-        return results_name(self)
+        """The folder name of the results: ``name``, or the model's and what else differs.
+
+        Where another run has that one (``x/tiny`` after ``y/tiny``), a digest of the settings
+        follows.  InputError where ``name`` is taken by a run of other settings.
+        """
+        model = slug(self.model, random_seed=self.random_init, focused=self.focused)
+        model += f"-{self.lens}" if self.lens != Settings.lens else ""
+        natural = "--".join(filter(None, (model, self.difference)))
+        name = self.name or folder_name(natural, LONGEST_NAME - 20)  # what follows has room
+        others = _others(self, figures_dir(name))
+        if self.name and others:
+            raise InputError(
+                f"--name {name}: {figures_dir(name)} has another run ({'; '.join(others)}); give "
+                "this one another name, or none, or remove that folder"
+            )
+        if self.name or not (others or name in NO_NAMES):
+            return name
+        text = json.dumps(known(self, MATERIAL), sort_keys=True)
+        return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
     def _parsed_corpus(self) -> Corpus[Sentence]:
         """The treebank as its store has it: parsing it again would take long."""
@@ -173,28 +190,6 @@ class Sources(Settings):
 
         with dask_client(scheduler=self.scheduler, workers=self.workers) as client:
             fill_on(client, *shards)
-
-
-def results_name(settings: Settings) -> str:
-    """Return the folder name of a run's results: ``name``, or the model's and what else differs.
-
-    Where another run has that one (``x/tiny`` after ``y/tiny``), a digest of the settings follows.
-    InputError where ``name`` is taken by a run of other settings.
-    """
-    model = slug(settings.model, random_seed=settings.random_init, focused=settings.focused)
-    model += f"-{settings.lens}" if settings.lens != Settings.lens else ""
-    natural = "--".join(filter(None, (model, settings.difference)))
-    name = settings.name or folder_name(natural, LONGEST_NAME - 20)  # what follows has room
-    others = _others(settings, figures_dir(name))
-    if settings.name and others:
-        raise InputError(
-            f"--name {name}: {figures_dir(name)} has another run ({'; '.join(others)}); give this "
-            "one another name, or none, or remove that folder"
-        )
-    if settings.name or not (others or name in NO_NAMES):
-        return name
-    text = json.dumps(known(settings, MATERIAL), sort_keys=True)
-    return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
 
 def known(settings: Settings, names: Collection[str]) -> dict[str, Any]:
