@@ -1,8 +1,8 @@
 """How much the fault tests break: a short form in the suite, the long one by ``make faults``.
 
 Run as a program, it runs the tests that FAULTS.md names in the long form and writes what they
-found, with its date, into the part of that file between two marks.  A test says what it found with
-``record_property("found", ...)``.  Where a test fails, nothing is written.
+found, each row with its commit, into the part of that file between two marks.  A test says what it
+found with ``record_property("found", ...)``.  Where a test fails, nothing is written.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import platform
 import re
 import signal
 import sys
-import time
 from collections import defaultdict
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -75,42 +73,42 @@ def prose(text):
     return before, rest.partition(END)[2]
 
 
-def row(findings, file):
+def row(findings, file, commit):
     counts = ", ".join(f"{n:,} {outcome}" for outcome, n in findings.outcomes[file].items())
     found = "<br>".join(findings.found[file])
-    return f"| `{file}` | {counts} | {findings.seconds[file]:.0f} s | {found} |"
+    return f"| `{file}` | {counts} | {findings.seconds[file]:.0f} s | {commit} | {found} |"
 
 
-def page(text, findings, files, conditions):
-    """The page with the figures of a run in their place."""
+def page(text, findings, files, commit):
+    """The page with the figures of a run in their place; other rows stay as they are."""
     before, after = prose(text)
-    rows = [row(findings, file) for file in files]
-    table = ["| test | outcome | time | found |", "|---|---|---|---|", *rows]
+    rows = {named(line)[0]: line for line in text.splitlines() if line.startswith("| `tests/")}
+    rows |= {file: row(findings, file, commit) for file in files}
+    written = [rows[file] for file in named(before + after) if file in rows]
+    conditions = (
+        f"Python {platform.python_version()}, {os.cpu_count()} cores; each row is of the commit "
+        f"that it names: {SLOW_KILLS} kills of each kind, {FILES:,} files a reader."
+    )
+    table = ["| test | outcome | time | commit | found |", "|---|---|---|---|---|", *written]
     return "\n".join([f"{before}{BEGIN}", conditions, "", *table, f"{END}{after}"])
 
 
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--only", default="", help="part of a test file's name; writes nothing")
+    options.add_argument("--only", default="", help="part of a test file's name, or several|parts")
     only = options.parse_args().only
     os.environ["FAULTS"] = "long"
     text = PAGE.read_text(encoding="utf-8")
-    files = [file for file in named("".join(prose(text))) if only in file]
-    findings, started = Findings(), time.monotonic()
+    files = [file for file in named("".join(prose(text))) if re.search(only, file)]
+    findings = Findings()
     addopts = "addopts=-q --strict-markers --import-mode=importlib"
-    status = pytest.main(["-o", addopts, f"--rootdir={ROOT}", *files], plugins=[findings])
-    if status or only:
+    if status := pytest.main(["-o", addopts, f"--rootdir={ROOT}", *files], plugins=[findings]):
         sys.exit(status)
     import faults as long_form
 
     from helpers.run.record import _commit
 
-    conditions = (
-        f"{datetime.now(UTC):%Y-%m-%d}, commit {_commit()}, Python {platform.python_version()}, "
-        f"{os.cpu_count()} cores: {long_form.KILLS} kills of each kind, {long_form.FILES:,} files "
-        f"a reader, {time.monotonic() - started:.0f} s."
-    )
-    PAGE.write_text(page(text, findings, files, conditions), encoding="utf-8")
+    PAGE.write_text(long_form.page(text, findings, files, _commit()), encoding="utf-8")
 
 
 if __name__ == "__main__":
