@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Shaped
 
 from helpers.cache import cached
 from helpers.data.records import cluster_of
@@ -280,3 +281,9 @@ def read_tables(results: Path, written: Iterable[str] = ()) -> dict[str, pd.Data
             problem = str(error).splitlines()[0]
             raise InputError(f"{path}: not a table ({problem}); run the notebook again") from error
     return found
+
+
+def head_grid(values: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:
+    """Return one number a head as a table to look at: a row a layer, a column a head, from 1."""
+    layers, heads = (pd.RangeIndex(1, size + 1) for size in values.shape)
+    return pd.DataFrame(values, layers.rename("layer"), heads.rename("head"))

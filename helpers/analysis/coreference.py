@@ -21,11 +21,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, Num, Shaped
 
-from helpers.analysis.heads import checked_maps, head_label, picked_words
+from helpers.analysis.heads import head_label, picked_words
 from helpers.analysis.paper import paper_table2
 from helpers.analysis.statistics import cluster_sums, paired_interval, ratio
 from helpers.errors import InputError
-from helpers.store.store import Example
+from helpers.store.store import Example, checked_maps
 
 # Head words of all other mentions; of those before the mention; or all other words.
 Candidates = Literal["mentions", "earlier mentions", "words"]

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int, Num, Shaped, UInt16
 
-from helpers.analysis.heads import DIRECTIONS, checked_maps, picked_words, possessive_marks
+from helpers.analysis.heads import DIRECTIONS, picked_words, possessive_marks
 from helpers.analysis.paper import ALL
 from helpers.analysis.statistics import cluster_sums
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
-from helpers.store.store import Example
+from helpers.store.store import Example, checked_maps
 
 OFFSETS = np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
 

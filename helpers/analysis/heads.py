@@ -7,17 +7,14 @@ word with the most attention, of equals the first; [CLS] and [SEP] are no candid
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, Shaped
 
 from helpers.data.records import Record
-from helpers.errors import InputError, MapError
-
-if TYPE_CHECKING:  # names and tables of heads are asked for where no store is open
-    from helpers.store.store import Example
+from helpers.errors import InputError
 
 Direction = Literal["dependent attends to head", "head attends to dependent"]
 
@@ -25,7 +22,6 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 POSSESSIVE_RELATIONS = frozenset({"poss", "nmod:poss"})
 POSSESSIVE_MARKS = frozenset({"'s", "s'"})
 COREFERENCE = "coreference"  # the name of the one relation of a coreference corpus
-ROW_SUM_TOLERANCE = 0.02
 
 
 def head_label(layer: int, head: int) -> str:
@@ -56,29 +52,6 @@ def head_rows(layers: int, heads: int, **columns: Shaped[np.ndarray, "layer head
 def by_head(table: pd.DataFrame, column: str) -> Float[np.ndarray, "layer head"]:
     """Return a column of a table with a row for each layer and head (from 1): see `head_rows`."""
     return table.pivot(index="layer", columns="head", values=column).to_numpy(float)
-
-
-def head_grid(values: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:
-    """Return one number a head as a table to look at: a row a layer, a column a head, from 1."""
-    layers, heads = (pd.RangeIndex(1, size + 1) for size in values.shape)
-    return pd.DataFrame(values, layers.rename("layer"), heads.rename("head"))
-
-
-def checked_maps(example: Example) -> Float[np.ndarray, "layer head query key"]:
-    """Return an example's maps in float32; MapError where a row is no distribution over words."""
-    attention = example.attention.astype(np.float32)
-    place = f"example {example.index}"
-    if not attention.size:
-        raise MapError(f"{place}: has no tokens")
-    if "words" in example.record and len(example) < example.word_positions.stop:
-        words = len(example.record["words"])
-        raise MapError(f"{place}: expected a map over {words} words; extract the store again")
-    if not attention.min() >= 0:
-        raise MapError(f"{place}: its attention has a negative or undefined (NaN) weight")
-    worst = np.abs(attention.sum(axis=-1) - 1).max()
-    if not worst < ROW_SUM_TOLERANCE:
-        raise MapError(f"{place}: an attention row is off from summing to 1 by {worst:.3g}")
-    return attention
 
 
 def picked_words(

@@ -24,10 +24,9 @@ import torch
 from jaxtyping import Bool, Float, Float16, Int, Shaped
 from torch import Tensor
 
-from helpers.analysis.heads import checked_maps
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
-from helpers.store.store import Example
+from helpers.store.store import Example, checked_maps
 from helpers.work import progress
 
 Split = Literal["train", "dev"]

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from safetensors import safe_open
 
 from helpers.cache import code_digest
+from helpers.errors import MapError
 from helpers.store.format import (
     EXAMPLES,
     Manifest,
@@ -29,6 +30,7 @@ from helpers.work import in_order, trim
 if TYPE_CHECKING:
     from helpers.model.encoder import Encoder
 
+ROW_SUM_TOLERANCE = 0.02
 GetTensor = Callable[[str], np.ndarray | None]  # None: there is no tensor of that name
 
 
@@ -177,6 +179,23 @@ class Store:
         with closing(shards_tensors(self.encoder, self.work(numbers), **self.spec.maps)) as shards:
             for _, tensors in shards:
                 yield tensors.get
+
+
+def checked_maps(example: Example) -> Float[np.ndarray, "layer head query key"]:
+    """Return an example's maps in float32; MapError where a row is no distribution over words."""
+    attention = example.attention.astype(np.float32)
+    place = f"example {example.index}"
+    if not attention.size:
+        raise MapError(f"{place}: has no tokens")
+    if "words" in example.record and len(example) < example.word_positions.stop:
+        words = len(example.record["words"])
+        raise MapError(f"{place}: expected a map over {words} words; extract the store again")
+    if not attention.min() >= 0:
+        raise MapError(f"{place}: its attention has a negative or undefined (NaN) weight")
+    worst = np.abs(attention.sum(axis=-1) - 1).max()
+    if not worst < ROW_SUM_TOLERANCE:
+        raise MapError(f"{place}: an attention row is off from summing to 1 by {worst:.3g}")
+    return attention
 
 
 def tokens_of(store: Store, example: Example) -> list[str]:
