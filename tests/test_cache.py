@@ -137,7 +137,7 @@ def test_a_change_two_imports_away_is_another_key_for_every_kept_table(edited):
     [
         ("helpers.model.gradients", "def ", "X = 1\n\n\ndef "),
         ("helpers.data.records", '"""Return', '"""Give back'),
-        ("helpers.analysis.heads", "an attention row", "a row"),
+        ("helpers.store.store", "an attention row", "a row"),
     ],
     ids=["what the function never reaches", "a docstring", "a message"],
 )
