@@ -14,7 +14,7 @@ run: $(READY)
 	$(BIN)/python -m helpers run $(ARGS)
 
 test: $(READY) lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .
