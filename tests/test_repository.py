@@ -134,7 +134,7 @@ def test_notebooks_are_committed_executed_and_clean(path):
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     assert sum("parameters" in cell.metadata.get("tags", []) for cell in cells) == 1
-    assert all(len(cell.source.splitlines()) <= 21 for cell in cells)
+    assert all(len(cell.source.splitlines()) <= 20 for cell in cells)
     outputs = [output for cell in cells for output in cell.outputs]
     assert not [out for out in outputs if out.output_type == "error" or out.get("name") == "stderr"]
     text = path.read_text()

@@ -35,11 +35,10 @@ from helpers.model.forward import (
     vectors_to_words,
     word_groups,
 )
-from helpers.store.format import STORED, Level, Tensors, tensor_name
+from helpers.store.format import ROW_SUM_TOLERANCE, STORED, Level, Tensors, tensor_name
 from helpers.work import in_order, trim
 
 LARGEST = float(np.finfo(STORED).max)
-ROW_SUM_TOLERANCE = 0.02  # what bfloat16 rounding can add up to over a row
 # Padded tokens in a forward pass: what stays in the caches of one core; on a GPU, what fills it.
 BATCH_TOKENS = {"cpu": 512}
 BATCH_TOKENS_ACCELERATED = 4096

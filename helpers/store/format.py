@@ -40,6 +40,7 @@ FILLERS = "store.extract._list_work", "store.extract.fill_here"
 AGAIN = "move the folder away and run extraction again"
 
 STORED = np.float16  # of maps and vectors; computed on in float32 or wider
+ROW_SUM_TOLERANCE = 0.02  # what bfloat16 rounding can add up to over a row of a map
 Tensors = dict[str, np.ndarray]
 
 Level = Literal["token", "word"]

@@ -18,6 +18,7 @@ from helpers.cache import code_digest
 from helpers.errors import MapError
 from helpers.store.format import (
     EXAMPLES,
+    ROW_SUM_TOLERANCE,
     Manifest,
     Shard,
     StoreKey,
@@ -30,7 +31,6 @@ from helpers.work import in_order, trim
 if TYPE_CHECKING:
     from helpers.model.encoder import Encoder
 
-ROW_SUM_TOLERANCE = 0.02
 GetTensor = Callable[[str], np.ndarray | None]  # None: there is no tensor of that name
 
 
