@@ -121,24 +121,30 @@ class Axes(NamedTuple):
         return self.rows.T @ (gradient / self.units) @ self.columns / self.steepness
 
 
-@torch.no_grad()
-def axes_of(probe: LinearProbe, data: ProbeData, sentences: Sequence[int], l2: float) -> list[Axes]:
+def axes_of(
+    probe: LinearProbe, data: ProbeData, sentences: Sequence[int], l2: float, pool: Executor
+) -> list[Axes]:
     """Return the axes of each parameter, by how the loss curves where the probe is.
 
     Candidates are as likely as the probe finds them.  The features of a dependent change the
     scores of all its candidates: what counts is their covariance.  Those of one candidate, or of
     ROOT, change one score: their mean product, the more the less is certain.
     """
-    candidate, dependent, root, count = 0, 0, 0, 0
-    for batch in data.batches(sentences):
+
+    @torch.no_grad()
+    def of_batch(batch: Batch) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor, int]:
         likely = candidate_scores(probe, data, batch).softmax(-1).flatten(0, 1)[..., None]
         unsure, (special, maps) = likely * (1 - likely), data.maps(batch)
         weighted, own = maps * likely[:, 1:], maps.flatten(0, 1)
         means = weighted.sum(1)
-        candidate = candidate + (maps * unsure[:, 1:]).flatten(0, 1).T @ own
-        dependent = dependent + weighted.flatten(0, 1).T @ own - means.T @ means
-        root = root + (special * unsure[:, 0]).T @ special
-        count += len(maps)
+        candidate = (maps * unsure[:, 1:]).flatten(0, 1).T @ own
+        dependent = weighted.flatten(0, 1).T @ own, means.T @ means
+        return candidate, dependent, (special * unsure[:, 0]).T @ special, len(maps)
+
+    candidate, dependent, root, count = 0, 0, 0, 0
+    for one, (products, of_means), other, words in pool.map(of_batch, data.batches(sentences)):
+        candidate, dependent = candidate + one, dependent + products - of_means
+        root, count = root + other, count + words
     half = len(dependent) // 2  # a candidate's directions are exchanged
     curvatures = candidate.roll((half, half), (0, 1)), dependent, root
     with_one = torch.block_diag(probe.correlations, torch.ones(1, 1))
@@ -214,7 +220,7 @@ class _Fitting:
     def minimise(self, sentences: Sequence[int], l2: float, tolerance: float) -> None:
         """Go to the optimum for some sentences, from where the probe is."""
         batches = list(self.data.batches(sentences))  # the maps are read in each pass
-        axes = axes_of(self.probe, self.data, sentences[:SAMPLE], l2)
+        axes = axes_of(self.probe, self.data, sentences[:SAMPLE], l2, self.pool)
 
         def penalised(flat: np.ndarray) -> tuple[float, np.ndarray]:
             at = self.move(flat, axes)
