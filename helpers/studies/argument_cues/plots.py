@@ -26,7 +26,7 @@ TRAINED_ON = {
 TESTS = {
     HALVES[0]: Style("as written", "#2F4B7C", "o"),
     HALVES[1]: Style("claim negated, other warrant right", "#D55E00", "s"),
-    HALVES[2]: Style("both together", INK, "x"),
+    HALVES[2]: Style("both together", INK, "."),
 }
 
 
@@ -46,13 +46,13 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") ->
     figure = canvas(
         TOP + ROW * len(rows) + 1.5,
         "Figure 12 · Cues in warrants, and models that follow them",
-        joined(model, "dashed: chance; bars: 95% intervals", note),
+        joined(model, "dashed: chance; means, with 95% intervals over arguments", note),
     )
     grid = figure.add_gridspec(2, len(names), height_ratios=[TOP, ROW * len(rows)])
     panels = [figure.add_subplot(grid[1, column]) for column in range(len(names))]
     for axes, name in zip(panels, names, strict=True):
         _choices(axes, choices[choices["model"] == name], rows)
-        axes.set_title(name)
+        axes.set_title(name.replace(" encoder", "\nencoder"))
         axes.set_yticks(range(len(rows)), [])
         axes.set_xlabel("Right warrant (%)")
     panels[0].set_yticks(range(len(rows)), [inputs + TRAINED_ON[train] for inputs, train in rows])
@@ -114,7 +114,7 @@ def _choices(axes: Axes, table: pd.DataFrame, rows: list[tuple[str, str]]) -> No
         errors = np.clip([own["mean"] - own["ci_low"], own["ci_high"] - own["mean"]], 0, None)
         axes.errorbar(
             own["mean"], y, xerr=errors, fmt=style.marker, color=style.color, markersize=5,
-            markeredgewidth=1.3 if test == HALVES[2] else 0, elinewidth=1.1, label=style.label,
+            markeredgewidth=0, elinewidth=1.1, label=style.label,
         )  # fmt: skip
         if "paper_mean" in own and test != HALVES[1]:
             axes.plot(
@@ -122,5 +122,5 @@ def _choices(axes: Axes, table: pd.DataFrame, rows: list[tuple[str, str]]) -> No
                 markeredgecolor="white", zorder=4,
             )  # fmt: skip
     axes.axvline(CHANCE, color=INK, dashes=(4, 3), linewidth=1, zorder=0)
-    axes.set(xlim=(0, 100), xticks=[0, 25, 50, 75, 100], ylim=(len(rows) - 0.5, -0.5))
+    axes.set(xlim=(15, 90), xticks=[25, 50, 75], ylim=(len(rows) - 0.5, -0.5))
     axes.tick_params(axis="y", length=0)
