@@ -79,6 +79,16 @@ def difference(one: Estimate, other: Estimate) -> Estimate:
     return Estimate(value, value - below, value + above)
 
 
+def both_spreads(one: Estimate, other: Estimate) -> Estimate:
+    """Return a mean whose interval has two spreads, say that over seeds beside that over texts.
+
+    The half-widths are combined as of independent errors, the root of the sum of their squares.
+    """
+    below = np.hypot(one.value - one.low, other.value - other.low)
+    above = np.hypot(one.high - one.value, other.high - other.value)
+    return Estimate(one.value, float(one.value - below), float(one.value + above))
+
+
 def p_value(found: Estimate, threshold: float = 0) -> float:
     """Return the two-sided p-value that an estimate's true value is the threshold.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import pandas as pd
 
 from helpers.analysis.paper import (
     Claim,
-    Estimate,
     Measure,
     NotMeasurable,
     Tables,
@@ -15,98 +17,95 @@ from helpers.analysis.paper import (
     rows_of,
     with_bounds,
 )
+from helpers.analysis.statistics import Estimate, both_spreads, difference, mean_interval
 from helpers.studies.argument_cues.arguments import EMBEDDED
 from helpers.studies.argument_cues.choosers import BAG, ENCODER
 from helpers.studies.argument_cues.cues import ALL, CHANCE, HALVES, NOT
 from helpers.studies.argument_cues.partial_inputs import (
     EVERYTHING,
+    MIRRORED,
     MODELS,
     ORIGINAL,
     SWAPPED,
     WARRANTS,
-    Run,
 )
-
-MEAN = with_bounds("mean", "ci")
 
 
 def argument_claims() -> list[Claim]:
-    """Return the claims of notebook 09: ``claims.csv``, measured by `MEASURES`."""
-    return read_claims(__file__, MEASURES)
-
-
-def productivity_of_not(tables: Tables) -> Estimate:
-    """Return how often the warrant with ``not`` is right, in the originals of all splits."""
-    columns = with_bounds("productivity", "ci")
-    table = written(tables, "cues", "half", "split", "cue", *columns)
-    return Estimate(*row_where(table, half=HALVES[0], split=ALL, cue=NOT)[columns])
+    """Return the claims of notebook 09: ``claims.csv``, measured of arguments that people wrote."""
+    found = read_claims(__file__, MEASURES)
+    return [replace(claim, measure=partial(_written, claim.measure)) for claim in found]
 
 
 def lead_of_not(tables: Tables) -> float:
     """Return by how many points ``not`` helps more than the next best word."""
-    table = written(tables, "cues", "half", "split", "cue", "kind", "gain")
+    table = rows_of(tables, "cues", "half", "split", "cue", "kind", "gain")
     own = table[(table["half"] == HALVES[0]) & (table["split"] == ALL)]
     others = own[(own["kind"] == "unigram") & (own["cue"] != NOT)]
     return row_where(own, cue=NOT)["gain"] - others["gain"].max()
 
 
-def share_of_warrants(tables: Tables) -> float:
-    """Return the accuracy above chance with warrants alone, over that with everything."""
-    everything = _choice(tables, ENCODER, EVERYTHING)["median"] - CHANCE
-    if everything <= 0:
+def more_than_half(tables: Tables) -> Estimate:
+    """Return the points above chance with warrants alone, less half of those with everything."""
+    whole = mean_accuracy(tables, ENCODER, EVERYTHING)
+    if whole.value <= CHANCE:
         raise NotMeasurable("an encoder above chance")
-    return (_choice(tables, ENCODER, WARRANTS)["median"] - CHANCE) / everything
+    half = Estimate(*((bound + CHANCE) / 2 for bound in whole))  # as an accuracy
+    return difference(mean_accuracy(tables, ENCODER, WARRANTS), half)
 
 
 def lowest_with_warrants(tables: Tables) -> Estimate:
     """Return the lowest mean accuracy of a kind of model with warrants alone."""
-    return min(Estimate(*_choice(tables, model, WARRANTS)[MEAN]) for model in MODELS)
+    return min(mean_accuracy(tables, model, WARRANTS) for model in MODELS)
 
 
 def encoder_less_bag(tables: Tables) -> Estimate:
     """Return by how many points the encoder outdoes the bag with warrants alone."""
-    encoder, bag = (_choice(tables, model, WARRANTS) for model in (ENCODER, BAG))
-    return Estimate(*(encoder[with_bounds("median", "ci")] - bag["median"]))
+    return difference(
+        mean_accuracy(tables, ENCODER, WARRANTS), mean_accuracy(tables, BAG, WARRANTS)
+    )
 
 
 def highest_on_counterparts(tables: Tables) -> Estimate:
     """Return the highest mean accuracy of a kind of model on the counterparts, untrained on."""
-    rows = [_choice(tables, model, EVERYTHING, test=HALVES[1]) for model in MODELS]
-    return max(Estimate(*row[MEAN]) for row in rows)
+    return max(mean_accuracy(tables, model, EVERYTHING, test=HALVES[1]) for model in MODELS)
 
 
 def from_chance(tables: Tables) -> Estimate:
     """Return how far accuracy is from chance, on either side."""
-    row = _choice(tables, ENCODER, EVERYTHING, train=SWAPPED, test=HALVES[2])
-    mean, low, high = row[MEAN] - CHANCE
+    found = mean_accuracy(tables, ENCODER, EVERYTHING, train=SWAPPED, test=HALVES[2])
+    mean, low, high = (bound - CHANCE for bound in found)
     return Estimate(abs(mean), max(0, low, -high), max(-low, high))
 
 
-def written(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
-    """Return a table of a run on arguments that people wrote.
-
-    NotMeasurable where the run has none; or it is of the embedded sample, whose cue is planted: a
-    model that finds it confirms the plant and no claim.
-    """
-    rows = rows_of(tables, table, "corpus", *columns)
-    if (rows["corpus"] == EMBEDDED).any():
-        raise NotMeasurable("the cue of the embedded sample is planted")
-    return rows
-
-
-def _choice(
+def mean_accuracy(
     tables: Tables, model: str, inputs: str, *, train: str = ORIGINAL, test: str = HALVES[0]
-) -> pd.Series:
-    table = written(tables, "partial_inputs", *Run._fields, "test", "median", *MEAN)
-    return row_where(table, model=model, inputs=inputs, train=train, test=test)
+) -> Estimate:
+    """Return a mean over trainings; its interval has their spread and that of test arguments."""
+    where = {"model": model, "train": train, "inputs": inputs, "test": test}
+    columns = with_bounds("mean", "ci")
+    over_arguments = row_where(rows_of(tables, "partial_inputs", *where, *columns), **where)
+    by_seed = rows_of(tables, "partial_input_seeds", *where, "accuracy")
+    own = by_seed[(by_seed[list(where)] == pd.Series(where)).all(axis=1)]
+    return both_spreads(Estimate(*over_arguments[columns]), mean_interval(own["accuracy"]))
+
+
+def _written(measure: Measure, tables: Tables) -> float | Estimate:
+    """Measure, but not the embedded sample: who finds its cue confirms the plant and no claim."""
+    if any((own["corpus"] == EMBEDDED).any() for own in tables.values() if "corpus" in own):
+        raise NotMeasurable("the cue of the embedded sample is planted")
+    return measure(tables)
 
 
 MEASURES: dict[str, Measure] = {
-    "productivity of not": productivity_of_not,
     "lead of not": lead_of_not,
-    "share of warrants": share_of_warrants,
+    "share of warrants": more_than_half,
     "lowest with warrants": lowest_with_warrants,
+    "encoder with warrants": partial(mean_accuracy, model=ENCODER, inputs=WARRANTS),
     "encoder over bag": encoder_less_bag,
     "highest on counterparts": highest_on_counterparts,
     "from chance": from_chance,
+    "mirrored": partial(
+        mean_accuracy, model=ENCODER, inputs=EVERYTHING, train=MIRRORED, test=HALVES[2]
+    ),
 }

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import chain, product
 from typing import NamedTuple
 
 import numpy as np
@@ -31,8 +32,9 @@ from helpers.studies.argument_cues.cues import HALVES, halves_of
 from helpers.studies.fine_tune import Recipe, stacked
 from helpers.studies.jobs import StepDone, run_jobs
 
-CONTROL = "random-init encoder"
 MODELS = (BAG, BILSTM, ENCODER)
+# The encoder with random weights, by what the names of its tables begin with.
+CONTROLS = {"control_": "random-init encoder", "focused_": "focused encoder"}
 WARRANTS, EVERYTHING = "warrants", "all"
 STATISTICS = ("mean", "median", "max")
 # What a model was trained and validated on: originals; these and the same with their warrants
@@ -43,8 +45,9 @@ RECIPES = {
     BILSTM: Recipe(epochs=10, learning_rate=1e-2, batch_size=16),
     ENCODER: Recipe(epochs=3, learning_rate=1e-4, batch_size=8),
 }
-RECIPES[CONTROL] = RECIPES[ENCODER]
+RECIPES |= dict.fromkeys(CONTROLS.values(), RECIPES[ENCODER])
 SMALL_MODEL_SEEDS = 10  # at least
+HELD_OUT = 5  # where the counterparts of dev are trained on, one in so many is validated on
 
 Splits = dict[str, list[Argument]]
 
@@ -57,25 +60,27 @@ class Run(NamedTuple):
     inputs: str
 
 
-def runs(sets: dict[str, Splits]) -> Iterator[Run]:
+def runs(sets: dict[str, Splits], *, planted: bool) -> Iterator[Run]:
     """Yield what is trained, in the order of the tables.
 
-    The encoder learns from swapped warrants too, as in the paper's Table 4.  `MIRRORED` is shown
-    whole: of what does not show the claim, half is right by construction.
+    As in the paper's Table 4 the encoder learns from swapped warrants with any part shown, the
+    small models with everything.  `MIRRORED` is shown whole: of what does not show the claim, half
+    is right by construction.  A ``planted`` cue needs fewer parts.
     """
-    for model in MODELS:
-        yield from (Run(model, ORIGINAL, inputs) for inputs in INPUTS)
-        if model == ENCODER and SWAPPED in sets:
-            yield from (Run(model, SWAPPED, inputs) for inputs in INPUTS)
-        if MIRRORED in sets:
-            yield Run(model, MIRRORED, EVERYTHING)
-    yield from (Run(CONTROL, ORIGINAL, inputs) for inputs in (WARRANTS, EVERYTHING))
+    shown = {model: {ORIGINAL: INPUTS} for model in MODELS}
+    shown[ENCODER][SWAPPED] = (EVERYTHING,) if planted else INPUTS
+    ends = (WARRANTS,) if planted else (WARRANTS, EVERYTHING)
+    shown |= {model: {ORIGINAL: ends, SWAPPED: ()} for model in CONTROLS.values()}
+    for model, of_sets in shown.items():
+        for train in sets:
+            parts = of_sets.get(train, (EVERYTHING,))
+            yield from (Run(model, train, inputs) for inputs in parts)
 
 
 def choice_tables(
     corpus: Arguments,
     encoder: Encoder,
-    control: Callable[[int], Encoder],
+    control: Callable[..., Encoder],
     vectors: Embeddings,
     *,
     examples: int,
@@ -85,21 +90,28 @@ def choice_tables(
 ) -> dict[str, pd.DataFrame]:
     """Train every model on every part of the arguments, once; what they choose is kept.
 
-    ``control`` takes a seed and returns the model with random weights; ``vectors`` are for the
-    small models, of which `SMALL_MODEL_SEEDS` are trained, and ``seeds`` of the encoder.
+    ``control`` takes a seed, and whether it is ``focused``, and returns the model with random
+    weights; ``vectors`` are for the small models, of which `SMALL_MODEL_SEEDS` are trained, and
+    ``seeds`` of the encoder.
 
     ``partial_inputs`` and ``partial_input_seeds`` are `score_tables` after model, train and
     inputs; the first begins with corpus (its name), and has `with_paper` unless the cue is planted.
+    Beside them are `control_tables`.
     """
     small_seeds = 1 if small_profile() else max(SMALL_MODEL_SEEDS, seeds)
     sets = training_sets(corpus, examples)
-    controls = {own: control(own) for own in range(seed, seed + seeds)}
+    wanted = [*runs(sets, planted=corpus.planted)]
+    encoders = {
+        (name, own): control(own, focused=kind == "focused_")
+        for kind, name in CONTROLS.items()
+        for own in range(seed, seed + seeds)
+    }
     jobs = {
         (run, own): partial(
-            chosen, run, sets[run.train], recipe_of(run, own, max_tokens),
-            controls[own] if run.model == CONTROL else encoder, vectors,
+            chosen, run, sets[run.train], recipe_of(run, sets, own, max_tokens),
+            encoders.get((run.model, own), encoder), vectors,
         )
-        for run in runs(sets)
+        for run in wanted
         for own in range(seed, seed + (small_seeds if run.model in (BAG, BILSTM) else seeds))
     }  # fmt: skip
     found = run_jobs(
@@ -107,22 +119,32 @@ def choice_tables(
         total=len(jobs),
     )  # fmt: skip
     made, test = dict(zip(jobs, found, strict=True)), sets[ORIGINAL]["test"]
-    choices = {run: np.stack([made[job] for job in jobs if job[0] == run]) for run in runs(sets)}
+    choices = {run: np.stack([made[job] for job in jobs if job[0] == run]) for run in wanted}
     scores = {run: score_tables(own, test, seed=seed) for run, own in choices.items()}
     table, by_seed = (
         stacked({run: both[part] for run, both in scores.items()}, *Run._fields) for part in (0, 1)
     )
     table = table if corpus.planted else with_paper(table)
     table.insert(0, "corpus", corpus.name)
-    return {"partial_inputs": table, "partial_input_seeds": by_seed}
+    return control_tables({"partial_inputs": table, "partial_input_seeds": by_seed})
 
 
-def recipe_of(run: Run, seed: int, max_tokens: int) -> Recipe:
-    """Return how a model is trained."""
+def control_tables(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Return tables with those of each control: its rows as the encoder's, and the small models."""
+    found = dict(tables)
+    for (kind, control), (name, table) in product(CONTROLS.items(), tables.items()):
+        if (own := table["model"] == control).any():
+            rows = table[own].assign(model=ENCODER)
+            found[kind + name] = pd.concat([table[table["model"].isin((BAG, BILSTM))], rows])
+    return found
+
+
+def recipe_of(run: Run, sets: dict[str, Splits], seed: int, max_tokens: int) -> Recipe:
+    """Return how a model is trained: whatever its set, for as many steps as on the originals."""
     recipe = RECIPES[run.model]
-    epochs = 1 if small_profile() and run.model in (ENCODER, CONTROL) else recipe.epochs
-    if run.train != ORIGINAL:  # of twice as many arguments half the epochs are as many steps
-        epochs = -(-epochs // 2)
+    epochs = 1 if small_profile() and run.model not in (BAG, BILSTM) else recipe.epochs
+    originals, own = (len(sets[name]["train"]) for name in (ORIGINAL, run.train))
+    epochs = -(-epochs * originals // own)
     tokens = min(recipe.max_tokens, max_tokens)
     return replace(recipe, seed=seed, epochs=epochs, max_tokens=tokens)
 
@@ -132,16 +154,25 @@ def training_sets(corpus: Arguments, examples: int = 0) -> dict[str, Splits]:
 
     `ORIGINAL` has the arguments as written, at most ``examples`` of them to train on (0: all).
     `SWAPPED` has each a second time with its warrants swapped: to a model that scores each warrant
-    by itself, the first again.  `MIRRORED` has the counterparts.  Either is there where the corpus
-    can give it.
+    by itself, the first again.  `MIRRORED` has those with a counterpart and these; where there are
+    none to train on (ARCT), those of dev but the last fifth, which is validated on.  Either is
+    there where the corpus can give it.
     """
     train, dev = corpus.part("train")[: examples or None], corpus.part("dev")
-    test = corpus.part("test") + corpus.part("test", adversarial=True)
+    negated = {split: corpus.part(split, adversarial=True) for split in SPLITS}
     sets = {ORIGINAL: (train, dev)}
-    if counterparts := corpus.part("dev", adversarial=True):
-        sets[SWAPPED] = train + [one.swapped() for one in train], dev + counterparts
-    if all(argument.negated_claim for argument in train + dev):
-        sets[MIRRORED] = tuple(own + [one.counterpart() for one in own] for own in (train, dev))
+    if negated["dev"]:
+        sets[SWAPPED] = train + [one.swapped() for one in train], dev + negated["dev"]
+    pairs, held_out = (
+        halves_of(own + negated[split])[HALVES[2]]
+        for split, own in (("train", train), ("dev", dev))
+    )
+    if not pairs:
+        most = len(held_out) - len(held_out) // HELD_OUT
+        pairs, held_out = held_out[:most], held_out[most:]
+    if pairs and held_out:
+        sets[MIRRORED] = tuple([*chain(*zip(*own, strict=True))] for own in (pairs, held_out))
+    test = corpus.part("test") + negated["test"]
     return {name: dict(zip(SPLITS, (*both, test), strict=True)) for name, both in sets.items()}
 
 
@@ -200,9 +231,11 @@ def score_tables(
 def with_paper(table: pd.DataFrame) -> pd.DataFrame:
     """Add the paper's figures of ARCT: paper_mean, paper_median and paper_max (percent).
 
-    The paper's encoder is BERT Large; its figures on both halves (Table 4) are those of `SWAPPED`.
-    The authors have since corrected what they concluded from them: trained on negated claims,
-    `MIRRORED` here, models do better than chance.
+    The paper's encoder is BERT Large; its figures on both halves (Table 4) are those of `SWAPPED`,
+    those of the small models there are of a rerun in the authors' repository (IKMLab/arct2).  Its
+    erratum is about what the training data of these experiments were: originals, without negated
+    claims.  With these in training (`MIRRORED`), it adds, models do better than chance, because
+    cues over claim and warrant together remain; what was concluded is not taken back.
     """
     comparable = (table["test"] == HALVES[0]) & (table["train"] == ORIGINAL)
     comparable |= (table["test"] == HALVES[2]) & (table["train"] == SWAPPED)

@@ -34,7 +34,8 @@ def tables_of(tiny_folder, tmp_path, monkeypatch):
             patch.setenv("ATTENTION_PROFILE", "small")  # one epoch; the corpus is whole
             return partial_inputs.choice_tables(
                 corpus, load(folder, device="cpu"),
-                lambda seed: load(folder, device="cpu", random_init=seed), EMBEDDINGS,
+                lambda seed, focused: load(folder, device="cpu", random_init=seed + 9 * focused),
+                EMBEDDINGS,
                 examples=40, max_tokens=64, seeds=1, seed=seed,
             )  # fmt: skip
 
@@ -47,12 +48,12 @@ def test_the_tables_of_a_run(tables_of):
     key = ["model", "train", "inputs", "test"]
     assert not table.duplicated(key).any()
     runs = table[key[:3]].drop_duplicates().value_counts(["model", "train"], sort=False)
-    words = {(m, t): n for m in MODELS[:2] for t, n in (("original", 4), ("mirrored", 1))}
-    assert runs.to_dict() == words | {
-        ("encoder", "original"): 4,
-        ("encoder", "swapped"): 4,
-        ("encoder", "mirrored"): 1,
-        ("random-init encoder", "original"): 2,
+    assert runs.unstack(fill_value=0)[["original", "swapped", "mirrored"]].T.to_dict("list") == {
+        "bag of vectors": [4, 1, 1],
+        "BiLSTM": [4, 1, 1],
+        "encoder": [4, 1, 1],
+        "random-init encoder": [1, 0, 1],
+        "focused encoder": [1, 0, 1],
     }
     assert (table["seeds"] == 1).all()
     warrants = table.query("inputs == 'warrants' and train == 'original'").set_index(
@@ -63,6 +64,9 @@ def test_the_tables_of_a_run(tables_of):
         assert warrants[model, "original"] + warrants[model, "adversarial"] == pytest.approx(100)
     assert warrants["bag of vectors", "original"] > 65
     assert len(tables["partial_input_seeds"]) == len(table)
+    control = tables["control_partial_inputs"].query("model == 'encoder'")
+    own = table.query("model == 'random-init encoder'")
+    assert control.drop(columns="model").equals(own.drop(columns="model"))
     assert (table["corpus"] == "arguments-sample").all()
     assert not any(column.startswith("paper") for column in table)  # its cue is planted
 
@@ -85,25 +89,33 @@ def test_what_was_trained_before_an_interruption_is_not_trained_again(tables_of,
             tables_of(argument_corpus(), seed=1)
         most[0] = None
         again = tables_of(argument_corpus(), seed=1)
-    assert len(trained) in (21, 22)  # one that ran beside the fourth may begin again
+    assert len(trained) in (22, 23)  # one that ran beside the fourth may begin again
     assert all(again[name].equals(whole[name]) for name in whole)
 
 
-def test_swapped_warrants_are_the_same_choice_again_and_need_no_negated_claim():
+def test_swapped_warrants_are_the_same_choice_again_and_counterparts_may_be_of_dev_alone():
     corpus = argument_corpus()
-    plain = dataclasses.replace(
-        corpus, original=tuple(dataclasses.replace(a, negated_claim="") for a in corpus.original)
-    )
+    dev = [a for a in corpus.adversarial if a.split != "train"]  # as in ARCT
+    plain = dataclasses.replace(corpus, adversarial=dev)
     sets = partial_inputs.training_sets(plain, 40)
-    assert list(sets) == ["original", "swapped"]
     train = sets["swapped"]["train"]
     assert len(train) == 80 and train[:40] == sets["original"]["train"]
     for one, other in zip(train[:40], train[40:], strict=True):
         assert other.warrants == one.warrants[::-1] and other.label == 1 - one.label
     assert len(sets["swapped"]["dev"]) == 2 * len(corpus.part("dev"))  # validated on both halves
     assert sets["swapped"]["test"] == sets["original"]["test"]
-    mirrored = partial_inputs.training_sets(corpus, 40)["mirrored"]["train"]
-    assert [a.id + "-adversarial" for a in mirrored[:40]] == [a.id for a in mirrored[40:]]
+    mirrored = partial_inputs.training_sets(corpus, 40)["mirrored"]
+    assert mirrored["train"][:40] == train[:40]
+    for parts, sizes in ((mirrored, (80, 40)), (sets["mirrored"], (32, 8))):
+        for own, size in zip((parts["train"], parts["dev"]), sizes, strict=True):
+            ids = [a.id for a in own]
+            assert len(ids) == size and ids[size // 2 :] == [
+                f"{i}-adversarial" for i in ids[: size // 2]
+            ]
+    on_dev = [a for part in ("train", "dev") for a in sets["mirrored"][part]]
+    assert {a.split for a in on_dev} == {"dev"} and len({a.id for a in on_dev}) == 40
+    recipe = partial_inputs.recipe_of(partial_inputs.Run("encoder", "mirrored", "all"), sets, 0, 64)
+    assert recipe.epochs == 4  # 128 arguments, and 3 epochs of 40 are 120
 
 
 ORIGINALS = [
@@ -140,11 +152,14 @@ def test_intervals_are_over_arguments_with_their_counterparts():
 CLAIMS = argument_claims()
 
 
-def choice(model, inputs, train, test, mean, median=None):
-    return {
-        "model": model, "inputs": inputs, "train": train, "test": test, "mean": mean,
-        "median": mean if median is None else median, "ci_low": mean - 3, "ci_high": mean + 3,
-    }  # fmt: skip
+def tables_of_means(*means, seeds=5, spread=1.0):
+    """Return both tables of (model, inputs, train, test, mean); half-widths 1 over arguments."""
+    key = ["model", "inputs", "train", "test"]
+    table = pd.DataFrame(means, columns=[*key, "mean"]).assign(corpus="arct")
+    table["ci_low"], table["ci_high"] = table["mean"] - 1, table["mean"] + 1
+    shifts = spread * (np.arange(seeds) - (seeds - 1) / 2)
+    by_seed = [table[key].assign(seed=i, accuracy=table["mean"] + x) for i, x in enumerate(shifts)]
+    return {"partial_inputs": table, "partial_input_seeds": pd.concat(by_seed)}
 
 
 def run_like_the_paper():
@@ -156,14 +171,15 @@ def run_like_the_paper():
     columns = ["half", "cue", "kind", "productivity", "gain"]
     table = pd.DataFrame(cues, columns=columns).assign(corpus="arct", split="all")
     table["ci_low"], table["ci_high"] = table["productivity"] - 3, table["productivity"] + 3
-    choices = [choice(model, "warrants", "original", "original", 57) for model in MODELS[:2]]
-    choices += [
-        choice("encoder", "warrants", "original", "original", 65.6, 67.5),
-        choice("encoder", "all", "original", "original", 67.1, 71.2),
-        choice("encoder", "all", "swapped", "both", 50.4),
-        *(choice(model, "all", "original", "adversarial", 40) for model in MODELS),
+    means = [(model, "warrants", "original", "original", 57) for model in MODELS[:2]]
+    means += [
+        ("encoder", "warrants", "original", "original", 65.6),
+        ("encoder", "all", "original", "original", 67.1),
+        ("encoder", "all", "swapped", "both", 50.4),
+        ("encoder", "all", "mirrored", "both", 60),
+        *((model, "all", "original", "adversarial", 40) for model in MODELS),
     ]
-    return {"cues": table, "partial_inputs": pd.DataFrame(choices).assign(corpus="arct")}
+    return {"cues": table, **tables_of_means(*means, spread=0.5)}
 
 
 def checked(tables):
@@ -173,14 +189,49 @@ def checked(tables):
 def test_all_hold_of_a_run_like_the_paper():
     found = checked(run_like_the_paper())
     assert set(found["holds"]) == {"yes"}
-    shown, part = values_of("Niven"), "encoder, {}, original, median".format
-    share = (shown[part("warrants")] - 50) / (shown[part("all")] - 50)
-    papers = [shown["productivity of not, all"], np.nan, share]
+    shown, part = values_of("Niven"), "encoder, {}, original, mean".format
+    more = shown[part("warrants")] - 50 - (shown[part("all")] - 50) / 2
+    papers = [shown["productivity of not, all"], np.nan, more]
     assert [claim.paper for claim in CLAIMS[:3]] == pytest.approx(papers, rel=1e-5, nan_ok=True)
     for claim in CLAIMS:
         here = found.loc[claim.statement, "here"]
         if not np.isnan(claim.paper):
             assert here == pytest.approx(claim.paper, rel=0.1, abs=1e-9), claim.statement
+
+
+BAG_OF = ("bag of vectors", "warrants", "original", "original", 57)
+FOLLOWS = "The encoder follows the cues better than a bag of vectors"
+AT_CHANCE = next(claim.statement for claim in CLAIMS if "within two points" in claim.statement)
+
+
+def test_a_difference_of_means_has_the_spreads_over_arguments_and_seeds_of_both():
+    """Student's t of five seeds at distances of one: 2.776 * sqrt(2.5 / 5)."""
+    own = ("encoder", "warrants", "original", "original", 60)
+    found = checked(tables_of_means(own, BAG_OF)).loc[FOLLOWS]
+    half = np.sqrt(2 * (1 + 2.77645**2 * 0.5))
+    assert found[["here", "ci_low", "ci_high"]].tolist() == pytest.approx(
+        [3, 3 - half, 3 + half], abs=1e-4
+    )
+    narrow = checked(tables_of_means(own, BAG_OF, spread=0.1)).loc[FOLLOWS]
+    assert (found["holds"], narrow["holds"]) == ("cannot be told", "yes")
+
+
+@pytest.mark.parametrize(("random", "learned"), [(65, "cannot be told"), (70, "no"), (58, "yes")])
+def test_a_cue_that_random_weights_follow_as_well_is_not_learned(random, learned):
+    """The control has the same sentence to be true of; what is not the encoder stays."""
+    mean = ("warrants", "original", "original")
+    tables = tables_of_means(
+        ("encoder", *mean, 65), BAG_OF, ("random-init encoder", *mean, random), spread=0.1
+    )
+    found = checked(partial_inputs.control_tables(tables)).loc[FOLLOWS]
+    assert (found["holds"], found["learned"]) == ("yes", learned)
+    assert found["control"] == pytest.approx(random - 57)
+
+
+@pytest.mark.parametrize(("mean", "holds"), [(49.6, "yes"), (51.5, "cannot be told"), (45, "no")])
+def test_at_chance_is_within_two_points_of_it_with_the_whole_interval(mean, holds):
+    tables = tables_of_means(("encoder", "all", "swapped", "both", mean), spread=0.1)
+    assert checked(tables).loc[AT_CHANCE, "holds"] == holds
 
 
 def test_nothing_is_claimed_of_a_planted_cue():
@@ -199,4 +250,4 @@ def test_a_run_of_a_guest_alone_has_no_rows_about_what_it_did_not_measure(tmp_pa
     for name, table in run_like_the_paper().items():
         study.save_table(table, name)
     study.save_claims(CLAIMS)
-    assert list(pd.read_csv(tmp_path / "arct/tables/claims.csv")["holds"]) == ["yes"] * 7
+    assert list(pd.read_csv(tmp_path / "arct/tables/claims.csv")["holds"]) == ["yes"] * 9
