@@ -10,7 +10,7 @@ from helpers.errors import InputError, TableError
 from helpers.study import Study, as_latex, check_table
 
 FIGURES = Path(__file__).resolve().parents[1] / "figures"
-EMPTY = ("control", "std", "relation", "direction")  # the last two are words, elsewhere
+EMPTY = ("focused_control", "std", "relation", "direction")  # the last two are words, elsewhere
 BOTH = {"cls": "[CLS]", "sep": "[SEP]"}
 
 
