@@ -24,6 +24,7 @@ from helpers.sources import Sources, claim, listed
 from helpers.work import note_written
 
 if TYPE_CHECKING:
+    from IPython.display import Markdown
     from matplotlib.figure import Figure
 
     from helpers.analysis.head_counts import HeadCounts
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from helpers.store.store import Store
 
 OF_CLAIMS = ("here", "threshold", "control", "focused_control")  # numbers that may not be there
+DISCUSSION = Path(__file__).with_name("discussion.md")
 CONTROL_SEGMENTS = 100  # for the controls of sections 3 and 6
 CONTROL_GRADIENTS = 32  # segments for their gradients
 # What columns begin with that may be empty.
@@ -190,6 +192,18 @@ class Study(Sources):
         if len(found):
             self.save_table(found, "claims", optional=OF_CLAIMS)
 
+    def discussion(self, part: str) -> Markdown:
+        """A part of ``discussion.md``, which is about the default run; of other runs, a line."""
+        from IPython.display import Markdown
+
+        if not self.is_default:
+            return Markdown(
+                f"`helpers/{DISCUSSION.name}` discusses what the default run found. This run, "
+                f"`{self.slug}`, is another one: its verdicts stand in its tables of claims."
+            )
+        parts = DISCUSSION.read_text(encoding="utf-8").split("\n## ")[1:]
+        return Markdown(dict(own.strip().split("\n\n", 1) for own in parts)[part])
+
     def save_figure(self, figure: Figure, name: str) -> Figure:
         """Write a figure in the formats that are asked for and return it for display."""
         from helpers.plots.style import save_figure
@@ -214,6 +228,16 @@ def describe_store(store: Store) -> pd.DataFrame:
     facts |= {"layers x heads": f"{store.layers} x {store.heads}", "level": store.spec.level}
     dropped = {reason: f"{count:,}" for reason, count in store.manifest.report.items()}
     return pd.Series(facts | dropped, name="store").to_frame()
+
+
+def show_claims(claims: pd.DataFrame) -> None:
+    """Display claims in full and, to be opened below them, how each of them was measured."""
+    from IPython.display import HTML, display
+
+    with pd.option_context("display.max_colwidth", None, "display.max_rows", None):
+        display(claims.drop(columns="how_measured").round(3))
+        how = claims[["claim", "how_measured"]].to_html(index=False)
+    display(HTML(f"<details><summary>How each was measured</summary>{how}</details>"))
 
 
 def check_table(

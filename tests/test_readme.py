@@ -1,6 +1,5 @@
 """What the documentation names is there, and what it shows runs."""
 
-import json
 import pkgutil
 import re
 import shlex
@@ -9,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from unittest.mock import MagicMock
 
+import nbformat
 import pandas as pd
 import pytest
 from readme_numbers import notebook_09, sentences
@@ -20,6 +20,7 @@ from helpers.__main__ import parser
 from helpers.analysis.heads import head_label
 from helpers.run.notebooks import check_settings, notebooks
 from helpers.settings import Settings
+from helpers.study import DISCUSSION, Study
 
 ROOT = Path(__file__).resolve().parent.parent
 MAP = ROOT / "helpers" / "README.md"
@@ -29,6 +30,7 @@ PAGES = [
     *ROOT.glob("figures/README.md"),
     *(ROOT / "helpers").rglob("README.md"),
 ]
+DISCUSSED = dict(own.strip().split("\n\n", 1) for own in DISCUSSION.read_text().split("\n## ")[1:])
 ROOMS = "data|model|store|analysis|plots|viewer|studies|run|study|tables|settings"
 
 
@@ -106,17 +108,42 @@ def test_the_runs_side_by_side_are_the_committed_ones(name):
     assert written_anew(page, ROOT / "figures") == page
 
 
-@pytest.mark.parametrize("path", notebooks()[:7], ids=lambda path: path.stem)
-def test_conclusions_from_the_paper_have_no_number_to_outlive_its_table(path):
+@pytest.mark.parametrize("part", [part for part in DISCUSSED if part[:2] <= "06"])
+def test_conclusions_from_the_paper_have_no_number_to_outlive_its_table(part):
     """What no function of readme_numbers writes, no test reads: the tables above have it."""
-    cells = ("".join(cell["source"]) for cell in json.loads(path.read_text())["cells"])
-    (said,) = (cell for cell in cells if cell.startswith("## What was found"))
-    assert not re.findall(r"\d", re.sub(r"notebook \d\d", "", said))
+    references = r"notebook \d\d|exercise \d|\(\d{4}\)"
+    assert not re.findall(r"\d", re.sub(references, "", DISCUSSED[part]))
+
+
+def test_notebooks_discuss_the_default_run_and_no_other(monkeypatch):
+    monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
+    shown = {}
+    for path in notebooks():
+        for cell in nbformat.read(path, as_version=4).cells:
+            if part := re.fullmatch(r'study\.discussion\("(.*)"\)', cell.source):
+                assert part[1].startswith(f"{path.stem[:2]}: ")
+                shown[part[1]] = cell.outputs[0].data["text/markdown"]
+    assert list(shown.items()) == list(DISCUSSED.items())
+    for part, said in DISCUSSED.items():
+        assert Study(device="cpu", name="mine").discussion(part).data == said
+        for other in ({"model": "mpnet"}, {"text": "my.txt"}, {"quick": True}, {"seed": 1}):
+            study = Study(**other)
+            assert study.slug in study.discussion(part).data
+            assert said not in study.discussion(part).data
+
+
+@pytest.mark.parametrize("path", notebooks()[1:], ids=lambda path: path.stem)
+def test_no_claim_is_cut_and_how_it_was_measured_is_a_click_away(path):
+    (cell,) = [
+        own for own in nbformat.read(path, as_version=4).cells if "show_claims(" in own.source
+    ]
+    table, how = (output.data["text/html"] for output in cell.outputs[-2:])
+    assert "..." not in table + how and "how_measured" not in table
+    assert how.startswith("<details>") and how.count("<tr>") == table.count("<tr>")
 
 
 def test_what_is_said_of_the_later_notebooks_is_what_their_tables_say():
     page = " ".join((ROOT / "figures" / "README.md").read_text().split())
     assert [sentence for sentence in sentences() if sentence not in page] == []
-    cells = json.loads((ROOT / "notebooks" / "09_argument_cues.ipynb").read_text())["cells"]
-    prose = " ".join("".join(word for cell in cells for word in cell["source"]).split())
+    prose = " ".join(DISCUSSED["09: argument cues"].split())
     assert [sentence for sentence in notebook_09() if sentence not in prose] == []

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 CELL_TIMEOUT = 6 * 3600  # seconds: a large model on a small machine is slow, not stuck
 START_TIMEOUT = 900  # a kernel imports PyTorch first, maybe from a cold disk or on a busy machine
 LIVE_WIDGET = "application/vnd.jupyter.widget-view+json"  # its text/html needs no kernel
-DISCUSSION = "findings"  # the tag of cells that discuss the default run
 CORE = range(7)  # the paper's own notebooks; the others are about what came after it
 TIMES = "times.json"  # seconds of each notebook, beside its copy
 IMPORTS = (ast.Import, ast.ImportFrom)
@@ -123,8 +122,6 @@ def run(paths: Sequence[Path], study: Study, record: Record) -> Path:
             started = time.monotonic()
             _execute(path, folder / path.name, settings, kernel)
             record.note(path.stem, folder / f"{path.stem}.written")
-            if not study.is_default:
-                remove_discussion(folder / path.name)
             times[path.stem] = round(time.monotonic() - started, 1)
             write_whole(folder / TIMES, json.dumps(times, indent=1).encode())
             copies.append(copier.submit(write_html, folder / path.name))
@@ -244,15 +241,6 @@ def read_times(folder: Path) -> dict[str, float]:
     """Return each notebook's latest run time in seconds."""
     path = folder / TIMES
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-
-def remove_discussion(path: Path) -> None:
-    """Take out of an executed notebook the prose that is about the default run's numbers."""
-    import nbformat
-
-    notebook = nbformat.read(path, as_version=4)
-    notebook.cells = [cell for cell in notebook.cells if DISCUSSION not in _tags(cell)]
-    nbformat.write(notebook, path)
 
 
 def refresh(paths: Sequence[Path]) -> None:
