@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -42,13 +42,12 @@ WARMUP = 0.1  # of all steps
 WEIGHT_DECAY = 0.01  # of matrices, in fine-tuning
 BUCKET = 16  # batches that are sorted by length together
 LARGEST_NORM = 1.0  # of a step's gradient
-SEEDS = 5  # of a fine-tuning
-# Where seeds are compared: the task that needs its heads most, and the one that asks for subjects.
-SEEDED = (SHIFT, NUMBER)
+# Of a fine-tuning: five where the verdict on pruning needs them, one where an example costs most.
+SEEDS, OTHER_SEEDS, SMALL_SEEDS = {NEXT: 1, SHIFT: 5}, 3, 2
 # The small profile has a task of two texts and one of one, and these tokens of each example.
 SMALL_TASKS, SMALL_TOKENS = (NEXT, NUMBER), 32
 
-Start, Batch = TypeVar("Start"), TypeVar("Batch")
+Batch = TypeVar("Batch")
 
 
 @dataclass(frozen=True)
@@ -127,6 +126,19 @@ class FineTuned:
         return Classifier(self.encoder, len(self.task.labels), seed=self.recipe.seed)
 
 
+class Runs(NamedTuple):
+    """The runs of all tasks: with several seeds each, and from random weights."""
+
+    seeds: list[list[FineTuned]]
+    random: list[FineTuned]
+
+    @property
+    def median(self) -> list[FineTuned]:
+        """Of each task the run of median test accuracy: of an even number the lower one."""
+        ordered = [sorted(runs, key=lambda run: run.accuracy) for runs in self.seeds]
+        return [runs[(len(runs) - 1) // 2] for runs in ordered]
+
+
 def fine_tune(runs: Sequence[FineTuned]) -> Sequence[FineTuned]:
     """Train what is not there whole, side by side, each on one thread, and return the runs.
 
@@ -180,19 +192,24 @@ def tasks_of(task: str, text: str, *, examples: int, seed: int) -> list[Task]:
 
 
 def fine_tuned(
-    starts: Mapping[Start, tuple[Encoder, int]], tasks: Sequence[Task], *, max_tokens: int
-) -> dict[Start, list[FineTuned]]:
-    """Fine-tune encoders, each with a seed, on each task, side by side, or find the runs.
+    encoder: Encoder, control: Encoder, tasks: Sequence[Task], *, max_tokens: int, seed: int
+) -> Runs:
+    """Fine-tune an encoder on each task, with `SEEDS` from ``seed`` on, and its control once.
 
-    The seed orders the examples and draws the classifier.
+    All side by side; those that are there are found.  A seed orders the examples and draws the
+    classifier.
     """
-    most = min(SMALL_TOKENS if small_profile() else Recipe.max_tokens, max_tokens)
-    found = {
-        start: [FineTuned(encoder, task, Recipe(seed=seed, max_tokens=most)) for task in tasks]
-        for start, (encoder, seed) in starts.items()
-    }
-    fine_tune([run for runs in found.values() for run in runs])
-    return found
+    small = small_profile()
+    most = min(SMALL_TOKENS if small else Recipe.max_tokens, max_tokens)
+
+    def runs(start: Encoder, task: Task, count: int) -> list[FineTuned]:
+        seeds = range(seed, seed + (min(count, SMALL_SEEDS) if small else count))
+        return [FineTuned(start, task, Recipe(seed=own, max_tokens=most)) for own in seeds]
+
+    own = [runs(encoder, task, SEEDS.get(task.name, OTHER_SEEDS)) for task in tasks]
+    random = [runs(control, task, 1) for task in tasks]
+    fine_tune([run for pair in zip(own, random, strict=True) for some in pair for run in some])
+    return Runs(own, [run for (run,) in random])
 
 
 def gradient_steps(

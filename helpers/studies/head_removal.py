@@ -22,19 +22,22 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float
+from scipy.stats import false_discovery_control
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import equivalence, mcnemar, paired_interval
 from helpers.model.sites import Outputs, Softmaxes, Weights, first_layer, owner, replaced, sites
 from helpers.studies.classifier import Batch, batches
-from helpers.studies.fine_tune import FineTuned
+from helpers.studies.fine_tune import FineTuned, each_run
 from helpers.studies.jobs import StepDone, run_jobs
 from helpers.studies.tasks import Pair
 
 MARGIN = 2.0  # points of accuracy: less is no change
 LEVEL = 0.05
-LOOKS = (300, 800)  # of so many examples, before that of all: most changes do hardly anything
+LOOKS = (300, 800)  # at so many examples: most changes do hardly anything
+CHOOSING = 80  # test examples, a third at most, that choose what others score
 LAYER = re.compile(r"\D+\.\d+")  # the path of a layer; what is in it has a longer one
 
 Item = TypeVar("Item")
@@ -157,14 +160,18 @@ def changes_of(scores: Scores, *, looks: int = 1) -> pd.DataFrame:
 
 
 def in_looks(
-    run: FineTuned, pairs: Sequence[Pair], changes: Sequence[Change], label: str
+    run: FineTuned,
+    pairs: Sequence[Pair],
+    changes: Sequence[Change],
+    label: str,
+    looks: Sequence[int] = LOOKS,
 ) -> tuple[pd.DataFrame, Scores]:
-    """Return `changes_of`, with all of ``pairs`` for every change that needs them.
+    """Return `changes_of`, on as many of ``pairs`` as each change needs, up to the last look.
 
-    What is shown to be removable on the first `LOOKS` of them is settled; the looks share the 5%
-    between them.  Beside it, the scores of the first look: the same examples for every change.
+    What is shown to be removable at a look is settled; the looks share the 5% between them.
+    Beside it, the scores of the first look: the same examples for every change.
     """
-    ends = [*(look for look in LOOKS if look < len(pairs)), len(pairs)]
+    ends = sorted({min(look, len(pairs)) for look in looks})
     left, found, first, settled = np.arange(len(changes)), None, None, []
     for start, end in pairwise([0, *ends]):
         own = [changes[index] for index in left]
@@ -172,12 +179,57 @@ def in_looks(
         found = Scores(*map(np.hstack, zip(found, more, strict=True))) if found else more
         first = first or found
         table = changes_of(found, looks=len(ends)).set_index(left)
-        done = table["removable"].to_numpy() | (end == len(pairs))
+        done = table["removable"].to_numpy() | (end == ends[-1])
         settled.append(table[done])
         if done.all():
             break
         left, found = left[~done], Scores(*(part[[True, *~done]] for part in found))
     return pd.concat(settled).sort_index(), first
+
+
+def single_ablation(
+    runs: Sequence[FineTuned],
+    *,
+    seed: int,
+    tests: Mapping[str, Sequence[Pair]] | None = None,
+    looks: Sequence[int] = LOOKS,
+) -> pd.DataFrame:
+    """Return what zeroing each head alone does (Michel et al. 2019, section 3.2).
+
+    ``tests`` are examples to score on by the name of the task; left out, those of `split_test`.
+    Columns: task, layer, head, those of `in_looks` and q_value (adjusted for the number of heads
+    of the task).  Of the first look, which all heads share: loss_change, first_change, change_one
+    and change_other (on one half of its articles and on the other).
+    """
+
+    def of_task(run: FineTuned) -> pd.DataFrame:
+        layers, heads = run.encoder.layers, run.encoder.heads
+        pairs = tests[run.task.name] if tests else split_test(run, seed)[1]
+        without_each = (1 - np.eye(layers * heads)).reshape(-1, layers, heads)
+        table, shared = in_looks(run, pairs, masking(without_each), "single heads", looks)
+        one = _half(pairs[: shared.right.shape[1]], seed)
+        own = 100 * (shared.right[1:].astype(float) - shared.right[0])
+        return head_rows(layers, heads).join(table).assign(
+            loss_change=shared.loss[1:].mean(axis=1) - shared.loss[0].mean(),
+            first_change=own.mean(axis=1),
+            change_one=own[:, one].mean(axis=1),
+            change_other=own[:, ~one].mean(axis=1),
+            q_value=false_discovery_control(table["p_value"]),
+        )  # fmt: skip
+
+    return each_run(runs, "heads-ablation", of_task, seed=seed, tests=tests, looks=looks)
+
+
+def split_test(run: FineTuned, seed: int) -> tuple[list[Pair], list[Pair]]:
+    """Return the test examples, `CHOOSING` at most, that choose, and the others, which score."""
+    drawn = some_of(run.task.test, seed)
+    count = min(CHOOSING, len(drawn) // 3)
+    return drawn[:count], drawn[count:]
+
+
+def some_of(pairs: Sequence[Pair], seed: int) -> list[Pair]:
+    """Return examples in random order."""
+    return [pairs[i] for i in np.random.default_rng(seed).permutation(len(pairs))]
 
 
 def side_by_side(
@@ -235,6 +287,16 @@ def passes_under(
         with _giving(model, known), context(model) as seen:
             found = run()
         yield found, seen
+
+
+def _half(pairs: Sequence[Pair], seed: int) -> Bool[np.ndarray, " example"]:
+    """Return which examples are of one half of the articles; of no known one, each has its own."""
+    sources = [pair.source or str(number) for number, pair in enumerate(pairs)]
+    article = np.unique(sources, return_inverse=True)[1]
+    sizes = np.bincount(article)
+    order = np.random.default_rng(seed).permutation(len(sizes))
+    chosen = order[np.cumsum(sizes[order]) <= max(len(pairs) / 2, sizes[order[0]])]
+    return np.isin(article, chosen)
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:

@@ -8,14 +8,16 @@ are found by name, in any order and beside others: the files of GLUE are read as
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from helpers.analysis.paper import Tables, chosen_rows, rows_of
+from helpers.analysis.paper import Tables, chosen_rows, rows_of, with_bounds
+from helpers.analysis.statistics import Estimate, share_of
 from helpers.data.text_files import lines, one_line, quoted
 from helpers.errors import CorpusError
 
@@ -26,6 +28,7 @@ COLUMNS = (  # of the first text, of the second and of the label: the first name
     ("sentence2", "question2", "#2 string", "sentence"),
     ("gold_label", "label", "is_duplicate", "quality"),
 )
+Rows = Callable[..., pd.DataFrame]  # such as `learned_rows`
 EXPECTED = "expected sentence<TAB>label or sentence<TAB>sentence<TAB>label"
 
 
@@ -72,6 +75,22 @@ def learned_rows(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
     rows = rows_of(tables, table, "task", *columns)
     chosen = rows["task"].isin(accuracy.loc[own, "task"])
     return chosen_rows(rows, chosen, "no task is learned beyond what its words give away")
+
+
+def worst(
+    tables: Tables, table: str, column: str, interval: str = "ci", *, of: Rows = learned_rows,
+    **where: Any,
+) -> Estimate:  # fmt: skip
+    """Return the smallest number of a column over tasks, with its interval, in rows with values."""
+    columns = with_bounds(column, interval)
+    rows = of(tables, table, *columns, *where)
+    chosen = (rows[list(where)] == pd.Series(where, dtype=object)).all(axis=1)
+    return Estimate(*chosen_rows(rows, chosen, f"{where}").sort_values(column)[columns].iloc[0])
+
+
+def smallest_share(rows: pd.DataFrame, column: str) -> Estimate:
+    """Return the smallest share of a task's rows that have something, with Wilson's interval."""
+    return min(share_of(own.sum(), len(own)) for _, own in rows.groupby("task")[column])
 
 
 def read_task(train: Path, test: Path) -> Task:

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from itertools import chain
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -191,16 +192,30 @@ def test_a_task_of_the_users_is_two_files(tmp_path):
             tasks_of(wrong, "", examples=12, seed=0)
 
 
-def test_the_small_profile_has_a_task_of_two_texts_and_one_of_one(tiny_encoder, monkeypatch):
-    found = [replace(toy_task(), name=name) for name in (finetune.NEXT, *finetune.SEEDED)]
-    monkeypatch.setattr(finetune, "wikipedia_tasks", lambda *_, **__: found)
+def planned(tiny_encoder, names, monkeypatch):
+    """The seeds that each task is fine-tuned with, the control's last, and their lengths."""
     monkeypatch.setattr(finetune, "fine_tune", lambda runs: runs)
+    monkeypatch.setattr(finetune, "wikipedia_tasks", lambda *_, **__: names)
+    some, encoder = tasks_of("", "", examples=12, seed=0), tiny_encoder("bert")
+    found = fine_tuned(encoder, encoder, some, max_tokens=128, seed=3)
+    every = [*chain(*found.seeds), *found.random]
+    seeds = [[run.recipe.seed for run in runs] for runs in (*found.seeds, found.random)]
+    return [run.task.name for run in found.random], seeds, {r.recipe.max_tokens for r in every}
 
-    def planned():
-        some = tasks_of("", "", examples=12, seed=0)
-        several = fine_tuned({0: (tiny_encoder("bert"), 0)}, some, max_tokens=128)[0]
-        return [run.task.name for run in several], {run.recipe.max_tokens for run in several}
 
-    assert planned() == ([task.name for task in found], {64})
+def test_seeds_of_each_task_and_fewer_of_fewer_tasks_in_the_small_profile(
+    tiny_encoder, monkeypatch
+):
+    names = (finetune.NEXT, finetune.SHIFT, finetune.NUMBER)
+    tasks = [replace(toy_task(), name=name) for name in names]
+    seeds = [[3], [3, 4, 5, 6, 7], [3, 4, 5], [3] * 3]
+    assert planned(tiny_encoder, tasks, monkeypatch) == (list(names), seeds, {64})
     monkeypatch.setenv("ATTENTION_PROFILE", "small")
-    assert planned() == ([finetune.NEXT, finetune.NUMBER], {32})
+    small = [finetune.NEXT, finetune.NUMBER], [[3], [3, 4], [3] * 2], {32}
+    assert planned(tiny_encoder, tasks, monkeypatch) == small
+
+
+@pytest.mark.parametrize(("right", "median"), [([0.7, 0.9, 0.8], 2), ([0.9, 0.8], 1), ([0.5], 0)])
+def test_the_median_run_is_shown(right, median):
+    runs = [SimpleNamespace(accuracy=accuracy) for accuracy in right]
+    assert finetune.Runs([runs, runs[:1]], []).median == [runs[median], runs[0]]

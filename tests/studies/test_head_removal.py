@@ -246,7 +246,8 @@ def test_what_a_look_does_not_settle_is_scored_on_more_examples(monkeypatch):
         return Scores(right, 1.0 - right)
 
     monkeypatch.setattr(head_removal, "scores_under", scores)
-    table, first = in_looks(None, list(range(1200)), [0, 1, 2, 3], "heads")
+    looks = (300, 800, 1200)
+    table, first = in_looks(None, list(range(1200)), [0, 1, 2, 3], "heads", looks)
     assert asked == [(300, [0, 1, 2, 3]), (500, [1, 2, 3]), (400, [2, 3])]
     assert table["examples"].tolist() == [300, 800, 1200, 1200]
     assert table["removable"].tolist() == [True, True, True, False]
@@ -256,3 +257,5 @@ def test_what_a_look_does_not_settle_is_scored_on_more_examples(monkeypatch):
     np.testing.assert_array_equal(first.right, rows[:, :300])
     few, _ = in_looks(None, list(range(300)), [0, 1], "heads")  # there are no more
     assert few["examples"].tolist() == [300, 300]
+    most, _ = in_looks(None, list(range(1200)), [3], "heads")  # no more are taken
+    assert most["examples"].tolist() == [800]

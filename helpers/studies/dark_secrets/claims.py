@@ -10,12 +10,20 @@ from functools import partial
 
 import pandas as pd
 
+from helpers.analysis.heads import by_head
 from helpers.analysis.paper import Claim, Measure, NotMeasurable, Tables, read_claims, rows_of
-from helpers.analysis.statistics import Estimate, mean_interval
+from helpers.analysis.statistics import Estimate, difference, mean_interval, share_of
 from helpers.studies.dark_secrets.fine_tuning import FROM_CLS, SPECIAL, UNIFORM, WHOLE_LAYER, WORDS
 from helpers.studies.dark_secrets.links import ALPHA, linked_heads
-from helpers.studies.dark_secrets.patterns import ANY_COLUMN
-from helpers.studies.tasks import FINE_TUNED, PRETRAINED, RANDOM, learned_rows
+from helpers.studies.dark_secrets.patterns import ANY_COLUMN, SPECIAL_COLUMN
+from helpers.studies.tasks import (
+    FINE_TUNED,
+    PRETRAINED,
+    RANDOM,
+    learned_rows,
+    smallest_share,
+    worst,
+)
 
 LAST_PART = 1 / 6  # of the layers: the last two of BERT's twelve
 
@@ -25,27 +33,28 @@ def finetuning_claims() -> list[Claim]:
     return read_claims(__file__, MEASURES)
 
 
-def extreme_share(tables: Tables, pattern: str, extreme: str) -> Estimate:
-    """Return the largest ("max") or smallest ("min") share of a pattern in a fine-tuned task."""
-    columns = ["share", "ci_low", "ci_high"]
-    rows = learned_rows(tables, "pattern_shares", "weights", "pattern", *columns)
-    chosen = (rows["weights"] == FINE_TUNED) & (rows["pattern"] == pattern)
-    return Estimate(*rows.loc[chosen, columns].agg(extreme))
+def heads_with_links(tables: Tables, *, share: bool) -> int | Estimate:
+    """Return how many heads attend along links beyond chance, or their share."""
+    rows = rows_of(tables, "semantic_links", "p_holm")
+    found = len(linked_heads(rows))
+    return share_of(found, len(rows)) if share else found
 
 
-def heads_with_links(tables: Tables) -> int:
-    """Return how many heads attend along links beyond chance."""
-    return len(linked_heads(rows_of(tables, "semantic_links", "p_holm")))
+def last_layers_change_most(tables: Tables) -> Estimate:
+    """Return by how much maps of the last layers are more alike than those of any other layer.
 
-
-def last_layers_change_most(tables: Tables) -> float:
-    """Return the share of tasks whose last layers have the least similarity."""
-    rows = learned_rows(tables, "finetuning_similarity", "layer", "similarity")
-    by_task = rows.pivot_table("similarity", "task", "layer")
-    last = by_task.columns > by_task.columns.max() - max(1, round(LAST_PART * by_task.shape[1]))
-    if last.all():
-        raise NotMeasurable("one layer has no last part")
-    return (by_task.loc[:, last].mean(axis=1) < by_task.loc[:, ~last].min(axis=1)).mean()
+    In the task where that is most; the layer to compare with is chosen once, from all heads.
+    """
+    rows, found = learned_rows(tables, "finetuning_similarity", "layer", "similarity"), []
+    for _, own in rows.groupby("task"):
+        similarity = by_head(own, "similarity")  # [layer, head]
+        part = max(1, round(LAST_PART * len(similarity)))
+        if part == len(similarity):
+            raise NotMeasurable("one layer has no last part")
+        lowest = similarity[:-part].mean(axis=1).argmin()
+        last, other = mean_interval(similarity[-part:].ravel()), mean_interval(similarity[lowest])
+        found.append(difference(last, other))
+    return max(found)
 
 
 def gain_of_pretraining(tables: Tables) -> Estimate:
@@ -78,9 +87,8 @@ def heads_with_gain(tables: Tables) -> int:
 
 
 def removable_heads(tables: Tables) -> Estimate:
-    """Return the share of heads that can be disabled, over tasks."""
-    rows = _disabled(tables, "removable", whole=False)
-    return Estimate(*mean_interval(rows.groupby("task")["removable"].mean()))
+    """Return the share of heads that can be disabled, in the task where it is smallest."""
+    return smallest_share(_disabled(tables, "removable", whole=False), "removable")
 
 
 def largest_gain(tables: Tables) -> float:
@@ -112,11 +120,12 @@ def _disabled(tables: Tables, *columns: str, whole: bool) -> pd.DataFrame:
     return rows[(rows["head"] == WHOLE_LAYER) == whole]
 
 
+_shares = partial(worst, table="pattern_shares", column="share", weights=FINE_TUNED)
 MEASURES: dict[str, Measure] = {
-    "most heterogeneous": partial(extreme_share, pattern="heterogeneous", extreme="max"),
-    "fewest columns": partial(extreme_share, pattern=ANY_COLUMN, extreme="min"),
-    "heads with links": heads_with_links,
-    "share with links": lambda run: heads_with_links(run) / len(run["semantic_links"]),
+    "fewest columns": partial(_shares, pattern=ANY_COLUMN),
+    "special columns": partial(_shares, pattern=SPECIAL_COLUMN),
+    "heads with links": partial(heads_with_links, share=False),
+    "share with links": partial(heads_with_links, share=True),
     "last layers change": last_layers_change_most,
     "pretraining": gain_of_pretraining,
     "special over words": special_over_words,

@@ -24,7 +24,14 @@ from helpers.store.store import Store
 from helpers.studies.classifier import ALONE, BAG, baselines
 from helpers.studies.dark_secrets.maps import sentence_maps, tables_of, text_maps
 from helpers.studies.fine_tune import FineTuned, each_run
-from helpers.studies.head_removal import Change, in_looks, uniform_attention
+from helpers.studies.head_removal import (
+    LOOKS,
+    Change,
+    changes_of,
+    scores_under,
+    split_test,
+    uniform_attention,
+)
 from helpers.studies.tasks import FINE_TUNED, PRETRAINED, RANDOM
 from helpers.studies.wikipedia_tasks import Tagged, tag_words
 from helpers.work import progress
@@ -171,16 +178,28 @@ def mean_shares(tagged: Sequence[Tagged], maps: Iterable[tuple[Maps, slice]]) ->
     return head_rows(*means.shape[2:], **by_column)
 
 
-def disabled(run: FineTuned) -> pd.DataFrame:
-    """Return what a task's accuracy becomes without each head of a layer, and without all of them.
+def disabling_table(runs: Sequence[FineTuned], single: pd.DataFrame, *, seed: int) -> pd.DataFrame:
+    """Return what a task's accuracy becomes with the uniform attention of a head, or of a layer.
 
-    Columns: layer and head (from 1; `WHOLE_LAYER` for a layer), and those of `in_looks`.
+    Heads on the first look of ``single``, the table of `single_ablation`; layers on all test
+    examples.  Columns: task, layer, head (from 1; `WHOLE_LAYER` for a layer), those of
+    `changes_of`, and of heads zeroed (the change on the same examples with the output zeroed).
     """
-    places = list(product(range(run.encoder.layers), (*range(run.encoder.heads), None)))
-    changes = [
-        Change(layer, partial(uniform_attention, layer=layer, head=head)) for layer, head in places
-    ]
-    order = np.random.default_rng(run.recipe.seed).permutation(len(run.task.test))
-    table, _ = in_looks(run, [run.task.test[i] for i in order], changes, "disabling heads")
-    rows = [(layer + 1, WHOLE_LAYER if head is None else head + 1) for layer, head in places]
-    return pd.DataFrame(rows, columns=["layer", "head"]).join(table)
+
+    def of_task(run: FineTuned) -> pd.DataFrame:
+        layers, heads = range(run.encoder.layers), range(run.encoder.heads)
+        first = split_test(run, seed)[1][: LOOKS[0]]
+        parts = []
+        for pairs, each in ((first, heads), (run.task.test, [None])):
+            places = list(product(layers, each))
+            changes = [
+                Change(layer, partial(uniform_attention, layer=layer, head=head))
+                for layer, head in places
+            ]
+            rows = [(n + 1, WHOLE_LAYER if head is None else head + 1) for n, head in places]
+            found = changes_of(scores_under(run, pairs, changes, "uniform attention"))
+            parts.append(pd.DataFrame(rows, columns=["layer", "head"]).join(found))
+        return pd.concat(parts, ignore_index=True)
+
+    zeroed = single.rename(columns={"first_change": "zeroed"})[["task", "layer", "head", "zeroed"]]
+    return each_run(runs, "disabling", of_task, seed=seed).merge(zeroed, how="left")

@@ -47,7 +47,9 @@ from helpers.studies.fine_tune import FineTuned, stacked
 from helpers.studies.tasks import FINE_TUNED, PRETRAINED, Pair
 
 CLASSES = ("vertical", "diagonal", "vertical + diagonal", "block", "heterogeneous")
+COLUMNS = ["vertical", "vertical + diagonal"]
 ANY_COLUMN = "vertical, with or without diagonal"
+SPECIAL_COLUMN = "of these, the darkest column is a special token"
 FEATURES = (
     "column share", "first column", "diagonal", "second diagonal", "main diagonal", "far", "square",
     "rows alike", "far rows alike", "length",
@@ -56,6 +58,11 @@ REACH = 3  # a diagonal is looked for so many tokens to either side
 BAND = 8  # a square begins an eighth of the input away from the diagonal
 COST = 5  # of an error of the support vectors
 FOLDS = 5
+# What a plain map of a class has most of; what is none of these has no plain map.
+PLAIN = {
+    "vertical": "column share", "diagonal": "diagonal", "vertical + diagonal": "diagonal",
+    "block": "square",
+}  # fmt: skip
 PATTERN_EXAMPLES = 100  # examples of a task, or segments of the text, whose maps are classified
 TEXT = "none (segments of the text)"  # what stands in column ``task`` for these
 
@@ -146,13 +153,19 @@ def trust_table() -> pd.DataFrame:
 def pattern_counts(examples: Iterable[TextMaps]) -> pd.DataFrame:
     """Return how often each head shows each pattern.
 
-    Columns: layer, head, maps (how many), the share of each class (0-1), and pattern, the one
+    Columns: layer, head, maps (how many), the share of each class (0-1), `SPECIAL_COLUMN` (the
+    share of maps with a column, the darkest of which is a special token's), and pattern, the one
     that the head shows most often.
     """
-    features = np.stack([map_features(*example) for example in examples])
-    told = pattern_judge().predict(features.reshape(-1, len(FEATURES)))
-    told = told.reshape(features.shape[:-1])  # [map, layer, head]
+    features, special = [], []
+    for example in examples:
+        features.append(map_features(*example))
+        darkest = example.attention.mean(axis=-2).argmax(axis=-1)  # [layer, head]
+        special.append(example.special[darkest])
+    told = pattern_judge().predict(np.reshape(features, (-1, len(FEATURES))))
+    told = told.reshape(np.shape(special))  # [map, layer, head]
     shares = {name: (told == name).mean(axis=0) for name in CLASSES}
+    shares[SPECIAL_COLUMN] = (np.isin(told, COLUMNS) & special).mean(axis=0)
     heads = head_rows(*told.shape[1:], maps=np.full(told[0].shape, len(told)), **shares)
     return heads.assign(pattern=heads[list(CLASSES)].idxmax(axis=1))
 
@@ -187,30 +200,40 @@ def pattern_table(
 
 
 def share_table(table: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
-    """Return the share of each class, and of `ANY_COLUMN`, over all heads of a `pattern_table`.
+    """Return the share of each class over all heads of a `pattern_table`.
 
-    Columns: task, weights, pattern, share, and its 95% bootstrap interval over heads.
+    And of `ANY_COLUMN` (of all maps) and `SPECIAL_COLUMN` (of those with a column; NaN where there
+    is none).  Columns: task, weights, pattern, share, and its 95% bootstrap interval over heads.
     """
-    shares = table.assign(**{ANY_COLUMN: table["vertical"] + table["vertical + diagonal"]})
-    names, parts = [*CLASSES, ANY_COLUMN], {}
-    for key, own in shares.groupby(["task", "weights"], sort=False)[names]:
-        low, high = bootstrap_intervals(own, np.ones_like(own), seed=seed)
-        values = {"pattern": names, "share": own.to_numpy().mean(axis=0)}
-        parts[key] = pd.DataFrame(values | {"ci_low": low, "ci_high": high})
+    table = table.assign(**{ANY_COLUMN: table[COLUMNS].sum(axis=1)})
+    names, parts = [*CLASSES, ANY_COLUMN, SPECIAL_COLUMN], {}
+    for key, own in table.groupby(["task", "weights"], sort=False):
+        values, total = own[names].to_numpy(), np.ones((len(own), len(names)))
+        total[:, -1] = own[ANY_COLUMN]
+        low, high = bootstrap_intervals(values, total, seed=seed)
+        share = values.mean(axis=0) / np.where(total.any(axis=0), total.mean(axis=0), np.nan)
+        shares = {"pattern": names, "share": share, "ci_low": low, "ci_high": high}
+        parts[key] = pd.DataFrame(shares)
     return stacked(parts, "task", "weights")
 
 
-def typical_maps(encoder: Encoder, segment: Pair, *, max_tokens: int) -> dict[str, TextMaps]:
-    """Return a segment's plainest map of each class that occurs, by its class and head."""
-    (example,) = text_maps(encoder, [segment], max_tokens=max_tokens)
-    features = map_features(*example).reshape(-1, len(FEATURES))
-    judge, found = pattern_judge(), {}
-    told, sure = judge.predict(features), judge.decision_function(features).max(axis=1)
-    for name in (name for name in CLASSES if name in told):
-        layer, head = divmod(np.where(told == name, sure, -np.inf).argmax(), encoder.heads)
-        own = example._replace(attention=example.attention[layer, head])
-        found[f"{name} ({layer + 1}-{head + 1})"] = own
-    return found
+def typical_maps(
+    encoder: Encoder, segments: Sequence[Pair], *, max_tokens: int
+) -> dict[str, TextMaps]:
+    """Return the plainest map of each class of `PLAIN` in some segments, by its class and head."""
+    found = {}
+    for example in text_maps(encoder, segments, max_tokens=max_tokens):
+        features = map_features(*example).reshape(-1, len(FEATURES))
+        told = pattern_judge().predict(features)
+        for name, feature in PLAIN.items():
+            scores = np.where(told == name, features[:, FEATURES.index(feature)], -np.inf)
+            if scores.max() > found.get(name, [-np.inf])[0]:
+                found[name] = scores.max(), divmod(scores.argmax(), encoder.heads), example
+    plainest = ((name, *found[name][1:]) for name in PLAIN if name in found)
+    return {
+        f"{name} ({layer + 1}-{head + 1})": own._replace(attention=own.attention[layer, head])
+        for name, (layer, head), own in plainest
+    }
 
 
 def _judge() -> Pipeline:

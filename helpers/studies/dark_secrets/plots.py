@@ -36,13 +36,12 @@ def fig7_patterns(
     tasks, weights = (table[column].unique() for column in ("task", "weights"))
     heights = [1.95, 0.25 + 1.9 * len(weights)]
     title = "Figure 7 · Patterns of attention (Kovaleva et al. 2019)"
-    what = "above: a typical map of each class; below: shares of the maps of a layer"
+    what = "above: the plainest maps; below: shares of the maps of a layer"
     figure = canvas(sum(heights), title, joined(model, what))
     above, below = figure.subfigures(2, 1, height_ratios=heights)
-    top = above.subplots(1, len(CLASSES))
-    for axes in top:
+    top = above.subplots(1, len(examples), squeeze=False).ravel()
+    for axes, (name, drawn) in zip(top, examples.items(), strict=True):
         axes.set_axis_off()
-    for axes, (name, drawn) in zip(top, examples.items(), strict=False):
         axes.imshow(shaded(drawn.attention), cmap=SEQUENTIAL, vmin=0, vmax=1)
         axes.set_title(fill(name, 20), parse_math=False)
     grid = below.subplots(len(weights), len(tasks), squeeze=False, sharex=True, sharey=True)
@@ -84,20 +83,22 @@ def fig8_finetuning(table: pd.DataFrame, *, model: str = "") -> Figure:
 def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
     """Draw Figure 9: the change of accuracy without each head, and without each layer.
 
-    ``table`` is disabling.csv.  A dot marks a change that is significant for itself (McNemar's
-    test).  Beyond a point the scale is logarithmic: some tasks lose little, layers lose much.
+    ``table`` is disabling.csv: uniform attention above, and below the same heads zeroed, on the
+    same examples.  A dot marks a change that is significant for itself (McNemar's test).  Beyond a
+    point the scale is logarithmic: some tasks lose little, layers lose much.
     """
     last = table["head"].max() + 1
     places = table.assign(head=table["head"].replace(WHOLE_LAYER, last))
-    largest = max(1.0, table["change"].abs().max())
+    largest = max(1.0, table[["change", "zeroed"]].abs().max(axis=None))
     by_task = dict(iter(places.groupby("task", sort=False)))
+    panels = product({"change": "uniform attention", "zeroed": "zeroed"}.items(), by_task.items())
     figure = heat_maps(
-        {task: by_head(rows, "change") for task, rows in by_task.items()},
+        {f"{task}\n{what}": by_head(rows, column) for (column, what), (task, rows) in panels},
         "Figure 9 · Accuracy without a head, and without a layer",
-        joined(model, "uniform attention instead; last column: of the whole layer; a dot: "
+        joined(model, "last column: the whole layer; a dot: "
                f"p < {ALPHA}, each test for itself"),
-        "Change (percentage points)", SymLogNorm(1, vmin=-largest, vmax=largest), columns=3,
-        cmap=DIVERGING,
+        "Change (percentage points)", SymLogNorm(1, vmin=-largest, vmax=largest),
+        columns=len(by_task), cmap=DIVERGING,
     )  # fmt: skip
     for axes, rows in zip(figure.axes, by_task.values(), strict=False):
         axes.axvline(last - 0.5, color="white", linewidth=3)

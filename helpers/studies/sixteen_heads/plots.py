@@ -1,4 +1,4 @@
-"""Figures 10 and 11: which heads matter, and how many can go (Michel et al. 2019)."""
+"""Figures 10 and 11, and transfer: which heads matter, how many can go (Michel et al. 2019)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ from helpers.plots.style import (
     joined,
     theme,
 )
-from helpers.studies.sixteen_heads.summaries import SIGNIFICANT
+from helpers.studies.sixteen_heads.summaries import ONE, OTHER, SIGNIFICANT
 
 NARROW = 13  # letters of a task's name in a line
 NARROWEST = 3.0  # points: a smaller range would make differences of single examples look large
+COSTLY = 2  # points: heads that cost more have names; beyond it scales are logarithmic
+TICKS = (-50, -20, -10, -5, -2, 0, 2, 5, 10, 20)
 ORDERS = {
     "importance": Style("least important first", "#0173B2", "o"),
     "single ablation": Style("least costly alone first", "#D55E00", "s"),
@@ -82,25 +84,26 @@ def fig10_importance(weights: pd.DataFrame, single: pd.DataFrame, *, model: str 
 
 @theme()
 def fig11_pruning(table: pd.DataFrame, translation: pd.DataFrame, *, model: str = "") -> Figure:
-    """Draw what is left of the accuracy as heads are pruned, a panel for each task.
+    """Draw what accuracy loses as heads are pruned, a panel for each task.
 
-    ``table`` is pruning.csv (task, order, draw, pruned in percent, accuracy in percent); the
-    random draws are a bar with their median.  ``translation`` (kind, kept as a fraction, bleu) has
-    a panel of its own, with a line for each kind of attention.
+    ``table`` is pruning.csv (task, order, draw, pruned in percent, change in points); the random
+    draws are a band with their median, and a dashed line is what no head at all loses.
+    ``translation`` (kind, kept as a fraction, bleu) has a panel of its own, with a line for each
+    kind of attention.
     """
     tasks = table["task"].unique()
     panels = len(tasks) + 1
     rows = -(-panels // 2)
-    note = joined(model, "a tenth of the heads at a time, in three orders")
+    note = joined(model, "a tenth of the heads at a time, in three orders; dashed: no head at all")
     figure = canvas(2.7 * rows + 0.3, "Figure 11 · Pruning heads", note)
     grid = figure.subplots(rows, 2, squeeze=False).ravel()
     for axes in grid[panels:]:
         axes.set_axis_off()
     for axes, task in zip(grid, tasks, strict=False):
         own = table[table["task"] == task]
-        handles = _curves(axes, own, "accuracy", "order", ORDERS)
-        axes.axhline(own["accuracy"].iloc[0], color=MUTED, dashes=(4, 3), linewidth=1)
-        axes.set(xlabel="Heads pruned (%)", ylabel="Accuracy (%)")
+        handles = _curves(axes, own[own["pruned"] < 100], "change", "order", ORDERS)
+        axes.axhline(own.loc[own["pruned"] == 100, "change"].iloc[0], color=MUTED, dashes=(4, 3))
+        axes.set(xlabel="Heads pruned (%)", ylabel="Change of accuracy (points)")
         axes.set_title(task, parse_math=False)
     figure.legend(handles, [o.label for o in ORDERS.values()], loc="outside lower left", ncols=3)
     last, pruned = grid[panels - 1], translation.assign(pruned=100 * (1 - translation["kept"]))
@@ -111,13 +114,48 @@ def fig11_pruning(table: pd.DataFrame, translation: pd.DataFrame, *, model: str 
     return figure
 
 
+@theme()
+def transfer(changes: pd.DataFrame, *, model: str = "") -> Figure:
+    """Draw what each head's removal costs on one test set and on another, a panel for each task.
+
+    ``changes`` is `summaries.paired_changes`; heads that cost much (`COSTLY`) have names.
+    """
+    panels = dict(iter(changes.groupby(["set", "task"], sort=False)))
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    what = "a dot: a head that is zeroed; on the line it costs the same on both"
+    title = "Michel et al., section 3.4 · Does a head matter on every test set?"
+    figure = canvas(rows * 3.0, title, joined(model, what))
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    for axes, ((name, task), own) in zip(grid, panels.items(), strict=False):
+        both = own[[ONE, OTHER]].to_numpy()
+        low, high = 1.4 * min(both.min(), -COSTLY), 1.4 * max(both.max(), COSTLY)
+        axes.plot([low, high], [low, high], color=MUTED, linewidth=0.8)
+        axes.scatter(own[ONE], own[OTHER], s=16, alpha=0.5, color=INK, linewidths=0)
+        for row in own[own[[ONE, OTHER]].mean(axis=1) < -COSTLY].itertuples():
+            axes.annotate(
+                f"{row.layer}-{row.head}", (row.one_change, row.other_change), (4, 3),
+                textcoords="offset points", fontsize=8,
+            )  # fmt: skip
+        axes.set_xscale("symlog", linthresh=COSTLY)
+        axes.set_yscale("symlog", linthresh=COSTLY)
+        ticks = [step for step in TICKS if low < step < high]
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_ticks(ticks, map("{:g}".format, ticks))
+        axes.set(xlim=(low, high), ylim=(low, high))
+        axes.set(xlabel="One (points)", ylabel="The other (points)")
+        axes.set_title(f"{task}\n{name}", parse_math=False)
+    return figure
+
+
 def _curves(axes: Axes, table: pd.DataFrame, value: str, group: str, styles: Styles) -> list:
-    """Draw a line for each group, and a bar over its draws; return what a legend shows."""
+    """Draw a line for each group, and a band over its draws; return what a legend shows."""
     sns.lineplot(
-        table, x="pruned", y=value, **by_style(group, styles), **WITH_BOUNDS, err_style="bars",
-        dashes=False, markersize=5, markeredgewidth=0, ax=axes,
+        table, x="pruned", y=value, **by_style(group, styles), **WITH_BOUNDS, dashes=False,
+        markersize=5, markeredgewidth=0, ax=axes,
     )  # fmt: skip
     handles, _ = axes.get_legend_handles_labels()
     axes.get_legend().remove()
-    axes.set(xlim=(-3, 103), ylim=(0, 103))
     return handles

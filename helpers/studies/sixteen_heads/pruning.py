@@ -16,12 +16,12 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.stats import false_discovery_control
 from sklearn.preprocessing import normalize
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.analysis.heads import by_head, head_rows
+from helpers.analysis.statistics import Estimate, mean_interval, ratio
 from helpers.studies.classifier import Batch, Labelled, batches
 from helpers.studies.fine_tune import FineTuned, each_run
 from helpers.studies.head_removal import (
@@ -32,15 +32,17 @@ from helpers.studies.head_removal import (
     masking,
     scores_under,
     side_by_side,
+    some_of,
+    split_test,
 )
 from helpers.studies.tasks import Pair
 
-SCORED = 300  # test examples that score what takes long: many heads taken out, in many orders
-CHOOSING = 80  # test examples that choose the one head that a layer keeps; others score it
+SCORED, SHARED = 800, 150  # test examples that score an order; those that random orders have, too
 WEIGHED = 200  # training examples behind the importance of heads
 SHARES = tuple(step / 10 for step in range(11))
-RANDOM_SHARES = (0.0, 0.3, 0.6, 1.0)  # of random orders, which are many
-RANDOM_ORDERS = 20
+STEPS = SHARES[:7]  # of random orders; of the others `SHARES[-1]`, too: no head at all
+SEED_STEPS = (0.2, 0.4)  # a fifth, and what the paper's BERT can do without
+RANDOM_ORDERS = 10
 
 
 def mask_gradients(
@@ -97,42 +99,13 @@ def head_importance(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
 
     def of_task(run: FineTuned) -> pd.DataFrame:
         shape = run.encoder.layers, run.encoder.heads
-        pairs = _drawn(run.task.train, seed)[:WEIGHED]
+        pairs = some_of(run.task.train, seed)[:WEIGHED]
         work = list(batches(run.encoder, pairs, max_tokens=run.recipe.max_tokens))
         found = mask_gradients(run.classifier, work, summed_loss, shape, "importance of heads")
         scores = np.abs(np.concatenate(found)).mean(axis=0)
         return head_rows(*shape, importance=scores, normalised=normalize(scores))
 
     return each_run(runs, "heads-importance", of_task, seed=seed)
-
-
-def single_ablation(
-    runs: Sequence[FineTuned], *, seed: int, tests: Mapping[str, Sequence[Pair]] | None = None
-) -> pd.DataFrame:
-    """Return what removing each head alone does (section 3.2).
-
-    ``tests`` are examples to score on by the name of the task; left out, all test examples but
-    those that choose.  Columns: task, layer, head, those of `head_removal.in_looks` and q_value
-    (adjusted for the number of heads of the task).  Of the first look, which all heads share:
-    loss_change, change_one and change_other (on one half of its articles and on the other).
-    """
-
-    def of_task(run: FineTuned) -> pd.DataFrame:
-        layers, heads = run.encoder.layers, run.encoder.heads
-        pairs = tests[run.task.name] if tests else split_test(run, seed)[1]
-        without_each = (1 - np.eye(layers * heads)).reshape(-1, layers, heads)
-        table, shared = in_looks(run, pairs, masking(without_each), "single heads")
-        one = _half(pairs[: shared.right.shape[1]], seed)
-        own = 100 * (shared.right[1:].astype(float) - shared.right[0])
-        rows = head_rows(layers, heads).join(table)
-        return rows.assign(
-            loss_change=shared.loss[1:].mean(axis=1) - shared.loss[0].mean(),
-            change_one=own[:, one].mean(axis=1),
-            change_other=own[:, ~one].mean(axis=1),
-            q_value=false_discovery_control(table["p_value"]),
-        )
-
-    return each_run(runs, "heads-ablation", of_task, seed=seed, tests=tests)
 
 
 def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
@@ -159,62 +132,83 @@ def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
 
 
 def pruning(
-    runs: Sequence[FineTuned],
-    weights: pd.DataFrame,
-    single: pd.DataFrame | None = None,
-    *,
-    seed: int,
+    runs: Sequence[FineTuned], weights: pd.DataFrame, single: pd.DataFrame, *, seed: int
 ) -> pd.DataFrame:
     """Return accuracy as more and more heads are pruned, a tenth at a time (section 4.2).
 
-    Orders: by ``importance`` (normalised, least first; ``weights`` is `head_importance`) and,
-    with `single_ablation`, by ``single ablation`` (least costly first; ties by loss), and at
-    ``random`` (``draw`` numbers the draws; at `RANDOM_SHARES`).  Columns: task, order, draw,
-    pruned (percent of heads), heads (left), and those of `changes_of`.
+    Orders: by ``importance`` (normalised, least first; ``weights`` is `head_importance`), by
+    ``single ablation`` (least costly first; ties by loss; ``single`` is that table) and at
+    ``random`` (``draw`` numbers the draws, on fewer examples).  Columns: task, order, draw, pruned
+    (percent of heads), heads (left), those of `changes_of`, and lead (points by which accuracy by
+    importance is above this order's on the same examples, the mean over `STEPS` and draws) with
+    its 95% interval: over examples (bootstrap), or that of one more random order (Student's t).
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
         shape = run.encoder.layers, run.encoder.heads
-        own = weights[weights["task"] == run.task.name]
-        orders = [("importance", 0, pruning_order(by_head(own, "normalised")), SHARES)]
-        if single is not None:
-            own = single[single["task"] == run.task.name]
-            costs = -by_head(own, "change"), by_head(own, "loss_change")
-            orders.append(("single ablation", 0, pruning_order(*costs), SHARES))
-            for draw in range(RANDOM_ORDERS):
-                order = np.random.default_rng([seed, draw]).permutation(shape[0] * shape[1])
-                orders.append(("random", draw, order, RANDOM_SHARES))
-        masks = np.concatenate([masks_along(order, shape, steps) for *_, order, steps in orders])
-        rows = [(*name, round(100 * step)) for *name, _, steps in orders for step in steps]
-        table = pd.DataFrame(rows, columns=["order", "draw", "pruned"])
-        table["heads"] = masks.sum(axis=(1, 2)).astype(int)
-        # The orders begin and end with the same masks.
-        different, place = np.unique(masks, axis=0, return_inverse=True)
+        own, alone = (table[table["task"] == run.task.name] for table in (weights, single))
+        costs = -by_head(alone, "change"), by_head(alone, "loss_change")
+        orders = {
+            ("importance", 0): pruning_order(by_head(own, "normalised")),
+            ("single ablation", 0): pruning_order(*costs),
+        }
+        drawn = {
+            ("random", draw): np.random.default_rng([seed, draw]).permutation(shape[0] * shape[1])
+            for draw in range(RANDOM_ORDERS)
+        }
         pairs = split_test(run, seed)[1][:SCORED]
-        scores = scores_under(run, pairs, masking(different), "pruning")
-        chosen = [0, *(place.ravel() + 1)]
-        return table.join(changes_of(Scores(scores.right[chosen], scores.loss[chosen])))
+        table, right = _along(run, orders, (*STEPS, SHARES[-1]), pairs)
+        chance, by_chance = _along(run, drawn, STEPS, pairs[:SHARED])
+        means = [own[1 : len(STEPS)].mean(axis=0) for own in (*right, *by_chance)]
+        ahead = [100 * (means[0][: len(mean)] - mean) for mean in means]  # [example]
+        over = {
+            name: ratio(own, np.ones(len(own)), seed=seed)
+            for (name, _), own in zip(orders, ahead, strict=False)
+        }
+        mean, _, high = mean_interval([own.mean() for own in ahead[len(orders) :]])
+        one_more = (high - mean) * np.sqrt(RANDOM_ORDERS + 1)  # as much wider than the mean's
+        over["random"] = Estimate(mean, mean - one_more, mean + one_more)
+        leads = [{"order": name} | lead.columns("lead") for name, lead in over.items()]
+        return pd.concat([table, chance]).merge(pd.DataFrame(leads), on="order")
 
-    given = [table.to_csv() for table in (weights, single) if table is not None]
+    given = [table.to_csv() for table in (weights, single)]
     return each_run(runs, "heads-pruning", of_task, seed=seed, given=given)
 
 
-def split_test(run: FineTuned, seed: int) -> tuple[list[Pair], list[Pair]]:
-    """Return the test examples, a third at most, that choose, and the others, which score."""
-    drawn = _drawn(run.task.test, seed)
-    count = min(CHOOSING, len(drawn) // 3)
-    return drawn[:count], drawn[count:]
+def seed_pruning(by_task: Sequence[Sequence[FineTuned]], *, seed: int) -> pd.DataFrame:
+    """Return what pruning by importance costs each of a task's seeds, on all that score.
+
+    Columns: task, seed, start (accuracy of all test examples, percent), pruned (percent of heads:
+    `SEED_STEPS`), heads (left) and those of `changes_of`.  A task of one seed is left out where
+    others have several.
+    """
+
+    def of_run(run: FineTuned) -> pd.DataFrame:
+        weights = head_importance([run], seed=seed)
+        order = {("importance", 0): pruning_order(by_head(weights, "normalised"))}
+        table, _ = _along(run, order, SEED_STEPS, split_test(run, seed)[1])
+        facts = {"seed": run.recipe.seed, "start": 100 * run.accuracy}
+        return table.assign(**facts).drop(columns=["order", "draw"])
+
+    several = [some for some in by_task if len(some) > 1] or by_task
+    runs = [run for some in several for run in some]
+    found = [each_run([run], "heads-seeds", of_run, seed=seed) for run in runs]
+    return pd.concat(found, ignore_index=True)
 
 
-def _drawn(pairs: Sequence[Pair], seed: int) -> list[Pair]:
-    return [pairs[i] for i in np.random.default_rng(seed).permutation(len(pairs))]
-
-
-def _half(pairs: Sequence[Pair], seed: int) -> Bool[np.ndarray, " example"]:
-    """Return which examples are of one half of the articles; of no known one, each has its own."""
-    sources = [pair.source or str(number) for number, pair in enumerate(pairs)]
-    article = np.unique(sources, return_inverse=True)[1]
-    sizes = np.bincount(article)
-    order = np.random.default_rng(seed).permutation(len(sizes))
-    chosen = order[np.cumsum(sizes[order]) <= max(len(pairs) / 2, sizes[order[0]])]
-    return np.isin(article, chosen)
+def _along(
+    run: FineTuned, orders: Mapping[tuple, np.ndarray], steps: Sequence[float], pairs: list[Pair]
+) -> tuple[pd.DataFrame, Bool[np.ndarray, "order step example"]]:
+    """Return a row for each step of each order, and which examples are right there."""
+    shape = run.encoder.layers, run.encoder.heads
+    masks = np.concatenate([masks_along(order, shape, steps) for order in orders.values()])
+    rows = [(*name, round(100 * step)) for name in orders for step in steps]
+    table = pd.DataFrame(rows, columns=["order", "draw", "pruned"])
+    table["heads"] = masks.sum(axis=(1, 2)).astype(int)
+    # The orders begin and end with the same masks.
+    different, place = np.unique(masks, axis=0, return_inverse=True)
+    scores = scores_under(run, pairs, masking(different), "pruning")
+    chosen = place.ravel() + 1
+    right = scores.right[chosen].reshape(len(orders), len(steps), -1)
+    both = (part[[0, *chosen]] for part in scores)
+    return table.join(changes_of(Scores(*both))), right

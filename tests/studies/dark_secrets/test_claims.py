@@ -6,9 +6,10 @@ import pytest
 
 from helpers.analysis.heads import head_rows
 from helpers.analysis.paper import NotMeasurable, check_claims, values_of
+from helpers.analysis.statistics import share_of
 from helpers.studies.dark_secrets import claims
 from helpers.studies.dark_secrets.fine_tuning import KINDS
-from helpers.studies.dark_secrets.patterns import ANY_COLUMN
+from helpers.studies.dark_secrets.patterns import ANY_COLUMN, SPECIAL_COLUMN
 
 TASKS = ("a", "b")
 LAYERS, HEADS = 6, 4
@@ -22,7 +23,7 @@ def one_run():
             (task, weights, pattern, share + 0.1 * (task == "b"))
             for task in TASKS
             for weights in ("pretrained", "fine-tuned")
-            for pattern, share in (("vertical", 0.3), ("heterogeneous", 0.4), (ANY_COLUMN, 0.5))
+            for pattern, share in (("vertical", 0.3), (SPECIAL_COLUMN, 0.6), (ANY_COLUMN, 0.5))
         ],
         columns=["task", "weights", "pattern", "share"],
     ).assign(ci_low=lambda own: own["share"] - 0.02, ci_high=lambda own: own["share"] + 0.03)
@@ -33,7 +34,7 @@ def one_run():
     links = heads.assign(p_holm=0.05)
     links.loc[[3, 7], "p_holm"] = 0.04
     similarity = heads.assign(similarity=1 - heads["layer"] / 20)
-    other = similarity.assign(similarity=similarity["similarity"].where(heads["layer"] != 3, 0.1))
+    other = similarity.assign(similarity=similarity["similarity"].where(heads["layer"] != 3, 0.72))
     features = pd.DataFrame(
         [{"task": t, "weights": "fine-tuned"} for t in TASKS] + [{"weights": "uniform"}]
     )
@@ -58,8 +59,8 @@ def one_run():
 
 
 MEASURED = [  # the number of each claim, and the ends of its interval
-    (0.5, 0.48, 0.53), (0.5, 0.48, 0.53), 2, 2 / 24, 1 / 2, (15, 12, 18),
-    (0.3 + 0.4) / 0.2 - 0.25 / 0.1, 1 / 2, 2, (20 / 24, 20 / 24, 20 / 24), 2.5,
+    (0.5, 0.48, 0.53), (0.6, 0.58, 0.63), 2, share_of(2, 24), (-0.02, -0.02, -0.02), (15, 12, 18),
+    (0.3 + 0.4) / 0.2 - 0.25 / 0.1, 1 / 2, 2, share_of(20, 24), 2.5,
 ]  # fmt: skip
 
 
@@ -84,9 +85,9 @@ def test_what_is_measured_of_the_tasks_that_are_learned(tables):
 
 def test_the_papers_numbers_are_those_that_the_notebook_shows():
     shown = values_of("Kovaleva")
-    names = "largest share of heterogeneous maps", "heads with frame-semantic links"
     found = {claim.paper for claim in claims.finetuning_claims()}
-    assert {*map(shown.get, names), shown["largest gain without a layer"]} <= found
+    names = "heads with frame-semantic links", "largest gain without a layer"
+    assert {*map(shown.get, names)} <= found
 
 
 def test_what_is_not_learned_is_not_measured():
@@ -99,14 +100,14 @@ def test_what_is_not_learned_is_not_measured():
 
 @pytest.mark.parametrize(("layers", "last"), [(2, 1), (6, 1), (12, 2), (24, 4)])
 def test_the_last_sixth_of_the_layers(layers, last):
-    similarity = np.ones(layers)
-    similarity[layers - last :] = 0.5
-    table = pd.DataFrame({"task": "a", "layer": range(1, layers + 1), "similarity": similarity})
+    table = head_rows(layers, 2).assign(task="a", similarity=[0.9, 1.0] * layers)
+    table.loc[table["layer"] > layers - last, "similarity"] -= 0.5
     learned = pd.DataFrame({"task": ["a"], "start": ["pretrained"], "learned": [True]})
     tables = {"finetuning_similarity": table, "fine_tuning": learned}
-    assert claims.last_layers_change_most(tables) == 1
-    table.loc[layers - last - 1, "similarity"] = 0.4  # the layer before them
-    assert claims.last_layers_change_most(tables) == 0
+    found = claims.last_layers_change_most(tables)
+    assert found.value == pytest.approx(-0.5) and found.low < -0.5 < found.high
+    table.loc[table["layer"] == layers - last, "similarity"] = 0.4, 0.3  # the layer before them
+    assert claims.last_layers_change_most(tables).value == pytest.approx(0.1)
 
 
 def test_nothing_is_said_of_one_layer_or_without_random_weights_or_special_tokens():

@@ -16,7 +16,7 @@ from helpers.studies.classifier import batches
 from helpers.studies.dark_secrets import fine_tuning, links, patterns
 from helpers.studies.dark_secrets.fine_tuning import KINDS, WHOLE_LAYER
 from helpers.studies.dark_secrets.maps import text_maps
-from helpers.studies.head_removal import uniform_attention
+from helpers.studies.head_removal import single_ablation, split_test, uniform_attention
 from helpers.studies.tasks import PRETRAINED, RANDOM
 from helpers.studies.wikipedia_tasks import Tagged
 
@@ -49,8 +49,8 @@ def models(tiny_folder):
 def starts(models, files):
     tasks = fine_tune.tasks_of("", str(files / "text.txt"), examples=12, seed=0)
     own, control = models
-    both = {PRETRAINED: (own, 0), RANDOM: (control, 0)}
-    return fine_tune.fine_tuned(both, tasks, max_tokens=LONGEST)
+    runs = fine_tune.fine_tuned(own, control, tasks, max_tokens=LONGEST, seed=0)
+    return {PRETRAINED: runs.median, RANDOM: runs.random}
 
 
 @pytest.fixture(scope="module")
@@ -90,16 +90,20 @@ def test_similarity_is_the_mean_cosine_of_flattened_maps(starts):
 
 
 def test_each_row_of_disabling_is_that_of_its_own_context(starts):
-    run = starts[PRETRAINED][0]
-    table, classifier = fine_tuning.disabled(run), run.classifier
-    assert len(table) == LAYERS * (HEADS + 1)
-    for row in table.iloc[::4].itertuples():
-        head, right = None if row.head == WHOLE_LAYER else row.head - 1, []
+    runs = starts[PRETRAINED]
+    single = single_ablation(runs, seed=0).assign(first_change=range(2 * LAYERS * HEADS))
+    table, run = fine_tuning.disabling_table(runs, single, seed=0), runs[0]
+    own, classifier = table[table["task"] == run.task.name], run.classifier
+    assert len(own) == LAYERS * (HEADS + 1)
+    assert table["zeroed"].dropna().tolist() == single["first_change"].tolist()
+    for row in own.iloc[::4].itertuples():
+        whole, right = row.head == WHOLE_LAYER, []
+        pairs, head = (run.task.test, None) if whole else (split_test(run, 0)[1], row.head - 1)
         with uniform_attention(classifier.encoder, row.layer - 1, head), torch.no_grad():
-            for batch, labels, _ in batches(run.encoder, run.task.test, max_tokens=LONGEST):
+            for batch, labels, _ in batches(run.encoder, pairs, max_tokens=LONGEST):
                 right += (classifier(**batch).argmax(dim=-1) == labels).tolist()
         assert row.accuracy == pytest.approx(100 * np.mean(right))
-        assert row.change == pytest.approx(row.accuracy - 100 * run.accuracy)
+        assert not whole or row.change == pytest.approx(row.accuracy - 100 * run.accuracy)
 
 
 # What heads attend to
@@ -160,7 +164,7 @@ def test_patterns_of_text_and_tasks_before_and_after_and_typical_maps(models, st
     ]  # fmt: skip
     assert (groups == LAYERS * HEADS).all()
     assert np.allclose(table[list(patterns.CLASSES)].sum(axis=1), 1)
-    found = patterns.typical_maps(models[0], texts[0], max_tokens=LONGEST)
+    found = patterns.typical_maps(models[0], texts[:1], max_tokens=LONGEST)
     (whole,) = text_maps(models[0], texts[:1], max_tokens=LONGEST)
     told = patterns.pattern_counts([whole]).set_index(["layer", "head"])["pattern"]
     for name, drawn in found.items():

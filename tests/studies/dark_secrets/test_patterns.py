@@ -8,8 +8,14 @@ import torch
 
 from helpers.studies.dark_secrets import maps as map_reader
 from helpers.studies.dark_secrets import patterns
-from helpers.studies.dark_secrets.maps import shaded, text_maps
-from helpers.studies.dark_secrets.patterns import ANY_COLUMN, CLASSES, FEATURES, map_features
+from helpers.studies.dark_secrets.maps import TextMaps, shaded, text_maps
+from helpers.studies.dark_secrets.patterns import (
+    ANY_COLUMN,
+    CLASSES,
+    FEATURES,
+    SPECIAL_COLUMN,
+    map_features,
+)
 from helpers.studies.tasks import Pair
 from helpers.study import Study
 
@@ -149,14 +155,18 @@ def test_committed_features_are_those_of_the_default_model():
 def test_table_counts_maps_by_head():
     first = np.stack([column(), diagonal()]).reshape(1, 2, N, N)
     second = np.stack([column(), column()]).reshape(1, 2, N, N)
-    table = patterns.pattern_counts((maps, SPECIAL, SEGMENT) for maps in (first, second))
-    shown = table[["layer", "head", "maps", "vertical", "diagonal"]].to_numpy().tolist()
-    assert shown == [[1, 1, 2, 1, 0], [1, 2, 2, 0.5, 0.5]]
+    second[0, 0] = column(7)  # no special token's
+    table = patterns.pattern_counts(TextMaps(maps, SPECIAL, SEGMENT) for maps in (first, second))
+    columns = ["layer", "head", "maps", "vertical", "diagonal", SPECIAL_COLUMN]
+    assert table[columns].to_numpy().tolist() == [[1, 1, 2, 1, 0, 0.5], [1, 2, 2, 0.5, 0.5, 0.5]]
     assert table["pattern"].iloc[0] == "vertical"
     # shares are means over heads
     found = patterns.share_table(table.assign(task="t", weights="w")).set_index("pattern")["share"]
     np.testing.assert_allclose(found[list(CLASSES)], table[list(CLASSES)].mean())
     assert found[ANY_COLUMN] == pytest.approx(found["vertical"] + found["vertical + diagonal"])
+    assert found[SPECIAL_COLUMN] == pytest.approx(2 / 3)  # of three maps with a column
+    table[patterns.COLUMNS] = table[SPECIAL_COLUMN] = 0.0
+    assert np.isnan(patterns.share_table(table.assign(task="t", weights="w"))["share"].iloc[-1])
 
 
 # The maps that are classified

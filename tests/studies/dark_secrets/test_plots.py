@@ -52,16 +52,18 @@ def test_figure_8_shows_every_head_from_both_starts():
         assert np.array_equal(image.ravel(), table.loc[table["task"] == task, column])
 
 
-def test_figure_9_shows_heads_and_layers_and_marks_what_is_significant():
+def test_figure_9_shows_heads_and_layers_both_ways_and_marks_what_is_significant():
     table = rows(first=0)
-    table["change"], table["p_value"] = RNG.uniform(size=(2, len(table)))
+    table[["change", "p_value", "zeroed"]] = RNG.uniform(size=(len(table), 3))
+    table.loc[table["head"] == 0, "zeroed"] = np.nan
     figure = plots.fig9_disabling(table)
-    by_task = table.groupby("task")
-    for axes, drawn, (_, own) in zip(figure.axes, images(figure), by_task, strict=False):
-        changes = own["change"].to_numpy().reshape(LAYERS, HEADS + 1)
+    ways = product(["change", "zeroed"], table.groupby("task"))
+    for axes, drawn, (column, (_, own)) in zip(figure.axes, images(figure), ways, strict=False):
+        changes = own[column].to_numpy().reshape(LAYERS, HEADS + 1)
         np.testing.assert_array_equal(drawn, np.roll(changes, -1, axis=1))  # layers come last
         sure = own.loc[own["p_value"] < 0.05, ["head", "layer"]].replace({"head": {0: 5}})
-        np.testing.assert_array_equal(axes.collections[0].get_offsets(), sure)
+        if column == "change":
+            np.testing.assert_array_equal(axes.collections[0].get_offsets(), sure)
 
 
 def test_links_mark_the_heads_above_chance():

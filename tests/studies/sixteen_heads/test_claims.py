@@ -5,25 +5,20 @@ import pytest
 
 from helpers.analysis.paper import check_claims
 from helpers.studies.sixteen_heads.claims import pruning_claims
+from helpers.studies.sixteen_heads.summaries import ALL, HALVES, OTHER_CORPUS, REST
 
 SHARES = range(0, 101, 10)
 
 
-def pruning(by_importance, single, random):
-    """Accuracy at each tenth, of random orders at every other; a loss of two points is none.
-
-    Heads mean nothing for the other task, which no claim may count.
-    """
-    curves = {"importance": by_importance, "single ablation": single, "random": random}
-    columns = ["task", "order", "pruned", "accuracy", "change", "p_value"]
-    rows = [("other", order, share, 50, 1, 0.5) for order in curves for share in SHARES]
+def pruning(single, random, lost=-30):
+    """By how much importance is ahead, in two tasks; heads mean nothing for a third one."""
+    columns = ["task", "order", "draw", "pruned", "lead", "change", "p_value"]
+    rows = [("other", order, 0, 100, -9, -1, 0.5) for order in ("single ablation", "random")]
     for task, more in (("a task", 0), ("a second", 0.2)):
-        for order, curve in curves.items():
-            for share in SHARES if order != "random" else SHARES[::2]:
-                loss = curve(share)
-                accuracy = 90 - loss + more * (order == "importance")
-                rows.append((task, order, share, accuracy, -loss, 0.01 if loss > 2 else 0.6))
-    return pd.DataFrame(rows, columns=columns).assign(draw=0)
+        rows.append((task, "single ablation", 0, 100, single + more, lost, 0.01))
+        rows.append((task, "random", 0, 60, random + more, -9, 0.01))
+    table = pd.DataFrame(rows, columns=columns)
+    return table.assign(lead_low=table["lead"] - 0.5, lead_high=table["lead"] + 0.5)
 
 
 def translation(cross):
@@ -39,55 +34,73 @@ def of_task(**columns):
 
 
 def across(correlation, low):
-    return pd.DataFrame(
-        {"task": ["a task", "a second", "a task", "other"],
-         "correlation": [correlation, 0.2, -1, -1], "ci_low": [low, 0.1, -1, -1], "ci_high": 0.8,
-         "set": ["other articles", "other articles", "a treebank", "other articles"]}
-    )  # fmt: skip
-
-
-def seeds(removable, prunable):
-    """Two tasks, of which the mean is taken, in three seeds; and one that does not count."""
-    shifts = {"a task": 2, "a second": -4, "other": 90}
+    """Correlations of two tasks over halves, of all heads and of the rest; of another corpus."""
     rows = [
-        (task, seed, removable + shift + seed, prunable + shift + seed)
-        for task, shift in shifts.items() for seed in range(3)
-    ]  # fmt: skip
-    return pd.DataFrame(rows, columns=["task", "seed", "removable", "prunable"])
+        (task, where, heads, correlation + more, low + more)
+        for where, more in ((HALVES, 0), (OTHER_CORPUS, 0.1))
+        for heads in (ALL, REST)
+        for task in ("a task", "a second")
+    ]
+    table = pd.DataFrame(rows, columns=["task", "set", "heads", "correlation", "correlation_low"])
+    table.loc[table["task"] == "a second", "correlation"] += 0.05
+    table["correlation_high"] = 2 * table["correlation"] - table["correlation_low"]
+    for name in ("correlation", "correlation_low", "correlation_high"):
+        table[f"rank_{name}"] = table[name] / 2
+    return table
+
+
+def seeds(fifth, two_fifths):
+    """What is lost in two tasks, and in one that does not count."""
+    rows = [
+        (task, share, change + more, change + more - 0.5, change + more + 0.5)
+        for task, more in (("a task", 0), ("a second", 0.7), ("other", -40))
+        for share, change in ((20, fifth), (40, two_fifths))
+    ]
+    return pd.DataFrame(rows, columns=["task", "pruned", "change", "ci_low", "ci_high"])
 
 
 GOOD = {
-    "pruning_seeds": seeds(75, 40),
+    "ablation": of_task(removable=[True] * 17 + [False] * 3),
+    "seed_intervals": seeds(-0.5, -1.2),
     "one_head": of_task(removable=[True] * 9 + [False]),
-    "cross_data": across(0.6, 0.1),
-    "pruning": pruning(lambda s: (s > 40) * s, lambda s: (s > 20) * s, lambda s: s),
+    "cross_data": across(0.6, 0.3),
+    "pruning": pruning(2, 15),
     "translation_pruning": translation(0.7),
 }
-EXPECTED = {  # what these tables measure, by hand
-    "Most heads can be removed alone": 75,
-    "Most layers can do with one head": 0.9,
-    "Heads that matter on one data set matter on another": 0.4,
-    "A fifth of the heads or more can be pruned by importance": 40,
-    "Importance orders heads better than their ablation alone does": 10.1,
-    "Importance orders heads better than chance does": 15.1,
-    "Cross-attention needs its heads most": -32,
+EXPECTED = {  # what these tables measure, by hand: the worst task's
+    "removable alone": 17 / 20,
+    "layers with one head": 0.9,
+    "transfer": 0.6,
+    "transfer of the rest": 0.6,
+    "transfer of ranks": 0.3,
+    "other corpus": 0.7,
+    "prunable": -0.5,
+    "prunable as there": -1.2,
+    "over single ablation": 2,
+    "over random order": 15,
+    "cross-attention": -32,
 }
 
 
 def test_every_claim_measures_what_it_says():
-    found = check_claims(GOOD, pruning_claims()).set_index("claim")
-    assert found["here"].to_dict() == pytest.approx(EXPECTED)
+    found = check_claims(GOOD, pruning_claims())
+    assert found["here"].tolist() == pytest.approx(list(EXPECTED.values()))
     assert (found["holds"] == "yes").all()
-    assert found["paper_value"].dropna().tolist() == pytest.approx([100 * 88 / 96, 0.68, 40])
+    assert found["paper_value"].dropna().tolist() == pytest.approx([88 / 96, 0.68])
+    control = {f"control_{name}": GOOD[name].copy() for name in ("cross_data", "pruning")}
+    control["control_cross_data"][["correlation", "correlation_low", "correlation_high"]] -= 0.6
+    table = check_claims(GOOD | control, pruning_claims())
+    assert table["control"].iloc[2:6].tolist() == pytest.approx([0, 0, 0.3, 0.1])
+    assert table["learned"].iloc[[1, 2, 4, 6]].tolist() == ["", "yes", "cannot be told", ""]
 
 
 def test_what_does_not_hold_is_said_and_without_its_table_a_claim_is_not_measured():
     bad = {
-        "pruning": pruning(lambda s: s, lambda s: (s > 20) * s, lambda s: s / 2),
-        "cross_data": across(-0.8, -0.9).assign(ci_high=-0.1),
-        "translation_pruning": translation(0.25),
+        "pruning": pruning(-1, -30),
+        "cross_data": across(-0.8, -0.9).query("heads == 'all'"),
+        "seed_intervals": seeds(-3.4, -9),
     }
-    found = check_claims(bad, pruning_claims()).set_index("claim")
+    found = check_claims(bad, pruning_claims())
     measured = found[found["holds"] != "not measured"]
     assert (measured["holds"] == "no").all()
-    assert measured["here"].tolist() == pytest.approx([-0.3, -4.9, -24.9, 4])
+    assert measured["here"].tolist() == pytest.approx([-0.8, -0.4, -0.7, -3.4, -9, -1, -30])

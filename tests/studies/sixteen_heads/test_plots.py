@@ -1,5 +1,6 @@
 import numpy as np
 import pandas as pd
+import pytest
 
 from helpers.studies.sixteen_heads import plots
 
@@ -28,13 +29,13 @@ def test_fig10_has_every_head_and_marks_significant_changes():
     assert panels[3].images[0].get_clim() == (-40, 40)  # no change is outside
 
 
-def test_fig11_draws_means_and_the_kinds_of_attention():
+def test_fig11_draws_medians_and_ranges_and_the_kinds_of_attention():
     orders = [*((order, 0) for order in plots.ORDERS), ("random", 1)]
     table = pd.DataFrame(
         [(task, *order, share) for task in TASKS for order in orders for share in SHARES],
         columns=["task", "order", "draw", "pruned"],
     )
-    table["accuracy"] = 90 - table["pruned"] * (1 + table["draw"]) / 4
+    table["change"] = -table["pruned"] * (1 + table["draw"]) / 4
     translation = pd.DataFrame(
         [(kind, 1 - s / 100, 80 - s / 2) for kind in plots.KINDS for s in SHARES],
         columns=["kind", "kept", "bleu"],
@@ -42,9 +43,23 @@ def test_fig11_draws_means_and_the_kinds_of_attention():
     figure = plots.fig11_pruning(table, translation)
     *panels, last = [axes for axes in figure.axes if axes.lines]
     assert [axes.get_title(loc="left") for axes in panels] == list(TASKS)
-    importance, _, random = panels[0].lines[:6:2]  # the others are bars
-    np.testing.assert_allclose(importance.get_ydata(), [90 - s / 4 for s in SHARES])
-    np.testing.assert_allclose(random.get_ydata(), [90 - 1.5 * s / 4 for s in SHARES])
+    importance, _, random = panels[0].lines[:3]
+    np.testing.assert_allclose(importance.get_ydata(), [-s / 4 for s in SHARES[:-1]])
+    np.testing.assert_allclose(random.get_ydata(), [-1.5 * s / 4 for s in SHARES[:-1]])
+    band = panels[0].collections[-1].get_paths()[0].vertices
+    assert {(90, -45), (90, -22.5)} <= set(map(tuple, band.tolist()))
+    assert panels[0].lines[-1].get_ydata() == pytest.approx([-25, -25])  # no head at all
     np.testing.assert_allclose(last.lines[0].get_xydata(), [(s, 80 - s / 2) for s in SHARES])
     alone = plots.fig11_pruning(table.query("task == 'one'"), translation)
     assert len([axes for axes in alone.axes if axes.lines]) == 2
+
+
+def test_transfer_has_a_dot_for_each_head_and_names_the_costliest():
+    changes = heads_table("one_change", np.random.default_rng(0)).assign(set="halves")
+    changes["other_change"] = changes["one_change"] / 2
+    changes.loc[7, ["one_change", "other_change"]] = -20
+    figure = plots.transfer(changes)
+    for axes, (_, own) in zip(figure.axes, changes.groupby("task", sort=False), strict=True):
+        dots = axes.collections[0].get_offsets()
+        np.testing.assert_allclose(dots, own[["one_change", "other_change"]])
+    assert figure.axes[0].texts[0].get_text() == "2-3"

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from helpers.studies import head_removal
 from helpers.studies.classifier import Classifier, batches
 from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
-from helpers.studies.head_removal import head_mask
-from helpers.studies.sixteen_heads import pruning, summaries
+from helpers.studies.head_removal import head_mask, single_ablation, split_test
+from helpers.studies.sixteen_heads import pruning
 from helpers.studies.tasks import Pair, Task
 
 LAYERS, HEADS, WIDTH = 3, 4, 6
@@ -44,7 +44,7 @@ def weights(runs):
 
 @pytest.fixture(scope="module")
 def single(runs):
-    return pruning.single_ablation(runs, seed=0)
+    return single_ablation(runs, seed=0)
 
 
 def by_hand(run, pairs, *without):
@@ -109,9 +109,9 @@ def test_importance_is_the_mean_of_absolute_slopes(runs, weights):
 
 def test_single_ablation_is_what_masking_each_head_gives(runs, single):
     run = runs[1]
-    choosing, scored = pruning.split_test(run, 0)
+    choosing, scored = split_test(run, 0)
     assert len(scored) == 20 and len(choosing) == 10
-    first = pruning._half(scored, 0)
+    first = head_removal._half(scored, 0)
     halves = [[p for p, one in zip(scored, first, strict=True) if one == side]
               for side in (True, False)]  # fmt: skip
     assert not {p.source for p in halves[0]} & {p.source for p in halves[1]} and all(halves)
@@ -130,24 +130,23 @@ def test_single_ablation_is_what_masking_each_head_gives(runs, single):
     assert (single["q_value"] >= single["p_value"]).all()
 
 
-def test_what_heads_are_compared_by_is_of_the_examples_that_all_share(runs, single, monkeypatch):
-    monkeypatch.setattr(head_removal, "LOOKS", (12,))
-    _, pairs = pruning.split_test(runs[0], 0)
-    table = pruning.single_ablation(runs[:1], seed=1, tests={"pets": pairs})
-    one = pruning._half(pairs[:12], 1).mean()
+def test_what_heads_are_compared_by_is_of_the_examples_that_all_share(runs, single):
+    _, pairs = split_test(runs[0], 0)
+    table = single_ablation(runs[:1], seed=1, tests={"pets": pairs}, looks=(12, 99))
+    one = head_removal._half(pairs[:12], 1).mean()
     for row in (table.iloc[0], table.iloc[-1]):
         head = int(row["layer"]) - 1, int(row["head"]) - 1
         change, loss = np.subtract(by_hand(runs[0], pairs[:12], head), by_hand(runs[0], pairs[:12]))
         assert row["loss_change"] == pytest.approx(loss, abs=1e-5)
         own = one * row["change_one"] + (1 - one) * row["change_other"]
-        assert own == pytest.approx(change)
+        assert own == pytest.approx(change) and row["first_change"] == pytest.approx(change)
     # So few examples show nothing to be removable: all heads are scored on all of them.
     columns = ["examples", "accuracy", "change", "p_value"]
     assert table[columns].equals(single.loc[single["task"] == "pets", columns])
 
 
 def test_the_one_head_of_a_layer_is_chosen_on_other_examples(runs):
-    choosing, scored = pruning.split_test(runs[0], 0)
+    choosing, scored = split_test(runs[0], 0)
     for row in pruning.one_head_layers(runs[:1], seed=0).itertuples():
         layer = [(row.layer - 1, head) for head in range(HEADS)]
         others = [[place for place in layer if place != own] for own in layer]
@@ -155,37 +154,43 @@ def test_the_one_head_of_a_layer_is_chosen_on_other_examples(runs):
         assert row.accuracy == pytest.approx(by_hand(runs[0], scored, *others[row.head - 1])[0])
 
 
-def test_pruning_starts_whole_and_ends_without_heads(runs, weights, single):
+def test_pruning_starts_whole_and_ends_without_heads(runs, weights, single, monkeypatch):
+    monkeypatch.setattr(pruning, "SHARED", 8)
     table = pruning.pruning(runs, weights, single, seed=0)
     start, end = table[table["pruned"] == 0], table[table["pruned"] == 100]
     assert (start["change"] == 0).all() and (start["heads"] == LAYERS * HEADS).all()
-    assert (end["heads"] == 0).all()
+    assert (end["heads"] == 0).all() and len(end) == 2 * 2  # random orders end before it
     assert (end.groupby("task")["loss_change"].nunique() == 1).all()
     run = runs[0]
     own = weights[weights["task"] == run.task.name]
     least = own.sort_values("normalised").head(6)[["layer", "head"]].to_numpy() - 1
     half = table.query("task == @run.task.name and order == 'importance' and pruned == 50")
     assert half["heads"].item() == 6
-    accuracy, _ = by_hand(run, pruning.split_test(run, 0)[1], *least)
-    assert half["accuracy"].item() == pytest.approx(accuracy)
+    pairs = split_test(run, 0)[1]
+    assert half["accuracy"].item() == pytest.approx(by_hand(run, pairs, *least)[0])
     draws = table[table["order"] == "random"].pivot(
         index=["task", "pruned"], columns="draw", values="loss_change"
     )
-    assert draws.shape == (2 * len(pruning.RANDOM_SHARES), pruning.RANDOM_ORDERS)
+    assert draws.shape == (2 * len(pruning.STEPS), pruning.RANDOM_ORDERS)
     assert (draws[0] - draws[1]).abs().max() > 0
+    # By how much importance is ahead: of single ablation on all examples, of chance on the first.
+    between = table[(table["task"] == run.task.name) & table["pruned"].between(1, 99)]
+    means = between.groupby("order")[["accuracy", "lead"]].mean()
+    ordered = own.sort_values("normalised")[["layer", "head"]].to_numpy() - 1
+    steps = [round(12 * step) for step in pruning.STEPS[1:]]
+    first = np.mean([by_hand(run, pairs[:8], *ordered[:step])[0] for step in steps])
+    whole = means.loc["importance", "accuracy"]
+    ahead = [whole, first, whole] - means["accuracy"]  # importance, random, single ablation
+    np.testing.assert_allclose(means["lead"], ahead, atol=1e-9)
 
 
-def test_each_seed_has_the_measures_of_its_own_runs(runs):
+def test_each_seed_is_pruned_by_the_importance_of_its_own_heads(runs):
     again = fine_tune([replace(runs[0], recipe=replace(runs[0].recipe, seed=1))])
-    table = summaries.seed_measures({0: runs[:1], 1: again}, seed=0).set_index("seed")
-    weights = {}
-    for seed, (run,) in ((0, runs[:1]), (1, again)):
-        row, weights[seed] = table.loc[seed], pruning.head_importance([run], seed=0)
-        assert row["accuracy"] == pytest.approx(100 * run.accuracy)
-        single = pruning.single_ablation([run], seed=0)
-        assert row["removable"] == pytest.approx(100 * single["removable"].mean())
-        steps = pruning.pruning([run], weights[seed], seed=0)
-        kept = steps["pruned"][steps["removable"].cummin()]
-        assert row["prunable"] == max([0, *kept])
-    ranks = [weights[seed]["normalised"].rank() for seed in (0, 1)]
-    assert table["correlation"].tolist() == pytest.approx([np.corrcoef(*ranks)[0, 1]] * 2)
+    table = pruning.seed_pruning([[runs[0], *again], runs[1:]], seed=0)
+    assert table["task"].unique().tolist() == ["pets"]  # the other task has one seed
+    assert table[["seed", "pruned"]].to_numpy().tolist() == [[0, 20], [0, 40], [1, 20], [1, 40]]
+    for row, run in zip(table.iloc[1::2].itertuples(), (runs[0], *again), strict=True):
+        weights = pruning.head_importance([run], seed=0).sort_values("normalised")
+        least = weights[["layer", "head"]].to_numpy()[:5] - 1
+        assert row.accuracy == pytest.approx(by_hand(run, split_test(run, 0)[1], *least)[0])
+        assert row.start == pytest.approx(100 * run.accuracy)

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import spearmanr
 from scipy.stats import t as student
 from toy_corpora import conllu
 
@@ -16,46 +17,47 @@ from helpers.studies.wikipedia_tasks import LABELS, NUMBER, SHIFT
 LAYERS, HEADS = 3, 4
 
 
-def test_changes_stand_in_layers_and_heads_with_a_star_where_they_matter():
-    rows = pd.DataFrame(
-        {"task": "a", "layer": [1, 1, 2, 2], "head": [1, 2, 1, 2], "change": [0.0, -0.6, 1.25, -9],
-         "removable": [True, True, True, False]}
-    )  # fmt: skip
-    table = summaries.change_table(rows, ["task", "layer"], "head")
-    assert table.to_numpy().tolist() == [["+0.0", "-0.6"], ["+1.2", "-9.0 *"]]
-
-
 def test_intervals_over_seeds():
-    table = pd.DataFrame({"task": "a", "seed": [0, 1, 2], "accuracy": [90.0, 91.0, 95.0]})
+    table = pd.DataFrame(
+        {"task": "a", "pruned": 20, "start": [90.0, 91, 95], "change": [-1, 0, -5]}
+    )
     row = summaries.seed_intervals(table).iloc[0]
-    assert row[["mean", "smallest", "largest", "seeds"]].tolist() == [92, 90, 95, 3]
-    low, high = student.interval(0.95, 2, 92, np.std([90, 91, 95], ddof=1) / 3**0.5)
+    columns = ["seeds", "start", "change", "smallest", "largest"]
+    assert row[columns].tolist() == [3, 92, -2, -5, 0]
+    low, high = student.interval(0.95, 2, -2, np.std([-1, 0, -5], ddof=1) / 3**0.5)
     assert (row["ci_low"], row["ci_high"]) == pytest.approx((low, high))
 
 
 def ablation(one, other, task="a"):
     heads = pd.DataFrame({"task": task, "layer": 1, "head": range(1, len(one) + 1)})
-    return heads.assign(change=one, change_one=one, change_other=other)
+    return heads.assign(first_change=one, change_one=one, change_other=other)
 
 
-def test_heads_that_matter_in_both_halves_correlate_and_others_do_not():
+def test_correlations_of_values_and_ranks_with_and_without_the_largest_effects():
     one, noise = np.random.default_rng(0).normal(size=(2, 40))
-    other = 2 * one + 0.1 * noise
-    both = pd.concat([ablation(one, other), ablation(one, noise, "b")])
-    table = summaries.cross_data(both, seed=0).set_index("task")
-    assert table.loc["a", "correlation"] == pytest.approx(np.corrcoef(one, other)[0, 1])
-    assert table.loc["a", "p_value"] < 0.001 and table.loc["a", "ci_low"] > 0.9
-    assert table.loc["b", "p_value"] > 0.05
-    assert table.loc["b", "ci_low"] < 0 < table.loc["b", "ci_high"]
+    large = noise.copy()
+    one[[3, 8]], large[[3, 8]] = -20, -30  # two heads make a correlation, not of ranks
+    both = pd.concat([ablation(one, 2 * one + 0.1 * noise), ablation(one, large, "b")])
+    table = summaries.cross_data(summaries.paired_changes(both), seed=0)
+    assert table["set"].unique().tolist() == [summaries.HALVES]
+    found = table.set_index(["task", "heads"])
+    assert (found.loc["a", ["correlation_low", "rank_correlation_low"]] > 0.9).all(axis=None)
+    noisy = found.loc["b"]
+    assert noisy.loc["all", "correlation"] == pytest.approx(np.corrcoef(one, large)[0, 1])
+    assert noisy.loc["all", "correlation"] > 0.9
+    rest = noisy.loc[summaries.REST]
+    left = np.delete([one, large], [3, 8], axis=1)
+    assert rest["correlation"] == pytest.approx(np.corrcoef(left)[0, 1])
+    assert rest["rank_correlation"] == pytest.approx(spearmanr(*left).statistic)
+    assert rest["correlation_low"] < 0 < rest["correlation_high"]
 
 
 def test_a_second_test_set_has_rows_of_its_own_and_no_change_no_correlation():
     one = np.arange(6.0)
-    table = summaries.cross_data(
-        ablation(one, one * 0), ablation(one[::-1], one), name="ewt", seed=0
-    ).set_index("set")
-    assert table.loc["ewt", "correlation"] == pytest.approx(-1)
-    assert np.isnan(table.loc[summaries.ARTICLES, "correlation"])
+    changes = summaries.paired_changes(ablation(one, one * 0), ablation(one[::-1], one).iloc[::-1])
+    table = summaries.cross_data(changes, seed=0).set_index(["set", "heads"])["correlation"]
+    assert table[summaries.OTHER_CORPUS, "all"] == pytest.approx(-1)
+    assert np.isnan(table[summaries.HALVES]).all()
 
 
 def test_a_treebank_makes_test_sets_of_grammar(tiny_encoder, tmp_path):
