@@ -35,6 +35,7 @@ from helpers.plots.style import (
 )
 
 ROW = 0.3  # inches for one bar
+CHARACTER = 6  # percent of a narrow panel that a character of a head's name takes
 # Where the paper's probes differ from those here, whatever the model and the treebank.
 INTERVALS = "bars: here, with 95% intervals; diamonds: the paper"
 PAPER_PROBES = "paper: GloVe of 100 dimensions, no weights of ROOT's own"
@@ -46,7 +47,7 @@ def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     """Draw Table 2 (section 4.3): antecedents found, by system and type of mention.
 
     ``table`` is coreference.csv.  A panel for each type, a bar for each system and its candidates,
-    with the head in it.
+    with the head in it, or behind its interval where the bar is short.
     """
     systems = table["system"].str.replace(" (chosen on train, scored on dev)", ", held out")
     table = table.assign(name=systems + "\namong " + table["candidates"])
@@ -62,8 +63,10 @@ def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     for axes, (kind, rows) in zip(panels, types.items(), strict=True):
         bars = rows.set_index("name").reindex(names).reset_index()
         _bars(axes, bars)
-        for place, head in bars["head"].dropna().items():
-            axes.text(2, place, head, va="center", fontsize=8)
+        for place, bar in bars.dropna(subset="head").iterrows():
+            covered = bar["ci_low"] < 2 + CHARACTER * len(bar["head"])
+            x = bar["ci_high"] + 3 if covered else 2
+            axes.text(x, place, bar["head"], va="center", fontsize=8)
         counts = (f"{count:,.0f}" for count in rows["n"].dropna().unique())
         axes.set_title(f"{fill(kind, 15)}\nn = {' / '.join(counts)}")
         axes.set_xlabel("Accuracy (%)")
