@@ -268,6 +268,27 @@ def _mpnet() -> Iterator[str]:
     yield f"are small ({small.min():.2f} to {small.max():.2f} of the mean) in layers 3 to 5 and 10"
     middle = rows("lens_shares", "mpnet").query("layer in (7, 8)")["attention_cls"]
     yield f"7 and 8, where it gets {100 * middle.mean():.0f}%."
+    table = rows("edges", "mpnet", keys="special", queries="all", measure="sentence vector")
+    dropped, given, taken = (
+        table[table["change"] == way].set_index(["model", "layers"])
+        for way in ("dropped", "given to others", "taken from others")
+    )
+    own, far = dropped.loc["own", "2-5, 10-11"], dropped["value"] / taken["value"]
+    yield f"special tokens get {100 * own['share']:.0f}% of the attention; dropping it moves the"
+    yield f"by {own['value']:.4f} ({own['ci_low']:.4f} to {own['ci_high']:.4f}), taking as much"
+    yield f"from words {1 / far['own', '2-5, 10-11']:.1f} times as far, giving it to them " + (
+        f"{given['value'].loc['own', '2-5, 10-11'] / own['value']:.1f} times."
+    )
+    drawn, focused = far["drawn", "2-5, 10-11"], far["focused", "2-5, 10-11"]
+    yield f"moves it {drawn:.1f} and, as focused, {focused:.1f} times as far as taking as much"
+    yield f"from 2 to 5 moves the vector {far['own', '2-5']:.2f} times as far as what is taken"
+    yield f"from 10 and 11 {far['own', '10-11']:.2f} times"
+    upper = [f"{layer}" for layer in (6, 7, 8)]
+    shares, ratios = 100 * dropped["share"].loc["own"][upper], far["own"][upper]
+    yield f"special tokens get {shares.min():.0f} to {shares.max():.0f}%"
+    yield f"{ratios.min():.1f} to {ratios.max():.1f} times. There it is no no-op."
+    effects = rows("attributions", "mpnet", effect="vector").set_index("method")["correlation"]
+    yield f"({effects['rollout']:.2f} against {effects['attention, all layers']:.2f})"
 
 
 def _to_special(run: str) -> list[pd.Series]:
