@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from helpers.analysis.heads import (
     head_labels,
     questions,
 )
-from helpers.data.records import WORD_MARKS, roles
+from helpers.data.records import roles
 from helpers.errors import InputError
 from helpers.plots.style import INK, MUTED, RIGHT, TOKEN_COLORS, TOKEN_STYLES, WRONG
 from helpers.store.store import Example, Store, tokens_of
@@ -42,13 +42,8 @@ RAMP = [
     *("#ffffff", "#b7e6c5", "#82d8b0", "#50c6ad", "#3cb2ad", "#359baa", "#3485a5"),
     *("#3670a0", "#3b589a", "#414184", "#3c3162", "#312140", "#1f1220"),
 ]
-# Of coreference chains, seen on light and on dark.
-CHAINS = ["#0173b2", "#b56a00", "#02805e", "#d55e00", "#b05aa0", "#9a6a3f", "#c0508f", "#767676"]
-# What the colours of the figures are on a dark page.
-DARK = {
-    "cls": "#5ab4f0", "sep": "#f0883e", "punctuation": "#2fcb8a", "other": "#c8c8c8",
-    "ink": "#e8e8e8", "muted": "#a8b0b8", "right": "#b39dff", "wrong": "#ff6fa5",
-}  # fmt: skip
+# Of numbers below and above zero: the colours of the figures (without importing matplotlib).
+DIVERGING = ["#2d004b", "#9990bf", "#f7f7f6", "#ee9b39", "#7f3b08"]
 
 Maps = Float[np.ndarray, "layer head query key"]
 
@@ -77,7 +72,6 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
         "tokens": tokens,
         "kinds": kinds,
         "special": sorted(special),
-        "groups": None if "words" in record else words_of_tokens(tokens, special),
         "questions": [
             {"relation": relation, "asked": asked + offset, "gold": [own + offset for own in gold]}
             for relation, asked, gold, *_ in questions(record)
@@ -89,27 +83,6 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
             if chain is not None
         ],
     }
-
-
-def words_of_tokens(tokens: Sequence[str], special: Container[int]) -> list[int] | None:
-    """Return the word that each token is in, counted from 0; None where each is its own.
-
-    WordPiece marks what continues a word (``##s``), byte-level BPE and SentencePiece what starts
-    one (``Ġthe``, ``▁the``): there a letter after an unmarked letter continues it.
-    """
-    starts = any(token.startswith(tuple(WORD_MARKS)) for token in tokens)
-    groups: list[int] = []
-    for index, token in enumerate(tokens):
-        before = tokens[index - 1] if index else ""
-        if index in special or index - 1 in special or not index:
-            joined = False
-        elif starts:
-            marked = token.startswith(tuple(WORD_MARKS))
-            joined = not marked and token[:1].isalnum() and before[-1:].isalnum()
-        else:
-            joined = token.startswith("##")
-        groups.append((groups[-1] if groups else -1) + (not joined))
-    return groups if groups and groups[-1] < len(tokens) - 1 else None
 
 
 def summaries(
@@ -183,14 +156,12 @@ def _packed(data: bytes) -> str:
 
 
 def look(special_tokens: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the colours and names that the viewer shares with the figures, light and dark."""
-    light = TOKEN_COLORS | {"ink": INK, "muted": MUTED, "right": RIGHT, "wrong": WRONG}
-    themed = {name: f"light-dark({color}, {DARK[name]})" for name, color in light.items()}
-    return themed | {
-        "colors": {kind: themed[kind] for kind in TOKEN_COLORS},
+    """Return the colours and names that the viewer shares with the figures."""
+    return {
+        "colors": TOKEN_COLORS | {"ink": INK, "muted": MUTED, "right": RIGHT, "wrong": WRONG},
         "labels": _kind_labels(special_tokens),
         "ramp": RAMP,
-        "chains": CHAINS,
+        "diverging": DIVERGING,
         "directions": list(DIRECTIONS),
     }
 

@@ -8,9 +8,10 @@ async function unpack(text) {
   return new Uint8Array(await new Response(inflated).arrayBuffer());
 }
 
-/* The small maps with and without special tokens, and the answers of the heads. */
-function unpacked([all, words, answers]) {
-  return { small: [all, words], answers: new Uint16Array(answers.buffer) };
+/* The small maps with and without special tokens, the answers of the heads, the words of tokens. */
+function unpacked({ level, tokens, special }, [all, words, answers]) {
+  return { small: [all, words], answers: new Uint16Array(answers.buffer),
+    groups: level === "word" ? null : wordsOf(tokens, special) };
 }
 
 /* A page without a kernel: everything is in `data.pages`. */
@@ -22,7 +23,7 @@ function embedded(data) {
     async page(index) {
       const page = pages.get(index);
       if (!page) throw new Error(`Example ${index} is not in this page.`);
-      if (!page.small) Object.assign(page, unpacked(await Promise.all(page.buffers.map(unpack))));
+      if (!page.small) Object.assign(page, unpacked(page, await Promise.all(page.buffers.map(unpack))));
       return page;
     },
     async map(page, head) {
@@ -87,12 +88,17 @@ function kernel(invoke, settings, pane) {
     close: () => stop.abort(),
     async page(index, masked) {
       const [content, buffers] = await ask({ kind: "page", example: index, masked });
-      return { masked, ...content.page, ...unpacked(buffers.map((view) => new Uint8Array(copy(view)))) };
+      return { masked, ...content.page,
+        ...unpacked(content.page, buffers.map((view) => new Uint8Array(copy(view)))) };
     },
     async map(page, head) {
       const [, buffers] = await ask({
         kind: "map", example: page.example, masked: page.masked, head });
       return Float32Array.from(new Uint16Array(copy(buffers[0])), (value) => value / FULL);
+    },
+    async neurons(page, head, position, piece) {
+      return (await ask({ kind: "neurons", example: page.example, masked: page.masked, head,
+        position, piece }))[0];
     },
     async search(query) {
       const direction = settings.look.directions[Number(query.reverse)];
@@ -102,6 +108,21 @@ function kernel(invoke, settings, pane) {
 }
 
 // ---- Whole words (section 4.1) ---------------------------------------------------------------
+
+/* The word that each token is in, counted from 0; null where each is its own. WordPiece marks what
+   continues a word (##s), byte-level BPE and SentencePiece what starts one (Ġthe, ▁the): there a
+   letter after an unmarked letter continues it. */
+function wordsOf(tokens, special) {
+  const marked = tokens.map((token) => /^[Ġ▁]/.test(token));
+  const joins = (token, i) => (!marked.includes(true) ? token.startsWith("##")
+    : !marked[i] && /^[\p{L}\p{N}]/u.test(token) && /[\p{L}\p{N}]$/u.test(tokens[i - 1]));
+  let word = -1;
+  const groups = tokens.map((token, i) => {
+    if (!i || special.includes(i) || special.includes(i - 1) || !joins(token, i)) word += 1;
+    return word;
+  });
+  return word < tokens.length - 1 ? groups : null;
+}
 
 /* A page of tokens as one of words; `groups` has the word of each token. */
 function wordPage(page) {

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 EVERY = "(all)"  # relations
 ASKED = ("word", "relation", "right", "direction")  # of a search
 NOTEBOOK_LIMIT = 1_000_000  # bytes of weights that a notebook's output may hold without a kernel
+MOST_KEYS = 10  # of a query, that are shown beside it
 FRAME = 620, 17  # pixels of a frame: the controls and small maps, and each token
 
 
@@ -141,8 +142,8 @@ def view(
 
     ``layer`` and ``head`` count from 1, as in the paper; ``example`` from 0, as in the store.
     ``relation`` starts with one relation marked, read in ``direction``.  With the model of the
-    store as ``encoder``, words can be masked in a notebook, to see how its maps change.  InputError
-    where there is no such example, head, direction or relation, or the encoder does not fit.
+    store as ``encoder``, a notebook can mask words and show queries and keys.  InputError where
+    there is no such example, head, direction or relation, or the encoder does not fit.
     """
     if not 0 <= example < len(store):
         raise InputError(f"no example {example}: the store has 0 to {len(store) - 1}")
@@ -159,27 +160,22 @@ def view(
         if encoder_facts(encoder)["model"] != (made := store.spec.model):
             problem = f"and {encoder.name} is not that model as it was"
             raise InputError(f"the maps are those of {made['name']}, {problem}")
-        if encoder.tokenizer.mask_token is None:
-            raise InputError(f"{encoder.name} has no mask token")
     return Viewer(store, example, (layer - 1, head - 1), relation, direction, title, encoder)
 
 
 def viewers(
-    table: pd.DataFrame, treebank: Callable[[], Store], documents: Callable[[], Store]
+    table: pd.DataFrame, treebank: Callable[[], Store], documents: Callable[[], Store], **how: Any
 ) -> list[Viewer]:
     """Return a viewer of each row of `helpers.plots.examples.places`, in the store it is from.
 
-    The two stores are opened where they are needed; without a row it is the first sentence's.
+    The two stores are opened where they are needed; without a row it is the first sentence's;
+    ``how`` is for `view`.
     """
-    if table.empty:
-        return [view(treebank())]
     found = []
-    for row in table.astype(object).fillna("").itertuples():
-        store = documents() if row.relation == COREFERENCE else treebank()
-        place = {"example": int(row.example), "layer": int(row.layer), "head": int(row.head)}
-        direction = row.direction or DIRECTIONS[0]
-        asked = {"relation": row.relation, "direction": direction, "title": row.title}
-        found.append(view(store, **place, **asked))
+    for row in table.astype(object).to_dict("records") or [{}]:
+        store = documents() if row.get("relation") == COREFERENCE else treebank()
+        given = {name: own for name, own in row.items() if pd.notna(own) and own != ""}
+        found.append(view(store, **given, **how))
     return found
 
 
@@ -187,6 +183,8 @@ def masked_example(store: Store, index: int, positions: Sequence[int], encoder: 
     """Return an example with the mask token at ``positions`` of its maps, tokens or whole words."""
     from helpers.store.examples import shard_tensors
 
+    if encoder.tokenizer.mask_token is None:
+        raise InputError(f"{encoder.name} has no mask token")
     example = store[index]
     kind, offset = ("words", example.offset) if "words" in example.record else ("tokens", 0)
     texts = list(example.record[kind])
@@ -195,6 +193,36 @@ def masked_example(store: Store, index: int, positions: Sequence[int], encoder: 
     record = example.record | {kind: texts}
     tensors = shard_tensors(encoder, [record], index, **store.spec.maps)
     return replace(example, attention=tensors[tensor_name("attention", index)], record=record)
+
+
+def neurons(
+    encoder: Encoder, example: Example, head: tuple[int, int], position: int, piece: int = 0
+) -> dict[str, Any]:
+    """Return the neuron view of a token of the word at ``position`` of a map, ready for JSON.
+
+    That is its query, and beside it (*A Multiscale Visualization of Attention*, Vig 2019) the keys
+    of the tokens with most of its attention, with what `head_scores` finds in their scores.
+    """
+    from helpers.model.forward import model_inputs
+    from helpers.model.queries import head_scores
+
+    inputs = model_inputs(encoder, example.record)
+    parts = head_scores(encoder, example.record, *head)
+    tokens = encoder.tokenizer.convert_ids_to_tokens(inputs["input_ids"])
+    words = inputs.get("groups", range(len(tokens)))
+    pieces = [token for token, word in enumerate(words) if word == position]
+    query, other = parts.queries[pieces[piece]], parts.other[pieces[piece]]
+    weights = (parts.scale * parts.keys @ query + other).softmax(dim=0)
+    keys = weights.argsort(descending=True)[: min(MOST_KEYS, int((weights > 0).sum()))]
+    return {
+        "pieces": [tokens[own] for own in pieces],
+        "tokens": [tokens[key] for key in keys],
+        "query": query.tolist(),
+        "keys": parts.keys[keys].tolist(),
+        "scale": parts.scale,
+        "other": other[keys].tolist(),
+        "weights": weights[keys].tolist(),
+    }
 
 
 def to_bertviz(store: Store, example: int) -> tuple[tuple[Tensor, ...], list[str]]:
@@ -216,10 +244,9 @@ class ViewerWidget(anywidget.AnyWidget):
     def __init__(self, viewer: Viewer) -> None:
         settings = viewer.settings()
         for pane, own in zip(viewer.panes, settings["panes"], strict=True):
-            own |= {"relations": relations_in(pane.store), "masks": pane.encoder is not None}
+            own |= {"relations": relations_in(pane.store), "encoder": pane.encoder is not None}
         super().__init__(settings=settings)
         self._panes = viewer.panes
-        self._masked: dict[object, Example] = {}  # the last one that was asked for
 
     @command
     def answer(self, request: dict[str, Any], _: object) -> tuple[dict[str, Any], list[bytes]]:
@@ -232,20 +259,16 @@ class ViewerWidget(anywidget.AnyWidget):
                 found = search(pane.store, head, **wanted, limit=MOST_FOUND + 1)
                 rows = json.loads(found.head(MOST_FOUND).to_json(orient="records"))
                 return {"found": rows, "more": len(found) > MOST_FOUND}, []
-            example = self._example(pane, request)
+            index, masked = int(request["example"]), request.get("masked")
+            example = view(pane.store, index).store[index]  # refuses one that is not there
+            if masked:
+                example = masked_example(pane.store, index, masked, pane.encoder)
+            if request["kind"] == "neurons":
+                place = request["position"], request["piece"]
+                return neurons(pane.encoder, example, head, *place), []
         except InputError as error:
             return {"error": str(error)}, []
         if request["kind"] == "map":
             return {}, [page.quantize(example.attention[head]).tobytes()]
         facts = page.page_facts(pane.store, example)
         return {"page": facts}, page.buffers(example, facts["special"])
-
-    def _example(self, pane: Viewer, request: dict[str, Any]) -> Example:
-        index, masked = int(request["example"]), sorted(request.get("masked") or [])
-        view(pane.store, index)  # refuses one that is not there
-        if not masked or pane.encoder is None:
-            return pane.store[index]
-        wanted = (request["pane"], index, *masked)
-        if wanted not in self._masked:
-            self._masked = {wanted: masked_example(pane.store, index, masked, pane.encoder)}
-        return self._masked[wanted]

@@ -7,6 +7,11 @@ const MOST_LINES = 4000; // more lines than this are slow, and only grey
 const ROW = 17; // pixels from one token to the next
 const FONT = "12.5px system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif";
 const EVERY = "(all)";
+// Of coreference chains, seen on light and on dark.
+const CHAINS = ["#0173b2", "#b56a00", "#02805e", "#d55e00", "#b05aa0", "#9a6a3f", "#c0508f", "#767676"];
+// What the colours of the figures are on a dark page.
+const DARK = { cls: "#5ab4f0", sep: "#f0883e", punctuation: "#2fcb8a", other: "#c8c8c8",
+  ink: "#e8e8e8", muted: "#a8b0b8", right: "#b39dff", wrong: "#ff6fa5" };
 
 // ---- Elements --------------------------------------------------------------------------------
 
@@ -27,6 +32,18 @@ function fill(node, attributes, children) {
   return node;
 }
 
+/* A picture of cells: a colour each, as the pixels of an image hold it. */
+function picture(colors, width, attributes = {}) {
+  const height = Math.max(1, colors.length / (width || 1));
+  const canvas = element("canvas", { width: Math.max(width, 1), height, ...attributes });
+  if (width) {
+    canvas.getContext("2d").putImageData(
+      new ImageData(new Uint8ClampedArray(colors.buffer), width, height), 0, 0);
+  }
+  return canvas;
+}
+
+const signed = (number) => number.toFixed(2).replace("-", "−");
 const percent = (weight) => (weight >= 0.0995 ? `${Math.round(100 * weight)}%`
   : `${(100 * weight).toFixed(1)}%`);
 
@@ -39,7 +56,7 @@ class View {
     this.relation = settings.relation;
     this.reverse = settings.direction === this.look.directions[1];
     this.showSpecial = true;
-    this.byWord = false;
+    this.byWord = this.showNeurons = false;
     this.showLabels = true;
     this.page = this.map = this.pinned = this.hovered = null;
     this.masked = new Set(); // positions of the example that the model is given masked
@@ -55,7 +72,7 @@ class View {
     // JupyterLab leaves the keys to the view.
     root.setAttribute("data-lm-suppress-shortcuts", "true");
     for (const name of ["ink", "muted", "right", "wrong"]) {
-      root.style.setProperty(`--${name}`, look[name]);
+      root.style.setProperty(`--${name}`, look.colors[name]);
     }
     this.name = element("h2", { class: "av-name" });
     this.facts = element("p", { class: "av-facts" });
@@ -66,6 +83,7 @@ class View {
     this.drawing = element("div", { class: "av-drawing" });
     this.status = element("p", { class: "av-status", role: "status", "aria-live": "polite" });
     this.verdicts = element("ul", { class: "av-verdicts" });
+    this.neurons = element("section", { class: "av-neurons", "aria-label": "Neuron view" });
     this.table = element("details", { class: "av-table", ontoggle: () => this.drawTable() },
       element("summary", {}, "The weights as a table"), element("div"));
     root.append(
@@ -78,7 +96,7 @@ class View {
             "Arrow keys go from head to head."),
           this.finder),
         element("section", { class: "av-main", "aria-label": "One head" },
-          this.legend, this.status, this.drawing, this.verdicts)),
+          this.legend, this.status, this.drawing, this.verdicts, this.neurons)),
       this.table);
     root.addEventListener("keydown", (event) => {
       if (event.key === "Escape") this.pin(null);
@@ -143,7 +161,7 @@ class View {
     this.drawing.replaceChildren(element("p", { class: "av-error", role: "alert" }, message));
     this.status.replaceChildren();
     this.verdicts.replaceChildren();
-    this.table.hidden = true;
+    this.neurons.hidden = this.table.hidden = true;
   }
 
   weight(query, key) {
@@ -192,7 +210,8 @@ class View {
         step(1, "Next example", "›")) : null,
       page.special.length ? this.checkbox("special tokens", "showSpecial") : null,
       this.raw.page.groups ? this.checkbox("whole words", "byWord") : null,
-      this.settings.masks ? this.maskButton() : null,
+      this.settings.encoder ? this.maskButton() : null,
+      this.settings.encoder ? this.checkbox("queries and keys", "showNeurons") : null,
       ...this.labelControls(),
     ].filter(Boolean));
     if (focused) {
@@ -326,19 +345,12 @@ class View {
 
   drawSmall(label, head, side, cells) {
     this.ramp ??= colorRamp(this.look.ramp);
-    const canvas = element("canvas", { width: Math.max(side, 1), height: Math.max(side, 1) });
-    const pixels = new Uint32Array(cells.length);
-    for (let i = 0; i < cells.length; i += 1) pixels[i] = this.ramp[cells[i]];
-    if (side) {
-      canvas.getContext("2d").putImageData(
-        new ImageData(new Uint8ClampedArray(pixels.buffer), side, side), 0, 0);
-    }
     const text = `Head ${label}: ${this.page.summaries[head]}`;
     return element("button", {
       type: "button", role: "radio", "data-head": label, "aria-label": text, title: text,
       onclick: () => this.choose(head),
       onkeydown: (event) => this.stepHead(event, head),
-    }, canvas);
+    }, picture(Uint32Array.from(cells, (cell) => this.ramp[cell]), side));
   }
 
   stepHead(event, head) {
@@ -384,6 +396,7 @@ class View {
     this.drawing.replaceChildren(this.drawMap());
     this.drawFocus();
     this.drawVerdicts();
+    this.drawNeurons();
     this.drawTable();
   }
 
@@ -397,8 +410,8 @@ class View {
           "stroke-dasharray": dashed })), text);
     this.legend.replaceChildren(
       ...kinds.map((kind) => key(colors[kind], `to ${labels[kind]}`)),
-      ...(this.marked.length ? [key(this.look.right, "right"), key(this.look.wrong, "wrong"),
-        key(this.look.wrong, "what would be right", "4 3")] : []));
+      ...(this.marked.length ? [key(colors.right, "right"), key(colors.wrong, "wrong"),
+        key(colors.wrong, "what would be right", "4 3")] : []));
   }
 
   layOut() {
@@ -468,8 +481,8 @@ class View {
     const back = svg("rect", { class: "av-back", y: y - ROW / 2, height: ROW, rx: 3,
       x: onLeft ? 0 : this.x.right, width: this.x.left });
     const word = svg("text", { x: edge, y, "text-anchor": onLeft ? "end" : "start",
-      "dominant-baseline": "central", fill: kind === "other" ? this.look.ink
-        : this.look.colors[kind] }, this.shown[position]);
+      "dominant-baseline": "central",
+        fill: this.look.colors[kind === "other" ? "ink" : kind] }, this.shown[position]);
     const number = svg("text", { class: "av-number", y, "dominant-baseline": "central",
       x: onLeft ? this.x.numberLeft : this.x.numberRight, "text-anchor": "end" });
     const group = svg("g", { class: "av-token", [`data-${side}`]: position,
@@ -515,6 +528,7 @@ class View {
     this.pinned = this.pinned === position ? null : position;
     this.drawControls();
     this.drawFocus();
+    this.drawNeurons();
     this.drawTable();
   }
 
@@ -613,7 +627,7 @@ class View {
   }
 
   chain(mentions, name, x) {
-    const color = this.look.chains[name % this.look.chains.length];
+    const color = CHAINS[name % CHAINS.length];
     const span = ([start, end]) => [this.row.get(start) - ROW / 2 + 2,
       this.row.get(end - 1) + ROW / 2 - 2];
     const sorted = mentions.map(span).sort((a, b) => a[0] - b[0]);
@@ -635,7 +649,7 @@ class View {
         const [query, key] = reverse ? [other, question.asked] : [question.asked, other];
         const weight = this.weight(query, key);
         group.append(this.line(query, key, weight, {
-          stroke: this.look[kind], "stroke-width": dashed ? 1.6 : 2.4, "stroke-dasharray": dashed,
+          stroke: this.look.colors[kind], "stroke-width": dashed ? 1.6 : 2.4, "stroke-dasharray": dashed,
           // As in Figure 5: a right answer with a small weight is light, but never invisible.
           "stroke-opacity": dashed ? 1 : (0.35 + 0.65 * weight).toFixed(3) }));
       };
@@ -654,6 +668,77 @@ class View {
       { class: q.right ? "av-right" : "av-wrong", "data-asked": q.asked, "data-picked": q.picked },
       `${q.relation}: ${this.page.tokens[q.asked]} → ${this.page.tokens[q.picked]} `,
       q.right ? "✓ right" : `✗ wrong, ${words(q.gold)} would be right`)));
+  }
+
+  // -- The neuron view (Vig 2019): the query of the chosen token beside the keys that it attends to
+
+  async drawNeurons(piece = null) {
+    const { neurons, page, head, pinned } = this;
+    const own = this.asked = {};
+    neurons.hidden = !this.showNeurons;
+    if (neurons.hidden) return;
+    const say = (text, role) => neurons.replaceChildren(element("p", { class: "av-hint", role }, text));
+    if (page !== this.raw.page) say("Queries and keys are of tokens: leave whole words out.", "status");
+    else if (pinned === null) say("Choose a word to see its query and the keys.", "status");
+    else {
+      try {
+        const found = await this.source.neurons(page, head, pinned, piece ?? 0);
+        if (own !== this.asked) return;
+        neurons.replaceChildren(...this.neuronTable(found, piece ?? 0));
+        if (piece !== null) neurons.querySelector("select").focus();
+      } catch (error) {
+        if (own === this.asked) say(error.message, "alert");
+      }
+    }
+  }
+
+  neuronTable({ pieces, tokens, query, keys, scale, other, weights }, piece) {
+    const products = keys.map((key) => key.map((value, i) => scale * value * query[i]));
+    const sums = products.map((values) => values.reduce((sum, value) => sum + value, 0));
+    const most = (vectors) => Math.max(...vectors.flat().map(Math.abs)) || 1;
+    const [ofVectors, ofProducts] = [most([query, ...keys]), most(products)];
+    const rest = other.some((value) => Math.abs(value) >= 0.005); // less is rounding
+    const select = element("select", { "aria-label": "Token of the word",
+      onchange: () => this.drawNeurons(select.selectedIndex) },
+    ...pieces.map((token) => element("option", {}, token)));
+    select.selectedIndex = piece;
+    const line = (tag, name, strips, numbers) => element("tr", {},
+      element("th", { scope: tag === "th" ? "col" : "row" }, name),
+      element(tag, {}, element("div", { class: "av-strips" }, ...strips)),
+      ...numbers.map((number) => element(tag, {}, number)));
+    const scaled = (name, end) => element("span", {}, `${name}: ${signed(-end)}`,
+      this.strip(Array.from({ length: 33 }, (_, i) => (i / 16 - 1) * end), end, "colours"), signed(end));
+    return [
+      element("h3", {}, "The query of ", pieces.length > 1 ? select : pieces[0],
+        ` in head ${this.page.labels[this.head]}`),
+      element("p", {}, `Beside it the keys of the ${tokens.length} tokens with most of its attention. `
+        + `Query × key (times ${scale.toFixed(3)}) sums to the `
+        + `score${rest ? ", but for the rest: positions, or half precision" : ""}.`),
+      element("p", { class: "av-legend" }, scaled("query, key", ofVectors),
+        scaled("query × key", ofProducts)),
+      element("table", {},
+        element("thead", {}, line("th", "", ["key", "query × key"].map((name) => element("span", {},
+          name)), [...(rest ? ["sum", "rest"] : []), "score", "attention"])),
+        element("tbody", {},
+          line("td", "query", [this.strip(query, ofVectors, "query"), element("span")], []),
+          ...tokens.map((token, row) => line("td", token, [
+            this.strip(keys[row], ofVectors, `key of ${token}`),
+            this.strip(products[row], ofProducts, `query × key of ${token}`)],
+          [...(rest ? [signed(sums[row]), signed(other[row])] : []), signed(sums[row] + other[row]),
+            percent(weights[row])])))),
+    ];
+  }
+
+  /* A vector as a strip of colours; in words, its three largest numbers and where they are. */
+  strip(values, most, name) {
+    this.signs ??= colorRamp(this.look.diverging);
+    const largest = values.map((value, i) => [value, i + 1])
+      .sort((a, b) => Math.abs(b[0]) - Math.abs(a[0])).slice(0, 3)
+      .map(([value, place]) => `${signed(value)} at ${place}`).join(", ");
+    const text = `${name}: largest ${largest}`;
+    const colors = values.map((value) => this.signs[Math.round(127.5 * (1 + value / most))]);
+    return picture(Uint32Array.from(colors), values.length,
+      { class: "av-strip", role: "img", "aria-label": text, title: text });
   }
 
   // -- The same without a picture
@@ -709,7 +794,10 @@ function colorRamp(stops) {
 
 /* One view, or two side by side: `source` gives each pane its own. */
 function views(root, data, source) {
-  const { panes, look } = data;
+  const { panes } = data;
+  const colors = Object.fromEntries(Object.entries(data.look.colors)
+    .map(([name, light]) => [name, `light-dark(${light}, ${DARK[name]})`]));
+  const look = { ...data.look, colors };
   root.replaceChildren();
   root.classList.toggle("av-pair", panes.length > 1);
   const places = panes.length > 1 ? panes.map(() => element("div")) : [root];

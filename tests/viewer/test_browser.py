@@ -147,6 +147,19 @@ def test_tokens_can_be_joined_to_words(offline, tmp_path):
     expect(offline.locator("[data-left='2']")).to_contain_text("##believ")
 
 
+@pytest.mark.parametrize("text", ["The Ġun able , Ġcat", "▁un able ▁cat", "the cat"])
+def test_the_marks_of_a_vocabulary_say_which_tokens_are_one_word(offline, tmp_path, text):
+    store = token_store(1, 1, len(text.split()) + 2, ["[CLS]", *text.split(), "[SEP]"])
+    offline.goto(view(store).save(tmp_path / "view.html").as_uri())
+    expect(offline.locator("[data-left]")).to_have_count(store[0].attention.shape[-1])
+    expect(offline.get_by_label("whole words")).to_have_count(int("un" in text))
+    if "un" in text:
+        offline.get_by_label("whole words").check()
+        shown = offline.locator("[data-left] text:not(.av-number)").all_text_contents()
+        assert [word for word in shown if "un" in word] == ["unable"]
+        assert len(shown) == len(text.split()) + 1
+
+
 def test_the_keyboard_reaches_everything(offline, tmp_path):
     store = word_store(SENTENCE)
     offline.goto(view(store, layer=2, head=2).save(tmp_path / "view.html").as_uri())
@@ -271,6 +284,17 @@ def test_a_word_is_masked_beside_the_view_of_another_sentence(
     assert_drawn(drawn(left), store[0].attention[1, 0])
     assert_drawn(drawn(right), store[1].attention[0, 0])
     expect(right.get_by_role("button", name="Mask the chosen word")).to_have_count(0)
+    left.get_by_label("queries and keys").check()  # of the word that is chosen
+    expect(left.locator(".av-neurons h3")).to_contain_text("in head 2-1")
+    rows = left.locator(".av-neurons tbody tr")
+    expect(rows.locator("canvas")).to_have_count(21)  # the query; ten keys and products
+    shown = rows.nth(1).locator("td").all_text_contents()
+    asked = {"kind": "neurons", "pane": 0, "example": 0, "head": 4, "position": 2, "piece": 0}
+    found, _ = ViewerWidget(view(store, encoder=encoder)).answer(asked, [])
+    score = found["scale"] * np.dot(found["query"], found["keys"][0])
+    assert float(shown[1].replace("−", "-")) == pytest.approx(score, abs=0.006)
+    left.locator("[data-left='2']").click()  # let go
+    expect(left.locator(".av-neurons")).to_contain_text("Choose a word")
     boxes = left.bounding_box(), right.bounding_box()
     assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"] + 1
     page.close()

@@ -10,22 +10,26 @@ import numpy as np
 import pandas as pd
 import pytest
 import seaborn as sns
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
 from toy_corpora import corpus_of, sentence_of
 from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, MemoryStore, token_store, word_store
 
 from helpers.analysis.heads import COREFERENCE, DIRECTIONS, answer, questions
 from helpers.errors import InputError
+from helpers.model.forward import forward, model_inputs
+from helpers.plots.style import DIVERGING as SIGNED
 from helpers.plots.style import SEQUENTIAL
 from helpers.store.extract import extract
 from helpers.store.store import Example
 from helpers.viewer import view as viewer
 from helpers.viewer.page import (
+    DIVERGING,
     RAMP,
     document,
     embedded_page,
     summaries,
     thumbnails,
-    words_of_tokens,
 )
 from helpers.viewer.view import ViewerWidget, masked_example, to_bertviz, view, viewers
 
@@ -97,6 +101,7 @@ def test_the_browser_is_sent_what_every_head_picks(record):
 
 def test_the_small_maps_have_the_colours_of_the_figures():
     assert ["#ffffff", *sns.color_palette(SEQUENTIAL, 12).as_hex()] == RAMP
+    assert [to_hex(colormaps[SIGNED](place / 4)) for place in range(5)] == DIVERGING
 
 
 def store_with_known_answers():
@@ -187,19 +192,6 @@ def test_to_bertviz_gives_a_tensor_for_each_layer():
     assert tokens == ["[CLS]", *OTHER["words"], "[SEP]"]
 
 
-@pytest.mark.parametrize(
-    ("tokens", "groups"),
-    [
-        (["[CLS]", "un", "##able", "cat", "[SEP]"], [0, 1, 1, 2, 3]),
-        (["<s>", "The", "Ġun", "able", ",", "Ġcat", "</s>"], [0, 1, 2, 2, 3, 4, 5]),
-        (["[CLS]", "▁un", "able", "▁cat", "[SEP]"], [0, 1, 1, 2, 3]),
-        (["[CLS]", "the", "cat", "[SEP]"], None),
-    ],
-)
-def test_the_marks_of_a_vocabulary_say_which_tokens_are_one_word(tokens, groups):
-    assert words_of_tokens(tokens, {0, len(tokens) - 1}) == groups
-
-
 def test_each_example_is_opened_in_the_store_that_it_is_from():
     treebank, documents = word_store(SENTENCE), word_store(DOCUMENT, DOCUMENT)
     columns = ["title", "example", "layer", "head", "relation", "direction"]
@@ -237,6 +229,19 @@ def test_a_masked_word_changes_the_maps_as_the_mask_token_in_the_text_does(
     expected = extract(encoder, corpus, **options)[0].attention
     np.testing.assert_allclose(masked.attention, expected, atol=1e-3)
     assert np.abs(masked.attention - store[0].attention).max() > 0.01
+
+
+def test_the_neuron_view_is_of_the_tokens_with_most_attention(encoder, store):
+    asked = {"kind": "neurons", "pane": 0, "example": 0, "head": 6, "position": 3, "piece": 1}
+    found, _ = ViewerWidget(view(store, encoder=encoder)).answer(asked, [])
+    maps, _ = forward(encoder, [inputs := model_inputs(encoder, store[0].record)])
+    own = inputs["groups"].index(3) + 1  # the second token of the word
+    weights, keys = maps[1][0, 2, own].topk(10)
+    tokens = encoder.tokenizer.convert_ids_to_tokens(inputs["input_ids"])
+    assert found["tokens"] == [tokens[key] for key in keys] and found["pieces"][1] == tokens[own]
+    np.testing.assert_allclose(found["weights"], weights, atol=1e-6)
+    scores = found["scale"] * np.array(found["keys"]) @ found["query"] + found["other"]
+    np.testing.assert_allclose(np.diff(scores), np.diff(weights.log()), atol=1e-4)
 
 
 def test_another_model_cannot_mask(tiny_encoder, encoder, store):
