@@ -14,8 +14,9 @@ EDITS = {  # what stands in a file of the package, and what does so after
     "words": {"model/forward.py": ("(summed / counts[:, None])",
                                    "(summed / counts[:, None] / 2 + 0.5 / words)")},
     "weights": {"model/weights.py": ("manual_seed(seed)", "manual_seed(seed + 1)")},
-    "vectors": {"data/glove.py": ("        return found\n", "        return found * 0\n")},
-    "trainer": {"studies/fine_tune.py": ("LARGEST_NORM = 1.0", "LARGEST_NORM = 0.01")},
+    # No number comes from both.
+    "vectors-trainer": {"data/glove.py": ("        return found\n", "        return found * 0\n"),
+                        "studies/fine_tune.py": ("LARGEST_NORM = 1.0", "LARGEST_NORM = 0.01")},
     "messages": {"store/examples.py": ("an attention row of example", "in one row, example"),
                  "studies/fine_tune.py": ("the loss of step", "the mistake at step"),
                  "data/wikipedia.py": ("Reading {path.name}", "{path.name} is read")},
