@@ -160,13 +160,13 @@ def each_run(
     runs: Sequence[FineTuned], name: str, of_run: Callable[[FineTuned], pd.DataFrame], **facts: Any
 ) -> pd.DataFrame:
     """Return a table of all runs by task; each run's part is kept, by ``facts`` too."""
-    frames = {
-        run.task.name: cached(
-            name, partial(of_run, run), depends_on=facts | {"run": run.folder.name}
-        )
-        for run in runs
-    }
-    return stacked(frames, "task")
+
+    def of_task(run: FineTuned) -> pd.DataFrame:
+        own = cached(name, partial(of_run, run), depends_on=facts | {"run": run.folder.name})
+        own.insert(0, "task", run.task.name)
+        return own
+
+    return pd.concat(map(of_task, runs), ignore_index=True)
 
 
 def stacked(tables: Mapping[Any, pd.DataFrame], *names: str) -> pd.DataFrame:
@@ -196,8 +196,7 @@ def fine_tuned(
 ) -> Runs:
     """Fine-tune an encoder on each task, with `SEEDS` from ``seed`` on, and its control once.
 
-    All side by side; those that are there are found.  A seed orders the examples and draws the
-    classifier.
+    A seed orders the examples and draws the classifier.
     """
     small = small_profile()
     most = min(SMALL_TOKENS if small else Recipe.max_tokens, max_tokens)

@@ -144,19 +144,12 @@ def changes_of(scores: Scores, *, looks: int = 1) -> pd.DataFrame:
     low, high = (100 * bound for bound in paired_interval(*pair))
     # Of n examples none has changed: up to 3 in n still may (the rule of three, at 5%).
     enough = -100 * np.log(error) / len(before) <= MARGIN
+    removable = enough & equivalence(*pair, margin=MARGIN / 100, error=error)
     accuracy, loss = 100 * scores.right.mean(axis=1), scores.loss.mean(axis=1)
-    return pd.DataFrame(
-        {
-            "examples": len(before),
-            "accuracy": accuracy[1:],
-            "change": accuracy[1:] - accuracy[0],
-            "ci_low": low,
-            "ci_high": high,
-            "removable": enough & equivalence(*pair, margin=MARGIN / 100, error=error),
-            "loss_change": loss[1:] - loss[0],
-            "p_value": mcnemar(before, after),
-        }
-    )
+    return pd.DataFrame({"examples": len(before), "accuracy": accuracy[1:]}).assign(
+        change=accuracy[1:] - accuracy[0], ci_low=low, ci_high=high, removable=removable,
+        loss_change=loss[1:] - loss[0], p_value=mcnemar(before, after),
+    )  # fmt: skip
 
 
 def in_looks(

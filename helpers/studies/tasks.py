@@ -28,7 +28,6 @@ COLUMNS = (  # of the first text, of the second and of the label: the first name
     ("sentence2", "question2", "#2 string", "sentence"),
     ("gold_label", "label", "is_duplicate", "quality"),
 )
-Rows = Callable[..., pd.DataFrame]  # such as `learned_rows`
 EXPECTED = "expected sentence<TAB>label or sentence<TAB>sentence<TAB>label"
 
 
@@ -78,8 +77,8 @@ def learned_rows(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
 
 
 def worst(
-    tables: Tables, table: str, column: str, interval: str = "ci", *, of: Rows = learned_rows,
-    **where: Any,
+    tables: Tables, table: str, column: str, interval: str = "ci", *,
+    of: Callable[..., pd.DataFrame] = learned_rows, **where: Any,
 ) -> Estimate:  # fmt: skip
     """Return the smallest number of a column over tasks, with its interval, in rows with values."""
     columns = with_bounds(column, interval)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -22,19 +23,9 @@ from torch.nn import functional as F
 
 from helpers.analysis.heads import by_head, head_rows
 from helpers.analysis.statistics import Estimate, mean_interval, ratio
+from helpers.studies import head_removal
 from helpers.studies.classifier import Batch, Labelled, batches
 from helpers.studies.fine_tune import FineTuned, each_run
-from helpers.studies.head_removal import (
-    Scores,
-    changes_of,
-    head_mask,
-    in_looks,
-    masking,
-    scores_under,
-    side_by_side,
-    some_of,
-    split_test,
-)
 from helpers.studies.tasks import Pair
 
 SCORED, SHARED = 800, 150  # test examples that score an order; those that random orders have, too
@@ -51,9 +42,9 @@ def mask_gradients(
     loss: Callable[[nn.Module, Batch, Tensor], Float[Tensor, ""]],
     shape: tuple[int, int],
     label: str,
-    masked: Callable[[nn.Module, Tensor], AbstractContextManager] = head_mask,
-) -> list[Float[np.ndarray, "example layer head"]]:
-    """Return ``dL/dxi`` at a mask of ones, for each example of each batch by itself.
+    masked: Callable[[nn.Module, Tensor], AbstractContextManager] = head_removal.head_mask,
+) -> Float[np.ndarray, "example layer head"]:
+    """Return ``dL/dxi`` at a mask of ones, for each example by itself, batch by batch.
 
     ``loss`` is the sum over a batch's examples, each with a mask of its own: in one for all of
     them gradients of opposite signs would cancel.  ``masked`` is the context that scales heads.
@@ -66,7 +57,7 @@ def mask_gradients(
             (gradient,) = torch.autograd.grad(loss(own, inputs, labels), mask)
         return gradient.transpose(0, 1).double().cpu().numpy()
 
-    return side_by_side(model, work, job, label)
+    return np.concatenate(head_removal.side_by_side(model, work, job, label))
 
 
 def summed_loss(model: nn.Module, inputs: Batch, labels: Tensor) -> Float[Tensor, ""]:
@@ -99,10 +90,10 @@ def head_importance(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
 
     def of_task(run: FineTuned) -> pd.DataFrame:
         shape = run.encoder.layers, run.encoder.heads
-        pairs = some_of(run.task.train, seed)[:WEIGHED]
+        pairs = head_removal.some_of(run.task.train, seed)[:WEIGHED]
         work = list(batches(run.encoder, pairs, max_tokens=run.recipe.max_tokens))
         found = mask_gradients(run.classifier, work, summed_loss, shape, "importance of heads")
-        scores = np.abs(np.concatenate(found)).mean(axis=0)
+        scores = np.abs(found).mean(axis=0)
         return head_rows(*shape, importance=scores, normalised=normalize(scores))
 
     return each_run(runs, "heads-importance", of_task, seed=seed)
@@ -117,15 +108,15 @@ def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
 
     def of_task(run: FineTuned) -> pd.DataFrame:
         layers, heads = run.encoder.layers, run.encoder.heads
-        choosing, others = split_test(run, seed)
+        choosing, others = head_removal.split_test(run, seed)
         alone = np.ones((layers, heads, layers, heads))
         for layer in range(layers):  # the only one left in its layer
             alone[layer, :, layer] = np.eye(heads)
-        changes = masking(alone.reshape(-1, layers, heads))
-        tried = scores_under(run, choosing, changes, "one head a layer")
+        changes = head_removal.masking(alone.reshape(-1, layers, heads))
+        tried = head_removal.scores_under(run, choosing, changes, "one head a layer")
         best = tried.loss[1:].mean(axis=1).reshape(layers, heads).argmin(axis=1)
         chosen = [changes[layer * heads + head] for layer, head in enumerate(best)]
-        found, _ = in_looks(run, others, chosen, "best head a layer")
+        found, _ = head_removal.in_looks(run, others, chosen, "best head a layer")
         return pd.DataFrame({"layer": range(1, layers + 1), "head": best + 1}).join(found)
 
     return each_run(runs, "heads-one-head", of_task, seed=seed)
@@ -145,7 +136,6 @@ def pruning(
     """
 
     def of_task(run: FineTuned) -> pd.DataFrame:
-        shape = run.encoder.layers, run.encoder.heads
         own, alone = (table[table["task"] == run.task.name] for table in (weights, single))
         costs = -by_head(alone, "change"), by_head(alone, "loss_change")
         orders = {
@@ -153,23 +143,21 @@ def pruning(
             ("single ablation", 0): pruning_order(*costs),
         }
         drawn = {
-            ("random", draw): np.random.default_rng([seed, draw]).permutation(shape[0] * shape[1])
+            ("random", draw): np.random.default_rng([seed, draw]).permutation(len(own))
             for draw in range(RANDOM_ORDERS)
         }
-        pairs = split_test(run, seed)[1][:SCORED]
+        pairs = head_removal.split_test(run, seed)[1][:SCORED]
         table, right = _along(run, orders, (*STEPS, SHARES[-1]), pairs)
         chance, by_chance = _along(run, drawn, STEPS, pairs[:SHARED])
         means = [own[1 : len(STEPS)].mean(axis=0) for own in (*right, *by_chance)]
         ahead = [100 * (means[0][: len(mean)] - mean) for mean in means]  # [example]
-        over = {
-            name: ratio(own, np.ones(len(own)), seed=seed)
-            for (name, _), own in zip(orders, ahead, strict=False)
-        }
+        leads = [ratio(own, np.ones(len(own)), seed=seed) for own in ahead[: len(orders)]]
         mean, _, high = mean_interval([own.mean() for own in ahead[len(orders) :]])
         one_more = (high - mean) * np.sqrt(RANDOM_ORDERS + 1)  # as much wider than the mean's
-        over["random"] = Estimate(mean, mean - one_more, mean + one_more)
-        leads = [{"order": name} | lead.columns("lead") for name, lead in over.items()]
-        return pd.concat([table, chance]).merge(pd.DataFrame(leads), on="order")
+        leads.append(Estimate(mean, mean - one_more, mean + one_more))
+        by_order = pd.DataFrame([lead.columns("lead") for lead in leads])
+        by_order["order"] = ["importance", "single ablation", "random"]
+        return pd.concat([table, chance]).merge(by_order, on="order")
 
     given = [table.to_csv() for table in (weights, single)]
     return each_run(runs, "heads-pruning", of_task, seed=seed, given=given)
@@ -186,14 +174,12 @@ def seed_pruning(by_task: Sequence[Sequence[FineTuned]], *, seed: int) -> pd.Dat
     def of_run(run: FineTuned) -> pd.DataFrame:
         weights = head_importance([run], seed=seed)
         order = {("importance", 0): pruning_order(by_head(weights, "normalised"))}
-        table, _ = _along(run, order, SEED_STEPS, split_test(run, seed)[1])
-        facts = {"seed": run.recipe.seed, "start": 100 * run.accuracy}
-        return table.assign(**facts).drop(columns=["order", "draw"])
+        table, _ = _along(run, order, SEED_STEPS, head_removal.split_test(run, seed)[1])
+        table = table.drop(columns=["order", "draw"])
+        return table.assign(seed=run.recipe.seed, start=100 * run.accuracy)
 
     several = [some for some in by_task if len(some) > 1] or by_task
-    runs = [run for some in several for run in some]
-    found = [each_run([run], "heads-seeds", of_run, seed=seed) for run in runs]
-    return pd.concat(found, ignore_index=True)
+    return each_run([*chain.from_iterable(several)], "heads-seeds", of_run, seed=seed)
 
 
 def _along(
@@ -207,8 +193,7 @@ def _along(
     table["heads"] = masks.sum(axis=(1, 2)).astype(int)
     # The orders begin and end with the same masks.
     different, place = np.unique(masks, axis=0, return_inverse=True)
-    scores = scores_under(run, pairs, masking(different), "pruning")
-    chosen = place.ravel() + 1
-    right = scores.right[chosen].reshape(len(orders), len(steps), -1)
-    both = (part[[0, *chosen]] for part in scores)
-    return table.join(changes_of(Scores(*both))), right
+    scores = head_removal.scores_under(run, pairs, head_removal.masking(different), "pruning")
+    scores = head_removal.Scores(*(part[[0, *place.ravel() + 1]] for part in scores))
+    right = scores.right[1:].reshape(len(orders), len(steps), -1)
+    return table.join(head_removal.changes_of(scores)), right

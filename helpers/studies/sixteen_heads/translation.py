@@ -123,10 +123,7 @@ def translation_of(number: int) -> Translation:
 
 
 def number_pairs(count: int, *, seed: int) -> list[Translation]:
-    """Return different numbers, drawn with a seed.
-
-    Lengths of one to six digits are equally likely, until the short ones are used up.
-    """
+    """Return different numbers: one to six digits, equally likely until the short ones run out."""
     generator, found = np.random.default_rng(seed), {}
     while len(found) < count:
         digits = generator.integers(1, LONGEST + 1, size=count)
@@ -189,13 +186,12 @@ def slopes(
     L is the cross-entropy of the reference translation, the mean over its words, in nats.
     """
     model, batches = translator.model, [translator.batch([pair]) for pair in pairs]
-    work = [(batch, batch["labels"], None) for batch in batches]
-    found = pruning.mask_gradients(
-        model, work, lambda model, batch, _labels: model(**batch).loss,
+    return pruning.mask_gradients(
+        model, [(batch, batch["labels"], None) for batch in batches],
+        lambda model, batch, _labels: model(**batch).loss,
         (model.config.encoder_layers, model.config.encoder_attention_heads),
         f"importance ({kind})", partial(masked, kind=kind),
     )  # fmt: skip
-    return np.concatenate(found)
 
 
 def masked(

@@ -81,7 +81,7 @@ def test_gradients_are_the_slopes_of_each_examples_own_loss(tiny_encoder, family
         pruning.mask_gradients(classifier, own, pruning.summed_loss, (LAYERS, HEADS), "slopes")
         for own in (work, work * 2)
     )
-    assert found[0].shape == (5, LAYERS, HEADS) and np.array_equal(twice[0], twice[1])
+    assert found.shape == (5, LAYERS, HEADS) and np.array_equal(twice, [*found, *found])
     step, ((batch, labels, _),) = 1e-2, work
     for layer, head in ((0, 1), (2, 3)):
         losses = []
@@ -91,7 +91,7 @@ def test_gradients_are_the_slopes_of_each_examples_own_loss(tiny_encoder, family
             with torch.no_grad(), head_mask(classifier, mask):
                 losses.append(F.cross_entropy(classifier(**batch), labels, reduction="none"))
         slopes = (losses[0] - losses[1]) / (2 * step)
-        np.testing.assert_allclose(found[0][:, layer, head], slopes, rtol=0.05, atol=2e-3)
+        np.testing.assert_allclose(found[:, layer, head], slopes, rtol=0.05, atol=2e-3)
     assert not any(module._forward_pre_hooks for module in classifier.modules())
 
 
@@ -103,7 +103,7 @@ def test_importance_is_the_mean_of_absolute_slopes(runs, weights):
     run, shape = runs[0], (LAYERS, HEADS)
     work = list(batches(run.encoder, run.task.train, max_tokens=16))
     found = pruning.mask_gradients(run.classifier, work, pruning.summed_loss, shape, "importance")
-    expected = np.abs(np.concatenate(found)).mean(axis=0)  # all 48 examples
+    expected = np.abs(found).mean(axis=0)  # all 48 examples
     np.testing.assert_allclose(weights["importance"][:12], expected.ravel())
 
 
