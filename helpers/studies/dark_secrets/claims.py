@@ -13,17 +13,10 @@ import pandas as pd
 from helpers.analysis.heads import by_head
 from helpers.analysis.paper import Claim, Measure, NotMeasurable, Tables, read_claims, rows_of
 from helpers.analysis.statistics import Estimate, difference, mean_interval, share_of
+from helpers.studies import tasks
 from helpers.studies.dark_secrets.fine_tuning import FROM_CLS, SPECIAL, UNIFORM, WHOLE_LAYER, WORDS
 from helpers.studies.dark_secrets.links import ALPHA, linked_heads
 from helpers.studies.dark_secrets.patterns import ANY_COLUMN, SPECIAL_COLUMN
-from helpers.studies.tasks import (
-    FINE_TUNED,
-    PRETRAINED,
-    RANDOM,
-    learned_rows,
-    smallest_share,
-    worst,
-)
 
 LAST_PART = 1 / 6  # of the layers: the last two of BERT's twelve
 
@@ -45,7 +38,7 @@ def last_layers_change_most(tables: Tables) -> Estimate:
 
     In the task where that is most; the layer to compare with is chosen once, from all heads.
     """
-    rows, found = learned_rows(tables, "finetuning_similarity", "layer", "similarity"), []
+    rows, found = tasks.learned_rows(tables, "finetuning_similarity", "layer", "similarity"), []
     for _, own in rows.groupby("task"):
         similarity = by_head(own, "similarity")  # [layer, head]
         part = max(1, round(LAST_PART * len(similarity)))
@@ -59,10 +52,11 @@ def last_layers_change_most(tables: Tables) -> Estimate:
 
 def gain_of_pretraining(tables: Tables) -> Estimate:
     """Return the smallest difference of accuracy to a model from random weights."""
-    rows = learned_rows(tables, "fine_tuning", "start", "accuracy", "ci_low", "ci_high")
-    if RANDOM not in set(rows["start"]):
+    rows = tasks.learned_rows(tables, "fine_tuning", "start", "accuracy", "ci_low", "ci_high")
+    by_start = {start: own.set_index("task") for start, own in rows.groupby("start")}
+    if tasks.RANDOM not in by_start:
         raise NotMeasurable("fine_tuning: nothing was fine-tuned from random weights")
-    own, random = (rows[rows["start"] == start].set_index("task") for start in (PRETRAINED, RANDOM))
+    own, random = by_start[tasks.PRETRAINED], by_start[tasks.RANDOM]
     ends = ("accuracy", "accuracy"), ("ci_low", "ci_high"), ("ci_high", "ci_low")
     return Estimate(*((own[a] - random[b]).min() for a, b in ends))
 
@@ -88,7 +82,7 @@ def heads_with_gain(tables: Tables) -> int:
 
 def removable_heads(tables: Tables) -> Estimate:
     """Return the share of heads that can be disabled, in the task where it is smallest."""
-    return smallest_share(_disabled(tables, "removable", whole=False), "removable")
+    return tasks.smallest_share(_disabled(tables, "removable", whole=False), "removable")
 
 
 def largest_gain(tables: Tables) -> float:
@@ -104,8 +98,8 @@ def _over_uniform(tables: Tables, prefix: str) -> tuple[pd.Series, pd.Series, pd
     To words of the kind that gets most, to [SEP], and to [CLS] and [SEP] together.
     """
     special, words = ([f"{prefix}{name}" for name in names] for names in (SPECIAL, WORDS))
-    rows = learned_rows(tables, "token_features", "weights", *special, *words)
-    tuned = rows[rows["weights"] == FINE_TUNED].groupby("task")[special + words].mean()
+    rows = tasks.learned_rows(tables, "token_features", "weights", *special, *words)
+    tuned = rows[rows["weights"] == tasks.FINE_TUNED].groupby("task")[special + words].mean()
     if tuned[special].isna().any(axis=None):
         raise NotMeasurable("a model without [CLS] or [SEP]")
     own = tables["token_features"]
@@ -116,11 +110,11 @@ def _over_uniform(tables: Tables, prefix: str) -> tuple[pd.Series, pd.Series, pd
 
 
 def _disabled(tables: Tables, *columns: str, whole: bool) -> pd.DataFrame:
-    rows = learned_rows(tables, "disabling", "layer", "head", "change", "p_value", *columns)
+    rows = tasks.learned_rows(tables, "disabling", "layer", "head", "change", "p_value", *columns)
     return rows[(rows["head"] == WHOLE_LAYER) == whole]
 
 
-_shares = partial(worst, table="pattern_shares", column="share", weights=FINE_TUNED)
+_shares = partial(tasks.worst, table="pattern_shares", column="share", weights=tasks.FINE_TUNED)
 MEASURES: dict[str, Measure] = {
     "fewest columns": partial(_shares, pattern=ANY_COLUMN),
     "special columns": partial(_shares, pattern=SPECIAL_COLUMN),

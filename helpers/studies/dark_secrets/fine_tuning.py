@@ -1,37 +1,28 @@
 """What fine-tuning changes, and what disabling a head does (Kovaleva et al. 2019, 4.3 to 4.6).
 
-How much a head's maps change is their cosine similarity before and after.  What heads attend to
-is asked of all rows of a map, and of the [CLS] row in the last layer, from which a masked language
-model classifies.
+What heads attend to is asked of all rows of a map, and of the [CLS] row in the last layer, from
+which a masked language model classifies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import product
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch.nn import functional as F
 
 from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import ratio
 from helpers.cache import cached
 from helpers.store.store import Store
+from helpers.studies import head_removal
 from helpers.studies.classifier import ALONE, BAG, baselines
-from helpers.studies.dark_secrets.maps import sentence_maps, tables_of, text_maps
+from helpers.studies.dark_secrets.maps import Maps, PerHead, sentence_maps, tables_of, text_maps
 from helpers.studies.fine_tune import FineTuned, each_run
-from helpers.studies.head_removal import (
-    LOOKS,
-    Change,
-    changes_of,
-    scores_under,
-    split_test,
-    uniform_attention,
-)
 from helpers.studies.tasks import FINE_TUNED, PRETRAINED, RANDOM
 from helpers.studies.wikipedia_tasks import Tagged, tag_words
 from helpers.work import progress
@@ -44,13 +35,10 @@ SPECIAL = ("cls", "sep")
 WORDS = ("noun", "verb", "pronoun", "subject", "object", "negation")
 KINDS = (*SPECIAL, *WORDS)
 UNIFORM, FROM_CLS, NO_TASK = "uniform", "from_cls_", "none"
-PRONOUNS = frozenset({"PRP", "PRP$", "WP", "WP$"})
-OBJECTS = frozenset({"dobj", "obj", "iobj", "dative"})
-NEGATIONS = frozenset(
-    {"not", "n't", "n’t", "no", "never", "none", "nobody", "nothing", "neither", "nor"}
-)
+PRONOUNS = {"PRP", "PRP$", "WP", "WP$"}
+OBJECTS = {"dobj", "obj", "iobj", "dative"}
+NEGATIONS = {"not", "n't", "n’t", "no", "never", "none", "nobody", "nothing", "neither", "nor"}
 
-Maps = Float[np.ndarray, "layer head query key"]
 Starts = Mapping[str, Sequence[FineTuned]]  # runs by what they started from
 
 
@@ -96,22 +84,21 @@ def similarity_table(starts: Starts) -> pd.DataFrame:
     Columns: task, layer, head, similarity and similarity_random (the same for the run from
     random weights), means over the first `COMPARED_EXAMPLES` test examples.
     """
-    own = each_run(starts[PRETRAINED], "finetuning-similarity", similarity)
-    random = each_run(starts[RANDOM], "finetuning-similarity", similarity)
+
+    def of_task(run: FineTuned) -> pd.DataFrame:
+        some, longest = run.task.test[:COMPARED_EXAMPLES], run.recipe.max_tokens
+        before = text_maps(run.encoder, some, max_tokens=longest)
+        after = text_maps(run.fine_tuned_encoder(), some, max_tokens=longest)
+        both = zip(progress(before, f"maps before and after ({run.task.name})"), after, strict=True)
+        found = [map_similarity(one.attention, other.attention) for one, other in both]
+        return head_rows(*found[0].shape, similarity=np.mean(found, axis=0))
+
+    own = each_run(starts[PRETRAINED], "finetuning-similarity", of_task)
+    random = each_run(starts[RANDOM], "finetuning-similarity", of_task)
     return own.assign(similarity_random=random["similarity"])
 
 
-def similarity(run: FineTuned) -> pd.DataFrame:
-    """Return a run's part of `similarity_table`."""
-    some, longest = run.task.test[:COMPARED_EXAMPLES], run.recipe.max_tokens
-    before = text_maps(run.encoder, some, max_tokens=longest)
-    after = text_maps(run.fine_tuned_encoder(), some, max_tokens=longest)
-    both = zip(progress(before, f"maps before and after ({run.task.name})"), after, strict=True)
-    mean = np.mean([map_similarity(one.attention, other.attention) for one, other in both], axis=0)
-    return head_rows(*mean.shape, similarity=mean)
-
-
-def map_similarity(before: Maps, after: Maps) -> Float[np.ndarray, "layer head"]:
+def map_similarity(before: Maps, after: Maps) -> PerHead:
     """Return the cosine of the angle between two maps of each head, flattened to vectors."""
     a, b = (torch.from_numpy(maps).double().flatten(2) for maps in (before, after))
     return F.cosine_similarity(a, b, dim=-1).numpy()
@@ -186,19 +173,19 @@ def disabling_table(runs: Sequence[FineTuned], single: pd.DataFrame, *, seed: in
     `changes_of`, and of heads zeroed (the change on the same examples with the output zeroed).
     """
 
+    def uniform(layer: int, head: int) -> head_removal.Change:
+        place = {"layer": layer - 1, "head": None if head == WHOLE_LAYER else head - 1}
+        return head_removal.Change(layer - 1, partial(head_removal.uniform_attention, **place))
+
     def of_task(run: FineTuned) -> pd.DataFrame:
-        layers, heads = range(run.encoder.layers), range(run.encoder.heads)
-        first = split_test(run, seed)[1][: LOOKS[0]]
+        heads = head_rows(run.encoder.layers, run.encoder.heads)
+        layers = head_rows(run.encoder.layers, 1).assign(head=WHOLE_LAYER)
+        first = head_removal.split_test(run, seed)[1][: head_removal.LOOKS[0]]
         parts = []
-        for pairs, each in ((first, heads), (run.task.test, [None])):
-            places = list(product(layers, each))
-            changes = [
-                Change(layer, partial(uniform_attention, layer=layer, head=head))
-                for layer, head in places
-            ]
-            rows = [(n + 1, WHOLE_LAYER if head is None else head + 1) for n, head in places]
-            found = changes_of(scores_under(run, pairs, changes, "uniform attention"))
-            parts.append(pd.DataFrame(rows, columns=["layer", "head"]).join(found))
+        for pairs, places in ((first, heads), (run.task.test, layers)):
+            changes = [uniform(*place) for place in places.itertuples(index=False)]
+            scores = head_removal.scores_under(run, pairs, changes, "uniform attention")
+            parts.append(places.join(head_removal.changes_of(scores)))
         return pd.concat(parts, ignore_index=True)
 
     zeroed = single.rename(columns={"first_change": "zeroed"})[["task", "layer", "head", "zeroed"]]

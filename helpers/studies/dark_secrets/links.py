@@ -16,7 +16,6 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 
 from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import bootstrap_intervals, holm, sign_flip_test
@@ -27,7 +26,7 @@ from helpers.errors import CorpusError, InputError
 from helpers.model.encoder import Encoder
 from helpers.store.extract import encoder_facts
 from helpers.store.store import Store
-from helpers.studies.dark_secrets.maps import sentence_maps
+from helpers.studies.dark_secrets.maps import Maps, PerHead, sentence_maps
 from helpers.work import progress
 
 # Arguments of a verb in Stanford, CLEAR and universal dependencies; what follows a colon is left
@@ -43,7 +42,6 @@ LONGEST = 12  # words of a sentence of FrameNet, as in the paper
 Link = tuple[int, int]  # words of a sentence, from 0: a predicate's and an argument's
 Span = tuple[int, int]  # first character and the one after the last
 Core = Set[tuple[str | None, str | None]]  # frames and their core elements
-Maps = Float[np.ndarray, "layer head position position"]
 Linked = tuple[Maps, Sequence[Link], str]  # maps of words, their links, and the article
 
 
@@ -108,9 +106,8 @@ def link_table(sentences: Iterable[Linked], *, seed: int) -> pd.DataFrame:
             random.append(np.mean([link_weights(attention, draw) for draw in draws], axis=0))
     if not linked:
         problem = f"no sentence has a predicate with an argument {NEAREST} words away"
-        raise InputError(
-            f"semantic links: {problem}; use more, or a treebank with relations like nsubj or obj"
-        )
+        advice = "use more, or a treebank with relations like nsubj or obj"
+        raise InputError(f"semantic links: {problem}; {advice}")
     given, chance = np.stack(linked), np.stack(random)
     differences = pd.DataFrame((given - chance).reshape(len(given), -1))
     by_article = differences.groupby(np.array(articles))
@@ -136,7 +133,7 @@ def dependency_links(heads: Sequence[int], relations: Sequence[str]) -> list[Lin
     ]
 
 
-def link_weights(attention: Maps, links: Sequence[Link]) -> Float[np.ndarray, "layer head"]:
+def link_weights(attention: Maps, links: Sequence[Link]) -> PerHead:
     """Return the largest weight of each head over the links, in either direction."""
     first, second = np.array(links).T
     both = np.maximum(attention[..., first, second], attention[..., second, first])

@@ -23,6 +23,9 @@ FADE = 0.7  # the exponent of the colour scale: small weights can be seen beside
 BRIGHT = 0.995  # the share of a map's weights below the darkest colour
 UNIFORM_MULTIPLE = 6  # the darkest colour is at least so many times uniform attention
 
+Maps = Float[np.ndarray, "layer head query key"]
+PerHead = Float[np.ndarray, "layer head"]
+
 
 class TextMaps(NamedTuple):
     """Maps of one text or two, which positions are special tokens, and whose text each is."""

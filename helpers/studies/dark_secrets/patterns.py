@@ -1,9 +1,12 @@
 """How often heads show each of five patterns (Kovaleva et al. 2019, section 4.1, Figures 1 and 2).
 
-- vertical: columns, a few tokens get the attention of every token (mostly special tokens);
-- diagonal: each token attends to itself or to its neighbours;
+- vertical: a few tokens (mostly special tokens) get the attention of every token, columns that are
+  clearly darker than their surroundings over most of the rows;
+- diagonal: each token attends to itself or to its neighbours, a dark line or band that follows the
+  main diagonal over most of its length;
 - vertical + diagonal: both;
-- block: squares on the diagonal, tokens attend within their own text or sentence;
+- block: tokens attend within their own text or sentence, squares (or triangles) that fill it on the
+  diagonal and are what one sees first, whatever columns cross them;
 - heterogeneous: none of these.
 
 A map is reduced to ten numbers (`FEATURES`, the best of 96 on these maps, so that their score is
@@ -12,12 +15,7 @@ one annotator labelled by eye, from images without names, in two passes and two 
 look settled where they differ.  ``pattern_labels.csv`` has a row a map, with these three labels;
 ``pattern_features.safetensors`` has their features in the same order.  The first 648 are one map
 of each head of two models in an input of each source, the last 118 two more where that was a block
-or heterogeneous.  The rules:
-
-- squares (or triangles) that fill a text or a sentence on the diagonal, and are what one sees
-  first, make a map "block", whatever columns cross them;
-- else a column counts where it is clearly darker than its surroundings over most of the rows, a
-  diagonal where a dark line or band follows the main diagonal over most of its length.
+or heterogeneous.
 """
 
 from __future__ import annotations
@@ -36,13 +34,13 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from helpers.analysis.heads import head_rows
+from helpers.analysis.heads import head_label, head_rows
 from helpers.analysis.paper import values_of
 from helpers.analysis.statistics import bootstrap_intervals
 from helpers.cache import cached
 from helpers.data.records import Corpus, Segment
 from helpers.model.encoder import Encoder
-from helpers.studies.dark_secrets.maps import TextMaps, shaded, tables_of, text_maps
+from helpers.studies.dark_secrets.maps import Maps, PerHead, TextMaps, shaded, tables_of, text_maps
 from helpers.studies.fine_tune import FineTuned, stacked
 from helpers.studies.tasks import FINE_TUNED, PRETRAINED, Pair
 
@@ -65,9 +63,6 @@ PLAIN = {
 }  # fmt: skip
 PATTERN_EXAMPLES = 100  # examples of a task, or segments of the text, whose maps are classified
 TEXT = "none (segments of the text)"  # what stands in column ``task`` for these
-
-Maps = Float[np.ndarray, "layer head query key"]
-PerHead = Float[np.ndarray, "layer head"]
 
 
 def map_features(
@@ -221,19 +216,18 @@ def typical_maps(
     encoder: Encoder, segments: Sequence[Pair], *, max_tokens: int
 ) -> dict[str, TextMaps]:
     """Return the plainest map of each class of `PLAIN` in some segments, by its class and head."""
-    found = {}
+    best, found = dict.fromkeys(PLAIN, -np.inf), {}
     for example in text_maps(encoder, segments, max_tokens=max_tokens):
         features = map_features(*example).reshape(-1, len(FEATURES))
         told = pattern_judge().predict(features)
         for name, feature in PLAIN.items():
             scores = np.where(told == name, features[:, FEATURES.index(feature)], -np.inf)
-            if scores.max() > found.get(name, [-np.inf])[0]:
-                found[name] = scores.max(), divmod(scores.argmax(), encoder.heads), example
-    plainest = ((name, *found[name][1:]) for name in PLAIN if name in found)
-    return {
-        f"{name} ({layer + 1}-{head + 1})": own._replace(attention=own.attention[layer, head])
-        for name, (layer, head), own in plainest
-    }
+            if scores.max() > best[name]:
+                layer, head = divmod(scores.argmax(), encoder.heads)
+                plainest = example._replace(attention=example.attention[layer, head])
+                best[name] = scores.max()
+                found[name] = f"{name} ({head_label(layer, head)})", plainest
+    return dict(found[name] for name in PLAIN if name in found)
 
 
 def _judge() -> Pipeline:

@@ -63,10 +63,7 @@ def fig7_patterns(
 
 @theme()
 def fig8_finetuning(table: pd.DataFrame, *, model: str = "") -> Figure:
-    """Draw Figure 8: similarity of maps before and after, from both starts.
-
-    ``table`` is finetuning_similarity.csv.
-    """
+    """Draw Figure 8, finetuning_similarity.csv: maps before and after, from both starts."""
     starts = {"similarity": "", "similarity_random": "\nfrom random weights"}
     by_task = dict(iter(table.groupby("task", sort=False)))
     panels = product(starts.items(), by_task.items())
