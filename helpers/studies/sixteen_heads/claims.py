@@ -53,9 +53,9 @@ def _learned(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
     return rows(tables, table, "task", *columns)
 
 
-_correlated = {"table": "cross_data", "of": _learned}
-_transfer = partial(worst, **_correlated, column="correlation", interval="correlation")
-_ranks = partial(worst, **_correlated, column="rank_correlation", interval="rank_correlation")
+_correlated = partial(worst, table="cross_data", of=_learned)
+_transfer = partial(_correlated, column="correlation", interval="correlation")
+_ranks = partial(_correlated, column="rank_correlation", interval="rank_correlation")
 _pruned = partial(worst, table="seed_intervals", column="change", of=_needing)
 _lead = partial(worst, table="pruning", column="lead", interval="lead", of=_needing)
 MEASURES: dict[str, Measure] = {
