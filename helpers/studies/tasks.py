@@ -28,6 +28,7 @@ COLUMNS = (  # of the first text, of the second and of the label: the first name
     ("sentence2", "question2", "#2 string", "sentence"),
     ("gold_label", "label", "is_duplicate", "quality"),
 )
+Rows = Callable[..., pd.DataFrame]  # such as `learned_rows`
 EXPECTED = "expected sentence<TAB>label or sentence<TAB>sentence<TAB>label"
 
 
@@ -77,8 +78,8 @@ def learned_rows(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
 
 
 def worst(
-    tables: Tables, table: str, column: str, interval: str = "ci", *,
-    of: Callable[..., pd.DataFrame] = learned_rows, **where: Any,
+    tables: Tables, table: str, column: str, interval: str = "ci", *, of: Rows = learned_rows,
+    **where: Any,
 ) -> Estimate:  # fmt: skip
     """Return the smallest number of a column over tasks, with its interval, in rows with values."""
     columns = with_bounds(column, interval)
@@ -87,9 +88,10 @@ def worst(
     return Estimate(*chosen_rows(rows, chosen, f"{where}").sort_values(column)[columns].iloc[0])
 
 
-def smallest_share(rows: pd.DataFrame, column: str) -> Estimate:
+def smallest_share(tables: Tables, table: str, column: str, *, of: Rows) -> Estimate:
     """Return the smallest share of a task's rows that have something, with Wilson's interval."""
-    return min(share_of(own.sum(), len(own)) for _, own in rows.groupby("task")[column])
+    by_task = of(tables, table, column).groupby("task")[column]
+    return min(share_of(own.sum(), len(own)) for _, own in by_task)
 
 
 def read_task(train: Path, test: Path) -> Task:

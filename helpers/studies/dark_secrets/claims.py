@@ -75,19 +75,15 @@ def sep_from_cls(tables: Tables) -> float:
 
 def heads_with_gain(tables: Tables) -> int:
     """Return how many heads can be disabled with a gain beyond chance (Bonferroni, by task)."""
-    rows = _disabled(tables, whole=False)
+    rows = _single_heads(tables, "disabling", "change", "p_value")
     corrected = rows["p_value"] * rows.groupby("task")["p_value"].transform("size")
     return ((rows["change"] > 0) & (corrected < ALPHA)).sum()
 
 
-def removable_heads(tables: Tables) -> Estimate:
-    """Return the share of heads that can be disabled, in the task where it is smallest."""
-    return tasks.smallest_share(_disabled(tables, "removable", whole=False), "removable")
-
-
 def largest_gain(tables: Tables) -> float:
     """Return the largest gain without a layer that is beyond chance, in points, or 0."""
-    rows = _disabled(tables, whole=True)
+    rows = tasks.learned_rows(tables, "disabling", "head", "change", "p_value")
+    rows = rows[rows["head"] == WHOLE_LAYER]
     sure = rows.loc[rows["p_value"] * len(rows) < ALPHA, "change"]
     return max([0.0, *sure])
 
@@ -109,9 +105,9 @@ def _over_uniform(tables: Tables, prefix: str) -> tuple[pd.Series, pd.Series, pd
     return ratios[words].max(axis=1), ratios[special[1]], both
 
 
-def _disabled(tables: Tables, *columns: str, whole: bool) -> pd.DataFrame:
-    rows = tasks.learned_rows(tables, "disabling", "layer", "head", "change", "p_value", *columns)
-    return rows[(rows["head"] == WHOLE_LAYER) == whole]
+def _single_heads(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
+    rows = tasks.learned_rows(tables, table, "head", *columns)
+    return rows[rows["head"] != WHOLE_LAYER]
 
 
 _shares = partial(tasks.worst, table="pattern_shares", column="share", weights=tasks.FINE_TUNED)
@@ -125,6 +121,8 @@ MEASURES: dict[str, Measure] = {
     "special over words": special_over_words,
     "sep from cls": sep_from_cls,
     "heads with gain": heads_with_gain,
-    "removable heads": removable_heads,
+    "removable heads": partial(
+        tasks.smallest_share, table="disabling", column="removable", of=_single_heads
+    ),
     "layer with gain": largest_gain,
 }

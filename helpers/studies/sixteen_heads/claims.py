@@ -20,11 +20,6 @@ def pruning_claims() -> list[Claim]:
     return read_claims(__file__, MEASURES)
 
 
-def removable_alone(tables: Tables) -> Estimate:
-    """Return the share of heads that are removable alone, in the task where it is smallest."""
-    return smallest_share(_needing(tables, "ablation", "removable"), "removable")
-
-
 def layers_with_one_head(tables: Tables) -> Estimate:
     """Return the share of layers whose heads but one are removable."""
     removable = _needing(tables, "one_head", "removable")["removable"]
@@ -59,7 +54,7 @@ _ranks = partial(_correlated, column="rank_correlation", interval="rank_correlat
 _pruned = partial(worst, table="seed_intervals", column="change", of=_needing)
 _lead = partial(worst, table="pruning", column="lead", interval="lead", of=_needing)
 MEASURES: dict[str, Measure] = {
-    "removable alone": removable_alone,
+    "removable alone": partial(smallest_share, table="ablation", column="removable", of=_needing),
     "layers with one head": layers_with_one_head,
     "transfer": partial(_transfer, set=HALVES, heads=ALL),
     "transfer of the rest": partial(_transfer, set=HALVES, heads=REST),
