@@ -76,9 +76,7 @@ def head_mask(
         yield
 
 
-def uniform_attention(
-    model: nn.Module, layer: int, head: int | None = None
-) -> AbstractContextManager[Any]:
+def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> Softmaxes:
     """Let a head, or all heads of a layer, attend uniformly inside the context.
 
     So Kovaleva et al. (2019, section 4.6) disable a head: it gives the mean value vector of all

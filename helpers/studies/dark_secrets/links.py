@@ -70,9 +70,7 @@ def treebank_links(store: Store, *, seed: int) -> pd.DataFrame:
     return cached("semantic-links", lambda: link_table(maps(), seed=seed), depends_on=facts)
 
 
-def framenet_links(
-    encoder: Encoder, sentences: Sequence[FrameSentence], *, seed: int
-) -> pd.DataFrame:
+def framenet_links(encoder: Encoder, sentences: list[FrameSentence], *, seed: int) -> pd.DataFrame:
     """Return how much more each head attends along FrameNet's links; see `treebank_links`."""
 
     def maps() -> Iterator[Linked]:

@@ -25,6 +25,7 @@ UNIFORM_MULTIPLE = 6  # the darkest colour is at least so many times uniform att
 
 Maps = Float[np.ndarray, "layer head query key"]
 PerHead = Float[np.ndarray, "layer head"]
+WordMaps = tuple[Float[np.ndarray, "layer head position position"], slice]
 
 
 class TextMaps(NamedTuple):
@@ -43,9 +44,7 @@ def text_maps(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> It
         yield TextMaps(attention.numpy(), special, np.maximum(np.cumsum(starts) - 1, 0))
 
 
-def sentence_maps(
-    encoder: Encoder, sentences: Sequence[Sequence[str]]
-) -> Iterator[tuple[Float[np.ndarray, "layer head position position"], slice]]:
+def sentence_maps(encoder: Encoder, sentences: Sequence[Sequence[str]]) -> Iterator[WordMaps]:
     """Yield the maps of sentences over words and special tokens, and where the words are."""
     encodings = [encoder.encode_words(words) for words in sentences]
     inputs = [{"input_ids": own.ids, "token_type_ids": own.type_ids} for own in encodings]

@@ -28,6 +28,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 from safetensors.numpy import load_file
+from sklearn.base import clone
 from sklearn.metrics import accuracy_score, cohen_kappa_score, confusion_matrix, f1_score
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -109,7 +110,8 @@ def labelled_maps() -> tuple[pd.DataFrame, Float[np.ndarray, "map feature"]]:
 def pattern_judge() -> Pipeline:
     """Return the support vectors of all labelled maps."""
     labels, features = labelled_maps()
-    return _judge().fit(features, labels["settled"])
+    judge = make_pipeline(StandardScaler(), SVC(C=COST, class_weight="balanced", break_ties=True))
+    return judge.fit(features, labels["settled"])
 
 
 @cache
@@ -121,7 +123,8 @@ def told_labels() -> np.ndarray:
     labels, features = labelled_maps()
     place = labels.groupby(["model", "layer", "head"]).ngroup()
     folds = (np.random.default_rng(0).permutation(place.max() + 1) % FOLDS)[place]
-    return cross_val_predict(_judge(), features, labels["settled"], cv=PredefinedSplit(folds))
+    judge, split = clone(pattern_judge()), PredefinedSplit(folds)
+    return cross_val_predict(judge, features, labels["settled"], cv=split)
 
 
 def confusion_table() -> pd.DataFrame:
@@ -212,9 +215,7 @@ def share_table(table: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     return stacked(parts, "task", "weights")
 
 
-def typical_maps(
-    encoder: Encoder, segments: Sequence[Pair], *, max_tokens: int
-) -> dict[str, TextMaps]:
+def typical_maps(encoder: Encoder, segments: list[Pair], *, max_tokens: int) -> dict[str, TextMaps]:
     """Return the plainest map of each class of `PLAIN` in some segments, by its class and head."""
     best, found = dict.fromkeys(PLAIN, -np.inf), {}
     for example in text_maps(encoder, segments, max_tokens=max_tokens):
@@ -228,10 +229,6 @@ def typical_maps(
                 best[name] = scores.max()
                 found[name] = f"{name} ({head_label(layer, head)})", plainest
     return dict(found[name] for name in PLAIN if name in found)
-
-
-def _judge() -> Pipeline:
-    return make_pipeline(StandardScaler(), SVC(C=COST, class_weight="balanced", break_ties=True))
 
 
 def _mean(maps: Maps, mask: Bool[np.ndarray, "query key"]) -> PerHead:

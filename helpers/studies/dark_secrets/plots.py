@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import product
 from textwrap import fill
 
@@ -25,13 +24,10 @@ COLORS = ("#0B3C6F", "#B5432A", "#7D6BB5", "#E6A03C", "#D9D9D9")
 
 
 @theme()
-def fig7_patterns(
-    table: pd.DataFrame, examples: Mapping[str, TextMaps], *, model: str = ""
-) -> Figure:
+def fig7_patterns(table: pd.DataFrame, examples: dict[str, TextMaps], *, model: str = "") -> Figure:
     """Draw Figure 7: a map of each pattern class, and the shares of the classes by layer.
 
-    ``table`` is patterns.csv, tasks across and weights down; ``examples`` are the maps to show, by
-    class and head.
+    ``table`` is patterns.csv, tasks across, weights down; ``examples`` are maps by class and head.
     """
     tasks, weights = (table[column].unique() for column in ("task", "weights"))
     heights = [1.95, 0.25 + 1.9 * len(weights)]

@@ -142,10 +142,8 @@ def pruning(
             ("importance", 0): pruning_order(by_head(own, "normalised")),
             ("single ablation", 0): pruning_order(*costs),
         }
-        drawn = {
-            ("random", draw): np.random.default_rng([seed, draw]).permutation(len(own))
-            for draw in range(RANDOM_ORDERS)
-        }
+        generators = [np.random.default_rng([seed, draw]) for draw in range(RANDOM_ORDERS)]
+        drawn = {("random", n): each.permutation(len(own)) for n, each in enumerate(generators)}
         pairs = head_removal.split_test(run, seed)[1][:SCORED]
         table, right = _along(run, orders, (*STEPS, SHARES[-1]), pairs)
         chance, by_chance = _along(run, drawn, STEPS, pairs[:SHARED])
