@@ -32,6 +32,11 @@ Results: figures/<name>/*.png and tables/*.csv; executed notebooks and HTML copi
 build/<name>/. Attention maps are kept in .cache/ (ATTENTION_CACHE moves it), so a second run is
 quick and an interrupted one goes on where it stopped.
 """
+COMPARE_DESCRIPTION = """\
+Results in figures/compare/<names>/: claims.csv, best_heads.csv, atlas.csv (a row a head a model),
+spread.csv (mean and spread of each claim's number), compare.png; a report of them, with tables to
+sort and search, in build/compare/<names>/.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,11 +61,8 @@ class _Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    top = _Parser(
-        prog="python -m helpers",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    as_written = argparse.RawDescriptionHelpFormatter
+    top = _Parser("python -m helpers", description=DESCRIPTION, formatter_class=as_written)
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     def command(
@@ -82,14 +84,8 @@ def parser() -> argparse.ArgumentParser:
             kind = int if str(setting.type).startswith("int") else str
             how = {"type": kind, "default": setting.default}
         run.add_argument(flag(setting.name), help=setting.metadata["help"], **how)
-    compare = command(
-        "compare",
-        _compare,
-        "finished runs side by side: claims, best heads, one figure",
-        description="Results in figures/compare/<names>/: claims.csv, best_heads.csv, atlas.csv (a "
-        "row a head a model), spread.csv (mean and spread of each claim's number), compare.png; a "
-        "report of them, with tables to sort and search, in build/compare/<names>/.",
-    )
+    side = "finished runs side by side: claims, best heads, one figure"
+    compare = command("compare", _compare, side, description=COMPARE_DESCRIPTION)
     compare.add_argument(
         "runs", nargs="*", metavar="RUN",
         help="folder in figures/, path to such a folder, or model that has run "
@@ -109,9 +105,8 @@ def parser() -> argparse.ArgumentParser:
     cache = command("cache", _cache, "list the stores, or remove or accept some")
     cache.add_argument("--remove", nargs="+", default=[], metavar="STORE", help="folder names")
     cache.set_defaults(accept=[])
-    accept = cache.add_subparsers(title="commands").add_parser(
-        "accept", help="keep stores that other code has made, for today's"
-    )
+    today = "keep stores that other code has made, for today's"
+    accept = cache.add_subparsers(title="commands").add_parser("accept", help=today)
     accept.add_argument("accept", nargs="+", metavar="STORE", help="folder names")
     command("doctor", _doctor, "say what is here, and what to do about the rest")
     refresh = command("refresh", _refresh, "execute the notebooks in place, as they are committed")

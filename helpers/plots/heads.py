@@ -1,8 +1,4 @@
-"""The figures by head and layer: tables in, matplotlib figures out.
-
-A table has the columns that a run leaves in ``tables/``; layers and heads count from 1.  A
-figure comes complete: title, axes with units, legend.
-"""
+"""The figures by head and layer; both count from 1."""
 
 from __future__ import annotations
 
@@ -23,7 +19,6 @@ from helpers.plots.style import (
     BEHAVIOUR_STYLES,
     CONTROLS,
     INK,
-    LINGUISTIC,
     TOKEN_STYLES,
     WEIGHTS,
     SpecialTokens,
@@ -42,6 +37,7 @@ GRADIENTS = {
     "": "|∂L/∂A|, per unit of attention",
     "_per_value": "|∂L/∂A| / |f(x)|, per unit of value, too",
 }
+LINGUISTIC = Style("syntax or coreference", "#000000", "*")
 HEADS_AND_MEANS = "a point is a head, a line the mean of the layer"
 
 
@@ -62,12 +58,10 @@ def fig2_token_types(
         },
     ]
     panels = [found for styles in panels if (found := _present(table, styles, special_tokens))]
-    figure = canvas(
-        3.1 * len(panels) if len(panels) > 1 else 3.4,
-        f"Figure 2 · {WEIGHTS[lens].capitalize()} to special tokens and punctuation",
-        joined(model, HEADS_AND_MEANS),
-        _widest(table, *panels) + _left_out(table),
-    )
+    height = 3.1 * len(panels) if len(panels) > 1 else 3.4
+    title = f"Figure 2 · {WEIGHTS[lens].capitalize()} to special tokens and punctuation"
+    note = _widest(table, *panels) + _left_out(table)
+    figure = canvas(height, title, joined(model, HEADS_AND_MEANS), note)
     rows = figure.subplots(len(panels), squeeze=False, sharex=True)[:, 0]
     for axes, styles in zip(rows, panels, strict=True):
         _heads_and_means(axes, table, styles)
@@ -93,12 +87,10 @@ def fig3_gradients(
     objective = f"L: {table['objective'].iloc[0]}, {table['loss'].iloc[0]:.2f} nats"
     if table["objective"].eq("contrastive").all():
         objective += ", single paragraphs (not Figure 2's pairs)"
-    figure = canvas(
-        2.5 * (1 + bool(below)) + 0.5,
-        "Figure 3 · Gradient-based importance of attention",
-        joined(model, objective, _left_out(table) or "bands: 95% intervals over articles"),
-    )
-    grid = figure.subplots(1 + bool(below), 2, squeeze=False, sharex=True, sharey="row")
+    rows, title = 1 + bool(below), "Figure 3 · Gradient-based importance of attention"
+    what = joined(model, objective, _left_out(table) or "bands: 95% intervals over articles")
+    figure = canvas(2.5 * rows + 0.5, title, what)
+    grid = figure.subplots(rows, 2, squeeze=False, sharex=True, sharey="row")
     for axes in (*grid[0, len(above) :], *grid[1:, len(below) :].flat):
         axes.set_axis_off()
     for axes, suffix in zip(grid[0], above, strict=False):
@@ -140,12 +132,9 @@ def fig4_entropy(
         "entropy_from_cls": TOKEN_STYLES["cls"]._replace(label="from {cls} only"),
     }
     styles = _present(table, styles, special_tokens)
-    figure = canvas(
-        2.9 * len(styles),
-        f"Figure 4 · Entropy of {WEIGHTS[lens]} distributions",
-        joined(model, HEADS_AND_MEANS),
-        _widest(table, styles) + _left_out(table),
-    )
+    title = f"Figure 4 · Entropy of {WEIGHTS[lens]} distributions"
+    note = _widest(table, styles) + _left_out(table)
+    figure = canvas(2.9 * len(styles), title, joined(model, HEADS_AND_MEANS), note)
     rows = figure.subplots(len(styles), squeeze=False, sharex=True, sharey=True)[:, 0]
     uniform = table["uniform"].mean()
     for axes, (column, style) in zip(rows, styles.items(), strict=True):
@@ -205,9 +194,7 @@ def _left_out(table: pd.DataFrame) -> str:
     """Say which special tokens have no values."""
     first = "first special token ([CLS] in BERT)"
     names = {"cls": first, "entropy_from_cls": first, "sep": "separator ([SEP] in BERT)"}
-    missing = [
-        names[own] for own in table.columns.intersection([*names]) if table[own].isna().all()
-    ]
+    missing = [names[own] for own in table.columns[table.isna().all()] if own in names]
     return f"Left out: this model has no {' and no '.join(missing)}." if missing else ""
 
 
@@ -237,21 +224,16 @@ def fig6_clusters(table: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
         table["x"], table["y"], s=34, c=table["layer"], cmap=colormaps["viridis"].resampled(layers),
         vmin=0.5, vmax=layers + 0.5, edgecolors="white", linewidths=0.5,
     )  # fmt: skip
-    figure.colorbar(
-        dots, ax=right, label="Layer", ticks=counting_ticks(layers), shrink=0.8, aspect=28
-    )
+    bar = {"ticks": counting_ticks(layers), "shrink": 0.8, "aspect": 28}
+    figure.colorbar(dots, ax=right, label="Layer", **bar)
     for axes in (left, right):  # one scale for both directions: only distances mean something
         axes.set(xlabel="First MDS dimension (nats)", ylabel="Second MDS dimension (nats)")
         axes.set_box_aspect(1)
         axes.set_aspect("equal", adjustable="datalim")
     left.set_title("by behaviour")
     right.set_title("by layer")
-    label_points(
-        left,
-        table[["x", "y"]].to_numpy(float),
-        np.flatnonzero(stars),
-        [f"{row.behaviour} {row.layer}-{row.head}" for row in table[stars].itertuples()],
-    )
+    labels = [f"{row.behaviour} {row.layer}-{row.head}" for row in table[stars].itertuples()]
+    label_points(left, table[["x", "y"]].to_numpy(float), np.flatnonzero(stars), labels)
     return figure
 
 

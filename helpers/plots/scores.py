@@ -54,11 +54,9 @@ def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     table = table.rename(columns={"accuracy": "value", "paper_accuracy": "paper_value"})
     names = table["name"].unique()
     types = dict(iter(table.groupby("type", sort=False)))
-    figure = canvas(
-        ROW * len(names) + 1.2,
-        "Table 2 · Finding the antecedents of mentions",
-        joined(model, INTERVALS, "held out: chosen on train, scored on dev (the smaller n)"),
-    )
+    title = "Table 2 · Finding the antecedents of mentions"
+    held_out = "held out: chosen on train, scored on dev (the smaller n)"
+    figure = canvas(ROW * len(names) + 1.2, title, joined(model, INTERVALS, held_out))
     panels = figure.subplots(1, len(types), squeeze=False, sharey=True)[0]
     for axes, (kind, rows) in zip(panels, types.items(), strict=True):
         bars = rows.set_index("name").reindex(names).reset_index()
@@ -82,11 +80,8 @@ def probe_scores(table: pd.DataFrame, *, model: str = "", lens: str = "attention
     table = table[table["metric"].isin(COMPARED)]
     metrics = table["metric"].unique()
     several = " (" + table["metric"] + ")" if len(metrics) > 1 else ""
-    figure = canvas(
-        ROW * len(table) + 0.9,
-        f"Table 3 · Dependency parsing from {WEIGHTS[lens]}",
-        joined(model, INTERVALS, PAPER_PROBES),
-    )
+    title = f"Table 3 · Dependency parsing from {WEIGHTS[lens]}"
+    figure = canvas(ROW * len(table) + 0.9, title, joined(model, INTERVALS, PAPER_PROBES))
     axes = figure.subplots()
     _bars(axes, table.assign(name=table["probe"] + several))
     axes.set_xlabel(f"{' or '.join(metrics)} (%)")
@@ -101,11 +96,8 @@ def learning_curves(table: pd.DataFrame, *, model: str = "") -> Figure:
     as bands.  Punctuation is left out.
     """
     table = table[table["metric"].isin(COMPARED)]
-    figure = canvas(
-        3.6,
-        "Section 5 · Learning curves of the probes",
-        joined(model, "bands: 95% intervals; the axis does not start at 0"),
-    )
+    what = joined(model, "bands: 95% intervals; the axis does not start at 0")
+    figure = canvas(3.6, "Section 5 · Learning curves of the probes", what)
     axes = figure.subplots()
     looks = zip(table["probe"].unique(), LINES, strict=False)
     styles = {probe: Style(probe, *look) for probe, look in looks}

@@ -66,7 +66,6 @@ CONTROLS = {  # by what the names of their tables begin with
     "control": Style("random weights", "#8A8A8A", "v"),
     "focused": Style("random weights, as focused", "#7A5BA8", "P"),
 }
-LINGUISTIC = Style("syntax or coreference", "#000000", "*")
 
 INK = "#222222"
 MUTED = "#666666"

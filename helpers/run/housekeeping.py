@@ -121,11 +121,9 @@ def _name(folder: Path) -> str:
 
 def _folders(names: Sequence[str], among: Sequence[Path]) -> list[Path]:
     known = {_name(folder): folder for folder in among}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise InputError(
-            f"no store is called {unknown[0]!r}; 'python -m helpers cache' lists those there are"
-        )
+    if unknown := [name for name in names if name not in known]:
+        advice = "'python -m helpers cache' lists those there are"
+        raise InputError(f"no store is called {unknown[0]!r}; {advice}")
     return [known[name] for name in names] if names else list(known.values())
 
 

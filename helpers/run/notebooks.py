@@ -58,18 +58,16 @@ def notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
             f"{project_root()}: an installed copy has no notebooks; run them from a checkout of "
             "the project ('make run' there)"
         )
-    everything = {
-        path.name[:2]: path for path in sorted((project_root() / "notebooks").glob("[0-9]*.ipynb"))
-    }
+    found = sorted((project_root() / "notebooks").glob("[0-9]*.ipynb"))
+    everything = {path.name[:2]: path for path in found}
     if not only:
         return [path for own, path in everything.items() if extended or int(own) in CORE]
     wanted = [number.strip().zfill(2) for number in only.split(",") if number.strip()]
     unknown = [number for number in wanted if number not in everything]
     if unknown or not wanted:
-        raise InputError(
-            f"--only {only}: there is no notebook {', '.join(unknown) or 'in the list'}; "
-            f"the series has {', '.join(everything)}"
-        )
+        missing = ", ".join(unknown) or "in the list"
+        known = ", ".join(everything)
+        raise InputError(f"--only {only}: there is no notebook {missing}; the series has {known}")
     return [everything[number] for number in sorted(set(wanted))]
 
 

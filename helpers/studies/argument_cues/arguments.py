@@ -202,13 +202,11 @@ def _table(path: Path) -> pd.DataFrame:
     table = table[(table != "").any(axis=1)].map(one_line)
     if table.empty:
         raise CorpusError(path, "no argument after the header")
+    empty = (table[[*REQUIRED]] == "").any(axis=1)
+    mislabelled = ~table["correctLabelW0orW1"].isin(("0", "1"))
     wrong = {
-        f"an empty cell; every argument needs {', '.join(REQUIRED)}": (
-            (table[[*REQUIRED]] == "").any(axis=1)
-        ),
-        "a label that is not 0 or 1, the right warrant": (
-            ~table["correctLabelW0orW1"].isin(("0", "1"))
-        ),
+        f"an empty cell; every argument needs {', '.join(REQUIRED)}": empty,
+        "a label that is not 0 or 1, the right warrant": mislabelled,
         "both warrants are the same; one must be wrong": table["warrant0"] == table["warrant1"],
         "an id that comes twice; give each its own": table["#id"].duplicated(),
     }

@@ -61,9 +61,8 @@ def lowest_with_warrants(tables: Tables) -> Estimate:
 
 def encoder_less_bag(tables: Tables) -> Estimate:
     """Return by how many points the encoder outdoes the bag with warrants alone."""
-    return difference(
-        mean_accuracy(tables, ENCODER, WARRANTS), mean_accuracy(tables, BAG, WARRANTS)
-    )
+    encoder, bag = (mean_accuracy(tables, model, WARRANTS) for model in (ENCODER, BAG))
+    return difference(encoder, bag)
 
 
 def highest_on_counterparts(tables: Tables) -> Estimate:

@@ -177,12 +177,7 @@ def training_sets(corpus: Arguments, examples: int = 0) -> dict[str, Splits]:
 
 
 def chosen(
-    run: Run,
-    splits: Splits,
-    recipe: Recipe,
-    encoder: Encoder,
-    vectors: Embeddings,
-    done: StepDone,
+    run: Run, splits: Splits, recipe: Recipe, encoder: Encoder, vectors: Embeddings, done: StepDone
 ) -> Int[np.ndarray, " argument"]:
     """Train, or find what was chosen before: hours of training may be interrupted."""
     facts = {"run": run, "arguments": splits, "recipe": asdict(recipe)}

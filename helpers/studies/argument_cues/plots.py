@@ -43,11 +43,9 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") ->
     note = "a planted cue: nothing of the paper's to compare with"
     if "paper_mean" in choices:
         note = "crimson diamonds: the paper's means, on ARCT"
-    figure = canvas(
-        TOP + ROW * len(rows) + 1.5,
-        "Figure 12 · Cues in warrants, and models that follow them",
-        joined(model, "dashed: chance; means, with 95% intervals over arguments", note),
-    )
+    title = "Figure 12 · Cues in warrants, and models that follow them"
+    what = joined(model, "dashed: chance; means, with 95% intervals over arguments", note)
+    figure = canvas(TOP + ROW * len(rows) + 1.5, title, what)
     grid = figure.add_gridspec(2, len(names), height_ratios=[TOP, ROW * len(rows)])
     panels = [figure.add_subplot(grid[1, column]) for column in range(len(names))]
     for axes, name in zip(panels, names, strict=True):

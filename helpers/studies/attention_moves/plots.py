@@ -43,9 +43,8 @@ def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
                 axes.scatter(shares["layer"], shares[column], **look)
                 _line(axes, shares.groupby("layer")[column].mean(), kind, special_tokens)
         axes.set(title=TITLES[lens], ylim=(-0.02, 1.02))
-    figure.axes[0].set_ylabel("Average share (fraction)")
-    for axes in figure.axes:
         axes.set(xlabel="Layer", xticks=counting_ticks(int(shares["layer"].max()), 12))
+    figure.axes[0].set_ylabel("Average share (fraction)")
     lines = figure.axes[0].get_legend_handles_labels()
     figure.legend(*lines, loc="outside lower left", ncols=4)
     return figure
