@@ -12,26 +12,15 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from helpers.plots.style import (
-    ACCENT,
-    BAR,
-    BOUNDS,
-    INK,
-    MUTED,
-    WITH_BOUNDS,
-    Style,
-    Styles,
-    by_style,
-    canvas,
-    theme,
-)
+from helpers.plots import style
+from helpers.plots.style import Style, Styles, by_style, canvas, theme
 
 ROW = 0.24  # inches for one relation
 LINE = 112  # characters in the width of the page
 MOST_RELATIONS = 16  # as many as the paper has, where a treebank has none of the paper's
 # Not those of the token types or the paper, and told apart with colour blindness (tested).
 COLORS = ("#2F4B7C", "#E08E0B", "#7FB3B0", "#B79AD9", "#111111", "#F4C95D")
-PAPER, OFFSET = Style("the paper", ACCENT, "D"), Style("best fixed offset", MUTED, "|")
+PAPER, OFFSET = Style("the paper", style.ACCENT, "D"), Style("best fixed offset", style.MUTED, "|")
 MARKERS = ("o", "s", "^", "v", "P", "X", "<")
 SECTIONS = {
     "3.1": "relative position", "3.2": "special tokens", "3.3": "entropy", "4.2": "syntax",
@@ -104,23 +93,23 @@ def relative_curve(tables: Mapping[str, pd.DataFrame], quantity: str) -> pd.Seri
 
 def _accuracies(axes: Axes, table: pd.DataFrame, styles: Styles) -> None:
     """Draw each relation's best heads with their intervals, the paper's, and fixed offsets."""
-    kinds = ["accuracy", *BOUNDS, "baseline"]
+    kinds = ["accuracy", *style.BOUNDS, "baseline"]
     columns = [f"{name} {kind}" for name in styles for kind in kinds]
     numbers = table.reindex(columns=["relation", *columns]).melt("relation")
     numbers[["run", "kind"]] = numbers["variable"].str.rsplit(" ", n=1, expand=True)
-    look = {
+    how = {
         "x": "value", "y": "relation", "hue": "run", "dodge": 0.5 * (1 - 1 / len(styles)),
         "linestyle": "none", "legend": False, "ax": axes,
     }  # fmt: skip
     sns.pointplot(
         numbers[numbers["kind"] == "baseline"], palette=[OFFSET.color] * len(styles),
-        markers=OFFSET.marker, markersize=5, markeredgewidth=1.4, **look,
+        markers=OFFSET.marker, markersize=5, markeredgewidth=1.4, **how,
     )  # fmt: skip
     sns.pointplot(
-        numbers[numbers["kind"] != "baseline"], **WITH_BOUNDS,
-        palette=[style.color for style in styles.values()], err_kws={"linewidth": 1.1},
-        markers=[style.marker for style in styles.values()], markersize=5.5, markeredgewidth=0.6,
-        markeredgecolor="white", **look,
+        numbers[numbers["kind"] != "baseline"], **style.WITH_BOUNDS,
+        palette=[look.color for look in styles.values()], err_kws={"linewidth": 1.1},
+        markers=[look.marker for look in styles.values()], markersize=5.5, markeredgewidth=0.6,
+        markeredgecolor="white", **how,
     )  # fmt: skip
     axes.plot(
         table["paper accuracy"], range(len(table)), PAPER.marker, color=PAPER.color, markersize=5,
@@ -138,14 +127,15 @@ def _verdicts(axes: Axes, claims: pd.DataFrame, styles: Styles) -> None:
     holds = claims.set_index("section")[[f"{name} holds" for name in styles]]
     counted = holds == "yes", holds != "not measured"
     yes, measured = (own.groupby(level=0).sum() for own in counted)
+    shades = LinearSegmentedColormap.from_list("share", ["white", style.BAR])
     sns.heatmap(
         yes / measured.where(measured > 0), annot=yes.astype(str) + "/" + measured.astype(str),
-        fmt="", cmap=LinearSegmentedColormap.from_list("share", ["white", BAR]), vmin=0, vmax=1,
-        cbar=False, linewidths=1.5, annot_kws={"fontsize": 9, "color": INK}, ax=axes,
+        fmt="", cmap=shades, vmin=0, vmax=1, cbar=False, linewidths=1.5,
+        annot_kws={"fontsize": 9, "color": style.INK}, ax=axes,
     )  # fmt: skip
-    for column, style in enumerate(styles.values()):
-        axes.plot(column + 0.5, -0.35, style.marker, color=style.color, markersize=8, clip_on=False)
-    axes.axhline(len(yes) - 1, color=INK, linewidth=0.8)
+    for column, look in enumerate(styles.values()):
+        axes.plot(column + 0.5, -0.35, look.marker, color=look.color, markersize=8, clip_on=False)
+    axes.axhline(len(yes) - 1, color=style.INK, linewidth=0.8)
     axes.set(title="Claims that hold, of those measured", xlabel="", ylabel="", xticks=[])
     axes.set(ylim=(len(yes), -0.8))
     axes.tick_params(axis="y", length=0)
@@ -153,8 +143,8 @@ def _verdicts(axes: Axes, claims: pd.DataFrame, styles: Styles) -> None:
 
 def _handles(styles: Styles) -> list[Line2D]:
     handles = [
-        Line2D([], [], color=style.color, marker=style.marker, markersize=6, label=style.label)
-        for style in (*styles.values(), PAPER, OFFSET)
+        Line2D([], [], color=look.color, marker=look.marker, markersize=6, label=look.label)
+        for look in (*styles.values(), PAPER, OFFSET)
     ]
     for handle in handles[-2:]:
         handle.set(linestyle="", markerfacecolor="none", markeredgewidth=1.3)

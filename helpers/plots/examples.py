@@ -32,21 +32,8 @@ from helpers.analysis.heads import (
 )
 from helpers.analysis.surface import entropy, relative_position, token_types
 from helpers.data.records import Record, roles
-from helpers.plots.style import (
-    BEHAVIOUR_STYLES,
-    INK,
-    RIGHT,
-    TOKEN_COLORS,
-    WEIGHTS,
-    WIDTH,
-    WRONG,
-    bottom_margin,
-    canvas,
-    joined,
-    named,
-    nothing,
-    theme,
-)
+from helpers.plots import style
+from helpers.plots.style import bottom_margin, canvas, joined, named, nothing, theme
 from helpers.store.store import Example, Store, tokens_of
 
 LONGEST = 14  # words of a sentence that is easy to read as two columns
@@ -150,8 +137,9 @@ def places(panels: Sequence[Panel]) -> pd.DataFrame:
 @theme()
 def fig1_examples(panels: Sequence[Panel], *, model: str = "", lens: str = "attention") -> Figure:
     """Draw Figure 1: heads that show the patterns of section 3, in the colours of Figure 2."""
-    subtitle = joined(model, f"{WEIGHTS[lens]} of tokens (left) to tokens (right); darker is more")
-    return _figure(panels, "Figure 1 · Heads with the most of each pattern", subtitle)
+    what = f"{style.WEIGHTS[lens]} of tokens (left) to tokens (right); darker is more"
+    title = "Figure 1 · Heads with the most of each pattern"
+    return _figure(panels, title, joined(model, what))
 
 
 @theme()
@@ -166,13 +154,14 @@ def fig5_heads(panels: Sequence[Panel], *, model: str = "", lens: str = "attenti
     if not panels:
         needs = "a relation of the paper's Figure 5, frequent enough, or mentions near antecedents"
         return nothing(title, model, needs)
-    drawn = f"{WEIGHTS[lens]} of words (left) to words (right), but not to special tokens"
+    drawn = f"{style.WEIGHTS[lens]} of words (left) to words (right), but not to special tokens"
     note = " "  # the legend takes the place of the footnote
     figure = _figure(panels, title, joined(model, f"{drawn}; darker is more"), note)
+    missed = {"linewidth": 1.6, "dashes": (3, 2), "label": "what would be right"}
     handles = [
-        Line2D([], [], color=RIGHT, linewidth=2.4, label="the head is right"),
-        Line2D([], [], color=WRONG, linewidth=2.4, label="the head is wrong"),
-        Line2D([], [], color=WRONG, linewidth=1.6, dashes=(3, 2), label="what would be right"),
+        Line2D([], [], color=style.RIGHT, linewidth=2.4, label="the head is right"),
+        Line2D([], [], color=style.WRONG, linewidth=2.4, label="the head is wrong"),
+        Line2D([], [], color=style.WRONG, **missed),
     ]
     figure.legend(handles=handles, loc="lower left", ncols=3, handlelength=2.6, borderaxespad=0)
     return figure
@@ -185,13 +174,13 @@ def _figure(panels: Sequence[Panel], title: str, subtitle: str, note: str = "") 
     longest = [max(len(panel.words) for panel in row) for row in rows]
     heights = [ROW * words + above + gap for words in longest]
     figure = canvas(sum(heights), title, subtitle, note, constrained=False)
-    total, width = figure.get_figheight(), (WIDTH - 0.2 + PANEL_GAP) / max(map(len, rows))
+    total, width = figure.get_figheight(), (style.WIDTH - 0.2 + PANEL_GAP) / max(map(len, rows))
     top = sum(heights) + bottom_margin(note)
     for row, words, height in zip(rows, longest, heights, strict=True):
         for column, panel in enumerate(row):
             left, bottom = 0.1 + column * width, top - height + gap
-            place = (left / WIDTH, bottom / total, (width - PANEL_GAP) / WIDTH, ROW * words / total)
-            axes = figure.add_axes(place)
+            inches = np.array([left, bottom, width - PANEL_GAP, ROW * words])
+            axes = figure.add_axes(inches / [style.WIDTH, total, style.WIDTH, total])
             axes.set_axis_off()
             axes.set_ylim(words - 0.5, -0.5)
             _draw(axes, panel)
@@ -201,8 +190,8 @@ def _figure(panels: Sequence[Panel], title: str, subtitle: str, note: str = "") 
 
 def _draw(axes: Axes, panel: Panel) -> None:
     """Draw the columns of words, a line for each weight that can be seen, and what is asked."""
-    colors = [TOKEN_COLORS[kind] for kind in panel.kinds]
-    verdict = RIGHT if panel.correct else WRONG
+    colors = [style.TOKEN_COLORS[kind] for kind in panel.kinds]
+    verdict = style.RIGHT if panel.correct else style.WRONG
     asked = {query for query, _ in panel.gold}
     answers = {key for _, key in (*panel.gold, *panel.picked)}
     _words(axes, panel.words, [
@@ -227,13 +216,13 @@ def _draw(axes: Axes, panel: Panel) -> None:
     mark = f"{'✓' if panel.correct else '✗'} " if panel.gold else ""
     axes.set_title(
         mark + panel.title, fontweight="bold", fontsize=FONT_SIZE, pad=6, parse_math=False,
-        color=verdict if mark else INK,
+        color=verdict if mark else style.INK,
     )  # fmt: skip
 
 
 def _words(axes: Axes, words: Sequence[str], colors: Sequence[Sequence[str]]) -> None:
     """Write the words to the left and to the right in their colours, verdicts in bold."""
-    inches = axes.get_position().width * WIDTH
+    inches = axes.get_position().width * style.WIDTH
     most = int((inches - 0.45) / 2 / CHARACTER)  # leaves the lines 0.45 inches
     shown = [word if len(word) <= most else word[: most - 1] + "…" for word in words]
     side = max(map(len, shown)) * CHARACTER + 0.06
@@ -243,7 +232,7 @@ def _words(axes: Axes, words: Sequence[str], colors: Sequence[Sequence[str]]) ->
         for y, (word, ink) in enumerate(zip(shown, inks, strict=True)):
             axes.text(
                 x / middle, y, word, ha=align, va="center_baseline", color=ink, fontsize=FONT_SIZE,
-                fontweight="bold" if ink in (RIGHT, WRONG) else "normal", parse_math=False,
+                weight="bold" if ink in (style.RIGHT, style.WRONG) else "normal", parse_math=False,
             )  # fmt: skip
 
 
@@ -270,7 +259,7 @@ def _pattern_panel(
     best = max(examples, key=strength)
     words, weights = tokens_of(store, best), best.attention[layer, number].astype(np.float32)
     kinds = roles(words, store.special_tokens).kinds()
-    does = named(BEHAVIOUR_STYLES[head["behaviour"]], store.special_tokens).label
+    does = named(style.BEHAVIOUR_STYLES[head["behaviour"]], store.special_tokens).label
     title = f"{head_label(layer, number)} {does}\n{amount.format(head[column])} on average"
     return Panel(title, words, kinds, weights, Place(best.index, layer + 1, number + 1))
 

@@ -13,25 +13,9 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from helpers.analysis.heads import by_head
+from helpers.plots import style
 from helpers.plots.labels import label_points
-from helpers.plots.style import (
-    ATTENDED,
-    BEHAVIOUR_STYLES,
-    CONTROLS,
-    INK,
-    TOKEN_STYLES,
-    WEIGHTS,
-    SpecialTokens,
-    Style,
-    Styles,
-    by_style,
-    canvas,
-    counting_ticks,
-    heat_maps,
-    joined,
-    named,
-    theme,
-)
+from helpers.plots.style import SpecialTokens, Style, Styles, canvas, joined, named, theme
 
 GRADIENTS = {
     "": "|∂L/∂A|, per unit of attention",
@@ -50,22 +34,23 @@ def fig2_token_types(
     ``table`` is token_types.csv.  Intervals are too narrow to draw: a footnote has the widest, and
     which token is left out because the model does not have it.
     """
+    to_sep = style.TOKEN_STYLES["other"]._replace(label="from other tokens to {sep}")
     panels = [
-        {kind: ATTENDED[kind] for kind in ("cls", "sep", "punctuation")},
+        {kind: style.ATTENDED[kind] for kind in ("cls", "sep", "punctuation")},
         {
-            "sep_to_sep": TOKEN_STYLES["sep"]._replace(label="from {sep} to {sep}"),
-            "other_to_sep": TOKEN_STYLES["other"]._replace(label="from other tokens to {sep}"),
+            "sep_to_sep": style.TOKEN_STYLES["sep"]._replace(label="from {sep} to {sep}"),
+            "other_to_sep": to_sep,
         },
     ]
     panels = [found for styles in panels if (found := _present(table, styles, special_tokens))]
     height = 3.1 * len(panels) if len(panels) > 1 else 3.4
-    title = f"Figure 2 · {WEIGHTS[lens].capitalize()} to special tokens and punctuation"
+    title = f"Figure 2 · {style.WEIGHTS[lens].capitalize()} to special tokens and punctuation"
     note = _widest(table, *panels) + _left_out(table)
     figure = canvas(height, title, joined(model, HEADS_AND_MEANS), note)
     rows = figure.subplots(len(panels), squeeze=False, sharex=True)[:, 0]
     for axes, styles in zip(rows, panels, strict=True):
         _heads_and_means(axes, table, styles)
-        axes.set(ylabel=f"Average {WEIGHTS[lens]}\n(fraction)", ylim=(-0.02, 1.02))
+        axes.set(ylabel=f"Average {style.WEIGHTS[lens]}\n(fraction)", ylim=(-0.02, 1.02))
         _legend_above(axes, styles)
     return figure
 
@@ -81,7 +66,7 @@ def fig3_gradients(
     times larger those of other tokens are than those of a special one, for all.
     """
     table = tables["model"]
-    styles = _present(table, ATTENDED, special_tokens)
+    styles = _present(table, style.ATTENDED, special_tokens)
     above = [suffix for suffix in GRADIENTS if f"other{suffix}" in table]
     below = [kind for kind in ("cls", "sep") if kind in styles]
     objective = f"L: {table['objective'].iloc[0]}, {table['loss'].iloc[0]:.2f} nats"
@@ -94,12 +79,12 @@ def fig3_gradients(
     for axes in (*grid[0, len(above) :], *grid[1:, len(below) :].flat):
         axes.set_axis_off()
     for axes, suffix in zip(grid[0], above, strict=False):
-        for kind, style in styles.items():
-            _curve(axes, table, f"{kind}{suffix}", style)
+        for kind, look in styles.items():
+            _curve(axes, table, f"{kind}{suffix}", look)
         axes.set_title(GRADIENTS[suffix])
     for axes, kind in zip(grid[1:].flat, below, strict=False):
         for name, own in tables.items():
-            _curve(axes, own, f"other_over_{kind}", CONTROLS.get(name, styles[kind]))
+            _curve(axes, own, f"other_over_{kind}", style.CONTROLS.get(name, styles[kind]))
         axes.set_title(f"|∂L/∂A|: other tokens / {special_tokens[kind]}", parse_math=False)
         axes.yaxis.set_major_formatter("{x:g}")
     found = (axes.get_legend_handles_labels() for axes in grid.flat)
@@ -108,12 +93,12 @@ def fig3_gradients(
     return figure
 
 
-def _curve(axes: Axes, table: pd.DataFrame, column: str, style: Style) -> None:
+def _curve(axes: Axes, table: pd.DataFrame, column: str, look: Style) -> None:
     """Draw a column by layer, with its interval, on a logarithmic scale."""
-    look = {"color": style.color, "marker": style.marker, "label": style.label}
-    axes.plot(table["layer"], table[column], **look)
+    label, color, marker = look
+    axes.plot(table["layer"], table[column], color=color, marker=marker, label=label)
     bounds = table[f"{column}_low"], table[f"{column}_high"]
-    axes.fill_between(table["layer"], *bounds, color=style.color, alpha=0.2, linewidth=0)
+    axes.fill_between(table["layer"], *bounds, color=color, alpha=0.2, linewidth=0)
     axes.set(xlabel="Layer", yscale="log", ylabel="Ratio" if "over" in column else "Mean (nats)")
     axes.label_outer()
 
@@ -128,22 +113,22 @@ def fig4_entropy(
     the model has one.  The footnote is as in Figure 2.
     """
     styles = {
-        "entropy": TOKEN_STYLES["other"]._replace(label="from all tokens"),
-        "entropy_from_cls": TOKEN_STYLES["cls"]._replace(label="from {cls} only"),
+        "entropy": style.TOKEN_STYLES["other"]._replace(label="from all tokens"),
+        "entropy_from_cls": style.TOKEN_STYLES["cls"]._replace(label="from {cls} only"),
     }
     styles = _present(table, styles, special_tokens)
-    title = f"Figure 4 · Entropy of {WEIGHTS[lens]} distributions"
+    title = f"Figure 4 · Entropy of {style.WEIGHTS[lens]} distributions"
     note = _widest(table, styles) + _left_out(table)
     figure = canvas(2.9 * len(styles), title, joined(model, HEADS_AND_MEANS), note)
     rows = figure.subplots(len(styles), squeeze=False, sharex=True, sharey=True)[:, 0]
     uniform = table["uniform"].mean()
-    for axes, (column, style) in zip(rows, styles.items(), strict=True):
-        _heads_and_means(axes, table, {column: style})
-        line = axes.axhline(uniform, color=INK, dashes=(4, 3), linewidth=1.2)
+    for axes, (column, look) in zip(rows, styles.items(), strict=True):
+        _heads_and_means(axes, table, {column: look})
+        line = axes.axhline(uniform, color=style.INK, dashes=(4, 3), linewidth=1.2)
         line.set_label("uniform attention")
         axes.set(ylabel="Entropy (nats)")
         axes.set_ylim(-0.1, 1.06 * max(uniform, table[list(styles)].max(axis=None)))
-        _legend_above(axes, {column: style})
+        _legend_above(axes, {column: look})
     return figure
 
 
@@ -157,17 +142,17 @@ def _heads_and_means(axes: Axes, table: pd.DataFrame, styles: Styles) -> None:
     slot = points["column"].map(list(styles).index) + 0.5
     within = 0.7 * ((points["head"] - 0.5) / points["head"].max() - 0.5)
     points["place"] = points["layer"] + 0.64 * ((slot + within) / len(styles) - 0.5)
-    look = {"y": "value", "ax": axes, **by_style("column", styles)}
+    look = {"y": "value", "ax": axes, **style.by_style("column", styles)}
     sns.scatterplot(points, x="place", s=13, alpha=0.5, linewidth=0, legend=False, **look)
     sns.lineplot(points, x="layer", dashes=False, errorbar=None, **look)
     layers = int(table["layer"].max())
-    axes.set(xlabel="Layer", xlim=(0.4, layers + 0.6), xticks=counting_ticks(layers))
+    axes.set(xlabel="Layer", xlim=(0.4, layers + 0.6), xticks=style.counting_ticks(layers))
     axes.label_outer()
 
 
 def _legend_above(axes: Axes, styles: Styles) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    labels[: len(styles)] = [style.label for style in styles.values()]
+    labels[: len(styles)] = [look.label for look in styles.values()]
     axes.legend(
         handles, labels, loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2,
         borderpad=0, columnspacing=1.6, handletextpad=0.5,
@@ -177,8 +162,8 @@ def _legend_above(axes: Axes, styles: Styles) -> None:
 def _present(table: pd.DataFrame, styles: Styles, special_tokens: SpecialTokens) -> Styles:
     """Return the styles of the columns that have values, with the model's own special tokens."""
     return {
-        column: named(style, special_tokens)
-        for column, style in styles.items()
+        column: named(look, special_tokens)
+        for column, look in styles.items()
         if table[column].notna().any()
     }
 
@@ -205,17 +190,17 @@ def fig6_clusters(table: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
     ``table`` is head_positions.csv.  A behaviour that is not one of `BEHAVIOUR_STYLES` is what the
     head finds (a relation, or coreference) and gives it a star with a label.
     """
-    stars = ~table["behaviour"].isin(BEHAVIOUR_STYLES)
+    stars = ~table["behaviour"].isin(style.BEHAVIOUR_STYLES)
     kept = f"Jensen-Shannon distances, kept with a stress of {table['stress'].iloc[0]:.2f}"
     figure = canvas(4.8, "Figure 6 · Attention heads in two dimensions", joined(model, kept))
     left, right = figure.subplots(1, 2)
-    for name, style in (*BEHAVIOUR_STYLES.items(), (None, LINGUISTIC)):
+    for name, look in (*style.BEHAVIOUR_STYLES.items(), (None, LINGUISTIC)):
         rows = table[stars if name is None else table["behaviour"] == name]
         if len(rows):
-            label = f"{named(style, special_tokens).label} ({len(rows)})"
-            size, above = (90, 3) if style is LINGUISTIC else (34, 2)
+            label = f"{named(look, special_tokens).label} ({len(rows)})"
+            size, above = (90, 3) if look is LINGUISTIC else (34, 2)
             left.scatter(
-                rows["x"], rows["y"], s=size, color=style.color, marker=style.marker, label=label,
+                rows["x"], rows["y"], s=size, color=look.color, marker=look.marker, label=label,
                 edgecolors="white", linewidths=0.5, zorder=above,
             )  # fmt: skip
     figure.legend(loc="outside lower left", ncols=4, handletextpad=0.2, columnspacing=1.2)
@@ -224,7 +209,7 @@ def fig6_clusters(table: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
         table["x"], table["y"], s=34, c=table["layer"], cmap=colormaps["viridis"].resampled(layers),
         vmin=0.5, vmax=layers + 0.5, edgecolors="white", linewidths=0.5,
     )  # fmt: skip
-    bar = {"ticks": counting_ticks(layers), "shrink": 0.8, "aspect": 28}
+    bar = {"ticks": style.counting_ticks(layers), "shrink": 0.8, "aspect": 28}
     figure.colorbar(dots, ax=right, label="Layer", **bar)
     for axes in (left, right):  # one scale for both directions: only distances mean something
         axes.set(xlabel="First MDS dimension (nats)", ylabel="Second MDS dimension (nats)")
@@ -241,11 +226,11 @@ def fig6_clusters(table: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
 def relative_position(table: pd.DataFrame, *, model: str = "", lens: str = "attention") -> Figure:
     """Draw section 3.1, relative_position.csv: attention to the previous, current, next token."""
     columns = ("previous", "current", "next")
-    return heat_maps(
+    return style.heat_maps(
         {f"to the {column} token": by_head(table, column) for column in columns},
-        f"Section 3.1 · {WEIGHTS[lens].capitalize()} by relative position",
+        f"Section 3.1 · {style.WEIGHTS[lens].capitalize()} by relative position",
         model,
-        f"Average {WEIGHTS[lens]}\n(fraction)",
+        f"Average {style.WEIGHTS[lens]}\n(fraction)",
         Normalize(0, 1),
         columns=3,
     )

@@ -15,24 +15,8 @@ from matplotlib.patches import Rectangle
 
 from helpers.analysis.heads import DIRECTIONS, Direction, by_head, head_label
 from helpers.analysis.paper import COMPARED
-from helpers.plots.style import (
-    ACCENT,
-    BAR,
-    BOUNDS,
-    DIVERGING,
-    INK,
-    LINES,
-    WEIGHTS,
-    WITH_BOUNDS,
-    HeadValues,
-    Style,
-    by_style,
-    canvas,
-    heat_maps,
-    joined,
-    nothing,
-    theme,
-)
+from helpers.plots import style
+from helpers.plots.style import Style, by_style, canvas, heat_maps, joined, nothing, theme
 
 ROW = 0.3  # inches for one bar
 CHARACTER = 6  # percent of a narrow panel that a character of a head's name takes
@@ -80,7 +64,7 @@ def probe_scores(table: pd.DataFrame, *, model: str = "", lens: str = "attention
     table = table[table["metric"].isin(COMPARED)]
     metrics = table["metric"].unique()
     several = " (" + table["metric"] + ")" if len(metrics) > 1 else ""
-    title = f"Table 3 · Dependency parsing from {WEIGHTS[lens]}"
+    title = f"Table 3 · Dependency parsing from {style.WEIGHTS[lens]}"
     figure = canvas(ROW * len(table) + 0.9, title, joined(model, INTERVALS, PAPER_PROBES))
     axes = figure.subplots()
     _bars(axes, table.assign(name=table["probe"] + several))
@@ -99,11 +83,12 @@ def learning_curves(table: pd.DataFrame, *, model: str = "") -> Figure:
     what = joined(model, "bands: 95% intervals; the axis does not start at 0")
     figure = canvas(3.6, "Section 5 · Learning curves of the probes", what)
     axes = figure.subplots()
-    looks = zip(table["probe"].unique(), LINES, strict=False)
+    looks = zip(table["probe"].unique(), style.LINES, strict=False)
     styles = {probe: Style(probe, *look) for probe, look in looks}
     sns.lineplot(
-        table.melt(["probe", "n_train"], ["value", *BOUNDS], value_name="percent"), x="n_train",
-        y="percent", **by_style("probe", styles), **WITH_BOUNDS, dashes=False, ax=axes,
+        table.melt(["probe", "n_train"], ["value", *style.BOUNDS], value_name="percent"),
+        x="n_train", y="percent", **by_style("probe", styles), **style.WITH_BOUNDS, dashes=False,
+        ax=axes,
     )  # fmt: skip
     sizes = np.sort(table["n_train"].unique())
     if sizes[0] > 0:
@@ -117,7 +102,7 @@ def learning_curves(table: pd.DataFrame, *, model: str = "") -> Figure:
 
 @theme()
 def relation_heatmaps(
-    accuracies: Mapping[tuple[str, Direction], HeadValues], *, model: str = ""
+    accuracies: Mapping[tuple[str, Direction], style.HeadValues], *, model: str = ""
 ) -> Figure:
     """Draw section 4.2: how well each head finds each relation, the best head framed.
 
@@ -140,7 +125,7 @@ def relation_heatmaps(
         columns=min((4, 5, 3), key=lambda columns: -len(accuracies) % columns),
     )
     for axes, (layer, head) in zip(figure.axes, best.values(), strict=False):
-        box = {"fill": False, "edgecolor": ACCENT, "linewidth": 1.8, "clip_on": False}
+        box = {"fill": False, "edgecolor": style.ACCENT, "linewidth": 1.8, "clip_on": False}
         axes.add_patch(Rectangle((head + 0.5, layer + 0.5), 1, 1, **box))
     return figure
 
@@ -157,25 +142,24 @@ def probe_head_gains(table: pd.DataFrame, *, model: str = "", lens: str = "atten
     return heat_maps(
         {name: by_head(table, column) for name, column in columns.items()},
         "Section 5 · What each head adds in the attention-only probe",
-        joined(model, f"its weight times how much more {WEIGHTS[lens]} the right word gets"),
+        joined(model, f"its weight times how much more {style.WEIGHTS[lens]} the right word gets"),
         "Gain in score (log-odds)",
         Normalize(-largest, largest),
         columns=2,
-        cmap=DIVERGING,
+        cmap=style.DIVERGING,
     )
 
 
 def _bars(axes: Axes, rows: pd.DataFrame) -> None:
     """Draw one bar a row under its name, its interval, its number and the paper's."""
     sns.barplot(
-        rows.melt("name", ["value", *BOUNDS], value_name="percent"), x="percent", y="name",
-        **WITH_BOUNDS, color=BAR, saturation=1, width=0.68, capsize=0.25,
-        err_kws={"color": INK, "linewidth": 1.2}, ax=axes,
+        rows.melt("name", ["value", *style.BOUNDS], value_name="percent"), x="percent", y="name",
+        **style.WITH_BOUNDS, color=style.BAR, saturation=1, width=0.68, capsize=0.25,
+        err_kws={"color": style.INK, "linewidth": 1.2}, ax=axes,
     )  # fmt: skip
     y = np.arange(len(rows))
-    axes.plot(
-        rows["paper_value"], y, "D", color=ACCENT, markersize=6, markeredgecolor="white", zorder=4
-    )
+    diamonds = {"color": style.ACCENT, "markersize": 6, "markeredgecolor": "white", "zorder": 4}
+    axes.plot(rows["paper_value"], y, "D", **diamonds)
     for place, value in zip(y, rows["value"], strict=True):
         if np.isfinite(value):
             axes.text(101.5, place, f"{value:.1f}", va="center", fontsize=8.5)

@@ -6,17 +6,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from helpers.plots.style import (
-    BOUNDS,
-    LINES,
-    TOKEN_STYLES,
-    SpecialTokens,
-    canvas,
-    counting_ticks,
-    joined,
-    named,
-    theme,
-)
+from helpers.plots import style
+from helpers.plots.style import SpecialTokens, canvas, counting_ticks, joined, named, theme
 from helpers.studies.attention_moves.lenses import LENSES, TYPES
 
 UNITS = {
@@ -37,9 +28,9 @@ def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
     figure = canvas(3.4, "Figure 13 · Figure 2 through two lenses", joined(model, note))
     for axes, lens in zip(figure.subplots(1, 2, sharey=True), LENSES, strict=True):
         for kind in TYPES:
-            column, style = f"{lens}_{kind}", TOKEN_STYLES[kind]
+            column, color = f"{lens}_{kind}", style.TOKEN_STYLES[kind].color
             if shares[column].notna().any():
-                look = {"s": 9, "color": style.color, "alpha": 0.3, "linewidths": 0}
+                look = {"s": 9, "color": color, "alpha": 0.3, "linewidths": 0}
                 axes.scatter(shares["layer"], shares[column], **look)
                 _line(axes, shares.groupby("layer")[column].mean(), kind, special_tokens)
         axes.set(title=TITLES[lens], ylim=(-0.02, 1.02))
@@ -69,7 +60,7 @@ def fig14_sinks(
         states: {"peak_first": "first position", "peak_others": "other positions"},
     }
     for axes, columns in panels.items():
-        for (column, label), (color, marker) in zip(columns.items(), LINES, strict=False):
+        for (column, label), (color, marker) in zip(columns.items(), style.LINES, strict=False):
             axes.plot(sinks["layer"], sinks[column], color=color, marker=marker, label=label)
     shares.set(title="share of the first position", ylabel="Share (fraction)")
     states.set(title="largest state component", ylabel="Multiple of the median")
@@ -97,10 +88,11 @@ def fig15_edges(edges: pd.DataFrame, *, model: str = "") -> Figure:
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
     for axes, ((of, measure), own) in zip(grid, panels, strict=False):
-        for (way, line), (color, marker) in zip(own.groupby("change"), LINES, strict=False):
+        for (way, line), (color, marker) in zip(own.groupby("change"), style.LINES, strict=False):
             layers, look = line["layers"].astype(int), {"color": color, "label": way}
             axes.plot(layers, line["value"], marker=marker, markersize=4, **look)
-            axes.fill_between(layers, *line[BOUNDS].T.to_numpy(), color=color, alpha=0.2, lw=0)
+            low, high = line[style.BOUNDS].T.to_numpy()
+            axes.fill_between(layers, low, high, color=color, alpha=0.2, lw=0)
         if UNITS[measure].islower() or "|" in UNITS[measure]:
             axes.sharey(first.setdefault(measure, axes))
             axes.set_yscale("log")
@@ -112,5 +104,5 @@ def fig15_edges(edges: pd.DataFrame, *, model: str = "") -> Figure:
 
 
 def _line(axes: Axes, values: pd.Series, kind: str, special_tokens: SpecialTokens) -> None:
-    label, color, marker = named(TOKEN_STYLES[kind], special_tokens)
+    label, color, marker = named(style.TOKEN_STYLES[kind], special_tokens)
     axes.plot(values, color=color, marker=marker, markeredgecolor="white", label=label)
