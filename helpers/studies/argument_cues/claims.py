@@ -7,33 +7,19 @@ from functools import partial
 
 import pandas as pd
 
-from helpers.analysis.paper import (
-    Claim,
-    Measure,
-    NotMeasurable,
-    Tables,
-    read_claims,
-    row_where,
-    rows_of,
-    with_bounds,
-)
+from helpers.analysis import paper
+from helpers.analysis.paper import Claim, Measure, NotMeasurable, Tables, row_where, rows_of
 from helpers.analysis.statistics import Estimate, both_spreads, difference, mean_interval
+from helpers.studies.argument_cues import partial_inputs
 from helpers.studies.argument_cues.arguments import EMBEDDED
 from helpers.studies.argument_cues.choosers import BAG, ENCODER
 from helpers.studies.argument_cues.cues import ALL, CHANCE, HALVES, NOT
-from helpers.studies.argument_cues.partial_inputs import (
-    EVERYTHING,
-    MIRRORED,
-    MODELS,
-    ORIGINAL,
-    SWAPPED,
-    WARRANTS,
-)
+from helpers.studies.argument_cues.partial_inputs import EVERYTHING, MIRRORED, ORIGINAL, WARRANTS
 
 
 def argument_claims() -> list[Claim]:
     """Return the claims of notebook 09: ``claims.csv``, measured of arguments that people wrote."""
-    found = read_claims(__file__, MEASURES)
+    found = paper.read_claims(__file__, MEASURES)
     return [replace(claim, measure=partial(_written, claim.measure)) for claim in found]
 
 
@@ -56,7 +42,7 @@ def more_than_half(tables: Tables) -> Estimate:
 
 def lowest_with_warrants(tables: Tables) -> Estimate:
     """Return the lowest mean accuracy of a kind of model with warrants alone."""
-    return min(mean_accuracy(tables, model, WARRANTS) for model in MODELS)
+    return min(mean_accuracy(tables, model, WARRANTS) for model in partial_inputs.MODELS)
 
 
 def encoder_less_bag(tables: Tables) -> Estimate:
@@ -67,12 +53,13 @@ def encoder_less_bag(tables: Tables) -> Estimate:
 
 def highest_on_counterparts(tables: Tables) -> Estimate:
     """Return the highest mean accuracy of a kind of model on the counterparts, untrained on."""
-    return max(mean_accuracy(tables, model, EVERYTHING, test=HALVES[1]) for model in MODELS)
+    models = partial_inputs.MODELS
+    return max(mean_accuracy(tables, model, EVERYTHING, test=HALVES[1]) for model in models)
 
 
 def from_chance(tables: Tables) -> Estimate:
     """Return how far accuracy is from chance, on either side."""
-    found = mean_accuracy(tables, ENCODER, EVERYTHING, train=SWAPPED, test=HALVES[2])
+    found = mean_accuracy(tables, ENCODER, EVERYTHING, train=partial_inputs.SWAPPED, test=HALVES[2])
     mean, low, high = (bound - CHANCE for bound in found)
     return Estimate(abs(mean), max(0, low, -high), max(-low, high))
 
@@ -82,7 +69,7 @@ def mean_accuracy(
 ) -> Estimate:
     """Return a mean over trainings; its interval has their spread and that of test arguments."""
     where = {"model": model, "train": train, "inputs": inputs, "test": test}
-    columns = with_bounds("mean", "ci")
+    columns = paper.with_bounds("mean", "ci")
     over_arguments = row_where(rows_of(tables, "partial_inputs", *where, *columns), **where)
     by_seed = rows_of(tables, "partial_input_seeds", *where, "accuracy")
     own = by_seed[(by_seed[list(where)] == pd.Series(where)).all(axis=1)]

@@ -24,21 +24,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from helpers.analysis import statistics
 from helpers.analysis.paper import UAS_WITHOUT_PUNCTUATION
 from helpers.analysis.probe_data import attention_block, prepare
-from helpers.analysis.statistics import (
-    Clusters,
-    Estimate,
-    bootstrap_intervals,
-    cluster_sums,
-    paired_interval,
-    ratio,
-)
 from helpers.analysis.structural_probe import fit_layers, prepare_states, undirected_attachment
 from helpers.analysis.table3 import ATTN, UAS, attachment, linear_results
 from helpers.analysis.training import predicted_heads
-from helpers.cache import cached, code_of
+from helpers.cache import cached
 from helpers.data.records import Record, cluster_of
+from helpers.model import gradients
 from helpers.model.encoder import Encoder
 from helpers.model.forward import (
     Inputs,
@@ -49,29 +43,13 @@ from helpers.model.forward import (
     to_words,
     vectors_to_words,
 )
-from helpers.model.gradients import (
-    BATCH,
-    chosen_segments,
-    contrastive_losses,
-    objective,
-    paragraphs,
-)
+from helpers.model.gradients import BATCH, contrastive_losses, objective, paragraphs
 from helpers.model.sites import Weights
 from helpers.model.weights import Loaded
 from helpers.store.store import Example, Store
+from helpers.studies import edge_cuts
 from helpers.studies.attention_moves.lenses import BATCH_TOKENS, spread
-from helpers.studies.edge_cuts import (
-    DROPPED,
-    GIVEN,
-    MUCH,
-    TAKEN,
-    WAYS,
-    Cut,
-    changes_of,
-    cuts_of,
-    keys_of,
-    shares,
-)
+from helpers.studies.edge_cuts import DROPPED, GIVEN, TAKEN, WAYS, Cut, changes_of, keys_of, shares
 from helpers.studies.head_removal import Change, passes_under, side_by_side
 
 MEASURES = {
@@ -260,21 +238,18 @@ def edge_tables(
     ``edge_ratios``, of the group, how far one way moves over how far another does; of a control
     (measured on every fourth segment) with the ``lead`` of the model's ratio, paired.
     """
-    records, (plain, more) = spread(source, count), cuts_of(encoders[OWN].layers, group)
+    records, (plain, more) = spread(source, count), edge_cuts.cuts_of(encoders[OWN].layers, group)
     articles = [cluster_of(record, index) for index, record in enumerate(source.records())]
     contrastive = encoders[OWN].objective == "contrastive"
-    places = chosen_segments(articles, len(records), contrastive=contrastive)
+    places = gradients.chosen_segments(articles, len(records), contrastive=contrastive)
     pairs = [source.record(place) for place in places]
     text = {"store": source.key, "segments": len(records), "group": group}
 
     def kept(name: str, measure: Callable[..., Measured], *given: Any, **facts: Any) -> Measured:
         encoder, cuts = encoders[name], plain + more * (measure is movements and name == OWN)
-        return cached(
-            f"edges-{measure.__name__}",
-            partial(measure, encoder, cuts, *given),
-            code=code_of(measure),
-            depends_on=text | facts | {"model": encoder.identity},
-        )
+        facts |= text | {"model": encoder.identity}
+        compute = partial(measure, encoder, cuts, *given)
+        return cached(f"edges-{measure.__name__}", compute, depends_on=facts)
 
     moved = {name: kept(name, movements, records[:: EVERY ** (name != OWN)]) for name in encoders}
     parts = [(name, "movements", found) for name, found in moved.items()]
@@ -290,7 +265,7 @@ def edge_tables(
             for way in WAYS
             for measure in MEASURES[part]
         ]
-        low, high = bootstrap_intervals(over, under)
+        low, high = statistics.bootstrap_intervals(over, under)
         numbers = {"value": over.sum(axis=0) / under.sum(axis=0), "ci_low": low, "ci_high": high}
         frames.append(pd.DataFrame(names, columns=COLUMNS).assign(**numbers))
     edges = pd.concat(frames, ignore_index=True)
@@ -299,11 +274,11 @@ def edge_tables(
     return tables | ({"edge_ratios": _ratios(moved, plain.index(Cut(group)))} if group else {})
 
 
-def _by_article(found: Measured) -> tuple[Clusters, Clusters]:
+def _by_article(found: Measured) -> tuple[statistics.Clusters, statistics.Clusters]:
     """Return the sums of values and of totals: [article, cut, way, measure]."""
     clusters = np.unique(found["articles"])
     values, totals = (
-        cluster_sums(np.moveaxis(found[name], -1, 0), found["articles"], clusters)
+        statistics.cluster_sums(np.moveaxis(found[name], -1, 0), found["articles"], clusters)
         for name in ("values", "totals")
     )
     return values, np.broadcast_to(totals[:, None, None], values.shape)
@@ -320,11 +295,11 @@ def _ratios(moved: Mapping[str, Measured], at: int) -> pd.DataFrame:
             for name, each in sums.items():
                 sides = each[:, ways, number].T
                 row = {"model": name, "ways": f"{over} / {under}", "measure": measure}
-                row |= ratio(*sides).columns("ratio")
+                row |= statistics.ratio(*sides).columns("ratio")
                 if name != OWN:
-                    bounds = np.concatenate(paired_interval(own, sides))
+                    bounds = np.concatenate(statistics.paired_interval(own, sides))
                     lead = own[0].sum() / own[1].sum() - row["ratio"]
-                    row |= Estimate(lead, *bounds).columns("lead")
+                    row |= statistics.Estimate(lead, *bounds).columns("lead")
                 rows.append(row)
     return pd.DataFrame(rows)
 
@@ -332,7 +307,7 @@ def _ratios(moved: Mapping[str, Measured], at: int) -> pd.DataFrame:
 def in_words(tables: Mapping[str, pd.DataFrame], group: tuple[int, ...]) -> str:
     """Return how far the sentence vector moves, in words that a reader can hold."""
     if not group:
-        return f"In no layer do special tokens get over {MUCH:.0%} of the attention."
+        return f"In no layer do special tokens get over {edge_cuts.MUCH:.0%} of the attention."
     own = f"layers == '{Cut(group).name}' and keys == 'special' and queries == 'all'"
     said, halves = [], tables["edge_rows"].query(own).set_index("model")["over_half"]
     rows = tables["edges"].query(f"{own} and measure == 'sentence vector'")
