@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "tests" / "FAULTS.md"
 BEGIN, END = "<!-- written by `make faults` -->", "<!-- end of what it wrote -->"
 LONG = os.environ.get("FAULTS") == "long"
-KILLS = 30 if LONG else 5  # of each kind that takes a second
+KILLS = 30 if LONG else 3  # of each kind that takes a second
 SLOW_KILLS = 30 if LONG else 1  # of each kind that takes several
 FILES = 3000 if LONG else 250  # a reader
 

@@ -56,15 +56,13 @@ def blocks(figures: Path) -> dict[str, str]:
         "cues of arct": arct_rules(figures),
         "arct": arct_table(figures),
     }
+    among_mentions, among_words = (
+        tables["table 2"].loc[f"best head among {own}"] for own in READINGS.values()
+    )
     rows = {
         "best head, all relations (fixed offset)": tables["table 1"].loc["All"],
         "best head, direct objects": tables["table 1"].loc["dobj"],
-        "best head, antecedents (among all words)": (
-            tables["table 2"].loc["best head among mentions"]
-            + " ("
-            + tables["table 2"].loc["best head among words"]
-            + ")"
-        ),
+        "best head, antecedents (among all words)": among_mentions + " (" + among_words + ")",
         "probe, attention and GloVe": tables["table 3"].loc["Attn + GloVe"],
         "claims of the paper": pd.Series(claims_that_hold(claims)),
     }
@@ -192,9 +190,9 @@ def _markdown(table: pd.DataFrame) -> str:
     return "\n".join("|" + "".join(f" {cell} |" if cell else " |" for cell in row) for row in rows)
 
 
-def written_anew(page: str, figures: Path) -> str:
+def written_anew(page: str, written: Mapping[str, str]) -> str:
     """Return a page with what stands between ``<!-- table 1 -->`` and ``<!-- end -->`` anew."""
-    for name, text in blocks(figures).items():
+    for name, text in written.items():
         pattern = rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)"
         page = re.sub(
             pattern, lambda found, own=text: f"{found[1]}{own}\n{found[2]}", page, flags=re.S
@@ -203,6 +201,6 @@ def written_anew(page: str, figures: Path) -> str:
 
 
 if __name__ == "__main__":
-    for page in PAGES:
-        path = ROOT / page
-        path.write_text(written_anew(path.read_text(), ROOT / "figures"))
+    found = blocks(ROOT / "figures")
+    for path in (ROOT / page for page in PAGES):
+        path.write_text(written_anew(path.read_text(), found))

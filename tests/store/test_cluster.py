@@ -126,7 +126,7 @@ def test_shards_wait_for_the_first_worker(alone, monkeypatch):
         client.cluster.scale(0)
         while client.nthreads():
             time.sleep(0.1)
-        hire = threading.Timer(3, client.cluster.scale, [1])
+        hire = threading.Timer(2, client.cluster.scale, [1])
         hire.start()
         assert next(map_shards(shard_sum, alone, client))[1] == 4
         hire.join()

@@ -1,7 +1,6 @@
 """Notebook 09's tables from a tiny model: complete, reproducible, and with the plant found."""
 
 import dataclasses
-import os
 
 import numpy as np
 import pandas as pd
@@ -16,35 +15,36 @@ from helpers.studies.argument_cues.claims import argument_claims
 from helpers.studies.argument_cues.partial_inputs import MODELS, score_tables
 from helpers.study import Study
 
-WORDS = ["not", "do", "does", "a", "of"]
-
-
-ROWS = {word: row for row, word in enumerate(WORDS)}
+ROWS = {word: row for row, word in enumerate(["not", "do", "does", "a", "of"])}
 EMBEDDINGS = Embeddings("few", "few", ROWS, np.eye(5, dtype=np.float32))
 
 
-@pytest.fixture
-def tables_of(tiny_folder, tmp_path, monkeypatch):
-    """Return `choice_tables` of a tiny model and vectors of a few words, in a small profile."""
-    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
+@pytest.fixture(scope="module")
+def tables_in(tiny_folder):
+    """Return `choice_tables` of a tiny model and vectors of a few words, small, with a cache."""
     folder = str(tiny_folder("bert"))
 
-    def tables(corpus, seed=0):
-        with monkeypatch.context() as patch:
+    def tables(cache):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("ATTENTION_CACHE", str(cache))
             patch.setenv("ATTENTION_PROFILE", "small")  # one epoch; the corpus is whole
             return partial_inputs.choice_tables(
-                corpus, load(folder, device="cpu"),
+                argument_corpus(), load(folder, device="cpu"),
                 lambda seed, focused: load(folder, device="cpu", random_init=seed + 9 * focused),
                 EMBEDDINGS,
-                examples=40, max_tokens=64, seeds=1, seed=seed,
+                examples=40, max_tokens=64, seeds=1, seed=0,
             )  # fmt: skip
 
     return tables
 
 
-def test_the_tables_of_a_run(tables_of):
-    tables = tables_of(argument_corpus())
-    table = tables["partial_inputs"]
+@pytest.fixture(scope="module")
+def whole(tables_in, tmp_path_factory):
+    return tables_in(tmp_path_factory.mktemp("whole"))
+
+
+def test_the_tables_of_a_run(whole):
+    table = whole["partial_inputs"]
     key = ["model", "train", "inputs", "test"]
     assert not table.duplicated(key).any()
     runs = table[key[:3]].drop_duplicates().value_counts(["model", "train"], sort=False)
@@ -63,17 +63,18 @@ def test_the_tables_of_a_run(tables_of):
         assert warrants[model, "both"] == 50
         assert warrants[model, "original"] + warrants[model, "adversarial"] == pytest.approx(100)
     assert warrants["bag of vectors", "original"] > 65
-    assert len(tables["partial_input_seeds"]) == len(table)
-    control = tables["control_partial_inputs"].query("model == 'encoder'")
+    assert len(whole["partial_input_seeds"]) == len(table)
+    control = whole["control_partial_inputs"].query("model == 'encoder'")
     own = table.query("model == 'random-init encoder'")
     assert control.drop(columns="model").equals(own.drop(columns="model"))
     assert (table["corpus"] == "arguments-sample").all()
     assert not any(column.startswith("paper") for column in table)  # its cue is planted
 
 
-def test_what_was_trained_before_an_interruption_is_not_trained_again(tables_of, monkeypatch):
+def test_what_was_trained_before_an_interruption_is_not_trained_again(
+    whole, tables_in, tmp_path, monkeypatch
+):
     """The first attempt ends after four trainings of an encoder; whole, it is as if it had not."""
-    whole = tables_of(argument_corpus(), seed=1)
     train, trained, most = choosers.train_chooser, [], [4]
 
     def counted(*args):
@@ -82,13 +83,11 @@ def test_what_was_trained_before_an_interruption_is_not_trained_again(tables_of,
         trained.append(args)
         return train(*args)
 
-    with monkeypatch.context() as patch:
-        patch.setenv("ATTENTION_CACHE", os.environ["ATTENTION_CACHE"] + "/other")
-        patch.setattr(choosers, "train_chooser", counted)
-        with pytest.raises(KeyboardInterrupt):
-            tables_of(argument_corpus(), seed=1)
-        most[0] = None
-        again = tables_of(argument_corpus(), seed=1)
+    monkeypatch.setattr(choosers, "train_chooser", counted)
+    with pytest.raises(KeyboardInterrupt):
+        tables_in(tmp_path)
+    most[0] = None
+    again = tables_in(tmp_path)
     assert len(trained) in (22, 23)  # one that ran beside the fourth may begin again
     assert all(again[name].equals(whole[name]) for name in whole)
 
