@@ -6,12 +6,7 @@ import pandas as pd
 import pytest
 
 from helpers.analysis import clustering
-from helpers.analysis.clustering import (
-    cohesion_table,
-    distance_table,
-    head_behaviours,
-    head_positions,
-)
+from helpers.analysis.clustering import cohesion_table, distance_table
 from helpers.analysis.heads import head_rows
 
 
@@ -45,7 +40,7 @@ def test_behaviours_follow_the_thresholds_in_order():
     table = pd.DataFrame(rows, columns=[*columns, "expected"]).assign(uniform=4.0)
     table = others(3, 3)[["layer", "head"]].join(table)
     keys = ["layer", "head"]
-    found = head_behaviours(table)
+    found = clustering.head_behaviours(table)
     assert list(found) == [*keys, "behaviour"]
     assert list(found["behaviour"]) == list(table["expected"])
 
@@ -53,7 +48,7 @@ def test_behaviours_follow_the_thresholds_in_order():
 def test_positions_keep_distances_that_fit_in_a_plane():
     points = np.random.default_rng(0).normal(size=(12, 2))
     distances = euclidean(points)
-    positions = head_positions(distance_table(distances, 3, 4), others(3, 4))
+    positions = clustering.head_positions(distance_table(distances, 3, 4), others(3, 4))
     assert list(positions.columns) == ["layer", "head", "x", "y", "behaviour", "stress"]
     assert positions[["layer", "head"]].equals(head_rows(3, 4))
     np.testing.assert_allclose(euclidean(positions[["x", "y"]].to_numpy()), distances, atol=0.02)
@@ -62,7 +57,7 @@ def test_positions_keep_distances_that_fit_in_a_plane():
 
 def test_stress_is_kruskals():
     table = distance_table(euclidean(np.random.default_rng(0).normal(size=(12, 5))), 3, 4)
-    positions = head_positions(table, others(3, 4), seed=1)
+    positions = clustering.head_positions(table, others(3, 4), seed=1)
     kept = euclidean(positions[["x", "y"]].to_numpy())
     stress = np.sqrt(np.square(kept - table.to_numpy()).sum() / np.square(table).to_numpy().sum())
     assert positions["stress"].tolist() == pytest.approx([stress] * 12)
@@ -122,7 +117,9 @@ def test_what_there_is_nothing_to_compare_with_stays_empty(layers, heads):
     distances = 1.0 - np.eye(layers * heads)
     table = cohesion_table(distance_table(distances, layers, heads))
     assert len(table) == 3 and table["p_value"].isna().all()
-    positions = head_positions(distance_table(distances, layers, heads), others(layers, heads))
+    positions = clustering.head_positions(
+        distance_table(distances, layers, heads), others(layers, heads)
+    )
     assert np.isfinite(positions[["x", "y"]].to_numpy()).all()
     if layers * heads == 2:
         assert abs(positions["x"].diff().iloc[-1]) == pytest.approx(1)

@@ -1,16 +1,8 @@
 import numpy as np
 import pytest
 
-from helpers.analysis.coreference import (
-    COLUMNS,
-    ROWS,
-    coreference_held_out,
-    coreference_table,
-    document_mentions,
-    first_document,
-    judge,
-    selected,
-)
+from helpers.analysis import coreference
+from helpers.analysis.coreference import ROWS, coreference_held_out, coreference_table, judge
 from helpers.errors import InputError, MapError
 from helpers.store.store import Example
 
@@ -68,8 +60,8 @@ DOGS = [(0, 2), (3, 5), (6, 7), (8, 11)]
 )  # fmt: skip
 def test_what_each_system_selects_for_the_last_mention(system, text, mentions, expected):
     chained = [(start, end, index) for index, (start, end) in enumerate(mentions)]
-    found = document_mentions(record(text, *chained))
-    chosen = selected(system, found, len(found) - 1)
+    found = coreference.document_mentions(record(text, *chained))
+    chosen = coreference.selected(system, found, len(found) - 1)
     assert (None if chosen is None else " ".join(found[chosen].string)) == expected
 
 
@@ -144,7 +136,7 @@ def by_split(example, word):
 def test_table_has_every_system_and_type_in_percent():
     records = [record(TEXT, *MENTIONS, split=split) for split in ("train", "dev") * 4]
     table = coreference_table(judge(planted(records, first_mention)))
-    assert tuple(table.columns) == COLUMNS
+    assert tuple(table.columns) == coreference.COLUMNS
     assert len(table) == (3 + 3 + 3) * len(ROWS)
     best = table[(table["system"] == "head") & (table["candidates"] == "mentions")]
     assert set(best["head"]) == {"2-3"}
@@ -173,9 +165,9 @@ def test_held_out_head_is_chosen_without_a_look_at_dev():
 def test_the_first_document_with_an_antecedent_is_found():
     without = record("Ann slept", (0, 1, 0))
     examples = list(planted([without, record(TEXT, *MENTIONS)], first_mention))
-    assert first_document(examples).index == 1
+    assert coreference.first_document(examples).index == 1
     with pytest.raises(InputError, match="before a document is cut"):
-        first_document(examples[:1])
+        coreference.first_document(examples[:1])
 
 
 def test_bad_input_is_refused():

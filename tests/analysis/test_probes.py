@@ -22,24 +22,7 @@ from helpers.analysis.probe_data import (
 )
 from helpers.analysis.probes import LinearProbe, fit_linear
 from helpers.analysis.statistics import paired_interval
-from helpers.analysis.table3 import (
-    ATTN,
-    ATTN_GLOVE,
-    COMPARISONS,
-    CONTROL_TASK,
-    STRUCTURAL,
-    UAS,
-    UNDIRECTED,
-    ProbeResult,
-    attachment,
-    attention_contrast,
-    difference_table,
-    distances_result,
-    head_weights,
-    linear_results,
-    probe_table,
-    right_branching,
-)
+from helpers.analysis.table3 import ATTN, ATTN_GLOVE, COMPARISONS, CONTROL_TASK, UAS
 from helpers.analysis.training import Schedule, candidate_scores, predicted_heads
 from helpers.errors import InputError
 from helpers.store.store import Example
@@ -257,9 +240,9 @@ def test_the_penalty_is_the_best_on_the_slice_and_the_fit_is_to_all(monkeypatch)
 @pytest.mark.parametrize("planted", [(0, 1), (1, 2)])
 def test_probe_finds_a_planted_head(planted):
     data = corpus(80, planted=planted)
-    (result,) = linear_results(data, ATTN)
+    (result,) = table3.linear_results(data, ATTN)
     assert result.counts[UAS].by_seed[0] > 98
-    table = head_weights(result.fits[UAS].probe.dependent.detach()[:, -1].numpy(), data)
+    table = table3.head_weights(result.fits[UAS].probe.dependent.detach()[:, -1].numpy(), data)
     layer, head = planted
     assert (table["layer"][0], table["head"][0]) == (layer + 1, head + 1)
     assert table["u_gain"][0] > 10 * table["u_gain"][1:].abs().max()
@@ -272,7 +255,7 @@ def test_threads_and_repetition_change_no_parameter(fit):
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
         if fit == "Distances + GloVe":
-            found.append(distances_result(data, 3).counts[UAS].right)
+            found.append(table3.distances_result(data, 3).counts[UAS].right)
         else:
             found.append(
                 fit_linear(data, data.splits["train"], with_words="GloVe" in fit).probe.dependent
@@ -288,8 +271,8 @@ def test_heads_of_the_control_task_by_hand():
 
 def test_words_learn_the_control_task_and_attention_does_not():
     data = corpus(120)
-    (attention,) = linear_results(data, ATTN)
-    words = distances_result(data, 0, control_task=True)
+    (attention,) = table3.linear_results(data, ATTN)
+    words = table3.distances_result(data, 0, control_task=True)
     chance, learned = (own.counts[CONTROL_TASK].by_seed[0] for own in (attention, words))
     assert learned > chance + 20
 
@@ -304,11 +287,11 @@ def test_differences_are_paired_over_articles():
         right = np.stack([rng.binomial(total, easy + 0.05 * lead) for _ in range(2)])
         counts = {
             UAS_WITHOUT_PUNCTUATION: Counts(right, total),
-            UNDIRECTED: Counts(total[None], total),
+            table3.UNDIRECTED: Counts(total[None], total),
         }
-        counts = {UUAS: Counts(right, total)} if name == STRUCTURAL else counts
-        results[name] = ProbeResult(name, counts, 9, articles)
-    table = difference_table(results).set_index(["probe", "other"])
+        counts = {UUAS: Counts(right, total)} if name == table3.STRUCTURAL else counts
+        results[name] = table3.ProbeResult(name, counts, 9, articles)
+    table = table3.difference_table(results).set_index(["probe", "other"])
     assert list(table.index) == list(COMPARISONS)
     one, other = (results[name].counts[UAS_WITHOUT_PUNCTUATION] for name in (ATTN_GLOVE, ATTN))
     row = table.loc[ATTN_GLOVE, ATTN]
@@ -318,8 +301,8 @@ def test_differences_are_paired_over_articles():
     def by_article(values):
         return values.reshape(12, 5).sum(axis=1)
 
-    found = results[STRUCTURAL].counts[UUAS].by_seed.mean()  # less all of the other's edges
-    assert table.loc[(STRUCTURAL, ATTN_GLOVE), "difference"] == pytest.approx(found - 100)
+    found = results[table3.STRUCTURAL].counts[UUAS].by_seed.mean()  # less all of the other's edges
+    assert table.loc[(table3.STRUCTURAL, ATTN_GLOVE), "difference"] == pytest.approx(found - 100)
     sides = [(by_article(side.right.mean(0)), by_article(total)) for side in (one, other)]
     low, high = paired_interval(*sides)
     assert (row["ci_low"], row["ci_high"]) == pytest.approx((100 * low[0], 100 * high[0]))
@@ -345,16 +328,15 @@ def hand_made():
 
 
 def test_right_branching_by_hand():
-    result = right_branching(hand_made())
+    result = table3.right_branching(hand_made())
     # next word: 2 3 4 ROOT against 2 0 2 2 (one right); 2 3 ROOT against 2 3 0 (three)
     assert result.counts[UAS].right.tolist() == [[1, 3]]
     assert result.counts[UAS].total.tolist() == [4, 3]
     assert result.counts[UAS_WITHOUT_PUNCTUATION].total.tolist() == [3, 3]
     # Edges: both of the first, one of them by its other end, without that to punctuation.
-    assert [result.counts[UNDIRECTED].right.tolist(), result.counts[UNDIRECTED].total.tolist()] == [
-        [[2, 2]], [2, 2]
-    ]  # fmt: skip
-    row, compared, _ = (row for _, row in probe_table([result]).iterrows())
+    edges = result.counts[table3.UNDIRECTED]
+    assert (edges.right.tolist(), edges.total.tolist()) == ([[2, 2]], [2, 2])
+    row, compared, _ = (row for _, row in table3.probe_table([result]).iterrows())
     assert row["value"] == pytest.approx(100 * 4 / 7)
     assert compared["value"] == pytest.approx(100 * 4 / 6)
     assert (compared["probe"], compared["paper_value"]) == ("Right-branching", 26)
@@ -374,7 +356,7 @@ def test_scores_are_those_of_the_likeliest_candidates_in_the_order_asked_for(kin
     for index, found in zip(indices, heads, strict=True):
         best = candidate_scores(model, data, data.batch([index]))[0].argmax(-1).numpy()
         np.testing.assert_array_equal(found, best)
-    counts = attachment(parses, heads) | attachment(parses, heads, control_task=True)
+    counts = table3.attachment(parses, heads) | table3.attachment(parses, heads, control_task=True)
     for place, (parse, found) in enumerate(zip(parses, heads, strict=True)):
         spoken = ~parse.punctuation
         expected = {
@@ -399,7 +381,7 @@ def test_contrast_by_hand():
                 mean = np.mean([block[j, i] for i in others], axis=0)
                 expected += block[j, head - 1] - mean
                 words += 1
-    np.testing.assert_allclose(attention_contrast(data), expected / words, atol=1e-6)
+    np.testing.assert_allclose(table3.attention_contrast(data), expected / words, atol=1e-6)
 
 
 # errors

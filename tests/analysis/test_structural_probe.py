@@ -6,15 +6,7 @@ import torch
 from toy_corpora import random_heads
 
 from helpers.analysis import structural_probe
-from helpers.analysis.structural_probe import (
-    StructuralProbe,
-    distance_loss,
-    fit_structural,
-    prepare_states,
-    spanning_tree,
-    tree_distances,
-    undirected_attachment,
-)
+from helpers.analysis.structural_probe import StructuralProbe, prepare_states, spanning_tree
 from helpers.analysis.training import Schedule
 from helpers.errors import InputError
 from helpers.store.store import Example
@@ -64,7 +56,7 @@ def test_tree_distances_equal_shortest_paths():
                 slow[word, head - 1] = slow[head - 1, word] = 1
         for middle in range(n):
             slow = np.minimum(slow, slow[:, [middle]] + slow[[middle]])
-        np.testing.assert_array_equal(tree_distances(heads, ""), slow)
+        np.testing.assert_array_equal(structural_probe.tree_distances(heads, ""), slow)
 
 
 def test_spanning_tree_by_hand():
@@ -87,13 +79,13 @@ def test_loss_by_hand():
     predicted = torch.tensor([[[0.0, 3.0], [3.0, 0.0]], [[0.0, 2.0], [2.0, 0.0]]])
     gold = torch.tensor([[[0.0, 1.0], [1.0, 0.0]], [[0.0, 1.0], [1.0, 0.0]]])
     # (2 + 2) / 4 and (1 + 1) / 4; the mean of the two sentences
-    assert distance_loss(predicted, gold).item() == pytest.approx(0.75)
+    assert structural_probe.distance_loss(predicted, gold).item() == pytest.approx(0.75)
 
 
 def fit(monkeypatch, states, schedule, **options):
     monkeypatch.setattr(structural_probe, "SCHEDULE", schedule)
     monkeypatch.setattr(structural_probe, "RANK", 12)
-    return fit_structural(states, **options)
+    return structural_probe.fit_structural(states, **options)
 
 
 def test_probe_recovers_planted_trees_and_their_layer(monkeypatch):
@@ -119,7 +111,7 @@ def test_punctuation_is_left_out():
     hidden[0, 1:4, 0] = [0, 2, 1]  # the full stop lies between the words
     sentence = replace(one, record=record, hidden=hidden)
     states = prepare_states([sentence, replace(sentence, record={**record, "split": "dev"})])
-    edges = undirected_attachment(states, StructuralProbe(WIDTH, 4), 0, [1])
+    edges = structural_probe.undirected_attachment(states, StructuralProbe(WIDTH, 4), 0, [1])
     assert (edges.right.tolist(), edges.total.tolist()) == ([[1]], [1])
 
 

@@ -6,20 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from helpers.analysis import surface
 from helpers.analysis.statistics import percentiles, ratio
-from helpers.analysis.surface import (
-    Sums,
-    article_table,
-    combine,
-    commonest_tokens,
-    entropy,
-    example_sums,
-    gradient_table,
-    head_table,
-    layer_draws,
-    relative_position,
-    token_types,
-)
+from helpers.analysis.surface import combine, entropy, example_sums, head_table, token_types
 from helpers.data.records import roles
 from helpers.store.store import Example
 
@@ -35,7 +24,7 @@ def heads(value):
 
 
 def test_relative_position_by_hand():
-    shares = relative_position(MAPS)
+    shares = surface.relative_position(MAPS)
     assert heads(shares["previous"]) == pytest.approx([(0.1 + 0.1) / 3, 2 / 9])
     assert heads(shares["current"]) == pytest.approx([(0.5 + 0.3 + 0.9) / 3, 1 / 3])
     assert heads(shares["next"]) == pytest.approx([(0.2 + 0.6) / 3, 2 / 9])
@@ -56,7 +45,7 @@ def test_the_commonest_tokens_are_counted_without_case_and_special_ones():
     texts = [["[CLS]", "The", ",", "the", "[SEP]"], ["[CLS]", "Ġthe", ",", "a", "[SEP]"]]
     records = [{"tokens": tokens} for tokens in texts]
     source = SimpleNamespace(special_tokens=BERT, records=lambda: records)
-    assert commonest_tokens(source).to_numpy().tolist() == [["the", 3], [",", 2], ["a", 1]]
+    assert surface.commonest_tokens(source).to_numpy().tolist() == [["the", 3], [",", 2], ["a", 1]]
 
 
 def test_uniform_shares_count_the_special_tokens_that_there_are():
@@ -137,8 +126,8 @@ def test_averages_are_over_examples_however_these_are_cut_into_shards():
 
 def test_sums_come_back_whole_from_arrays():
     sums = example_sums([example(0), example(1)], {"cls": None, "sep": "[SEP]"})
-    back = Sums.from_arrays(sums.to_arrays())
-    assert article_table(back).equals(article_table(sums))
+    back = surface.Sums.from_arrays(sums.to_arrays())
+    assert surface.article_table(back).equals(surface.article_table(sums))
     assert back.distances is sums.distances
 
 
@@ -159,9 +148,8 @@ def articles(n, seed=0):
 def test_intervals_are_over_articles_and_points_are_not_touched_by_them():
     examples = articles(30)
     table = head_table(example_sums(examples, BERT), ["previous", "uniform"])
-    assert list(table.columns) == [
-        *("layer", "head", "previous", "uniform", "previous_low", "previous_high"),
-    ]
+    columns = ["layer", "head", "previous", "uniform", "previous_low", "previous_high"]
+    assert list(table) == columns
     values = [e.attention[0, 0, [1, 2, 3], [0, 1, 2]].sum() / 4 for e in examples]
     row = table.iloc[0]
     assert row["previous"] == pytest.approx(np.mean(values), rel=1e-6)
@@ -175,7 +163,7 @@ def test_intervals_are_over_articles_and_points_are_not_touched_by_them():
 
 def test_averages_of_articles_add_up_to_the_average():
     sums = combine(example_sums(part, BERT) for part in (articles(9)[:7], articles(9)[7:]))
-    table = article_table(sums)
+    table = surface.article_table(sums)
     assert len(table) == 2 * 9 and table["examples"].sum() == 2 * len(articles(9))
     first = table[table["layer"] == 1]
     mean = np.average(first["previous"], weights=first["examples"])
@@ -199,22 +187,22 @@ def by_article():
 
 
 def test_intervals_are_those_of_the_articles_weighed_by_their_examples(by_article):
-    draws, n = layer_draws(by_article, "sep")
+    draws, n = surface.layer_draws(by_article, "sep")
     own = by_article[by_article["layer"] == 2]
     expected = ratio(own["sep"] * own["examples"], own["examples"])[1:]
     low, high = percentiles(draws.T.to_numpy(), n)
     assert (low[1], high[1]) == pytest.approx(expected)
-    assert layer_draws(by_article, "cls")[0].loc[1].tolist() == pytest.approx(
+    assert surface.layer_draws(by_article, "cls")[0].loc[1].tolist() == pytest.approx(
         [0.5] * draws.shape[1]
     )
 
 
 def test_layers_share_their_resamples(by_article):
     by_article["twice"] = 2 * by_article["sep"]
-    (one, n), (two, _) = (layer_draws(by_article, name) for name in ("sep", "twice"))
+    (one, n), (two, _) = (surface.layer_draws(by_article, name) for name in ("sep", "twice"))
     np.testing.assert_allclose(two, 2 * one)
     assert n == 40 and list(one.index) == [1, 2]
-    assert layer_draws(by_article, "cls")[1] == 30
+    assert surface.layer_draws(by_article, "cls")[1] == 30
 
 
 def test_the_gradients_of_a_layer_have_intervals_over_articles():
@@ -223,7 +211,7 @@ def test_the_gradients_of_a_layer_have_intervals_over_articles():
     importance[:, :, 1] = np.nan  # a model without [CLS]
     importance[3, :, 2] = np.nan  # a segment without punctuation
     found = {"gradients": importance, "losses": np.arange(len(articles))}
-    table = gradient_table(found, articles, "masked-lm")
+    table = surface.gradient_table(found, articles, "masked-lm")
     expected = ["layer", "sep", "cls", "punctuation", "other", "objective", "loss"]
     assert list(table)[:7] == expected and set(table["loss"]) == {31.5}
     assert table["layer"].tolist() == [1, 2, 3] and set(table["objective"]) == {"masked-lm"}

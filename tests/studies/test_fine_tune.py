@@ -15,15 +15,7 @@ from torch.nn import functional as F
 from helpers.errors import InputError, ModelError
 from helpers.studies import fine_tune as finetune
 from helpers.studies.classifier import Classifier, batches, outputs
-from helpers.studies.fine_tune import (
-    FineTuned,
-    Recipe,
-    fine_tune,
-    fine_tuned,
-    shuffled_epochs,
-    tasks_of,
-    warmup_and_decay,
-)
+from helpers.studies.fine_tune import FineTuned, Recipe
 from helpers.studies.tasks import Pair, Task
 
 
@@ -47,7 +39,7 @@ def toy_task(train=64, test=16, name="toy"):
 
 def tune(encoder, task=None, **settings):
     recipe = Recipe(**{"epochs": 6, "max_tokens": 32, "learning_rate": 3e-3, **settings})
-    return fine_tune([FineTuned(encoder, task or toy_task(), recipe)])[0]
+    return finetune.fine_tune([FineTuned(encoder, task or toy_task(), recipe)])[0]
 
 
 def weights(run):
@@ -61,19 +53,19 @@ def same(one, other):
 
 def test_the_learning_rate_rises_over_a_tenth_and_falls_to_nothing():
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    rates = [*map(warmup_and_decay(optimizer, 100).lr_lambdas[0], range(100))]
+    rates = [*map(finetune.warmup_and_decay(optimizer, 100).lr_lambdas[0], range(100))]
     assert rates[:3] == [0.1, 0.2, 0.3] and max(rates) == rates[9] == rates[10] == 1
     assert rates[55] == 0.5 and rates[-1] == pytest.approx(1 / 90)
-    assert warmup_and_decay(optimizer, 1).lr_lambdas[0](0) == 1
+    assert finetune.warmup_and_decay(optimizer, 1).lr_lambdas[0](0) == 1
 
 
 def test_each_epoch_meets_each_example_once_in_another_order():
     lengths, recipe = list(range(45)), Recipe(epochs=2, batch_size=10)
-    found = list(shuffled_epochs(recipe, lengths))
+    found = list(finetune.shuffled_epochs(recipe, lengths))
     assert len(found) == recipe.steps(45) == 10
     epochs = [sorted(chain.from_iterable(part)) for part in (found[:5], found[5:])]
     assert epochs == [lengths] * 2 and found[:5] != found[5:]
-    assert found != list(shuffled_epochs(replace(recipe, seed=1), lengths))
+    assert found != list(finetune.shuffled_epochs(replace(recipe, seed=1), lengths))
 
 
 def test_training_is_that_of_a_plain_loop(encoder):
@@ -111,13 +103,13 @@ def test_side_by_side_gives_what_each_run_gives_alone(encoder, tiny_encoder, tmp
     torch.set_num_threads(2)  # put back by the fixture of all tests
     recipe = Recipe(epochs=1, max_tokens=32)
     jobs = [(encoder, toy_task()), (tiny_encoder("roberta"), toy_task(name="other"))]
-    both = [weights(run) for run in fine_tune([FineTuned(*job, recipe) for job in jobs])]
+    both = [weights(run) for run in finetune.fine_tune([FineTuned(*job, recipe) for job in jobs])]
     assert torch.get_num_threads() == 2
     environment.setenv("ATTENTION_CACHE", str(tmp_path / "alone"))
     for job, found in zip(jobs, both, strict=True):
-        assert same(found, weights(fine_tune([FineTuned(*job, recipe)])[0]))
+        assert same(found, weights(finetune.fine_tune([FineTuned(*job, recipe)])[0]))
         other = FineTuned(*job, replace(recipe, seed=1))
-        assert not same(found, weights(fine_tune([other])[0]))
+        assert not same(found, weights(finetune.fine_tune([other])[0]))
 
 
 def test_a_loss_that_is_no_number(encoder, tmp_path):
@@ -185,19 +177,19 @@ def test_a_task_of_the_users_is_two_files(tmp_path):
     (tmp_path / "train.tsv").write_text("the cat\tcats\nthe dog\tdogs\n" * 12)
     (tmp_path / "test.tsv").write_text("a cat\tcats\na dog\tdogs\nrain\tdogs\n")
     files = f"{tmp_path / 'train.tsv'}, {tmp_path / 'test.tsv'}"
-    (own,) = tasks_of(files, "", examples=12, seed=0)
+    (own,) = finetune.tasks_of(files, "", examples=12, seed=0)
     assert (own.name, len(own.train), len(own.test)) == ("train", 12, 3)
     for wrong in ("one.tsv", "a,b,c"):
         with pytest.raises(InputError, match=r"expected TRAIN\.tsv,TEST\.tsv"):
-            tasks_of(wrong, "", examples=12, seed=0)
+            finetune.tasks_of(wrong, "", examples=12, seed=0)
 
 
 def planned(tiny_encoder, names, monkeypatch):
     """The seeds that each task is fine-tuned with, the control's last, and their lengths."""
     monkeypatch.setattr(finetune, "fine_tune", lambda runs: runs)
     monkeypatch.setattr(finetune, "wikipedia_tasks", lambda *_, **__: names)
-    some, encoder = tasks_of("", "", examples=12, seed=0), tiny_encoder("bert")
-    found = fine_tuned(encoder, encoder, some, max_tokens=128, seed=3)
+    some, encoder = finetune.tasks_of("", "", examples=12, seed=0), tiny_encoder("bert")
+    found = finetune.fine_tuned(encoder, encoder, some, max_tokens=128, seed=3)
     every = [*chain(*found.seeds), *found.random]
     seeds = [[run.recipe.seed for run in runs] for runs in (*found.seeds, found.random)]
     return [run.task.name for run in found.random], seeds, {r.recipe.max_tokens for r in every}

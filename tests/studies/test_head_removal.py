@@ -13,17 +13,7 @@ from torch.nn import functional as F
 
 from helpers.model.forward import padded
 from helpers.studies import head_removal
-from helpers.studies.head_removal import (
-    MARGIN,
-    Change,
-    Scores,
-    changes_of,
-    head_mask,
-    in_looks,
-    outputs_under,
-    side_by_side,
-    uniform_attention,
-)
+from helpers.studies.head_removal import Change, Scores, head_mask, uniform_attention
 
 LAYERS, HEADS = 3, 4
 FAMILIES = sorted(tiny_models.FAMILIES)
@@ -177,7 +167,8 @@ def test_a_resumed_pass_is_a_full_pass_to_the_last_bit(tiny_encoder, family, thr
     ]
     batches = [batch_of(encoder), batch_of(encoder, "the dog watched", "coffee")]
     torch.set_num_threads(threads)
-    found = side_by_side(model, batches, partial(outputs_under, changes=changes), "sweep")
+    sweep = partial(head_removal.outputs_under, changes=changes)
+    found = head_removal.side_by_side(model, batches, sweep, "sweep")
     assert torch.get_num_threads() == threads
     torch.set_num_threads(1)
     for batch, outputs in zip(batches, found, strict=True):
@@ -201,7 +192,7 @@ def test_layers_below_a_change_are_not_computed_and_come_back(tiny_encoder):
 
     changes = [Change(2, lambda _: nullcontext()), Change(1, interrupted)]
     with pytest.raises(KeyError):
-        outputs_under(model, batch_of(encoder), changes)
+        head_removal.outputs_under(model, batch_of(encoder), changes)
     assert calls == [0, 1, 2, 2]
     assert not any("forward" in vars(layer) for layer in model.encoder.encoder.layer)
 
@@ -209,7 +200,7 @@ def test_layers_below_a_change_are_not_computed_and_come_back(tiny_encoder):
 def of(*rows, looks=1):
     """The table of changes of which examples are right: the first row is the unchanged model."""
     right = np.array(rows)
-    return changes_of(Scores(right, 1.0 - right), looks=looks)
+    return head_removal.changes_of(Scores(right, 1.0 - right), looks=looks)
 
 
 def test_what_is_not_significant_is_not_yet_removable():
@@ -220,8 +211,8 @@ def test_what_is_not_significant_is_not_yet_removable():
     table = of(before, same, few)
     assert table["p_value"].tolist() == [1, 1]
     assert table["removable"].tolist() == [True, False]
-    low, high = table["ci_low"], table["ci_high"]
-    assert (low[0], high[0]) == (0, 0) and low[1] < -MARGIN < MARGIN < high[1]
+    low, high, margin = table["ci_low"], table["ci_high"], head_removal.MARGIN
+    assert (low[0], high[0]) == (0, 0) and low[1] < -margin < margin < high[1]
     assert not of(before[:140], same[:140])["removable"].any()  # too few
     assert not of(before, same, looks=2)["removable"].any()  # too few for two looks
     many = np.tile(before, 25)
@@ -247,7 +238,7 @@ def test_what_a_look_does_not_settle_is_scored_on_more_examples(monkeypatch):
 
     monkeypatch.setattr(head_removal, "scores_under", scores)
     looks = (300, 800, 1200)
-    table, first = in_looks(None, list(range(1200)), [0, 1, 2, 3], "heads", looks)
+    table, first = head_removal.in_looks(None, list(range(1200)), [0, 1, 2, 3], "heads", looks)
     assert asked == [(300, [0, 1, 2, 3]), (500, [1, 2, 3]), (400, [2, 3])]
     assert table["examples"].tolist() == [300, 800, 1200, 1200]
     assert table["removable"].tolist() == [True, True, True, False]
@@ -255,7 +246,7 @@ def test_what_a_look_does_not_settle_is_scored_on_more_examples(monkeypatch):
     assert table["loss_change"].tolist() == pytest.approx([0, 0.0075, 0.01, 0.1])
     assert table["p_value"].tolist() == pytest.approx([1, 2 * 0.5**6, 2 * 0.5**12, 2 * 0.5**120])
     np.testing.assert_array_equal(first.right, rows[:, :300])
-    few, _ = in_looks(None, list(range(300)), [0, 1], "heads")  # there are no more
+    few, _ = head_removal.in_looks(None, list(range(300)), [0, 1], "heads")  # there are no more
     assert few["examples"].tolist() == [300, 300]
-    most, _ = in_looks(None, list(range(1200)), [3], "heads")  # no more are taken
+    most, _ = head_removal.in_looks(None, list(range(1200)), [3], "heads")  # no more are taken
     assert most["examples"].tolist() == [800]

@@ -2,17 +2,12 @@
 
 import pandas as pd
 import pytest
+from toy_corpora import write
 
 from helpers.errors import CorpusError
 from helpers.studies.tasks import PRETRAINED, RANDOM, Pair, Task, learned_rows, read_task
 
 GOOD = "good film\tyes\nbad film\tno\nso so\tno\n"
-
-
-def write(folder, name, content):
-    path = folder / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
 
 
 def read(folder, train, test=None):

@@ -9,14 +9,7 @@ import torch
 from helpers.errors import ModelError
 from helpers.studies.argument_cues import choosers
 from helpers.studies.argument_cues.arguments import INPUTS, Argument
-from helpers.studies.argument_cues.choosers import (
-    BAG,
-    BILSTM,
-    EncoderChooser,
-    WordChooser,
-    train_chooser,
-    warrant_pairs,
-)
+from helpers.studies.argument_cues.choosers import BAG, BILSTM, EncoderChooser, WordChooser
 from helpers.studies.fine_tune import Recipe
 from helpers.studies.tasks import Pair
 
@@ -58,14 +51,14 @@ def right(choices, splits):
 
 def test_what_an_encoder_reads_for_each_warrant():
     argument = Argument("a", "Go home", "It is late.", "right", "wrong", 0, "x")
-    firsts = {inputs: warrant_pairs([argument], inputs)[0] for inputs in INPUTS}
+    firsts = {inputs: choosers.warrant_pairs([argument], inputs)[0] for inputs in INPUTS}
     assert firsts == {
         "warrants": Pair("right", None, 0),
         "reason + warrants": Pair("It is late.", "right", 0),
         "claim + warrants": Pair("Go home", "right", 0),
         "all": Pair("It is late. Go home", "right", 0),
     }
-    assert warrant_pairs([argument], "all")[1].second == "wrong"
+    assert choosers.warrant_pairs([argument], "all")[1].second == "wrong"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -73,7 +66,7 @@ def test_an_encoder_finds_the_plant_and_loses_it_on_the_counterparts(tiny_encode
     encoder = tiny_encoder(family)
     before = {name: weights.clone() for name, weights in encoder.model.named_parameters()}
     chooser = EncoderChooser(encoder, "all", RECIPE.max_tokens, seed=0)
-    found = right(train_chooser(chooser, splits, RECIPE, "tiny"), splits)
+    found = right(choosers.train_chooser(chooser, splits, RECIPE, "tiny"), splits)
     assert found[:30].mean() > 0.85
     assert found[30:].mean() < 0.25
     for name, weights in encoder.model.named_parameters():
@@ -84,7 +77,7 @@ def test_an_encoder_finds_the_plant_and_loses_it_on_the_counterparts(tiny_encode
 @pytest.mark.parametrize("inputs", INPUTS)
 def test_words_give_the_plant_away(splits, kind, inputs):
     chooser = WordChooser(kind, inputs, vectors, seed=0)
-    choices = train_chooser(chooser, splits, WORD_RECIPE, kind)
+    choices = choosers.train_chooser(chooser, splits, WORD_RECIPE, kind)
     assert right(choices, splits)[:30].mean() > 0.9
     if "claim" not in INPUTS[inputs]:
         assert (choices[:30] == choices[30:]).all()
@@ -97,7 +90,7 @@ def test_without_a_plant_there_is_chance_and_a_seed_gives_the_same_again(kind):
 
     def choices(seed):
         chooser = WordChooser(kind, "all", vectors, seed=seed)
-        return train_chooser(chooser, parts, replace(WORD_RECIPE, seed=seed), kind)
+        return choosers.train_chooser(chooser, parts, replace(WORD_RECIPE, seed=seed), kind)
 
     first = choices(0)
     assert 0.4 < right(first, parts).mean() < 0.6
@@ -144,7 +137,7 @@ def test_the_best_epoch_on_dev_is_kept(splits, monkeypatch):
             return next(said), 0.0
 
         monkeypatch.setattr(choosers, "quality", judge)
-        train_chooser(chooser, splits, Recipe(epochs=3, batch_size=20), "bag")
+        choosers.train_chooser(chooser, splits, Recipe(epochs=3, batch_size=20), "bag")
         kept = [torch.equal(chooser.outer.weight, after) for after in seen]
         assert kept == [i == best for i in range(3)]
 
@@ -152,7 +145,7 @@ def test_the_best_epoch_on_dev_is_kept(splits, monkeypatch):
 def test_texts_that_are_too_long_and_a_loss_that_is_no_number_are_refused(tiny_encoder, splits):
     long = EncoderChooser(tiny_encoder("bert"), "all", 10_000, seed=0)
     with pytest.raises(ModelError, match="tasks of 10000 tokens"):
-        train_chooser(long, splits, RECIPE, "tiny")
+        choosers.train_chooser(long, splits, RECIPE, "tiny")
     wild = EncoderChooser(tiny_encoder("bert"), "all", 32, seed=0)
     with pytest.raises(ModelError, match="smaller learning rate"):
-        train_chooser(wild, splits, Recipe(learning_rate=1e30), "tiny")
+        choosers.train_chooser(wild, splits, Recipe(learning_rate=1e30), "tiny")

@@ -9,13 +9,7 @@ import torch
 from helpers.studies.dark_secrets import maps as map_reader
 from helpers.studies.dark_secrets import patterns
 from helpers.studies.dark_secrets.maps import TextMaps, shaded, text_maps
-from helpers.studies.dark_secrets.patterns import (
-    ANY_COLUMN,
-    CLASSES,
-    FEATURES,
-    SPECIAL_COLUMN,
-    map_features,
-)
+from helpers.studies.dark_secrets.patterns import ANY_COLUMN, CLASSES, FEATURES, SPECIAL_COLUMN
 from helpers.studies.tasks import Pair
 from helpers.study import Study
 
@@ -43,12 +37,12 @@ def diagonal():
 
 
 def features_of(weights, special=SPECIAL, segment=SEGMENT):
-    values = map_features(weights[None, None], special, segment)[0, 0]
+    values = patterns.map_features(weights[None, None], special, segment)[0, 0]
     return dict(zip(FEATURES, values, strict=True))
 
 
 def pattern_of(weights, special=SPECIAL):
-    features = map_features(weights[None, None], special, SEGMENT)
+    features = patterns.map_features(weights[None, None], special, SEGMENT)
     return patterns.pattern_judge().predict(features[0])[0]
 
 
@@ -105,7 +99,7 @@ def test_one_text_has_no_square_and_the_shortest_inputs_finite_features():
     assert features_of(blocks, segment=np.zeros(N, int))["square"] == 0
     for length in (2, 3, 4, 9):
         weights = np.random.default_rng(0).dirichlet(np.ones(length), (2, 3, length))
-        found = map_features(weights, np.arange(length) == 0, np.zeros(length, int))
+        found = patterns.map_features(weights, np.arange(length) == 0, np.zeros(length, int))
         assert found.shape == (2, 3, len(FEATURES)) and np.isfinite(found).all()
 
 
@@ -148,7 +142,7 @@ def test_committed_features_are_those_of_the_default_model():
     own = labels[(labels["model"] == encoder.name) & labels["source"].isin(longest)]
     for row in own.iloc[::25].itertuples():
         maps = text_maps(encoder, [pairs[row.example]], max_tokens=longest[row.source])
-        features = map_features(*next(maps))[row.layer - 1, row.head - 1]
+        features = patterns.map_features(*next(maps))[row.layer - 1, row.head - 1]
         np.testing.assert_allclose(features, known[row.Index], atol=0.02)
 
 

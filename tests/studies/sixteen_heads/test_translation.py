@@ -11,39 +11,26 @@ import torch
 from torch.nn import functional as F
 
 from helpers.studies.sixteen_heads import translation
-from helpers.studies.sixteen_heads.translation import (
-    IGNORED,
-    KINDS,
-    Translation,
-    TranslationRecipe,
-    Translator,
-    masked,
-    number_pairs,
-    pruning_curves,
-    slopes,
-    train_translator,
-    translate,
-    translation_of,
-    translation_pruning,
-    translation_scores,
-)
+from helpers.studies.sixteen_heads.translation import Translation, Translator, number_pairs
 
 LAYERS, HEADS = 2, 3
-TINY = TranslationRecipe(layers=1, heads=2, width=16, epochs=1, batch_size=16)
-NUMBERS = tuple(translation_of(number) for number in range(100))
+TINY = translation.TranslationRecipe(layers=1, heads=2, width=16, epochs=1, batch_size=16)
+NUMBERS = tuple(translation.translation_of(number) for number in range(100))
 PAIRS = number_pairs(12, seed=0)
 
 
 @pytest.fixture(scope="module")
 def learned():
-    recipe = TranslationRecipe(layers=2, heads=2, width=32, epochs=40, batch_size=25)
-    return train_translator(NUMBERS, recipe)
+    recipe = translation.TranslationRecipe(layers=2, heads=2, width=32, epochs=40, batch_size=25)
+    return translation.train_translator(NUMBERS, recipe)
 
 
 @pytest.fixture(scope="module")
 def drawn():
     """Random weights, far from uniform attention."""
-    translator = Translator(PAIRS, TranslationRecipe(layers=LAYERS, heads=HEADS, width=24))
+    translator = Translator(
+        PAIRS, translation.TranslationRecipe(layers=LAYERS, heads=HEADS, width=24)
+    )
     with torch.no_grad():
         for name, parameter in translator.model.named_parameters():
             if "proj" in name or "fc" in name:
@@ -58,7 +45,7 @@ def test_pairs_are_different_numbers_of_all_lengths():
     assert {len(pair.target.split()) for pair in pairs} == {1, 2, 3, 4, 5, 6}
     assert number_pairs(1000, seed=3) == pairs != number_pairs(1000, seed=4)
     words = "nine hundred and ninety nine thousand two hundred and five"
-    assert translation_of(999_205) == Translation(words, "9 9 9 2 0 5")
+    assert translation.translation_of(999_205) == Translation(words, "9 9 9 2 0 5")
 
 
 def test_words_become_ids_and_words_again_and_padding_is_no_label():
@@ -68,12 +55,12 @@ def test_words_become_ids_and_words_again_and_padding_is_no_label():
     batch = translator.batch([Translation("one", "two two"), Translation("one two one", "two")])
     assert batch["input_ids"].shape == batch["attention_mask"].shape == (2, 4)
     assert batch["attention_mask"].sum(dim=1).tolist() == [2, 4]
-    assert (batch["labels"] == IGNORED).sum(dim=1).tolist() == [0, 1]
+    assert (batch["labels"] == translation.IGNORED).sum(dim=1).tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", translation.KINDS)
 def test_gradients_are_those_of_each_pair_alone_by_small_steps(drawn, kind):
-    found = slopes(drawn, PAIRS, kind)
+    found = translation.slopes(drawn, PAIRS, kind)
     assert found.shape == (len(PAIRS), LAYERS, HEADS)
     model, step = copy.deepcopy(drawn.model).double(), 1e-4
     for layer, head in ((0, 1), (1, 2)):
@@ -81,7 +68,7 @@ def test_gradients_are_those_of_each_pair_alone_by_small_steps(drawn, kind):
         for sign in (1, -1):
             mask = torch.ones(LAYERS, HEADS, dtype=torch.double)
             mask[layer, head] += sign * step
-            with masked(model, mask, kind):
+            with translation.masked(model, mask, kind):
                 batches = [drawn.batch([pair]) for pair in PAIRS]
                 logits = [model(**batch).logits[0] for batch in batches]
             labels = [batch["labels"][0] for batch in batches]
@@ -92,7 +79,7 @@ def test_gradients_are_those_of_each_pair_alone_by_small_steps(drawn, kind):
 
 def test_greedy_translation_takes_the_likeliest_word_each_time(drawn, monkeypatch):
     monkeypatch.setattr(translation, "BATCH_SIZE", 5)
-    found = translate(drawn.model, drawn, [pair.source for pair in PAIRS])
+    found = translation.translate(drawn.model, drawn, [pair.source for pair in PAIRS])
     assert len(set(found)) > 1
     for pair, text in zip(PAIRS, found, strict=True):
         source, ids = torch.tensor([drawn.ids(pair.source)]), [0]
@@ -106,13 +93,13 @@ def test_greedy_translation_takes_the_likeliest_word_each_time(drawn, monkeypatc
 
 def test_it_learns_and_its_curves_start_whole_and_end_with_no_head(learned):
     test = NUMBERS[::4]
-    table = pruning_curves(learned, NUMBERS[:40], test)
-    assert list(table["kind"].unique()) == list(KINDS)
+    table = translation.pruning_curves(learned, NUMBERS[:40], test)
+    assert list(table["kind"].unique()) == list(translation.KINDS)
     for kind, rows in table.groupby("kind"):
         assert rows["kept"].tolist() == [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0]
         assert rows["heads"].tolist()[::10] == [4, 0] and rows["heads"].is_monotonic_decreasing
-        with masked(learned.model, torch.zeros(2, 2), kind):
-            found = translate(learned.model, learned, [p.source for p in test])
+        with translation.masked(learned.model, torch.zeros(2, 2), kind):
+            found = translation.translate(learned.model, learned, [p.source for p in test])
         exact = 100 * np.mean([a == b.target for a, b in zip(found, test, strict=True)])
         assert rows["exact"].iloc[-1] == exact
     whole = table[table["kept"] == 1]
@@ -128,21 +115,21 @@ def test_the_table_is_kept_and_the_seed_alone_decides_it(tmp_path, monkeypatch):
     for cache, seed in (("a", 0), ("b", 0), ("b", 1)):
         monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / cache))
         torch.rand(3)
-        found.append(translation_pruning(examples=8, seed=seed))
+        found.append(translation.translation_pruning(examples=8, seed=seed))
     one, two, other = found
     assert (one["pairs"] == 2).all()
     assert one.equals(two) and not one.equals(other)
     monkeypatch.delattr(translation, "pruning_curves")
-    assert translation_pruning(examples=8, seed=1).equals(other)
+    assert translation.translation_pruning(examples=8, seed=1).equals(other)
 
 
 def test_exact_matches_and_a_bleu_by_hand():
     same = ["3 2 0 5", "1 2 3 4 5 6"]
     pairs = [Translation("", target) for target in same]
-    bleu, exact = translation_scores(same, pairs)
+    bleu, exact = translation.translation_scores(same, pairs)
     assert (round(bleu, 6), exact) == (100, 100)
     # 9 of 10 words, 6 of 8 pairs, 4 of 6 triples, 2 of 4 quadruples; same length
-    bleu, exact = translation_scores(["3 2 0 5", "1 2 3 4 9 6"], pairs)
+    bleu, exact = translation.translation_scores(["3 2 0 5", "1 2 3 4 9 6"], pairs)
     assert bleu == pytest.approx(100 * math.prod([9 / 10, 6 / 8, 4 / 6, 2 / 4]) ** 0.25)
     assert exact == 50
-    assert translation_scores(["", ""], pairs) == (0, 0)
+    assert translation.translation_scores(["", ""], pairs) == (0, 0)
