@@ -10,13 +10,12 @@ is: on the float16 maps that the repository stores, numpy would be slower still 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import torch
-from common import GEOMETRIES, interleaved, options, report
+from common import GEOMETRIES, interleaved, options, report, seconds
 
 from helpers.analysis.head_distance import _log2, head_distances
 
@@ -51,13 +50,6 @@ def realistic_maps(layers: int, heads: int, n: int) -> np.ndarray:
         logits[head][:, -1] += rng.uniform(0, 8)
     maps = torch.softmax(torch.from_numpy(logits), -1).to(torch.float16).float()
     return maps.reshape(layers, heads, n, n).numpy()
-
-
-def seconds(function: Callable[[], object]) -> float:
-    """Return the wall-clock time of one call."""
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
 
 
 def relative_error(distances: np.ndarray, reference: np.ndarray) -> float:

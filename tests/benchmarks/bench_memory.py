@@ -20,59 +20,50 @@ from pathlib import Path
 import numpy as np
 from common import options, random_encoder, random_segments, random_sentences, report
 
+from helpers.analysis import dependency_heads as relations
+from helpers.analysis import probe_data, probes
+from helpers.analysis.head_counts import count_heads
+from helpers.analysis.head_distance import head_distances
+from helpers.analysis.surface import sweep
+from helpers.store.extract import extract, stream
+
 SIZES = (250, 1000, 4000)
 BUDGET = 16 << 20  # bytes
 WIDTH = 96
 
 
 def tokens(count: int):
-    from helpers.store.extract import extract
-
     return extract(random_encoder("minilm", width=WIDTH), random_segments(count, longest=30))
 
 
 def words(count: int):
-    from helpers.store.extract import extract
-
     encoder = random_encoder("minilm", width=WIDTH)
     return extract(encoder, random_sentences(count), level="word", hidden=True)
 
 
 def compiled() -> None:
     """Compile the distances first: what that takes does not depend on the corpus."""
-    from helpers.analysis.head_distance import head_distances
-
     head_distances(np.full((6, 12, 64, 64), 1 / 64, np.float32), compiled=True)
 
 
 def passed(count: int):
-    from helpers.analysis.surface import sweep
-
     compiled()
     sweep(tokens(count))
 
 
 def streamed(count: int):
-    from helpers.analysis.surface import sweep
-    from helpers.store.extract import stream
-
     compiled()
     encoder = random_encoder("minilm", width=WIDTH)
     sweep(stream(encoder, random_segments(count, longest=30)))
 
 
 def dependency_heads(count: int):
-    from helpers.analysis.dependency_heads import dependency_heads, held_out_heads
-    from helpers.analysis.head_counts import count_heads
-
     counts = count_heads(words(count))
-    dependency_heads(counts)
-    held_out_heads(counts)
+    relations.dependency_heads(counts)
+    relations.held_out_heads(counts)
 
 
 def probe(count: int):
-    from helpers.analysis import probe_data, probes
-
     def vectors(own: list[str]) -> np.ndarray:
         return np.ones((len(own), 50), np.float32)
 

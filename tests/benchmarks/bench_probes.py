@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import resource
 import time
+from functools import partial
 
 import numpy as np
 import torch
-from common import options, report
+from common import interleaved, options, report, seconds
 from torch import nn
 
 from helpers.analysis.probe_data import BATCH, PLACES, ProbeData, prepare
@@ -63,12 +64,10 @@ def synthetic(sentences, layers, heads, seed=0):
         yield Example(index, maps, record)
 
 
-def pass_seconds(model, data: ProbeData, indices, size):
-    start = time.perf_counter()
+def one_pass(model, data: ProbeData, indices, size):
     with one_thread():
         for batch in map(data.batch, data.groups(indices, size)):
             torch.autograd.grad(loss(model, data, batch), list(model.parameters()))
-    return time.perf_counter() - start
 
 
 def main():
@@ -92,20 +91,19 @@ def main():
     train = data.splits["train"]
     compared = train[: given.compared]
     probe, plain = LinearProbe(data, with_words=True), PlainProbe(data.features, given.width)
-    fast, slow = [], []
-    for _ in range(given.repeats):
-        fast.append(pass_seconds(probe, data, compared, BATCH))
-        slow.append(pass_seconds(plain, data, compared, 1))
+    ways = {"factorised": partial(one_pass, probe, data, compared, BATCH),
+            "plain": partial(one_pass, plain, data, compared, 1)}  # fmt: skip
+    medians = interleaved(ways, given.repeats)
     numbers = {
         "sentences": len(train),
         "words": int(sum(len(data.parses[index]) for index in train)),
         "heads": given.layers * given.heads,
         "prepare_s": prepared,
-        "pass_s": pass_seconds(probe, data, train, BATCH),
+        "pass_s": seconds(partial(one_pass, probe, data, train, BATCH)),
         "compared_sentences": len(compared),
-        "factorised_s": float(np.median(fast)),
-        "plain_s": float(np.median(slow)),
-        "ratio": float(np.median(slow) / np.median(fast)),
+        "factorised_s": medians["factorised"],
+        "plain_s": medians["plain"],
+        "ratio": medians["plain"] / medians["factorised"],
         "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }
     for name, value in numbers.items():

@@ -58,6 +58,13 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def seconds(run: Callable[[], object]) -> float:
+    """Return the wall-clock time of one call."""
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
 def interleaved(variants: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """Return each variant's median seconds over rounds that run all of them in turn.
 
@@ -66,10 +73,9 @@ def interleaved(variants: Mapping[str, Callable[[], object]], repeats: int) -> d
     times: dict[str, list[float]] = {name: [] for name in variants}
     for repeat in range(repeats + 1):
         for name, run in variants.items():
-            started = time.perf_counter()
-            run()
+            took = seconds(run)
             if repeat:
-                times[name].append(time.perf_counter() - started)
+                times[name].append(took)
     return {name: statistics.median(values) for name, values in times.items()}
 
 
