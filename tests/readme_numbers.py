@@ -59,17 +59,8 @@ def _pairs(table: pd.DataFrame, one: str, other: str) -> pd.Series:
 
 def sentences() -> Iterator[str]:
     """Yield what figures/README.md says, word for word around its numbers."""
-    for part in (
-        _patterns,
-        _disabling,
-        _single_heads,
-        _pruning,
-        _arct,
-        _edges,
-        _lenses,
-        _norm_lens,
-        _mpnet,
-    ):
+    of_07_and_08 = _patterns, _disabling, _single_heads, _pruning
+    for part in (*of_07_and_08, _arct, _edges, _lenses, _norm_lens, _mpnet):
         yield from part()
 
 
@@ -192,10 +183,8 @@ def _arct() -> Iterator[str]:
 
 
 def _edges() -> Iterator[str]:
-    table = rows("edges", layers="2-5", keys="special", queries="all").set_index(
-        ["model", "measure", "change"]
-    )
-    table = table.sort_index()
+    table = rows("edges", layers="2-5", keys="special", queries="all")
+    table = table.set_index(["model", "measure", "change"]).sort_index()
     dropped, given, taken = (
         table.loc["own", "sentence vector", way]
         for way in ("dropped", "given to others", "taken from others")

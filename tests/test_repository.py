@@ -17,6 +17,7 @@ from helpers.settings import Settings
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "helpers"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 FLOORS = (
     {"__init__", "cache", "errors", "paths", "settings", "work"},
     {"data"},
@@ -45,21 +46,20 @@ def pinned():
 
 
 def test_requirements_pyproject_and_environment_agree():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    named = project["dependencies"] + project["optional-dependencies"]["test"]
+    named = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["test"]
     assert {normal(name) for name in named} == set(pinned())
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     assert {"pip": ["-r requirements.txt"]} in environment["dependencies"]
-    minimum = project["requires-python"].removeprefix(">=")
+    minimum = PROJECT["requires-python"].removeprefix(">=")
     assert f"python={minimum}" in environment["dependencies"]
 
 
 def test_the_second_model_is_an_extra_and_no_part_of_the_set_up():
-    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extra = PROJECT["optional-dependencies"]["mpnet"]
     lines = (ROOT / "requirements-mpnet.txt").read_text().splitlines()
-    assert [line for line in lines if not line.startswith("#")] == extra["mpnet"]
-    assert extra["mpnet"] == [f"{package}=={mpnet.VERSION}" for package in mpnet.PACKAGES]
-    assert not {entry.split("==")[0] for entry in extra["mpnet"]} & set(pinned())
+    assert [line for line in lines if not line.startswith("#")] == extra
+    assert extra == [f"{package}=={mpnet.VERSION}" for package in mpnet.PACKAGES]
+    assert not {entry.split("==")[0] for entry in extra} & set(pinned())
     assert "mpnet" not in (ROOT / "Makefile").read_text()
 
 
@@ -150,14 +150,11 @@ def test_a_notebook_has_a_table_of_contents_and_says_what_its_parameters_do(path
     assert levels[:2] == [1, 2] and set(levels[1:]) <= {2, 3}
     assert cells[0].source.startswith(f"# {path.stem[:2]} · ")
     (own,) = [cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])]
-    assert own == parameters(re.findall(r"^\w+", own, re.M))
-
-
-def parameters(names):
-    """What a parameters cell says: the defaults and meanings of the settings, one a line."""
     known = {setting.name: setting for setting in fields(Settings)}
-    values = {name: repr(known[name].default).replace("'", '"') for name in names}
-    return "\n".join(f"{n} = {values[n]}  # {known[n].metadata['help']}" for n in names)
+    for line in own.splitlines():  # the default and meaning of a setting
+        setting = known[line.split()[0]]
+        default = repr(setting.default).replace("'", '"')
+        assert line == f"{setting.name} = {default}  # {setting.metadata['help']}"
 
 
 def test_what_other_programs_read_is_well_formed():
@@ -167,8 +164,7 @@ def test_what_other_programs_read_is_well_formed():
     names = [f"{author['family-names']}, {author['given-names']}" for author in paper["authors"]]
     readme = (ROOT / "README.md").read_text()
     assert f'"{" and ".join(names)}"' in readme and paper["doi"] in readme
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert (cited["version"], cited["license"]) == (project["version"], project["license"])
+    assert (cited["version"], cited["license"]) == (PROJECT["version"], PROJECT["license"])
     (workflow,) = (ROOT / ".github" / "workflows").glob("*.yml")
     flow = yaml.safe_load(workflow.read_text())
     assert {"pull_request", "schedule"} <= flow[True].keys()  # YAML's "on"

@@ -78,12 +78,7 @@ def test_a_quick_run_has_smaller_sizes_and_a_name_of_its_own(monkeypatch):
     assert (study.slug, study.segments, study.sentences) == ("minilm--quick", 200, 400)
     assert not study.is_default and study.initialisations == 2
     monkeypatch.setenv("ATTENTION_PROFILE", "small")
-    assert Study(quick=True).slug == "minilm--small"
-
-
-def test_the_small_profile_is_in_the_name(monkeypatch):
-    monkeypatch.setenv("ATTENTION_PROFILE", "small")
-    assert Study().slug == "minilm--small"
+    assert Study(quick=True).slug == Study().slug == "minilm--small"
 
 
 def test_long_names_are_cut_and_still_differ(monkeypatch):

@@ -1,6 +1,7 @@
 """Tiny random models of each family, with tokenizers trained on a few lines of text.
 
-``FAMILIES[name]()`` returns a model with its usual head and a tokenizer; ``save`` writes both.
+The function of each of `FAMILIES` returns a model with its usual head and a tokenizer; `save`
+writes both.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ SIZES = {
 }
 BERT_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ROBERTA_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+FAMILIES = (
+    "bert", "roberta", "xlm_roberta", "distilbert", "albert", "electra", "mpnet", "deberta",
+    "deberta_v2", "modernbert", "gpt2", "t5",
+)  # fmt: skip
 
 
 def wordpiece(specials: list[str]) -> dict[str, int]:
@@ -151,14 +156,11 @@ def deberta_v2():
 def modernbert():
     specials = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"]
     parts = byte_level(specials)
-    backend = hf.RobertaTokenizer(
-        **parts, cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]", mask_token="[MASK]"
-    ).backend_tokenizer
+    names = {f"{kind}_token": f"[{kind.upper()}]" for kind in ("cls", "sep", "pad", "mask")}
+    backend = hf.RobertaTokenizer(**parts, **names).backend_tokenizer
     backend.post_processor = hf.DebertaTokenizer(**parts).backend_tokenizer.post_processor
-    names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
     tokenizer = hf.PreTrainedTokenizerFast(
         tokenizer_object=backend,
-        mask_token="[MASK]",
         unk_token="[UNK]",
         model_input_names=["input_ids", "attention_mask"],
         **names,
@@ -215,25 +217,6 @@ def mamba():
         vocab_size=len(tokenizer), hidden_size=24, state_size=4, num_hidden_layers=2
     )
     return hf.MambaForCausalLM(config), tokenizer
-
-
-FAMILIES = {
-    function.__name__: function
-    for function in (
-        bert,
-        roberta,
-        xlm_roberta,
-        distilbert,
-        albert,
-        electra,
-        mpnet,
-        deberta,
-        deberta_v2,
-        modernbert,
-        gpt2,
-        t5,
-    )
-}
 
 
 def save(folder: Path, model: hf.PreTrainedModel, tokenizer: hf.PreTrainedTokenizerBase) -> Path:

@@ -103,9 +103,8 @@ def test_slugs_are_folder_names(tmp_path):
 
 
 @pytest.fixture
-def loads(monkeypatch, tmp_path):
+def loads(monkeypatch, own_cache):
     """The names of the models whose weights were read, with a cache of its own."""
-    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
     read, found = weights.read_encoder, []
 
     def spy(name, *args, **options):

@@ -43,6 +43,13 @@ def sentence_encoder(tiny_folder, tmp_path):
     return encoder
 
 
+@pytest.fixture(params=["masked-lm", "contrastive"])
+def encoder(request, exact_bert, sentence_encoder):
+    found = exact_bert if request.param == "masked-lm" else sentence_encoder
+    assert found.objective == request.param
+    return found
+
+
 @pytest.fixture
 def nudged(monkeypatch):
     """Add a number to one attention weight, after the softmax and before the values.
@@ -75,10 +82,7 @@ def finite_difference(encoder, records, nudged, place):
     return (losses[0] - losses[1]) / (2 * STEP)
 
 
-@pytest.mark.parametrize("kind", ["masked-lm", "contrastive"])
-def test_gradients_are_finite_differences(kind, exact_bert, sentence_encoder, segments, nudged):
-    encoder = exact_bert if kind == "masked-lm" else sentence_encoder
-    assert encoder.objective == kind
+def test_gradients_are_finite_differences(encoder, segments, nudged):
     records = token_records(encoder, segments)[:3]
     losses, inputs, maps = objective(encoder, records, np.random.default_rng(0))
     assert losses.dtype == torch.float64 and losses.shape == (3,)
@@ -95,12 +99,8 @@ def test_gradients_are_finite_differences(kind, exact_bert, sentence_encoder, se
             assert expected != 0 or layer == encoder.layers - 1
 
 
-@pytest.mark.parametrize("kind", ["masked-lm", "contrastive"])
-def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(
-    kind, exact_bert, sentence_encoder, segments
-):
+def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(encoder, segments):
     """Of two paragraphs the pairs of both count; per value: by the size of the key's vector."""
-    encoder = exact_bert if kind == "masked-lm" else sentence_encoder
     records = token_records(encoder, segments)[:3]
     found = gradient_importance(encoder, records)
     losses, inputs, maps = objective(encoder, records, np.random.default_rng(0))

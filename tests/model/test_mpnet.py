@@ -8,6 +8,7 @@ from functools import partial
 from importlib.metadata import Distribution, PackageNotFoundError
 
 import pytest
+from store_tools import flip
 
 from helpers.errors import ModelError
 from helpers.model import mpnet
@@ -99,9 +100,6 @@ def test_it_loads_by_name_and_is_verified_at_every_load(site):
     encoder = load("mpnet", device="cpu")
     assert (encoder.name, encoder.slug) == ("mpnet", "mpnet")
     assert encoder.identity["weights_sha256"] == mpnet.WEIGHTS_SHA256
-    weights = mpnet.mpnet_folder() / "model.safetensors"
-    data = bytearray(weights.read_bytes())
-    data[-1] ^= 1
-    weights.write_bytes(data)
+    flip(mpnet.mpnet_folder() / "model.safetensors")
     with pytest.raises(ModelError, match=r"remove the folder .*, and it is made again"):
         load("mpnet", device="cpu")

@@ -33,7 +33,7 @@ def test_the_commit_is_marked_where_the_code_differs_and_nowhere_else(tmp_path, 
 
 
 @pytest.fixture
-def facts(figures, tmp_path, monkeypatch):
+def facts(figures, monkeypatch):
     """What a run would say of itself; no model is loaded for it."""
     found = {"model": {"name": "toy"}, "commit": "abc", "corpora": {}}
 
@@ -41,7 +41,6 @@ def facts(figures, tmp_path, monkeypatch):
         return {"settings": known(study, study.declared), **found}
 
     monkeypatch.setattr(record, "describe", describe)
-    monkeypatch.setenv("ATTENTION_BUILD", str(tmp_path / "build"))
     return found
 
 
@@ -126,13 +125,9 @@ def test_models(tiny_folder, tmp_path, monkeypatch):
     assert "--max-tokens 100000" in refused(tiny_folder, max_tokens=100_000)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [("one column\n", "column"), ("a\tx\nb\tx\n", "expected two classes"), ("", "no example")],
-)
-def test_tasks_are_read(tiny_folder, tmp_path, content, message):
-    (tmp_path / "train.tsv").write_text(content)
+def test_tasks_are_read(tiny_folder, tmp_path):
+    (tmp_path / "train.tsv").write_text("one column\n")
     (tmp_path / "test.tsv").write_text("a\tx\nb\ty\n")
     error = refused(tiny_folder, task=f"{tmp_path / 'train.tsv'},{tmp_path / 'test.tsv'}")
-    assert message in error and "train.tsv" in error
+    assert "column" in error and "train.tsv" in error
     assert "expected TRAIN.tsv,TEST.tsv" in refused(tiny_folder, task=str(tmp_path / "test.tsv"))

@@ -21,11 +21,6 @@ from helpers.store.extract import extract
 LONG = Segment("the cat sat on the mat " * 6, "the dog watched it " * 4, "t")
 
 
-@pytest.fixture
-def bert(tiny_encoder):
-    return tiny_encoder("bert")
-
-
 def tokens_of(encoder, text):
     return encoder.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).tokens
 
@@ -33,10 +28,10 @@ def tokens_of(encoder, text):
 # Segments
 
 
-def test_a_segment_that_fits_is_kept_whole(bert):
+def test_a_segment_that_fits_is_kept_whole(encoder):
     counts = Counter()
-    record = segment_record(bert, Segment("The cat.", "A dog", "Pets"), 60, counts)
-    first, second = tokens_of(bert, "The cat."), tokens_of(bert, "A dog")
+    record = segment_record(encoder, Segment("The cat.", "A dog", "Pets"), 60, counts)
+    first, second = tokens_of(encoder, "The cat."), tokens_of(encoder, "A dog")
     assert record["tokens"] == ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
     assert record["second"] == len(first) + 2
     assert record["title"] == "Pets"
@@ -57,10 +52,10 @@ def test_a_long_segment_is_cut_to_the_limit_and_counted(family, limit, tiny_enco
         assert own and any(whole[i : i + len(own)] == own for i in range(len(whole)))
 
 
-def test_a_segment_is_cut_alike_wherever_it_stands(bert):
+def test_a_segment_is_cut_alike_wherever_it_stands(encoder):
     segments = [Segment(f"{word} {LONG.first}", LONG.second, "t") for word in ("a", "the", "dog")]
     once, shuffled = (
-        [record["tokens"] for record in examples(bert, corpus_of(each), 20, Counter())]
+        [record["tokens"] for record in examples(encoder, corpus_of(each), 20, Counter())]
         for each in (segments, [*segments[::-1], *segments])
     )
     assert shuffled == once[::-1] + once
@@ -80,8 +75,8 @@ def slow_cut(first, second, room, rng):
 
 
 @pytest.mark.parametrize(("a", "b", "room"), [(30, 7, 20), (7, 30, 20), (25, 25, 9), (4, 4, 8)])
-def test_cutting_follows_the_distribution_of_berts_pre_training(a, b, room, bert):
-    encode = bert.tokenizer.backend_tokenizer.encode
+def test_cutting_follows_the_distribution_of_berts_pre_training(a, b, room, encoder):
+    encode = encoder.tokenizer.backend_tokenizer.encode
     starts = np.zeros((2, 300, 2))
     for seed in range(300):
         pair = [encode("a " * length, add_special_tokens=False) for length in (a, b)]
@@ -97,8 +92,8 @@ def test_cutting_follows_the_distribution_of_berts_pre_training(a, b, room, bert
 # Sentences
 
 
-def test_a_sentence_keeps_its_annotation(bert):
-    record = sentence_record(bert, sentence_of(["The", "cats", "sat"], "train"), 60, Counter())
+def test_a_sentence_keeps_its_annotation(encoder):
+    record = sentence_record(encoder, sentence_of(["The", "cats", "sat"], "train"), 60, Counter())
     assert record == {
         "words": ["The", "cats", "sat"],
         "split": "train",
@@ -109,13 +104,13 @@ def test_a_sentence_keeps_its_annotation(bert):
     }
 
 
-def test_a_sentence_over_the_limit_or_with_a_word_that_vanishes_is_counted(bert, tiny_encoder):
+def test_a_sentence_over_the_limit_or_with_a_word_that_vanishes_is_counted(encoder, tiny_encoder):
     counts, sentence = Counter(), sentence_of(["a"] * 19)
-    assert sentence_record(bert, sentence, 21, counts) is not None
-    assert sentence_record(bert, sentence, 20, counts) is None
+    assert sentence_record(encoder, sentence, 21, counts) is not None
+    assert sentence_record(encoder, sentence, 20, counts) is None
     for word in ("\u200b", "\u200e\u200f"):
         sentence = sentence_of(["The", word, "cat"])
-        assert sentence_record(bert, sentence, 60, counts) is None
+        assert sentence_record(encoder, sentence, 60, counts) is None
         assert sentence_record(tiny_encoder("roberta"), sentence, 60, counts) is not None
     assert counts == {
         "sentences dropped: over the token limit": 1,
@@ -131,36 +126,36 @@ def document(words, *mentions):
     return Document(tuple(words), tags, tuple(Mention(*m) for m in mentions), "dev", "toy")
 
 
-def test_a_document_is_cut_between_words(bert):
+def test_a_document_is_cut_between_words(encoder):
     # "watched" is several tokens: the limit falls inside it
-    pieces, before = len(tokens_of(bert, "watched")), len(tokens_of(bert, "the cat"))
+    pieces, before = len(tokens_of(encoder, "watched")), len(tokens_of(encoder, "the cat"))
     assert pieces > 1
     item = document(["the", "cat", "watched", "it"], (0, 2, 1, 1), (3, 4, 1, 3), (0, 1, None, 0))
     counts = Counter()
-    record = document_record(bert, item, 2 + before + pieces - 1, counts)
+    record = document_record(encoder, item, 2 + before + pieces - 1, counts)
     assert (record["words"], record["tags"]) == (["the", "cat"], ["NOUN", "NOUN"])
     assert record["mentions"] == [[0, 2, None, 1], [0, 1, None, 0]]
     assert record["offset"] == 1
     assert counts["documents cut to the token limit"] == 1
-    whole = document_record(bert, item, 60, Counter())
+    whole = document_record(encoder, item, 60, Counter())
     assert whole["words"] == list(item.words)
     assert whole["mentions"] == [[0, 2, 1, 1], [3, 4, 1, 3], [0, 1, None, 0]]
     just = document(["a"] * 10, (0, 1, 1, 0))
-    assert [len(document_record(bert, just, n, Counter())["words"]) for n in (11, 12)] == [9, 10]
+    assert [len(document_record(encoder, just, n, Counter())["words"]) for n in (11, 12)] == [9, 10]
 
 
 # The list of work
 
 
-def test_records_and_what_was_dropped_are_written(bert, own_cache):
+def test_records_and_what_was_dropped_are_written(encoder, own_cache):
     corpus = corpus_of([sentence_of(["The", "cat"]), sentence_of(["a"] * 40)])
-    store = extract(bert, corpus, level="word", max_tokens=20)
+    store = extract(encoder, corpus, level="word", max_tokens=20)
     assert [record["words"] for record in store.records()] == [["The", "cat"]]
     assert store.manifest.report == {"sentences dropped: over the token limit": 1}
 
 
-def test_a_corpus_of_which_nothing_is_left_is_refused(bert, own_cache):
+def test_a_corpus_of_which_nothing_is_left_is_refused(encoder, own_cache):
     for items, why in (([sentence_of(["a"] * 40)], "1 sentences dropped"), ([], "it is empty")):
         with pytest.raises(InputError, match=rf"no example left to analyse \({why}"):
-            extract(bert, corpus_of(items), level="word", max_tokens=20)
+            extract(encoder, corpus_of(items), level="word", max_tokens=20)
     assert not list(own_cache.glob("*/examples.jsonl"))

@@ -20,13 +20,6 @@ from helpers.store.extract import repair
 COUNT = 96  # 24 shards
 
 
-@pytest.fixture(scope="module")
-def processes():
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["store_tools", "transformers.models.bert.modeling_bert"])
-    return context
-
-
 @pytest.fixture
 def quick_disk(tmp_path):
     """Yield a folder in memory where there is one: every shard is synced to its disk."""
@@ -38,10 +31,13 @@ def quick_disk(tmp_path):
         yield Path(folder)
 
 
-@pytest.fixture
-def start(processes, tiny_folder):
+@pytest.fixture(scope="module")
+def start(tiny_folder):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["store_tools", "transformers.models.bert.modeling_bert"])
+
     def start(root, count=COUNT, work=extract_in_child):
-        process = processes.Process(target=work, args=(str(tiny_folder("bert")), root, count))
+        process = context.Process(target=work, args=(str(tiny_folder("bert")), root, count))
         process.start()
         return process
 

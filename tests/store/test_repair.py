@@ -11,8 +11,8 @@ from helpers.errors import StoreError
 from helpers.model.encoder import load
 from helpers.store import examples
 from helpers.store import extract as extraction
-from helpers.store.extract import load_encoder, repair
-from helpers.store.format import stores, verify
+from helpers.store.extract import repair
+from helpers.store.format import verify
 
 COUNT = 22  # 6 shards
 
@@ -85,16 +85,3 @@ def test_another_model_repairs_nothing(folder, tiny_encoder, tiny_folder, writte
         with pytest.raises(StoreError, match=r"than '.*' as it is now: .*'compute_dtype': 'float"):
             repair(other, folder)
     assert not written
-
-
-def test_stores_are_found_and_their_encoder_is_loaded(
-    folder, encoder, tiny_folder, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
-    (tmp_path / "derived").mkdir()
-    assert stores() == [folder]
-    (folder / "manifest.json").rename(folder / "unfinished.json")
-    assert stores() == [folder]
-    (folder / "unfinished.json").rename(folder / "manifest.json")
-    again = load_encoder(folder, model=str(tiny_folder("bert")), device="cpu")
-    assert again.identity == encoder.identity
