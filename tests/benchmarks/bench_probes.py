@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from common import interleaved, options, report, seconds
+from common import GEOMETRIES, interleaved, options, report, seconds
 from torch import nn
 
 from helpers.analysis.probe_data import BATCH, PLACES, ProbeData, prepare
@@ -25,6 +25,7 @@ from helpers.store.store import Example
 
 WORDS = (16.3, 12.4)  # mean and standard deviation of EWT's train sentences
 LONGEST = 120
+WIDTH = 50  # of the word vectors
 
 
 class PlainProbe(nn.Module):
@@ -74,30 +75,28 @@ def main():
     parser = options(__doc__, repeats=3)
     parser.add_argument("--sentences", type=int, default=10_000, help="of the whole pass")
     parser.add_argument("--compared", type=int, default=500, help="sentences of the comparison")
-    parser.add_argument("--layers", type=int, default=6)
-    parser.add_argument("--heads", type=int, default=12)
-    parser.add_argument("--width", type=int, default=50, help="of the word vectors")
     given = parser.parse_args()
 
     rng = np.random.default_rng(1)
 
     def vectors(words):
-        return rng.standard_normal((len(words), given.width), np.float32)
+        return rng.standard_normal((len(words), WIDTH), np.float32)
 
-    examples = synthetic(given.sentences, given.layers, given.heads)
+    layers, heads, _ = GEOMETRIES["minilm"]
+    examples = synthetic(given.sentences, layers, heads)
     start = time.perf_counter()
     data = prepare(examples, vectors)
     prepared = time.perf_counter() - start
     train = data.splits["train"]
     compared = train[: given.compared]
-    probe, plain = LinearProbe(data, with_words=True), PlainProbe(data.features, given.width)
+    probe, plain = LinearProbe(data, with_words=True), PlainProbe(data.features, WIDTH)
     ways = {"factorised": partial(one_pass, probe, data, compared, BATCH),
             "plain": partial(one_pass, plain, data, compared, 1)}  # fmt: skip
     medians = interleaved(ways, given.repeats)
     numbers = {
         "sentences": len(train),
         "words": int(sum(len(data.parses[index]) for index in train)),
-        "heads": given.layers * given.heads,
+        "heads": layers * heads,
         "prepare_s": prepared,
         "pass_s": seconds(partial(one_pass, probe, data, train, BATCH)),
         "compared_sentences": len(compared),

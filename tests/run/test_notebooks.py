@@ -12,6 +12,7 @@ import pytest
 import tiny_models
 from faults import SLOW_KILLS
 from nbclient.util import run_sync
+from toy_corpora import conllu, write
 
 from helpers.run import notebooks
 from helpers.run.notebooks import NotebookFailed
@@ -124,18 +125,10 @@ def test_a_treebank_without_the_relations_of_figure_5(
 ):
     """04 to its end on SUD's names: tables of them, and a viewer of coreference alone."""
     monkeypatch.setenv("ATTENTION_PROFILE", "small")  # ten words of a relation are enough
-    lines = []
-    for number, names in enumerate(
-        itertools.permutations(["Rome", "Paris", "Lyon", "Bath", "York"], 2)
-    ):
-        for index, sentence in enumerate(SUD):
-            lines += [f"# newdoc id = d{number // 3}"] * (number % 3 == index == 0)
-            for place, word in enumerate(sentence.format(*names).split(), 1):
-                form, head, relation = word.rsplit("/", 2)
-                lines.append("\t".join([f"{place}", *[form] * 2, *"___", head, relation, "_", "_"]))
-            lines.append("")
-    treebank = tmp_path / "en_sud.conllu"
-    treebank.write_text("\n".join([*lines, ""]))
+    towns = itertools.permutations(["Rome", "Paris", "Lyon", "Bath", "York"], 2)
+    texts = [sentence.format(*names).split() for names in towns for sentence in SUD]
+    sentences = ([(i, *word.rsplit("/", 2)) for i, word in enumerate(text, 1)] for text in texts)
+    treebank = write(tmp_path, "en_sud.conllu", conllu(*sentences, times=1))
     how = {"max_tokens": 48, "device": "cpu", "name": "sud"}
     executed("04", model=str(tiny_folder("bert")), treebank=str(treebank), **how)
     assert capsys.readouterr().out.count("Viewer(") == 1

@@ -6,14 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from helpers.errors import ModelError
-from helpers.studies.classifier import (
-    ALONE,
-    BAG,
-    Classifier,
-    baselines,
-    batches,
-    task_inputs,
-)
+from helpers.studies.classifier import ALONE, BAG, Classifier, baselines, batches, task_inputs
 from helpers.studies.tasks import Pair, Task
 
 WORDS = ("the", "cat", "dog", "sat", "on", "mat", "rainy", "winters", "coffee", "home")
