@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from helpers.cache import read_exact
@@ -25,7 +24,6 @@ ARCT_RULES = {
     "not, n't and cannot": "and `cannot`",
 }
 NEXT, SHIFT, NUMBER = "next paragraph", "bigram shift", "number of the subject"
-TENSE, ARTICLE = "tense of the main verb", "article"
 
 
 def rows(name: str, run: str = "minilm", figures: Path = FIGURES, **where: object) -> pd.DataFrame:
@@ -95,31 +93,44 @@ def _mean(row: pd.Series, what: str = "", digits: int = 1, of: str = "mean") -> 
 
 
 def _patterns() -> Iterator[str]:
-    trust = rows("pattern_trust").set_index("measure")
-    value = trust["percent"]
-    yield f"they agree with the labels in {value['accuracy, support vectors']:.0f}% (always the "
-    yield f"commonest label: {value['accuracy of the commonest label']:.0f}); macro F1 is " + _mean(
-        trust.loc["macro F1, support vectors"], of="percent"
+    percent = rows("pattern_trust").set_index("measure")["percent"]
+    yield f"they agree with the labels in {percent['accuracy']:.0f}% (always the commonest"
+    yield f"label: {percent['accuracy of the commonest label']:.0f}); macro F1 is "
+    yield f"macro F1 is {percent['macro F1']:.1f};"
+    yield f"in two passes of one sitting (kappa {percent['kappa of the two passes'] / 100:.3f})"
+    shares = rows("pattern_shares", weights="fine-tuned").pivot(columns="pattern", values="share")
+    columns, special = (
+        100 * shares[name].dropna()
+        for name in (
+            "vertical, with or without diagonal",
+            "of these, the darkest column is a special token",
+        )
     )
-    yield (
-        f"a small network as in the paper has {value['macro F1, network']:.1f} and thresholds "
-        f"{value['macro F1, thresholds']:.1f}."
-    )
-    kappa = value["the same beyond chance (kappa, in percent)"] / 100
-    yield f"in two passes of one sitting (kappa {kappa:.3f})"
+    yield f"maps {columns.min():.0f} to {columns.max():.0f}% are columns, and in "
+    yield f"in {special.min():.0f} to {special.max():.0f}% of these the darkest one is a special"
     own, control = (
         (rows(name)["p_holm"] < 0.05).sum() for name in ("semantic_links", "control_semantic_links")
     )
-    yield f"{own} of 72 heads attend along links beyond chance, of the control's heads {control} ("
+    yield f"{own} of 72 heads attend along links beyond chance, of the control's heads {control}:"
+    layers = rows("finetuning_similarity", task=NUMBER).groupby("layer")["similarity"].mean()
+    yield f"the fifth does (cosine {layers[5]:.2f}; the last {layers[6]:.2f})"
+    accuracy = rows("fine_tuning", start="pretrained").set_index("task")["accuracy"]
+    yield "bag of words knows ({:.0f}, {:.0f} and {:.0f}%)".format(*accuracy[[NEXT, SHIFT, NUMBER]])
 
 
 def _disabling() -> Iterator[str]:
     table = rows("disabling")
     heads, layers = table[table["head"] > 0], table[table["head"] == 0]
-    share = 100 * heads.groupby("task")["removable"].mean()
-    yield f"Of 72 heads, {share[SHIFT]:.0f}% can be disabled (attend uniformly)"
-    yield f"{share[NEXT]:.0f}% for the next paragraph, and every one for the three other tasks."
-    assert (share.drop([SHIFT, NEXT]) == 100).all()
+    alike = [own["change"].corr(own["zeroed"]) for _, own in heads.groupby("task")]
+    yield f"(correlations over heads of {min(alike):.2f} to {max(alike):.2f})"
+    worst = heads.loc[heads["zeroed"].idxmin()]
+    yield (
+        f"head {worst['layer']}-{worst['head']}, which the next paragraph needs most, costs "
+        f"{-worst['zeroed']:.1f} points where it is zero and {-worst['change']:.1f} where it"
+    )
+    can = heads.groupby("task")["removable"].sum()
+    yield f"are {can[NUMBER]} of 72 heads for the number of the subject, {can[NEXT]} for the next"
+    yield f"{can[NEXT]} for the next paragraph and {can[SHIFT]} for bigram shift"
     yield (
         f"the largest loss is {-heads['change'].min():.1f} points for a head, "
         f"{-layers['change'].min():.1f} for a layer."
@@ -127,40 +138,33 @@ def _disabling() -> Iterator[str]:
 
 
 def _single_heads() -> Iterator[str]:
-    table = rows("ablation")
-    own = table.set_index(["task", "layer", "head"])
+    alone = rows("ablation").set_index(["task", "layer", "head"])
     weights = rows("importance").set_index(["task", "layer", "head"])["normalised"]
-    costliest = []
-    for task in (NEXT, SHIFT):
-        place = own.loc[[task], "change"].idxmin()
+    points = []
+    for task in (NEXT, SHIFT, NUMBER):
+        place = alone.loc[[task], "change"].idxmin()
         assert place == weights[[task]].idxmax()
-        costliest.append(f"{place[1]}-{place[2]}: {-own.loc[place, 'change']:.1f}")
-    rest = table.loc[~table["task"].isin([NEXT, SHIFT]), "change"]
-    yield "too ({} points, {}); for the other tasks none costs".format(*costliest)
-    yield f"none costs more than {np.ceil(-10 * rest.min()) / 10:.1f}."
-    can_go = table.groupby("task")["removable"].sum()
-    assert (can_go[[NUMBER, TENSE]] == 72).all()
-    yield (
-        f"Shown to be removable alone are {can_go[NEXT]} of 72 heads for the next paragraph, "
-        f"{can_go[SHIFT]} for bigram shift, {can_go[ARTICLE]} for the article and all of them"
+        points.append(f"{place[1]}-{place[2]}: {-alone.loc[place, 'change']:.1f}")
+    yield "({} points for the next paragraph; {} for bigram shift; {} for the number".format(
+        *points
     )
+    can_go = alone.groupby("task")["removable"].sum()
+    yield f"Shown to be removable alone are {can_go[NEXT]} of 72 heads for the next paragraph, "
+    yield f"{can_go[SHIFT]} for bigram shift and {can_go[NUMBER]} for the number of the subject."
+    table = rows("cross_data").set_index(["task", "heads"])
+    table = table.rename(columns={f"correlation_{end}": f"ci_{end}" for end in ("low", "high")})
+    found = {task: _mean(table.loc[(task, "all")], "", 2, "correlation") for task in can_go.index}
+    rest = table.loc[(NEXT, "without the 2 largest effects"), "correlation"]
+    yield f"{found[NEXT]}, over heads), and {rest:.2f} without the two heads that cost most"
+    yield f"For bigram shift it is {found[SHIFT]}), for the number of the subject {found[NUMBER]})."
 
 
 def _pruning() -> Iterator[str]:
-    steps = rows("pruning", order="importance").set_index(["task", "pruned"])
-    kept = steps[steps["removable"].groupby("task").cummin()].reset_index("pruned")
-    up_to = kept.groupby("task")["pruned"].max()
-    over_seeds = rows("seed_intervals").set_index(["task", "measure"])
-    yield f"The tense of the main verb is told without {up_to[TENSE]}% of the heads"
-    yield (
-        f"the number of the subject without {up_to[NUMBER]}% of them "
-        f"({over_seeds.loc[(NUMBER, 'prunable'), 'mean']:.0f} over five seeds)"
-    )
-    yield f"loses {-steps.loc[(NEXT, 40), 'change']:.0f} points at 40%."
-    number, shift = (over_seeds.loc[(task, "removable")] for task in (NUMBER, SHIFT))
-    alone = "% of the heads can be removed alone for that task"
-    yield f"Over these seeds {_mean(number, alone, 0)})"
-    yield f"and {_mean(shift, '% for the order of two words', 0)})."
+    steps = rows("pruning", pruned=60, draw=0).set_index(["order", "task"])["change"]
+    own, alone = -steps["importance"], -steps["single ablation"]
+    yield f"number of the subject loses {own[NUMBER]:.1f} points, bigram shift {own[SHIFT]:.1f} and"
+    yield f"and the next paragraph {own[NEXT]:.1f}, where what heads cost alone is the better"
+    yield f"better order ({alone[NEXT]:.1f})."
 
 
 def _arct() -> Iterator[str]:

@@ -207,16 +207,6 @@ def test_a_flag_that_no_chosen_notebook_takes_is_refused_or_of_a_size_noted(give
     assert not given
 
 
-@pytest.mark.parametrize(("arguments", "kept"), [([], True), (["--segments", "7"], False)])
-def test_prose_about_the_default_run_is_shown_in_it_alone(arguments, kept, given, figures):
-    assert main(["run", "--only", "01,03", *arguments]) == 0
-    copies = sorted((figures.parent / "build").rglob("*.ipynb"))
-    assert [path.name[:2] for path in copies] == ["01", "03"]
-    for path in copies:
-        assert ("## What was found" in path.read_text()) == kept
-        assert "study.claims(" in path.read_text()  # the verdicts of this run
-
-
 def test_several_models_are_run_one_by_one_and_compared(given, monkeypatch, capsys):
     compared, models = [], []
 

@@ -134,9 +134,8 @@ def test_notebooks_discuss_the_default_run_and_no_other(monkeypatch):
 
 @pytest.mark.parametrize("path", notebooks()[1:], ids=lambda path: path.stem)
 def test_no_claim_is_cut_and_how_it_was_measured_is_a_click_away(path):
-    (cell,) = [
-        own for own in nbformat.read(path, as_version=4).cells if "show_claims(" in own.source
-    ]
+    cells = nbformat.read(path, as_version=4).cells
+    cell = next(own for own in cells if "show_claims(" in own.source)
     table, how = (output.data["text/html"] for output in cell.outputs[-2:])
     assert "..." not in table + how and "how_measured" not in table
     assert how.startswith("<details>") and how.count("<tr>") == table.count("<tr>")

@@ -263,7 +263,9 @@ def passes_under(
     The layers below a change give what they gave unchanged, which halves the time of a sweep over
     all heads.  Results are those of full passes to the last bit.
     """
-    layers, given = _layers(model), {}
+    layers, given = [own for path, own in model.named_modules() if LAYER.fullmatch(path)], {}
+    if len(layers) != len(sites(model)):
+        layers = []  # they share their weights (ALBERT), and are one module
 
     def keep(layer: nn.Module, _args: tuple, output: Any) -> None:
         given[layer] = output
@@ -288,12 +290,6 @@ def _half(pairs: Sequence[Pair], seed: int) -> Bool[np.ndarray, " example"]:
     order = np.random.default_rng(seed).permutation(len(sizes))
     chosen = order[np.cumsum(sizes[order]) <= max(len(pairs) / 2, sizes[order[0]])]
     return np.isin(article, chosen)
-
-
-def _layers(model: nn.Module) -> list[nn.Module]:
-    """Return a model's layers; none where they share their weights (ALBERT), and are one module."""
-    layers = [module for path, module in model.named_modules() if LAYER.fullmatch(path)]
-    return layers if len(layers) == len(sites(model)) else []
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -40,21 +41,15 @@ def more_than_half(tables: Tables) -> Estimate:
     return difference(mean_accuracy(tables, ENCODER, WARRANTS), half)
 
 
-def lowest_with_warrants(tables: Tables) -> Estimate:
-    """Return the lowest mean accuracy of a kind of model with warrants alone."""
-    return min(mean_accuracy(tables, model, WARRANTS) for model in partial_inputs.MODELS)
-
-
 def encoder_less_bag(tables: Tables) -> Estimate:
     """Return by how many points the encoder outdoes the bag with warrants alone."""
     encoder, bag = (mean_accuracy(tables, model, WARRANTS) for model in (ENCODER, BAG))
     return difference(encoder, bag)
 
 
-def highest_on_counterparts(tables: Tables) -> Estimate:
-    """Return the highest mean accuracy of a kind of model on the counterparts, untrained on."""
-    models = partial_inputs.MODELS
-    return max(mean_accuracy(tables, model, EVERYTHING, test=HALVES[1]) for model in models)
+def of_models(tables: Tables, choose: Callable, inputs: str, **where: str) -> Estimate:
+    """Return what ``choose`` (min or max) takes of the mean accuracies of the kinds of model."""
+    return choose(mean_accuracy(tables, own, inputs, **where) for own in partial_inputs.MODELS)
 
 
 def from_chance(tables: Tables) -> Estimate:
@@ -86,10 +81,10 @@ def _written(measure: Measure, tables: Tables) -> float | Estimate:
 MEASURES: dict[str, Measure] = {
     "lead of not": lead_of_not,
     "share of warrants": more_than_half,
-    "lowest with warrants": lowest_with_warrants,
+    "lowest with warrants": partial(of_models, choose=min, inputs=WARRANTS),
     "encoder with warrants": partial(mean_accuracy, model=ENCODER, inputs=WARRANTS),
     "encoder over bag": encoder_less_bag,
-    "highest on counterparts": highest_on_counterparts,
+    "highest on counterparts": partial(of_models, choose=max, inputs=EVERYTHING, test=HALVES[1]),
     "from chance": from_chance,
     "mirrored": partial(
         mean_accuracy, model=ENCODER, inputs=EVERYTHING, train=MIRRORED, test=HALVES[2]

@@ -22,14 +22,14 @@ EMBEDDINGS = Embeddings("few", "few", ROWS, np.eye(5, dtype=np.float32))
 @pytest.fixture(scope="module")
 def tables_in(tiny_folder):
     """Return `choice_tables` of a tiny model and vectors of a few words, small, with a cache."""
-    folder = str(tiny_folder("bert"))
+    folder, corpus = str(tiny_folder("bert")), argument_corpus()
 
     def tables(cache):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("ATTENTION_CACHE", str(cache))
             patch.setenv("ATTENTION_PROFILE", "small")  # one epoch; the corpus is whole
             return partial_inputs.choice_tables(
-                argument_corpus(), load(folder, device="cpu"),
+                corpus, load(folder, device="cpu"),
                 lambda seed, focused: load(folder, device="cpu", random_init=seed + 9 * focused),
                 EMBEDDINGS,
                 examples=40, max_tokens=64, seeds=1, seed=0,
