@@ -247,6 +247,7 @@ class ViewerWidget(anywidget.AnyWidget):
             own |= {"relations": relations_in(pane.store), "encoder": pane.encoder is not None}
         super().__init__(settings=settings)
         self._panes = viewer.panes
+        self._masked: dict[object, Example] = {}  # the last one that was asked for
 
     @command
     def answer(self, request: dict[str, Any], _: object) -> tuple[dict[str, Any], list[bytes]]:
@@ -259,10 +260,7 @@ class ViewerWidget(anywidget.AnyWidget):
                 found = search(pane.store, head, **wanted, limit=MOST_FOUND + 1)
                 rows = json.loads(found.head(MOST_FOUND).to_json(orient="records"))
                 return {"found": rows, "more": len(found) > MOST_FOUND}, []
-            index, masked = int(request["example"]), request.get("masked")
-            example = view(pane.store, index).store[index]  # refuses one that is not there
-            if masked:
-                example = masked_example(pane.store, index, masked, pane.encoder)
+            example = self._example(pane, request)
             if request["kind"] == "neurons":
                 place = request["position"], request["piece"]
                 return neurons(pane.encoder, example, head, *place), []
@@ -272,3 +270,13 @@ class ViewerWidget(anywidget.AnyWidget):
             return {}, [page.quantize(example.attention[head]).tobytes()]
         facts = page.page_facts(pane.store, example)
         return {"page": facts}, page.buffers(example, facts["special"])
+
+    def _example(self, pane: Viewer, request: dict[str, Any]) -> Example:
+        index, masked = int(request["example"]), request.get("masked") or []
+        view(pane.store, index)  # refuses one that is not there
+        if not masked:
+            return pane.store[index]
+        wanted = (request["pane"], index, *masked)
+        if wanted not in self._masked:  # a pass of the model, which each of its heads would ask for
+            self._masked = {wanted: masked_example(pane.store, index, masked, pane.encoder)}
+        return self._masked[wanted]

@@ -5,6 +5,7 @@ import html
 import json
 import re
 import zlib
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -229,6 +230,11 @@ def test_a_masked_word_changes_the_maps_as_the_mask_token_in_the_text_does(
     expected = extract(encoder, corpus, **options)[0].attention
     np.testing.assert_allclose(masked.attention, expected, atol=1e-3)
     assert np.abs(masked.attention - store[0].attention).max() > 0.01
+    widget = ViewerWidget(view(store, encoder=encoder))
+    asked = {"kind": "map", "pane": 0, "example": 0, "head": 0, "masked": [2]}
+    with patch.object(viewer, "masked_example", return_value=masked) as once:
+        assert widget.answer(asked, []) == widget.answer(asked, [])
+    once.assert_called_once()
 
 
 def test_the_neuron_view_is_of_the_tokens_with_most_attention(encoder, store):
