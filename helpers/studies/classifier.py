@@ -25,6 +25,7 @@ from transformers import PreTrainedTokenizerFast
 from helpers.errors import ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, length_batches, padded
+from helpers.model.linear import convolve
 from helpers.studies.tasks import Pair, Task
 
 BATCH_SIZE = 16
@@ -54,7 +55,7 @@ class Classifier(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         nn.init.normal_(self.head.weight, std=HEAD_SCALE, generator=generator)
         nn.init.zeros_(self.head.bias)
-        self.eval().to(encoder.device)
+        convolve(self.eval().to(encoder.device))
 
     def forward(self, **batch: Tensor) -> Float[Tensor, "example label"]:
         """Return the logits of a padded batch (input_ids, attention_mask, ...)."""

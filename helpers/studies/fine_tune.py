@@ -281,7 +281,7 @@ def _train(run: FineTuned, step_done: StepDone, folder: Path) -> None:
         {"params": [p for p in weights.values() if p.ndim > 1], "weight_decay": WEIGHT_DECAY},
         {"params": [p for p in weights.values() if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate)
+    optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate, fused=True)
     rates = warmup_and_decay(optimizer, run.steps)
     what = f"model {run.encoder.name!r}, task {run.task.name!r}"
     gradient_steps(classifier, batches, loss, optimizer, rates, what=what, step_done=step_done)
