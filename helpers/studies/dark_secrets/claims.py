@@ -6,6 +6,7 @@ its interval: what is shown for any other is what training on noise does.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import pandas as pd
@@ -61,16 +62,15 @@ def gain_of_pretraining(tables: Tables) -> Estimate:
     return Estimate(*((own[a] - random[b]).min() for a, b in ends))
 
 
-def special_over_words(tables: Tables) -> float:
+def special_over_words(tables: Tables) -> Estimate:
     """Return by how much special tokens exceed words, as multiples of uniform attention."""
-    words, _, both = _over_uniform(tables, "")
-    return (both - words).min()
+    return min(_over_words(tables, "", SPECIAL))
 
 
-def sep_from_cls(tables: Tables) -> float:
-    """Return the share of tasks in which [CLS] attends to [SEP] more than to words."""
-    words, sep, _ = _over_uniform(tables, FROM_CLS)
-    return (sep > words).mean()
+def sep_from_cls(tables: Tables) -> Estimate:
+    """Return by how much [CLS] attends to [SEP] more than to words: at least that in most tasks."""
+    found = sorted(_over_words(tables, FROM_CLS, SPECIAL[1:]))
+    return found[(len(found) - 1) // 2]
 
 
 def heads_with_gain(tables: Tables) -> int:
@@ -88,21 +88,21 @@ def largest_gain(tables: Tables) -> float:
     return max([0.0, *sure])
 
 
-def _over_uniform(tables: Tables, prefix: str) -> tuple[pd.Series, pd.Series, pd.Series]:
-    """Return attention by task, divided by uniform attention's.
+def _over_words(tables: Tables, rows_from: str, tokens: Sequence[str]) -> Iterator[Estimate]:
+    """Yield by how much some special tokens exceed words, by task, with intervals over heads.
 
-    To words of the kind that gets most, to [SEP], and to [CLS] and [SEP] together.
+    Both as multiples of uniform attention; words are of the kind that gets most, of all heads.
     """
-    special, words = ([f"{prefix}{name}" for name in names] for names in (SPECIAL, WORDS))
+    special, words, chosen = ([rows_from + kind for kind in of] for of in (SPECIAL, WORDS, tokens))
     rows = tasks.learned_rows(tables, "token_features", "weights", *special, *words)
-    tuned = rows[rows["weights"] == tasks.FINE_TUNED].groupby("task")[special + words].mean()
-    if tuned[special].isna().any(axis=None):
+    tuned = rows[rows["weights"] == tasks.FINE_TUNED].dropna(subset=special)
+    if tuned.empty:
         raise NotMeasurable("a model without [CLS] or [SEP]")
-    own = tables["token_features"]
-    uniform = own.loc[own["weights"] == UNIFORM, special + words].mean()
-    ratios = tuned / uniform
-    both = tuned[special].sum(axis=1) / uniform[special].sum()
-    return ratios[words].max(axis=1), ratios[special[1]], both
+    uniform = tables["token_features"].set_index("weights").loc[UNIFORM]
+    for _, own in tuned.groupby("task"):
+        ratios = own[words] / uniform[words]
+        to_tokens = own[chosen].sum(axis=1) / uniform[chosen].sum()
+        yield mean_interval(to_tokens - ratios[ratios.mean().idxmax()])
 
 
 def _single_heads(tables: Tables, table: str, *columns: str) -> pd.DataFrame:

@@ -6,7 +6,7 @@ import pytest
 
 from helpers.analysis.heads import head_rows
 from helpers.analysis.paper import NotMeasurable, check_claims, values_of
-from helpers.analysis.statistics import share_of
+from helpers.analysis.statistics import mean_interval, share_of
 from helpers.studies.dark_secrets import claims
 from helpers.studies.dark_secrets.fine_tuning import KINDS
 from helpers.studies.dark_secrets.patterns import ANY_COLUMN, SPECIAL_COLUMN
@@ -35,13 +35,13 @@ def one_run():
     links.loc[[3, 7], "p_holm"] = 0.04
     similarity = heads.assign(similarity=1 - heads["layer"] / 20)
     other = similarity.assign(similarity=similarity["similarity"].where(heads["layer"] != 3, 0.72))
-    features = pd.DataFrame(
-        [{"task": t, "weights": "fine-tuned"} for t in TASKS] + [{"weights": "uniform"}]
-    )
-    for name in KINDS:
-        features[[name, f"from_cls_{name}"]] = 0.1
-    features.loc[:1, ["cls", "sep", "noun"]] = [[0.3, 0.4, 0.2], [0.3, 0.4, 0.25]]
-    features.loc[0, "from_cls_sep"], features.loc[1, "from_cls_verb"] = 0.5, 0.6
+    names = [rows + kind for rows in ("", "from_cls_") for kind in KINDS]
+    features = pd.DataFrame(0.1, index=range(2 * HEADS + 1), columns=names)
+    of_tasks = [(task, "fine-tuned") for task in np.repeat(TASKS, HEADS)]
+    features[["task", "weights"]] = [*of_tasks, ("none", "uniform")]
+    features.loc[:7, ["cls", "sep"]], features.loc[:3, "from_cls_sep"] = (0.3, 0.4), 0.5
+    features.loc[:7, "noun"] = [0.2] * HEADS + [0.24, 0.26] * 2
+    features.loc[4:7, "from_cls_verb"], features.loc[4, "from_cls_sep"] = [0.5, 0.7] * 2, np.nan
     disabled = heads.assign(change=-0.1, p_value=0.9, removable=heads["layer"] > 1)
     disabled.loc[5, ["change", "p_value"]] = 3.0, 0.05 / 25  # of 24 heads
     disabled.loc[6, ["change", "p_value"]] = 3.0, 0.05 / 23
@@ -60,7 +60,7 @@ def one_run():
 
 MEASURED = [  # the number of each claim, and the ends of its interval
     (0.5, 0.48, 0.53), (0.6, 0.58, 0.63), 2, share_of(2, 24), (-0.02, -0.02, -0.02), (15, 12, 18),
-    (0.3 + 0.4) / 0.2 - 0.25 / 0.1, 1 / 2, 2, share_of(20, 24), 2.5,
+    mean_interval([1.1, 0.9] * 2), mean_interval([-6, -4, -6]), 2, share_of(20, 24), 2.5,
 ]  # fmt: skip
 
 
