@@ -1,20 +1,13 @@
-from __future__ import annotations
+# torch takes seconds to import, and is imported where it is used: the process that only hands out
+# the tests reads this file, too, before it starts those that run them.
 
 import signal
-from collections.abc import Callable
-from pathlib import Path
+from functools import cache
 
 import pytest
-import tiny_models
-import torch
-import transformers
 from toy_corpora import PARAGRAPHS, SENTENCES, corpus_of, sentence_of
 
-from helpers.data.records import Corpus, Segment
-from helpers.model.encoder import Encoder, load
-from helpers.store import extract as extraction
-
-transformers.logging.disable_progress_bar()
+from helpers.data.records import Segment
 
 # A shell starts what it puts in the background with SIGINT ignored, which processes hand on to
 # those that they start: tests that interrupt one would wait for ever.
@@ -23,36 +16,35 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 @pytest.fixture(scope="session")
-def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def tiny_folder(tmp_path_factory):
     """Return the folder of a tiny random model of a family (a function of ``tiny_models``)."""
-    root, folders = tmp_path_factory.mktemp("models"), {}
+    import tiny_models
+    import torch
 
-    def folder(family: str) -> Path:
-        if family not in folders:
-            torch.manual_seed(0)
-            model, tokenizer = getattr(tiny_models, family)()
-            folders[family] = tiny_models.save(root / family, tiny_models.spread(model), tokenizer)
-        return folders[family]
+    root = tmp_path_factory.mktemp("models")
+
+    @cache
+    def folder(family):
+        torch.manual_seed(0)
+        model, tokenizer = getattr(tiny_models, family)()
+        return tiny_models.save(root / family, tiny_models.spread(model), tokenizer)
 
     return folder
 
 
 @pytest.fixture(scope="session")
-def tiny_encoder(tiny_folder: Callable[[str], Path]) -> Callable[[str], Encoder]:
+def tiny_encoder(tiny_folder):
     """Return a tiny encoder of a family on the CPU; it is shared, so do not change it."""
-    encoders: dict[str, Encoder] = {}
+    from helpers.model.encoder import load
 
-    def encoder(family: str) -> Encoder:
-        if family not in encoders:
-            encoders[family] = load(str(tiny_folder(family)), device="cpu")
-        return encoders[family]
-
-    return encoder
+    return cache(lambda family: load(str(tiny_folder(family)), device="cpu"))
 
 
 @pytest.fixture(autouse=True)
 def one_thread():
     """Run tiny models in one thread: they are several times slower in more."""
+    import torch
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -60,23 +52,25 @@ def one_thread():
 
 
 @pytest.fixture(scope="session")
-def segments() -> Corpus:
+def segments():
     return corpus_of([Segment(*pair, title=f"article {i}") for i, pair in enumerate(PARAGRAPHS)])
 
 
 @pytest.fixture(scope="session")
-def sentences() -> Corpus:
+def sentences():
     return corpus_of([sentence_of(words) for words in SENTENCES], "toy-sentences")
 
 
 @pytest.fixture
-def encoder(tiny_encoder: Callable[[str], Encoder]) -> Encoder:
+def encoder(tiny_encoder):
     return tiny_encoder("bert")
 
 
 @pytest.fixture
 def written(monkeypatch):
     """The numbers of the shards that are written."""
+    from helpers.store import extract as extraction
+
     numbers, original = [], extraction.write_shard
 
     def spy(folder, number, *rest):

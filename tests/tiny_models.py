@@ -15,6 +15,8 @@ import torch
 import transformers as hf
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
+hf.logging.disable_progress_bar()
+
 TEXT = (
     "The cat sat on the mat, and the dog watched it.",
     "Dr. Smith doesn't like New York's rainy winters; she'd rather live in Paris!",
