@@ -18,7 +18,8 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # other.  07 comes before 08, which finds what 07 has trained.
 LONGEST = (
     "notebooks/07", "notebooks/10", "notebooks/08", "notebooks/0", "tests/viewer/test_browser.py",
-    "tests/store/test_kill.py", "tests/store/test_cluster.py",
+    "tests/test_code.py", "tests/run/test_reruns.py", "tests/store/test_cluster.py",
+    "tests/store/test_kill.py",
 )  # fmt: skip
 
 
