@@ -10,7 +10,7 @@ from scipy.stats import rankdata
 from helpers.analysis.statistics import correlation, mean_interval
 from helpers.store.store import Store
 from helpers.studies.fine_tune import FineTuned, stacked
-from helpers.studies.head_removal import single_ablation, split_test
+from helpers.studies.head_removal import LOOKS, single_ablation, split_test
 from helpers.studies.wikipedia_tasks import NUMBER, SHIFT, labelled_pairs, tag_words
 
 SIGNIFICANT = 0.01  # the level of the paper
@@ -68,7 +68,7 @@ def on_treebank(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.Dat
             count = len(split_test(run, seed)[1])
             tests[name] = labelled_pairs(name, sentences, count, seed)
     own = [run for run in runs if tests.get(run.task.name)]
-    return single_ablation(own, seed=seed, tests=tests) if own else None
+    return single_ablation(own, seed=seed, tests=tests, looks=LOOKS[:1]) if own else None
 
 
 def seed_intervals(pruned: pd.DataFrame) -> pd.DataFrame:
