@@ -83,7 +83,8 @@ class View {
     this.drawing = element("div", { class: "av-drawing" });
     this.status = element("p", { class: "av-status", role: "status", "aria-live": "polite" });
     this.verdicts = element("ul", { class: "av-verdicts" });
-    this.neurons = element("section", { class: "av-neurons", "aria-label": "Neuron view" });
+    this.neurons = element("section", { class: "av-neurons", tabindex: 0,
+      "aria-label": "Neuron view" });
     this.table = element("details", { class: "av-table", ontoggle: () => this.drawTable() },
       element("summary", {}, "The weights as a table"), element("div"));
     root.append(
@@ -99,7 +100,10 @@ class View {
           this.legend, this.status, this.drawing, this.verdicts, this.neurons)),
       this.table);
     root.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") this.pin(null);
+      if (event.key !== "Escape") return;
+      const left = this.neurons.contains(document.activeElement) && this.texts.left.get(this.pinned);
+      this.pin(null);
+      left?.group?.focus(); // or it would be lost with what was inside
     });
   }
 

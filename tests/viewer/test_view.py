@@ -166,8 +166,7 @@ def test_a_notebook_output_has_a_form_for_pages_without_a_kernel(monkeypatch):
     for limit, heads in ((1_000_000, [str(head) for head in range(12)]), (100, ["1"])):
         monkeypatch.setattr(viewer, "NOTEBOOK_LIMIT", limit)
         bundle, _ = shown._repr_mimebundle_()
-        kinds = {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"}
-        assert set(bundle) == kinds
+        assert {*bundle} == {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"}
         assert list(data_of(html.unescape(bundle["text/html"]))["pages"][0]["maps"]) == heads
 
 
