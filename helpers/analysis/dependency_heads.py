@@ -238,7 +238,7 @@ def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
         {
             "relation": ours["relation"],
             "in the paper": names,
-            "fit": ours["relation"].map(fits).fillna("exact"),
+            "fit": ours["relation"].map(fits).astype(object).fillna("exact"),
             "paper: head": ours["paper_head"],
             "accuracy": ours["paper_accuracy"],
             "offset": ours["paper_baseline"],
