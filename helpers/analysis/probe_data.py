@@ -15,7 +15,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import Literal, NamedTuple
 
@@ -27,7 +27,7 @@ from torch import Tensor
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.store.store import Example, checked_maps
-from helpers.work import progress
+from helpers.work import in_order, progress
 
 Split = Literal["train", "dev"]
 WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
@@ -240,11 +240,17 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
     """
     data = ProbeData()
     rows: dict[str, int] = {}
-    for example, _ in data.read(examples, "maps for the probes"):
-        data.layers, data.heads = example.attention.shape[:2]
-        data.blocks.append(attention_block(example))
-        own = [rows.setdefault(word, len(rows)) for word in example.record["words"]]
-        data.rows.append(np.array(own))
+
+    def blocks() -> Iterator[Callable[[], np.ndarray]]:
+        for example, _ in data.read(examples, "maps for the probes"):
+            data.layers, data.heads = example.attention.shape[:2]
+            own = [rows.setdefault(word, len(rows)) for word in example.record["words"]]
+            data.rows.append(np.array(own))
+            yield partial(attention_block, example)
+
+    threads = torch.get_num_threads()
+    for block in in_order(blocks(), threads=threads, ahead=2 * threads):
+        data.blocks.append(block)
     behaviours = np.random.default_rng(0).integers(3, size=len(rows))
     data.parses = [
         replace(parse, control=control_heads(behaviours[own]))
