@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -82,7 +83,8 @@ def table3(
     )
     del states
     data = prepare(store, vectors.vectors)
-    runs = [partial(distances_result, data, seed, control_task=seed == 0) for seed in range(seeds)]
+    runs = [partial(distances_result, data, seed) for seed in range(seeds)]
+    runs.append(partial(distances_result, data, 0, control_task=True))
     distances = pool(side_by_side(runs, DISTANCES_GLOVE))
     curves = [linear_results(data, probe, PARTS) for probe in (ATTN, ATTN_GLOVE)]
     attention, with_words = (curve[-1] for curve in curves)
@@ -157,11 +159,10 @@ def control_results(
 
 @one_thread()
 def distances_result(data: ProbeData, seed: int, *, control_task: bool = False) -> ProbeResult:
-    """Train Distances + GloVe with one seed, and again for the control task if that is asked."""
-    sentences, counts = data.splits["train"], {}
-    for asked in (False, True)[: 1 + control_task]:
-        model = fit_distances(data, sentences, seed, control_task=asked)
-        counts |= scores_on_dev(data, model, control_task=asked)
+    """Train Distances + GloVe with one seed."""
+    sentences = data.splits["train"]
+    model = fit_distances(data, sentences, seed, control_task=control_task)
+    counts = scores_on_dev(data, model, control_task=control_task)
     return ProbeResult(DISTANCES_GLOVE, counts, len(sentences), data.dev_articles)
 
 
@@ -210,11 +211,12 @@ def attachment(
 
 
 def pool(results: Sequence[ProbeResult]) -> ProbeResult:
-    """Join results on the same sentences as if they were seeds; a metric may be the first's."""
-    counts = {}
-    for metric, own in results[0].counts.items():
-        right = [result.counts[metric].right for result in results if metric in result.counts]
-        counts[metric] = Counts(np.concatenate(right), own.total)
+    """Join results on the same sentences as if they were seeds; not each has all metrics."""
+    counts: dict[str, Counts] = {}
+    for metric, own in chain.from_iterable(result.counts.items() for result in results):
+        first = counts.get(metric)
+        right = np.concatenate([first.right, own.right]) if first else own.right
+        counts[metric] = Counts(right, (first or own).total)
     return replace(results[0], counts=counts)
 
 
