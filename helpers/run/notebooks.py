@@ -187,6 +187,8 @@ def _kernel(path: Path, folder: Path) -> AsyncKernelManager:
             imports += [ast.unparse(line) for line in body if isinstance(line, IMPORTS)]
     if any("helpers.plots" in line for line in imports):
         imports.append("import seaborn")  # which the first figure would
+    if any("helpers.study" in line for line in imports) and path.stem not in read_times(folder):
+        imports.append("import helpers.model.weights")  # with which a first run computes
     arguments = [
         "--HistoryManager.hist_file=:memory:",
         "--IPKernelApp.log_level=CRITICAL",
