@@ -171,16 +171,15 @@ class Study(Sources):
         note_written("tables", name)
         return table
 
-    def claims(self, section: str = "") -> pd.DataFrame:
-        """The paper's claims (about one section), the paper's numbers and those found so far."""
+    def claims(self) -> pd.DataFrame:
+        """The paper's claims, the paper's numbers and those found so far."""
         from helpers.analysis.measures import clark_claims
         from helpers.analysis.paper import check_claims
 
-        found = check_claims(self.tables(), clark_claims())
-        return found[found["section"].str.startswith(section)].reset_index(drop=True)
+        return check_claims(self.tables(), clark_claims())
 
-    def save_claims(self, later: Iterable[Claim] = ()) -> None:
-        """Write ``claims.csv``, if one is measured; without ``later`` ones, those there stay."""
+    def save_claims(self, later: Iterable[Claim] = ()) -> pd.DataFrame:
+        """Write ``claims.csv`` (without ``later`` ones, those there stay); return the paper's."""
         from helpers.analysis.paper import NOT_MEASURED, check_claims
 
         tables, own = self.tables(), self.claims()
@@ -191,11 +190,17 @@ class Study(Sources):
         found = pd.concat([own, rows]) if (own["holds"] != NOT_MEASURED).any() else rows
         if len(found):
             self.save_table(found, "claims", optional=OF_CLAIMS)
+        return own
 
-    def discussion(self, part: str) -> Markdown:
-        """A part of ``discussion.md``, which is about the default run; of other runs, a line."""
+    def discussion(self, part: str, *, aside: bool = False) -> Markdown | None:
+        """A part of ``discussion.md``, which is about the default run; of other runs, a line.
+
+        An ``aside`` to a notebook's own part, which has that line, is left out of other runs.
+        """
         from IPython.display import Markdown
 
+        if aside and not self.is_default:
+            return None
         if not self.is_default:
             return Markdown(
                 f"`helpers/{DISCUSSION.name}` discusses what the default run found. This run, "
@@ -230,10 +235,11 @@ def describe_store(store: Store) -> pd.DataFrame:
     return pd.Series(facts | dropped, name="store").to_frame()
 
 
-def show_claims(claims: pd.DataFrame) -> None:
-    """Display claims in full and, to be opened below them, how each of them was measured."""
+def show_claims(claims: pd.DataFrame, section: str = "") -> None:
+    """Display claims (about one section) in full and, to be opened, how each was measured."""
     from IPython.display import HTML, display
 
+    claims = claims[claims["section"].str.startswith(section)].reset_index(drop=True)
     with pd.option_context("display.max_colwidth", None, "display.max_rows", None):
         display(claims.drop(columns="how_measured").round(3))
         how = claims[["claim", "how_measured"]].to_html(index=False)

@@ -120,7 +120,7 @@ def test_notebooks_discuss_the_default_run_and_no_other(monkeypatch):
     shown = {}
     for path in notebooks():
         for cell in nbformat.read(path, as_version=4).cells:
-            if part := re.fullmatch(r'study\.discussion\("(.*)"\)', cell.source):
+            if part := re.fullmatch(r'study\.discussion\("(.*?)".*\)', cell.source):
                 assert part[1].startswith(f"{path.stem[:2]}: ")
                 shown[part[1]] = cell.outputs[0].data["text/markdown"]
     assert list(shown.items()) == list(DISCUSSED.items())
