@@ -17,7 +17,7 @@ from helpers.paths import readable
 # No setting is above these: of a run for a class, and of the profile of notebooks as tests.
 PRESETS = {
     "quick": {
-        "segments": 200, "sentences": 400, "gradient_segments": 16, "seeds": 1, "minimum_count": 20,
+        "segments": 40, "sentences": 240, "gradient_segments": 16, "seeds": 1, "minimum_count": 20,
     },
     "small": {
         "segments": 12, "sentences": 80, "gradient_segments": 4, "max_tokens": 64, "seeds": 1,
@@ -73,7 +73,7 @@ class Settings:
     minimum_count: int = _flag(100, "words that a relation needs to be in Table 1")
     seeds: int = _flag(3, "training runs of each probe, or of the encoder (09)")
     seed: int = _flag(0, "random seed of every sample and training run")
-    quick: bool = _flag(False, "for a class: at most 200 segments, 400 sentences, one seed")
+    quick: bool = _flag(False, "for a class: at most 40 segments, 240 sentences, one seed")
     device: str = _flag("auto", "cpu, cuda, mps or auto")
     dtype: str = _flag("float32", "float32, float16 or bfloat16 for the forward pass")
     lens: str = _flag(
@@ -159,6 +159,11 @@ class Settings:
     def small(self) -> bool:
         """Whether this is the small profile (``ATTENTION_PROFILE=small``)."""
         return small_profile()
+
+    @property
+    def control_segments(self) -> int:
+        """How many segments the controls of sections 3 and 6 see."""
+        return 12 if self.preset else 100  # 40 + 2 x 12: the kernel of distances need not compile
 
     @property
     def initialisations(self) -> int:

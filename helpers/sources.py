@@ -65,7 +65,8 @@ class Sources(Settings):
 
     def _focused(self, drawn: Encoder, like: Encoder) -> Encoder:
         """Give a control's heads the mean entropies of another model's, over a part of the text."""
-        corpus = replace(self, segments=FOCUS_SEGMENTS).segment_corpus()
+        count = 4 if self.preset == "quick" else FOCUS_SEGMENTS
+        corpus = replace(self, segments=count).segment_corpus()
         texts = self._extract(like, corpus, stored=False)
 
         def compute() -> list[list[float]]:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 OF_CLAIMS = ("here", "threshold", "control", "focused_control")  # numbers that may not be there
 DISCUSSION = Path(__file__).with_name("discussion.md")
-CONTROL_SEGMENTS = 100  # for the controls of sections 3 and 6
 CONTROL_GRADIENTS = 32  # segments for their gradients
 # What columns begin with that may be empty.
 MAY_BE_MISSING = ("paper", "p", "within", "between", "neighbouring", "validation")
@@ -61,7 +60,7 @@ class Study(Sources):
     @cached_property
     def control_sums(self) -> dict[str, Sums]:
         """The same of the controls, over a part of the text."""
-        count = min(self.segments or CONTROL_SEGMENTS, CONTROL_SEGMENTS)
+        count = min(self.segments or self.control_segments, self.control_segments)
         corpus = replace(self, segments=count).segment_corpus()
         stores = {k: self._extract(own, corpus, stored=False) for k, own in self.controls.items()}
         return {name: self._sums(store) for name, store in stores.items()}

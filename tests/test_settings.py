@@ -63,7 +63,7 @@ print([name for name in {HEAVY} if name in sys.modules])"""
         ({"model": "google/electra", "max_tokens": 64}, "google--electra--max-tokens-64"),
         ({"lens": "norm", "random_init": 0, "seed": 7}, "minilm-random-0-norm--seed-7"),
         ({"text": "my.txt", "name": "mine"}, "mine"),
-        ({"quick": True, "segments": 50}, "minilm--segments-50--quick"),
+        ({"quick": True, "segments": 20}, "minilm--segments-20--quick"),
     ],
 )
 def test_a_run_with_other_settings_has_a_name_of_its_own(settings, name, monkeypatch):
@@ -75,7 +75,7 @@ def test_a_run_with_other_settings_has_a_name_of_its_own(settings, name, monkeyp
 def test_a_quick_run_has_smaller_sizes_and_a_name_of_its_own(monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     study = Study(quick=True, sentences=0)
-    assert (study.slug, study.segments, study.sentences) == ("minilm--quick", 200, 400)
+    assert (study.slug, study.segments, study.sentences) == ("minilm--quick", 40, 240)
     assert not study.is_default and study.initialisations == 2
     monkeypatch.setenv("ATTENTION_PROFILE", "small")
     assert Study(quick=True).slug == Study().slug == "minilm--small"

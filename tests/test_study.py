@@ -9,7 +9,7 @@ from toy_corpora import SENTENCES, conllu
 
 from helpers.analysis import dependency_heads, head_counts
 from helpers.plots.style import canvas
-from helpers.study import CONTROL_SEGMENTS, Study
+from helpers.study import Study
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_the_controls_are_computed_in_the_run_and_are_other_models(study):
     itself = replace(study, random_init=study.seed, focused=True).encoder
     assert itself.identity == study.controls["focused"].identity
     assert itself.slug == "bert-random-0-focused"
-    assert study.segments >= CONTROL_SEGMENTS or study.small
+    assert study.segments >= study.control_segments
 
 
 def test_the_control_goes_through_the_lens_of_the_run(study):
