@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ from helpers.store.format import (
     stores,
 )
 from helpers.store.store import Store
-from helpers.work import in_order, progress
+from helpers.work import progress
 
 EXAMPLES_PER_SHARD: dict[Level, int] = {"token": 32, "word": 256}
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "safetensors")
@@ -204,18 +203,16 @@ def _check_model(encoder: Encoder, folder: Path, manifest: Manifest) -> None:
 
 
 def fill_here(store: Store, missing: Sequence[int], listed: Listed) -> None:
-    """Compute shards in this process, each while the one before it is written."""
+    """Compute shards in this process; the next one is begun before one is written."""
     from helpers.store.examples import shards_tensors  # whose imports are heavy
 
     spec = store.spec
     label = f"{spec.model['name']} over {spec.corpus['name']}"
     with closing(shards_tensors(store.encoder, store.work(missing), **spec.maps)) as computed:
-        writes = (
-            partial(write_shard, store.folder, number, tensors, indices, listed)
-            for number, (indices, tensors) in zip(missing, computed, strict=True)
-        )
-        with closing(in_order(writes, threads=1, ahead=1)) as written:
-            deque(progress(written, label, unit="shard", total=len(missing)), maxlen=0)
+        bar = progress(zip(missing, computed, strict=True), label, unit="shard", total=len(missing))
+        for number, (indices, tensors) in bar:
+            write_shard(store.folder, number, tensors, indices, listed)
+            tensors.clear()  # the loop and its bar hold them while the next ones are collected
 
 
 def needed_bytes(store: Store, numbers: Sequence[int]) -> int:
