@@ -77,15 +77,10 @@ def run_like_the_paper():
         ]
         for kind, accuracy in zip(("all", "nominal"), accuracies, strict=True)
     ]
-    probes = [
-        ("Structural probe", "UUAS", 80),
-        ("Right-branching", "UAS without punctuation", 26),
-        ("Distances + GloVe", "UAS without punctuation", 58),
-        ("Random-init Attn + GloVe", "UAS without punctuation", 30),
-        ("Attn", "UAS without punctuation", 61),
-        ("Attn + GloVe", "UAS", 77),
-        ("Attn + GloVe", "UAS without punctuation", 77),
-    ]
+    uas = {"Right-branching": 26, "Distances + GloVe": 58, "Attn": 61, "Attn + GloVe": 77}
+    uas["Random-init Attn + GloVe"] = 30
+    probes = [(name, "UAS without punctuation", value) for name, value in uas.items()]
+    probes += [("Structural probe", "UUAS", 80), ("Attn + GloVe", "UAS", 77)]
     differences = [
         ("Attn", "Right-branching", 35.0),
         ("Attn + GloVe", "Attn", 16.0),

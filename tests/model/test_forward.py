@@ -1,5 +1,6 @@
 """Words and the norm lens, against slow loops over heads and the attention block's own output."""
 
+import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -23,6 +24,7 @@ from helpers.model.forward import (
     vectors_to_words,
     word_groups,
 )
+from helpers.model.linear import convolve
 from helpers.model.sites import sites
 from helpers.store.extract import extract, stream
 
@@ -242,3 +244,14 @@ def test_batches_hold_similar_lengths_within_the_budget():
     assert batches == [[6], [1], [3, 4], [2, 5, 0]]
     assert length_batches(lengths, budget=64) == [[0, 5, 2], [3, 4], [1], [6]]
     assert length_batches(lengths, size=3, longest_first=True) == [[6, 1, 3], [4, 2, 5], [0]]
+
+
+def test_layers_that_convolve_have_the_outputs_and_gradients_of_those_that_multiply():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.GELU(), torch.nn.Linear(6, 4))
+    convolve(convolved := copy.deepcopy(model))
+    for shape in ((3, 5, 8), (1, 1, 8), (5, 8)):
+        x, found = random_maps(*shape), []
+        for own in (model, copy.deepcopy(convolved)):
+            gradients = torch.autograd.grad(own(x).square().sum(), list(own.parameters()))
+            found.append([own(x), *gradients])
+        torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)

@@ -17,6 +17,17 @@ def two_threads():
     torch.set_num_threads(2)  # put back by the fixture of all tests
 
 
+def endless(begun, steps):
+    def work(step_done):
+        while True:
+            time.sleep(0.01)
+            steps.append(1)
+            begun.set()
+            step_done()
+
+    return work
+
+
 def run(*jobs, total=0):
     return run_jobs(jobs, CPU, label="testing", unit="step", total=total)
 
@@ -44,14 +55,8 @@ def test_a_failure_stops_the_others_and_is_what_is_raised():
         begun.wait(5)
         raise ValueError("mine")
 
-    def endless(step_done):
-        begun.set()
-        while True:
-            time.sleep(0.01)
-            step_done()
-
     with pytest.raises(ValueError, match="mine"):
-        run(endless, failing, endless)
+        run(endless(begun, []), failing, endless(begun, []))
     assert torch.get_num_threads() == 2
 
 
@@ -63,16 +68,8 @@ def test_an_interruption_stops_all(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "as_completed", interrupted)
-
-    def endless(step_done):
-        while True:
-            time.sleep(0.01)
-            steps.append(1)
-            begun.set()
-            step_done()
-
     with pytest.raises(KeyboardInterrupt):
-        run(endless, endless)
+        run(endless(begun, steps), endless(begun, steps))
     after = len(steps)
     time.sleep(0.05)
     assert len(steps) == after
