@@ -153,7 +153,7 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
             # The paper's own are 06's to save; later ones stay while no table has changed.
             again = record.facts["notebooks"] if record.anew() else [path.stem for path in paths]
             if any(int(name[:2]) not in notebooks.CORE for name in again):
-                study.save_claims(_later_claims())
+                study.save_claims(later_claims())
                 record.wrote |= {("tables", name) for name in study.tables() if name == "claims"}
             facts = record.today | {"notebooks": record.facts["notebooks"]}
             viewers = example_viewers(study)
@@ -166,7 +166,7 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
     return 0
 
 
-def _later_claims() -> list[Claim]:
+def later_claims() -> list[Claim]:
     """Return the claims of the papers of notebooks 07 to 10, whose code imports torch."""
     from helpers.studies.argument_cues.claims import argument_claims
     from helpers.studies.attention_moves.claims import movement_claims
