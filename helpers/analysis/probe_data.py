@@ -27,7 +27,7 @@ from torch import Tensor
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.store.store import Example, checked_maps
-from helpers.work import in_order, progress
+from helpers.work import in_order, progress, trim
 
 Split = Literal["train", "dev"]
 WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
@@ -238,6 +238,7 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
     take ``4 * heads * n * (n + 2)`` bytes a sentence of n words (0.35 MB at 72 heads and 34 words).
     Errors are those of `Sentences.read`, and MapError for maps whose rows are no distributions.
     """
+    trim()  # of what the fits to other maps had
     data = ProbeData()
     rows: dict[str, int] = {}
 

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from helpers.analysis.probe_data import SAMPLE, SMALLEST_UNIT, Batch, ProbeData
 from helpers.analysis.training import Scores, candidate_scores, loss, one_thread, validation_slice
-from helpers.work import compute_alone
+from helpers.work import compute_alone, trim
 
 # Penalties to choose from, on the squares of the parameters: half of it, beside the mean loss.
 L2 = (1.0, 0.1, 0.01, 0.001)
@@ -238,6 +238,7 @@ class _Fitting:
         options = {"ftol": tolerance, "gtol": 0, "maxcor": 50, "maxiter": MOST_STEPS}
         found = minimize(penalised, torch.cat(start), jac=True, method="L-BFGS-B", options=options)
         self.move(found.x, axes)
+        trim()
 
     def move(self, flat: np.ndarray, axes: Sequence[Axes]) -> list[Tensor]:
         """Take the probe to some coordinates; return those of each parameter."""

@@ -21,7 +21,7 @@ from helpers.data.records import Record, roles
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, Maps, model_inputs, padded, value_pass
-from helpers.work import progress
+from helpers.work import progress, trim
 
 KEY_TYPES = ("sep", "cls", "punctuation", "other")
 MASKED_SHARE = 0.15
@@ -74,7 +74,9 @@ def gradient_importance(
 def _batch_importance(
     encoder: Encoder, records: Sequence[Record], rng: np.random.Generator
 ) -> dict[str, Float[np.ndarray, "example ..."]]:
+    trim()  # here and below: what one pass has freed lies in holes too small for the next
     losses, inputs, maps = objective(encoder, records, rng)
+    trim()
     gradients = torch.autograd.grad(losses.sum(), maps, allow_unused=True)
     if any(gradient is None for gradient in gradients):
         raise ModelError(
@@ -83,11 +85,13 @@ def _batch_importance(
         )
     queries = padded(encoder, inputs)["attention_mask"][:, None, :, None]
     sums = torch.stack([(layer.abs() * queries).sum(dim=2) for layer in gradients])
+    del maps, gradients
+    trim()
     kinds = {"gradients": sums}  # [layer, input, head, key]
     with suppress(ModelError), value_pass(encoder) as run:
         kinds["per_value"] = sums / torch.stack(run(inputs)[1]).clamp(min=1e-30)
     received = {kind: own.mean(dim=2).float().numpy(force=True) for kind, own in kinds.items()}
-    totals = {kind: np.zeros((len(records), len(maps), len(KEY_TYPES))) for kind in kinds}
+    totals = {kind: np.zeros((len(records), len(sums), len(KEY_TYPES))) for kind in kinds}
     pairs = np.zeros((len(records), 1, len(KEY_TYPES)))  # of a query and a key
     for row, item in enumerate(inputs):
         tokens = encoder.tokenizer.convert_ids_to_tokens(item["input_ids"])
