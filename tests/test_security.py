@@ -19,13 +19,6 @@ from helpers.model import encoder
 from helpers.studies.dark_secrets.links import framenet_sentences
 
 
-@pytest.fixture
-def soon():
-    """Fail a test that takes longer than twenty seconds."""
-    with at_most(20):
-        yield
-
-
 @pytest.mark.parametrize("read", [articles, framenet_sentences])
 @pytest.mark.parametrize(
     "declared",
@@ -38,39 +31,13 @@ def test_neither_entities_nor_document_types_are_read(read, declared, tmp_path):
         list(read(path))
 
 
-def test_long_sentences_of_framenet_are_dropped_in_linear_time(tmp_path, soon):
-    words = 3000
-    label = '<label name="{}" start="{}" end="{}"/>'
-    every = "".join(label.format("X", 2 * i, 2 * i) for i in range(words))
-    whole = label.format("Target", 0, 2 * words - 2)
-    path = tmp_path / "a.xml"
-    path.write_text(
-        f"<fullTextAnnotation><sentence ID='1'><text>{'x ' * words}</text>"
-        f"<annotationSet><layer name='PENN'>{every}</layer></annotationSet>"
-        f"<annotationSet frameName='f'><layer name='Target'>{whole}</layer>"
-        f"<layer name='FE'>{whole}{every}</layer></annotationSet></sentence></fullTextAnnotation>"
-    )
-    with pytest.raises(CorpusError, match="at most 12 words"):
-        framenet_sentences(path)
-
-
-@pytest.mark.parametrize(
-    "cell", ["9" * 900_000, "(" * 900_000, "(1" * 400_000, "(" + "1" * 900_000], ids=len
-)
-def test_a_bracket_column_of_a_million_characters_takes_no_time(cell, tmp_path, soon):
-    path = tmp_path / "a_conll"
-    path.write_text(f"#begin document (a);\nnw/a 0 0 x NN * - - - - * {cell}\n#end document\n")
-    with pytest.raises(CorpusError, match=r"a_conll:2: "):
-        coreference_corpus(path).records()
-
-
-def test_a_long_cycle_of_heads_is_found_in_linear_time(tmp_path, soon):
+def test_a_long_cycle_of_heads_is_found_in_linear_time(tmp_path):
     words = 100_000
     rows = (f"{i}\tx\t_\tX\t_\t_\t{i % words + 1}\tdep\t_\t_" for i in range(1, words + 1))
     path = tmp_path / "a.conllu"
     path.write_text("\n".join(rows), encoding="utf-8")
     for read in (treebank, coreference_corpus):
-        with pytest.raises(CorpusError, match=r"has no root|run in a cycle"):
+        with at_most(20), pytest.raises(CorpusError, match=r"has no root|run in a cycle"):
             read(path).records()
 
 
