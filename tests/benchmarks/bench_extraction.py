@@ -1,14 +1,17 @@
-"""Extraction against a bare forward pass, the norm lens against it, words against a loop.
+"""Extraction against a bare forward pass, the norm lens against it; layers that convolve.
 
     python tests/benchmarks/bench_extraction.py [--json PATH] [--repeats N] [--segments N]
 
 The limit of extraction is ``model(..., output_attentions=True)`` over the same padded batches,
 its results thrown away; extraction also reads records, checks, converts and writes the maps.
+A step of training (a pass and its gradient, on one thread) is timed with linear layers as they
+are and as `convolve` makes them.
 The variants run in turn, repeat after repeat; the table shows medians.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 import tempfile
@@ -18,7 +21,9 @@ from pathlib import Path
 import torch
 from common import extract_into, interleaved, options, random_encoder, random_segments, report
 
+from helpers.analysis.training import one_thread
 from helpers.model.forward import length_batches, model_inputs, padded
+from helpers.model.linear import convolve
 from helpers.store.examples import BATCH_TOKENS
 from helpers.store.extract import stream
 from helpers.store.store import Store
@@ -64,11 +69,28 @@ def extraction_row(name: str, segments: int, repeats: int) -> dict[str, object]:
     }
 
 
+def training_row(name: str, repeats: int) -> dict[str, object]:
+    """Return the seconds of a training step with linear layers that multiply and that convolve."""
+    multiplying = random_encoder(name).model.requires_grad_(True)
+    convolving = copy.deepcopy(multiplying)
+    convolve(convolving)
+    ids = torch.randint(1000, 2000, (16, 64), generator=torch.Generator().manual_seed(0))
+
+    def step(model: torch.nn.Module) -> None:
+        model(input_ids=ids).last_hidden_state.sum().backward()
+
+    models = {"multiplying": multiplying, "convolving": convolving}
+    with one_thread():
+        seconds = interleaved({key: partial(step, model) for key, model in models.items()}, repeats)
+    ratio = seconds["multiplying"] / seconds["convolving"]
+    return {"geometry": name, **seconds, "ratio": ratio}
+
+
 def main() -> None:
     parser = options(__doc__, repeats=5)
     parser.add_argument("--segments", type=int, default=256)
     given = parser.parse_args()
-    results: dict[str, list[dict[str, object]]] = {"extraction": []}
+    results: dict[str, list[dict[str, object]]] = {"extraction": [], "training": []}
     for name, share in (("minilm", 1), ("bert-base", 4)):
         row = extraction_row(name, given.segments // share, given.repeats)
         results["extraction"].append(row)
@@ -77,6 +99,8 @@ def main() -> None:
             f"{row['bare_per_s']:.1f} by bare forward passes: ratio {row['ratio']:.2f}; "
             f"through the norm lens {row['norm_cost']:.2f} times the time"
         )
+        results["training"].append(row := training_row(name, given.repeats))
+        print(f"{name}: a training step is {row['ratio']:.2f} times as fast with convolutions")
     report(results, given.json)
 
 
