@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from helpers.store.store import Store
 
 EVERYTHING = 10**9
-FOCUS_SEGMENTS = 16  # on which a control's heads get the entropies of the model's
+FOCUS_SEGMENTS, QUICK_FOCUS_SEGMENTS = 16, 4  # on which a control's heads get the model's entropies
 
 
 class Sources(Settings):
@@ -65,7 +65,7 @@ class Sources(Settings):
 
     def _focused(self, drawn: Encoder, like: Encoder) -> Encoder:
         """Give a control's heads the mean entropies of another model's, over a part of the text."""
-        count = 4 if self.preset == "quick" else FOCUS_SEGMENTS
+        count = QUICK_FOCUS_SEGMENTS if self.quick else FOCUS_SEGMENTS
         corpus = replace(self, segments=count).segment_corpus()
         texts = self._extract(like, corpus, stored=False)
 

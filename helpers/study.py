@@ -96,11 +96,10 @@ class Study(Sources):
         from helpers.model.gradients import chosen_segments, gradient_importance
 
         store, encoder = self.segment_store(), control or self.encoder
-        count = self.gradient_segments or len(store)
-        count = min(count, CONTROL_GRADIENTS) if control else count
+        most = CONTROL_GRADIENTS if control else len(store)
         articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
-        contrastive = encoder.objective == "contrastive"
-        places = chosen_segments(articles, count, contrastive=contrastive)
+        count, contrastive = self.gradient_segments or most, encoder.objective == "contrastive"
+        places = chosen_segments(articles, min(count, most), contrastive=contrastive)
         records = [store.record(place) for place in places]
         facts = {"store": store.key, "records": records, "seed": self.seed}
         facts |= {"control": control and control.identity}
@@ -198,15 +197,14 @@ class Study(Sources):
         """
         from IPython.display import Markdown
 
-        if aside and not self.is_default:
-            return None
-        if not self.is_default:
-            return Markdown(
-                f"`helpers/{DISCUSSION.name}` discusses what the default run found. This run, "
-                f"`{self.slug}`, is another one: its verdicts stand in its tables of claims."
-            )
-        parts = DISCUSSION.read_text(encoding="utf-8").split("\n## ")[1:]
-        return Markdown(dict(own.strip().split("\n\n", 1) for own in parts)[part])
+        if self.is_default:
+            parts = DISCUSSION.read_text(encoding="utf-8").split("\n## ")[1:]
+            return Markdown(dict(own.strip().split("\n\n", 1) for own in parts)[part])
+        other = (
+            f"`helpers/{DISCUSSION.name}` discusses what the default run found. This run, "
+            f"`{self.slug}`, is another one: its verdicts stand in its tables of claims."
+        )
+        return None if aside else Markdown(other)
 
     def save_figure(self, figure: Figure, name: str) -> Figure:
         """Write a figure in the formats that are asked for and return it for display."""

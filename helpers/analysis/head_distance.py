@@ -75,10 +75,9 @@ def closeness(
     and heads of a layer and the next.
     """
     layer, index = np.indices((layers, heads)).reshape(2, -1)
-    one_layer, one_index = layer[:, None] == layer, index[:, None] == index
-    apart = ~one_layer
+    apart, one_index = layer[:, None] != layer, index[:, None] == index
     next_to = np.abs(layer[:, None] - layer) == 1
-    kinds = one_layer & ~one_index, apart, apart & one_index, apart & ~one_index, next_to
+    kinds = ~apart & ~one_index, apart, apart & one_index, apart & ~one_index, next_to
     means = (distances[kind].mean() if kind.any() else np.nan for kind in kinds)
     return dict(zip(CLOSENESS, means, strict=True))
 

@@ -159,7 +159,7 @@ def control_results(
 
 @one_thread()
 def distances_result(data: ProbeData, seed: int, *, control_task: bool = False) -> ProbeResult:
-    """Train Distances + GloVe with one seed."""
+    """Train Distances + GloVe with one seed, for the heads or those of the control task."""
     sentences = data.splits["train"]
     model = fit_distances(data, sentences, seed, control_task=control_task)
     counts = scores_on_dev(data, model, control_task=control_task)
