@@ -129,11 +129,11 @@ def compute_alone(threads: int = 1) -> None:
     torch.set_num_threads(threads)  # ... its own number holds
 
 
-def reuse() -> None:
+def reuse(kept: int = KEPT) -> None:
     """Let glibc keep freed memory for the next batch, as Dask's workers do not: a third faster."""
     if library := _glibc():
-        library.mallopt(M_MMAP_THRESHOLD, KEPT)
-        library.mallopt(M_TRIM_THRESHOLD, 2 * KEPT)
+        library.mallopt(M_MMAP_THRESHOLD, kept)
+        library.mallopt(M_TRIM_THRESHOLD, 2 * kept)
 
 
 def trim() -> None:

@@ -21,12 +21,13 @@ from helpers.data.records import Record, roles
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, Maps, model_inputs, padded, value_pass
-from helpers.work import progress, trim
+from helpers.work import progress, reuse
 
 KEY_TYPES = ("sep", "cls", "punctuation", "other")
 MASKED_SHARE = 0.15
 SCALE = 20.0  # of the cosine, as in the training of the sentence-transformers models
 BATCH = 16
+KEPT = 16 << 20  # bytes: larger arrays go back to the system; smaller ones leave holes
 IGNORED = -100
 
 
@@ -62,6 +63,7 @@ def gradient_importance(
     """
     if encoder.objective == "contrastive" and len(records) < 2:
         raise InputError("the contrastive objective needs at least two segments; use more")
+    reuse(KEPT)
     rng = np.random.default_rng(seed)
     batches = [records[i : i + batch_size] for i in range(0, len(records), batch_size)]
     if encoder.objective == "contrastive" and len(batches[-1]) < 2:
@@ -74,9 +76,7 @@ def gradient_importance(
 def _batch_importance(
     encoder: Encoder, records: Sequence[Record], rng: np.random.Generator
 ) -> dict[str, Float[np.ndarray, "example ..."]]:
-    trim()  # here and below: what one pass has freed lies in holes too small for the next
     losses, inputs, maps = objective(encoder, records, rng)
-    trim()
     gradients = torch.autograd.grad(losses.sum(), maps, allow_unused=True)
     if any(gradient is None for gradient in gradients):
         raise ModelError(
@@ -86,7 +86,6 @@ def _batch_importance(
     queries = padded(encoder, inputs)["attention_mask"][:, None, :, None]
     sums = torch.stack([(layer.abs() * queries).sum(dim=2) for layer in gradients])
     del maps, gradients
-    trim()
     kinds = {"gradients": sums}  # [layer, input, head, key]
     with suppress(ModelError), value_pass(encoder) as run:
         kinds["per_value"] = sums / torch.stack(run(inputs)[1]).clamp(min=1e-30)
