@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import (
     RESAMPLES,
     bootstrap_intervals,
@@ -251,7 +250,9 @@ def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
             by_group = sums.by_group(name)
             bounds = bootstrap_intervals(*by_group.reshape(*by_group.shape[:2], -1))
             means[f"{name}_low"], means[f"{name}_high"] = bounds
-    return head_rows(*means[columns[0]].shape, **means)
+    layer, head = np.indices(means[columns[0]].shape) + 1
+    rows = {"layer": layer, "head": head} | means
+    return pd.DataFrame({name: values.ravel() for name, values in rows.items()})
 
 
 def article_table(sums: Sums) -> pd.DataFrame:
