@@ -98,8 +98,9 @@ class Study(Sources):
         store, encoder = self.segment_store(), control or self.encoder
         most = CONTROL_GRADIENTS if control else len(store)
         articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
-        count, contrastive = self.gradient_segments or most, encoder.objective == "contrastive"
-        places = chosen_segments(articles, min(count, most), contrastive=contrastive)
+        count = min(self.gradient_segments or most, most)
+        contrastive = encoder.objective == "contrastive"
+        places = chosen_segments(articles, count, contrastive=contrastive)
         records = [store.record(place) for place in places]
         facts = {"store": store.key, "records": records, "seed": self.seed}
         facts |= {"control": control and control.identity}

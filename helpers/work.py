@@ -130,7 +130,7 @@ def compute_alone(threads: int = 1) -> None:
 
 
 def reuse(kept: int = KEPT) -> None:
-    """Let glibc keep freed memory for the next batch, as Dask's workers do not: a third faster."""
+    """Let glibc keep freed arrays of up to ``kept`` bytes for the next batch: a third faster."""
     if library := _glibc():
         library.mallopt(M_MMAP_THRESHOLD, kept)
         library.mallopt(M_TRIM_THRESHOLD, 2 * kept)

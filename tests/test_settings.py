@@ -18,6 +18,7 @@ HEAVY = ("torch", "transformers", "spacy", "gensim", "matplotlib", "seaborn", "d
     [
         ("segments", "twenty", "--segments twenty: expected a whole number"),
         ("segments", 20.0, "--segments 20.0: expected a whole number"),
+        ("segments", True, "--segments True: expected a whole number"),
         ("random_init", "one", "--random-init one: expected a whole number"),
         ("stream", "yes", "--stream yes: expected True or False"),
         ("text", None, "--text None: expected text"),

@@ -27,7 +27,6 @@ KEY_TYPES = ("sep", "cls", "punctuation", "other")
 MASKED_SHARE = 0.15
 SCALE = 20.0  # of the cosine, as in the training of the sentence-transformers models
 BATCH = 16
-KEPT = 16 << 20  # bytes: larger arrays go back to the system; smaller ones leave holes
 IGNORED = -100
 
 
@@ -63,7 +62,7 @@ def gradient_importance(
     """
     if encoder.objective == "contrastive" and len(records) < 2:
         raise InputError("the contrastive objective needs at least two segments; use more")
-    reuse(KEPT)
+    reuse(16 << 20)  # larger arrays would leave holes that a longer batch does not fit into
     rng = np.random.default_rng(seed)
     batches = [records[i : i + batch_size] for i in range(0, len(records), batch_size)]
     if encoder.objective == "contrastive" and len(batches[-1]) < 2:

@@ -249,6 +249,7 @@ def test_batches_hold_similar_lengths_within_the_budget():
 def test_layers_that_convolve_have_the_outputs_and_gradients_of_those_that_multiply():
     model = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.GELU(), torch.nn.Linear(6, 4))
     convolve(convolved := copy.deepcopy(model))
+    assert list(convolved.state_dict()) == list(model.state_dict())
     for shape in ((3, 5, 8), (1, 1, 8), (5, 8)):
         x, found = random_maps(*shape), []
         for own in (model, copy.deepcopy(convolved)):

@@ -55,8 +55,10 @@ def test_files_of_glue(tmp_path, content, expected):
     ("content", "line", "message"),
     [
         ("good\tyes\nbad\n", 2, "1 columns, expected 2"),
+        ("good\tyes\nbad\tno\tmaybe\n", 2, "3 columns, expected 2"),
         ("good\tyes\n\n\tno\n", 3, "a text or the label is empty"),
         ("1\t2\t3\t4\t5\n", 1, "5 columns; expected sentence<TAB>label"),
+        ("only words\n", 1, "1 columns; expected sentence<TAB>label"),
         ("", None, "no examples"),
         ("good\tyes\nbad\tyes\n", None, "1 labels in 2 examples"),
         ("".join(f"t\t{n / 7}\n" for n in range(20)), None, "two classes or more, not scores"),
