@@ -99,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
     every = "check every byte of the cache: stores, tables, trained models"
     verify = command("verify", _verify, every)
     verify.add_argument("stores", nargs="*", metavar="STORE", help="folder names (default: all)")
-    again = "extract damaged shards again, remove what else is damaged"
+    again = "extract damaged shards again; remove what else is damaged: the next run makes it again"
     verify.add_argument("--repair", action="store_true", help=again)
     verify.add_argument("--model", help="where the model is now, if it was a local folder")
     cache = command("cache", _cache, "list the stores, or remove or accept some")

@@ -17,6 +17,7 @@ import pandas as pd
 from jaxtyping import Shaped
 
 from helpers.cache import cached
+from helpers.csv_cells import escape_formulas, unescape_formulas
 from helpers.data.records import cluster_of
 from helpers.errors import InputError, TableError, or_wider
 from helpers.paths import figures_dir, write_whole
@@ -276,7 +277,8 @@ def check_table(
 
 def write_table(table: pd.DataFrame, folder: Path, name: str, *, latex: bool = False) -> None:
     """Write ``folder/name.csv`` with six digits, with ``latex`` also ``.tex`` with about three."""
-    write_whole(folder / f"{name}.csv", table.to_csv(index=False, float_format="%.6g").encode())
+    text = escape_formulas(table).to_csv(index=False, float_format="%.6g")
+    write_whole(folder / f"{name}.csv", text.encode())
     if latex:
         write_whole(folder / f"{name}.tex", as_latex(table).encode())
 
@@ -304,7 +306,7 @@ def read_tables(results: Path, written: Iterable[str] = ()) -> dict[str, pd.Data
         if own is not None and path.stem not in own.union(written):
             continue
         try:
-            found[path.stem] = pd.read_csv(path)
+            found[path.stem] = unescape_formulas(pd.read_csv(path))
         except ValueError as error:
             problem = str(error).splitlines()[0]
             raise InputError(f"{path}: not a table ({problem}); run the notebook again") from error

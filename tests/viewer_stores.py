@@ -18,6 +18,17 @@ SENTENCE = {
     "source": "made up, sentence 1",
     "offset": 1,
 }
+# A right-to-left override, which would draw "evil" as "live", and Hebrew with a mark in it.
+BIDI_TEXT = "\u202eevil\u202c \u05e9\u05dc\u05d5\u05dd\u200f!"
+BIDI_SHOWN = "[U+202E]evil[U+202C] \u05e9\u05dc\u05d5\u05dd[U+200F]!"
+BIDI_SENTENCE = {
+    "words": ["Ann", BIDI_TEXT, "."],
+    "heads": [2, 0, 2],
+    "relations": ["nsubj", "root", "punct"],
+    "split": "dev",
+    "source": f"{BIDI_TEXT}, sentence 1",
+    "offset": 1,
+}
 OTHER = {
     "words": ["Ann", "saw", "the", "dog", "."],
     "heads": [2, 0, 4, 2, 2],

@@ -9,20 +9,28 @@ import bz2
 import gzip
 import hashlib
 import io
+import json
+import os
 import re
+import time
 import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 from xml.etree.ElementTree import Element, ParseError
 
-from helpers.errors import CorpusError
-from helpers.paths import given_path
+from helpers.errors import CorpusError, StoreError
+from helpers.paths import cache_root, given_path, sha256, write_whole
+from helpers.work import progress
 
-HASHED_WHOLE = 1 << 30  # larger files are fingerprinted by size and both ends
+LARGE_FILE_BYTES = 1 << 30  # larger files are hashed with a bar, and their digest is remembered
+HASH_BLOCK_BYTES = 1 << 20
+# A file that changed so recently may change again within one tick of the file system's clock.
+SETTLED_NANOSECONDS = 2_000_000_000
+FINGERPRINTS = "fingerprints"  # folder in the cache
 _PACKED = {b"BZh": bz2.open, b"\x1f\x8b\x08": gzip.open}  # by the first bytes
 _NO_TEXT = {
     b"%PDF": "a PDF",
@@ -60,26 +68,67 @@ def text_paths(path: Path) -> list[Path]:
 
 
 def file_fingerprint(path: str | Path) -> str:
-    """Return the SHA-256 of a file's content, or of a folder's text files with their names.
-
-    A file over 1 GiB is identified by its size and the SHA-256 of its first and last 64 MiB.
-    """
-    path, digest, end = existing_file(path, folder=True), hashlib.sha256(), 64 << 20
+    """Return the SHA-256 of a file's content, or of a folder's text files with their names."""
+    path = existing_file(path, folder=True)
     if path.is_dir():
+        digest = hashlib.sha256()
         for file in text_paths(path):
             digest.update(f"{file.relative_to(path)} {file_fingerprint(file)}\n".encode())
         return digest.hexdigest()
     try:
-        with path.open("rb") as file:
-            size = path.stat().st_size
-            if size <= HASHED_WHOLE:
-                return hashlib.file_digest(file, "sha256").hexdigest()
-            digest.update(file.read(end))
-            file.seek(size - end)
-            digest.update(file.read(end))
+        if path.stat().st_size > LARGE_FILE_BYTES:
+            return _large_file_digest(path)
+        return sha256(path)
     except OSError as error:
         raise CorpusError(path, f"cannot be read ({error.strerror})") from error
-    return f"{size}-{digest.hexdigest()}"
+
+
+def _large_file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, remembered from an earlier call if the file is unchanged.
+
+    Hashing tens of gigabytes takes minutes, and every notebook of a run asks for the digest.
+    """
+    path = path.resolve()
+    state = _file_state(path)
+    name = hashlib.sha256(os.fsencode(path)).hexdigest()
+    remembered = cache_root() / FINGERPRINTS / f"{name}.json"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        entry = json.loads(remembered.read_bytes())
+        if entry["state"] == state:
+            return str(entry["sha256"])
+    age = time.time_ns() - max(state["modified_ns"], state["changed_ns"])
+    digest = _hash_with_bar(path, state["bytes"])
+    if age > SETTLED_NANOSECONDS and _file_state(path) == state:
+        entry = {"file": str(path), "state": state, "sha256": digest}
+        with suppress(StoreError):  # a cache that cannot be written to: hash again next time
+            write_whole(remembered, json.dumps(entry, indent=1).encode())
+    return digest
+
+
+def _file_state(path: Path) -> dict[str, int]:
+    """Return the properties of a file of which one changes whenever its content does.
+
+    A program can set the time of modification back, but not the time of the last change of status.
+    """
+    status = path.stat()
+    return {
+        "device": status.st_dev,
+        "inode": status.st_ino,
+        "bytes": status.st_size,
+        "modified_ns": status.st_mtime_ns,
+        "changed_ns": status.st_ctime_ns,
+    }
+
+
+def _hash_with_bar(path: Path, size: int) -> str:
+    """Return the SHA-256 of a file of ``size`` bytes, and show a progress bar."""
+    digest = hashlib.sha256()
+    n_blocks = -(-size // HASH_BLOCK_BYTES)
+    with path.open("rb") as file:
+        blocks = iter(lambda: file.read(HASH_BLOCK_BYTES), b"")
+        for block in progress(blocks, f"hashing {path.name}", unit="MiB", total=n_blocks):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 @contextmanager

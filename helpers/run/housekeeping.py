@@ -27,7 +27,8 @@ KEPT = ("derived", *MODELS)  # and tables that took long
 def check_cache(names: Sequence[str], *, repair: bool, model: str | None) -> int:
     """Verify stores, kept tables and models; print what is wrong, return 1 unless all is whole.
 
-    With ``repair`` damaged shards are extracted again, damaged tables and models removed.
+    With ``repair`` damaged shards are extracted again, and damaged tables and models are removed.
+    The next run makes a damaged manifest or list of examples again (`store.extract.repair_list`).
     """
     stores, damaged = format.stores(), 0
     for folder in _folders(names, [*stores, *_inside(*KEPT)]):
@@ -35,18 +36,28 @@ def check_cache(names: Sequence[str], *, repair: bool, model: str | None) -> int
         problems = check(folder)
         print(f"{_name(folder)}: {'damaged' if problems else 'whole'}", *problems, sep="\n  ")
         if problems and repair and folder in stores:
-            try:
-                encoder = extract.load_encoder(folder, model=model)
-                print(*(f"  {line}" for line in extract.repair(encoder, folder)), sep="\n")
-                problems = check(folder)
-            except InputError as error:
-                print(f"  not repaired: {error}")
+            problems = _repair_store(folder, problems, model)
         elif problems and repair:
             shutil.rmtree(folder)
             problems = []
             print("  removed: it is made again when it is needed")
         damaged += bool(problems)
     return 1 if damaged else 0
+
+
+def _repair_store(folder: Path, problems: list[str], model: str | None) -> list[str]:
+    """Repair a store as far as possible, print each step, and return the problems that remain."""
+    try:
+        if step := extract.repair_list(folder):
+            print(f"  {step}")
+            return []
+        encoder = extract.load_encoder(folder, model=model)
+        for step in extract.repair(encoder, folder):
+            print(f"  {step}")
+    except InputError as error:
+        print(f"  not repaired: {error}")
+        return problems
+    return format.verify(folder)
 
 
 def cache_table() -> pd.DataFrame:

@@ -132,6 +132,8 @@ def write_html(path: Path) -> None:
     """Write the HTML copy of an executed notebook beside it: one file that loads nothing."""
     import nbformat
 
+    from helpers.viewer.page import show_bidi_controls
+
     notebook = nbformat.read(path, as_version=4)
     notebook.metadata.pop("widgets", None)  # a live widget is blank without its kernel
     for cell in notebook.cells:
@@ -143,7 +145,7 @@ def write_html(path: Path) -> None:
             cell.outputs = [out for out in cell.outputs if out.get("text", "shown").strip()]
     body, _ = _exporter().from_notebook_node(notebook)
     body = re.sub(r'<script src=""[^>]*></script>', "", body)
-    write_whole(path.with_suffix(".html"), body.encode())
+    write_whole(path.with_suffix(".html"), show_bidi_controls(body).encode())
 
 
 @cache

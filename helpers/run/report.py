@@ -16,6 +16,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pandas as pd
 
 from helpers.analysis.paper import verdicts
+from helpers.csv_cells import unescape_formulas
 from helpers.errors import InputError
 from helpers.paths import build_dir, figures_dir, whole_file, write_whole
 from helpers.run.notebooks import read_times
@@ -155,8 +156,8 @@ def _table(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> pd.DataFrame:
-    """Return a table of text, as it stands in the file."""
-    return pd.read_csv(path, dtype=str, keep_default_na=False)
+    """Return a table of text, with the digits that stand in the file."""
+    return unescape_formulas(pd.read_csv(path, dtype=str, keep_default_na=False))
 
 
 def _shown(title: str, table: pd.DataFrame, *, opened: bool = False) -> dict[str, Any]:

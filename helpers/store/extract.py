@@ -11,7 +11,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -37,8 +37,11 @@ from helpers.store.format import (
     StoreKey,
     Tensors,
     damage,
+    discard_examples,
+    is_of_another_format,
     of_other_code,
     read_manifest,
+    remove,
     shard_name,
     stores,
 )
@@ -123,11 +126,17 @@ def stream(encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
     """
     key = store_key(encoder, corpus, **options)
     folder = key.folder()
-    if folder not in stores():
+    if not _is_listed(folder):
         with only_one(folder):
-            if folder not in stores():
+            if not _is_listed(folder):
+                remove_temporary(folder)  # of a process that was killed while it wrote the list
                 _list_work(encoder, corpus, folder, key)
     return Store.open(folder, encoder)
+
+
+def _is_listed(folder: Path) -> bool:
+    """Say whether a store has a manifest and a list of examples."""
+    return folder in stores() and (folder / EXAMPLES).is_file()
 
 
 def complete(store: Store, fill: Fill | None = None) -> list[int]:
@@ -154,8 +163,37 @@ def complete(store: Store, fill: Fill | None = None) -> list[int]:
     return missing
 
 
+def repair_list(folder: Path) -> str:
+    """Remove what prevents a store from being opened, and say in a sentence what was removed.
+
+    A run knows the corpus and a store does not, so the next run writes the list of examples again.
+    It keeps the maps if it lists the same examples. Without a manifest nothing says what the maps
+    belong to, so the whole store is removed. The sentence is empty if manifest and list are whole.
+    StoreError if other code has made the store: no run of today's code would complete it.
+    """
+    with only_one(folder):
+        if is_of_another_format(folder):
+            read_manifest(folder)  # raises the error that says so
+        try:
+            manifest = read_manifest(folder)
+        except StoreError:
+            remove(folder)
+            return "manifest unreadable: store removed; the next run that needs it extracts it"
+        if not damage(folder / EXAMPLES, manifest.examples["bytes"], manifest.examples["sha256"]):
+            return ""
+        if not manifest.shards:
+            remove(folder)
+            return f"{EXAMPLES} damaged: removed; the next run that needs it writes it again"
+        _check_code(folder, manifest)
+        discard_examples(folder)
+        return (
+            f"{EXAMPLES} damaged: removed; the next run that needs the store writes it again and "
+            "keeps the maps"
+        )
+
+
 def repair(encoder: Encoder, folder: Path) -> list[str]:
-    """Extract the damaged shards of a store again, and no others; return what was done."""
+    """Extract the damaged shards of a store again, and no others; return a line for each."""
     with only_one(folder):
         store = Store.open(folder, encoder)
         _check_model(encoder, folder, store.manifest)
@@ -195,6 +233,12 @@ def _check_model(encoder: Encoder, folder: Path, manifest: Manifest) -> None:
             f"{folder}: made with another model than {encoder.name!r} as it is now: {spec.model}; "
             "say where that one is with --model PATH"
         )
+    _check_code(folder, manifest)
+
+
+def _check_code(folder: Path, manifest: Manifest) -> None:
+    """Raise StoreError where other code has made a store."""
+    spec = manifest.spec
     if manifest.accepted or spec.today() != spec:
         raise StoreError(
             f"{folder}: made by other code than is here; after 'python -m helpers cache --remove "
@@ -234,7 +278,11 @@ def _versions() -> dict[str, str]:
 
 
 def _list_work(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey) -> None:
-    """Write one record a line, and the manifest of a store without shards."""
+    """Write one record a line, and the manifest of a store without shards.
+
+    If only the list was missing and the new one has the same bytes, the manifest stays as it is,
+    and with it the shards.
+    """
     from helpers.store.examples import examples
 
     counts: Counter[str] = Counter()
@@ -249,8 +297,11 @@ def _list_work(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey) ->
                 f"corpus {corpus.name!r}: no example left to analyse ({dropped or 'it is empty'}); "
                 "check the path and the format"
             )
-    facts = {"bytes": path.stat().st_size, "sha256": sha256(path)}
-    manifest = Manifest(key, written, facts, dict(sorted(counts.items())), _versions())
+    list_digest = {"bytes": path.stat().st_size, "sha256": sha256(path)}
+    with suppress(StoreError):
+        if read_manifest(folder).examples == list_digest:
+            return
+    manifest = Manifest(key, written, list_digest, dict(sorted(counts.items())), _versions())
     manifest.write(folder / UNFINISHED)
 
 

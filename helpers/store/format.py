@@ -37,7 +37,6 @@ FORMAT = 2
 MANIFEST, UNFINISHED, EXAMPLES = "manifest.json", "unfinished.json", "examples.jsonl"
 USED = "used"  # a folder beside the stores, with a file for each: the run that used it last
 FILLERS = "store.extract._list_work", "store.extract.fill_here"
-AGAIN = "move the folder away and run extraction again"
 
 STORED = np.float16  # of maps and vectors; computed on in float32 or wider
 ROW_SUM_TOLERANCE = 0.02  # what bfloat16 rounding can add up to over a row of a map
@@ -156,7 +155,27 @@ def _read(path: Path) -> Manifest:
             return Manifest(spec, **facts, shards=shards)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
-    raise StoreError(f"{path}: not a whole manifest of format {FORMAT}; {AGAIN}")
+    name = path.parent.name
+    if is_of_another_format(path.parent):
+        raise StoreError(
+            f"{path}: written by a version of this project with another format than {FORMAT}; "
+            f"'python -m helpers cache --remove {name}' makes room for a new extraction"
+        )
+    raise StoreError(f"{path}: not a whole manifest; {repair_command(name)}")
+
+
+def is_of_another_format(folder: Path) -> bool:
+    """Say whether a store's manifest is undamaged, but of another version of this project."""
+    for name in (UNFINISHED, MANIFEST):
+        try:
+            contents = json.loads((folder / name).read_bytes())
+            checksum = contents.pop("checksum")
+            return contents["format"] != FORMAT and checksum == _digest(contents)
+        except FileNotFoundError:
+            continue
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return False
+    return False
 
 
 def tensor_name(name: str, index: int) -> str:
@@ -186,10 +205,12 @@ def damage(path: Path, size: int, digest: str = "") -> str | None:
         problem = "its SHA-256 is not that of what was written"
     else:
         return None
-    way_out = f"repair it with 'python -m helpers verify --repair {path.parent.name}'"
-    if path.name == EXAMPLES:
-        way_out = f"the list of examples is damaged: {AGAIN}"
-    return f"{path}: {problem}; {way_out}"
+    return f"{path}: {problem}; {repair_command(path.parent.name)}"
+
+
+def repair_command(name: str) -> str:
+    """Return the advice to repair a store, for the end of an error message."""
+    return f"repair it with 'python -m helpers verify --repair {name}'"
 
 
 def check(path: Path, size: int, digest: str = "") -> None:
@@ -253,6 +274,16 @@ def describe(folder: Path) -> dict[str, Any]:
     except StoreError:
         facts["finished"] = "damaged, or of another format: see verify"
     return facts | {"written": date(folder), "last run": last_run(folder)}
+
+
+def discard_examples(folder: Path) -> None:
+    """Remove a store's damaged list of examples, so that the next run writes the list again.
+
+    The maps stay. The store counts as unfinished until then.
+    """
+    if (folder / MANIFEST).is_file():
+        (folder / MANIFEST).replace(folder / UNFINISHED)
+    (folder / EXAMPLES).unlink(missing_ok=True)
 
 
 def remove(folder: Path) -> None:

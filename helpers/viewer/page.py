@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,6 +39,8 @@ LARGEST_THUMBNAIL = 32  # cells a side; a small map is about 40 pixels wide
 FULL = 10_000  # the weight 1, as in sources.js: four decimals are what a view shows
 # Nothing is loaded from anywhere, and the browser enforces it.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+# Characters that show nothing and change the direction of the text around them.
+BIDI_CONTROLS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 # Of a small map: white, then the colours of the figures' heat maps (without importing seaborn).
 RAMP = [
     *("#ffffff", "#b7e6c5", "#82d8b0", "#50c6ad", "#3cb2ad", "#359baa", "#3485a5"),
@@ -239,16 +243,36 @@ def _answered(
         yield *row, words[picked], gold, bool(right)
 
 
+def show_bidi_controls(text: str) -> str:
+    """Replace bidirectional control characters by their code points, such as "[U+202E]".
+
+    A right-to-left override makes a browser draw the letters after it in reverse order, so that a
+    reader sees another text than the model. Hebrew and Arabic need no control characters to be
+    drawn correctly: their letters have a direction of their own.
+    """
+    return BIDI_CONTROLS.sub(lambda match: f"[U+{ord(match[0]):04X}]", text)
+
+
+def shown_in_browser(content: Any) -> Any:
+    """Return JSON content with the bidirectional control characters of its texts replaced."""
+    return json.loads(_json_text(content, ensure_ascii=False))
+
+
+def _json_text(content: object, **options: Any) -> str:
+    """Return content as JSON, with bidirectional control characters replaced."""
+    return show_bidi_controls(json.dumps(content, **options))
+
+
 def json_in_html(value: object) -> str:
     """Return JSON that stays data inside a script element, whatever the text in it."""
-    return htmlsafe_json_dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return htmlsafe_json_dumps(value, _json_text, ensure_ascii=False, separators=(",", ":"))
 
 
 def render(template: Path, **values: object) -> str:
     """Return the page of a jinja2 template; text that it is given stays text."""
     pages = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     page = pages.from_string(template.read_text(encoding="utf-8"))
-    return page.render(values, policy=POLICY)
+    return show_bidi_controls(page.render(values, policy=POLICY))
 
 
 def document(title: str, data: object) -> str:

@@ -245,13 +245,17 @@ class ViewerWidget(anywidget.AnyWidget):
         settings = viewer.settings()
         for pane, own in zip(viewer.panes, settings["panes"], strict=True):
             own |= {"relations": relations_in(pane.store), "encoder": pane.encoder is not None}
-        super().__init__(settings=settings)
+        super().__init__(settings=page.shown_in_browser(settings))
         self._panes = viewer.panes
         self._masked: dict[object, Example] = {}  # the last one that was asked for
 
     @command
     def answer(self, request: dict[str, Any], _: object) -> tuple[dict[str, Any], list[bytes]]:
         """Answer a request of the browser: with JSON and bytes, or with the user's mistake."""
+        content, buffers = self._answer(request)
+        return page.shown_in_browser(content), buffers
+
+    def _answer(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
         pane = self._panes[request["pane"]]
         head = divmod(int(request.get("head", 0)), pane.store.heads)
         try:

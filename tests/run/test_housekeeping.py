@@ -49,6 +49,33 @@ def test_repair_needs_the_place_of_a_local_model_and_goes_on(
     assert main(["verify"]) == 0
 
 
+def test_verify_repairs_lists_and_manifests_without_a_model(stores, own_cache, encoder, capsys):
+    before = content(stores[0])
+    damaged = [
+        stores[0] / "examples.jsonl",
+        stores[1] / "manifest.json",
+        stores[2] / "examples.jsonl",
+    ]
+    for path in damaged:
+        path.write_bytes(path.read_bytes()[:50])
+    assert main(["verify"]) == 1
+    assert main(["verify", "--repair"]) == 0
+    output = capsys.readouterr().out
+    assert output.count("  examples.jsonl damaged: ") == 2
+    assert output.count("  manifest unreadable: ") == 1
+    assert format.stores() == sorted([stores[0], stores[2]])
+    extract_small(encoder, own_cache, 8)
+    assert content(stores[0]) == before
+    assert main(["verify", stores[0].name]) == 0
+
+
+def test_verify_repairs_a_list_again_until_a_run_has_written_it(stores):
+    (stores[0] / "examples.jsonl").unlink()
+    assert main(["verify", "--repair", stores[0].name]) == 0
+    assert main(["verify", "--repair", stores[0].name]) == 0
+    assert main(["verify", stores[0].name]) == 1
+
+
 def test_kept_tables_and_trained_models_are_verified(own_cache, capsys):
     def table():
         frame = pd.DataFrame({"x": [1]})

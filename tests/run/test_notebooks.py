@@ -58,6 +58,14 @@ def test_the_html_copy_has_warnings_and_no_lines_of_progress(tmp_path, monkeypat
     assert "maps read" in (tmp_path / "one.ipynb").read_text()  # the notebook is as it was
 
 
+def test_write_html_shows_bidirectional_control_characters(tmp_path):
+    cell = nbformat.v4.new_code_cell("print(text)")
+    cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text="left \u202etfel\u202c\n")]
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "one.ipynb")
+    notebooks.write_html(tmp_path / "one.ipynb")
+    assert "left [U+202E]tfel[U+202C]" in (tmp_path / "one.html").read_text()
+
+
 KILLED = """
 import os, signal, time
 from pathlib import Path

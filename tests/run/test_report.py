@@ -8,11 +8,12 @@ from zipfile import ZipFile
 
 import pytest
 from PIL import Image
-from viewer_stores import HOSTILE, SENTENCE, word_store
+from viewer_stores import BIDI_SENTENCE, BIDI_SHOWN, BIDI_TEXT, HOSTILE, SENTENCE, word_store
 
 from helpers.__main__ import main
 from helpers.run import report
 from helpers.run.report import write_report
+from helpers.viewer.page import BIDI_CONTROLS
 from helpers.viewer.view import view
 
 FACTS = {
@@ -100,6 +101,20 @@ def test_text_from_outside_stays_text(run):
     assert "<img src=x" not in text
     assert text.count("<script") == text.count("</script>") == 3
     assert text.count("&lt;img src=x onerror=alert(1)&gt;") >= 2
+
+
+def test_write_report_shows_bidirectional_control_characters(run):
+    """Bidi controls of a corpus would draw the text after them in reverse order."""
+    path = run[1] / "dependency_heads.csv"
+    path.write_text(f"relation,head\n{BIDI_TEXT},3-1\n", encoding="utf-8")
+    viewers = [view(word_store(BIDI_SENTENCE), title=BIDI_TEXT)]
+    page = write_report(FACTS | {"notes": [BIDI_TEXT]}, *run, viewers=viewers)
+    text = page.read_text(encoding="utf-8")
+    assert not BIDI_CONTROLS.search(text)
+    assert f'<td class="">{BIDI_SHOWN}</td>' in text
+    assert f"<p>{BIDI_SHOWN}</p>" in text
+    viewer_data = re.search(r'<script type="application/json">(.*?)</script>', text, re.S)
+    assert json.loads(viewer_data[1])["panes"][0]["pages"][0]["tokens"][2] == BIDI_SHOWN
 
 
 def test_the_page_never_grows_too_large(run, monkeypatch):

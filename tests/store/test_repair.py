@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 from store_tools import MAX_TOKENS, cache_at, content, extract_small, flip, many_segments
 
 from helpers.errors import StoreError
 from helpers.model.encoder import load
-from helpers.store import examples
+from helpers.store import examples, format
 from helpers.store import extract as extraction
-from helpers.store.extract import repair
-from helpers.store.format import verify
+from helpers.store.extract import repair, repair_list
+from helpers.store.format import read_manifest, verify
 
 COUNT = 22  # 6 shards
 
@@ -71,11 +73,104 @@ def test_the_records_of_a_stream_are_whole_until_they_are_damaged(encoder, tmp_p
     assert "examples.jsonl: its SHA-256 is not" in problem
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "examples.jsonl"])
-def test_a_damaged_manifest_or_list_needs_the_corpus(name, folder, encoder):
-    (folder / name).write_bytes((folder / name).read_bytes()[:50])
-    with pytest.raises(StoreError, match=rf"{name}: .*run extraction again"):
-        repair(encoder, folder)
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:50])
+
+
+def test_repair_list_keeps_the_maps_of_a_damaged_list(folder, encoder, tmp_path, written):
+    expected = content(folder)
+    truncate(folder / "examples.jsonl")
+    with pytest.raises(StoreError, match=f"examples.jsonl: .*verify --repair {folder.name}"):
+        extract_small(encoder, tmp_path, COUNT)
+    assert "examples.jsonl damaged" in repair_list(folder)
+    assert "unfinished" in verify(folder)[0]
+    written.clear()
+    extract_small(encoder, tmp_path, COUNT)
+    assert not written
+    assert content(folder) == expected
+
+
+def test_repair_list_and_a_rerun_mend_a_damaged_list_and_shard(folder, encoder, tmp_path, written):
+    expected = content(folder)
+    truncate(folder / "examples.jsonl")
+    flip(shard(folder, 3))
+    repair_list(folder)
+    written.clear()
+    extract_small(encoder, tmp_path, COUNT)
+    assert written == [3]
+    assert content(folder) == expected
+
+
+def test_maps_of_a_list_with_other_examples_are_extracted_again(folder, encoder, tmp_path, written):
+    truncate(folder / "examples.jsonl")
+    repair_list(folder)
+    written.clear()
+    corpus = many_segments(COUNT)
+    renamed = [segment._replace(title="another") for segment in corpus.read(Counter())]
+    other_corpus = replace(corpus, read=lambda counts: iter(renamed), reader=corpus.read)
+    with cache_at(tmp_path):
+        store = extraction.extract(encoder, other_corpus, max_tokens=MAX_TOKENS)
+    assert store.folder == folder
+    assert written == [0, 1, 2, 3, 4, 5]
+    assert store.record(0)["title"] == "another"
+    assert verify(folder) == []
+
+
+@pytest.mark.parametrize("change", [truncate, lambda path: path.write_text('{"format": 1}')])
+def test_repair_list_removes_a_store_whose_manifest_is_damaged(change, folder, encoder, tmp_path):
+    expected = content(folder)
+    change(folder / "manifest.json")
+    assert "manifest unreadable" in repair_list(folder)
+    assert not folder.exists()
+    extract_small(encoder, tmp_path, COUNT)
+    assert content(folder) == expected
+
+
+def test_repair_list_removes_a_damaged_list_without_maps(encoder, tmp_path):
+    with cache_at(tmp_path):
+        stream = extraction.stream(encoder, many_segments(COUNT), max_tokens=MAX_TOKENS)
+        truncate(stream.folder / "examples.jsonl")
+        assert "examples.jsonl damaged" in repair_list(stream.folder)
+        assert not stream.folder.exists()
+        again = extraction.stream(encoder, many_segments(COUNT), max_tokens=MAX_TOKENS)
+    assert verify(again.folder) == []
+
+
+def test_repair_list_leaves_a_store_with_a_whole_list_alone(folder):
+    flip(shard(folder, 3))
+    before = content(folder)
+    assert repair_list(folder) == ""
+    assert content(folder) == before
+
+
+@pytest.mark.parametrize("accepted", ["", "made by other code"])
+def test_repair_list_leaves_a_store_of_other_code_alone(accepted, folder):
+    manifest = read_manifest(folder)
+    spec = manifest.spec if accepted else replace(manifest.spec, code="other")
+    replace(manifest, spec=spec, accepted=accepted).write(folder / "manifest.json")
+    truncate(folder / "examples.jsonl")
+    before = content(folder)
+    with pytest.raises(StoreError, match="made by other code"):
+        repair_list(folder)
+    assert content(folder) == before
+
+
+def test_repair_list_leaves_a_store_of_another_format_alone(folder, monkeypatch):
+    monkeypatch.setattr(format, "FORMAT", format.FORMAT + 1)
+    before = content(folder)
+    with pytest.raises(StoreError, match=f"another format.*cache --remove {folder.name}"):
+        repair_list(folder)
+    assert content(folder) == before
+
+
+def test_stream_removes_the_list_that_a_killed_process_left(encoder, tmp_path):
+    with cache_at(tmp_path):
+        corpus = many_segments(COUNT)
+        key = extraction.store_key(encoder, corpus, max_tokens=MAX_TOKENS)
+        key.folder().mkdir()
+        (key.folder() / "examples.jsonl.0123456789ab.tmp").write_text("half of a li")
+        stream = extraction.stream(encoder, corpus, max_tokens=MAX_TOKENS)
+    assert sorted(content(stream.folder)) == ["examples.jsonl", "unfinished.json"]
 
 
 def test_another_model_repairs_nothing(folder, tiny_encoder, tiny_folder, written):

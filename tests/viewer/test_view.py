@@ -5,6 +5,7 @@ import html
 import json
 import re
 import zlib
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -14,7 +15,18 @@ import seaborn as sns
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from toy_corpora import corpus_of, sentence_of
-from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, MemoryStore, token_store, word_store
+from viewer_stores import (
+    BIDI_SENTENCE,
+    BIDI_SHOWN,
+    BIDI_TEXT,
+    DOCUMENT,
+    HOSTILE,
+    OTHER,
+    SENTENCE,
+    MemoryStore,
+    token_store,
+    word_store,
+)
 
 from helpers.analysis.heads import COREFERENCE, DIRECTIONS, answer, questions
 from helpers.errors import InputError
@@ -25,6 +37,7 @@ from helpers.store.extract import extract
 from helpers.store.store import Example
 from helpers.viewer import view as viewer
 from helpers.viewer.page import (
+    BIDI_CONTROLS,
     DIVERGING,
     RAMP,
     document,
@@ -141,6 +154,30 @@ def test_corpus_text_stays_text():
     assert data_of(page)["pages"][0]["tokens"][6] == HOSTILE
     frame = view(store, title=HOSTILE)._repr_mimebundle_()[0]["text/html"]
     assert re.fullmatch(r"<iframe( [a-z]+=\"[^\"]*\")+></iframe>", frame)
+
+
+def test_a_page_shows_bidirectional_control_characters():
+    text = html_of(view(word_store(BIDI_SENTENCE), title=BIDI_TEXT))
+    assert not BIDI_CONTROLS.search(text)
+    assert BIDI_SHOWN in data_of(text)["title"]
+    shown = data_of(text)["pages"][0]
+    assert shown["tokens"] == ["[CLS]", "Ann", BIDI_SHOWN, ".", "[SEP]"]
+    assert shown["source"] == f"{BIDI_SHOWN}, sentence 1"
+
+
+def test_a_widget_shows_bidirectional_control_characters():
+    widget = ViewerWidget(view(word_store(BIDI_SENTENCE), title=BIDI_TEXT))
+    assert widget.settings["panes"][0]["title"] == BIDI_SHOWN
+    content, _ = widget.answer({"kind": "page", "pane": 0, "example": 0}, [])
+    assert content["page"]["tokens"][2] == BIDI_SHOWN
+    content, _ = widget.answer(ASKED | {"word": BIDI_TEXT, "relation": ""}, [])
+    assert [hit["word"] for hit in content["found"]] == [BIDI_SHOWN]
+
+
+@pytest.mark.parametrize("path", sorted(Path(viewer.__file__).parent.iterdir()), ids=str)
+def test_templates_and_scripts_have_no_bidirectional_control_characters(path):
+    """They would be replaced in every page, as those of a corpus are."""
+    assert path.is_dir() or not BIDI_CONTROLS.search(path.read_text(encoding="utf-8"))
 
 
 ASKED = {"kind": "search", "pane": 0, "head": 0, "direction": DIRECTIONS[0], "right": None}
