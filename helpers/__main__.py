@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from helpers.errors import InputError
 from helpers.paths import build_dir, check_writable
-from helpers.settings import Settings, flag
+from helpers.settings import NO_LIMIT, Settings, flag
 
 if TYPE_CHECKING:
     from helpers.analysis.paper import Claim
@@ -81,8 +81,7 @@ def parser() -> argparse.ArgumentParser:
     for setting in dataclasses.fields(Settings):
         how: dict[str, Any] = {"action": "store_true"}
         if setting.type != "bool":
-            kind = int if str(setting.type).startswith("int") else str
-            how = {"type": kind, "default": setting.default}
+            how = {"type": _value_type(setting), "default": setting.default}
         run.add_argument(flag(setting.name), help=setting.metadata["help"], **how)
     side = "finished runs side by side: claims, best heads, one figure"
     compare = command("compare", _compare, side, description=COMPARE_DESCRIPTION)
@@ -112,6 +111,24 @@ def parser() -> argparse.ArgumentParser:
     refresh = command("refresh", _refresh, "execute the notebooks in place, as they are committed")
     refresh.add_argument("--only", default="", metavar="00,03", help="numbers of notebooks")
     return top
+
+
+def _value_type(setting: dataclasses.Field) -> Callable[[str], Any]:
+    """Choose the function that reads a setting from the command line."""
+    if setting.metadata["unlimited"]:
+        return _size
+    return int if str(setting.type).startswith("int") else str
+
+
+def _size(text: str) -> int | None:
+    """Read a size: a whole number, or "all" for None."""
+    if text == NO_LIMIT:
+        return None
+    try:
+        return int(text)
+    except ValueError as error:
+        problem = f"{text!r} is not a size; give a whole number, or {NO_LIMIT} for no limit"
+        raise argparse.ArgumentTypeError(problem) from error
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from helpers.model.encoder import Encoder
     from helpers.store.store import Store
 
-EVERYTHING = 10**9
 FOCUS_SEGMENTS, QUICK_FOCUS_SEGMENTS = 16, 4  # on which a control's heads get the model's entropies
 
 
@@ -84,19 +83,17 @@ class Sources(Settings):
         """The text of sections 3 and 6."""
         from helpers.data.wikipedia import segments
 
-        return segments(self.text or None, count=self.segments or None, seed=self.seed)
+        return segments(self.text or None, count=self.segments, seed=self.seed)
 
     def treebank_corpus(self) -> Corpus[Sentence]:
         """The treebank of sections 4.2 and 5."""
         if self.treebank:
             from helpers.data.corpora import resolve_treebank
 
-            limit = self.sentences or None
-            return resolve_treebank(self.treebank, sentences=limit, seed=self.seed)
+            return resolve_treebank(self.treebank, sentences=self.sentences, seed=self.seed)
         from helpers.data.treebank import silver_treebank
 
-        count = self.sentences or EVERYTHING
-        return silver_treebank(self.text or None, count=count, seed=self.seed)
+        return silver_treebank(self.text or None, count=self.sentences, seed=self.seed)
 
     def coreference_corpus(self) -> Corpus[Document]:
         """The documents of section 4.3."""

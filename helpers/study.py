@@ -21,6 +21,7 @@ from helpers.csv_cells import escape_formulas, unescape_formulas
 from helpers.data.records import cluster_of
 from helpers.errors import InputError, TableError, or_wider
 from helpers.paths import figures_dir, write_whole
+from helpers.settings import capped
 from helpers.sources import Sources, claim, listed
 from helpers.work import note_written
 
@@ -61,7 +62,7 @@ class Study(Sources):
     @cached_property
     def control_sums(self) -> dict[str, Sums]:
         """The same of the controls, over a part of the text."""
-        count = min(self.segments or self.control_segments, self.control_segments)
+        count = capped(self.segments, self.control_segments)
         corpus = replace(self, segments=count).segment_corpus()
         stores = {k: self._extract(own, corpus, stored=False) for k, own in self.controls.items()}
         return {name: self._sums(store) for name, store in stores.items()}
@@ -99,7 +100,7 @@ class Study(Sources):
         store, encoder = self.segment_store(), control or self.encoder
         most = CONTROL_GRADIENTS if control else len(store)
         articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
-        count = min(self.gradient_segments or most, most)
+        count = capped(self.gradient_segments, most)
         contrastive = encoder.objective == "contrastive"
         places = chosen_segments(articles, count, contrastive=contrastive)
         records = [store.record(place) for place in places]

@@ -65,7 +65,10 @@ def test_without_options_the_papers_own_notebooks_run_on_the_default(
     [
         ([], "required: COMMAND; see python -m helpers --help"),
         (["fly"], "invalid choice: 'fly'"),
-        (["run", "--segments", "many"], "--segments: invalid int value: 'many'; see python -m"),
+        (
+            ["run", "--segments", "many"],
+            "argument --segments: 'many' is not a size; give a whole number, or all",
+        ),
         (["run", "--sgments", "3"], "unrecognized arguments: --sgments 3; see"),
     ],
 )
@@ -180,7 +183,7 @@ def given(monkeypatch, figures):
     return parameters
 
 
-VALUES = {"str": "x", "str | None": "x", "int": 7, "int | None": 7, "bool": True}
+VALUES = {"str": "x", "str | None": "x", "int": 9, "int | None": 9, "bool": True}
 VALUES |= {"lens": "norm", "dtype": "float16", "figures": "pdf"}  # which are not any text
 
 
@@ -195,6 +198,22 @@ def test_every_flag_reaches_a_notebook(setting, given):
     others = [path for path in notebooks.notebooks() if path.name[:2] not in takers]
     for path in others:  # those that do not declare it would pass over it
         assert setting.name not in notebooks.declared(path)
+
+
+def test_all_on_the_command_line_is_no_limit(given):
+    assert main(["run", "--only", "00,07", "--segments", "all", "--task-examples", "all"]) == 0
+    assert given["00"]["segments"] is None and given["07"]["segments"] is None
+    assert given["07"]["task_examples"] is None and given["00"]["sentences"] == 2000
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--seed", "-1"), ("--seeds", "0"), ("--segments", "0"), ("--minimum-count", "0")],
+)
+def test_a_number_that_no_run_can_use_is_refused_at_once(option, value, given, capsys):
+    error = fails(capsys, "run", option, value)
+    assert error.startswith(f"error: {option} {value}: ")
+    assert not given
 
 
 def test_a_flag_that_no_chosen_notebook_takes_is_refused_or_of_a_size_noted(given, capsys):

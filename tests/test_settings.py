@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 
 from helpers.errors import InputError
-from helpers.settings import Settings
+from helpers.settings import PRESETS, Settings, capped, flag
 from helpers.study import Study
 
 HEAVY = ("torch", "transformers", "spacy", "gensim", "matplotlib", "seaborn", "distributed")
@@ -16,13 +16,14 @@ HEAVY = ("torch", "transformers", "spacy", "gensim", "matplotlib", "seaborn", "d
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
-        ("segments", "twenty", "--segments twenty: expected a whole number"),
-        ("segments", 20.0, "--segments 20.0: expected a whole number"),
-        ("segments", True, "--segments True: expected a whole number"),
+        ("segments", "twenty", "--segments twenty: expected a whole number, or all"),
+        ("segments", 20.0, "--segments 20.0: expected a whole number, or all"),
+        ("segments", True, "--segments True: expected a whole number, or all"),
+        ("seed", None, "--seed None: expected a whole number"),
+        ("max_tokens", "all", "--max-tokens all: expected a whole number"),
         ("random_init", "one", "--random-init one: expected a whole number"),
         ("stream", "yes", "--stream yes: expected True or False"),
         ("text", None, "--text None: expected text"),
-        ("sentences", -1, "--sentences cannot be negative"),
         ("lens", "values", "--lens values: expected attention or norm"),
         ("dtype", "float64", "--dtype float64: expected float32 or float16 or bfloat16"),
         ("focused", True, "--focused: of a control; say which, with --random-init SEED"),
@@ -34,6 +35,56 @@ def test_a_wrong_type_is_one_line_that_names_the_flag(setting, value, message):
     with pytest.raises(InputError) as error:
         Settings(**{setting: value})
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize("setting", ["segments", "sentences", "gradient_segments", "task_examples"])
+def test_settings_without_a_limit_are_none_and_zero_is_refused_with_a_hint(setting, monkeypatch):
+    monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
+    for no_limit in (None, "all"):
+        assert getattr(Settings(**{setting: no_limit}), setting) is None
+    with pytest.raises(InputError, match=rf"^{flag(setting)} 0: .* all for no limit$"):
+        Settings(**{setting: 0})
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("seed", -1),
+        ("seed", 2**32),
+        ("random_init", -1),
+        ("seeds", 0),
+        ("seeds", -3),
+        ("max_tokens", 7),
+        ("minimum_count", 0),
+        ("segments", -1),
+        ("segments", 1),
+        ("sentences", 1),
+        ("gradient_segments", 1),
+        ("task_examples", 1),
+        ("workers", -1),
+    ],
+)
+def test_settings_out_of_bounds_are_one_line_that_names_the_flag(setting, value):
+    """Each of these would fail later, in a notebook."""
+    with pytest.raises(InputError) as error:
+        Settings(**{setting: value})
+    assert str(error.value).startswith(f"{flag(setting)} {value}: expected ")
+    assert "\n" not in str(error.value)
+
+
+def test_capped_takes_the_smaller_number_and_the_cap_for_no_limit():
+    assert [capped(size, 5) for size in (3, 5, 7, None)] == [3, 5, 5, 5]
+
+
+@pytest.mark.parametrize("preset", [{"quick": True}, {"profile": "small"}])
+def test_presets_cap_settings_without_a_limit(preset, monkeypatch):
+    monkeypatch.setenv("ATTENTION_PROFILE", preset.get("profile", ""))
+    capped_sizes = Settings(
+        quick="quick" in preset, segments=None, sentences="all", gradient_segments=None
+    )
+    caps = PRESETS[capped_sizes.preset]
+    for setting in ("segments", "sentences", "gradient_segments"):
+        assert getattr(capped_sizes, setting) == caps[setting]
 
 
 def test_a_notebook_gives_the_settings_that_it_declares():
@@ -58,7 +109,10 @@ print([name for name in {HEAVY} if name in sys.modules])"""
         ({}, "minilm"),
         ({"device": "cpu", "stream": True, "figures": "pdf", "latex": True}, "minilm"),
         ({"text": "some/where/my text.txt"}, "minilm--my-text"),
-        ({"text": "enwiki-latest.xml.bz2", "segments": 0}, "minilm--enwiki-latest--segments-0"),
+        (
+            {"text": "enwiki-latest.xml.bz2", "segments": None},
+            "minilm--enwiki-latest--segments-all",
+        ),
         ({"treebank": "train.conllu,dev.conllu", "random_init": 3}, "minilm-random-3--train"),
         ({"model": "google/electra", "max_tokens": 64}, "google--electra--max-tokens-64"),
         ({"lens": "norm", "random_init": 0, "seed": 7}, "minilm-random-0-norm--seed-7"),
@@ -74,7 +128,7 @@ def test_a_run_with_other_settings_has_a_name_of_its_own(settings, name, monkeyp
 
 def test_a_quick_run_has_smaller_sizes_and_a_name_of_its_own(monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
-    study = Study(quick=True, sentences=0)
+    study = Study(quick=True, sentences=None)
     assert (study.slug, study.segments, study.sentences) == ("minilm--quick", 40, 240)
     assert not study.is_default and study.initialisations == 2
     monkeypatch.setenv("ATTENTION_PROFILE", "small")

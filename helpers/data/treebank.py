@@ -146,9 +146,11 @@ def _sample(
 
 
 def silver_treebank(
-    path: Path | None = None, *, count: int = 2000, seed: int = 0
+    path: Path | None = None, *, count: int | None = 2000, seed: int = 0
 ) -> Corpus[Sentence]:
     """Return ``count`` parsed sentences of a dump or text file (default: gensim's sample).
+
+    A ``count`` of None takes every usable sentence.
 
     Paragraphs are parsed in an order drawn with ``seed`` until there are enough sentences of 5
     to 40 words, clean in their characters and with one root.  No article is in both splits, and
@@ -177,7 +179,8 @@ def silver_treebank(
                 "need different articles (English prose, sentences of 5 to 40 words); "
                 "give a longer text, or a --treebank",
             )
-        counts["sentences fewer than asked for"] += count - len(found)
+        if count is not None:
+            counts["sentences fewer than asked for"] += count - len(found)
         dev = _dev_articles(sizes, seed)
         for place in sorted(found):
             yield found[place]._replace(split="dev" if place[0] in dev else "train")
@@ -235,11 +238,12 @@ def _sentence(parsed: Doc | Span, split: str = "", source: str = "") -> Sentence
 
 
 def _parsed_sentences(
-    path: Path, count: int, seed: int, counts: Counter[str]
+    path: Path, count: int | None, seed: int, counts: Counter[str]
 ) -> dict[Place, Sentence]:
     """Parse ``count`` paragraphs at most, drawn at random, until as many sentences are found."""
     generator = random.Random(seed)
-    drawn, _ = reservoir(_paragraphs(path, counts), count, generator)
+    paragraphs = _paragraphs(path, counts)
+    drawn = list(paragraphs) if count is None else reservoir(paragraphs, count, generator)[0]
     generator.shuffle(drawn)
     unused = ["tagger", "attribute_ruler"]
     docs = pipeline().pipe(drawn, as_tuples=True, batch_size=BATCH, disable=unused)

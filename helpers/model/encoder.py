@@ -178,6 +178,11 @@ def slug(name: str, *, random_seed: int | None = None, focused: bool = False) ->
 
 def model_folder(name: str, revision: str | None = None) -> Path:
     """Return the folder of a model's files: a built-in model's, a local one, or a hub snapshot."""
+    if name in (DEFAULT, mpnet.NAME) and revision is not None:
+        raise ModelError(
+            f"--revision {revision}: the bundled model {name!r} has one revision, the installed "
+            "one; leave --revision out, or name a model of the hub"
+        )
     if name == DEFAULT:
         package = importlib.util.find_spec(DEFAULT_PACKAGE)
         if package is None or package.origin is None:

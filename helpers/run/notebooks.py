@@ -23,7 +23,7 @@ from tqdm.contrib import DummyTqdmFile
 from helpers import errors
 from helpers.errors import InputError
 from helpers.paths import build_dir, in_checkout, project_root, write_whole
-from helpers.settings import SIZES, Settings, flag
+from helpers.settings import SIZES, Settings, flag, flag_value
 from helpers.work import BAR, HEADLESS, WRITTEN
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ def check_settings(paths: Sequence[Path], settings: Settings) -> set[str]:
             continue
         takers = ", ".join(path.name[:2] for path in notebooks() if name in declared(path))
         own = ", ".join(path.name[:2] for path in paths)
-        note = f"{flag(name)} {value}: no effect on {own}; it is for notebook {takers or '(none)'}"
+        problem = f"{flag(name)} {flag_value(value)}: no effect on {own}"
+        note = f"{problem}; it is for notebook {takers or '(none)'}"
         if name not in SIZES:
             raise InputError(note)
         print(f"note: {note}", file=sys.stderr)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -175,20 +174,19 @@ def stacked(tables: Mapping[Any, pd.DataFrame], *names: str) -> pd.DataFrame:
     return whole.reset_index(names).reset_index(drop=True)
 
 
-def tasks_of(task: str, text: str, *, examples: int, seed: int) -> list[Task]:
+def tasks_of(task: str, text: str, *, examples: int | None, seed: int) -> list[Task]:
     """Return the user's task (``TRAIN.tsv,TEST.tsv``), or those made of ``text``.
 
-    At most ``examples`` of a task (0: all) are to train on, and as many to test.  InputError where
-    ``task`` does not name two files, or one of them is no task.
+    At most ``examples`` of a task (None: all) are to train on, and as many to test.  InputError
+    where ``task`` does not name two files, or one of them is no task.
     """
-    count = max(2, examples) if examples else sys.maxsize
     if not task:
-        found = wikipedia_tasks(given_path(text) if text else None, count=count, seed=seed)
+        found = wikipedia_tasks(given_path(text) if text else None, count=examples, seed=seed)
         return [task for task in found if task.name in SMALL_TASKS or not small_profile()]
     paths = [given_path(part.strip()) for part in task.split(",")]
     if len(paths) != 2:
         raise InputError(f"--task {task}: expected TRAIN.tsv,TEST.tsv")
-    return [read_task(*paths).sample(count, seed=seed)]
+    return [read_task(*paths).sample(examples, seed=seed)]
 
 
 def fine_tuned(

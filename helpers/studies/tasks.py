@@ -20,6 +20,7 @@ from helpers.analysis.paper import Tables, chosen_rows, rows_of, with_bounds
 from helpers.analysis.statistics import Estimate, share_of
 from helpers.data.text_files import lines, one_line, quoted
 from helpers.errors import CorpusError
+from helpers.settings import capped
 
 PRETRAINED, RANDOM = "pretrained", "random"  # weights that a fine-tuning starts from
 FINE_TUNED = "fine-tuned"  # weights that it ends with
@@ -57,12 +58,12 @@ class Task:
         most = np.bincount([pair.label for pair in self.train]).argmax()
         return float(np.mean([pair.label == most for pair in self.test]))
 
-    def sample(self, count: int, *, seed: int) -> Task:
-        """Return the task with at most ``count`` examples to train on, and as many to test."""
+    def sample(self, count: int | None, *, seed: int) -> Task:
+        """Sample at most ``count`` examples (None: all) to train on, and as many to test on."""
         generator = random.Random(seed)
 
         def some(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
-            chosen = generator.sample(range(len(pairs)), min(count, len(pairs)))
+            chosen = generator.sample(range(len(pairs)), capped(count, len(pairs)))
             return tuple(pairs[index] for index in sorted(chosen))
 
         return replace(self, train=some(self.train), test=some(self.test))

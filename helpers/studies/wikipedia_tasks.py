@@ -26,6 +26,7 @@ from helpers.data.text_files import file_fingerprint
 from helpers.data.treebank import BATCH, parsed_words, pipeline, why_unusable
 from helpers.data.wikipedia import Article, articles, sample_path
 from helpers.errors import CorpusError
+from helpers.settings import capped
 from helpers.studies.tasks import Pair, Task
 from helpers.work import progress
 
@@ -63,10 +64,10 @@ class Tagged(NamedTuple):
     relations: tuple[str, ...]
 
 
-def wikipedia_tasks(path: Path | None, *, count: int, seed: int) -> list[Task]:
+def wikipedia_tasks(path: Path | None, *, count: int | None, seed: int) -> list[Task]:
     """Return the tasks of a dump or text file (None: gensim's sample).
 
-    ``count`` examples are to train on and as many to test (fewer where the text has fewer).  A
+    ``count`` examples (None: all) are to train on and as many to test, or what the text has.  A
     task of which the text does not have both labels is left out.  Raises CorpusError for a file
     that cannot be read or has too few articles.
     """
@@ -106,7 +107,7 @@ def tag_words(sentences: Sequence[Sequence[str]]) -> list[Tagged]:
 
 
 def labelled_pairs(
-    name: str, sentences: Iterable[Tagged], size: int, seed: int
+    name: str, sentences: Iterable[Tagged], size: int | None, seed: int
 ) -> tuple[Pair, ...]:
     """Return at most ``size`` sentences with the labels of `SHIFT` or of `NUMBER`, none twice."""
     generator = random.Random(f"{name} {seed}")
@@ -120,19 +121,20 @@ def labelled_pairs(
             words = swapped if label else words
         if label is not None:
             by_label[label].append(Pair(" ".join(words), None, label, sentence.title))
-    each = min(size // 2, *map(len, by_label))
-    pairs = [pair for own in by_label for pair in own[:each]]
+    rarer = min(map(len, by_label))
+    per_label = rarer if size is None else min(size // 2, rarer)
+    pairs = [pair for pairs_of_label in by_label for pair in pairs_of_label[:per_label]]
     return tuple(generator.sample(pairs, len(pairs)))
 
 
-def next_paragraphs(places: Sequence[Place], size: int, seed: int) -> tuple[Pair, ...]:
+def next_paragraphs(places: Sequence[Place], size: int | None, seed: int) -> tuple[Pair, ...]:
     """Return at most ``size`` pairs of paragraphs, of which every other is of two articles.
 
     The wrong paragraph follows some other one too, so that a paragraph alone tells nothing.
     """
     generator = random.Random(f"{NEXT} {seed}")
     pairs = []
-    for turn, place in enumerate(generator.sample(places, min(size, len(places)))):
+    for turn, place in enumerate(generator.sample(places, capped(size, len(places)))):
         label, after = turn % 2, place
         while label == 0 and after.article == place.article:
             after = generator.choice(places)
@@ -161,7 +163,7 @@ def _swapped(words: Sequence[str], generator: random.Random) -> list[str] | None
     return [*words[:place], words[place + 1], words[place], *words[place + 2 :]]
 
 
-def _parsed(articles: Sequence[Article], count: int, seed: int) -> list[Tagged]:
+def _parsed(articles: Sequence[Article], count: int | None, seed: int) -> list[Tagged]:
     """Return sentences of some articles, enough for tasks of ``count`` train and test examples.
 
     Paragraphs are parsed in random order until there are `SPARE` times enough subjects of either
@@ -180,7 +182,8 @@ def _parsed(articles: Sequence[Article], count: int, seed: int) -> list[Tagged]:
     for sentence in usable:
         found.append(sentence)
         numbers[sentence.number] += 1
-        if min(numbers[number] for number in NOUNS.values()) >= SPARE * count:
+        rarer = min(numbers[number] for number in NOUNS.values())
+        if count is not None and rarer >= SPARE * count:
             break
     return found
 

@@ -40,6 +40,15 @@ def test_same_seed_same_sentences_in_corpus_order(sample, tmp_path):
     assert len(fingerprints) == 2
 
 
+def test_silver_treebank_without_a_limit_has_every_usable_sentence(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("The old man saw a very large dog. No.\n\nShe gave the child a red apple.\n")
+    counts = Counter()
+    unlimited = list(silver_treebank(path, count=None).read(counts))
+    assert unlimited == silver_treebank(path, count=1000).records()
+    assert len(unlimited) == 2 and "sentences fewer than asked for" not in counts
+
+
 def test_known_parse_from_plain_text(tmp_path):
     path = tmp_path / "my text.txt"
     path.write_text("The old man saw a very large dog. No.\n\nShe gave the child a red apple.\n")

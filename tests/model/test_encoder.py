@@ -208,3 +208,9 @@ def test_names_of_special_tokens_in_a_text_are_text(family, tiny_encoder):
     if family == "xlm_roberta":
         word = "[SEP]"  # a Unigram model has "</s>" among its pieces
     assert not encoder.special_ids & set(encoder.encode_words([word]).ids[1:-1])
+
+
+@pytest.mark.parametrize("name", ["minilm", "mpnet"])
+def test_load_refuses_a_hub_revision_of_a_bundled_model(name):
+    with pytest.raises(ModelError, match=rf"^--revision main: the bundled model '{name}' has one"):
+        load(name, revision="main")

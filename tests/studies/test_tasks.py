@@ -99,6 +99,7 @@ def test_a_majority_of_train_and_a_sample_in_order():
     task = make()
     assert task.majority == 0.25  # of train, on test
     task = make("ab" * 20, "ab" * 4)
+    assert task.sample(None, seed=1) == task
     some = task.sample(10, seed=1)
     assert len(some.train) == 10 and some.test == task.test
     assert some == task.sample(10, seed=1) != task.sample(10, seed=2)

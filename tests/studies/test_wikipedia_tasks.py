@@ -66,6 +66,12 @@ def test_next_paragraphs_are_balanced_right_and_of_other_articles_in_test(text):
     assert task == make(text)[NEXT] and task.train != make(text, seed=1)[NEXT].train
 
 
+def test_tasks_without_a_limit_take_every_example(text):
+    unlimited, ample = make(text, count=None), make(text, count=100_000)
+    assert unlimited == ample
+    assert len(unlimited[NEXT].train) > 40 and len(unlimited[SHIFT].train) > 40
+
+
 def test_a_text_that_is_too_short(tmp_path):
     path = tmp_path / "short.txt"
     path.write_text("\n\n".join("One line.\nAnother line." for _ in range(3)))

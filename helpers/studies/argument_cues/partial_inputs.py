@@ -83,7 +83,7 @@ def choice_tables(
     control: Callable[..., Encoder],
     vectors: Embeddings,
     *,
-    examples: int,
+    examples: int | None,
     max_tokens: int,
     seeds: int,
     seed: int,
@@ -149,16 +149,16 @@ def recipe_of(run: Run, sets: dict[str, Splits], seed: int, max_tokens: int) -> 
     return replace(recipe, seed=seed, epochs=epochs, max_tokens=tokens)
 
 
-def training_sets(corpus: Arguments, examples: int = 0) -> dict[str, Splits]:
+def training_sets(corpus: Arguments, examples: int | None = None) -> dict[str, Splits]:
     """Return what to train and validate on, and all that there is to test on.
 
-    `ORIGINAL` has the arguments as written, at most ``examples`` of them to train on (0: all).
+    `ORIGINAL` has the arguments as written, at most ``examples`` of them to train on (None: all).
     `SWAPPED` has each a second time with its warrants swapped: to a model that scores each warrant
     by itself, the first again.  `MIRRORED` has those with a counterpart and these; where there are
     none to train on (ARCT), those of dev but the last fifth, which is validated on.  Either is
     there where the corpus can give it.
     """
-    train, dev = corpus.part("train")[: examples or None], corpus.part("dev")
+    train, dev = corpus.part("train")[:examples], corpus.part("dev")
     negated = {split: corpus.part(split, adversarial=True) for split in SPLITS}
     sets = {ORIGINAL: (train, dev)}
     if negated["dev"]:

@@ -27,6 +27,7 @@ from transformers import MarianConfig, MarianMTModel
 
 from helpers.cache import cached
 from helpers.model.forward import length_batches
+from helpers.settings import capped
 from helpers.studies.fine_tune import Recipe, gradient_steps, shuffled_epochs, warmup_and_decay
 from helpers.studies.head_removal import head_mask, side_by_side
 from helpers.studies.jobs import StepDone, run_jobs
@@ -99,12 +100,13 @@ class Translator:
         return {"input_ids": ids, "attention_mask": (ids != PAD_ID).long(), "labels": labels}
 
 
-def translation_pruning(*, examples: int, seed: int) -> pd.DataFrame:
+def translation_pruning(*, examples: int | None, seed: int) -> pd.DataFrame:
     """Return `pruning_curves` of a model that is trained here.
 
-    It learns `TRAIN_TIMES` as many numbers as there are ``examples`` (0: all; at most `EXAMPLES`).
+    It learns `TRAIN_TIMES` as many numbers as there are ``examples``: at most `EXAMPLES`, which
+    None stands for.
     """
-    examples = min(examples or EXAMPLES, EXAMPLES)
+    examples = capped(examples, EXAMPLES)
 
     def compute() -> pd.DataFrame:
         tested = max(examples // 4, 1)

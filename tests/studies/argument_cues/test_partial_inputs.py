@@ -103,6 +103,8 @@ def test_swapped_warrants_are_the_same_choice_again_and_counterparts_may_be_of_d
         assert other.warrants == one.warrants[::-1] and other.label == 1 - one.label
     assert len(sets["swapped"]["dev"]) == 2 * len(corpus.part("dev"))  # validated on both halves
     assert sets["swapped"]["test"] == sets["original"]["test"]
+    unlimited = partial_inputs.training_sets(plain, None)["original"]["train"]
+    assert unlimited == plain.part("train") and len(unlimited) > 40
     mirrored = partial_inputs.training_sets(corpus, 40)["mirrored"]
     assert mirrored["train"][:40] == train[:40]
     for parts, sizes in ((mirrored, (80, 40)), (sets["mirrored"], (32, 8))):
