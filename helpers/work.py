@@ -11,6 +11,7 @@ import io
 import os
 import re
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -127,6 +128,51 @@ def compute_alone(threads: int = 1) -> None:
 
     torch.get_num_threads()  # a thread's first use of torch sets its default, after which ...
     torch.set_num_threads(threads)  # ... its own number holds
+
+
+class CompilationLock:
+    """Lets forward passes run side by side, and none of them while torch compiles something.
+
+    transformers collects the attention maps of a pass in a variable of its thread.  While torch
+    compiles, in whichever thread, it collects them in one global variable: passes that run in
+    that time mix their maps.  Whoever starts to compile waits for the passes that are running.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._running_passes = 0
+        self._compiling = False
+
+    @contextmanager
+    def forward_pass(self) -> Iterator[None]:
+        """Wait until nothing compiles, and keep others from compiling during a forward pass."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._compiling)
+            self._running_passes += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running_passes -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def compilation(self) -> Iterator[None]:
+        """Wait until no forward pass runs, and keep new ones waiting while torch compiles."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._compiling)
+            self._compiling = True
+        try:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._running_passes)
+            yield
+        finally:
+            with self._changed:
+                self._compiling = False
+                self._changed.notify_all()
+
+
+COMPILATION_LOCK = CompilationLock()  # one in a process, because that global variable is one, too
 
 
 def reuse(kept: int = KEPT) -> None:

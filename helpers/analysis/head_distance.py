@@ -15,20 +15,24 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from helpers.work import COMPILATION_LOCK
+
 CLOSENESS = (
     "within_layers", "between_layers", "within_indices", "between_indices", "neighbouring_layers",
 )  # fmt: skip
 SMOOTHING = 1e-3  # p = 0.999 A + 0.001 / n: no weight is zero, so every logarithm is finite
 TILE = 512  # weights that are summed in float32 before float64 takes over
-COMPILE_AFTER = 3e9  # (pair, weight)s: where eager work has cost about what compiling costs
+# Pairs of heads times weights: above this, the eager kernel takes longer than compiling and the
+# compiled one together.
+COMPILE_AFTER = 3e9
+COMPILED_FOR_TILES = 32  # of an example of 128 tokens
 
 # log2(1 + t) / t on [sqrt(1/2) - 1, sqrt(2) - 1], lowest power first: a least-squares fit on
 # Chebyshev nodes, which leaves an error of 9e-8 in log2.
@@ -45,41 +49,103 @@ PairEntropies = Float[Tensor, "head partner"]
 
 @torch.no_grad()
 def head_distances(
-    attention: Float[np.ndarray | Tensor, "layer head query key"], *, compiled: bool | None = None
+    attention: Float[np.ndarray | Tensor, "layer head query key"], *, compiled: bool = False
 ) -> Float[np.ndarray, "heads heads"]:
-    """Return ``D[a, b] = sum_i JS(A_a[i], A_b[i])`` in nats on one example.
+    """Compute the Jensen-Shannon distances between all pairs of attention heads on one example.
 
-    Heads are flattened layer by layer; float64, symmetric, with a zero diagonal.  Sums over
-    examples, or over shards, may simply be added up.
+    ``D[a, b] = sum_i JS(A_a[i], A_b[i])``, where ``i`` runs over the queries (section 6).
 
-    Eager torch computes until this process has done enough work to repay a compilation (once,
-    about 10 s), then the compiled kernel, about five times faster; ``compiled`` decides it
-    beforehand.  Where compiling fails, a warning says so once.  The two agree to about 1e-6.
+    Parameters
+    ----------
+    attention : array or tensor, shape (layers, heads, queries, keys)
+        The attention maps of one example.
+    compiled : bool
+        Whether to use the compiled kernel, which is about five times faster once compiling has
+        taken about ten seconds.  The two kernels agree to about 1e-6.  Where compiling fails, a
+        warning says so once, and the eager kernel computes.
+
+    Returns
+    -------
+    array of float64, shape (layers * heads, layers * heads)
+        Distances in nats, symmetric and with a zero diagonal.  Attention heads are ordered layer
+        by layer.  Sums over examples, or over shards, may simply be added up.
     """
-    entropies = _BACKEND(_tiles(attention), compiled=compiled).numpy()
-    heads, partners = entropies.shape
-    first = np.arange(heads)[:, None]
-    second = (first + np.arange(partners)) % heads
-    of_mean = np.empty((heads, heads))
-    of_mean[first, second] = of_mean[second, first] = entropies
-    own = of_mean.diagonal()
-    return of_mean - (own[:, None] + own) / 2
+    tiles = _tiles(attention)
+    entropies = (_COMPILED(tiles) if compiled else _eager(tiles)).numpy()
+    n_heads, n_offsets = entropies.shape
+    first_head = np.arange(n_heads)[:, None]
+    second_head = (first_head + np.arange(n_offsets)) % n_heads
+    mean_entropy = np.empty((n_heads, n_heads))
+    mean_entropy[first_head, second_head] = entropies
+    mean_entropy[second_head, first_head] = entropies
+    head_entropy = mean_entropy.diagonal()
+    return mean_entropy - (head_entropy[:, None] + head_entropy) / 2
+
+
+def repays_compiling(lengths: Iterable[int], heads: int) -> bool:
+    """Decide whether the distances of a corpus take longer than compiling their kernel.
+
+    The answer depends on the corpus and the model alone: a run that goes on after an
+    interruption, and every worker of a cluster, computes with the kernel of an undisturbed run.
+
+    Parameters
+    ----------
+    lengths : iterable of int
+        The number of tokens of each example.  It is read as far as the answer needs.
+    heads : int
+        The number of attention heads in all layers together.
+    """
+    work = 0.0
+    for length in lengths:
+        work += length**2 * heads**2 / 2
+        if work > COMPILE_AFTER:
+            return True
+    return False
+
+
+@torch.no_grad()
+def compile_distances(heads: int) -> None:
+    """Compile the kernel of `head_distances` for a model's number of attention heads.
+
+    Call it before threads start to compute attention maps: they wait while something compiles.
+    """
+    _COMPILED.prepare(heads)
 
 
 def closeness(
     distances: Float[np.ndarray, "heads heads"], layers: int, heads: int
 ) -> dict[str, float]:
-    """Return mean distances over pairs of different heads: `CLOSENESS`, NaN where there is none.
+    """Average the distances over pairs of different attention heads, by how the pairs are related.
 
-    Heads of one layer, of different layers; of those, heads of one index and of different ones;
-    and heads of a layer and the next.
+    Parameters
+    ----------
+    distances : array, shape (layers * heads, layers * heads)
+        Distances between attention heads, ordered layer by layer, in nats.
+    layers, heads : int
+        The number of layers, and of attention heads in each.
+
+    Returns
+    -------
+    dict of str to float
+        The mean distance in nats for each name in `CLOSENESS`: over pairs of one layer, of
+        different layers, of different layers and the same index, of different layers and
+        different indices, and of neighbouring layers.  NaN where there is no such pair.
     """
     layer, index = np.indices((layers, heads)).reshape(2, -1)
-    apart, one_index = layer[:, None] != layer, index[:, None] == index
-    next_to = np.abs(layer[:, None] - layer) == 1
-    kinds = ~apart & ~one_index, apart, apart & one_index, apart & ~one_index, next_to
-    means = (distances[kind].mean() if kind.any() else np.nan for kind in kinds)
-    return dict(zip(CLOSENESS, means, strict=True))
+    different_layer = layer[:, None] != layer
+    same_index = index[:, None] == index
+    pairs = {
+        "within_layers": ~different_layer & ~same_index,
+        "between_layers": different_layer,
+        "within_indices": different_layer & same_index,
+        "between_indices": different_layer & ~same_index,
+        "neighbouring_layers": np.abs(layer[:, None] - layer) == 1,
+    }
+    means = {}
+    for name in CLOSENESS:
+        selected = distances[pairs[name]]
+        means[name] = selected.mean() if selected.size else np.nan
+    return means
 
 
 def _tiles(attention: Float[np.ndarray | Tensor, "layer head query key"]) -> Tiles:
@@ -136,39 +202,75 @@ def _log2(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return value + exponent.to(torch.float32) * 2.0**-23
 
 
-class _Backend:
-    """Chooses between the eager and the compiled kernel; one a process, shared by threads."""
+class _CompiledKernel:
+    """The kernel `_fused`, compiled when first needed; threads share it.
 
-    _lock = threading.Lock()
-    _work = 0.0  # (pair, weight)s so far
-    _failed = False
+    torch guards a compiled kernel by what it depends on, the number of threads for example, and
+    compiles again where that has changed.  All compiling happens in `prepare`, behind the lock
+    that keeps forward passes of other threads away; a call never compiles.
+    """
 
-    def __call__(self, tiles: Tiles, *, compiled: bool | None) -> PairEntropies:
-        self._work += tiles.numel() * len(tiles) / 2
-        wanted = self._work > COMPILE_AFTER if compiled is None else compiled
-        if wanted and not self._failed:
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._kernel: Callable[[Tiles], PairEntropies] | None = None
+        self._has_failed = False
+
+    def prepare(self, heads: int) -> None:
+        """Compile for a number of heads and for this thread's settings.
+
+        A failure is a warning, because the eager kernel does the same work.
+        """
+        # The same tiles whatever is computed later, because torch looks at their number when it
+        # decides how to divide the work between threads.
+        tiles = torch.full((heads, COMPILED_FOR_TILES, TILE), 0.5)
+        with self._lock:
+            if self._has_failed:
+                return
             try:
                 # Examples differ in length: one compilation serves any number of tiles.
                 torch._dynamo.mark_dynamic(tiles, 1)
-                with self._lock:
-                    return self._compiled(tiles)
+                kernel = self._kernel or _compiled_lazily()
+                with COMPILATION_LOCK.compilation():
+                    kernel(tiles)
+                self._kernel = kernel
             # Whatever goes wrong in a compiler (none installed, no headers, a full disk), the
             # eager kernel does the work; were the input at fault, it would raise the same.
             except Exception as error:
-                self._failed = True
-                reason, *_ = str(error).strip().splitlines() or [repr(error)]
+                self._has_failed = True
+                reason = next(iter(str(error).strip().splitlines()), repr(error))
                 warnings.warn(
-                    f"head distances run without compilation, about five times slower ({reason}); "
-                    "a C++ compiler such as g++ makes them fast",
-                    stacklevel=4,
+                    f"Head distances run without compilation, about five times slower ({reason}). "
+                    "Install a C++ compiler such as g++ to make them fast.",
+                    stacklevel=3,
                 )
-        return _eager(tiles)
 
-    @cached_property
-    def _compiled(self) -> Callable[[Tiles], PairEntropies]:
-        # Fused multiply-adds make the polynomial three times faster.
-        options = {"cpp.enable_floating_point_contract_flag": "fast"}
-        return torch.compile(_fused, fullgraph=True, options=options)
+    def __call__(self, tiles: Tiles) -> PairEntropies:
+        """Compute with the compiled kernel, or with the eager one where compiling fails."""
+        with self._lock:
+            entropies = self._run(tiles)
+            if entropies is None:
+                self.prepare(len(tiles))
+                entropies = self._run(tiles)
+        return _eager(tiles) if entropies is None else entropies
+
+    def _run(self, tiles: Tiles) -> PairEntropies | None:
+        """Compute with what is compiled already; None where nothing compiled fits."""
+        if self._has_failed or self._kernel is None:
+            return None
+        try:
+            with torch.compiler.set_stance("fail_on_recompile"):
+                return self._kernel(tiles)
+        except RuntimeError:
+            return None
 
 
-_BACKEND = _Backend()
+def _compiled_lazily() -> Callable[[Tiles], PairEntropies]:
+    """Wrap `_fused` so that its first call with each number of heads compiles it."""
+    # Fused multiply-adds make the polynomial three times faster.
+    options = {"cpp.enable_floating_point_contract_flag": "fast"}
+    # Without ``dynamic=False`` torch would compile one kernel for any number of heads as soon as
+    # a process has met two of them, so that the numbers would depend on what came before.
+    return torch.compile(_fused, fullgraph=True, dynamic=False, options=options)
+
+
+_COMPILED = _CompiledKernel()

@@ -201,10 +201,16 @@ def combine(parts: Iterable[Sums]) -> Sums:
     return whole
 
 
-def example_sums(examples: Iterable[Example], special_tokens: Mapping[str, str | None]) -> Sums:
+def example_sums(
+    examples: Iterable[Example],
+    special_tokens: Mapping[str, str | None],
+    *,
+    compiled: bool = False,
+) -> Sums:
     """Return the sums over some examples of every metric of sections 3 and 6.
 
-    MapError where a map is not a distribution over keys; the message names the example.
+    ``compiled`` is for `head_distances`.  MapError where a map is not a distribution over keys;
+    the message names the example.
     """
     from helpers.analysis.head_distance import CLOSENESS, closeness, head_distances
 
@@ -214,10 +220,10 @@ def example_sums(examples: Iterable[Example], special_tokens: Mapping[str, str |
         own = roles(example.record["tokens"], special_tokens)
         values = relative_position(attention) | token_types(attention, own)
         values |= entropy(attention, own)
-        distances = head_distances(attention)
+        distances = head_distances(attention, compiled=compiled)
         values |= closeness(distances, *attention.shape[:2])
         if example.index % EVERY == 0:
-            among = head_distances(among_words(attention, own))
+            among = head_distances(among_words(attention, own), compiled=compiled)
             near = closeness(among, *attention.shape[:2])
             values |= {f"{name}_words": near[name] for name in AMONG_WORDS}
             sums.word_distances = sums.word_distances + among
@@ -227,14 +233,33 @@ def example_sums(examples: Iterable[Example], special_tokens: Mapping[str, str |
 
 
 def shard_sums(source: Store, number: int) -> Sums:
-    """Return the sums over one shard: the unit of work that can run anywhere."""
-    return example_sums(source.shard(number), source.special_tokens)
+    """Compute the sums over one shard: the unit of work that can run anywhere."""
+    compiled = _compile_if_worthwhile(source)
+    return example_sums(source.shard(number), source.special_tokens, compiled=compiled)
 
 
 def sweep(source: Store) -> Sums:
-    """Return the sums over a whole corpus in one pass, reading one shard ahead."""
+    """Compute the sums over a whole corpus in one pass, reading one shard ahead."""
+    compiled = _compile_if_worthwhile(source)
     shards = progress(read_ahead(source), "sections 3 and 6", unit="shard", total=source.n_shards)
-    return combine(example_sums(shard, source.special_tokens) for shard in shards)
+    return combine(
+        example_sums(shard, source.special_tokens, compiled=compiled) for shard in shards
+    )
+
+
+def _compile_if_worthwhile(source: Store) -> bool:
+    """Compile the kernel of the distances if a whole corpus repays it, and say whether it does.
+
+    It happens before maps are read, because other threads may compute them in forward passes.
+    """
+    from helpers.analysis.head_distance import compile_distances, repays_compiling
+
+    heads = source.layers * source.heads
+    lengths = (len(record["tokens"]) for record in source.records())
+    compiled = repays_compiling(lengths, heads)
+    if compiled:
+        compile_distances(heads)
+    return compiled
 
 
 def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:

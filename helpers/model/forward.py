@@ -17,15 +17,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from helpers.data.records import Record
 from helpers.errors import ModelError, or_wider
 from helpers.model.encoder import Encoder, Lens
 from helpers.model.sites import Site, sites
+from helpers.work import COMPILATION_LOCK
 
 TOLERANCE = 1e-2  # of half precision, relative to the largest output
+PADDING_TOLERANCE = 1e-2  # attention to padding, which is masked: zero but for half precision
 
 Inputs = dict[str, Any]
 Maps = list[Float[Tensor, "batch head query key"]]  # a layer each
@@ -52,26 +54,83 @@ def model_inputs(encoder: Encoder, record: Record) -> Inputs:
 
 @torch.inference_mode()
 def forward(encoder: Encoder, inputs: list[Inputs], *, hidden: bool = False) -> tuple[Maps, States]:
-    """Run one padded batch; return each layer's maps (and vectors), padding not yet cropped."""
-    output = encoder.model.base_model(
-        **padded(encoder, inputs), output_attentions=True, output_hidden_states=hidden
+    """Compute the attention maps of a padded batch, padding not yet cropped.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        The model.
+    inputs : list of dict
+        The inputs of each example, as `model_inputs` makes them.
+    hidden : bool
+        Whether to return the vectors of the embeddings and of each layer as well.
+
+    Returns
+    -------
+    maps : list of tensor, one for each layer, shape (batch, head, query, key)
+    states : list of tensor, shape (batch, token, width)
+        Empty without ``hidden``.
+
+    Raises
+    ------
+    ModelError
+        If the maps are not those of this batch, because something else in the process has
+        interfered with the pass.
+    """
+    batch = padded(encoder, inputs)
+    with COMPILATION_LOCK.forward_pass():
+        output = encoder.model.base_model(
+            **batch, output_attentions=True, output_hidden_states=hidden
+        )
+    maps = list(output.attentions or ())
+    states = list(output.hidden_states or ())
+    _check_maps(encoder, maps, batch["attention_mask"])
+    return maps, states
+
+
+def _check_maps(encoder: Encoder, maps: Maps, mask: Int[Tensor, "batch token"]) -> None:
+    """Check that a pass has given one map for each layer and head, of this very batch."""
+    examples, length = mask.shape
+    expected = [(examples, encoder.heads, length, length)] * encoder.layers
+    shapes = [tuple(layer.shape) for layer in maps]
+    interference = (
+        "Something else in this process has disturbed the pass (torch.compile in another thread "
+        "does); the model is not at fault. Run the command again: finished shards are kept."
     )
-    return list(output.attentions), list(output.hidden_states or ())
+    if shapes != expected:
+        raise ModelError(
+            f"model {encoder.name!r}: a forward pass over {examples} texts of up to {length} "
+            f"tokens gave {len(maps)} attention maps of the shapes {sorted(set(shapes))}, where "
+            f"{encoder.layers} maps of the shape {expected[0]} were expected. {interference}"
+        )
+    # One query is enough to tell another batch's maps, in which padding begins elsewhere.
+    is_padding = mask == 0
+    for number, layer in enumerate(maps, start=1):
+        to_padding = (layer[:, :, -1].sum(dim=1) * is_padding).sum(dim=-1).max()
+        if to_padding > PADDING_TOLERANCE * encoder.heads:
+            raise ModelError(
+                f"model {encoder.name!r}: in layer {number} of a forward pass over {examples} "
+                f"texts, padding gets attention. {interference}"
+            )
 
 
 def padded(encoder: Encoder, inputs: list[Inputs]) -> dict[str, Tensor]:
     """Return a batch of inputs as padded tensors on the model's device."""
-    lengths = [len(item["input_ids"]) for item in inputs]
+    lengths = [len(example["input_ids"]) for example in inputs]
     longest = max(lengths)
-    padding = {"input_ids": encoder.tokenizer.pad_token_id or 0, "token_type_ids": 0}
-    if not encoder.takes_token_types:
-        del padding["token_type_ids"]
-    batch = {
-        name: [item[name] + [value] * (longest - len(item[name])) for item in inputs]
-        for name, value in padding.items()
-    }
-    batch["attention_mask"] = [[1] * own + [0] * (longest - own) for own in lengths]
-    return {name: torch.tensor(rows, device=encoder.device) for name, rows in batch.items()}
+    padding_values = {"input_ids": encoder.tokenizer.pad_token_id or 0}
+    if encoder.takes_token_types:
+        padding_values["token_type_ids"] = 0
+    rows: dict[str, list[list[int]]] = {}
+    for name, value in padding_values.items():
+        rows[name] = [_pad(example[name], longest, value) for example in inputs]
+    rows["attention_mask"] = [_pad([1] * length, longest, 0) for length in lengths]
+    return {name: torch.tensor(values, device=encoder.device) for name, values in rows.items()}
+
+
+def _pad(values: list[int], length: int, padding: int) -> list[int]:
+    """Fill a list up to a length."""
+    return values + [padding] * (length - len(values))
 
 
 def word_groups(word_ids: Sequence[int | None]) -> list[int]:
@@ -152,19 +211,41 @@ def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, St
 
 
 def norm_maps(attention: Values, norms: Values) -> Values:
-    """Return ``A[i, j] |f(x_j)|``, normalised over j (Kobayashi et al. 2020), in float32 or wider.
+    """Compute the norm-based attention maps of Kobayashi et al. (2020).
 
-    Arrays or tensors: ``attention`` ``[..., head, query, key]``, ``norms`` ``[..., head, key]``.
+    The weight of key ``j`` for query ``i`` is ``A[i, j] |f(x_j)|``, normalised over ``j``.  If a
+    head moves nothing for a query, because every ``f(x_j)`` it attends to is zero, the row is the
+    attention weights ``A[i]``: the limit of vectors of equal size that shrink to zero.
+
+    Parameters
+    ----------
+    attention : array or tensor of float32 or wider, shape (..., head, query, key)
+    norms : array or tensor, shape (..., head, key)
+        ``|f(x_j)|`` for every head and token.
+
+    Returns
+    -------
+    array or tensor, shape (..., head, query, key)
+        Each row sums to 1.
+
+    Raises
+    ------
+    ModelError
+        If a weight is not finite.
     """
-    moved = attention * norms[..., None, :]
-    total = moved.sum(axis=-1)[..., None]
-    if not ((total > 0) & (total < np.inf)).all():
+    weighted = attention * norms[..., None, :]
+    total = weighted.sum(axis=-1)[..., None]
+    if not ((total >= 0) & (total < np.inf)).all():  # NaN is neither
         raise ModelError(
-            "a head moves nothing at all, or what is not finite, so the lens 'norm' has no map of "
-            f"it; use --lens attention{or_wider(attention.dtype)}"
+            "--lens norm: a head moves vectors that are not finite. Use --lens attention"
+            f"{or_wider(attention.dtype)}."
         )
-    moved /= total
-    return moved
+    moves_nothing = total == 0
+    if moves_nothing.any():
+        weighted = weighted + attention * moves_nothing
+        total = total + moves_nothing
+    weighted /= total
+    return weighted
 
 
 def transformed_norms(

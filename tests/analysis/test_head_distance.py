@@ -1,4 +1,7 @@
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -7,7 +10,12 @@ import torch
 from scipy.spatial.distance import jensenshannon
 
 from helpers.analysis import head_distance
-from helpers.analysis.head_distance import head_distances
+from helpers.analysis.head_distance import (
+    compile_distances,
+    head_distances,
+    repays_compiling,
+)
+from helpers.model.forward import forward
 
 
 def maps(rng, layers, heads, n, *, sharpness=3.0):
@@ -29,11 +37,11 @@ def normalised(attention):
 
 
 @pytest.fixture
-def backend(monkeypatch):
-    """A backend that has not compiled, failed or worked yet."""
-    fresh = head_distance._Backend()
-    monkeypatch.setattr(head_distance, "_BACKEND", fresh)
-    return fresh
+def fresh_kernel(monkeypatch):
+    """A kernel that has neither been compiled nor failed to be."""
+    kernel = head_distance._CompiledKernel()
+    monkeypatch.setattr(head_distance, "_COMPILED", kernel)
+    return kernel
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +97,7 @@ def test_one_compilation_serves_every_length(compiled):
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 0
 
 
-def test_a_failed_compilation_warns_once_and_gives_the_same_result(backend, monkeypatch):
+def test_a_failed_compilation_warns_once_and_gives_the_same_result(fresh_kernel, monkeypatch):
     def no_compiler(*args, **options):
         raise RuntimeError("no C++ compiler\ndetails")
 
@@ -105,18 +113,88 @@ def test_a_failed_compilation_warns_once_and_gives_the_same_result(backend, monk
     np.testing.assert_array_equal(second, first)
 
 
-def test_short_jobs_never_compile_and_long_jobs_do(backend, monkeypatch):
-    compilations = []
+def test_repays_compiling_beyond_a_number_of_pairs_of_heads_and_weights(monkeypatch):
+    monkeypatch.setattr(head_distance, "COMPILE_AFTER", 3 * 10**2 * 8**2 / 2)
+    assert not repays_compiling([10] * 3, heads=8)
+    assert repays_compiling([10] * 4, heads=8)
+    assert repays_compiling([10] * 3, heads=9)
+    assert not repays_compiling([], heads=8)
 
-    def compile_eagerly(function, **options):
-        compilations.append(function)
-        return head_distance._eager
 
-    monkeypatch.setattr(torch, "compile", compile_eagerly)
-    monkeypatch.setattr(head_distance, "COMPILE_AFTER", 2.5 * 1024 * 4 * 4 / 2)
-    attention = maps(np.random.default_rng(0), 2, 2, 32)  # 1,024 weights, 4 heads
-    for expected in (0, 0, 1, 1):
-        head_distances(attention)
-        assert len(compilations) == expected
-    head_distances(attention, compiled=False)
-    assert len(compilations) == 1
+def test_repays_compiling_reads_as_many_lengths_as_it_needs():
+    lengths = iter([10**6, 10**6])
+    assert repays_compiling(lengths, heads=8)
+    assert list(lengths) == [10**6]
+
+
+def test_distances_are_eager_unless_compiled_is_asked_for(fresh_kernel, monkeypatch):
+    monkeypatch.setattr(torch, "compile", None)
+    monkeypatch.setattr(head_distance, "COMPILE_AFTER", 0)
+    attention = maps(np.random.default_rng(0), 2, 2, 32)
+    for _ in range(2):
+        assert np.isfinite(head_distances(attention)).all()
+
+
+def test_compile_distances_leaves_nothing_to_compile(compiled, monkeypatch):
+    attention = maps(np.random.default_rng(0), 2, 4, 9)
+    compile_distances(8)
+
+    def refuse(heads):
+        raise AssertionError(f"compiles again for {heads} heads")
+
+    monkeypatch.setattr(head_distance._COMPILED, "prepare", refuse)
+    np.testing.assert_allclose(compiled(attention), head_distances(attention), atol=1e-5)
+
+
+def test_another_number_of_threads_compiles_again_behind_the_lock(compiled, monkeypatch):
+    attention = maps(np.random.default_rng(0), 2, 3, 9)
+    expected = compiled(attention)
+    entered = []
+
+    class Lock:
+        @contextmanager
+        def compilation(self):
+            entered.append(torch.get_num_threads())
+            yield
+
+    monkeypatch.setattr(head_distance, "COMPILATION_LOCK", Lock())
+    torch.set_num_threads(3)
+    np.testing.assert_array_equal(compiled(attention), expected)
+    np.testing.assert_array_equal(compiled(attention), expected)
+    assert entered == [3]
+
+
+def test_forward_passes_beside_a_compilation_give_their_own_maps(
+    tiny_encoder, compiled, fresh_kernel, monkeypatch, tmp_path
+):
+    """transformers collects maps in a global variable while torch compiles in any thread."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # so that compiling takes long
+    torch._dynamo.reset()
+    encoder = tiny_encoder("bert")
+    batches = [[{"input_ids": [2, *range(10, 10 + n), 3], "token_type_ids": [0] * (n + 2)}]
+               for n in (5, 6)]  # fmt: skip
+    expected = [forward(encoder, batch)[0] for batch in batches]
+    compilation_has_ended = threading.Event()
+    in_parallel = threading.Barrier(3)
+
+    def run_passes(number):
+        torch.set_num_threads(1)
+        in_parallel.wait()
+        passes = 0
+        while not compilation_has_ended.is_set() or passes < 3:
+            maps_of_batch, _ = forward(encoder, batches[number])
+            assert len(maps_of_batch) == len(expected[number])
+            for layer, layer_expected in zip(maps_of_batch, expected[number], strict=True):
+                torch.testing.assert_close(layer, layer_expected, rtol=0, atol=0)
+            passes += 1
+        return passes
+
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(run_passes, number) for number in range(2)]
+        in_parallel.wait()
+        try:
+            compile_distances(6)
+        finally:
+            compilation_has_ended.set()
+        assert [run.result() >= 3 for run in runs] == [True, True]
+    assert any(tmp_path.rglob("*.cpp")), "nothing was compiled"
