@@ -34,6 +34,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from helpers.errors import ModelError, or_wider
+from helpers.model.portable_random import PortableRandom
 from helpers.model.sites import focus
 from helpers.work import torch_device
 
@@ -251,9 +252,10 @@ def reinitialised(model: PreTrainedModel, *, seed: int) -> PreTrainedModel:
     """Return a copy with the input embeddings kept and all other weights drawn anew (section 5).
 
     Input embeddings are the tables of words, positions and segments, and their normalisation.
-    Tables of relative positions (MPNet, T5, DeBERTa) are a trained part of attention.
+    Tables of relative positions (MPNet, T5, DeBERTa) are a trained part of attention.  The weights
+    of a seed are the same on every processor (`helpers.model.portable_random`).
     """
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), PortableRandom():
         torch.manual_seed(seed)
         fresh = type(model)(model.config)
     for own, trained in zip(_input_embeddings(fresh), _input_embeddings(model), strict=True):

@@ -1,0 +1,148 @@
+"""Random numbers that are the same on every processor, for models with random weights.
+
+torch's generator gives the same integers everywhere.  What it makes of them depends on the
+processor: its vectorised kernels round logarithms, sines and products differently from the plain
+ones, which changes the last bit of a sixth of all normal deviates, and of half of all uniform ones.
+Here the same integers become the same numbers, because only additions, products, quotients and
+square roots of single elements are used.  IEEE 754 defines each of these to the last bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+BLOCK = 16  # torch makes normal deviates from 16 uniform ones at a time, if it has that many
+CHUNK = 1 << 15  # elements at a time, so that the intermediate arrays stay in the cache
+# Coefficients of power series in the square of their argument; they leave errors of about 1e-12.
+LOGARITHM_SERIES = [1 / (2 * term + 1) for term in range(7)]
+COSINE_SERIES = [(-1) ** term / math.factorial(2 * term) for term in range(10)]
+SINE_SERIES = [(-1) ** term / math.factorial(2 * term + 1) for term in range(10)]
+
+
+class PortableRandom(TorchDispatchMode):
+    """Replace ``normal_`` and ``uniform_`` of float32 tensors by their portable versions.
+
+    The numbers are those of torch to within a rounding error, and the generator is left in the
+    same state.  ``trunc_normal_``, ``kaiming_uniform_`` and the like are made of these two.
+    Tensors of another type or memory layout, and those of fewer than 16 elements, are left to
+    torch, which computes the latter in float64, one by one.
+    """
+
+    def __torch_dispatch__(
+        self,
+        operation: Any,
+        types: Sequence[type],
+        arguments: Sequence[Any] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run one operation of torch."""
+        options = options or {}
+        if operation is torch.ops.aten.normal_.default and _is_plain(arguments[0]):
+            return fill_normal(*arguments, **options)
+        if operation is torch.ops.aten.uniform_.default and _is_plain(arguments[0]):
+            return fill_uniform(*arguments, **options)
+        return operation(*arguments, **options)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Tell whether a tensor is filled from blocks of uniform deviates."""
+    on_processor = tensor.device.type == "cpu" and tensor.dtype == torch.float32
+    return on_processor and tensor.is_contiguous() and tensor.numel() >= BLOCK
+
+
+def fill_uniform(
+    tensor: Tensor, low: float = 0.0, high: float = 1.0, *, generator: torch.Generator | None = None
+) -> Tensor:
+    """Fill a contiguous float32 tensor with uniform deviates between two bounds."""
+    for part in tensor.view(-1).split(CHUNK):
+        # Between 0 and 1 torch's deviates are multiples of 2^-24, without any rounding.
+        deviates = part.uniform_(0, 1, generator=generator).numpy().astype(np.float64)
+        part.numpy()[:] = deviates * (high - low) + low
+    return tensor
+
+
+def fill_normal(
+    tensor: Tensor,
+    mean: float = 0.0,
+    std: float = 1.0,
+    *,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Fill a contiguous float32 tensor of at least 16 elements with normal deviates.
+
+    As in torch, the last block is made of the last 16 elements, which overlap the block before
+    if the number of elements is not a multiple of 16.
+    """
+    flat = tensor.view(-1)
+    flat.uniform_(0, 1, generator=generator)
+    blocks, rest = divmod(len(flat), BLOCK)
+    for part in flat[: blocks * BLOCK].split(CHUNK):
+        part.numpy()[:] = _normal_from_uniform(part.numpy(), mean, std)
+    if rest:
+        last = flat[-BLOCK:]
+        last.uniform_(0, 1, generator=generator)
+        last.numpy()[:] = _normal_from_uniform(last.numpy(), mean, std)
+    return tensor
+
+
+def _normal_from_uniform(
+    uniform: Float[np.ndarray, " element"], mean: float, std: float
+) -> Float[np.ndarray, " element"]:
+    """Compute the Box-Muller transform of uniform deviates, 8 pairs in each block of 16.
+
+    Each step is rounded to float32, as torch rounds it, so that the results are torch's.
+    """
+    pairs = uniform.reshape(-1, 2, BLOCK // 2)  # [block, member of the pair, pair]
+    logarithms = _logarithm(1 - pairs[:, 0].astype(np.float64)).astype(np.float32)
+    radii = np.sqrt(-2 * logarithms)
+    angles = np.float32(2 * math.pi) * pairs[:, 1]
+    cosines, sines = _cosine_and_sine(angles.astype(np.float64))
+    deviates = np.empty_like(pairs)
+    for member, directions in enumerate([cosines, sines]):
+        standard = radii * directions.astype(np.float32)
+        deviates[:, member] = standard.astype(np.float64) * np.float32(std) + np.float32(mean)
+    return deviates.ravel()
+
+
+def _logarithm(values: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """Compute natural logarithms of positive numbers, by the series of the inverse tanh."""
+    mantissas, exponents = np.frexp(values)  # the mantissas are from 0.5 to below 1
+    is_small = mantissas < math.sqrt(0.5)
+    mantissas = np.where(is_small, 2 * mantissas, mantissas)
+    exponents = np.where(is_small, exponents - 1, exponents)
+    ratios = (mantissas - 1) / (mantissas + 1)
+    series = _polynomial(LOGARITHM_SERIES, ratios * ratios)
+    return exponents * math.log(2) + 2 * ratios * series
+
+
+def _cosine_and_sine(
+    angles: Float[np.ndarray, "*shape"],
+) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
+    """Compute cosines and sines of angles between 0 and 2 pi, by their Taylor series.
+
+    The series are those of half the difference from half a turn, which is at most pi / 2.
+    """
+    halves = (angles - math.pi) / 2
+    squares = halves * halves
+    cosines = _polynomial(COSINE_SERIES, squares)
+    sines = halves * _polynomial(SINE_SERIES, squares)
+    return 2 * sines * sines - 1, -2 * sines * cosines
+
+
+def _polynomial(
+    coefficients: Sequence[float], values: Float[np.ndarray, "*shape"]
+) -> Float[np.ndarray, "*shape"]:
+    """Compute ``sum_k coefficients[k] values^k``, by Horner's rule."""
+    total = np.full_like(values, coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        total *= values
+        total += coefficient
+    return total
