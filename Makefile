@@ -3,8 +3,11 @@
 # make notebooks   executes the committed notebooks in place
 # make faults    breaks everything in the long form and writes tests/FAULTS.md
 # make benchmarks  measures speed and memory; the machine should be idle
+#
+# Setting up uses uv where it is installed, and pip otherwise; make UV= uses pip in any case.
 
 PYTHON ?= python3
+UV ?= $(shell command -v uv 2>/dev/null)
 BIN := .venv/bin
 READY := .venv/.ready
 
@@ -28,8 +31,14 @@ notebooks: $(READY)
 
 $(READY): requirements.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0] + "; try make PYTHON=python3.11")'
+ifneq ($(UV),)
+	test -x $(BIN)/python || "$(UV)" venv --quiet --seed --allow-existing --python "$$(command -v $(PYTHON))" .venv
+	"$(UV)" pip install --quiet --python $(BIN)/python --requirement requirements.txt
+else
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip --default-pip
 	$(BIN)/python -m pip install --quiet --requirement requirements.txt
+endif
 	touch $(READY)
 
 benchmarks: $(READY)

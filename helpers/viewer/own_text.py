@@ -1,4 +1,4 @@
-"""A few sentences of one's own, to look at."""
+"""Attention maps of a few sentences that a user types."""
 
 from __future__ import annotations
 
@@ -7,15 +7,33 @@ from helpers.model.encoder import DEFAULT, load
 from helpers.store.extract import extract
 from helpers.store.store import Store
 
-LONGEST = 512  # tokens of a sentence, where the model takes as many
+MAX_TOKENS = 512  # of a sentence, if the model takes as many
 
 
 def read(text: str, *, model: str = DEFAULT, revision: str | None = None) -> Store:
-    """Return the word-level maps of a text's sentences, with spaCy's parse of each.
+    """Parse a text with spaCy and compute the word-level attention maps of its sentences.
 
-    ``view(read("The keys to the cabinet are here."))`` shows them; ``model`` is what ``--model``
-    takes.  InputError where the text has no word, or the model cannot be loaded.
+    ``view(read("The keys to the cabinet are here."))`` shows them.
+
+    Parameters
+    ----------
+    text
+        One or more sentences.
+    model
+        Name or folder of a model, as for ``--model``.
+    revision
+        Commit or tag of a model on the model hub.
+
+    Returns
+    -------
+    Store
+        One example per sentence, with the parse in its record.
+
+    Raises
+    ------
+    InputError
+        If the text has no word, or the model cannot be loaded.
     """
     encoder = load(model, revision=revision)
-    longest = min(encoder.max_length, LONGEST)
-    return extract(encoder, parsed_text(text), level="word", max_tokens=longest)
+    max_tokens = min(encoder.max_length, MAX_TOKENS)
+    return extract(encoder, parsed_text(text), level="word", max_tokens=max_tokens)

@@ -1,4 +1,8 @@
-"""What the viewer sends to a browser: an example's facts and maps, and what a search finds."""
+"""Prepare an example's tokens, maps and answers for a browser, as JSON and HTML.
+
+The weights of a map are sent in steps of 0.0001, and all maps together as thumbnails of at most 32
+by 32 cells.  A page needs neither a kernel nor a network.
+"""
 
 from __future__ import annotations
 
@@ -25,42 +29,41 @@ from helpers.analysis.heads import (
     head_labels,
     questions,
 )
-from helpers.data.records import roles
+from helpers.data.records import Record, roles
 from helpers.errors import InputError
 from helpers.plots.style import INK, MUTED, RIGHT, TOKEN_COLORS, TOKEN_STYLES, WRONG
 from helpers.store.store import Example, Store, tokens_of
 
 HERE = Path(__file__).parent
 SCRIPT = "\n".join((HERE / name).read_text("utf-8") for name in ("sources.js", "viewer.js"))
-MOST_FOUND = 50  # places that a search shows at a time
-FOUND = ("example", "asked", "word", "relation", "picked", "gold", "right")
-RELATIONS_FROM = 300  # records looked at for the names of relations to suggest
-LARGEST_THUMBNAIL = 32  # cells a side; a small map is about 40 pixels wide
-FULL = 10_000  # the weight 1, as in sources.js: four decimals are what a view shows
-# Nothing is loaded from anywhere, and the browser enforces it.
+MAX_HITS = 50  # of a search
+HIT_COLUMNS = ("example", "asked", "word", "relation", "picked", "gold", "right")
+RELATION_SAMPLE_RECORDS = 300  # read for the names of relations to suggest
+MAX_THUMBNAIL_CELLS = 32  # on a side; a small map is about 40 pixels wide
+THUMBNAIL_EXPONENT = 0.7  # keeps small weights visible
+WEIGHT_STEPS = 10_000  # the weight 1, as in sources.js: a view shows four decimals
+# The browser enforces that nothing is loaded from anywhere.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 # Characters that show nothing and change the direction of the text around them.
 BIDI_CONTROLS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-# Of a small map: white, then the colours of the figures' heat maps (without importing seaborn).
+# Colours of a small map: white, then those of the figures' heat maps (without importing seaborn).
 RAMP = [
     *("#ffffff", "#b7e6c5", "#82d8b0", "#50c6ad", "#3cb2ad", "#359baa", "#3485a5"),
     *("#3670a0", "#3b589a", "#414184", "#3c3162", "#312140", "#1f1220"),
 ]
-# Of numbers below and above zero: the colours of the figures (without importing matplotlib).
+# Colours of numbers below and above zero, as in the figures (without importing matplotlib).
 DIVERGING = ["#2d004b", "#9990bf", "#f7f7f6", "#ee9b39", "#7f3b08"]
 
 Maps = Float[np.ndarray, "layer head query key"]
 
 
 def page_facts(store: Store, example: Example) -> dict[str, Any]:
-    """Return everything about an example but its weights, ready for JSON."""
+    """Return everything about an example except its weights, ready for JSON."""
     tokens = tokens_of(store, example)
-    own_roles = roles(tokens, store.special_tokens)
-    masks, kinds = own_roles.masks(), own_roles.kinds()
-    special = {i for i, kind in enumerate(kinds) if kind in ("cls", "sep")}
-    record, offset = example.record, example.offset
-    if "words" in record:
-        special = set(range(len(tokens))).difference(range(len(tokens))[example.word_positions])
+    token_roles = roles(tokens, store.special_tokens)
+    role_names = token_roles.kinds()
+    labels = _role_labels(store.special_tokens)
+    record = example.record
     return {
         "model": store.spec.model["name"],
         "corpus": store.spec.corpus["name"],
@@ -69,128 +72,179 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
         "labels": head_labels(store.layers, store.heads),
         "layers": store.layers,
         "heads": store.heads,
-        "summaries": summaries(example.attention, masks, _kind_labels(store.special_tokens)),
+        "summaries": summaries(example.attention, token_roles.masks(), labels),
         "example": example.index,
         "examples": len(store),
         "source": record.get("source") or record.get("title") or "",
         "tokens": tokens,
-        "kinds": kinds,
-        "special": sorted(special),
-        "questions": [
-            {"relation": relation, "asked": asked + offset, "gold": [own + offset for own in gold]}
-            for relation, asked, gold, *_ in questions(record)
-        ],
-        "directed": "relations" in record,  # coreference is read one way only
-        "mentions": [
-            [start + offset, end + offset, chain]
-            for start, end, chain, _ in record.get("mentions", ())
-            if chain is not None
-        ],
+        "kinds": role_names,
+        "special": _special_positions(example, role_names),
+        "questions": _questions_at_positions(example),
+        "directed": "relations" in record,  # coreference is read in one direction only
+        "mentions": _mentions_at_positions(example),
     }
+
+
+def _special_positions(example: Example, role_names: Sequence[str]) -> list[int]:
+    """Return the positions of an example's special tokens; at word level all except the words'."""
+    positions = range(len(role_names))
+    if "words" in example.record:
+        words = positions[example.word_positions]
+        return [position for position in positions if position not in words]
+    return [position for position in positions if role_names[position] in ("cls", "sep")]
+
+
+def _questions_at_positions(example: Example) -> list[dict[str, Any]]:
+    """Return an example's questions, with words as positions of its maps."""
+    sent = []
+    for question in questions(example.record):
+        gold = np.add(question.gold, example.offset)
+        sent.append(
+            {
+                "relation": question.relation,
+                "asked": question.asked + example.offset,
+                "gold": gold.tolist(),
+            }
+        )
+    return sent
+
+
+def _mentions_at_positions(example: Example) -> list[list[int]]:
+    """Return start, end and chain of an example's mentions, as positions of its maps.
+
+    Mentions without a chain are left out.
+    """
+    sent = []
+    for start, end, chain, _ in example.record.get("mentions", ()):
+        if chain is not None:
+            sent.append([start + example.offset, end + example.offset, chain])
+    return sent
 
 
 def summaries(
     attention: Maps, masks: Mapping[str, np.ndarray], labels: Mapping[str, str]
 ) -> list[str]:
-    """Return a text for each map, head by head: the type or place with most of its attention."""
+    """Describe each map, head by head, by the token type or place with most of its attention."""
     maps = attention.reshape(-1, *attention.shape[-2:]).astype(np.float32)
-    n = maps.shape[-1]
-    named = {labels[kind]: mask for kind, mask in masks.items() if kind != "other"}
-    shares = {label: maps[:, :, mask].sum(axis=(1, 2)) / n for label, mask in named.items()}
+    n_positions = maps.shape[-1]
+    shares = {}
+    for role, mask in masks.items():
+        if role != "other":
+            shares[labels[role]] = maps[:, :, mask].sum(axis=(1, 2)) / n_positions
     for name, offset in (("the previous", -1), ("itself", 0), ("the next", 1)):
-        shares[name] = np.trace(maps, offset, axis1=1, axis2=2) / n
+        shares[name] = np.trace(maps, offset, axis1=1, axis2=2) / n_positions
     table = pd.DataFrame(shares)
-    best = zip(table.max(axis=1), table.idxmax(axis=1), strict=True)
-    return [f"{share:.0%} to {name}" for share, name in best]
+    largest = zip(table.max(axis=1), table.idxmax(axis=1), strict=True)
+    return [f"{share:.0%} to {name}" for share, name in largest]
 
 
-def thumbnails(attention: Maps, kept: Sequence[int]) -> UInt8[np.ndarray, "head row column"]:
-    """Return all maps over the positions ``kept``, at most 32 cells a side.
+def thumbnails(attention: Maps, positions: Sequence[int]) -> UInt8[np.ndarray, "head row column"]:
+    """Shrink all maps over some positions to at most 32 cells on a side.
 
     A cell is the largest weight in it to the power 0.7, from 0 to 255: small weights stay visible.
     """
-    maps = attention.reshape(-1, *attention.shape[-2:])[:, kept][:, :, kept].astype(np.float32)
-    side = min(len(kept), LARGEST_THUMBNAIL)
-    starts = np.arange(side) * len(kept) // max(side, 1)
+    maps = attention.reshape(-1, *attention.shape[-2:])
+    maps = maps[:, positions][:, :, positions].astype(np.float32)
+    side = min(len(positions), MAX_THUMBNAIL_CELLS)
+    starts = np.arange(side) * len(positions) // max(side, 1)
     for axis in (1, 2):
         maps = np.maximum.reduceat(maps, starts, axis=axis)
-    return np.rint(255 * maps.clip(0, 1) ** 0.7).astype(np.uint8)
+    return np.rint(255 * maps.clip(0, 1) ** THUMBNAIL_EXPONENT).astype(np.uint8)
 
 
 def quantize(weights: Float[np.ndarray, ...]) -> UInt16[np.ndarray, ...]:
     """Return weights in steps of 0.0001."""
-    return np.rint(weights.astype(np.float64).clip(0, 1) * FULL).astype("<u2")
+    return np.rint(weights.astype(np.float64).clip(0, 1) * WEIGHT_STEPS).astype("<u2")
 
 
 def answers(example: Example) -> UInt16[np.ndarray, "direction layer head question"]:
-    """Return what each head picks for each question: twice the position, plus 1 if right."""
-    asked = list(questions(example.record))
-    found = np.zeros((len(DIRECTIONS), *example.attention.shape[:2], len(asked)), "<u2")
-    for place, question in enumerate(asked):
-        maps = example.attention[:, :, example.word_positions, example.word_positions]
+    """Return the position that each head picks for each question: doubled, plus 1 if right."""
+    asked_questions = list(questions(example.record))
+    shape = (len(DIRECTIONS), *example.attention.shape[:2], len(asked_questions))
+    coded = np.zeros(shape, "<u2")
+    for number, question in enumerate(asked_questions):
+        words = example.word_positions
+        maps = example.attention[:, :, words, words]
         for index, direction in enumerate(DIRECTIONS):
             picked, right = answer(question, maps, direction)
-            found[index, ..., place] = 2 * (picked + example.offset) + right
-    return found
+            coded[index, ..., number] = 2 * (picked + example.offset) + right
+    return coded
 
 
 def buffers(example: Example, special: Sequence[int]) -> list[bytes]:
-    """Return the small maps with and without special tokens, and the answers, as bytes."""
-    words = [position for position in range(len(example)) if position not in special]
-    small = [thumbnails(example.attention, kept) for kept in (range(len(example)), words)]
-    return [array.tobytes() for array in (*small, answers(example))]
+    """Return the thumbnails with and without special tokens, and the answers, as bytes."""
+    positions = range(len(example))
+    words = [position for position in positions if position not in special]
+    with_special = thumbnails(example.attention, positions)
+    without_special = thumbnails(example.attention, words)
+    return [with_special.tobytes(), without_special.tobytes(), answers(example).tobytes()]
 
 
 def embedded_page(store: Store, example: Example, heads: Sequence[int]) -> dict[str, Any]:
-    """Return an example for a page without a kernel: facts, small maps, and the maps ``heads``."""
-    facts = page_facts(store, example)
+    """Return an example for a page without a kernel: facts, thumbnails, and the maps of heads.
+
+    ``heads`` counts the heads through the layers, from 0.
+    """
+    page = page_facts(store, example)
+    page["buffers"] = [_packed(content) for content in buffers(example, page["special"])]
     maps = quantize(example.attention.reshape(-1, len(example), len(example))[list(heads)])
-    # A map's high bytes come before its low bytes: most are zero, so it deflates to about half.
-    return facts | {
-        "buffers": [_packed(data) for data in buffers(example, facts["special"])],
-        "maps": {
-            head: _packed((own >> 8).astype(np.uint8).tobytes() + own.astype(np.uint8).tobytes())
-            for head, own in zip(heads, maps, strict=True)
-        },
-    }
+    page["maps"] = {}
+    for head, steps in zip(heads, maps, strict=True):
+        # A map's high bytes come before its low bytes: most are zero, so it deflates to about half.
+        high_bytes = (steps >> 8).astype(np.uint8).tobytes()
+        low_bytes = steps.astype(np.uint8).tobytes()
+        page["maps"][head] = _packed(high_bytes + low_bytes)
+    return page
 
 
-def _packed(data: bytes) -> str:
-    return base64.b64encode(zlib.compress(data, 6)).decode("ascii")
+def _packed(content: bytes) -> str:
+    """Deflate bytes and encode them in base64."""
+    return base64.b64encode(zlib.compress(content, 6)).decode("ascii")
 
 
 def look(special_tokens: Mapping[str, str | None]) -> dict[str, Any]:
     """Return the colours and names that the viewer shares with the figures."""
     return {
-        "colors": TOKEN_COLORS | {"ink": INK, "muted": MUTED, "right": RIGHT, "wrong": WRONG},
-        "labels": _kind_labels(special_tokens),
+        "colors": {**TOKEN_COLORS, "ink": INK, "muted": MUTED, "right": RIGHT, "wrong": WRONG},
+        "labels": _role_labels(special_tokens),
         "ramp": RAMP,
         "diverging": DIVERGING,
         "directions": list(DIRECTIONS),
     }
 
 
-def _kind_labels(special_tokens: Mapping[str, str | None]) -> dict[str, str]:
-    labels = {kind: style.label for kind, style in TOKEN_STYLES.items()}
-    own = {role: special_tokens.get(role) for role in ("cls", "sep")}
-    return {kind: own.get(kind, label) for kind, label in labels.items() if own.get(kind, label)}
+def _role_labels(special_tokens: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the label of each token type that a model has; [CLS] and [SEP] under its own names."""
+    labels = {}
+    for role, style in TOKEN_STYLES.items():
+        label = special_tokens.get(role) if role in ("cls", "sep") else style.label
+        if label:
+            labels[role] = label
+    return labels
 
 
 def relations_in(store: Store) -> list[str]:
     """Return the names of relations in the first records of a store."""
-    records = store.records(range(min(RELATIONS_FROM, len(store))))
-    return sorted({question.relation for record in records for question in questions(record)})
+    records = store.records(range(min(RELATION_SAMPLE_RECORDS, len(store))))
+    names: set[str] = set()
+    for record in records:
+        names |= _relation_names(record)
+    return sorted(names)
+
+
+def _relation_names(record: Record) -> set[str]:
+    return {question.relation for question in questions(record)}
 
 
 def check_relation(store: Store, relation: str) -> None:
-    """Raise InputError where no example of a store has a relation, with those that there are."""
-    known: set[str] = set()
+    """Raise InputError if no example of a store has a relation, with the names of those it has."""
+    names: set[str] = set()
     for record in store.records():
-        known.update(question.relation for question in questions(record))
-        if relation in known:
+        names |= _relation_names(record)
+        if relation in names:
             return
-    there = f"there are {', '.join(sorted(known))}" if known else "the corpus has no annotation"
-    raise InputError(f"no relation {relation!r} here; {there}")
+    remedy = f"there are {', '.join(sorted(names))}" if names else "the corpus has no annotation"
+    raise InputError(f"no relation {relation!r} here; {remedy}")
 
 
 def search(
@@ -201,46 +255,104 @@ def search(
     relation: str = "",
     right: bool | None = None,
     direction: Direction = DIRECTIONS[0],
-    limit: int = MOST_FOUND,
+    limit: int = MAX_HITS,
 ) -> pd.DataFrame:
-    """Find the first ``limit`` places with a word, or where a head answers a relation.
+    """Find words by their form, or by a head's answers to a relation.
 
-    ``head`` is (layer, head) from 0.  A word (any case) and a relation together ask for words with
-    that relation.  ``right`` keeps the right or the wrong answers.  Columns: example, asked (place
-    in the map), word, relation, picked, gold (words), right.  InputError where nothing is asked
-    for, or no example has the relation.
+    Parameters
+    ----------
+    store
+        The examples to search, in order.
+    head
+        Layer and head, both from 0.
+    word
+        Form of the word, in any case. Together with a relation: words with that relation.
+    relation
+        Name of a relation, such as "dobj", or "coreference" for antecedents.
+    right
+        Keep right (True) or wrong (False) answers only; None keeps both.
+    direction
+        Direction in which the head is read.
+    limit
+        Number of hits after which the search stops.
+
+    Returns
+    -------
+    DataFrame
+        One row per hit: ``example``, ``asked`` (position in the map), ``word``, ``relation``,
+        ``picked`` (word), ``gold`` (words), ``right``, ``head`` (label).
+
+    Raises
+    ------
+    InputError
+        If neither a word nor a relation is given, or no example has the relation.
     """
     if not word and not relation:
         raise InputError("search for a word, a relation or both, such as relation='dobj'")
     rows: list[tuple[Any, ...]] = []
     for index, record in enumerate(store.records()):
-        words = record.get("words") or record["tokens"]
-        places = [i for i, other in enumerate(words) if word.lower() in ("", other.lower())]
+        matches = _matching_words(record, word)
         if relation:
-            asked = [q for q in questions(record) if q.relation == relation and q.asked in places]
-            found = _answered(store[index], asked, head, direction) if asked else ()
-            rows += [row for row in found if right in (None, row[-1])]
+            asked_questions = [
+                question
+                for question in questions(record)
+                if question.relation == relation and question.asked in matches
+            ]
+            if asked_questions:
+                hits = _answered(store[index], asked_questions, head, direction)
+                rows += [hit for hit in hits if right in (None, hit[-1])]
         else:
-            offset = record.get("offset", 0) if "words" in record else 0
-            rows += [(index, i + offset, words[i], "", "", "", None) for i in places]
+            rows += _word_hits(index, record, matches)
         if len(rows) >= limit:
             break
     if relation and not rows:
         check_relation(store, relation)
-    return pd.DataFrame(rows[:limit], columns=FOUND).assign(head=head_label(*head))
+    return pd.DataFrame(rows[:limit], columns=HIT_COLUMNS).assign(head=head_label(*head))
+
+
+def _forms(record: Record) -> list[str]:
+    """Return the words of a record; its tokens at token level."""
+    return record.get("words") or record["tokens"]
+
+
+def _matching_words(record: Record, word: str) -> list[int]:
+    """Return the indices of a record's words that equal a word in any case; of all if empty."""
+    forms = _forms(record)
+    if not word:
+        return list(range(len(forms)))
+    return [index for index, form in enumerate(forms) if form.lower() == word.lower()]
+
+
+def _word_hits(index: int, record: Record, matches: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+    """Yield a row of a search for the words ``matches`` of example ``index``."""
+    offset = record.get("offset", 0) if "words" in record else 0
+    forms = _forms(record)
+    for match in matches:
+        yield (index, match + offset, forms[match], "", "", "", None)
 
 
 def _answered(
-    example: Example, asked: list[Question], head: tuple[int, int], direction: Direction
+    example: Example,
+    asked_questions: Sequence[Question],
+    head: tuple[int, int],
+    direction: Direction,
 ) -> Iterator[tuple[Any, ...]]:
-    own, words = example.word_positions, example.record["words"]
-    weights = example.attention[head][own, own]
-    for question in asked:
+    """Yield a row of a search for the answer of a head to each question about an example."""
+    positions = example.word_positions
+    weights = example.attention[head][positions, positions]
+    words = example.record["words"]
+    for question in asked_questions:
         picked, right = answer(question, weights, direction)
-        gold = " / ".join(words[place] for place in question.gold)
-        place = question.asked + example.offset
-        row = (example.index, place, words[question.asked], question.relation)
-        yield *row, words[picked], gold, bool(right)
+        gold = " / ".join(words[index] for index in question.gold)
+        yield (
+            example.index,
+            question.asked + example.offset,
+            words[question.asked],
+            question.relation,
+            words[picked],
+            gold,
+            bool(right),
+        )
 
 
 def show_bidi_controls(text: str) -> str:
@@ -269,14 +381,15 @@ def json_in_html(value: object) -> str:
 
 
 def render(template: Path, **values: object) -> str:
-    """Return the page of a jinja2 template; text that it is given stays text."""
+    """Return the page of a jinja2 template; text among ``values`` stays text."""
     pages = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     page = pages.from_string(template.read_text(encoding="utf-8"))
     return show_bidi_controls(page.render(values, policy=POLICY))
 
 
 def document(title: str, data: object) -> str:
-    """Return a page that shows ``data`` and needs nothing else: no network, no kernel."""
+    """Return a page that shows a viewer's data and needs neither a network nor a kernel."""
     style = (HERE / "viewer.css").read_text(encoding="utf-8")
-    own = {"data": json_in_html(data), "style": style, "script": SCRIPT}
-    return render(HERE / "viewer.html", title=title, **own)
+    return render(
+        HERE / "viewer.html", title=title, data=json_in_html(data), style=style, script=SCRIPT
+    )

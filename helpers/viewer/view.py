@@ -1,8 +1,8 @@
-"""Look at attention: any head of any stored example, in a notebook or in a file of its own.
+"""Look at attention: any head of any stored example, in a notebook or in a file.
 
 ``view(store, example=17, layer=8, head=10)`` is interactive in JupyterLab and VS Code, where the
-kernel answers what the browser asks for; without one (in an HTML copy) the same view shows what
-it holds.
+kernel answers what the browser asks for.  Without a kernel, as in an HTML copy of a notebook, the
+same view shows the maps that it holds.
 """
 
 from __future__ import annotations
@@ -25,23 +25,46 @@ from helpers.paths import write_whole
 from helpers.store.format import tensor_name
 from helpers.store.store import Example, Store, tokens_of
 from helpers.viewer import page
-from helpers.viewer.page import MOST_FOUND, check_relation, relations_in, search
+from helpers.viewer.page import MAX_HITS, check_relation, relations_in, search
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from helpers.model.encoder import Encoder
 
-EVERY = "(all)"  # relations
-ASKED = ("word", "relation", "right", "direction")  # of a search
+ALL_RELATIONS = "(all)"
+SEARCH_FIELDS = ("word", "relation", "right", "direction")  # of a browser's request
 NOTEBOOK_LIMIT = 1_000_000  # bytes of weights that a notebook's output may hold without a kernel
-MOST_KEYS = 10  # of a query, that are shown beside it
-FRAME = 620, 17  # pixels of a frame: the controls and small maps, and each token
+MAX_KEYS = 10  # shown beside a query
+FRAME_PIXELS = 620  # height of the controls and small maps
+TOKEN_PIXELS = 17  # height of a token
 
 
 @dataclass(frozen=True)
 class Viewer:
-    """One example of a store, seen through one head, (layer, head) from 0; made by `view`."""
+    """One example of a store, seen through one head; made by `view`.
+
+    In a notebook, a Viewer as the last line of a cell is displayed.
+
+    Attributes
+    ----------
+    store
+        Examples with their attention maps.
+    example
+        Index of the example, from 0.
+    head
+        Layer and head, both from 0.
+    relation
+        Relation that is marked at first; empty for none.
+    direction
+        Direction in which heads are read.
+    title
+        Text before the name of the head.
+    encoder
+        Model of the store, to mask words and to show queries and keys.
+    second
+        View shown beside this one.
+    """
 
     store: Store = field(repr=False)
     example: int
@@ -52,14 +75,36 @@ class Viewer:
     encoder: Encoder | None = field(default=None, repr=False)
     second: Viewer | None = None
 
-    def beside(self, other: Viewer) -> Viewer:
-        """Return this view and another (example, head, model or lens) side by side."""
-        return replace(self, second=other)
+    def beside(self, second: Viewer) -> Viewer:
+        """Show this view and a second one side by side.
+
+        Parameters
+        ----------
+        second
+            View of another example, head, model or lens.
+
+        Returns
+        -------
+        Viewer
+            Both views.
+        """
+        return replace(self, second=second)
 
     def save(self, path: str | Path, examples: Sequence[int] | None = None) -> Path:
         """Write the view as one HTML file that works offline, with every head's weights.
 
-        ``examples`` puts more examples of the store into the file, to go through and search.
+        Parameters
+        ----------
+        path
+            File to write.
+        examples
+            Indices of the examples to put into the file, to go through and search. By default it
+            has the example of the view only.
+
+        Returns
+        -------
+        Path
+            The file.
         """
         write_whole(Path(path), page.document(self.heading, self.data(examples)).encode())
         return Path(path)
@@ -67,32 +112,73 @@ class Viewer:
     def data(
         self, examples: Sequence[int] | None = None, *, all_heads: bool = True
     ) -> dict[str, Any]:
-        """Return what a page shows, ready for JSON; else than ``all_heads``, one head's weights."""
-        data = self.settings()
-        for pane, own in zip(self.panes, data["panes"], strict=True):
+        """Return everything that a page without a kernel shows, ready for JSON.
+
+        Unless ``all_heads``, it has the weights of the view's own head only.
+        """
+        content = self.settings()
+        for pane, pane_content in zip(self.panes, content["panes"], strict=True):
             heads = range(pane.store.layers * pane.store.heads) if all_heads else [pane.index]
-            wanted = examples or [pane.example]
-            own["pages"] = [page.embedded_page(pane.store, pane.store[i], heads) for i in wanted]
-        return data
+            indices = examples or [pane.example]
+            pane_content["pages"] = [
+                page.embedded_page(pane.store, pane.store[index], heads) for index in indices
+            ]
+        return content
 
     def _frame(self) -> str:
-        """Return a page for where there is no kernel as an inline frame: small, or of one head."""
-        sizes = [pane.store[pane.example].attention.size for pane in self.panes]
-        data = self.data(all_heads=sum(sizes) <= NOTEBOOK_LIMIT)
-        tokens = max(len(pane["pages"][0]["tokens"]) for pane in data["panes"])
-        shown = html.escape(page.document(self.heading, data))
+        """Return an inline frame with a page for readers without a kernel.
+
+        It has the weights of all heads if these are few, and else of one head.
+        """
+        n_weights = sum(pane.store[pane.example].attention.size for pane in self.panes)
+        content = self.data(all_heads=n_weights <= NOTEBOOK_LIMIT)
+        n_tokens = max(len(pane["pages"][0]["tokens"]) for pane in content["panes"])
+        height = FRAME_PIXELS + TOKEN_PIXELS * n_tokens
+        document = html.escape(page.document(self.heading, content))
         return (
             '<iframe title="Attention viewer" loading="lazy" style="width:100%;border:0;'
-            f'height:{FRAME[0] + FRAME[1] * tokens}px" srcdoc="{shown}"></iframe>'
+            f'height:{height}px" srcdoc="{document}"></iframe>'
         )
 
-    def search(self, **wanted: Any) -> pd.DataFrame:
-        """Find examples by a word, or by how this head does at a relation: see `page.search`.
+    def search(
+        self, word: str = "", relation: str = "", right: bool | None = None, limit: int = MAX_HITS
+    ) -> pd.DataFrame:
+        """Find examples by a word, or by the answers of this head to a relation.
 
-        ``view(store, layer=8, head=10).search(relation="dobj", right=False)`` lists where head
-        8-10 is wrong about dobj; relation "coreference" asks for antecedents.
+        ``view(store, layer=8, head=10).search(relation="dobj", right=False)`` lists the direct
+        objects about which head 8-10 is wrong; relation "coreference" asks for antecedents.
+
+        Parameters
+        ----------
+        word
+            Form of the word, in any case. Together with a relation: words with that relation.
+        relation
+            Name of a relation.
+        right
+            Keep right (True) or wrong (False) answers only; None keeps both.
+        limit
+            Number of hits after which the search stops.
+
+        Returns
+        -------
+        DataFrame
+            One row per hit: ``example``, ``asked`` (position in the map), ``word``, ``relation``,
+            ``picked`` (word), ``gold`` (words), ``right``, ``head`` (label).
+
+        Raises
+        ------
+        InputError
+            If neither a word nor a relation is given, or no example has the relation.
         """
-        return search(self.store, self.head, direction=self.direction, **wanted)
+        return search(
+            self.store,
+            self.head,
+            word=word,
+            relation=relation,
+            right=right,
+            direction=self.direction,
+            limit=limit,
+        )
 
     @property
     def panes(self) -> list[Viewer]:
@@ -101,10 +187,12 @@ class Viewer:
 
     @property
     def heading(self) -> str:
-        """What the view is of at first, in a line."""
-        own = [f"head {head_label(*pane.head)}, example {pane.example}" for pane in self.panes]
-        named = f"{self.title} · {own[0]}" if self.title else f"Attention of {own[0]}"
-        return " | ".join([named, *own[1:]])
+        """The heads and examples that the view starts with, in a line."""
+        first, *second = [
+            f"head {head_label(*pane.head)}, example {pane.example}" for pane in self.panes
+        ]
+        start = f"{self.title} · {first}" if self.title else f"Attention of {first}"
+        return " | ".join([start, *second])
 
     @property
     def index(self) -> int:
@@ -112,12 +200,18 @@ class Viewer:
         return self.head[0] * self.store.heads + self.head[1]
 
     def settings(self) -> dict[str, Any]:
-        """Return what the view starts with, ready for JSON."""
-        panes = [
-            {"title": pane.title, "example": pane.example, "head": pane.index,
-             "relation": pane.relation, "direction": pane.direction}
-            for pane in self.panes
-        ]  # fmt: skip
+        """Return the example, head and relation that each pane starts with, ready for JSON."""
+        panes = []
+        for pane in self.panes:
+            panes.append(
+                {
+                    "title": pane.title,
+                    "example": pane.example,
+                    "head": pane.index,
+                    "relation": pane.relation,
+                    "direction": pane.direction,
+                }
+            )
         return {"look": page.look(self.store.special_tokens), "panes": panes}
 
     def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -140,10 +234,33 @@ def view(
 ) -> Viewer:
     """Show the attention of an example of a store.
 
-    ``layer`` and ``head`` count from 1, as in the paper; ``example`` from 0, as in the store.
-    ``relation`` starts with one relation marked, read in ``direction``.  With the model of the
-    store as ``encoder``, a notebook can mask words and show queries and keys.  InputError where
-    there is no such example, head, direction or relation, or the encoder does not fit.
+    Parameters
+    ----------
+    store
+        Examples with their attention maps.
+    example
+        Index of the example in the store, from 0.
+    layer, head
+        Attention head that is large at first; both count from 1, as in the paper.
+    relation
+        Relation that is marked at first, such as "dobj"; "(all)" marks every one.
+    direction
+        Direction in which heads are read.
+    title
+        Text before the name of the head.
+    encoder
+        Model of the store. With it, a notebook can mask words and show queries and keys.
+
+    Returns
+    -------
+    Viewer
+        The view, which a notebook displays.
+
+    Raises
+    ------
+    InputError
+        If the store has no such example, head or relation, the direction is none, or the encoder
+        is not the model of the store.
     """
     if not 0 <= example < len(store):
         raise InputError(f"no example {example}: the store has 0 to {len(store) - 1}")
@@ -152,45 +269,80 @@ def view(
         raise InputError(f"no head {layer}-{head}: the model has 1-1 to {last}")
     if direction not in DIRECTIONS:
         raise InputError(f"no direction {direction!r}; there are {', '.join(DIRECTIONS)}")
-    if relation not in ("", EVERY):
+    if relation not in ("", ALL_RELATIONS):
         check_relation(store, relation)
     if encoder is not None:
-        from helpers.store.extract import encoder_facts
-
-        if encoder_facts(encoder)["model"] != (made := store.spec.model):
-            problem = f"and {encoder.name} is not that model as it was"
-            raise InputError(f"the maps are those of {made['name']}, {problem}")
+        _check_encoder(encoder, store)
     return Viewer(store, example, (layer - 1, head - 1), relation, direction, title, encoder)
 
 
-def viewers(
-    table: pd.DataFrame, treebank: Callable[[], Store], documents: Callable[[], Store], **how: Any
-) -> list[Viewer]:
-    """Return a viewer of each row of `helpers.plots.examples.places`, in the store it is from.
+def _check_encoder(encoder: Encoder, store: Store) -> None:
+    """Raise InputError unless an encoder is the model of a store."""
+    from helpers.store.extract import encoder_facts
 
-    The two stores are opened where they are needed; without a row it is the first sentence's;
-    ``how`` is for `view`.
+    stored_model = store.spec.model
+    if encoder_facts(encoder)["model"] != stored_model:
+        raise InputError(
+            f"the maps are those of {stored_model['name']}, and {encoder.name} is not that model "
+            "as it was; leave the encoder out, or load the one that made the maps"
+        )
+
+
+def viewers(
+    table: pd.DataFrame,
+    treebank: Callable[[], Store],
+    documents: Callable[[], Store],
+    **options: Any,
+) -> list[Viewer]:
+    """Make a viewer for each row of `helpers.plots.examples.places`.
+
+    Parameters
+    ----------
+    table
+        One row per example: ``title``, ``example``, ``layer``, ``head``, ``relation``,
+        ``direction``. If it is empty, the treebank's first sentence is shown.
+    treebank, documents
+        Functions that open the stores of the treebank and of the coreference documents. They are
+        called for rows that need them only.
+    options
+        Further arguments of `view`.
+
+    Returns
+    -------
+    list of Viewer
+        One per row, in the store of the row's relation.
     """
-    found = []
-    for row in table.astype(object).to_dict("records") or [{}]:
+    rows = table.astype(object).to_dict("records") or [{}]
+    row_viewers = []
+    for row in rows:
         store = documents() if row.get("relation") == COREFERENCE else treebank()
-        given = {name: own for name, own in row.items() if pd.notna(own) and own != ""}
-        found.append(view(store, **given, **how))
-    return found
+        filled = {name: cell for name, cell in row.items() if pd.notna(cell) and cell != ""}
+        row_viewers.append(view(store, **filled, **options))
+    return row_viewers
 
 
 def masked_example(store: Store, index: int, positions: Sequence[int], encoder: Encoder) -> Example:
-    """Return an example with the mask token at ``positions`` of its maps, tokens or whole words."""
+    """Compute an example with the mask token at some positions of its maps.
+
+    A position is a token or, at word level, a whole word.  InputError if the model has no mask
+    token.
+    """
     from helpers.store.examples import shard_tensors
 
-    if encoder.tokenizer.mask_token is None:
-        raise InputError(f"{encoder.name} has no mask token")
+    mask_token = encoder.tokenizer.mask_token
+    if mask_token is None:
+        raise InputError(f"{encoder.name} has no mask token; use a masked language model")
     example = store[index]
-    kind, offset = ("words", example.offset) if "words" in example.record else ("tokens", 0)
-    texts = list(example.record[kind])
+    if "words" in example.record:
+        field_name = "words"
+        offset = example.offset
+    else:
+        field_name = "tokens"
+        offset = 0
+    texts = list(example.record[field_name])
     for position in positions:
-        texts[position - offset] = encoder.tokenizer.mask_token
-    record = example.record | {kind: texts}
+        texts[position - offset] = mask_token
+    record = {**example.record, field_name: texts}
     tensors = shard_tensors(encoder, [record], index, **store.spec.maps)
     return replace(example, attention=tensors[tensor_name("attention", index)], record=record)
 
@@ -200,8 +352,9 @@ def neurons(
 ) -> dict[str, Any]:
     """Return the neuron view of a token of the word at ``position`` of a map, ready for JSON.
 
-    That is its query, and beside it (*A Multiscale Visualization of Attention*, Vig 2019) the keys
-    of the tokens with most of its attention, with what `head_scores` finds in their scores.
+    It has the token's query and, next to it, the keys of the tokens with most of its attention,
+    with the parts of their scores from `head_scores` (*A Multiscale Visualization of Attention*,
+    Vig 2019).
     """
     from helpers.model.forward import model_inputs
     from helpers.model.queries import head_scores
@@ -209,29 +362,46 @@ def neurons(
     inputs = model_inputs(encoder, example.record)
     parts = head_scores(encoder, example.record, *head)
     tokens = encoder.tokenizer.convert_ids_to_tokens(inputs["input_ids"])
-    words = inputs.get("groups", range(len(tokens)))
-    pieces = [token for token, word in enumerate(words) if word == position]
-    query, other = parts.queries[pieces[piece]], parts.other[pieces[piece]]
-    weights = (parts.scale * parts.keys @ query + other).softmax(dim=0)
-    keys = weights.argsort(descending=True)[: min(MOST_KEYS, int((weights > 0).sum()))]
+    word_of_token = inputs.get("groups", range(len(tokens)))
+    pieces = [token for token, word in enumerate(word_of_token) if word == position]
+    query = parts.queries[pieces[piece]]
+    bias = parts.other[pieces[piece]]  # of scores that do not come from this query and a key
+    weights = (parts.scale * parts.keys @ query + bias).softmax(dim=0)
+    n_keys = min(MAX_KEYS, int((weights > 0).sum()))
+    keys = weights.argsort(descending=True)[:n_keys]
     return {
-        "pieces": [tokens[own] for own in pieces],
+        "pieces": [tokens[token] for token in pieces],
         "tokens": [tokens[key] for key in keys],
         "query": query.tolist(),
         "keys": parts.keys[keys].tolist(),
         "scale": parts.scale,
-        "other": other[keys].tolist(),
+        "other": bias[keys].tolist(),
         "weights": weights[keys].tolist(),
     }
 
 
 def to_bertviz(store: Store, example: int) -> tuple[tuple[Tensor, ...], list[str]]:
-    """Return an example as ``bertviz.head_view(*...)`` takes it: maps by layer, tokens."""
+    """Return an example as bertviz takes it: ``bertviz.head_view(*to_bertviz(store, 17))``.
+
+    Parameters
+    ----------
+    store
+        Examples with their attention maps.
+    example
+        Index of the example, from 0.
+
+    Returns
+    -------
+    maps
+        For each layer a float32 tensor of shape (1, head, query, key).
+    tokens
+        The token or word at each position.
+    """
     import torch
 
-    found = store[example]
-    maps = torch.from_numpy(found.attention.astype("float32"))
-    return tuple(layer[None] for layer in maps), tokens_of(store, found)
+    stored = store[example]
+    maps = torch.from_numpy(stored.attention.astype("float32"))
+    return tuple(layer[None] for layer in maps), tokens_of(store, stored)
 
 
 class ViewerWidget(anywidget.AnyWidget):
@@ -243,44 +413,55 @@ class ViewerWidget(anywidget.AnyWidget):
 
     def __init__(self, viewer: Viewer) -> None:
         settings = viewer.settings()
-        for pane, own in zip(viewer.panes, settings["panes"], strict=True):
-            own |= {"relations": relations_in(pane.store), "encoder": pane.encoder is not None}
+        for pane, pane_settings in zip(viewer.panes, settings["panes"], strict=True):
+            pane_settings["relations"] = relations_in(pane.store)
+            pane_settings["encoder"] = pane.encoder is not None
         super().__init__(settings=page.shown_in_browser(settings))
         self._panes = viewer.panes
-        self._masked: dict[object, Example] = {}  # the last one that was asked for
+        self._masked: dict[object, Example] = {}  # the last one that a browser asked for
 
     @command
     def answer(self, request: dict[str, Any], _: object) -> tuple[dict[str, Any], list[bytes]]:
         """Answer a request of the browser: with JSON and bytes, or with the user's mistake."""
-        content, buffers = self._answer(request)
+        try:
+            content, buffers = self._respond(request)
+        except InputError as error:
+            return page.shown_in_browser({"error": str(error)}), []
         return page.shown_in_browser(content), buffers
 
-    def _answer(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
+    def _respond(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
+        """Return the JSON and the bytes that a request asks for."""
         pane = self._panes[request["pane"]]
         head = divmod(int(request.get("head", 0)), pane.store.heads)
-        try:
-            if request["kind"] == "search":
-                wanted = {name: request[name] for name in ASKED}
-                found = search(pane.store, head, **wanted, limit=MOST_FOUND + 1)
-                rows = json.loads(found.head(MOST_FOUND).to_json(orient="records"))
-                return {"found": rows, "more": len(found) > MOST_FOUND}, []
-            example = self._example(pane, request)
-            if request["kind"] == "neurons":
-                place = request["position"], request["piece"]
-                return neurons(pane.encoder, example, head, *place), []
-        except InputError as error:
-            return {"error": str(error)}, []
+        if request["kind"] == "search":
+            return _search_response(pane.store, head, request), []
+        example = self._example(pane, request)
+        if request["kind"] == "neurons":
+            position = request["position"]
+            return neurons(pane.encoder, example, head, position, request["piece"]), []
         if request["kind"] == "map":
             return {}, [page.quantize(example.attention[head]).tobytes()]
-        facts = page.page_facts(pane.store, example)
-        return {"page": facts}, page.buffers(example, facts["special"])
+        content = page.page_facts(pane.store, example)
+        return {"page": content}, page.buffers(example, content["special"])
 
     def _example(self, pane: Viewer, request: dict[str, Any]) -> Example:
-        index, masked = int(request["example"]), request.get("masked") or []
-        view(pane.store, index)  # refuses one that is not there
+        """Return the example of a request, with the mask token at the masked positions."""
+        index = int(request["example"])
+        view(pane.store, index)  # raises InputError if the store has no such example
+        masked = request.get("masked")
         if not masked:
             return pane.store[index]
-        wanted = (request["pane"], index, *masked)
-        if wanted not in self._masked:  # a pass of the model, which each of its heads would ask for
-            self._masked = {wanted: masked_example(pane.store, index, masked, pane.encoder)}
-        return self._masked[wanted]
+        key = (request["pane"], index, *masked)
+        if key not in self._masked:  # one pass of the model for the requests of all heads
+            self._masked = {key: masked_example(pane.store, index, masked, pane.encoder)}
+        return self._masked[key]
+
+
+def _search_response(
+    store: Store, head: tuple[int, int], request: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the hits of a browser's search, and whether there are more than it shows."""
+    query = {name: request[name] for name in SEARCH_FIELDS}
+    hits = search(store, head, **query, limit=MAX_HITS + 1)
+    rows = json.loads(hits.head(MAX_HITS).to_json(orient="records"))
+    return {"found": rows, "more": len(hits) > MAX_HITS}
