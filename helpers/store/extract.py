@@ -126,6 +126,7 @@ def stream(encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
     if folder not in stores():
         with only_one(folder):
             if folder not in stores():
+                remove_temporary(folder)  # what a killed process left of the list of work
                 _list_work(encoder, corpus, folder, key)
     return Store.open(folder, encoder)
 
