@@ -18,7 +18,7 @@ from jaxtyping import Shaped
 
 from helpers.cache import cached
 from helpers.csv_cells import escape_formulas, unescape_formulas
-from helpers.data.records import cluster_of
+from helpers.data.records import cluster_of, describe_documents
 from helpers.errors import InputError, TableError, or_wider
 from helpers.paths import figures_dir, write_whole
 from helpers.settings import capped
@@ -231,6 +231,8 @@ def describe_store(store: Store) -> pd.DataFrame:
     """Return what a store holds, and what was dropped or cut on the way, as a table."""
     facts = {"corpus": store.spec.corpus["name"], "examples": f"{len(store):,}"}
     facts |= {"layers x heads": f"{store.layers} x {store.heads}", "level": store.spec.level}
+    if store.spec.level == "word" and "relations" in store.record(0):
+        facts["documents"] = describe_documents(store.records())
     dropped = {reason: f"{count:,}" for reason, count in store.manifest.report.items()}
     return pd.Series(facts | dropped, name="store").to_frame()
 

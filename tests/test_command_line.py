@@ -91,7 +91,7 @@ def test_a_dry_run_says_what_a_run_would_extract(figures, tiny_folder, tmp_path,
     )
     assert [re.sub(r"\d+ MB", "MB", line) for line in stores] == [
         "my: 12 examples, MB to extract",
-        "my-silver: 40 examples, MB to extract",
+        "my-silver: 40 examples, MB to extract; documents: 10",
         "coreference-sample: 66 examples, MB to extract",
     ]
     assert "GB in all" in disk and not list(figures.rglob("*"))

@@ -9,7 +9,7 @@ from toy_corpora import SENTENCES, conllu
 
 from helpers.analysis import dependency_heads, head_counts
 from helpers.plots.style import canvas
-from helpers.study import Study
+from helpers.study import Study, describe_store
 
 
 @pytest.fixture
@@ -39,6 +39,17 @@ def test_the_control_goes_through_the_lens_of_the_run(study):
     through_norms = replace(study, lens="norm")
     weights, norms = (one.control_sums["control"].mean("entropy") for one in (study, through_norms))
     assert abs(weights - norms).max() > 1e-3
+
+
+def test_describe_store_counts_the_documents_of_a_treebank(study, tmp_path):
+    treebank = tmp_path / "trees.conllu"
+    tree = conllu([(1, "dogs", 2, "nsubj"), (2, "bark", 0, "root")], times=2)
+    treebank.write_text("".join(f"# newdoc id = {name}\n{tree}" for name in "abc"))
+    marked = replace(study, treebank=str(treebank))
+    described = describe_store(marked.treebank_store())["store"]
+    assert described["documents"] == "3" and described["examples"] == "6"
+    assert "documents" not in describe_store(study.segment_store()).index
+    assert "documents" not in describe_store(study.coreference_store()).index
 
 
 def test_what_takes_a_tokenizer_or_a_pass_is_kept(study, tmp_path, monkeypatch):

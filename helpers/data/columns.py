@@ -79,17 +79,24 @@ def detect_format(path: Path) -> TreeFormat:
 
 def read_trees(
     path: Path, format: TreeFormat | None = None, counts: Counter[str] | None = None
-) -> Iterator[tuple[int, Sentence]]:
-    """Yield the number of the document (`# newdoc`) and the tree of each sentence, in order.
+) -> Iterator[tuple[str | None, Sentence]]:
+    """Yield the document and the tree of each sentence, in order.
 
-    Multi-word ranges and empty nodes of CoNLL-U are skipped, and its trees have exactly one root;
-    converted treebanks may have several.  The source is the ``sent_id``, or its number.  ``counts``
-    receives what was changed in the words.  CorpusError, with the line, for what breaks the format.
+    The document is what the last `# newdoc` calls it, or that mark's number in the file where it
+    gives no name; None before the first mark.  Multi-word ranges and empty nodes of CoNLL-U are
+    skipped, and its trees have exactly one root; converted treebanks may have several.  The source
+    is the ``sent_id``, or its number.  ``counts`` receives what was changed in the words.
+    CorpusError, with the line, for what breaks the format.
     """
     format = format or detect_format(path)
-    document = number = 0
+    document = None
+    documents_begun = 0
+    number = 0
     for marks, rows in _blocks(path, format, counts):
-        document += any(kind == "newdoc" for _, kind, _ in marks)
+        for _, mark, value in marks:
+            if mark == "newdoc":
+                documents_begun += 1
+                document = value or str(documents_begun)
         if rows:
             number += 1
             names = [name for _, kind, name in marks if kind == "sent_id"]

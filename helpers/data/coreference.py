@@ -79,19 +79,32 @@ def coreference_corpus(
         spec["heads"] = {package: version(package) for package in ("spacy", PIPELINE)}
 
     def read(counts: Counter[str]) -> Iterator[Document]:
-        mentions = 0
         turns: dict[str, int] = {}  # of the splits, taken in the order of names
-        for file in progress(files, "reading documents", unit="file"):
-            read_file = read_brackets if file.suffix == ".txt" else read_documents
-            for text in read_file(file, counts):
-                mentions += len(text.spans)
-                turn = turns.setdefault(text.name, len(turns))
-                yield _with_heads(text, SPLITS[turn % len(SPLITS)], counts)
-        if not mentions:
-            raise CorpusError(source, "no mention in any document; is coreference annotated?")
+        for text in _annotated_texts(source, files, counts):
+            turn = turns.setdefault(text.name, len(turns))
+            yield _with_heads(text, SPLITS[turn % len(SPLITS)], counts)
+
+    def check() -> None:
+        for _ in _annotated_texts(source, files, Counter()):
+            pass
 
     own_name = source.stem if source.is_file() else source.name
-    return Corpus(name or ("coreference-sample" if path is None else own_name), spec, read)
+    corpus_name = name or ("coreference-sample" if path is None else own_name)
+    return Corpus(corpus_name, spec, read, check=check)
+
+
+def _annotated_texts(
+    source: Path, files: Sequence[Path], counts: Counter[str]
+) -> Iterator[AnnotatedText]:
+    """Yield the documents of all files; CorpusError if no document has a mention."""
+    mentions = 0
+    for file in progress(files, "reading documents", unit="file"):
+        read_file = read_brackets if file.suffix == ".txt" else read_documents
+        for text in read_file(file, counts):
+            mentions += len(text.spans)
+            yield text
+    if not mentions:
+        raise CorpusError(source, "no mention in any document; is coreference annotated?")
 
 
 def _files(source: Path) -> list[Path]:

@@ -15,6 +15,10 @@ import numpy as np
 from jaxtyping import Bool
 
 PUNCTUATION = (".", ",")
+# How the source of a sentence tells its document.
+_IN_DOCUMENT = re.compile(
+    r"(?P<article>.+), paragraph \d+, sentence \d+|(?P<document>.+, document .+), sentence .+"
+)
 WORD_MARKS = "Ġ▁"  # how byte-level and SentencePiece vocabularies write a leading space
 
 
@@ -29,8 +33,10 @@ class Segment(NamedTuple):
 class Sentence(NamedTuple):
     """A dependency-parsed sentence.
 
-    ``heads[i]`` is the head of word ``i``: 1 is the first word, 0 the root.  ``source`` names
-    the article or file and sentence; ``split`` is ``train`` or ``dev``.
+    ``heads[i]`` is the head of word ``i``: 1 is the first word, 0 the root.  ``split`` is
+    ``train`` or ``dev``.  ``source`` is "ARTICLE, paragraph N, sentence N", or
+    "FILE, document NAME, sentence ID", or "FILE, sentence ID" where the documents of a file are
+    not known; `document_of` reads it.
     """
 
     words: tuple[str, ...]
@@ -106,12 +112,14 @@ class Corpus(Generic[Item]):
     ``spec`` holds everything that determines the content, so that a store can be found without
     reading the corpus.  ``read`` takes a counter, in which the reader counts what it dropped or
     changed, by reason.  ``reader``: the function whose code decides what it is, if not ``read``.
+    ``check`` raises CorpusError for faults in the files; None if ``read`` is quick enough for that.
     """
 
     name: str
     spec: Mapping[str, Any]
     read: Callable[[Counter[str]], Iterator[Item]] = field(repr=False)
     reader: Callable[..., Any] | None = field(repr=False, default=None)
+    check: Callable[[], None] | None = field(repr=False, default=None)
 
     @property
     def fingerprint(self) -> str:
@@ -122,19 +130,50 @@ class Corpus(Generic[Item]):
         """Read everything into memory."""
         return list(self.read(Counter()))
 
+    def validate(self) -> None:
+        """Read the files in seconds, without a parser or a model; CorpusError for a fault."""
+        if self.check is None:
+            self.records()
+        else:
+            self.check()
 
-def cluster_of(record: Mapping[str, Any], index: int) -> str:
-    """Return the article that the record of a segment or a sentence is from, where it is known.
 
-    A segment has a ``title``; the ``source`` of a sentence is "Anarchism, paragraph 12, sentence
-    1", or "file:sent_id", where the sentences of one document differ in the last number alone.
-    A record that says nothing of the kind stands for itself: ``index`` tells it from others.
+def document_of(record: Mapping[str, Any]) -> str | None:
+    """Name the article or document that a segment or a sentence is from; None if it is unknown.
+
+    A segment has a ``title``, a sentence a ``source`` (see `Sentence`).
     """
     if record.get("title"):
         return record["title"]
-    source = record.get("source", "")
-    article = re.sub(r", paragraph \d+, sentence \d+$|(?<=\w)-\d+$", "", source)
-    return article if article != source else f"{source} {index}"
+    in_document = _IN_DOCUMENT.fullmatch(record.get("source", ""))
+    if in_document is None:
+        return None
+    return in_document["article"] or in_document["document"]
+
+
+def cluster_of(record: Mapping[str, Any], index: int) -> str:
+    """Name the cluster of a record: its document, or itself if its document is unknown.
+
+    ``index`` tells records without a document apart.
+    """
+    return document_of(record) or f"{record.get('source', '')} {index}"
+
+
+def describe_documents(records: Iterable[Mapping[str, Any]]) -> str:
+    """Say how many documents sentences are from, which is what intervals are drawn over."""
+    documents = set()
+    unknown = 0
+    for record in records:
+        document = document_of(record)
+        if document is None:
+            unknown += 1
+        else:
+            documents.add(document)
+    if not unknown:
+        return f"{len(documents):,}"
+    if not documents:
+        return "not marked, so that each sentence counts as one"
+    return f"{len(documents):,}, and {unknown:,} sentences without one, each of which counts as one"
 
 
 @dataclass(frozen=True)

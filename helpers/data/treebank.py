@@ -13,8 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
-from itertools import groupby, islice
-from operator import itemgetter
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,11 +28,13 @@ if TYPE_CHECKING:
     from spacy.language import Language
     from spacy.tokens import Doc, Span
 
-Tree = tuple[int, Sentence]  # with the number of its document
+Tree = tuple[str | None, Sentence]  # with the name of its document, if that is known
 Place = tuple[int, int, int]  # number of the article, the paragraph in it, the sentence in that
 
 DEV_SHARE = 0.2
 BLOCK = 20  # sentences that stay together where a file has no documents
+BEFORE_MARKS = "0"  # the document of sentences before the first mark of one
+_NUMBERED_ID = re.compile(r"(?P<document>.*\w)-\d+")
 FOLDER_PATTERNS = ("*-{}.conllu*", "{}.conllu*", "*{}.conll*", "{}.txt*")
 
 OWN_TEXT = "own-text"  # the corpus of what a user writes
@@ -58,10 +59,13 @@ def treebank(
 
     ``train`` is the train file beside ``dev``; or a folder that holds both (as UD's
     ``*-train.conllu`` and ``*-dev.conllu``, or the paper's ``train.txt`` and ``dev.txt``); or one
-    file to split by document (``# newdoc``), and where it marks none, by blocks of 20 sentences:
-    a random fifth of the sentences becomes dev.  ``sentences`` is the size of a random sample of
-    both splits together, a fifth of it dev; a split with fewer sentences than its part is taken
-    whole (None: everything).  ``seed`` decides the split of a single file, and the sample.
+    file to split by document, or by blocks of 20 sentences if its documents are unknown: a random
+    fifth of the sentences becomes dev.  A document begins at ``# newdoc``; in a file without such
+    marks, sentences whose ids differ in a last number only are from one document.
+
+    ``sentences`` is the size of a random sample of both splits together, a fifth of it dev; a
+    split with fewer sentences than its part is taken whole (None: everything).  ``seed`` decides
+    the split of a single file, and the sample.
     """
     if sentences is not None and sentences < 2:
         raise InputError(f"a sample of {sentences} sentences; expected 2 or more (train and dev)")
@@ -71,7 +75,7 @@ def treebank(
     files = [train] if dev is None else [train, Path(dev)]
     spec = {
         "kind": "treebank",
-        "version": 2,
+        "version": 3,
         "files": [file_fingerprint(file) for file in files],
         "formats": [detect_format(file) for file in files],
         "sentences": sentences,
@@ -82,16 +86,18 @@ def treebank(
         splits = []
         for file, format in zip(files, spec["formats"], strict=True):
             trees = read_trees(file, format, counts)
-            splits.append(list(progress(trees, f"reading {file.name}", unit="sentence")))
+            bar = progress(trees, f"reading {file.name}", unit="sentence")
+            splits.append(_with_documents(list(bar)))
         if dev is None:
             splits = _split(splits[0], files[0], seed)
         chosen = _sample(splits, sentences, seed)
         if left_out := sum(map(len, splits)) - sum(map(len, chosen)):
             counts["sentences outside the sample"] += left_out
         for split, file, part in zip(("train", "dev"), (files[0], files[-1]), chosen, strict=True):
-            name = file.name.removesuffix(".gz").removesuffix(".bz2")
-            for _, tree in part:
-                yield tree._replace(split=split, source=f"{name}:{tree.source}")
+            file_name = file.name.removesuffix(".gz").removesuffix(".bz2")
+            for document, tree in part:
+                origin = file_name if document is None else f"{file_name}, document {document}"
+                yield tree._replace(split=split, source=f"{origin}, sentence {tree.source}")
 
     return Corpus(name or files[0].name.partition(".")[0], spec, read)
 
@@ -109,9 +115,26 @@ def _split_file(folder: Path, split: str) -> Path:
     )
 
 
+def _with_documents(trees: Sequence[Tree]) -> list[Tree]:
+    """Settle the documents of a file's sentences: by ``# newdoc``, or else by their ids.
+
+    Ids tell documents if two or more remain without their last number: of ``weblog-1-0001`` and
+    ``weblog-2-0001``, but not of ``en_partut-ud-1`` and ``en_partut-ud-2``.
+    """
+    if any(document is not None for document, _ in trees):
+        return [(document or BEFORE_MARKS, tree) for document, tree in trees]
+    guessed = []
+    for _, tree in trees:
+        numbered = _NUMBERED_ID.fullmatch(tree.source)
+        guessed.append(numbered["document"] if numbered else None)
+    if len({document for document in guessed if document is not None}) < 2:
+        return list(trees)
+    return [(document, tree) for document, (_, tree) in zip(guessed, trees, strict=True)]
+
+
 def _split(trees: Sequence[Tree], path: Path, seed: int) -> list[list[Tree]]:
     """Put whole documents into dev, at random, until it has its share of the sentences."""
-    documents = [list(group) for _, group in groupby(trees, key=itemgetter(0))]
+    documents = _grouped(trees)
     if len(documents) == 1:
         size = min(BLOCK, max(1, len(trees) // 10))
         documents = [list(trees[start : start + size]) for start in range(0, len(trees), size)]
@@ -129,6 +152,20 @@ def _split(trees: Sequence[Tree], path: Path, seed: int) -> list[list[Tree]]:
     for index, group in enumerate(documents):
         halves[index in in_dev] += group
     return halves
+
+
+def _grouped(trees: Sequence[Tree]) -> list[list[Tree]]:
+    """Group the sentences of each document; one without a document is a group of its own.
+
+    All are in one group if no document is known.
+    """
+    if all(document is None for document, _ in trees):
+        return [list(trees)]
+    groups: dict[str | int, list[Tree]] = {}
+    for number, (document, tree) in enumerate(trees):
+        key = number if document is None else document
+        groups.setdefault(key, []).append((document, tree))
+    return list(groups.values())
 
 
 def _sample(

@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +29,8 @@ EXPECTED = (
     "documents, or wrapped lines and a blank line between paragraphs"
 )
 ARTICLES = "0"  # their namespace
+# How many segments are read to find faults; markup is cleaned at about 300 of them a second.
+CHECKED_SEGMENTS = {"dump": 200, "text": 100_000}
 HIDING = ("6", "14", "-2")  # namespaces whose links show no text: files, categories, media
 
 
@@ -103,7 +106,12 @@ def segments(
         counts["segments not sampled"] += total - len(chosen)
         yield from (segment for _, segment in sorted(chosen, key=itemgetter(0)))
 
-    return Corpus(corpus_name(path), spec, read)
+    def check() -> None:
+        beginning = CHECKED_SEGMENTS["dump" if _is_dump(path) else "text"]
+        for _ in islice(_all_segments(path, Counter()), beginning):
+            pass
+
+    return Corpus(corpus_name(path), spec, read, check=check)
 
 
 def _all_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from helpers.data.corpora import registry
 from helpers.data.glove import DEFAULT, read_glove
+from helpers.data.records import Corpus, Document, Segment, Sentence, describe_documents
 from helpers.data.wikipedia import how_read
 from helpers.errors import InputError
 from helpers.paths import build_dir, cache_root, check_free, given_path, project_root, sha256
@@ -63,6 +65,7 @@ def check(study: Study, taken: Collection[str]) -> Iterator[str]:
     if study.vectors:
         read_glove(study.vectors, most=1000)
     corpora = study.segment_corpus(), study.treebank_corpus(), study.coreference_corpus()
+    _check_own_files(study, *corpora)
     if study.text:
         yield how_read(study.text)
     listed = _Listed(**asdict(study))
@@ -82,10 +85,26 @@ def check(study: Study, taken: Collection[str]) -> Iterator[str]:
             size = times * needed_bytes(store, missing) if missing else 0
             total += size
             name, size = store.spec.corpus["name"], f"{size / 1e6:,.0f} MB to extract"
-            yield f"{name}: {len(store):,} examples, {size}"
+            line = f"{name}: {len(store):,} examples, {size}"
+            if setting == "sentences":
+                line += f"; documents: {describe_documents(store.records())}"
+            yield line
     check_free(cache_root(), total)
     free = shutil.disk_usage(cache_root()).free
     yield f"{cache_root()}: {total / 1e9:.1f} GB in all, {free / 1e9:,.0f} GB are free"
+
+
+def _check_own_files(
+    study: Study, text: Corpus[Segment], treebank: Corpus[Sentence], coreference: Corpus[Document]
+) -> None:
+    """Read the corpora that the user has files of, before a model is loaded."""
+    if study.text:
+        text.validate()
+    # The files of a registered corpus are known by their checksums.
+    if study.treebank and study.treebank not in registry().index:
+        treebank.validate()
+    if study.coref and study.coref not in registry().index:
+        coreference.validate()
 
 
 def describe(study: Study) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def stream(encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
     if not _is_listed(folder):
         with only_one(folder):
             if not _is_listed(folder):
-                remove_temporary(folder)  # of a process that was killed while it wrote the list
+                remove_temporary(folder)  # what a killed process left of the list of work
                 _list_work(encoder, corpus, folder, key)
     return Store.open(folder, encoder)
 

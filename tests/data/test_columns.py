@@ -1,6 +1,8 @@
 """Columns: what is read of trees and documents, and the line that damage is blamed on."""
 
 import gzip
+import os
+import re
 from collections import Counter
 
 import pytest
@@ -8,6 +10,8 @@ import toy_corpora
 
 from helpers.data.columns import detect_format, read_documents, read_trees
 from helpers.data.coreference import coreference_corpus
+from helpers.data.corpora import resolve_treebank
+from helpers.data.records import cluster_of, describe_documents
 from helpers.data.text_files import word
 from helpers.data.treebank import treebank
 from helpers.errors import CorpusError, InputError
@@ -66,7 +70,7 @@ def test_trees_of_each_format(write):
     assert first[:3] == (("do", "n't", "go"), (3, 3, 0), ("aux", "advmod", "root"))
     assert second.relations == ("nmod:poss", "root")
     assert [tree.source for _, tree in found] == ["a-1", "b-1", "3"]
-    assert [document for document, _ in found] == [1, 2, 2]
+    assert [document for document, _ in found] == ["first", "second", "second"]
     (_, first), (_, second) = read_trees(write(CONLLX))
     assert first[:2] == (("cats", "sleep"), (2, 0))
     assert second.heads == (0, 0)
@@ -185,8 +189,8 @@ def test_train_and_dev_files_make_a_corpus_in_order(write):
     train, dev = write(many(3), "en-train.conllu"), write(many(2), "en-dev.conllu")
     corpus = treebank(train, dev)
     assert [(s.split, s.source) for s in corpus.records()] == [
-        *(("train", f"en-train.conllu:{i}") for i in range(3)),
-        *(("dev", f"en-dev.conllu:{i}") for i in range(2)),
+        *(("train", f"en-train.conllu, sentence {i}") for i in range(3)),
+        *(("dev", f"en-dev.conllu, sentence {i}") for i in range(2)),
     ]
     folder = treebank(train.parent)
     assert (folder.records(), folder.fingerprint) == (corpus.records(), corpus.fingerprint)
@@ -206,6 +210,62 @@ def test_one_file_is_split_by_document_or_by_blocks(write):
     assert {i // 10 * 10 for i in dev} == {i for i in dev if i % 10 == 0}  # whole blocks of ten
     with pytest.raises(CorpusError, match="one sentence"):
         treebank(write(many(1), "y.conllu")).records()
+
+
+def documents_file(sent_id: str, newdoc: str = "") -> str:
+    """Write ten documents of four sentences, with ids and marks made from these patterns."""
+    text = ""
+    for document in range(1, 11):
+        for sentence in range(1, 5):
+            numbers = {"d": document, "s": sentence, "n": 4 * (document - 1) + sentence}
+            if newdoc and sentence == 1:
+                text += newdoc.format(**numbers) + "\n"
+            if sent_id:
+                text += f"# sent_id = {sent_id.format(**numbers)}\n"
+            text += row(1, 0) + "\n"
+    return text
+
+
+@pytest.mark.parametrize(
+    ("sent_id", "newdoc", "clusters"),
+    [
+        ("weblog-x_{d}-000{s}", "# newdoc id = weblog-x_{d}", 10),
+        ("weblog-x_{d}-000{s}", "", 10),
+        ("n010{d:02}0{s}1", "# newdoc id = n010{d:02}", 10),  # PUD
+        ("fr-ud-train_{n:05}", "# newdoc id = d{d}", 10),
+        ("", "# newdoc id = d{d}", 10),
+        ("", "# newdoc", 10),
+        ("en_partut-ud-{n}", "# newdoc id = d{d}", 10),
+        ("en_partut-ud-{n}", "", 40),  # ParTUT as it is
+        ("fr-ud-train_{n:05}", "", 40),
+        ("", "", 40),
+    ],
+)
+def test_treebank_documents_are_those_of_newdoc_and_else_of_ids(write, sent_id, newdoc, clusters):
+    path = write(documents_file(sent_id, newdoc), "x.conllu")
+    records = [tree._asdict() for tree in treebank(path).records()]
+    of_split = {}
+    for index, record in enumerate(records):
+        of_split.setdefault(cluster_of(record, index), set()).add(record["split"])
+    assert len(records) == 40 and len(of_split) == clusters
+    assert all(len(splits) == 1 for splits in of_split.values()), "a document in both splits"
+    stated = describe_documents(records)
+    assert stated == "10" if clusters == 10 else stated.startswith("not marked")
+
+
+@pytest.mark.skipif("CORPORA_DIR" not in os.environ, reason="needs the corpora in CORPORA_DIR")
+def test_documents_of_ewt_by_newdoc_are_those_by_sentence_id():
+    """The committed runs on it were made with clusters by id: their intervals must not change."""
+    by_id, by_mark = [], []
+    for index, tree in enumerate(resolve_treebank("ud-english-ewt").records()):
+        origin, _, sentence_id = tree.source.rpartition(", sentence ")
+        file_name = origin.partition(", document ")[0]
+        by_id.append(re.sub(r"(?<=\w)-\d+$", "", f"{file_name}:{sentence_id}"))
+        by_mark.append(cluster_of(tree._asdict(), index))
+    pairs = sorted(set(zip(by_id, by_mark, strict=True)))
+    assert len(pairs) == len(set(by_id)) == len(set(by_mark)) == 540 + 318
+    # Resamples are drawn over clusters in the order of their names.
+    assert [mark for _, mark in pairs] == sorted(set(by_mark))
 
 
 def test_a_sample_is_seeded_ordered_counted_and_a_fifth_dev(write):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from helpers.data.records import Document, Mention, cluster_of, roles
+from helpers.data.records import Document, Mention, cluster_of, describe_documents, roles
 
 BERT = {"cls": "[CLS]", "sep": "[SEP]"}
 
@@ -45,10 +45,26 @@ def test_cut_keeps_what_is_wholly_inside():
     [
         ({"title": "Paris, Texas"}, "Paris, Texas"),
         ({"source": "Paris, Texas, paragraph 12, sentence 3"}, "Paris, Texas"),
-        ({"source": "dev.conllu:weblog-a.com_2004-0012"}, "dev.conllu:weblog-a.com_2004"),
-        ({"source": "wsj.txt:12"}, "wsj.txt:12 7"),
+        ({"source": "a.conllu, document b-1, sentence b-1-0012"}, "a.conllu, document b-1"),
+        ({"source": "wsj.txt, sentence 12"}, "wsj.txt, sentence 12 7"),
         ({}, " 7"),
     ],
 )
 def test_a_record_is_from_its_article_or_stands_for_itself(record, article):
     assert cluster_of(record, 7) == article
+
+
+@pytest.mark.parametrize(
+    ("sources", "stated"),
+    [
+        (["A, paragraph 1, sentence 1", "A, paragraph 2, sentence 1", "B, paragraph 1, sentence 1"],
+         "2"),
+        (["a.conllu, document d, sentence 1", "a.conllu, document d, sentence 2"], "1"),
+        (["a.txt, sentence 1", "a.txt, sentence 2"], "not marked, so that"),
+        (["a.conllu, document d, sentence 1", "b.txt, sentence 1"], "1, and 1 sentences without"),
+    ],
+)  # fmt: skip
+def test_describe_documents_counts_documents_and_sentences_without_one(sources, stated):
+    records = [{"source": source} for source in sources]
+    assert describe_documents(records).startswith(stated)
+    assert (describe_documents(records) == stated) == stated.isdigit()

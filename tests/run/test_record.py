@@ -6,6 +6,7 @@ import subprocess
 import pandas as pd
 import pytest
 
+from helpers.data.records import Corpus
 from helpers.errors import InputError
 from helpers.run import record
 from helpers.run.record import check
@@ -131,3 +132,42 @@ def test_tasks_are_read(tiny_folder, tmp_path):
     error = refused(tiny_folder, task=f"{tmp_path / 'train.tsv'},{tmp_path / 'test.tsv'}")
     assert "column" in error and "train.tsv" in error
     assert "expected TRAIN.tsv,TEST.tsv" in refused(tiny_folder, task=str(tmp_path / "test.tsv"))
+
+
+ROW = "{}\t{}\t_\tX\t_\t_\t{}\tdep\t_\t_\n"
+TREE = ROW.format(1, "Go", 0) + ROW.format(2, "on", 1) + "\n"
+COMMENTS = 50 * "## A comment.\n"
+BRACKETS = "# a story\n[Ann]1 lost [her]1 ring.\n"
+
+
+@pytest.mark.parametrize(
+    ("setting", "name", "content", "fault"),
+    [
+        ("text", "empty.txt", "", "no segment"),
+        ("treebank", "empty.conllu", "", "holds no sentence"),
+        ("treebank", "columns.conllu", 50 * TREE + "1\tGo\n", "151: expected 10 columns, found 2"),
+        ("treebank", "order.conllu", 50 * TREE + ROW.format(2, "on", 0), "151: expected word 1"),
+        ("treebank", "roots.conllu", TREE + TREE.replace("\t1\tdep", "\t0\tdep"), "5: a second"),
+        ("coref", "open.txt", COMMENTS + BRACKETS.replace("]1 ring", " ring"), "52: '['"),
+        ("coref", "none.txt", "# a story\nIt rained.\n", "no mention in any document"),
+    ],
+)  # fmt: skip
+def test_check_reads_files_of_the_user_before_a_model_is_loaded(
+    setting, name, content, fault, tmp_path, monkeypatch
+):
+    """Loading a model and parsing the sample of Wikipedia take half a minute."""
+    monkeypatch.setattr("helpers.model.encoder.load", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr("helpers.data.treebank.pipeline", lambda: pytest.fail("parsed"))
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(InputError) as error:
+        list(check(Study(**{setting: str(path)}), [setting]))
+    assert str(error.value).startswith(f"{path}:") and fault in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_check_does_not_read_registered_corpora_and_samples_ahead(monkeypatch):
+    monkeypatch.setattr(Corpus, "validate", lambda corpus: pytest.fail(f"read {corpus.name}"))
+    monkeypatch.setattr("helpers.model.encoder.load", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        list(check(Study(), []))

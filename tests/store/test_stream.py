@@ -50,6 +50,19 @@ def test_a_stream_gives_the_bits_of_the_store(stream, store):
     assert stream.key != store.key, "a stream vouches for no shard"
 
 
+def test_a_stream_removes_a_half_written_list_of_work(encoder, tmp_path):
+    """A process that is killed while it lists leaves the file under a temporary name."""
+    corpus = many_segments(COUNT)
+    with cache_at(tmp_path):
+        key = extraction.store_key(encoder, corpus, max_tokens=MAX_TOKENS)
+        leftover = key.folder() / "examples.jsonl.0123456789ab.tmp"
+        leftover.parent.mkdir(parents=True)
+        leftover.write_text('{"tokens": ["[CLS]"')
+        opened = extraction.stream(encoder, corpus, max_tokens=MAX_TOKENS)
+    assert len(opened) == COUNT and not leftover.exists()
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
 def test_word_level_streams_have_vectors(encoder, sentences, tmp_path):
     options = {"level": "word", "max_tokens": 60, "hidden": True}
     with cache_at(tmp_path / "a"):
