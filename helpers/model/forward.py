@@ -103,14 +103,17 @@ def _check_maps(encoder: Encoder, maps: Maps, mask: Int[Tensor, "batch token"]) 
             f"tokens gave {len(maps)} attention maps of the shapes {sorted(set(shapes))}, where "
             f"{encoder.layers} maps of the shape {expected[0]} were expected. {interference}"
         )
-    # One query is enough to tell another batch's maps, in which padding begins elsewhere.
+    # The last query of each text is enough to see that a longer text's maps are in its place.
+    lengths = mask.sum(dim=1)
+    texts = torch.arange(examples, device=mask.device)
     is_padding = mask == 0
     for number, layer in enumerate(maps, start=1):
-        to_padding = (layer[:, :, -1].sum(dim=1) * is_padding).sum(dim=-1).max()
-        if to_padding > PADDING_TOLERANCE * encoder.heads:
+        weights = layer[texts, :, lengths - 1]  # [batch, head, key]
+        to_padding = (weights * is_padding[:, None]).sum(dim=-1).max()
+        if to_padding > PADDING_TOLERANCE:
             raise ModelError(
                 f"model {encoder.name!r}: in layer {number} of a forward pass over {examples} "
-                f"texts, padding gets attention. {interference}"
+                f"texts, padding gets {to_padding:.1%} of a token's attention. {interference}"
             )
 
 

@@ -5,11 +5,15 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from store_tools import MAX_TOKENS, cache_at, many_segments
 
-from helpers.analysis import surface
+from helpers.analysis import head_distance, surface
 from helpers.analysis.statistics import percentiles, ratio
 from helpers.analysis.surface import combine, entropy, example_sums, head_table, token_types
 from helpers.data.records import roles
+from helpers.store import examples as examples_module
+from helpers.store.extract import extract, stream
 from helpers.store.store import Example
 
 # [CLS] a [SEP]; one layer, two heads: the second attends evenly.
@@ -122,6 +126,74 @@ def test_averages_are_over_examples_however_these_are_cut_into_shards():
         np.testing.assert_allclose(parts.mean(name), whole.mean(name), rtol=1e-12)
     np.testing.assert_allclose(parts.distances, whole.distances, rtol=1e-12)
     assert whole.distances.shape == (6, 6)
+
+
+@pytest.fixture
+def small_stream(tiny_encoder, tmp_path):
+    """Maps that are computed when they are asked for: 11 segments, in shards of four."""
+    with cache_at(tmp_path):
+        return stream(tiny_encoder("bert"), many_segments(11), max_tokens=MAX_TOKENS)
+
+
+def test_sweep_of_a_long_corpus_compiles_before_any_map_is_computed(small_stream, monkeypatch):
+    events = []
+
+    def note_calls(module, name):
+        original = getattr(module, name)
+
+        def noted(*args, **options):
+            events.append(name)
+            return original(*args, **options)
+
+        monkeypatch.setattr(module, name, noted)
+
+    note_calls(examples_module, "shards_tensors")
+    note_calls(head_distance, "compile_distances")
+    monkeypatch.setattr(head_distance, "COMPILE_AFTER", 1)
+    monkeypatch.setattr(head_distance._COMPILED, "_has_failed", True)  # eager, which is faster
+    surface.sweep(small_stream)
+    assert events == ["compile_distances", "shards_tensors"]
+    events.clear()
+    surface.shard_sums(small_stream, 1)
+    assert events == ["compile_distances", "shards_tensors"]
+
+
+def test_shards_and_sweep_choose_the_kernel_by_the_work_of_the_corpus(small_stream, monkeypatch):
+    chosen = []
+
+    def noted(attention, *, compiled=False, original=head_distance.head_distances):
+        chosen.append(compiled)
+        return original(attention)
+
+    monkeypatch.setattr(head_distance, "head_distances", noted)
+    monkeypatch.setattr(head_distance, "compile_distances", lambda heads: None)
+    heads = small_stream.layers * small_stream.heads
+    work = sum(len(record["tokens"]) ** 2 for record in small_stream.records()) * heads**2 / 2
+    for threshold, expected in ((work, False), (work * 0.99, True)):
+        monkeypatch.setattr(head_distance, "COMPILE_AFTER", threshold)
+        for compute in (surface.sweep, lambda store: surface.shard_sums(store, 2)):
+            chosen.clear()
+            compute(small_stream)
+            assert len(chosen) >= 3
+            assert set(chosen) == {expected}
+
+
+def test_a_stream_in_one_pass_and_by_shards_gives_the_same_compiled_sums(
+    small_stream, tiny_encoder, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))  # it compiles now
+    monkeypatch.setattr(head_distance, "COMPILE_AFTER", 1)
+    torch.set_num_threads(2)
+    swept = surface.sweep(small_stream).to_arrays()
+    by_shard = combine(surface.shard_sums(small_stream, number) for number in range(3)).to_arrays()
+    monkeypatch.setattr(head_distance, "COMPILE_AFTER", np.inf)
+    with cache_at(tmp_path / "eager"):
+        stored = extract(tiny_encoder("bert"), many_segments(11), max_tokens=MAX_TOKENS)
+    eager = surface.sweep(stored).to_arrays()
+    for name, values in swept.items():
+        np.testing.assert_array_equal(by_shard[name], values)
+        if name != "names":
+            np.testing.assert_allclose(eager[name], values, rtol=1e-4, atol=1e-3)
 
 
 def test_sums_come_back_whole_from_arrays():

@@ -20,6 +20,7 @@ from helpers.model.forward import (
     lens_pass,
     membership,
     model_inputs,
+    norm_maps,
     to_words,
     vectors_to_words,
     word_groups,
@@ -27,6 +28,7 @@ from helpers.model.forward import (
 from helpers.model.linear import convolve
 from helpers.model.sites import sites
 from helpers.store.extract import extract, stream
+from helpers.work import COMPILATION_LOCK, CompilationLock
 
 HALF = {"rtol": 2**-10, "atol": 2**-22}  # float16 precision, and float32 noise before rounding
 
@@ -181,8 +183,134 @@ def test_models_whose_heads_do_not_weigh_values_are_refused(tiny_folder, tmp_pat
     handle = site.output.register_forward_pre_hook(lambda _m, args: (args[0] * 1.1,), prepend=True)
     assert "do more than to weigh value vectors" in refusal(encoder)
     handle.remove()
-    site.output.weight.data[:, :6] = 0
-    assert "moves nothing" in refusal(encoder)
+
+
+def test_a_head_that_moves_nothing_has_its_attention_weights_as_norm_map(tiny_folder):
+    encoder = load(str(tiny_folder("bert")), device="cpu")
+    inputs = [model_inputs(encoder, RECORD)]
+    with lens_pass(encoder, "norm") as run:
+        before, _ = run(inputs)
+    values = sites(encoder.model)[2].values
+    values.weight.data[:6] = 0  # of the first head, in the last layer
+    values.bias.data[:6] = 0
+    with lens_pass(encoder, "norm") as run:
+        after, _ = run(inputs)
+    attention, _ = forward(encoder, inputs)
+    torch.testing.assert_close(after[2][:, 0], attention[2][:, 0], rtol=0, atol=0)
+    assert (before[2][:, 0] - attention[2][:, 0]).abs().max() > 0.02
+    torch.testing.assert_close(after[2][:, 1:], before[2][:, 1:], rtol=0, atol=0)
+    torch.testing.assert_close(after[:2], before[:2], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("convert", [torch.tensor, np.array], ids=["tensors", "arrays"])
+def test_norm_maps_of_a_query_that_moves_nothing_are_its_attention_weights(convert):
+    attention = convert([[[0.25, 0.75, 0.0], [0.5, 0.25, 0.25]]])
+    norms = convert([[0.0, 0.0, 2.0]])
+    expected = [[[0.25, 0.75, 0.0], [0.0, 0.0, 1.0]]]
+    assert norm_maps(attention, norms).tolist() == expected
+
+
+@pytest.mark.parametrize("norm", [np.nan, np.inf])
+def test_norm_maps_refuse_what_is_not_finite(norm):
+    with pytest.raises(ModelError, match="not finite"):
+        norm_maps(np.full((1, 2, 2), 0.5), np.array([[1.0, norm]]))
+
+
+# Maps of another batch
+
+
+def toy_batch(*lengths):
+    """Inputs of some lengths, special tokens included, of words that differ."""
+    return [
+        {"input_ids": [2, *range(5, 3 + length), 3], "token_type_ids": [0] * length}
+        for length in lengths
+    ]
+
+
+def answers(monkeypatch, encoder, change):
+    """Make a model answer with ``change`` of the maps that it would give."""
+    base = encoder.model.base_model
+    original = base.forward
+
+    def changed(*args, **options):
+        output = original(*args, **options)
+        output["attentions"] = change(output.attentions)
+        return output
+
+    monkeypatch.setattr(base, "forward", changed)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda maps: (),
+        lambda maps: maps * 2,
+        lambda maps: maps[1:],
+        lambda maps: tuple(layer[:1] for layer in maps),
+        lambda maps: tuple(layer[:, :, 1:, 1:] for layer in maps),
+    ],
+    ids=["no maps", "those of two passes", "a layer missing", "fewer texts", "shorter texts"],
+)
+def test_forward_refuses_another_number_or_shape_of_maps(tiny_encoder, monkeypatch, change):
+    encoder = tiny_encoder("bert")
+    answers(monkeypatch, encoder, change)
+    with pytest.raises(ModelError, match="the model is not at fault"):
+        forward(encoder, toy_batch(7, 9))
+
+
+def test_forward_refuses_maps_of_a_batch_of_other_lengths(tiny_encoder, monkeypatch):
+    encoder = tiny_encoder("bert")
+    longer, _ = forward(encoder, toy_batch(9, 9))
+    assert len(forward(encoder, toy_batch(7, 9))[0]) == encoder.layers
+    answers(monkeypatch, encoder, lambda maps: tuple(longer))
+    with pytest.raises(ModelError, match="the model is not at fault"):
+        forward(encoder, toy_batch(7, 9))
+
+
+def test_forward_takes_padding_that_local_attention_cannot_see_past(tiny_encoder):
+    encoder = tiny_encoder("modernbert")  # a query sees 4 keys on either side
+    maps, _ = forward(encoder, [model_inputs(encoder, {"words": ["a"] * n}) for n in (1, 30)])
+    assert len(maps) == encoder.layers
+
+
+# Compiling beside forward passes
+
+
+def test_forward_waits_while_something_compiles(tiny_encoder):
+    encoder = tiny_encoder("bert")
+    with ThreadPoolExecutor(1) as pool:
+        with COMPILATION_LOCK.compilation():
+            run = pool.submit(forward, encoder, toy_batch(5))
+            with pytest.raises(TimeoutError):
+                run.result(timeout=0.3)
+        assert len(run.result(timeout=60)[0]) == encoder.layers
+
+
+def test_a_compilation_waits_for_the_passes_that_run_and_for_other_compilations():
+    lock = CompilationLock()
+
+    def compile_something():
+        with lock.compilation():
+            return "compiled"
+
+    with ThreadPoolExecutor(1) as pool:
+        with lock.forward_pass(), lock.forward_pass():
+            run = pool.submit(compile_something)
+            with pytest.raises(TimeoutError):
+                run.result(timeout=0.2)
+        assert run.result(timeout=60) == "compiled"
+        with lock.compilation():
+            run = pool.submit(compile_something)
+            with pytest.raises(TimeoutError):
+                run.result(timeout=0.2)
+        assert run.result(timeout=60) == "compiled"
+
+
+def test_an_error_in_a_pass_or_a_compilation_leaves_no_lock_behind():
+    lock = CompilationLock()
+    for hold in (lock.forward_pass, lock.compilation, lock.forward_pass):
+        with pytest.raises(KeyboardInterrupt), hold():
+            raise KeyboardInterrupt
 
 
 # Words
