@@ -167,11 +167,11 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
     try:
         with recorded(study) as record:
             folder = notebooks.run(paths, study, record)
-            # The paper's own are 06's to save; later ones stay while no table has changed.
-            again = record.facts["notebooks"] if record.anew() else [path.stem for path in paths]
-            if any(int(name[:2]) not in notebooks.CORE for name in again):
-                study.save_claims(later_claims())
-                record.wrote |= {("tables", name) for name in study.tables() if name == "claims"}
+            # Notebook 06 saves the paper's own claims.  Later ones stay while no table has changed.
+            names = record.facts["notebooks"] if record.changed() else record.notebooks
+            if not all(notebooks.is_core(name) for name in names):
+                with record.writing(notebooks.LATER_CLAIMS):
+                    study.save_claims(later_claims())
             facts = record.today | {"notebooks": record.facts["notebooks"]}
             viewers = example_viewers(study)
             report = write_report(facts, results, results / "tables", folder, viewers)

@@ -232,3 +232,26 @@ def _targets(node: ast.ImportFrom | ast.Import) -> dict[str, Found]:
         else:
             found[name] = (node.module or "", alias.name)
     return found
+
+
+# Modules that cannot change a number: they run notebooks, name files, word messages, draw bars.
+WITHOUT_NUMBERS = ("helpers.run", "helpers.errors", "helpers.work", "helpers.paths")
+
+
+@cache
+def package_digest() -> str:
+    """Compute the SHA-256 of the package's code, without docstrings and comments."""
+    digest = hashlib.sha256()
+    for module, source in sorted(SOURCES.items()):
+        if not module.startswith(WITHOUT_NUMBERS):
+            digest.update(f"{module}\n{ast.dump(_without_docstrings(source))}\n".encode())
+    return digest.hexdigest()
+
+
+def _without_docstrings(source: bytes) -> ast.Module:
+    tree = ast.parse(source)
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for node in ast.walk(tree):
+        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:]
+    return tree

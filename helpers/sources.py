@@ -197,14 +197,6 @@ def known(settings: Settings, names: Collection[str]) -> dict[str, Any]:
     return own | places | {"small": settings.small}
 
 
-def claim(settings: Settings, folder: Path) -> None:
-    """Say in ``run.json`` whose a folder is, before a notebook that is run by itself fills it."""
-    record = run_record(folder)
-    if "notebooks" not in record:  # else a run has said it as it began
-        there = record.get("settings", {}) | known(settings, settings.declared)
-        write_record(folder, record | {"settings": there})
-
-
 def write_record(folder: Path, facts: Mapping[str, Any]) -> None:
     """Write ``run.json``."""
     write_whole(folder / "run.json", f"{json.dumps(facts, indent=1, default=str)}\n".encode())

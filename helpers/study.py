@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -20,10 +20,10 @@ from helpers.cache import cached
 from helpers.csv_cells import escape_formulas, unescape_formulas
 from helpers.data.records import cluster_of, describe_documents
 from helpers.errors import InputError, TableError, or_wider
-from helpers.paths import figures_dir, write_whole
+from helpers.paths import build_dir, figures_dir, write_whole
+from helpers.results import claim_folder, fingerprints, in_batch_run, made_by, register
 from helpers.settings import capped
-from helpers.sources import Sources, claim, listed
-from helpers.work import note_written
+from helpers.sources import Sources, listed
 
 if TYPE_CHECKING:
     from IPython.display import Markdown
@@ -157,6 +157,25 @@ class Study(Sources):
         """The folder of this study's figures and tables."""
         return figures_dir(self.slug)
 
+    @property
+    def output(self) -> Path:
+        """The folder that tables and figures are written to.
+
+        In a batch run it is the build folder: the run compares them with those in `results` and
+        decides which of the two stay there.
+        """
+        return build_dir(self.slug) if in_batch_run() else self.results
+
+    @cached_property
+    def corpus_fingerprints(self) -> dict[str, str]:
+        """The SHA-256 of each corpus that the declared settings describe in full."""
+        return fingerprints(self, self.declared)
+
+    @cached_property
+    def made_by(self) -> dict[str, Any]:
+        """The commit, the versions of libraries and the digest of code that this process has."""
+        return made_by()
+
     def save_table(
         self, table: pd.DataFrame, name: str, *, optional: Collection[str] = ()
     ) -> pd.DataFrame:
@@ -166,10 +185,11 @@ class Study(Sources):
         """
         how = {"optional": optional, "dtype": self.dtype}
         check_table(table, name, special_tokens=lambda: self.encoder.special_tokens, **how)
-        claim(self, self.results)
-        write_table(table, self.results / "tables", name, latex=self.latex)
+        if not in_batch_run():
+            claim_folder(self)
+        write_table(table, self.output / "tables", name, latex=self.latex)
         self._written.add(name)
-        note_written("tables", name)
+        register(self, "tables", name)
         return table
 
     def claims(self) -> pd.DataFrame:
@@ -213,14 +233,24 @@ class Study(Sources):
         """Write a figure in the formats that are asked for and return it for display."""
         from helpers.plots.style import save_figure
 
-        claim(self, self.results)
-        save_figure(figure, self.results, name, paper=self.figures == "pdf")
-        note_written("figures", name)
+        if not in_batch_run():
+            claim_folder(self)
+        folder = self.output / "figures" if in_batch_run() else self.results
+        save_figure(figure, folder, name, paper=self.figures == "pdf")
+        register(self, "figures", name)
         return figure
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """Return the tables that this run's notebooks have written so far, by name."""
-        return read_tables(self.results, self._written)
+        """Read the tables that this run's notebooks have written so far, by name.
+
+        In a batch run, its own tables are those in the build folder.  Those of notebooks that it
+        does not run are in the results folder.
+        """
+        if not in_batch_run():
+            return read_tables(self.results, self._written)
+        tables = read_tables(self.results)
+        tables.update(read_tables(self.output, self._written))
+        return tables
 
     @cached_property
     def _written(self) -> set[str]:

@@ -106,9 +106,9 @@ def main():
         sys.exit(status)
     import faults as long_form
 
-    from helpers.run.record import _commit
+    from helpers.results import git_commit
 
-    PAGE.write_text(long_form.page(text, findings, files, _commit()), encoding="utf-8")
+    PAGE.write_text(long_form.page(text, findings, files, git_commit()), encoding="utf-8")
 
 
 if __name__ == "__main__":

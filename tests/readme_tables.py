@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
-from readme_numbers import arct_rules, arct_table
 
 from helpers.analysis.measures import clark_claims
 from helpers.analysis.paper import check_claims, paper_table2, values_of
+from helpers.cache import read_exact
 from helpers.run.compare import Run, best_heads, claims_side_by_side, claims_that_hold, open_run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +26,21 @@ RUNS = {
     "MPNet, gold": "mpnet-ewt",
     "MiniLM, gold": "minilm-ewt",
 }
+ARCT = "minilm-arct/tables"
 PAGES = ("README.md", "figures/README.md")
+ARCT_MODELS = {
+    ("bag of vectors", "original"): "bag of vectors",
+    ("BiLSTM", "original"): "BiLSTM",
+    ("encoder", "original"): "MiniLM, fine-tuned",
+    ("encoder", "swapped"): "the same, on swapped warrants too",
+    ("encoder", "mirrored"): "MiniLM, on arguments of dev and their counterparts alone",
+    ("random-init encoder", "original"): "MiniLM from random weights",
+}
+ARCT_RULES = {
+    "not as written": "the word `not` alone",
+    "not and n't": "and `n't`",
+    "not, n't and cannot": "and `cannot`",
+}
 READINGS = {"among mentions": "mentions", "among words": "words"}
 LEARNED = {"yes": "learned", "no": "not learned", "cannot be told": "learned?"}
 POSITIONAL = "Some heads put more than half of their attention on the {} token"
@@ -155,6 +169,27 @@ def table_3(runs: Mapping[str, Run]) -> pd.DataFrame:
             columns[label] = dict(zip(rows["probe"], rows["value"], strict=True))
     table = pd.DataFrame(columns).reindex(list(values_of("Table 3")))
     return table.map(lambda value: f"{value:.0f}" if pd.notna(value) else "")
+
+
+def arct_table(figures: Path) -> pd.DataFrame:
+    """Return right warrants as written and on the counterparts, in percent, models down."""
+    table = read_exact(figures / ARCT / "partial_inputs.csv")
+    cells = table.pivot(index=["model", "train", "inputs"], columns="test", values="mean")
+    shown = _pairs(cells, "original", "adversarial").unstack("inputs")
+    shown = shown[list(dict.fromkeys(table["inputs"]))].fillna("")
+    return shown.reindex(list(ARCT_MODELS)).set_axis(list(ARCT_MODELS.values()))
+
+
+def arct_rules(figures: Path) -> pd.DataFrame:
+    """Return what counting more words as `not` makes of its productivity and coverage."""
+    table = read_exact(figures / ARCT / "cue_rules.csv").set_index(["rule", "split"])
+    shown = _pairs(table, "productivity", "coverage").unstack("split")
+    shown = shown[["all", "train", "dev", "test"]]
+    return shown.reindex(list(ARCT_RULES)).set_axis(list(ARCT_RULES.values()))
+
+
+def _pairs(table: pd.DataFrame, one: str, other: str) -> pd.Series:
+    return table[one].map("{:.0f} / ".format) + table[other].map("{:.0f}".format)
 
 
 def _peak(table: pd.DataFrame, column: str, style: str = "{:.0%}") -> str:

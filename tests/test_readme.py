@@ -12,7 +12,7 @@ import nbformat
 import pandas as pd
 import pytest
 import readme_tables
-from readme_numbers import notebook_09, sentences
+from committed import committed_figures
 from screens import readme_viewer
 
 from helpers.__main__ import parser
@@ -79,7 +79,7 @@ def test_every_command_line_is_one():
 def test_the_head_of_the_first_viewer_is_the_best_held_out_and_right(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
     shown = readme_viewer()
-    table = pd.read_csv(ROOT / "figures/minilm/tables/dependency_heads_held_out.csv")
+    table = pd.read_csv(committed_figures() / "minilm/tables/dependency_heads_held_out.csv")
     best = table.loc[table["margin"].idxmax()]
     assert (best["relation"], best["head"]) == (shown.relation, head_label(*shown.head))
     found = shown.search(relation=shown.relation)
@@ -92,9 +92,8 @@ def test_links_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
-def test_the_first_page_is_short_and_has_a_row_for_every_notebook():
+def test_readme_opens_with_a_figure_and_links_every_notebook():
     text = (ROOT / "README.md").read_text()
-    assert len(text.splitlines()) <= 220
     assert text.index("![") < text.index("```")  # a figure first
     for path in notebooks():
         assert f"(notebooks/{path.name})" in text
@@ -102,17 +101,10 @@ def test_the_first_page_is_short_and_has_a_row_for_every_notebook():
 
 def test_the_runs_side_by_side_are_the_committed_ones():
     """``python tests/readme_tables.py`` writes the tables."""
-    written = readme_tables.blocks(ROOT / "figures")
+    written = readme_tables.blocks(committed_figures())
     for name in readme_tables.PAGES:
         page = (ROOT / name).read_text()
         assert readme_tables.written_anew(page, written) == page, name
-
-
-@pytest.mark.parametrize("part", [part for part in DISCUSSED if part[:2] <= "06"])
-def test_conclusions_from_the_paper_have_no_number_to_outlive_its_table(part):
-    """What no function of readme_numbers writes, no test reads: the tables above have it."""
-    references = r"notebook \d\d|exercise \d|\(\d{4}\)"
-    assert not re.findall(r"\d", re.sub(references, "", DISCUSSED[part]))
 
 
 def test_notebooks_discuss_the_default_run_and_no_other(monkeypatch):
@@ -139,10 +131,3 @@ def test_no_claim_is_cut_and_how_it_was_measured_is_a_click_away(path):
     table, how = (output.data["text/html"] for output in cell.outputs[-2:])
     assert "..." not in table + how and "how_measured" not in table
     assert how.startswith("<details>") and how.count("<tr>") == table.count("<tr>")
-
-
-def test_what_is_said_of_the_later_notebooks_is_what_their_tables_say():
-    page = " ".join((ROOT / "figures" / "README.md").read_text().split())
-    assert [sentence for sentence in sentences() if sentence not in page] == []
-    prose = " ".join(DISCUSSED["09: argument cues"].split())
-    assert [sentence for sentence in notebook_09() if sentence not in prose] == []

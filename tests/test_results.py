@@ -1,15 +1,14 @@
 """A table that is not finite, or empty where the model has something, is not saved in silence."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
+from committed import committed_figures
 
 from helpers.errors import InputError, TableError
 from helpers.study import Study, as_latex, check_table
 
-FIGURES = Path(__file__).resolve().parents[1] / "figures"
+FIGURES = committed_figures()
 EMPTY = ("focused_control", "std", "relation", "direction")  # the last two are words, elsewhere
 BOTH = {"cls": "[CLS]", "sep": "[SEP]"}
 

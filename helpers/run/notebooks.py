@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import logging
 import os
@@ -38,6 +39,7 @@ CELL_TIMEOUT = 6 * 3600  # seconds: a large model on a small machine is slow, no
 START_TIMEOUT = 900  # a kernel imports PyTorch first, maybe from a cold disk or on a busy machine
 LIVE_WIDGET = "application/vnd.jupyter.widget-view+json"  # its text/html needs no kernel
 CORE = range(7)  # the paper's own notebooks; the others are about what came after it
+LATER_CLAIMS = "claims of 07 to 10"  # an entry of run.json: the run itself saves these
 TIMES = "times.json"  # seconds of each notebook, beside its copy
 IMPORTS = (ast.Import, ast.ImportFrom)
 USER_ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type)}
@@ -71,6 +73,12 @@ def notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
     return [everything[number] for number in sorted(set(wanted))]
 
 
+def is_core(notebook: str) -> bool:
+    """Say whether an entry of ``run.json`` is one of the paper's own notebooks, 00 to 06."""
+    number = notebook[:2]
+    return number.isdecimal() and int(number) in CORE
+
+
 def declared(path: Path) -> set[str]:
     """Return the names that a notebook's cell tagged ``parameters`` assigns."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
@@ -78,6 +86,13 @@ def declared(path: Path) -> set[str]:
     tree = ast.parse("\n".join("".join(cell["source"]) for cell in tagged))
     assigned = (node.targets for node in tree.body if isinstance(node, ast.Assign))
     return {target.id for targets in assigned for target in targets if isinstance(target, ast.Name)}
+
+
+def code_cells_digest(path: Path) -> str:
+    """Compute the SHA-256 of a notebook's code; its prose and outputs change no table."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    return hashlib.sha256(json.dumps(sources).encode()).hexdigest()
 
 
 def check_settings(paths: Sequence[Path], settings: Settings) -> set[str]:
@@ -120,7 +135,7 @@ def run(paths: Sequence[Path], study: Study, record: Record) -> Path:
             bar.set_description(path.stem)
             started = time.monotonic()
             _execute(path, folder / path.name, settings, kernel)
-            record.note(path.stem, folder / f"{path.stem}.written")
+            record.note(path.stem, folder / f"{path.stem}.written", code_cells_digest(path))
             times[path.stem] = round(time.monotonic() - started, 1)
             write_whole(folder / TIMES, json.dumps(times, indent=1).encode())
             copies.append(copier.submit(write_html, folder / path.name))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
-import subprocess
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,18 +18,30 @@ from helpers.data.glove import DEFAULT, read_glove
 from helpers.data.records import Corpus, Document, Segment, Sentence, describe_documents
 from helpers.data.wikipedia import how_read
 from helpers.errors import InputError
-from helpers.paths import build_dir, cache_root, check_free, given_path, project_root, sha256
+from helpers.paths import build_dir, cache_root, check_free, given_path, sha256, write_whole
+from helpers.results import (
+    FILES,
+    FORMS_ON_REQUEST,
+    INTERACTIVE,
+    TEXT_AS_READ,
+    contradictions,
+    git,
+    record_lock,
+    set_aside,
+    without_empty_sessions,
+)
+from helpers.run.tolerances import TableDifference, compare_tables, read_for_comparison
+from helpers.settings import MATERIAL
 from helpers.sources import known, run_record, write_record
 from helpers.store.format import read_manifest, shard_name
 from helpers.study import Study
-from helpers.work import HEADLESS
+from helpers.work import HEADLESS, WRITTEN
 
 if TYPE_CHECKING:
     from helpers.store.store import Store
 
-PACKAGES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy", "gensim")
-MADE = ("commit", "versions")  # what made an entry of run.json
-FILES = {"tables": ("tables/{}.csv",), "figures": ("{}.png", "{}.svg")}
+MADE = ("commit", "versions", "code")  # what made an entry of run.json
+INPUTS = ("model", "corpora")
 
 
 class _Listed(Study):
@@ -108,22 +118,22 @@ def _check_own_files(
 
 
 def describe(study: Study) -> dict[str, Any]:
-    """Return the facts of a run: settings, model, corpora, versions, git commit."""
+    """Collect the facts of a run: settings, model, corpora, and what makes its tables today."""
+    corpora = {
+        "text": study.segment_corpus().name,
+        "treebank": study.treebank_corpus().name,
+        "coreference": study.coreference_corpus().name,
+        "word vectors": Path(study.vectors).stem or DEFAULT,
+    }
+    if study.text:
+        corpora[TEXT_AS_READ] = how_read(study.text)
     return {
         "settings": known(study, study.declared),
         "model": study.encoder.identity,
         "special tokens": study.encoder.special_tokens,
         "objective": study.encoder.objective,
-        "corpora": {
-            "text": study.segment_corpus().name,
-            "treebank": study.treebank_corpus().name,
-            "coreference": study.coreference_corpus().name,
-            "word vectors": Path(study.vectors).stem or DEFAULT,
-        }
-        | ({"text, as read": how_read(study.text)} if study.text else {}),
-        "versions": {name: version(name) for name in PACKAGES}
-        | {"python": platform.python_version()},
-        "commit": _commit(),
+        "corpora": corpora | study.corpus_fingerprints,
+        **study.made_by,
     }
 
 
@@ -132,120 +142,353 @@ def save_description(study: Study) -> None:
 
     In a notebook that `run` executes it does nothing: a notebook has not all of the settings.
     """
-    if not os.environ.get(HEADLESS):
-        now = describe(study)
-        if not _same(run_record(study.results), now):
-            write_record(study.results, now)
+    if os.environ.get(HEADLESS):
+        return
+    today = describe(study)
+    with record_lock(study.slug):
+        before = run_record(study.results)
+        if names := contradictions(before, today):
+            print(set_aside(study.results, build_dir(study.slug), names), file=sys.stderr)
+            before = {}
+        if "model" not in before:
+            earlier = {key: before[key] for key in ("settings", "notebooks") if key in before}
+            settings = today["settings"] | earlier.get("settings", {})
+            write_record(study.results, today | earlier | {"settings": settings})
 
 
 @contextmanager
 def recorded(study: Study) -> Iterator[Record]:
-    """Give out the record of a run, which keeps ``run.json`` up to date; one run a folder.
+    """Yield the record of a run, which keeps ``run.json`` up to date; one run of a name at a time.
 
-    What notebooks wrote before still counts if they had the same settings, model and corpora.
-    What is this run's alone (today's commit, versions) is in the ``run.json`` of its build folder.
-    A run that fails before a notebook is through leaves nothing behind.  InputError where another
-    process is running under the same name.
+    Tables that notebooks wrote before still count if they are of the same model and corpora.  Those
+    of other contents under the same names are moved to the build folder.  A run that fails before
+    its first notebook has ended leaves nothing new in the results folder.
+
+    Raises
+    ------
+    InputError
+        If another process is running under the same name.
     """
-    results, build = study.results, build_dir(study.slug)
+    results = study.results
+    build = build_dir(study.slug)
     build.mkdir(parents=True, exist_ok=True)
     try:
-        held = FileLock(build / ".lock").acquire(timeout=0)
+        run_lock = FileLock(build / ".lock").acquire(timeout=0)
     except Timeout:
         raise InputError(
             f"{study.slug}: a run of this name is going on; give this one another --name"
         ) from None
-    with held:
-        write_record(build, describe(study))
-        today, facts = run_record(build), run_record(results)
-        record = Record(results, today, facts)
-        if "notebooks" not in facts or not _same(facts, today):
-            record.facts = today | {"notebooks": {}}
-            write_record(results, record.facts)
+    with run_lock:
+        write_record(build, describe(study) | {"notebooks": {}})
+        today = run_record(build)
+        del today["notebooks"]
+        with record_lock(study.slug):
+            before = run_record(results)
+            if names := contradictions(before, today):
+                print(set_aside(results, build, names), flush=True)
+                before = {}
+            record = Record(results, build, today, before)
+            if "notebooks" not in before:
+                record.facts = today | {"notebooks": {}}
+            elif "model" not in before:  # of notebooks in JupyterLab, which describe no model
+                record.facts = today | {"notebooks": before["notebooks"]}
+            if record.facts != before:
+                write_record(results, record.facts)
         try:
             yield record
         except BaseException:
-            if not record.facts["notebooks"]:
-                new = {path for path in results.rglob("*.*") if path.is_file()}
-                for path in {build / "run.json", *new} - record.before.keys():
-                    path.unlink()
+            if not record.notebooks and not record.facts["notebooks"]:
+                (build / "run.json").unlink(missing_ok=True)
+                if results / "run.json" not in record.digests_before:
+                    (results / "run.json").unlink(missing_ok=True)
             raise
-
-
-def _same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    return all(before.get(key) == now.get(key) for key in ("model", "corpora"))
 
 
 @dataclass
 class Record:
-    """A run's ``run.json``, where an entry stays while its notebook writes the same bytes.
+    """The ``run.json`` of a run, and the decision which tables and figures stay in its folder.
 
-    An entry that other code or versions made than what stands at the top names its own.
+    The notebooks of a run write to its build folder.  After each of them, its tables are compared
+    with those in the results folder.  If the same code, inputs and library versions made them and
+    none differs by more than rounding, the files in the results folder stay as they are.  As soon
+    as this does not hold for a notebook, all tables and figures of this run are copied there.
+
+    An entry of ``run.json`` stays while its notebook gives the same bytes with the same code.  An
+    entry that another commit, other code or other versions made than what stands at the top of the
+    file names its own.
     """
 
     results: Path
+    build: Path
     today: dict[str, Any]  # the facts of this run
     facts: dict[str, Any]  # what run.json says
-    wrote: set[tuple[str, str]] = field(default_factory=set)  # in this run: kinds and names
+    notebooks: dict[str, dict[str, Any]] = field(default_factory=dict)  # what this run wrote
+    differences: dict[str, TableDifference] = field(default_factory=dict)  # by table
+    publishes: bool = False  # whether this run's files replace those in the results folder
 
     def __post_init__(self) -> None:
-        files = [path for path in self.results.rglob("*.*") if path.is_file()]
-        self.before = {path: sha256(path) for path in files}
+        paths = [path for path in self.results.rglob("*.*") if path.is_file()]
+        self.digests_before = {path: sha256(path) for path in paths}
+        tables = self.results.glob("tables/*.csv")
+        self.tables_before = {path.stem: path.read_bytes() for path in tables}
+        self.same_code = True
 
-    def note(self, notebook: str, notes: Path) -> None:
-        """Write down what a notebook wrote; ``notes`` has a line "kind name" for each."""
-        text = notes.read_text(encoding="utf-8") if notes.is_file() else ""
-        lines = {(kind, name) for kind, _, name in (ln.partition(" ") for ln in text.splitlines())}
-        self.wrote |= {line for line in lines if line[0] in FILES}
-        kinds = dict.fromkeys([*FILES, *(kind for kind, _ in lines)])  # "accepted" stores, if any
-        own = {kind: sorted(name for of, name in lines if of == kind) for kind in kinds}
-        entries, top = self.facts["notebooks"], {key: self.facts.get(key) for key in MADE}
-        old = entries.get(notebook, {})
-        as_listed = own == {key: value for key, value in old.items() if key not in MADE}
-        if as_listed and not any(self._is_new(*line) for line in lines if line in self.wrote):
-            return
-        now = {key: self.today.get(key) for key in MADE}
-        entries = {name: old | top | old for name, old in entries.items()} | {notebook: own | now}
-        if not any(entry.items() >= top.items() for entry in entries.values()):
-            self.facts, top = dict(self.today), now  # nothing is left of what stood there
+    def note(self, notebook: str, notes: Path, cells: str = "") -> None:
+        """Take what a notebook wrote into account.
+
+        Parameters
+        ----------
+        notebook : str
+            Its file name without ``.ipynb``.
+        notes : Path
+            A file with a line "tables name" or "figures name" for each that it wrote.
+        cells : str
+            The digest of the notebook's code.
+        """
+        entry = _read_notes(notes)
+        if cells:
+            entry["cells"] = cells
+        self.notebooks[notebook] = entry
+        write_record(self.build, self.today | {"notebooks": self.notebooks})
+        for table in entry["tables"]:
+            self.differences[table] = self._compare(table)
+        with record_lock(self.results.name):
+            self.facts["notebooks"] = run_record(self.results).get("notebooks", {})
+            self.publishes = self.publishes or not self._agrees(notebook)
+            if self.publishes:
+                self._publish()
+            else:
+                self._copy(entry, FORMS_ON_REQUEST)
+
+    @contextmanager
+    def writing(self, entry: str) -> Iterator[None]:
+        """Let this process save tables for this run, as the kernel of a notebook does."""
+        notes = self.build / f"{entry}.written"
+        notes.unlink(missing_ok=True)
+        os.environ[WRITTEN] = str(notes)
+        try:
+            yield
+        finally:
+            del os.environ[WRITTEN]
+        self.note(entry, notes)
+
+    def changed(self) -> list[str]:
+        """List the tables and figures of this run that it changed in the results folder."""
+        return sorted(
+            name for group in FILES for name in self._names(group) if self._has_changed(group, name)
+        )
+
+    def outcome(self) -> str:
+        """Say how the tables of this run compare with those that were in the results folder."""
+        counts = {group: len(self._names(group)) for group in FILES}
+        counted = ", ".join(
+            f"{count} {group[:-1] if count == 1 else group}" for group, count in counts.items()
+        )
+        changed = self.changed()
+        if not self.tables_before.keys() & set(self._names("tables")):
+            return f"{counted}: all new"
+        if not self._differing() and not changed and self._figures_are_identical():
+            clean = git("status", "--porcelain", "--ignored", "-uall", "--", str(self.results))
+            return f"{counted}: as {'committed' if clean == '' else 'they were'}, byte for byte"
+        sentences = [f"{counted}: {self._comparison()}."]
+        if not self.publishes:
+            sentences.append(
+                f"The files in {self.results.name} stay as they were; the tables that this machine "
+                f"computed are in {self.build / 'tables'}."
+            )
+        else:
+            sentences += self._what_was_written(changed)
+        return " ".join(sentences)
+
+    def _comparison(self) -> str:
+        """Count identical tables and those that differ, with the largest difference."""
+        new = [name for name in self._names("tables") if name not in self.tables_before]
+        old = [name for name in self._names("tables") if name in self.tables_before]
+        identical = sum(self.differences[name].status == "identical" for name in old)
+        parts = [f"{identical} tables are identical"]
+        if new:
+            parts.append(f"{len(new)} are new")
+        by_kind: dict[str, list[TableDifference]] = {}
+        for difference in self._differing():
+            if difference.status == "rounding":
+                by_kind.setdefault(difference.kind, []).append(difference)
+        for kind, differences in sorted(by_kind.items()):
+            largest = max(differences, key=lambda difference: difference.share_of_tolerance)
+            parts.append(
+                f"{len(differences)} differ by rounding in {kind} "
+                f"(at most {largest.largest:.1g} {largest.unit}, in {largest.name}.csv)"
+            )
+        exceeding = [d for d in self._differing() if d.status == "exceeds"]
+        for difference in exceeding:
+            amount = f"{difference.largest:.2g} {difference.unit}".strip()
+            if difference.largest == float("inf"):
+                amount = difference.kind or "other rows or columns"
+            parts.append(f"{difference.name}.csv differs by more ({difference.column}: {amount})")
+        disagreeing = [d.name for d in self.differences.values() if not d.verdicts_agree]
+        if disagreeing:
+            parts.append(f"verdicts differ in {', '.join(sorted(disagreeing))}")
+        elif any("claims" in name for name in old):
+            parts.append("all verdicts agree")
+        return "; ".join(parts)
+
+    def _what_was_written(self, changed: list[str]) -> Iterator[str]:
+        if not self.same_code:
+            yield "Other code, inputs or library versions made what was there before."
+        total = sum(len(self._names(group)) for group in FILES)
+        if changed:
+            names = "all" if len(changed) == total else ", ".join(changed)
+            yield f"New or changed: {names}."
+        else:
+            yield "No file changed."
+
+    def _names(self, group: str) -> list[str]:
+        return sorted({name for entry in self.notebooks.values() for name in entry[group]})
+
+    def _differing(self) -> list[TableDifference]:
+        return [
+            difference
+            for difference in self.differences.values()
+            if difference.status != "identical" and difference.name in self.tables_before
+        ]
+
+    def _figures_are_identical(self) -> bool:
+        return all(
+            self.digests_before.get(target) == sha256(source)
+            for name in self._names("figures")
+            for source, target in self._files("figures", name, FILES)
+        )
+
+    def _compare(self, table: str) -> TableDifference:
+        """Compare a table of this run with the one that was in the results folder at its start."""
+        content = (self.build / "tables" / f"{table}.csv").read_bytes()
+        before = self.tables_before.get(table)
+        if before is None:
+            return TableDifference(table, "exceeds", column="not there before")
+        if before == content:
+            return TableDifference(table, "identical")
+        return compare_tables(read_for_comparison(before), read_for_comparison(content), table)
+
+    def _agrees(self, notebook: str) -> bool:
+        """Say whether the files of before may stand for those that a notebook wrote now."""
+        if not self._was_made_alike(notebook):
+            self.same_code = False
+            return False
+        entry, before = self.notebooks[notebook], self.facts["notebooks"][notebook]
+        lists_agree = all(
+            entry.get(key) == before.get(key) for key in (entry.keys() | before.keys()) - {*MADE}
+        )
+        within = all(self.differences[name].status != "exceeds" for name in entry["tables"])
+        are_there = all(
+            target in self.digests_before
+            for group in FILES
+            for name in entry[group]
+            for _, target in self._files(group, name, FILES)
+        )
+        return lists_agree and within and are_there
+
+    def _was_made_alike(self, notebook: str) -> bool:
+        """Say whether the same code, inputs and library versions made a notebook's entry."""
+        before = self.facts["notebooks"].get(notebook)
+        if before is None:
+            return False
+        maker = {key: before.get(key, self.facts.get(key)) for key in MADE}
+        settings_before = self.facts.get("settings", {})
+        settings_today = self.today.get("settings", {})
+        same_settings = all(
+            settings_before.get(setting) == settings_today.get(setting)
+            for setting in MATERIAL
+            if setting in settings_before
+        )
+        same_inputs = all(self.facts.get(key) == self.today.get(key) for key in INPUTS)
+        same_code = maker["code"] == self.today.get("code")
+        same_cells = before.get("cells") == self.notebooks[notebook].get("cells")
+        same_versions = _releases(maker["versions"]) == _releases(self.today.get("versions"))
+        return same_settings and same_inputs and same_code and same_cells and same_versions
+
+    def _publish(self) -> None:
+        """Copy the files of this run to the results folder and list them in ``run.json``.
+
+        Entries whose files change are taken out of the list first: if the process is killed in
+        between, no table of two runs is listed as one of either.
+        """
+        entries = self.facts["notebooks"]
+        top = {key: self.facts.get(key) for key in MADE}
+        made_today = {key: self.today.get(key) for key in MADE}
+        full = {name: top | entry for name, entry in entries.items()}
+        renewed = [name for name in self.notebooks if self._is_renewed(name)]
+        if any(name in entries for name in renewed):
+            kept = {name: entry for name, entry in entries.items() if name not in renewed}
+            write_record(self.results, self.facts | {"notebooks": kept})
+        for notebook, entry in self.notebooks.items():
+            self._copy(entry, FILES)
+            self._copy(entry, FORMS_ON_REQUEST)
+            if notebook in renewed:
+                full[notebook] = entry | made_today
+        written = {group: set(self._names(group)) for group in FILES}
+        for name, entry in full.items():
+            if name.startswith(INTERACTIVE):
+                for group in FILES:
+                    entry[group] = [file for file in entry[group] if file not in written[group]]
+        full = without_empty_sessions(full)
+        if not any(entry.items() >= top.items() for entry in full.values()):
+            self.facts = dict(self.today)  # nothing is left of what stood at the top
+            top = made_today
         self.facts["notebooks"] = {
             name: {key: value for key, value in entry.items() if top.get(key) != value}
-            for name, entry in sorted(entries.items())
+            for name, entry in sorted(full.items())
         }
         write_record(self.results, self.facts)
 
-    def anew(self) -> list[str]:
-        """Return the tables and figures of this run that were not there with these bytes."""
-        return sorted(name for kind, name in self.wrote if self._is_new(kind, name))
+    def _is_renewed(self, notebook: str) -> bool:
+        """Say whether a notebook's entry has to name today's commit and code."""
+        entry = self.notebooks[notebook]
+        before = self.facts["notebooks"].get(notebook, {})
+        lists = {key: value for key, value in before.items() if key not in MADE}
+        files_change = any(
+            self.digests_before.get(target) != sha256(source)
+            for group in FILES
+            for name in entry[group]
+            for source, target in self._files(group, name, FILES)
+        )
+        return files_change or lists != entry or not self._was_made_alike(notebook)
 
-    def outcome(self) -> str:
-        """Return a line: how many tables and figures this run wrote, and which are others now."""
-        counts = {kind: sum(of == kind for of, _ in self.wrote) for kind in FILES}
-        said = ", ".join(f"{n} {kind[:-1] if n == 1 else kind}" for kind, n in counts.items())
-        if new := self.anew():
-            names = ", ".join(new) if len(new) < len(self.wrote) else "all"
-            return f"{said}; new or changed: {names}"
-        clean = _git("status", "--porcelain", "--ignored", "-uall", "--", str(self.results)) == ""
-        return f"{said}: as {'committed' if clean else 'they were'}, byte for byte"
+    def _copy(self, entry: Mapping[str, Any], patterns: Mapping[str, Iterable[str]]) -> None:
+        """Copy the files of an entry to the results folder, unless they are there already."""
+        for group in FILES:
+            for name in entry[group]:
+                for source, target in self._files(group, name, patterns):
+                    if not source.is_file():
+                        continue
+                    content = source.read_bytes()
+                    if not target.is_file() or target.read_bytes() != content:
+                        write_whole(target, content)
 
-    def _is_new(self, kind: str, name: str) -> bool:
-        paths = [self.results / pattern.format(name) for pattern in FILES[kind]]
-        return any(self.before.get(path) != sha256(path) for path in paths)
+    def _files(
+        self, group: str, name: str, patterns: Mapping[str, Iterable[str]]
+    ) -> Iterator[tuple[Path, Path]]:
+        """Yield the files of a table or figure in the build folder and in the results folder."""
+        folder = self.build / "figures" if group == "figures" else self.build
+        for pattern in patterns[group]:
+            file = pattern.format(name)
+            yield folder / file, self.results / file
+
+    def _has_changed(self, group: str, name: str) -> bool:
+        return any(
+            target.is_file() and self.digests_before.get(target) != sha256(target)
+            for _, target in self._files(group, name, FILES)
+        )
 
 
-def _commit() -> str | None:
-    """Return the git commit of the project, with a mark if the code that computes differs from it.
+def _read_notes(notes: Path) -> dict[str, list[str]]:
+    """Read which tables and figures a notebook wrote, and which "accepted" stores it used."""
+    text = notes.read_text(encoding="utf-8") if notes.is_file() else ""
+    names: dict[str, set[str]] = {group: set() for group in FILES}
+    for line in text.splitlines():
+        group, _, name = line.partition(" ")
+        names.setdefault(group, set()).add(name)
+    return {group: sorted(in_group) for group, in_group in names.items()}
 
-    Figures, tables and executed notebooks are what a run writes: they do not count.
-    """
-    commit = _git("rev-parse", "--short=12", "HEAD")
-    changed = _git("status", "--porcelain", "--", "helpers", "requirements.txt")
-    return f"{commit}-dirty" if commit and changed else commit
 
-
-def _git(*arguments: str) -> str | None:
-    """Return what git prints in the project's folder; None without git or a repository."""
-    how = {"cwd": project_root(), "stderr": subprocess.DEVNULL, "text": True}
-    with suppress(OSError, subprocess.CalledProcessError):
-        return subprocess.check_output(["git", *arguments], **how).strip()
-    return None
+def _releases(versions: Mapping[str, str] | None) -> dict[str, str]:
+    """Shorten versions to their first two numbers: a patch release changes no method."""
+    return {name: ".".join(number.split(".")[:2]) for name, number in (versions or {}).items()}

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from committed import committed_figures
 from made_up_runs import run_like_the_paper, with_intervals
 
 from helpers.__main__ import later_claims
@@ -23,7 +24,7 @@ from helpers.analysis.paper import (
 )
 from helpers.analysis.statistics import Drawn, Estimate, difference, p_value
 
-FIGURES = Path(__file__).parents[2] / "figures"
+FIGURES = committed_figures()
 # Chosen on the data that they are scored on; without differences on the same articles.
 NOT_IN_CLAIMS = ("coreference", "dependency_heads", "probes")
 
