@@ -14,11 +14,11 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from filelock import FileLock
 
@@ -26,12 +26,9 @@ from helpers.cache import package_digest
 from helpers.data.glove import glove
 from helpers.data.text_files import file_fingerprint
 from helpers.errors import InputError
-from helpers.paths import build_dir, cache_root, given_path, project_root
-from helpers.sources import known, listed, run_record, write_record
+from helpers.paths import build_dir, cache_root, figures_dir, given_path, project_root
+from helpers.sources import Sources, known, listed, run_record, write_record
 from helpers.work import WRITTEN, note_written
-
-if TYPE_CHECKING:
-    from helpers.study import Study
 
 LIBRARIES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy", "gensim")
 # The files that are compared and committed, and forms of them that are asked for with a flag.
@@ -75,7 +72,7 @@ def git(*arguments: str) -> str | None:
     return None
 
 
-def fingerprints(study: Study, declared: Collection[str]) -> dict[str, str]:
+def fingerprints(study: Sources, declared: Collection[str]) -> dict[str, str]:
     """Compute the SHA-256 of each corpus that these settings describe in full.
 
     A notebook that does not declare ``segments``, for example, does not know the text of the run.
@@ -164,51 +161,54 @@ def record_lock(slug: str) -> Iterator[None]:
         yield
 
 
-def claim_folder(study: Study) -> None:
+def claim_folder(study: Sources, corpus_fingerprints: Mapping[str, str]) -> None:
     """Prepare a results folder for a notebook that no batch run executes.
 
-    ``run.json`` says which settings and corpora the folder is of.  What is there of another text
-    under the same name is set aside.
+    ``run.json`` records the settings and corpora of the folder.  Tables and figures of another
+    text under the same name are set aside.
     """
-    inputs = {"corpora": study.corpus_fingerprints}
+    results = figures_dir(study.slug)
+    inputs = {"corpora": corpus_fingerprints}
     with record_lock(study.slug):
-        before = run_record(study.results)
-        if names := contradictions(before, inputs):
-            print(set_aside(study.results, build_dir(study.slug), names), file=sys.stderr)
+        before = run_record(results)
+        names = contradictions(before, inputs)
+        if names:
+            print(set_aside(results, build_dir(study.slug), names), file=sys.stderr)
             before = {}
         settings = known(study, study.declared) | before.get("settings", {})
         corpora = before.get("corpora", {}) | inputs["corpora"]
         record = before | {"settings": settings, "corpora": corpora}
-        if not any((study.results / "tables").glob("*.csv")):
+        if not any((results / "tables").glob("*.csv")):
             record.setdefault("notebooks", {})
         if record != before:
-            write_record(study.results, record)
+            write_record(results, record)
 
 
-def register(study: Study, group: str, name: str) -> None:
+def register(slug: str, group: str, name: str, makers: Callable[[], Mapping[str, Any]]) -> None:
     """List a table or figure that was just saved, with what made it.
 
     In a batch run it is noted for the run.  Elsewhere it is listed in ``run.json`` at once.  It
     leaves the entry of the notebook that wrote an earlier version of it, because that entry names
-    what made the earlier version.
+    what made the earlier version.  ``makers`` computes what makes a table today.
     """
     if in_batch_run():
         note_written(group, name)
         return
-    with record_lock(study.slug):
-        record = run_record(study.results)
+    results = figures_dir(slug)
+    with record_lock(slug):
+        record = run_record(results)
         if "notebooks" not in record:  # a folder from before runs were listed: all of it counts
             return
-        makers = study.made_by
-        digest = hashlib.sha256(json.dumps(makers, sort_keys=True).encode()).hexdigest()[:8]
+        made_today = makers()
+        digest = hashlib.sha256(json.dumps(made_today, sort_keys=True).encode()).hexdigest()[:8]
         session = f"{INTERACTIVE}-{digest}"
         entries = record["notebooks"]
         for entry in entries.values():
             entry[group] = [listed_name for listed_name in entry[group] if listed_name != name]
-        entry = entries.setdefault(session, {"tables": [], "figures": []} | makers)
+        entry = entries.setdefault(session, {"tables": [], "figures": []} | made_today)
         entry[group] = sorted({*entry[group], name})
         record["notebooks"] = without_empty_sessions(entries)
-        write_record(study.results, record)
+        write_record(results, record)
 
 
 def without_empty_sessions(entries: Mapping[str, Any]) -> dict[str, Any]:

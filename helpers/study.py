@@ -186,10 +186,10 @@ class Study(Sources):
         how = {"optional": optional, "dtype": self.dtype}
         check_table(table, name, special_tokens=lambda: self.encoder.special_tokens, **how)
         if not in_batch_run():
-            claim_folder(self)
+            claim_folder(self, self.corpus_fingerprints)
         write_table(table, self.output / "tables", name, latex=self.latex)
         self._written.add(name)
-        register(self, "tables", name)
+        register(self.slug, "tables", name, lambda: self.made_by)
         return table
 
     def claims(self) -> pd.DataFrame:
@@ -234,10 +234,10 @@ class Study(Sources):
         from helpers.plots.style import save_figure
 
         if not in_batch_run():
-            claim_folder(self)
+            claim_folder(self, self.corpus_fingerprints)
         folder = self.output / "figures" if in_batch_run() else self.results
         save_figure(figure, folder, name, paper=self.figures == "pdf")
-        register(self, "figures", name)
+        register(self.slug, "figures", name, lambda: self.made_by)
         return figure
 
     def tables(self) -> dict[str, pd.DataFrame]:
