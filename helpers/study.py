@@ -78,8 +78,12 @@ class Study(Sources):
             with dask_client(scheduler=self.scheduler, workers=self.workers) as client:
                 return surface.combine(map_shards(surface.shard_sums, store, client)).to_arrays()
 
-        code, facts = "analysis.surface.sweep", {"store": store.key}
-        arrays = cached("sections-3-and-6", compute, depends_on=facts, code=code)
+        arrays = cached(
+            "sections-3-and-6",
+            compute,
+            inputs={"store": store.key},
+            module="helpers.analysis.surface",
+        )
         return surface.Sums.from_arrays(arrays)
 
     def distances(self, sums: Sums | None = None, *, words: bool = False) -> pd.DataFrame:
@@ -104,19 +108,29 @@ class Study(Sources):
         contrastive = encoder.objective == "contrastive"
         places = chosen_segments(articles, count, contrastive=contrastive)
         records = [store.record(place) for place in places]
-        facts = {"store": store.key, "records": records, "seed": self.seed}
-        facts |= {"control": control and control.identity}
-        compute = partial(gradient_importance, encoder, records, seed=self.seed)
-        code = "model.gradients.gradient_importance"
-        found = cached("gradients", compute, depends_on=facts, code=code)
+        found = cached(
+            "gradients",
+            partial(gradient_importance, encoder, records, seed=self.seed),
+            inputs={
+                "store": store.key,
+                "records": records,
+                "seed": self.seed,
+                "control": control and control.identity,
+            },
+            module="helpers.model.gradients",
+        )
         return gradient_table(found, [articles[place] for place in places], encoder.objective)
 
     def head_counts(self, store: Store) -> HeadCounts:
         """What every head gets right over a treebank's maps (section 4.2), counted once."""
         from helpers.analysis.head_counts import HeadCounts, count_heads
 
-        code, facts = "analysis.head_counts.count_heads", {"store": store.key}
-        found = cached("head-counts", lambda: vars(count_heads(store)), depends_on=facts, code=code)
+        found = cached(
+            "head-counts",
+            lambda: vars(count_heads(store)),
+            inputs={"store": store.key},
+            module="helpers.analysis.head_counts",
+        )
         return HeadCounts(**found | {"names": tuple(found["names"].tolist())})
 
     def split_words(self, store: Store) -> pd.DataFrame:
@@ -126,17 +140,24 @@ class Study(Sources):
         def word_ids(words: list[str]) -> list[int | None]:
             return self.encoder.encode_words(words).word_ids
 
-        count = partial(split_words, store.records(), word_ids)
-        return cached("split-words", count, depends_on={"store": store.key})
+        return cached(
+            "split-words",
+            partial(split_words, store.records(), word_ids),
+            inputs={"store": store.key},
+            module="helpers.analysis.dependency_heads",
+        )
 
     def special_candidates(self, store: Store, table: pd.DataFrame) -> pd.DataFrame:
         """Table 1's accuracies where special tokens may be picked, too, counted once."""
         from helpers.analysis.dependency_heads import with_special_tokens
 
         own = table[["relation", "count", "head", "direction", "accuracy"]]
-        depends_on = {"store": store.key, "table": own.to_csv()}
-        count = partial(with_special_tokens, store, table)
-        return cached("special-candidates", count, depends_on=depends_on)
+        return cached(
+            "special-candidates",
+            partial(with_special_tokens, store, table),
+            inputs={"store": store.key, "table": own},
+            module="helpers.analysis.dependency_heads",
+        )
 
     def probe_tables(self) -> dict[str, pd.DataFrame]:
         """The tables of section 5, trained once and kept."""
@@ -148,9 +169,18 @@ class Study(Sources):
             controls = self.random_treebank_stores()
             return table3(store, controls, self.embeddings, seeds=self.seeds)
 
-        facts = {"store": store.key, "seeds": self.seeds, "initialisations": self.initialisations}
-        facts |= {"vectors": self.embeddings.name, "fingerprint": self.embeddings.fingerprint}
-        return cached("table3", compute, depends_on=facts, code="analysis.table3.table3")
+        return cached(
+            "table3",
+            compute,
+            inputs={
+                "store": store.key,
+                "seeds": self.seeds,
+                "random stores": self.random_treebank_keys(),
+                "vectors": self.embeddings.name,
+                "fingerprint": self.embeddings.fingerprint,
+            },
+            module="helpers.analysis.table3",
+        )
 
     @property
     def results(self) -> Path:

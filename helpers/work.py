@@ -1,4 +1,4 @@
-"""Long work: its bar, its device, its threads, its memory; what the kernels of a batch run tell it.
+"""Long work: its device, its threads and its memory.
 
 A small model computes about a quarter faster on two threads that work alone than on two that
 share every product; and what a job gives does not depend on the number of threads.
@@ -7,9 +7,6 @@ share every product; and what a job gives does not depend on the number of threa
 from __future__ import annotations
 
 import ctypes
-import io
-import os
-import re
 import sys
 import threading
 from collections import deque
@@ -17,67 +14,21 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from tqdm import tqdm
-
 from helpers.errors import ModelError
+
+# Other modules import these names from here.
+from helpers.progress import BAR, HEADLESS, WRITTEN, note_written, progress  # noqa: F401
 
 if TYPE_CHECKING:  # it takes seconds to import
     import torch
 
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-BAR = re.compile(r".*\[[\d:]+(<[\d:?]+)?, .*/.*\]\n?")  # a line in a log
-HEADLESS = "ATTENTION_HEADLESS"  # set by batch runs: their kernels' bars go to a log
-WRITTEN = "ATTENTION_WRITTEN"  # set by batch runs: the file in which a kernel notes what it writes
 # Of mallopt(3): from which size on memory is asked of the system each time, and when it goes back.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KEPT = 32 << 20  # as far as glibc goes by itself, where no setting forbids it
-
-
-def progress(
-    items: Iterable[Item] | None, label: str, *, unit: str = "it", total: int | None = None
-) -> tqdm[Item]:
-    """Return a bar with a rate and an end: to iterate over ``items``, or to be updated.
-
-    On a terminal, or in a notebook that someone looks at, it redraws in place and disappears; in a
-    log it is a line at most every ten seconds, and nothing at all for work that is over sooner.
-    """
-    seen = sys.stderr.isatty() or "ipykernel" in sys.modules
-    redraws = seen and not os.environ.get(HEADLESS)
-    return tqdm(
-        items,
-        desc=label,
-        unit=unit,
-        total=total,
-        leave=False,
-        delay=0.5 if redraws else 10,
-        mininterval=0.2 if redraws else 10,
-        maxinterval=10,
-        ascii=not redraws,
-        ncols=None if redraws else 100,
-        file=sys.stderr if redraws else _Lines(),
-    )
-
-
-def note_written(kind: str, name: str) -> None:
-    """Tell the batch run that executes this notebook, if one does, of a table or figure."""
-    if notes := os.environ.get(WRITTEN):
-        with Path(notes).open("a", encoding="utf-8") as file:
-            file.write(f"{kind} {name}\n")
-
-
-class _Lines(io.TextIOBase):
-    """Standard error, where each redrawing of a bar is a line of its own."""
-
-    def write(self, text: str) -> int:
-        """Write what is visible of a redrawing, if anything is."""
-        if visible := text.strip("\r\n "):
-            sys.stderr.write(f"{visible}\n")
-        return len(text)
 
 
 def torch_device(device: str) -> torch.device:

@@ -1,168 +1,458 @@
-import ast
-import inspect
-import re
-from functools import partial
+"""Cached results: what their keys depend on, and what happens to damaged files."""
 
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
 import pandas as pd
 import pytest
+from toy_corpora import SENTENCES
 
-from helpers import cache as closure
-from helpers.cache import cached, code_digest
+import helpers.cache
+import helpers.sources
+from helpers.cache import cached, code_digest, digest_of, import_closure, package_digest
+from helpers.errors import InputError
+from helpers.studies.tasks import Pair, Task
 
-CODE = "cache.read_exact"
+PACKAGE = Path(helpers.cache.__file__).parent
+MODULE = "helpers.data.records"
+TABLE3 = "helpers.analysis.table3"
 pytestmark = pytest.mark.usefixtures("own_cache")
 
-
-def by_source(asked):
-    """Return a function of a module that keeps its answers until that module is edited."""
-    found = {}
-
-    def function(module, *rest):
-        key = module, *rest, closure.SOURCES.get(module)
-        if key not in found:
-            found[key] = inspect.unwrap(asked)(module, *rest)
-        return found[key]
-
-    return function
+# Code at the end of data/glove.py, which table3 imports: before and after an edit.
+EDITS = {
+    "f-string assigned to a subscript": (
+        'def f(words):\n    words[0] = f"{words[0]}"\n',
+        'def f(words):\n    words[0] = f"{words[0]}x"\n',
+    ),
+    "f-string assigned to an attribute": (
+        'def f(task):\n    task.name = f"{task.name}"\n',
+        'def f(task):\n    task.name = f"{task.name}x"\n',
+    ),
+    "f-string that nothing in the module reads": (
+        'def f(seed):\n    prefix = f"{seed}"\n    return locals()\n',
+        'def f(seed):\n    prefix = f"{seed} "\n    return locals()\n',
+    ),
+    "constant inside a module-level if": (
+        "if True:\n    FACTOR = 1\n",
+        "if True:\n    FACTOR = 2\n",
+    ),
+    "item of a dictionary at module level": (
+        "FACTORS = {}\nFACTORS['a'] = 1\n",
+        "FACTORS = {}\nFACTORS['a'] = 2\n",
+    ),
+    "function defined inside try": (
+        "try:\n    def f():\n        return 1\nexcept ImportError:\n    pass\n",
+        "try:\n    def f():\n        return 2\nexcept ImportError:\n    pass\n",
+    ),
+    "method replaced at import": (
+        "",
+        "Embeddings.vector = lambda self, word: None\n",
+    ),
+    "message of an error": (
+        'def f():\n    raise ValueError("too long")\n',
+        'def f():\n    raise ValueError("too short")\n',
+    ),
+    "order of two statements": (
+        "a = 1\na = 2\n",
+        "a = 2\na = 1\n",
+    ),
+}
+UNNOTICED = {
+    "comment": ("X = 1\n", "# one\nX = 1  # more\n"),
+    "layout": ("X = f(1, 2)\n", "X = f(\n    1,\n    2,\n)\n"),
+    "docstring of a function": (
+        'def f():\n    """Give one."""\n    return 1\n',
+        'def f():\n    """Give 1."""\n    return 1\n',
+    ),
+    "docstring of a class": (
+        'class A:\n    """Before."""\n\n    x = 1\n',
+        "class A:\n    x = 1\n",
+    ),
+}
 
 
 @pytest.fixture
-def edited(monkeypatch):
-    """Return a function that changes a module's source, as an edit before the import would."""
-    for name in ("_tree", "_definitions", "_imports", "_text"):
-        monkeypatch.setattr(closure, name, by_source(getattr(closure, name)))
+def package(tmp_path):
+    """A copy of the package, in a folder of its own."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    return Path(shutil.copytree(PACKAGE, tmp_path / "copy" / "helpers", ignore=ignored))
 
-    def edit(module, old, new):
-        source = closure.SOURCES[module].decode()
-        assert old in source
-        monkeypatch.setitem(closure.SOURCES, module, source.replace(old, new).encode())
+
+def cache_module(package):
+    """Import ``cache.py`` of a copy of the package, which reads the files beside it."""
+    spec = importlib.util.spec_from_file_location("copied_cache", package / "cache.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.parsed = helpers.cache.parsed  # a file that was not edited need not be parsed again
+    return module
+
+
+def digest(package, *modules):
+    """Compute the code digest of modules in a copy of the package."""
+    return cache_module(package).code_digest(*modules)
+
+
+def append(path, code):
+    """Add code at the end of a file."""
+    path.write_text(path.read_text() + "\n\n" + code)
+
+
+def replace_once(path, old, new):
+    """Replace a part of a file that stands there once."""
+    text = path.read_text()
+    assert text.count(old) == 1, (path, old)
+    path.write_text(text.replace(old, new))
+
+
+def digests_around(package, before, after):
+    """Compute the digest of table3's code before and after an edit of a module that it imports."""
+    path = package / "data" / "glove.py"
+    source = path.read_text()
+    append(path, before)
+    first = digest(package, TABLE3)
+    path.write_text(source)
+    append(path, after)
+    return first, digest(package, TABLE3)
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_code_digest_notices_edit(package, name):
+    first, second = digests_around(package, *EDITS[name])
+    assert first != second
+
+
+@pytest.mark.parametrize("name", UNNOTICED)
+def test_code_digest_ignores_comments_and_docstrings(package, name):
+    first, second = digests_around(package, *UNNOTICED[name])
+    assert first == second
+
+
+def test_code_digest_notices_method_replaced_in_an_init(package):
+    before = digest(package, TABLE3)
+    append(
+        package / "analysis" / "__init__.py",
+        "from helpers.store.store import Store\n\nStore.shard = lambda self, number: []\n",
+    )
+    after = digest(package, TABLE3)
+    assert after != before
+    # What the __init__ imports is imported by everything beside it.
+    append(package / "analysis" / "__init__.py", "import helpers.plots.style\n")
+    with_import = digest(package, TABLE3)
+    append(package / "plots" / "style.py", "X = 1\n")
+    assert digest(package, TABLE3) != with_import
+
+
+def test_code_digest_follows_relative_imports(package):
+    append(package / "data" / "glove.py", "from . import new_module\n")
+    (package / "data" / "new_module.py").write_text("from .newer_module import X\n")
+    (package / "data" / "newer_module.py").write_text("X = 1\n")
+    before = digest(package, TABLE3)
+    (package / "data" / "newer_module.py").write_text("X = 2\n")
+    assert digest(package, TABLE3) != before
+
+
+def test_code_digest_ignores_modules_that_are_not_imported(package):
+    before = digest(package, TABLE3)
+    for name in ("plots/style.py", "viewer/page.py", "data/coreference.py", "studies/tasks.py"):
+        append(package / name, "X = 1\n")
+    assert digest(package, TABLE3) == before
+
+
+def test_code_digest_ignores_listed_modules(package):
+    copy = cache_module(package)
+    before = copy.code_digest(TABLE3), copy.code_digest("helpers.store.extract")
+    for name in copy.WITHOUT_NUMBERS + copy.ORCHESTRATION:
+        path = package.parent.joinpath(*name.split("."))
+        for file in path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")]:
+            append(file, "X = 1\n")
+    after = digest(package, TABLE3), digest(package, "helpers.store.extract")
+    assert after == before
+
+
+def test_listed_modules_exist():
+    for name in helpers.cache.WITHOUT_NUMBERS + helpers.cache.ORCHESTRATION:
+        assert name in helpers.cache.SOURCES
+
+
+def test_modules_without_numbers_import_no_module_with_numbers():
+    """What they import could be replaced there; the runner is above everything."""
+    for module in ("helpers.cache", "helpers.errors", "helpers.paths", "helpers.progress"):
+        imports = helpers.cache.parsed(module, helpers.cache.SOURCES[module]).imports
+        assert not [name for name in imports if helpers.cache.is_computing(name)], module
+
+
+def test_code_digest_notices_data_file(package):
+    before = digest(package, TABLE3)
+    append(package / "analysis" / "paper.csv", "changed")
+    assert digest(package, TABLE3) != before
+
+
+def test_data_files_are_named_by_a_module_beside_them():
+    for path in PACKAGE.rglob("*"):
+        if path.suffix in helpers.cache.DATA_SUFFIXES and path.name != "claims.csv":
+            sources = [module.read_text() for module in path.parent.glob("*.py")]
+            assert any(path.name in source for source in sources), path
+
+
+@pytest.mark.parametrize("library", helpers.cache.LIBRARIES)
+def test_code_digest_notices_minor_version_of_library(monkeypatch, library):
+    real = helpers.cache.version
+
+    def digest_with(suffix):
         code_digest.cache_clear()
+        package_digest.cache_clear()
+        monkeypatch.setattr(
+            helpers.cache, "version", lambda name: suffix if name == library else real(name)
+        )
+        digests = code_digest(MODULE), package_digest()
+        code_digest.cache_clear()
+        package_digest.cache_clear()
+        return digests
 
-    yield edit
-    code_digest.cache_clear()
-
-
-def test_a_table_is_computed_once():
-    tables = iter([pd.DataFrame({"x": [1 / 3, None], "name": ["nan", "a"]})])
-    first, second = (
-        cached("t", tables.__next__, depends_on={"store": "a"}, code=CODE) for _ in range(2)
-    )
-    pd.testing.assert_frame_equal(first, second, check_exact=True)
-    assert first["x"][0] == 1 / 3
-    assert first["name"].tolist() == ["nan", "a"]
-
-
-def test_a_change_of_store_or_code_is_another_table(edited):
-    def kept(value, store):
-        table = pd.DataFrame({"x": [value]})
-        return cached("t", lambda: table, depends_on={"store": store}, code=CODE)["x"][0]
-
-    assert kept(1, "a") == 1
-    assert kept(2, "b") == 2
-    assert kept(3, "a") == 1
-    edited("helpers.cache", "keep_default_na=False", "keep_default_na=True")
-    assert kept(4, "a") == 4
+    first = digest_with("2.13.0")
+    assert digest_with("2.13.1+cpu") == first
+    minor = digest_with("2.14.0")
+    major = digest_with("3.13.0")
+    for own, minor_one, major_one in zip(first, minor, major, strict=True):
+        assert len({own, minor_one, major_one}) == 3
 
 
-def kept_tables():
-    """The functions that kept tables come from: what ``code=`` says, or who else keeps one."""
-    found = set()
-    for module, source in closure.SOURCES.items():
-        found |= set(re.findall(r'\bcode(?:, facts)? ?= ?"([\w.]+)"', source.decode()))
-        for function in ast.parse(source).body if module != "helpers.cache" else []:
-            calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
-            if any(
-                ast.unparse(call.func) in ("cached", "each_run")
-                and not any(keyword.arg == "code" for keyword in call.keywords)
-                for call in calls
-            ):
-                found.add(f"{module.removeprefix('helpers.')}.{function.name}")
-    return sorted(found)
+def test_package_digest_notices_orchestration_and_data(package):
+    before = cache_module(package).package_digest()
+    edits = {
+        "study.py": "X = 1\n",
+        "sources.py": "X = 1\n",
+        "plots/style.py": "X = 1\n",
+        "studies/dark_secrets/claims.csv": "changed",
+    }
+    digests = [before]
+    for name, code in edits.items():
+        append(package / name, code)
+        digests.append(cache_module(package).package_digest())
+    assert len(set(digests)) == len(digests)
 
 
-def test_the_code_of_a_table_is_the_function_that_computes_it_is_written_in():
-    def inner():
-        return lambda: None
-
-    name = "test_the_code_of_a_table_is_the_function_that_computes_it_is_written_in"
-    for function in (inner, inner(), partial(inner, 1)):
-        assert closure.code_of(function) == f"{__name__}.{name}"
-    assert closure.code_of(kept_tables) == f"{__name__}.kept_tables"
+def test_package_digest_ignores_progress_bars_and_comments(package):
+    before = cache_module(package).package_digest()
+    append(package / "progress.py", "X = 1\n")
+    append(package / "run" / "report.py", "X = 1\n")
+    append(package / "analysis" / "table3.py", "# nothing\n")
+    assert cache_module(package).package_digest() == before
 
 
-def far_away(code):
-    """The function that the most imports lie between it and what a table comes from."""
-    module, name = f"helpers.{code}".rsplit(".", 1)
-    distance, waiting = {(module, name): 0}, [(module, name)]
-    for part in waiting:
-        for other in closure._uses(*part):
-            if other not in distance:
-                distance[other] = distance[part] + (other[0] != part[0])
-                waiting.append(other)
-    functions = (
-        part
-        for part in waiting
-        if part[1] and isinstance(closure._definitions(part[0])[part[1]][0], ast.FunctionDef)
-    )
-    return ".".join(max(functions, key=distance.get)).removeprefix("helpers.")
+def test_store_code_does_not_depend_on_analysis_or_plots():
+    closure = import_closure(["helpers.store.extract", "helpers.data.treebank"])
+    assert {"helpers.store.examples", "helpers.model.forward", "helpers.data.columns"} <= closure
+    upper = re.compile(r"helpers\.(analysis|plots|viewer|studies|run|study|sources|store\.cluster)")
+    assert not list(filter(upper.match, closure))
 
 
-def with_another_line(module, name):
-    """A module's source with a statement more in a function."""
-    tree = ast.parse(closure.SOURCES[module])
-    (function,) = (own for own in tree.body if getattr(own, "name", "") == name)
-    function.body.insert(len(function.body) - 1, ast.parse("X = 1").body[0])
-    return ast.unparse(tree)
+def computing_modules():
+    """The modules that cached results in the package come from."""
+    pattern = re.compile(r'\bmodule="(helpers\.[\w.]+)"')
+    modules = set()
+    for module, source in helpers.cache.SOURCES.items():
+        if module != "helpers.cache":
+            modules |= set(pattern.findall(source))
+            if re.search(r"\b(cached|each_run)\(", source) and helpers.cache.is_computing(module):
+                modules.add(module)
+    return sorted(modules)
 
 
-def test_a_change_two_imports_away_is_another_key_for_every_kept_table(edited):
-    codes = kept_tables()
-    assert len(codes) >= 17
-    for code, changed in zip(codes, map(far_away, codes), strict=True):
-        module, name = f"helpers.{changed}".rsplit(".", 1)
-        before, source = code_digest(code), closure.SOURCES[module].decode()
-        edit = with_another_line(module, name)
-        edited(module, source, edit)
-        assert code_digest(code) != before, (code, changed)
-        edited(module, edit, source)
+def test_every_cached_result_names_a_module_that_computes():
+    modules = computing_modules()
+    assert len(modules) >= 15
+    digests = [code_digest(module) for module in modules]
+    assert len(set(digests)) == len(digests)
+
+
+def edited_sources(old, new):
+    """Run ``sources.py`` with an edit; return its class, which computes nothing by itself."""
+    source = Path(helpers.sources.__file__).read_text()
+    assert source.count(old) == 1
+    namespace = {"__name__": "edited_sources"}
+    exec(compile(source.replace(old, new), "sources.py", "exec"), namespace)
+    return namespace["Sources"]
 
 
 @pytest.mark.parametrize(
     "edit",
     [
-        ("helpers.model.gradients", "def ", "X = 1\n\n\ndef "),
-        ("helpers.data.records", '"""Return', '"""Give back'),
-        ("helpers.store.store", "an attention row", "a row"),
+        ("range(self.initialisations)", "range(7, 7 + self.initialisations)"),
+        ('OF_RANDOM_WEIGHTS = {"level": "word"}', 'OF_RANDOM_WEIGHTS = {"level": "token"}'),
     ],
-    ids=["what the function never reaches", "a docstring", "a message"],
+    ids=["seeds", "level"],
 )
-def test_what_does_not_count(edited, edit):
-    before = code_digest("analysis.surface.sweep")
-    edited(*edit)
-    assert code_digest("analysis.surface.sweep") == before
+def test_random_treebank_keys_depend_on_seeds_and_level(tiny_folder, tmp_path, edit):
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(" ".join(words) for words in SENTENCES))
+    settings = {"model": str(tiny_folder("bert")), "text": str(text), "device": "cpu"}
+    keys = helpers.sources.Sources(**settings).random_treebank_keys()
+    assert len(set(keys)) == 2
+    edited = edited_sources(*edit)(**settings).random_treebank_keys()
+    assert not set(edited) & set(keys)
+    unchanged = edited_sources("for seed in range", "for  seed in range")
+    assert unchanged(**settings).random_treebank_keys() == keys
 
 
-def test_a_data_file_counts(monkeypatch, tmp_path):
-    before = code_digest("analysis.paper.values_of")
-    copy = tmp_path / "helpers"
-    (copy / "analysis").mkdir(parents=True)
-    (copy / "analysis" / "paper.csv").write_text("changed")
-    monkeypatch.setattr(closure, "PACKAGE", copy)
-    code_digest.cache_clear()
-    assert code_digest("analysis.paper.values_of") != before
-    code_digest.cache_clear()
+def test_random_treebank_keys_are_those_of_the_stores(tiny_folder, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text(
+        "\n\n".join("\n".join(f"{' '.join(words)} {n}." for words in SENTENCES) for n in range(4))
+    )
+    study = helpers.sources.Sources(
+        model=str(tiny_folder("bert")), text=str(text), device="cpu", quick=True
+    )
+    stores = list(study.random_treebank_stores())
+    assert study.random_treebank_keys() == [store.spec.hash for store in stores]
+
+
+def test_cached_computes_a_table_once():
+    tables = iter([pd.DataFrame({"x": [1 / 3, None], "name": ["nan", "a"]})])
+
+    def load():
+        return cached("t", lambda: next(tables), inputs={"store": "a"}, module=MODULE)
+
+    first = load()
+    second = load()
+    pd.testing.assert_frame_equal(first, second, check_exact=True)
+    assert first["x"][0] == 1 / 3
+    assert first["name"].tolist() == ["nan", "a"]
+
+
+def test_cached_keeps_arrays_tables_and_values():
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    arrays = cached("a", lambda: {"x": array}, inputs={}, module=MODULE)
+    assert arrays["x"].dtype == array.dtype
+    assert (arrays["x"] == array).all()
+    tables = {name: pd.DataFrame({"x": [1, 2]}) for name in ("one", "two")}
+    for name, table in cached("b", lambda: tables, inputs={}, module=MODULE).items():
+        pd.testing.assert_frame_equal(table, tables[name])
+    assert cached("c", lambda: [1, "x"], inputs={}, module=MODULE) == [1, "x"]
+
+
+def test_cached_depends_on_inputs_and_module():
+    def load(value, store, module):
+        return cached("t", lambda: value, inputs={"store": store}, module=module)
+
+    assert load(1, "a", MODULE) == 1
+    assert load(2, "b", MODULE) == 2
+    assert load(3, "a", MODULE) == 1
+    assert load(4, "a", TABLE3) == 4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: np.arange(5000),
+        lambda: pd.DataFrame({"x": range(5000)}),
+        lambda: Task("t", ("no", "yes"), (Pair("a", None, 0),) * 100, (Pair("b", None, 1),)),
+        lambda: {"b", "a"},
+        lambda: Path("a"),
+    ],
+    ids=["array", "table", "dataclass", "set", "path"],
+)
+def test_cached_compares_long_inputs_in_full(change):
+    def load(value, given):
+        return cached("t", lambda: value, inputs={"given": given}, module=MODULE)
+
+    first = change()
+    assert load(1, first) == 1
+    assert load(2, change()) == 1
+    changed = {
+        np.ndarray: lambda: np.where(first == 2500, -1, first),
+        pd.DataFrame: lambda: first.replace(2500, -1),
+        Task: lambda: Task("t", ("no", "yes"), first.train, (Pair("c", None, 1),)),
+        set: lambda: {"a", "c"},
+    }.get(type(first), lambda: Path("b"))
+    assert load(3, changed()) == 3
+
+
+def test_cached_refuses_inputs_that_cannot_be_compared():
+    with pytest.raises(InputError, match="object"):
+        cached("t", dict, inputs={"x": object()}, module=MODULE)
+
+
+@pytest.mark.parametrize("module", ["helpers.study", "helpers.cache", "helpers.nothing", "numpy"])
+def test_cached_refuses_modules_that_do_not_compute(module):
+    with pytest.raises(InputError, match=re.escape(module)):
+        cached("t", dict, inputs={}, module=module)
+
+
+def test_digest_of_package_function_is_its_module_s():
+    function = partial(partial(helpers.data.records.roles, []), {})
+    assert digest_of(function) == code_digest(MODULE)
+
+
+OWN = """
+from helpers.cache import cached
+
+def compute():
+    return {value}
+
+print(cached("own", compute, inputs={{}}))
+"""
+
+
+def test_cached_takes_a_user_s_own_function(tmp_path):
+    """A script that is edited gives its new number; one with a new comment does not run again."""
+
+    def run(source):
+        script = tmp_path / "script.py"
+        script.write_text(source)
+        return subprocess.check_output([sys.executable, str(script)], text=True, cwd=tmp_path)
+
+    assert run(OWN.format(value="1")) == "1\n"
+    assert run(OWN.format(value="2")) == "2\n"
+    folders = tmp_path.rglob("own-*/value.json")
+    before = len(list(folders))
+    assert run(OWN.format(value="2  # a comment")) == "2\n"
+    assert len(list(tmp_path.rglob("own-*/value.json"))) == before
+    nowhere = "exec(compile('def f(): return 1', '<nowhere>', 'exec'))\n"
+    without_source = nowhere + "from helpers.cache import digest_of\ndigest_of(f)\n"
+    ended = subprocess.run(
+        [sys.executable, "-"], input=without_source, text=True, capture_output=True, cwd=tmp_path
+    )
+    assert "InputError" in ended.stderr
+    assert "its source cannot be read" in ended.stderr
+
+
+def test_digest_of_notebook_function_is_that_of_its_cell(tmp_path):
+    import nbformat
+    from nbclient import NotebookClient
+
+    cells = [
+        "from helpers.cache import digest_of\ndef f():\n    return 1",
+        "first = digest_of(f)",
+        "def f():\n    return 1  # again",
+        "assert digest_of(f) == first",
+        "def f():\n    return 2",
+        "assert digest_of(f) != first",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    executed = NotebookClient(notebook, timeout=120).execute(cwd=str(tmp_path))
+    assert all(cell["execution_count"] for cell in executed.cells)
 
 
 @pytest.mark.parametrize("damage", ["", "x\n7\n", None], ids=["cut", "changed", "removed"])
-def test_a_damaged_table_is_computed_again(own_cache, damage):
+def test_cached_computes_a_damaged_table_again(own_cache, damage):
     values = iter([1, 2])
 
-    def kept():
-        compute = lambda: pd.DataFrame({"x": [next(values)]})  # noqa: E731
-        return cached("t", compute, depends_on={}, code=CODE)["x"].tolist()
+    def load():
+        table = cached("t", lambda: pd.DataFrame({"x": [next(values)]}), inputs={}, module=MODULE)
+        return table["x"].tolist()
 
-    assert kept() == [1]
+    assert load() == [1]
     (file,) = (own_cache / "derived").glob("*/t.csv")
-    file.unlink() if damage is None else file.write_text(damage)
-    assert kept() == [2]
-    assert kept() == [2]
+    if damage is None:
+        file.unlink()
+    else:
+        file.write_text(damage)
+    assert load() == [2]
+    assert load() == [2]

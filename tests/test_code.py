@@ -1,4 +1,4 @@
-"""Edits of the code that numbers come from: what is kept of before is not what a run gives."""
+"""After an edit of the code, a run gives the numbers of the new code, whatever is in the cache."""
 
 import os
 import shutil
@@ -6,26 +6,49 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from toy_corpora import conllu
 
 PACKAGE = Path(__file__).resolve().parent.parent / "helpers"
-EDITS = {  # what stands in a file of the package, and what does so after
-    "segments": {"store/examples.py": ("is_pair=True)\n", "is_pair=True) - max_tokens // 2\n")},
-    "words": {"model/forward.py": ("(summed / counts[:, None])",
-                                   "(summed / counts[:, None] / 2 + 0.5 / words)")},
-    "weights": {"model/weights.py": ("manual_seed(seed)", "manual_seed(seed + 1)")},
-    # No number comes from both.
-    "vectors-trainer": {"data/glove.py": ("        return found\n", "        return found * 0\n"),
-                        "studies/fine_tune.py": ("LARGEST_NORM = 1.0", "LARGEST_NORM = 0.01")},
-    "messages": {"store/examples.py": ("an attention row of example", "in one row, example"),
-                 "studies/fine_tune.py": ("the loss of step", "the mistake at step"),
-                 "data/wikipedia.py": ("Reading {path.name}", "{path.name} is read")},
-}  # fmt: skip
-WORDS = ["the", "a", "dog", "cat", "barks", "watches", "old", "."]
-ONE = [(1, "The", 2, "det"), (2, "dog", 3, "nsubj"), (3, "barks", 0, "root"), (4, ".", 3, "punct")]
-TWO = [(1, "A", 2, "det"), (2, "cat", 3, "nsubj"), (3, "watches", 0, "root"), (4, "dog", 3, "obj")]
+
+# What stands once in a file of the package, and what stands there after the edit.
+EDITS = {
+    "segments": {
+        "store/examples.py": ("is_pair=True)\n", "is_pair=True) - max_tokens // 2\n"),
+    },
+    "words-and-vectors": {
+        "model/forward.py": (
+            "(summed / counts[:, None])",
+            "(summed / counts[:, None] / 2 + 0.5 / words)",
+        ),
+        "data/glove.py": ("        return found\n", "        return found * 0\n"),
+    },
+    "weights": {
+        "model/weights.py": ("manual_seed(seed)", "manual_seed(seed + 1)"),
+    },
+    # No number depends on both of these edits.
+    "seeds-and-trainer": {
+        "sources.py": ("range(self.initialisations)", "range(7, 7 + self.initialisations)"),
+        "studies/fine_tune.py": ("LARGEST_NORM = 1.0", "LARGEST_NORM = 0.01"),
+    },
+}
+EDITS_OF_STORES = ("segments", "words-and-vectors", "weights")
+# Docstrings, comments, and modules that change no number.
+UNNOTICED = {
+    "store/examples.py": ('"""Examples: ', '"""All examples: '),
+    "studies/fine_tune.py": ("LARGEST_NORM = 1.0", "LARGEST_NORM = 1.0  # edited;"),
+    "progress.py": ("else 100,", "else 90,"),
+    "errors.py": (", or --dtype float32", ", or --dtype float32 (edited)"),
+}
 OTHER_CODE = "made by other code: extracted again; 'python -m helpers cache accept"
-# Every run has a process of its own that imports the package anew, and all that is heavy but once.
+
+WORDS = ["the", "a", "dog", "cat", "barks", "watches", "old", "."]
+SENTENCES = (
+    [(1, "The", 2, "det"), (2, "dog", 3, "nsubj"), (3, "barks", 0, "root"), (4, ".", 3, "punct")],
+    [(1, "A", 2, "det"), (2, "cat", 3, "nsubj"), (3, "watches", 0, "root"), (4, "dog", 3, "obj")],
+)
+
+# This process imports the heavy libraries once; each run is a fork of it that imports the package.
 RUN = """
 import os, sys
 import pandas, scipy.stats, sklearn.linear_model, torch, transformers.models.bert.modeling_bert
@@ -46,19 +69,22 @@ def run(package, cache, figures, model, text, treebank, vectors):
         gradient_segments=4, max_tokens=32, seeds=1, device="cpu",
     )
     tables = study.probe_tables()
-    for control, sums in {"own": study.sums, **study.control_sums}.items():
-        kinds = RELATIVE_POSITION + TOKEN_TYPES + ENTROPY
-        tables[f"heads_{control}"] = head_table(sums, kinds)
-        tables[f"distances_{control}"] = study.distances(sums)
-        tables[f"gradients_{control}"] = study.gradient_table(study.controls.get(control))
+    measures = RELATIVE_POSITION + TOKEN_TYPES + ENTROPY
+    for name, sums in {"own": study.sums, **study.control_sums}.items():
+        tables[f"heads_{name}"] = head_table(sums, measures)
+        tables[f"distances_{name}"] = study.distances(sums)
+        tables[f"gradients_{name}"] = study.gradient_table(study.controls.get(name))
     counts = study.head_counts(study.treebank_store())
     tables["relations"] = dependency_heads(counts, minimum=5)
     pairs = tuple(Pair("the dog barks " * n, None, n % 2) for n in range(1, 9))
     task = Task("task", ("odd", "even"), pairs, pairs)
     for encoder in (study.encoder, study.control(0)):
         (trained,) = fine_tune([FineTuned(encoder, task, Recipe(epochs=1, batch_size=4))])
-        sizes = {n: float(p.double().norm()) for n, p in trained.classifier.named_parameters()}
-        tables[f"trained_{encoder.slug}"] = pandas.Series(sizes).reset_index()
+        norms = {
+            name: float(parameter.double().norm())
+            for name, parameter in trained.classifier.named_parameters()
+        }
+        tables[f"trained_{encoder.slug}"] = pandas.Series(norms).reset_index()
     for name, table in tables.items():
         study.save_table(table, name, optional=list(table))
 
@@ -78,52 +104,104 @@ for line in sys.stdin:
 """
 
 
-def edited(folder, edits):
-    """A copy of the package with other code in some files; its folder."""
-    shutil.copytree(PACKAGE, folder / "helpers", ignore=shutil.ignore_patterns("__pycache__"))
-    for name, (old, new) in edits.items():
-        path = folder / "helpers" / name
-        assert path.read_text().count(old) == 1, (name, old)
-        path.write_text(path.read_text().replace(old, new))
-    return folder
+class Runner:
+    """Runs copies of the package, each in a process of its own."""
 
+    def __init__(self, folder, model):
+        self.folder = folder
+        self.model = model
+        self.errors = folder / "errors"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", RUN],
+            env=self.environment(),
+            cwd=folder,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors.open("a"),
+        )
+        self.inputs = self.write_inputs()
 
-def test_no_number_outlives_the_code_that_it_comes_from(tiny_folder, tmp_path):
-    places = tmp_path / "text.txt", tmp_path / "train.conllu", tmp_path / "vectors.txt"
-    documents = ("\n".join(f"The dog {n} barks {i * 'and '}" for i in range(6)) for n in range(8))
-    vectors = (f"{word} {i % 3} {i % 5} {i % 7}" for i, word in enumerate(WORDS))
-    texts = "\n\n".join(documents), conllu(ONE, TWO, times=8), "\n".join(vectors)
-    for path, text in zip(places, texts, strict=True):
-        path.write_text(text)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    environment.pop("PYTHONPATH", None)
-    errors = tmp_path / "errors"
-    runs = subprocess.Popen(
-        [sys.executable, "-c", RUN], env=environment, cwd=tmp_path, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors.open("a"),
-    )  # fmt: skip
+    @staticmethod
+    def environment():
+        """Imports come from the copy of the package alone, and sums do not depend on threads."""
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+        environment.pop("PYTHONPATH", None)
+        return environment
 
-    def tables(package, cache):
+    def write_inputs(self):
+        """Write a text, a treebank and word vectors; return their paths."""
+        text = self.folder / "text.txt"
+        documents = []
+        for number in range(8):
+            lines = [f"The dog {number} barks {'and ' * count}" for count in range(6)]
+            documents.append("\n".join(lines))
+        text.write_text("\n\n".join(documents))
+        treebank = self.folder / "train.conllu"
+        treebank.write_text(conllu(*SENTENCES, times=8))
+        vectors = self.folder / "vectors.txt"
+        rows = [f"{word} {i % 3} {i % 5} {i % 7}" for i, word in enumerate(WORDS)]
+        vectors.write_text("\n".join(rows))
+        return text, treebank, vectors
+
+    def edit(self, name, edits):
+        """Copy the package and edit some of its files; return the folder that it is in."""
+        folder = self.folder / name
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(PACKAGE, folder / "helpers", ignore=ignored)
+        for file, (old, new) in edits.items():
+            path = folder / "helpers" / file
+            source = path.read_text()
+            assert source.count(old) == 1, (file, old)
+            path.write_text(source.replace(old, new))
+        return folder
+
+    def tables(self, package, cache):
+        """Run a copy of the package with a cache; return its tables, and what it said."""
+        self.errors.write_text("")
         figures = cache.with_name(f"{cache.name}-figures")
-        print(package, cache, figures, tiny_folder("bert"), *places, file=runs.stdin, flush=True)
-        assert runs.stdout.readline() == "0\n", errors.read_text()
-        found = {path.name: path.read_bytes() for path in figures.glob("tiny/tables/*.csv")}
-        assert len(found) > 12
-        return found
+        arguments = (package, cache, figures, self.model, *self.inputs)
+        print(*arguments, file=self.process.stdin, flush=True)
+        assert self.process.stdout.readline() == "0\n", self.errors.read_text()
+        tables = {path.name: path.read_bytes() for path in figures.glob("tiny/tables/*.csv")}
+        assert len(tables) > 12
+        return tables, self.errors.read_text()
 
-    with runs:
-        before = tables(edited(tmp_path / "package", {}), tmp_path / "cache")
-        for name, edits in EDITS.items():
-            package = edited(tmp_path / name, edits)
-            warm = shutil.copytree(tmp_path / "cache", tmp_path / f"{name}-warm")
-            errors.write_text("")
-            after = tables(package, warm)
-            if name == "messages":
-                assert after == before
-                assert len(list(warm.rglob("*"))) == len(list((tmp_path / "cache").rglob("*")))
-                continue
-            assert (OTHER_CODE in errors.read_text()) == (name in ("segments", "words", "weights"))
-            assert after != before, name
-            cold = tables(package, tmp_path / f"{name}-cold")
-            assert [own for own in cold if after[own] != cold[own]] == [], name
-        runs.stdin.close()
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory, tiny_folder):
+    """A process that runs copies of the package."""
+    runner = Runner(tmp_path_factory.mktemp("code"), tiny_folder("bert"))
+    with runner.process as process:
+        yield runner
+        process.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def before(runner):
+    """The tables of the package as it is, and the cache that its run has filled."""
+    cache = runner.folder / "cache"
+    tables, _ = runner.tables(runner.edit("package", {}), cache)
+    return tables, cache
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_tables_are_those_of_edited_code(runner, before, name):
+    tables_before, cache = before
+    package = runner.edit(name, EDITS[name])
+    filled = shutil.copytree(cache, runner.folder / f"{name}-filled")
+    with_filled, said = runner.tables(package, filled)
+    with_empty, _ = runner.tables(package, runner.folder / f"{name}-empty")
+    assert with_filled == with_empty
+    assert with_filled != tables_before
+    assert (OTHER_CODE in said) == (name in EDITS_OF_STORES)
+
+
+def test_tables_are_kept_where_no_number_can_change(runner, before):
+    tables_before, cache = before
+    package = runner.edit("unnoticed", UNNOTICED)
+    filled = shutil.copytree(cache, runner.folder / "unnoticed-filled")
+    tables, said = runner.tables(package, filled)
+    assert tables == tables_before
+    assert OTHER_CODE not in said
+    assert len(list(filled.rglob("*"))) == len(list(cache.rglob("*")))

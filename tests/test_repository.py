@@ -19,7 +19,7 @@ PACKAGE = ROOT / "helpers"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 FLOORS = (
-    {"__init__", "cache", "csv_cells", "errors", "paths", "settings", "work"},
+    {"__init__", "cache", "csv_cells", "errors", "paths", "progress", "settings", "work"},
     {"data"},
     {"model"},
     {"store"},

@@ -144,7 +144,7 @@ def load(
     how = {"device": device, "dtype": dtype, "random_init": random_init}
     read = _once(name, folder, **how, temperatures=temperatures)
     settings = {file for pattern in SETTINGS for file in folder.glob(pattern) if file.is_file()}
-    depends_on = {
+    inputs = {
         "weights": weights,
         "settings": {path.name: sha256(path) for path in sorted(settings)},
         "dtype": dtype,
@@ -152,8 +152,7 @@ def load(
         "versions": [version(package) for package in ("transformers", "tokenizers")],
     }
     try:
-        code = "model.weights.read_encoder"
-        facts = cached("model", lambda: read().facts, code=code, depends_on=depends_on)
+        facts = cached("model", lambda: read().facts, inputs=inputs, module="helpers.model.weights")
     except (OSError, StoreError):  # a cache that cannot be written is no reason not to look
         facts = read().facts
     identity = {

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from helpers.cache import code_of
+from helpers.cache import function_name
 from helpers.data.records import Corpus
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.model.encoder import Device, Encoder, Lens, load
@@ -81,7 +81,7 @@ def store_key(
         max_tokens=max_tokens,
         examples_per_shard=EXAMPLES_PER_SHARD[level],
         hidden=hidden,
-        reader=code_of(corpus.reader or corpus.read),
+        reader=function_name(corpus.reader or corpus.read),
         **encoder_facts(encoder),
     ).today()
 

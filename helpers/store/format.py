@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from helpers.cache import code_digest, in_package
+from helpers.cache import code_digest, is_computing
 from helpers.errors import StoreError
 from helpers.model.encoder import Lens
 from helpers.paths import cache_root, only_one, readable, sha256, write_whole
@@ -36,7 +36,7 @@ from helpers.work import progress
 FORMAT = 2
 MANIFEST, UNFINISHED, EXAMPLES = "manifest.json", "unfinished.json", "examples.jsonl"
 USED = "used"  # a folder beside the stores, with a file for each: the run that used it last
-FILLERS = "store.extract._list_work", "store.extract.fill_here"
+FILLER = "helpers.store.extract"  # the module that fills stores
 
 STORED = np.float16  # of maps and vectors; computed on in float32 or wider
 ROW_SUM_TOLERANCE = 0.02  # what bfloat16 rounding can add up to over a row of a map
@@ -80,8 +80,9 @@ class StoreKey:
     def today(self) -> StoreKey:
         """Return the key of a store of the same settings that today's code fills."""
         # A user's corpus is what its ``spec`` says.
-        own = [self.reader] if in_package(self.reader) else []
-        return replace(self, code=code_digest(*FILLERS, *own))
+        module = f"helpers.{self.reader}".rpartition(".")[0]
+        readers = [module] if is_computing(module) else []
+        return replace(self, code=code_digest(FILLER, *readers))
 
     @property
     def maps(self) -> dict[str, Any]:

@@ -103,7 +103,7 @@ class Store:
     @property
     def key(self) -> str:
         """What tables computed from these maps are kept under: manifest and code that reads it."""
-        return f"{self.manifest.digest} {code_digest('store.store.Store')}"
+        return f"{self.manifest.digest} {code_digest('helpers.store.store')}"
 
     @property
     def layers(self) -> int:

@@ -77,7 +77,7 @@ class FineTuned:
         """The folder of the run in the cache, there or not."""
         task = readable(self.task.name.lower()) or "task"
         facts = encoder_facts(self.encoder) | {
-            "code": code_digest("studies.fine_tune._train"),
+            "code": code_digest(__name__),
             "objective": self.encoder.objective,
             "task": self.task,
             "recipe": self.recipe,
@@ -161,7 +161,7 @@ def each_run(
     """Return a table of all runs by task; each run's part is kept, by ``facts`` too."""
 
     def of_task(run: FineTuned) -> pd.DataFrame:
-        own = cached(name, partial(of_run, run), depends_on=facts | {"run": run.folder.name})
+        own = cached(name, partial(of_run, run), inputs={"run": run.folder.name, **facts})
         own.insert(0, "task", run.task.name)
         return own
 

@@ -85,7 +85,8 @@ def wikipedia_tasks(path: Path | None, *, count: int | None, seed: int) -> list[
     kept = cached(
         "tagged-sentences",
         lambda: _parsed(found, count, seed),
-        depends_on={"file": file_fingerprint(path), "count": count, "seed": seed},
+        inputs={"file": file_fingerprint(path), "count": count, "seed": seed},
+        module=__name__,
     )
     sentences = [Tagged(n, title, tuple(words), *facts) for n, title, words, *facts in kept]
     tasks = []

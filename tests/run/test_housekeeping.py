@@ -79,7 +79,7 @@ def test_verify_repairs_a_list_again_until_a_run_has_written_it(stores):
 def test_kept_tables_and_trained_models_are_verified(own_cache, capsys):
     def table():
         frame = pd.DataFrame({"x": [1]})
-        return cached("t", lambda: frame, depends_on={}, code="cache.read_exact")
+        return cached("t", lambda: frame, inputs={}, module="helpers.data.records")
 
     table()
     (derived,) = (path for path in (own_cache / "derived").iterdir() if path.is_dir())
@@ -116,7 +116,7 @@ def test_a_store_of_other_code_is_told_and_can_be_accepted(
     text.write_text("\n\n".join(f"The cat sat.\nThe dog watched {n}." for n in range(9)))
     study = Study(model=str(tiny_folder("bert")), text=str(text), max_tokens=32, name="own")
     with monkeypatch.context() as before:
-        before.setattr(format, "FILLERS", format.FILLERS[:1])
+        before.setattr(format, "FILLER", "helpers.store.examples")
         old = study.segment_store().folder
     manifest = read_manifest(old)
     shards = content(old)["shard-00000.safetensors"]

@@ -192,7 +192,7 @@ def chosen(
         chooser = make(seed=recipe.seed)
         return {"choices": choosers.train_chooser(chooser, splits, recipe, ", ".join(run))}
 
-    found = cached("warrant-choices", choices, depends_on=facts)["choices"]
+    found = cached("warrant-choices", choices, inputs=facts, module=__name__)["choices"]
     done()
     return found
 

@@ -43,7 +43,12 @@ def attribution_table(encoder: Encoder, source: Store, count: int) -> pd.DataFra
     what it was, and the change of its similarity to the second paragraph.
     """
     facts = {"store": source.key, "model": encoder.identity, "texts": min(count, len(source))}
-    return cached("attributions", lambda: compare(encoder, spread(source, count)), depends_on=facts)
+    return cached(
+        "attributions",
+        lambda: compare(encoder, spread(source, count)),
+        inputs=facts,
+        module=__name__,
+    )
 
 
 def compare(encoder: Encoder, records: Sequence[Record]) -> pd.DataFrame:

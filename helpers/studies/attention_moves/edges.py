@@ -247,9 +247,9 @@ def edge_tables(
 
     def kept(name: str, measure: Callable[..., Measured], *given: Any, **facts: Any) -> Measured:
         encoder, cuts = encoders[name], plain + more * (measure is movements and name == OWN)
-        facts |= text | {"model": encoder.identity}
+        facts |= text | {"model": encoder.identity, "control": name != OWN}
         compute = partial(measure, encoder, cuts, *given)
-        return cached(f"edges-{measure.__name__}", compute, depends_on=facts)
+        return cached(f"edges-{measure.__name__}", compute, inputs=facts, module=__name__)
 
     moved = {name: kept(name, movements, records[:: EVERY ** (name != OWN)]) for name in encoders}
     parts = [(name, "movements", found) for name, found in moved.items()]

@@ -152,7 +152,7 @@ def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
         }
 
     facts = {"store": source.key, "model": encoder.identity, "segments": min(count, len(source))}
-    return cached("lenses", compute, depends_on=facts)
+    return cached("lenses", compute, inputs=facts, module=__name__)
 
 
 def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:

@@ -67,8 +67,8 @@ def accuracy_table(starts: Starts, *, seed: int) -> pd.DataFrame:
             rows.append({"task": task.name, "start": start, **values, "learned": learned, **sizes})
         return pd.DataFrame(rows)
 
-    runs = [run.folder.name for some in starts.values() for run in some]
-    return cached("task-accuracy", compute, depends_on={"runs": runs, "seed": seed})
+    folders = {start: [run.folder.name for run in runs] for start, runs in starts.items()}
+    return cached("task-accuracy", compute, inputs={"runs": folders, "seed": seed}, module=__name__)
 
 
 def control_accuracy(accuracy: pd.DataFrame) -> pd.DataFrame:
@@ -127,7 +127,7 @@ def feature_table(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.D
         return found
 
     facts = {"runs": [run.folder.name for run in runs], "store": store.key, "seed": seed}
-    return cached("token-features", compute, depends_on=facts)
+    return cached("token-features", compute, inputs=facts, module=__name__)
 
 
 def token_kinds(sentence: Tagged, words: slice, count: int) -> Bool[np.ndarray, "kind position"]:

@@ -67,7 +67,9 @@ def treebank_links(store: Store, *, seed: int) -> pd.DataFrame:
             yield attention, links, cluster_of(example.record, index)
 
     facts = {"store": store.key, "seed": seed}
-    return cached("semantic-links", lambda: link_table(maps(), seed=seed), depends_on=facts)
+    return cached(
+        "semantic-links", lambda: link_table(maps(), seed=seed), inputs=facts, module=__name__
+    )
 
 
 def framenet_links(encoder: Encoder, sentences: list[FrameSentence], *, seed: int) -> pd.DataFrame:
@@ -80,7 +82,9 @@ def framenet_links(encoder: Encoder, sentences: list[FrameSentence], *, seed: in
             yield attention[..., own, own], sentence.links, sentence.source
 
     facts = encoder_facts(encoder) | {"seed": seed, "sentences": sentences}
-    return cached("semantic-links", lambda: link_table(maps(), seed=seed), depends_on=facts)
+    return cached(
+        "semantic-links", lambda: link_table(maps(), seed=seed), inputs=facts, module=__name__
+    )
 
 
 def link_table(sentences: Iterable[Linked], *, seed: int) -> pd.DataFrame:

@@ -193,8 +193,17 @@ def pattern_table(
                 parts[run.task.name, weights] = text_maps(model, some, max_tokens=most)
         return tables_of(parts, pattern_counts, encoder.device)
 
-    facts = {"runs": [run.folder.name for run in runs], "segments": segments}
-    return cached("patterns", compute, depends_on=facts | {"max_tokens": max_tokens})
+    return cached(
+        "patterns",
+        compute,
+        inputs={
+            "model": encoder.identity,
+            "runs": [run.folder.name for run in runs],
+            "segments": segments,
+            "max_tokens": max_tokens,
+        },
+        module=__name__,
+    )
 
 
 def share_table(table: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from typing import NamedTuple
 
 import numpy as np
@@ -115,7 +116,16 @@ def translation_pruning(*, examples: int | None, seed: int) -> pd.DataFrame:
         translator = train_translator(train, TranslationRecipe(seed=seed))
         return pruning_curves(translator, train[:WEIGHED], test)
 
-    return cached("translation", compute, depends_on={"examples": examples, "seed": seed})
+    return cached(
+        "translation",
+        compute,
+        inputs={
+            "examples": examples,
+            "seed": seed,
+            "versions": [version(library) for library in ("num2words", "sacrebleu")],
+        },
+        module=__name__,
+    )
 
 
 def translation_of(number: int) -> Translation:
