@@ -1,8 +1,10 @@
 """An encoder with a linear layer on top, and the baselines that it has to beat on a task.
 
-The vector of a text is what the model was trained to make: of a sentence encoder (and of a
-decoder, whose first token sees nothing) the mean over the tokens, of a masked language model
-that of the first token, [CLS] in BERT.
+The vector of a text depends on the model:
+
+- in a masked language model it is the vector of the first token, [CLS] in BERT;
+- in a sentence encoder it is the mean over the tokens, as in its training;
+- in a decoder it is also the mean, because the first token does not see the rest.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,21 +32,24 @@ from helpers.model.linear import convolve
 from helpers.studies.tasks import Pair, Task
 
 BATCH_SIZE = 16
-HEAD_SCALE = 0.02  # standard deviation of the head's first weights, as in BERT
-MOST_STEPS = 1000  # of a logistic regression, which needs far fewer
-BAG, ALONE = "bag of words", "classifier alone"  # the baselines
+INITIAL_STD = 0.02  # standard deviation of the linear layer's initial weights, as in BERT
+MAX_ITERATIONS = 1000  # of a logistic regression, which needs far fewer
+# The baselines.
+BAG_OF_WORDS = "bag of words"
+FROZEN_ENCODER = "classifier alone"
 
 Batch = dict[str, Tensor]
-Labelled = tuple[Batch, Int[Tensor, " example"], Int[np.ndarray, " example"]]
+# A padded batch, its labels, and the indices of its examples.
+LabelledBatch = tuple[Batch, Int[Tensor, " example"], Int[np.ndarray, " example"]]
 
 
 class Classifier(nn.Module):
-    """A copy of an encoder, in float32, and a linear head over the vector of a text.
+    """A copy of an encoder, in float32, and a linear layer (``head``) over the vector of a text.
 
-    ``seed`` draws the head.  Everything can be trained but the table of word vectors: it holds half
-    of a small model's weights, and a few thousand examples touch few of its rows.  The model stays
-    in evaluation mode while it is trained, too: without dropout a run is the same beside others as
-    alone.
+    ``seed`` initialises the linear layer.  All parameters can be trained except the table of word
+    vectors: it holds half of a small model's weights, and a few thousand examples touch few of its
+    rows.  The model stays in evaluation mode during training, because without dropout a run gives
+    the same result whether or not other runs train at the same time.
     """
 
     def __init__(self, encoder: Encoder, labels: int, *, seed: int) -> None:
@@ -53,12 +59,12 @@ class Classifier(nn.Module):
         self.reads_first = encoder.objective == "masked-lm"
         self.head = nn.Linear(self.encoder.config.hidden_size, labels)
         generator = torch.Generator().manual_seed(seed)
-        nn.init.normal_(self.head.weight, std=HEAD_SCALE, generator=generator)
+        nn.init.normal_(self.head.weight, std=INITIAL_STD, generator=generator)
         nn.init.zeros_(self.head.bias)
         convolve(self.eval().to(encoder.device))
 
     def forward(self, **batch: Tensor) -> Float[Tensor, "example label"]:
-        """Return the logits of a padded batch (input_ids, attention_mask, ...)."""
+        """Compute the logits of a padded batch (input_ids, attention_mask, ...)."""
         states = self.encoder(**batch).last_hidden_state
         if self.reads_first:
             return self.head(states[:, 0])
@@ -69,35 +75,44 @@ class Classifier(nn.Module):
 def task_inputs(encoder: Encoder, pairs: Sequence[Pair], max_tokens: int) -> list[Inputs]:
     """Tokenize the texts of a task, with the model's special tokens.
 
-    Of a text that is too long its end is cut off; of two, that of the longer one, until both fit
-    into ``max_tokens``.  ModelError where ``max_tokens`` is more than the model takes, or leaves no
-    room for words.
+    A text that is too long is cut at its end.  Of two texts the longer one is cut, until both fit
+    into ``max_tokens``.
+
+    Raises
+    ------
+    ModelError
+        If the model takes fewer than ``max_tokens``, or ``max_tokens`` leaves no room for words.
     """
     longest = encoder.max_length
     if not 8 <= max_tokens <= longest:
-        problem = f"tasks of {max_tokens} tokens; it takes 8 to {longest}"
-        raise ModelError(f"model {encoder.name!r}: {problem}")
-    texts = [p.first if p.second is None else (p.first, p.second) for p in pairs]
-    found = _cutting(encoder.tokenizer, max_tokens).encode_batch(texts)
-    return [{"input_ids": one.ids, "token_type_ids": one.type_ids} for one in found]
+        problem = f"tasks of {max_tokens} tokens do not fit, because it takes 8 to {longest}"
+        raise ModelError(f"model {encoder.name!r}: {problem}; change --max-tokens")
+    texts = []
+    for pair in pairs:
+        texts.append(pair.first if pair.second is None else (pair.first, pair.second))
+    encodings = _truncating_tokenizer(encoder.tokenizer, max_tokens).encode_batch(texts)
+    return [
+        {"input_ids": encoding.ids, "token_type_ids": encoding.type_ids} for encoding in encodings
+    ]
 
 
 @lru_cache(maxsize=4)
-def _cutting(tokenizer: PreTrainedTokenizerFast, max_tokens: int) -> Tokenizer:
-    """Return a tokenizer that cuts; a copy, because others read with the same at the same time."""
-    cutting = copy.deepcopy(tokenizer.backend_tokenizer)
-    cutting.enable_truncation(max_tokens, strategy="longest_first")
-    return cutting
+def _truncating_tokenizer(tokenizer: PreTrainedTokenizerFast, max_tokens: int) -> Tokenizer:
+    """Make a tokenizer that truncates; a copy, because other threads use the original."""
+    truncating = copy.deepcopy(tokenizer.backend_tokenizer)
+    truncating.enable_truncation(max_tokens, strategy="longest_first")
+    return truncating
 
 
-def batches(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[Labelled]:
-    """Yield padded batches of similar length, longest first.
+def batches(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[LabelledBatch]:
+    """Yield padded batches of examples of similar length, the longest first.
 
-    Each is the tensors for the model, the labels, and which of ``pairs`` the examples are.
+    Each batch has the tensors for the model, the labels, and the indices of the examples in
+    ``pairs``.
     """
     inputs = task_inputs(encoder, pairs, max_tokens)
     labels = torch.tensor([pair.label for pair in pairs], device=encoder.device)
-    lengths = [len(item["input_ids"]) for item in inputs]
+    lengths = [len(example["input_ids"]) for example in inputs]
     for indices in length_batches(lengths, size=BATCH_SIZE, longest_first=True):
         chosen = np.array(indices)
         yield padded(encoder, [inputs[index] for index in indices]), labels[chosen], chosen
@@ -107,38 +122,52 @@ def batches(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> Iter
 def outputs(
     classifier: Classifier, encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int
 ) -> Float[np.ndarray, "example output"]:
-    """Return what a classifier gives for each of ``pairs``: its logits, if it has a head."""
-    found = {}
+    """Compute a classifier's output for each example, in order: logits, or pooled vectors."""
+    output_of = {}
     for batch, _, order in batches(encoder, pairs, max_tokens=max_tokens):
-        found.update(zip(order, classifier(**batch).double().cpu().numpy(), strict=True))
-    return np.stack([found[number] for number in range(len(pairs))])
+        batch_outputs = classifier(**batch).double().cpu().numpy()
+        output_of.update(zip(order, batch_outputs, strict=True))
+    return np.stack([output_of[index] for index in range(len(pairs))])
 
 
 def baselines(
     encoder: Encoder, task: Task, *, max_tokens: int
 ) -> dict[str, Int[np.ndarray, " example"]]:
-    """Return the labels that logistic regressions give to the test examples.
+    """Predict the labels of the test examples with two logistic regressions.
 
-    `BAG` knows which tokens occur in the first text and which in the second, each cut as for the
-    encoder, and nothing of their order: what it gets right, a task's labels give away.  `ALONE` is
-    of the vectors that are pooled for the fine-tuned classifier, of the encoder as it is: the third
-    condition of Kovaleva et al. (2019, section 4.3).
+    Returns
+    -------
+    dict
+        Predicted labels by baseline:
+
+        - `BAG_OF_WORDS` is fitted on the tokens that occur in the first text and in the second,
+          truncated as for the encoder, without their order.  Its accuracy shows how much the words
+          give away.
+        - `FROZEN_ENCODER` is fitted on the vectors of the texts, from the encoder as it is: the
+          third condition of Kovaleva et al. (2019, section 4.3).
     """
+    train_labels = [pair.label for pair in task.train]
 
-    def words(item: Inputs) -> list[str]:
-        """Return the tokens, each with the number of special tokens before it."""
-        texts = np.isin(item["input_ids"], list(encoder.special_ids)).cumsum()
-        return [f"{text} {token}" for text, token in zip(texts, item["input_ids"], strict=True)]
+    def predict(features: Any, train: Sequence, test: Sequence) -> Int[np.ndarray, " example"]:
+        model = make_pipeline(features, LogisticRegression(max_iter=MAX_ITERATIONS))
+        return model.fit(train, train_labels).predict(test)
 
-    pooled, parts = Classifier(encoder, 1, seed=0), (task.train, task.test)
+    train_tokens = task_inputs(encoder, task.train, max_tokens)
+    test_tokens = task_inputs(encoder, task.test, max_tokens)
+    special_ids = list(encoder.special_ids)
+
+    def tokens_with_text(example: Inputs) -> list[str]:
+        """Mark each token with the text that it is from, by counting special tokens before it."""
+        text_numbers = np.isin(example["input_ids"], special_ids).cumsum()
+        marked = zip(text_numbers, example["input_ids"], strict=True)
+        return [f"{text} {token}" for text, token in marked]
+
+    counter = CountVectorizer(analyzer=tokens_with_text, binary=True)
+    pooled = Classifier(encoder, 1, seed=0)
     pooled.head = nn.Identity()
-    inputs = {
-        BAG: [task_inputs(encoder, part, max_tokens) for part in parts],
-        ALONE: [outputs(pooled, encoder, part, max_tokens=max_tokens) for part in parts],
+    train_vectors = outputs(pooled, encoder, task.train, max_tokens=max_tokens)
+    test_vectors = outputs(pooled, encoder, task.test, max_tokens=max_tokens)
+    return {
+        BAG_OF_WORDS: predict(counter, train_tokens, test_tokens),
+        FROZEN_ENCODER: predict(StandardScaler(), train_vectors, test_vectors),
     }
-    features = {BAG: CountVectorizer(analyzer=words, binary=True), ALONE: StandardScaler()}
-    found = {}
-    for name, (train, test) in inputs.items():
-        model = make_pipeline(features[name], LogisticRegression(max_iter=MOST_STEPS))
-        found[name] = model.fit(train, [pair.label for pair in task.train]).predict(test)
-    return found

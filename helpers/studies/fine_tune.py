@@ -1,13 +1,15 @@
-"""How models are trained, and the encoders that notebooks 07 and 08 fine-tune, each once.
+"""How models are trained, and the encoders that notebooks 07 and 08 fine-tune.
 
-Every training is plain PyTorch: AdamW, a step for each batch, gradients clipped to norm 1, a
-learning rate that follows a schedule, no random numbers but the seed's.
+Each fine-tuning is done once and stored in the cache.  Every training is plain PyTorch: AdamW, one
+step per batch, gradients clipped to norm 1 and a learning rate schedule.  All random numbers come
+from the seed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -36,22 +38,28 @@ from helpers.studies.jobs import StepDone, run_jobs
 from helpers.studies.tasks import Task, read_task
 from helpers.studies.wikipedia_tasks import NEXT, NUMBER, SHIFT, wikipedia_tasks
 
-WEIGHTS, PREDICTIONS = "final.safetensors", "predictions.json"  # what was trained, the head too
-WARMUP = 0.1  # of all steps
-WEIGHT_DECAY = 0.01  # of matrices, in fine-tuning
-BUCKET = 16  # batches that are sorted by length together
-LARGEST_NORM = 1.0  # of a step's gradient
-# Of a fine-tuning: five where the verdict on pruning needs them, one where an example costs most.
-SEEDS, OTHER_SEEDS, SMALL_SEEDS = {NEXT: 1, SHIFT: 5}, 3, 2
-# The small profile has a task of two texts and one of one, and these tokens of each example.
-SMALL_TASKS, SMALL_TOKENS = (NEXT, NUMBER), 32
+WEIGHTS_FILE = "final.safetensors"  # the trained parameters, those of the linear head included
+PREDICTIONS_FILE = "predictions.json"
+WARMUP = 0.1  # share of all steps
+WEIGHT_DECAY = 0.01  # for matrices, in fine-tuning
+BUCKET_BATCHES = 16  # so many batches are sorted by length together
+LARGEST_NORM = 1.0  # of the gradient of a step
+# Fine-tuning seeds per task.  `SHIFT` has more because the claim on pruning needs them, `NEXT` one
+# because its examples are the longest.
+TASK_SEEDS = {NEXT: 1, SHIFT: 5}
+DEFAULT_SEEDS = 3
+# In the small profile: at most so many seeds, one task of text pairs and one of single texts, and
+# so many tokens per example.
+SMALL_SEEDS = 2
+SMALL_TASKS = (NEXT, NUMBER)
+SMALL_TOKENS = 32
 
 Batch = TypeVar("Batch")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train, on texts of ``max_tokens``: chosen for 2,000 examples and two CPU cores."""
+    """Settings of a training; the defaults suit 2,000 examples and two CPU cores."""
 
     seed: int = 0
     epochs: int = 2
@@ -60,13 +68,14 @@ class Recipe:
     max_tokens: int = 64
 
     def steps(self, examples: int) -> int:
-        """Return the number of steps, a batch each, over so many examples."""
-        return self.epochs * -(-examples // self.batch_size)
+        """Count the training steps (one per batch) for a number of examples."""
+        batches_per_epoch = math.ceil(examples / self.batch_size)
+        return self.epochs * batches_per_epoch
 
 
 @dataclass(frozen=True)
 class FineTuned:
-    """A run, and what it gave once it was done (`fine_tune`)."""
+    """A fine-tuning run; its results can be read once `fine_tune` has trained it."""
 
     encoder: Encoder = field(repr=False)
     task: Task = field(repr=False)
@@ -74,15 +83,15 @@ class FineTuned:
 
     @cached_property
     def folder(self) -> Path:
-        """The folder of the run in the cache, there or not."""
+        """The folder of the run in the cache; it exists once the run is trained."""
         task = readable(self.task.name.lower()) or "task"
-        facts = encoder_facts(self.encoder) | {
+        inputs = encoder_facts(self.encoder) | {
             "code": code_digest(__name__),
             "objective": self.encoder.objective,
             "task": self.task,
             "recipe": self.recipe,
         }
-        content = json.dumps(facts, sort_keys=True, default=vars)
+        content = json.dumps(inputs, sort_keys=True, default=vars)
         digest = hashlib.sha256(content.encode()).hexdigest()
         return cache_root() / "fine-tuned" / f"{self.encoder.slug}--{task}--{digest[:10]}"
 
@@ -90,27 +99,27 @@ class FineTuned:
     def classifier(self) -> Classifier:
         """The trained classifier."""
         classifier = self.start()
-        weights = load_file(self.folder / WEIGHTS)  # of those that were trained
-        classifier.load_state_dict(weights, strict=False)
+        trained_weights = load_file(self.folder / WEIGHTS_FILE)
+        classifier.load_state_dict(trained_weights, strict=False)  # the rest is frozen
         return classifier.requires_grad_(False)
 
     @cached_property
     def predictions(self) -> Int[np.ndarray, " example"]:
-        """The labels that the classifier gives to the test examples."""
-        return np.array(json.loads((self.folder / PREDICTIONS).read_bytes()))
+        """The predicted labels of the test examples."""
+        return np.array(json.loads((self.folder / PREDICTIONS_FILE).read_bytes()))
 
     @cached_property
     def labels(self) -> Int[np.ndarray, " example"]:
-        """The right labels of the test examples."""
+        """The correct labels of the test examples."""
         return np.array([pair.label for pair in self.task.test])
 
     @property
     def accuracy(self) -> float:
-        """The share of the test examples that it gets right."""
+        """The accuracy on the test examples (0-1)."""
         return float((self.predictions == self.labels).mean())
 
     def fine_tuned_encoder(self) -> Encoder:
-        """Return the encoder with its fine-tuned weights, for whatever computes its maps."""
+        """Make an encoder with the fine-tuned weights, for example to compute its maps."""
         identity = {**self.encoder.identity, "fine_tuned": self.folder.name}
         loaded = replace(self.encoder.read(), model=self.classifier.encoder)
         return replace(self.encoder, identity=identity, read=lambda: loaded)
@@ -121,92 +130,162 @@ class FineTuned:
         return self.recipe.steps(len(self.task.train))
 
     def start(self) -> Classifier:
-        """Return the classifier before any training."""
+        """Make the classifier as it is before training."""
         return Classifier(self.encoder, len(self.task.labels), seed=self.recipe.seed)
 
 
 class Runs(NamedTuple):
-    """The runs of all tasks: with several seeds each, and from random weights."""
+    """The fine-tuning runs of all tasks.
+
+    ``seeds`` has one list per task, with one run per seed.  ``random`` has one run per task, from
+    random weights.
+    """
 
     seeds: list[list[FineTuned]]
     random: list[FineTuned]
 
     @property
     def median(self) -> list[FineTuned]:
-        """Of each task the run of median test accuracy: of an even number the lower one."""
-        ordered = [sorted(runs, key=lambda run: run.accuracy) for runs in self.seeds]
-        return [runs[(len(runs) - 1) // 2] for runs in ordered]
+        """One run per task: the one of median test accuracy, or the lower of the middle two."""
+        median_runs = []
+        for runs in self.seeds:
+            ordered = sorted(runs, key=lambda run: run.accuracy)
+            median_runs.append(ordered[(len(ordered) - 1) // 2])
+        return median_runs
 
 
 def fine_tune(runs: Sequence[FineTuned]) -> Sequence[FineTuned]:
-    """Train what is not there whole, side by side, each on one thread, and return the runs.
+    """Train the runs that are not in the cache, and return all of them.
 
-    ModelError where texts are too long for the model, or the loss is no number; StoreError where
-    the disk is full.
+    Several train at a time, each on one thread.
+
+    Raises
+    ------
+    ModelError
+        If ``max_tokens`` is more than the model takes, or a loss is not finite.
+    StoreError
+        If the disk is full.
     """
     missing = [run for run in runs if broken_seals(run.folder)]
-    jobs = [
-        lambda step_done, run=run: write_once(run.folder, partial(_train, run, step_done))
-        for run in sorted(missing, key=lambda run: -run.steps)
-    ]
-    if jobs:
-        total = sum(run.steps for run in missing)
-        run_jobs(jobs, runs[0].encoder.device, label="fine-tuning", unit="step", total=total)
+    if not missing:
+        return runs
+
+    def job_of(run: FineTuned) -> Callable[[StepDone], Any]:
+        def job(step_done: StepDone) -> Any:
+            return write_once(run.folder, partial(_train, run, step_done))
+
+        return job
+
+    longest_first = sorted(missing, key=lambda run: -run.steps)
+    jobs = [job_of(run) for run in longest_first]
+    total = sum(run.steps for run in missing)
+    run_jobs(jobs, runs[0].encoder.device, label="fine-tuning", unit="step", total=total)
     return runs
 
 
-def each_run(
-    runs: Sequence[FineTuned], name: str, of_run: Callable[[FineTuned], pd.DataFrame], **facts: Any
+def table_by_task(
+    runs: Sequence[FineTuned],
+    name: str,
+    compute: Callable[[FineTuned], pd.DataFrame],
+    **depends_on: Any,
 ) -> pd.DataFrame:
-    """Return a table of all runs by task; each run's part is kept, by ``facts`` too."""
+    """Compute a table for each run and concatenate them, with the task in the first column.
 
-    def of_task(run: FineTuned) -> pd.DataFrame:
-        own = cached(name, partial(of_run, run), inputs={"run": run.folder.name, **facts})
-        own.insert(0, "task", run.task.name)
-        return own
-
-    return pd.concat(map(of_task, runs), ignore_index=True)
+    Each run's table is cached by ``name``, the run and ``depends_on``.
+    """
+    tables = []
+    for run in runs:
+        inputs = {**depends_on, "run": run.folder.name}
+        table = cached(name, partial(compute, run), inputs=inputs)
+        table.insert(0, "task", run.task.name)
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True)
 
 
 def stacked(tables: Mapping[Any, pd.DataFrame], *names: str) -> pd.DataFrame:
-    """Return tables as one, what their keys say in its first columns."""
-    whole = pd.concat(tables, names=[*names, None])
-    return whole.reset_index(names).reset_index(drop=True)
+    """Concatenate tables; their keys become the first columns, called ``names``."""
+    table = pd.concat(tables, names=[*names, None])
+    return table.reset_index(names).reset_index(drop=True)
 
 
 def tasks_of(task: str, text: str, *, examples: int | None, seed: int) -> list[Task]:
-    """Return the user's task (``TRAIN.tsv,TEST.tsv``), or those made of ``text``.
+    """Read the user's task, or make tasks from a text.
 
-    At most ``examples`` of a task (None: all) are to train on, and as many to test.  InputError
-    where ``task`` does not name two files, or one of them is no task.
+    Parameters
+    ----------
+    task
+        The setting ``--task``: two files, ``TRAIN.tsv,TEST.tsv``; empty to make tasks.
+    text
+        The setting ``--text``: a dump or text file; empty for the bundled sample.
+    examples
+        The largest number of training examples of a task, and of test examples (None: no limit).
+    seed
+        Seed of the samples.
+
+    Raises
+    ------
+    InputError
+        If ``task`` does not name two files, or a file does not exist.
+    CorpusError
+        If a file cannot be read as a task, or the text is too short.
     """
     if not task:
-        found = wikipedia_tasks(given_path(text) if text else None, count=examples, seed=seed)
-        return [task for task in found if task.name in SMALL_TASKS or not small_profile()]
+        path = given_path(text) if text else None
+        tasks = wikipedia_tasks(path, count=examples, seed=seed)
+        if small_profile():
+            tasks = [task for task in tasks if task.name in SMALL_TASKS]
+        return tasks
     paths = [given_path(part.strip()) for part in task.split(",")]
     if len(paths) != 2:
-        raise InputError(f"--task {task}: expected TRAIN.tsv,TEST.tsv")
-    return [read_task(*paths).sample(examples, seed=seed)]
+        raise InputError(f"--task {task}: expected two files; write TRAIN.tsv,TEST.tsv")
+    train, test = paths
+    return [read_task(train, test).sample(examples, seed=seed)]
 
 
-def fine_tuned(
+def fine_tune_tasks(
     encoder: Encoder, control: Encoder, tasks: Sequence[Task], *, max_tokens: int, seed: int
 ) -> Runs:
-    """Fine-tune an encoder on each task, with `SEEDS` from ``seed`` on, and its control once.
+    """Fine-tune an encoder on each task with several seeds, and its control with one.
 
-    A seed orders the examples and draws the classifier.
+    Parameters
+    ----------
+    encoder
+        The pretrained model.
+    control
+        The same model with random weights.
+    tasks
+        What to fine-tune on.
+    max_tokens
+        The longest input; `Recipe.max_tokens` at most.
+    seed
+        The first of the seeds.  A seed orders the training examples and initialises the linear
+        head.
+
+    Returns
+    -------
+    Runs
+        All runs, trained.
     """
-    small = small_profile()
-    most = min(SMALL_TOKENS if small else Recipe.max_tokens, max_tokens)
+    is_small = small_profile()
+    longest = min(SMALL_TOKENS if is_small else Recipe.max_tokens, max_tokens)
 
-    def runs(start: Encoder, task: Task, count: int) -> list[FineTuned]:
-        seeds = range(seed, seed + (min(count, SMALL_SEEDS) if small else count))
-        return [FineTuned(start, task, Recipe(seed=own, max_tokens=most)) for own in seeds]
+    def make_runs(start: Encoder, task: Task, count: int) -> list[FineTuned]:
+        if is_small:
+            count = min(count, SMALL_SEEDS)
+        recipes = [Recipe(seed=seed + index, max_tokens=longest) for index in range(count)]
+        return [FineTuned(start, task, recipe) for recipe in recipes]
 
-    own = [runs(encoder, task, SEEDS.get(task.name, OTHER_SEEDS)) for task in tasks]
-    random = [runs(control, task, 1) for task in tasks]
-    fine_tune([run for pair in zip(own, random, strict=True) for some in pair for run in some])
-    return Runs(own, [run for (run,) in random])
+    pretrained_runs = []
+    random_runs = []
+    all_runs = []
+    for task in tasks:
+        task_runs = make_runs(encoder, task, TASK_SEEDS.get(task.name, DEFAULT_SEEDS))
+        control_runs = make_runs(control, task, 1)
+        pretrained_runs.append(task_runs)
+        random_runs += control_runs
+        all_runs += [*task_runs, *control_runs]
+    fine_tune(all_runs)
+    return Runs(seeds=pretrained_runs, random=random_runs)
 
 
 def gradient_steps(
@@ -219,9 +298,14 @@ def gradient_steps(
     what: str,
     step_done: StepDone = lambda: None,
 ) -> None:
-    """Take a step of ``optimizer`` and of ``rates`` for each batch.
+    """Take one step of ``optimizer`` and of ``rates`` per batch.
 
-    ModelError where the loss of ``what`` is not a number.
+    ``what`` names the training in messages; ``step_done`` is called after each step.
+
+    Raises
+    ------
+    ModelError
+        If a loss is not finite.
     """
     parameters = list(trained(model).values())
     for step, batch in enumerate(batches, 1):
@@ -238,53 +322,71 @@ def gradient_steps(
 
 
 def shuffled_epochs(recipe: Recipe, lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the members of each batch, epoch by epoch: random, but of similar length."""
+    """Yield the indices of the examples of each batch, epoch by epoch.
+
+    Batches are random, but their examples have similar ``lengths``, which saves padding.
+    """
     lengths = np.asarray(lengths)
+    bucket_size = BUCKET_BATCHES * recipe.batch_size
     for epoch in range(recipe.epochs):
         generator = np.random.default_rng([recipe.seed, epoch])
         order = generator.permutation(len(lengths))
-        size = BUCKET * recipe.batch_size
-        buckets = np.split(order, range(size, len(order), size))
-        ordered = np.concatenate([b[np.argsort(lengths[b], kind="stable")] for b in buckets])
-        for start in generator.permutation(range(0, len(ordered), recipe.batch_size)):
+        buckets = np.split(order, range(bucket_size, len(order), bucket_size))
+        sorted_buckets = []
+        for bucket in buckets:
+            by_length = np.argsort(lengths[bucket], kind="stable")
+            sorted_buckets.append(bucket[by_length])
+        ordered = np.concatenate(sorted_buckets)
+        starts = generator.permutation(range(0, len(ordered), recipe.batch_size))
+        for start in starts:
             yield ordered[start : start + recipe.batch_size].tolist()
 
 
 def warmup_and_decay(optimizer: Optimizer, steps: int) -> LambdaLR:
-    """Let the learning rate rise over the first tenth of the steps and fall to zero after it."""
-    rising = max(1, round(WARMUP * steps))
-    return LambdaLR(
-        optimizer, lambda step: min((step + 1) / rising, (steps - step) / max(1, steps - rising))
-    )
+    """Make a schedule: the learning rate rises over the first tenth of the steps, then falls to 0.
+
+    Both parts are linear.
+    """
+    warmup_steps = max(1, round(WARMUP * steps))
+    decay_steps = max(1, steps - warmup_steps)
+
+    def factor(step: int) -> float:
+        return min((step + 1) / warmup_steps, (steps - step) / decay_steps)
+
+    return LambdaLR(optimizer, factor)
 
 
 def trained(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the weights that are trained, by name."""
+    """Select the trainable parameters of a model, by name."""
     return {name: weights for name, weights in model.named_parameters() if weights.requires_grad}
 
 
 def _train(run: FineTuned, step_done: StepDone, folder: Path) -> None:
-    """Train, and write the weights and the predictions."""
-    recipe, classifier, device = run.recipe, run.start(), run.encoder.device
+    """Train a classifier and write its weights and its predictions to a folder."""
+    recipe = run.recipe
+    classifier = run.start()
     inputs = task_inputs(run.encoder, run.task.train, recipe.max_tokens)
-    labels = torch.tensor([pair.label for pair in run.task.train], device=device)
+    labels = torch.tensor([pair.label for pair in run.task.train], device=run.encoder.device)
 
     def loss(chosen: Sequence[int]) -> Tensor:
         batch = padded(run.encoder, [inputs[index] for index in chosen])
         return F.cross_entropy(classifier(**batch), labels[chosen])
 
-    batches = shuffled_epochs(recipe, [len(item["input_ids"]) for item in inputs])
+    lengths = [len(example["input_ids"]) for example in inputs]
+    batches = shuffled_epochs(recipe, lengths)
     weights = trained(classifier)
+    matrices = [parameter for parameter in weights.values() if parameter.ndim > 1]
+    vectors = [parameter for parameter in weights.values() if parameter.ndim <= 1]
     groups = [
-        {"params": [p for p in weights.values() if p.ndim > 1], "weight_decay": WEIGHT_DECAY},
-        {"params": [p for p in weights.values() if p.ndim <= 1], "weight_decay": 0.0},
+        {"params": matrices, "weight_decay": WEIGHT_DECAY},
+        {"params": vectors, "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate, fused=True)
     rates = warmup_and_decay(optimizer, run.steps)
-    what = f"model {run.encoder.name!r}, task {run.task.name!r}"
-    gradient_steps(classifier, batches, loss, optimizer, rates, what=what, step_done=step_done)
-    saved = {name: part.detach().cpu().contiguous() for name, part in weights.items()}
-    save_file(saved, folder / WEIGHTS)
-    found = outputs(classifier, run.encoder, run.task.test, max_tokens=recipe.max_tokens)
-    predictions = json.dumps(found.argmax(axis=1).tolist())
-    (folder / PREDICTIONS).write_text(predictions, encoding="utf-8")
+    label = f"model {run.encoder.name!r}, task {run.task.name!r}"
+    gradient_steps(classifier, batches, loss, optimizer, rates, what=label, step_done=step_done)
+    saved = {name: weight.detach().cpu().contiguous() for name, weight in weights.items()}
+    save_file(saved, folder / WEIGHTS_FILE)
+    logits = outputs(classifier, run.encoder, run.task.test, max_tokens=recipe.max_tokens)
+    predictions = json.dumps(logits.argmax(axis=1).tolist())
+    (folder / PREDICTIONS_FILE).write_text(predictions, encoding="utf-8")

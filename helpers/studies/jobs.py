@@ -1,4 +1,4 @@
-"""Jobs of many steps side by side: trainings, sweeps, batches."""
+"""Run jobs of many steps in parallel: trainings, sweeps, batches."""
 
 from __future__ import annotations
 
@@ -23,11 +23,21 @@ def run_jobs(
     unit: str,
     total: int,
 ) -> list[Result]:
-    """Return what the jobs return, in their order.
+    """Run jobs in parallel and collect their results in order.
 
-    Each job gets a function that it calls after each of its steps (``total`` in all); there it
-    stops if another job has failed, or on Ctrl-C.  On a CPU as many jobs run at a time as torch
-    has threads, elsewhere one.
+    On a CPU as many jobs run at a time as torch has threads, on other devices one.
+
+    Parameters
+    ----------
+    jobs
+        Each is called with a function that it must call after each of its steps.  That call stops
+        the job if another job has failed, or after Ctrl-C.
+    device
+        Where the jobs compute.
+    label, unit
+        The name of the progress bar, and of a step.
+    total
+        The number of steps of all jobs together.
     """
     stopping = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Three classification tasks that label themselves, from articles split into paragraphs.
+"""Three classification tasks that need no annotation, made from articles split into paragraphs.
 
 They stand in for GLUE, which Kovaleva et al. (2019) fine-tune on:
 
@@ -6,16 +6,16 @@ They stand in for GLUE, which Kovaleva et al. (2019) fine-tune on:
 - *bigram shift*: are two neighbouring words of a sentence swapped?
 - *number of the subject*: is the subject of the main clause singular or plural?
 
-The last two are made of parsed sentences as SentEval makes its own (Conneau et al. 2018, *What
-you can cram into a single vector*); the labels are spaCy's, errors included.  No article is in
-both train and test; labels are balanced.
+The last two are made from parsed sentences in the manner of SentEval (Conneau et al. 2018, *What
+you can cram into a single vector*).  The parses are spaCy's and have errors.  No article is in
+both the training and the test examples, and labels are balanced.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -33,19 +33,24 @@ from helpers.work import progress
 if TYPE_CHECKING:
     from spacy.tokens import Span
 
-NEXT, SHIFT, NUMBER = "next paragraph", "bigram shift", "number of the subject"
+NEXT = "next paragraph"
+SHIFT = "bigram shift"
+NUMBER = "number of the subject"
 LABELS = {
     NEXT: ("another article", "next paragraph"),
     SHIFT: ("as written", "two words swapped"),
     NUMBER: ("singular", "plural"),
 }
-NOUNS = {"NN": 0, "NNS": 1}  # the label of a subject's Penn tag
+NOUN_NUMBERS = {"NN": 0, "NNS": 1}  # Penn tag of a subject -> label of `NUMBER`
 SUBJECTS = ("nsubj", "nsubjpass")
-SPARE = 1.25  # sentences of a label for each that a task takes: articles are not split
+# Sentences to parse per needed example of a label.  More than one, because all sentences of an
+# article go to the same side of the split into training and test examples.
+OVERSAMPLING = 1.25
+MIN_ARTICLES = 4  # two to train on and two to test on
 
 
-class Place(NamedTuple):
-    """A paragraph and the one after it."""
+class ParagraphPair(NamedTuple):
+    """A paragraph and the one after it, with their article."""
 
     article: int
     title: str
@@ -53,150 +58,218 @@ class Place(NamedTuple):
     second: str
 
 
-class Tagged(NamedTuple):
-    """A sentence with the number of its subject; of each word its Penn tag and its relation."""
+class ParsedSentence(NamedTuple):
+    """A sentence with the Penn tag and the dependency relation of each word.
+
+    ``number`` is that of the main clause's subject: 0 (singular), 1 (plural), or None if it is not
+    clear.
+    """
 
     article: int
     title: str
     words: tuple[str, ...]
-    number: int | None  # 0: singular, 1: plural, None: it is not plain
+    number: int | None
     tags: tuple[str, ...]
     relations: tuple[str, ...]
 
 
 def wikipedia_tasks(path: Path | None, *, count: int | None, seed: int) -> list[Task]:
-    """Return the tasks of a dump or text file (None: gensim's sample).
+    """Make the tasks from a dump or text file.
 
-    ``count`` examples (None: all) are to train on and as many to test, or what the text has.  A
-    task of which the text does not have both labels is left out.  Raises CorpusError for a file
-    that cannot be read or has too few articles.
+    A task is left out if the text does not have both of its labels.
+
+    Parameters
+    ----------
+    path
+        The file; None for gensim's sample.
+    count
+        The number of training examples of a task, and of test examples (fewer if the text has
+        fewer; None: as many as it has).
+    seed
+        Seed of the split, the samples and the labels.
+
+    Raises
+    ------
+    CorpusError
+        If the file cannot be read or has too few articles.
     """
     path = sample_path() if path is None else path
-    read = progress(articles(path), f"Reading {path.name}", unit=" articles")
-    found = [article for article in read if len(article.paragraphs) > 1]
-    if len(found) < 4:
-        problem = f"{len(found)} articles with two paragraphs; tasks take 4, two of them to test"
+    documents = progress(articles(path), f"Reading {path.name}", unit=" articles")
+    usable = [article for article in documents if len(article.paragraphs) > 1]
+    if len(usable) < MIN_ARTICLES:
+        problem = f"{len(usable)} articles with two paragraphs; tasks need {MIN_ARTICLES}"
         raise CorpusError(path, f"{problem}; give a longer text, with blank lines between articles")
-    places = [
-        Place(number, article.title, *two)
-        for number, article in enumerate(found)
-        for two in pairwise(article.paragraphs)
+    sentences = _cached_sentences(path, usable, count, seed)
+    paragraph_pairs = _paragraph_pairs(usable)
+    tasks = [
+        _split_task(NEXT, paragraph_pairs, next_paragraphs, count, seed),
+        _split_task(SHIFT, sentences, partial(labelled_pairs, SHIFT), count, seed),
+        _split_task(NUMBER, sentences, partial(labelled_pairs, NUMBER), count, seed),
     ]
-    kept = cached(
-        "tagged-sentences",
-        lambda: _parsed(found, count, seed),
-        inputs={"file": file_fingerprint(path), "count": count, "seed": seed},
-        module=__name__,
-    )
-    sentences = [Tagged(n, title, tuple(words), *facts) for n, title, words, *facts in kept]
-    tasks = []
-    for name, examples in ((NEXT, places), (SHIFT, sentences), (NUMBER, sentences)):
-        make = next_paragraphs if name == NEXT else partial(labelled_pairs, name)
-        held_out = _to_test(Counter(example.article for example in examples), seed)
-        parts = [
-            make([e for e in examples if (e.article in held_out) == to_test], count, seed)
-            for to_test in (False, True)
-        ]
-        if all(parts):
-            tasks.append(Task(name, LABELS[name], *parts))
-    return tasks
+    return [task for task in tasks if task.train and task.test]
 
 
-def tag_words(sentences: Sequence[Sequence[str]]) -> list[Tagged]:
-    """Tag and parse sentences that are split into words already, each an article of its own."""
-    return [_tagged(number, "", doc[:]) for number, doc in enumerate(parsed_words(sentences))]
+def parse_words(sentences: Sequence[Sequence[str]]) -> list[ParsedSentence]:
+    """Tag and parse sentences that are split into words; each counts as an article."""
+    docs = parsed_words(sentences)
+    return [_parsed_sentence(number, "", doc[:]) for number, doc in enumerate(docs)]
 
 
 def labelled_pairs(
-    name: str, sentences: Iterable[Tagged], size: int | None, seed: int
+    name: str, sentences: Iterable[ParsedSentence], size: int | None, seed: int
 ) -> tuple[Pair, ...]:
-    """Return at most ``size`` sentences with the labels of `SHIFT` or of `NUMBER`, none twice."""
+    """Make at most ``size`` examples of `SHIFT` or of `NUMBER`, each from another sentence."""
     generator = random.Random(f"{name} {seed}")
     by_label: list[list[Pair]] = [[], []]
     unique = list({sentence.words: sentence for sentence in sentences}.values())
     for turn, sentence in enumerate(generator.sample(unique, len(unique))):
-        words, label = sentence.words, sentence.number
+        words = sentence.words
+        label = sentence.number
         if name == SHIFT:
-            swapped = _swapped(words, generator)
+            swapped = _swap_neighbours(words, generator)
             label = turn % 2 if swapped else None
             words = swapped if label else words
         if label is not None:
             by_label[label].append(Pair(" ".join(words), None, label, sentence.title))
-    rarer = min(map(len, by_label))
+    negative, positive = by_label
+    rarer = min(len(negative), len(positive))
     per_label = rarer if size is None else min(size // 2, rarer)
-    pairs = [pair for pairs_of_label in by_label for pair in pairs_of_label[:per_label]]
-    return tuple(generator.sample(pairs, len(pairs)))
+    balanced = negative[:per_label] + positive[:per_label]
+    return tuple(generator.sample(balanced, len(balanced)))
 
 
-def next_paragraphs(places: Sequence[Place], size: int | None, seed: int) -> tuple[Pair, ...]:
-    """Return at most ``size`` pairs of paragraphs, of which every other is of two articles.
+def next_paragraphs(
+    pairs: Sequence[ParagraphPair], size: int | None, seed: int
+) -> tuple[Pair, ...]:
+    """Make at most ``size`` examples of `NEXT`; in half of them the texts are of two articles.
 
-    The wrong paragraph follows some other one too, so that a paragraph alone tells nothing.
+    The second text of any example follows some paragraph, so that it alone does not tell the label.
     """
     generator = random.Random(f"{NEXT} {seed}")
+    examples = []
+    for turn, pair in enumerate(generator.sample(pairs, capped(size, len(pairs)))):
+        label = turn % 2
+        second_from = pair
+        while label == 0 and second_from.article == pair.article:
+            second_from = generator.choice(pairs)
+        examples.append(Pair(pair.first, second_from.second, label, pair.title))
+    return tuple(examples)
+
+
+def _split_task(
+    name: str,
+    sources: Sequence[ParagraphPair] | Sequence[ParsedSentence],
+    make_pairs: Callable[[Sequence, int | None, int], tuple[Pair, ...]],
+    count: int | None,
+    seed: int,
+) -> Task:
+    """Split paragraphs or sentences by article and make the examples of a task from each part."""
+    sizes = Counter(source.article for source in sources)
+    test_articles = _test_articles(sizes, seed)
+    train_sources = [source for source in sources if source.article not in test_articles]
+    test_sources = [source for source in sources if source.article in test_articles]
+    train = make_pairs(train_sources, count, seed)
+    test = make_pairs(test_sources, count, seed)
+    return Task(name, LABELS[name], train, test)
+
+
+def _test_articles(sizes: Mapping[int, int], seed: int) -> set[int]:
+    """Choose the articles to test on: two or more, with about half of what ``sizes`` counts."""
+    order = random.Random(seed).sample(sorted(sizes), len(sizes))
+    total = sum(sizes.values())
+    count = 2
+    covered = sum(sizes[article] for article in order[:count])
+    while count < len(order) - 2 and 2 * covered < total:
+        covered += sizes[order[count]]
+        count += 1
+    return set(order[:count])
+
+
+def _paragraph_pairs(articles: Sequence[Article]) -> list[ParagraphPair]:
+    """List all pairs of neighbouring paragraphs."""
     pairs = []
-    for turn, place in enumerate(generator.sample(places, capped(size, len(places)))):
-        label, after = turn % 2, place
-        while label == 0 and after.article == place.article:
-            after = generator.choice(places)
-        pairs.append(Pair(place.first, after.second, label, place.title))
-    return tuple(pairs)
+    for number, article in enumerate(articles):
+        for first, second in pairwise(article.paragraphs):
+            pairs.append(ParagraphPair(number, article.title, first, second))
+    return pairs
 
 
-def _to_test(sizes: Mapping[int, int], seed: int) -> set[int]:
-    """Return the articles to test on: two or more, with half of all that ``sizes`` counts."""
-    order, cut = random.Random(seed).sample(sorted(sizes), len(sizes)), 2
-    while cut < len(order) - 2 and 2 * sum(sizes[a] for a in order[:cut]) < sum(sizes.values()):
-        cut += 1
-    return set(order[:cut])
-
-
-def _swapped(words: Sequence[str], generator: random.Random) -> list[str] | None:
-    """Return the words with two neighbours in each other's place; both are words, and differ."""
-    places = [
-        i
-        for i, (one, other) in enumerate(pairwise(words))
-        if one.isalpha() and other.isalpha() and one.lower() != other.lower()
-    ]
-    if not places:
+def _swap_neighbours(words: Sequence[str], generator: random.Random) -> list[str] | None:
+    """Swap two random neighbours that are different words (no punctuation); None if none are."""
+    positions = []
+    for position, (first, second) in enumerate(pairwise(words)):
+        are_words = first.isalpha() and second.isalpha()
+        if are_words and first.lower() != second.lower():
+            positions.append(position)
+    if not positions:
         return None
-    place = generator.choice(places)
-    return [*words[:place], words[place + 1], words[place], *words[place + 2 :]]
+    position = generator.choice(positions)
+    before = words[:position]
+    after = words[position + 2 :]
+    return [*before, words[position + 1], words[position], *after]
 
 
-def _parsed(articles: Sequence[Article], count: int | None, seed: int) -> list[Tagged]:
-    """Return sentences of some articles, enough for tasks of ``count`` train and test examples.
+def _cached_sentences(
+    path: Path, articles: Sequence[Article], count: int | None, seed: int
+) -> list[ParsedSentence]:
+    """Parse sentences of a file's articles, or read them from the cache."""
+    rows = cached(
+        "tagged-sentences",
+        lambda: _parse_articles(articles, count, seed),
+        inputs={"file": file_fingerprint(path), "count": count, "seed": seed},
+    )
+    sentences = []
+    for article, title, words, number, tags, relations in rows:
+        sentence = ParsedSentence(
+            article, title, tuple(words), number, tuple(tags), tuple(relations)
+        )
+        sentences.append(sentence)
+    return sentences
 
-    Paragraphs are parsed in random order until there are `SPARE` times enough subjects of either
-    number, or to the end.
+
+def _parse_articles(
+    articles: Sequence[Article], count: int | None, seed: int
+) -> list[ParsedSentence]:
+    """Parse sentences, enough for tasks of ``count`` training and ``count`` test examples.
+
+    Paragraphs are parsed in random order until there are `OVERSAMPLING` times ``count`` subjects
+    of either number, or to the end (always if ``count`` is None).
     """
-    paragraphs = [
-        (text, (number, article.title))
-        for number, article in enumerate(articles)
-        for text in article.paragraphs
-    ]
+    paragraphs = []
+    for number, article in enumerate(articles):
+        for text in article.paragraphs:
+            paragraphs.append((text, (number, article.title)))
     random.Random(seed).shuffle(paragraphs)
-    found, numbers = [], Counter()
     docs = pipeline().pipe(paragraphs, as_tuples=True, batch_size=BATCH)
-    read = progress(docs, "Parsing for tasks", unit=" paragraphs", total=len(paragraphs))
-    usable = (_tagged(*place, s) for doc, place in read for s in doc.sents if not why_unusable(s))
-    for sentence in usable:
-        found.append(sentence)
-        numbers[sentence.number] += 1
-        rarer = min(numbers[number] for number in NOUNS.values())
-        if count is not None and rarer >= SPARE * count:
-            break
-    return found
+    bar = progress(docs, "Parsing for tasks", unit=" paragraphs", total=len(paragraphs))
+    sentences = []
+    numbers = Counter()
+    for doc, (article_number, title) in bar:
+        for span in doc.sents:
+            if why_unusable(span):
+                continue
+            sentence = _parsed_sentence(article_number, title, span)
+            sentences.append(sentence)
+            numbers[sentence.number] += 1
+            rarer = min(numbers[number] for number in NOUN_NUMBERS.values())
+            if count is not None and rarer >= OVERSAMPLING * count:
+                return sentences
+    return sentences
 
 
-def _tagged(article: int, title: str, sentence: Span) -> Tagged:
-    """Return a sentence with the number of its main clause's subject.
+def _parsed_sentence(article: int, title: str, sentence: Span) -> ParsedSentence:
+    """Convert a parsed sentence; its number is that of the main clause's only common noun subject.
 
-    It is plain of one common noun that nothing is joined to with *and*.
+    A subject with a conjunct ("the cat and the dog") has no clear number.
     """
     subjects = [word for word in sentence.root.children if word.dep_.lower() in SUBJECTS]
-    joined = any(word.dep_.lower() == "conj" for own in subjects for word in own.children)
-    number = NOUNS.get(subjects[0].tag_) if len(subjects) == 1 and not joined else None
-    facts = ((word.text, word.tag_, word.dep_.lower()) for word in sentence)
-    words, tags, relations = zip(*facts, strict=True)
-    return Tagged(article, title, words, number, tags, relations)
+    number = None
+    if len(subjects) == 1:
+        (subject,) = subjects
+        has_conjunct = any(word.dep_.lower() == "conj" for word in subject.children)
+        if not has_conjunct:
+            number = NOUN_NUMBERS.get(subject.tag_)
+    words = tuple(word.text for word in sentence)
+    tags = tuple(word.tag_ for word in sentence)
+    relations = tuple(word.dep_.lower() for word in sentence)
+    return ParsedSentence(article, title, words, number, tags, relations)

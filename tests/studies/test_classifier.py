@@ -6,7 +6,14 @@ import torch
 from torch.nn import functional as F
 
 from helpers.errors import ModelError
-from helpers.studies.classifier import ALONE, BAG, Classifier, baselines, batches, task_inputs
+from helpers.studies.classifier import (
+    BAG_OF_WORDS,
+    FROZEN_ENCODER,
+    Classifier,
+    baselines,
+    batches,
+    task_inputs,
+)
 from helpers.studies.tasks import Pair, Task
 
 WORDS = ("the", "cat", "dog", "sat", "on", "mat", "rainy", "winters", "coffee", "home")
@@ -102,12 +109,12 @@ def test_baselines_find_words_and_leave_the_encoder_as_it_is(tiny_encoder, famil
     encoder, task = tiny_encoder(family), task_of(by_word)
     before = {name: weights.clone() for name, weights in encoder.model.named_parameters()}
     found = accuracies(encoder, task)
-    assert found[BAG] == 1 and found[ALONE] > 0.7
+    assert found[BAG_OF_WORDS] == 1 and found[FROZEN_ENCODER] > 0.7
     assert all(torch.equal(w, before[name]) for name, w in encoder.model.named_parameters())
     assert found == accuracies(encoder, task)
 
 
 def test_a_bag_of_words_knows_which_text_they_are_in_but_not_their_order(tiny_encoder):
     for family in ("bert", "roberta"):
-        assert accuracies(tiny_encoder(family), task_of(by_text))[BAG] == 1
-    assert accuracies(tiny_encoder("bert"), task_of(by_order))[BAG] < 0.75
+        assert accuracies(tiny_encoder(family), task_of(by_text))[BAG_OF_WORDS] == 1
+    assert accuracies(tiny_encoder("bert"), task_of(by_order))[BAG_OF_WORDS] < 0.75

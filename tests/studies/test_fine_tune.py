@@ -180,7 +180,7 @@ def test_a_task_of_the_users_is_two_files(tmp_path):
     (own,) = finetune.tasks_of(files, "", examples=12, seed=0)
     assert (own.name, len(own.train), len(own.test)) == ("train", 12, 3)
     for wrong in ("one.tsv", "a,b,c"):
-        with pytest.raises(InputError, match=r"expected TRAIN\.tsv,TEST\.tsv"):
+        with pytest.raises(InputError, match=r"write TRAIN\.tsv,TEST\.tsv"):
             finetune.tasks_of(wrong, "", examples=12, seed=0)
 
 
@@ -189,7 +189,7 @@ def planned(tiny_encoder, names, monkeypatch):
     monkeypatch.setattr(finetune, "fine_tune", lambda runs: runs)
     monkeypatch.setattr(finetune, "wikipedia_tasks", lambda *_, **__: names)
     some, encoder = finetune.tasks_of("", "", examples=12, seed=0), tiny_encoder("bert")
-    found = finetune.fine_tuned(encoder, encoder, some, max_tokens=128, seed=3)
+    found = finetune.fine_tune_tasks(encoder, encoder, some, max_tokens=128, seed=3)
     every = [*chain(*found.seeds), *found.random]
     seeds = [[run.recipe.seed for run in runs] for runs in (*found.seeds, found.random)]
     return [run.task.name for run in found.random], seeds, {r.recipe.max_tokens for r in every}

@@ -13,7 +13,13 @@ from torch.nn import functional as F
 
 from helpers.model.forward import padded
 from helpers.studies import head_removal
-from helpers.studies.head_removal import Change, Scores, head_mask, uniform_attention
+from helpers.studies.head_removal import (
+    Change,
+    Scores,
+    head_mask,
+    sequential_equivalence_test,
+    uniform_attention,
+)
 
 LAYERS, HEADS = 3, 4
 FAMILIES = sorted(tiny_models.FAMILIES)
@@ -167,7 +173,7 @@ def test_a_resumed_pass_is_a_full_pass_to_the_last_bit(tiny_encoder, family, thr
     ]
     batches = [batch_of(encoder), batch_of(encoder, "the dog watched", "coffee")]
     torch.set_num_threads(threads)
-    sweep = partial(head_removal.outputs_under, changes=changes)
+    sweep = partial(head_removal.intervened_outputs, interventions=changes)
     found = head_removal.side_by_side(model, batches, sweep, "sweep")
     assert torch.get_num_threads() == threads
     torch.set_num_threads(1)
@@ -192,7 +198,7 @@ def test_layers_below_a_change_are_not_computed_and_come_back(tiny_encoder):
 
     changes = [Change(2, lambda _: nullcontext()), Change(1, interrupted)]
     with pytest.raises(KeyError):
-        head_removal.outputs_under(model, batch_of(encoder), changes)
+        head_removal.intervened_outputs(model, batch_of(encoder), changes)
     assert calls == [0, 1, 2, 2]
     assert not any("forward" in vars(layer) for layer in model.encoder.encoder.layer)
 
@@ -200,7 +206,7 @@ def test_layers_below_a_change_are_not_computed_and_come_back(tiny_encoder):
 def of(*rows, looks=1):
     """The table of changes of which examples are right: the first row is the unchanged model."""
     right = np.array(rows)
-    return head_removal.changes_of(Scores(right, 1.0 - right), looks=looks)
+    return head_removal.accuracy_changes(Scores(right, 1.0 - right), test_count=looks)
 
 
 def test_what_is_not_significant_is_not_yet_removable():
@@ -236,9 +242,11 @@ def test_what_a_look_does_not_settle_is_scored_on_more_examples(monkeypatch):
         right = rows[[0, *(change + 1 for change in changes)]][:, pairs]
         return Scores(right, 1.0 - right)
 
-    monkeypatch.setattr(head_removal, "scores_under", scores)
+    monkeypatch.setattr(head_removal, "evaluate_interventions", scores)
     looks = (300, 800, 1200)
-    table, first = head_removal.in_looks(None, list(range(1200)), [0, 1, 2, 3], "heads", looks)
+    table, first = sequential_equivalence_test(
+        None, list(range(1200)), [0, 1, 2, 3], "heads", looks
+    )
     assert asked == [(300, [0, 1, 2, 3]), (500, [1, 2, 3]), (400, [2, 3])]
     assert table["examples"].tolist() == [300, 800, 1200, 1200]
     assert table["removable"].tolist() == [True, True, True, False]
@@ -246,7 +254,11 @@ def test_what_a_look_does_not_settle_is_scored_on_more_examples(monkeypatch):
     assert table["loss_change"].tolist() == pytest.approx([0, 0.0075, 0.01, 0.1])
     assert table["p_value"].tolist() == pytest.approx([1, 2 * 0.5**6, 2 * 0.5**12, 2 * 0.5**120])
     np.testing.assert_array_equal(first.right, rows[:, :300])
-    few, _ = head_removal.in_looks(None, list(range(300)), [0, 1], "heads")  # there are no more
+    few, _ = sequential_equivalence_test(
+        None, list(range(300)), [0, 1], "heads"
+    )  # there are no more
     assert few["examples"].tolist() == [300, 300]
-    most, _ = head_removal.in_looks(None, list(range(1200)), [3], "heads")  # no more are taken
+    most, _ = sequential_equivalence_test(
+        None, list(range(1200)), [3], "heads"
+    )  # no more are taken
     assert most["examples"].tolist() == [800]

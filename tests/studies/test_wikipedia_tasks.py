@@ -9,9 +9,9 @@ from helpers.studies.wikipedia_tasks import (
     NEXT,
     NUMBER,
     SHIFT,
-    Tagged,
+    ParsedSentence,
     labelled_pairs,
-    tag_words,
+    parse_words,
     wikipedia_tasks,
 )
 
@@ -98,7 +98,7 @@ def parsed(articles=6, each=20):
     for a in range(articles):
         for n in range(each):
             words = ("The", letters[n], "of", letters[a].upper(), "sat", "here", ".")
-            yield Tagged(a, f"Article {a}", words, int(n % 4 == 0), (), ())
+            yield ParsedSentence(a, f"Article {a}", words, int(n % 4 == 0), (), ())
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def parsed(articles=6, each=20):
     ],
 )
 def test_the_number_of_a_trees_subject(text, number):
-    (found,) = tag_words([text.split()])
+    (found,) = parse_words([text.split()])
     assert list(found.words) == text.split()
     assert found.number == number
 

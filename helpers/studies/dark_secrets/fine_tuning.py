@@ -1,18 +1,19 @@
-"""What fine-tuning changes, and what disabling a head does (Kovaleva et al. 2019, 4.3 to 4.6).
+"""The effect of fine-tuning, and of disabling heads (Kovaleva et al. 2019, sections 4.3 to 4.6).
 
-What heads attend to is asked of all rows of a map, and of the [CLS] row in the last layer, from
-which a masked language model classifies.
+Attention to token types is measured over all rows of a map.  In the last layer it is also measured
+in the row of [CLS], from which a masked language model classifies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch.nn import functional as F
 
 from helpers.analysis.heads import head_rows
@@ -20,173 +21,308 @@ from helpers.analysis.statistics import ratio
 from helpers.cache import cached
 from helpers.store.store import Store
 from helpers.studies import head_removal
-from helpers.studies.classifier import ALONE, BAG, baselines
-from helpers.studies.dark_secrets.maps import Maps, PerHead, sentence_maps, tables_of, text_maps
-from helpers.studies.fine_tune import FineTuned, each_run
-from helpers.studies.tasks import FINE_TUNED, PRETRAINED, RANDOM
-from helpers.studies.wikipedia_tasks import Tagged, tag_words
+from helpers.studies.classifier import BAG_OF_WORDS, FROZEN_ENCODER, baselines
+from helpers.studies.dark_secrets.maps import (
+    Maps,
+    PerHead,
+    WordMaps,
+    concat_model_tables,
+    sentence_maps,
+    text_maps,
+)
+from helpers.studies.fine_tune import FineTuned, table_by_task
+from helpers.studies.tasks import FINE_TUNED, PRETRAINED, RANDOM, Pair
+from helpers.studies.wikipedia_tasks import ParsedSentence, parse_words
 from helpers.work import progress
 
-PERCENTAGES = ("accuracy", "ci_low", "ci_high", "majority", "bag_of_words")
 COMPARED_EXAMPLES = 200  # test examples of a task whose maps are compared
-WHOLE_LAYER = 0  # the number that stands in the column ``head`` of a whole layer's row
-SENTENCES = 300  # of the treebank
+WHOLE_LAYER = 0  # the value of the column ``head`` in the row of a layer
+MAX_SENTENCES = 300  # of the treebank
 SPECIAL = ("cls", "sep")
 WORDS = ("noun", "verb", "pronoun", "subject", "object", "negation")
-KINDS = (*SPECIAL, *WORDS)
-UNIFORM, FROM_CLS, NO_TASK = "uniform", "from_cls_", "none"
-PRONOUNS = {"PRP", "PRP$", "WP", "WP$"}
-OBJECTS = {"dobj", "obj", "iobj", "dative"}
+TOKEN_TYPES = (*SPECIAL, *WORDS)
+UNIFORM = "uniform"  # the value of the column ``weights`` in the row of uniform attention
+NO_TASK = "none"  # the value of the column ``task`` before fine-tuning
+FROM_CLS = "from_cls_"  # prefix of the columns for the row of [CLS]
+PRONOUN_TAGS = {"PRP", "PRP$", "WP", "WP$"}
+OBJECT_RELATIONS = {"dobj", "obj", "iobj", "dative"}
 NEGATIONS = {"not", "n't", "n’t", "no", "never", "none", "nobody", "nothing", "neither", "nor"}
 
-Starts = Mapping[str, Sequence[FineTuned]]  # runs by what they started from
+RunsByStart = Mapping[str, Sequence[FineTuned]]  # keys: `PRETRAINED`, `RANDOM`
 
 
-def accuracy_table(starts: Starts, *, seed: int) -> pd.DataFrame:
-    """Return how well each task is learned, under the three conditions of section 4.3.
+def accuracy_table(starts: RunsByStart, *, seed: int) -> pd.DataFrame:
+    """Measure the accuracy on each task under the three conditions of section 4.3.
 
-    Columns: task, start (what was fine-tuned: `PRETRAINED` or `RANDOM` weights, or `ALONE`: none),
-    accuracy with its 95% bootstrap interval (ci_low, ci_high), what the most frequent label
-    (majority) and words without their order (bag_of_words) get, in percent; learned (whether the
-    interval is above both); labels, train, test (counts).
+    The conditions are fine-tuning from pretrained weights, fine-tuning from random weights, and a
+    classifier on an encoder that is not fine-tuned.
+
+    Parameters
+    ----------
+    starts
+        Runs by the weights that they start from; one per task.
+    seed
+        Seed of the bootstrap.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per task and condition.  Columns: task; start (`PRETRAINED`, `RANDOM` or
+        `FROZEN_ENCODER`); accuracy with its 95% bootstrap interval (ci_low, ci_high), and the
+        accuracies of predicting the most frequent label (majority) and of a bag of words
+        (bag_of_words), in percent; learned (whether the interval is above both); labels, train and
+        test (counts).
     """
 
     def compute() -> pd.DataFrame:
-        told = [(start, run, run.predictions) for start in starts for run in starts[start]]
-        bags, rows = {}, []
+        bag_accuracy = {}
+        frozen_predictions = {}
         for run in starts[PRETRAINED]:
-            found = baselines(run.encoder, run.task, max_tokens=run.recipe.max_tokens)
-            told.append((ALONE, run, found[ALONE]))
-            bags[run.task.name] = (found[BAG] == run.labels).mean()
-        for start, run, predictions in told:
-            task, right = run.task, predictions == run.labels
-            shares = *ratio(right, np.ones(len(right)), seed=seed), task.majority, bags[task.name]
-            values = dict(zip(PERCENTAGES, 100 * np.array(shares), strict=True))
-            learned = values["ci_low"] > max(values["majority"], values["bag_of_words"])
-            sizes = {"labels": len(task.labels), "train": len(task.train), "test": len(task.test)}
-            rows.append({"task": task.name, "start": start, **values, "learned": learned, **sizes})
+            predictions = baselines(run.encoder, run.task, max_tokens=run.recipe.max_tokens)
+            bag_accuracy[run.task.name] = (predictions[BAG_OF_WORDS] == run.labels).mean()
+            frozen_predictions[run.task.name] = predictions[FROZEN_ENCODER]
+        rows = []
+        for start, runs in starts.items():
+            for run in runs:
+                row = _accuracy_row(run, run.predictions, bag_accuracy[run.task.name], seed)
+                rows.append({"task": run.task.name, "start": start, **row})
+        for run in starts[PRETRAINED]:
+            predictions = frozen_predictions[run.task.name]
+            row = _accuracy_row(run, predictions, bag_accuracy[run.task.name], seed)
+            rows.append({"task": run.task.name, "start": FROZEN_ENCODER, **row})
         return pd.DataFrame(rows)
 
-    folders = {start: [run.folder.name for run in runs] for start, runs in starts.items()}
-    return cached("task-accuracy", compute, inputs={"runs": folders, "seed": seed}, module=__name__)
+    run_names = {}
+    for start, runs in starts.items():
+        run_names[start] = [run.folder.name for run in runs]
+    return cached("task-accuracy", compute, inputs={"runs": run_names, "seed": seed})
+
+
+def _accuracy_row(
+    run: FineTuned, predictions: Int[np.ndarray, " example"], bag_accuracy: float, seed: int
+) -> dict[str, Any]:
+    """Compute the columns of `accuracy_table` for the predictions of one model."""
+    is_correct = predictions == run.labels
+    accuracy = ratio(is_correct, np.ones(len(is_correct)), seed=seed)
+    majority = 100 * run.task.majority
+    bag_of_words = 100 * bag_accuracy
+    low = 100 * accuracy.low
+    return {
+        "accuracy": 100 * accuracy.value,
+        "ci_low": low,
+        "ci_high": 100 * accuracy.high,
+        "majority": majority,
+        "bag_of_words": bag_of_words,
+        "learned": low > max(majority, bag_of_words),
+        "labels": len(run.task.labels),
+        "train": len(run.task.train),
+        "test": len(run.task.test),
+    }
 
 
 def control_accuracy(accuracy: pd.DataFrame) -> pd.DataFrame:
-    """Return `accuracy_table` from random weights, for the control: the same tasks are learned."""
-    learned = accuracy[accuracy["start"] == PRETRAINED].set_index("task")["learned"]
+    """Make the accuracy table of the control, the runs from random weights.
+
+    Claims are measured on the control for the tasks that the model itself learns, so the column
+    learned is that of the model.
+
+    Parameters
+    ----------
+    accuracy
+        From `accuracy_table`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The rows from random weights, with the columns of `accuracy_table`.
+    """
+    is_pretrained = accuracy["start"] == PRETRAINED
+    learned = accuracy[is_pretrained].set_index("task")["learned"]
     rows = accuracy[accuracy["start"] == RANDOM]
     return rows.assign(start=PRETRAINED, learned=rows["task"].map(learned))
 
 
-def similarity_table(starts: Starts) -> pd.DataFrame:
-    """Return the cosine similarity of each head's maps before and after fine-tuning.
+def similarity_table(starts: RunsByStart) -> pd.DataFrame:
+    """Measure the cosine similarity of each head's maps before and after fine-tuning.
 
-    Columns: task, layer, head, similarity and similarity_random (the same for the run from
-    random weights), means over the first `COMPARED_EXAMPLES` test examples.
+    Parameters
+    ----------
+    starts
+        Runs by the weights that they start from; one per task.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per task and head.  Columns: task, layer, head, similarity, and similarity_random
+        (that of the run from random weights); means over the first `COMPARED_EXAMPLES` test
+        examples.
     """
 
-    def of_task(run: FineTuned) -> pd.DataFrame:
-        some, longest = run.task.test[:COMPARED_EXAMPLES], run.recipe.max_tokens
-        before = text_maps(run.encoder, some, max_tokens=longest)
-        after = text_maps(run.fine_tuned_encoder(), some, max_tokens=longest)
-        both = zip(progress(before, f"maps before and after ({run.task.name})"), after, strict=True)
-        found = [map_similarity(one.attention, other.attention) for one, other in both]
-        return head_rows(*found[0].shape, similarity=np.mean(found, axis=0))
+    def compute(run: FineTuned) -> pd.DataFrame:
+        examples = run.task.test[:COMPARED_EXAMPLES]
+        longest = run.recipe.max_tokens
+        before = text_maps(run.encoder, examples, max_tokens=longest)
+        after = text_maps(run.fine_tuned_encoder(), examples, max_tokens=longest)
+        bar = progress(before, f"maps before and after ({run.task.name})")
+        similarities = []
+        for maps_before, maps_after in zip(bar, after, strict=True):
+            similarities.append(map_similarity(maps_before.attention, maps_after.attention))
+        mean = np.mean(similarities, axis=0)
+        return head_rows(run.encoder.layers, run.encoder.heads, similarity=mean)
 
-    own = each_run(starts[PRETRAINED], "finetuning-similarity", of_task)
-    random = each_run(starts[RANDOM], "finetuning-similarity", of_task)
-    return own.assign(similarity_random=random["similarity"])
+    table = table_by_task(starts[PRETRAINED], "finetuning-similarity", compute)
+    control = table_by_task(starts[RANDOM], "finetuning-similarity", compute)
+    return table.assign(similarity_random=control["similarity"])
 
 
 def map_similarity(before: Maps, after: Maps) -> PerHead:
-    """Return the cosine of the angle between two maps of each head, flattened to vectors."""
-    a, b = (torch.from_numpy(maps).double().flatten(2) for maps in (before, after))
-    return F.cosine_similarity(a, b, dim=-1).numpy()
+    """Compute the cosine similarity of two maps of each head, flattened to vectors."""
+    vectors_before = torch.from_numpy(before).double().flatten(2)
+    vectors_after = torch.from_numpy(after).double().flatten(2)
+    return F.cosine_similarity(vectors_before, vectors_after, dim=-1).numpy()
 
 
 def feature_table(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.DataFrame:
-    """Return how much of each head's attention goes to tokens of each kind.
+    """Measure the share of each head's attention that each type of token gets.
 
-    Over `SENTENCES` of a ``store`` at most; each kind over those that have a token of it.
-    Columns: task (`NO_TASK` before fine-tuning), weights, layer, head, and those of
-    `mean_shares`.  A row of `UNIFORM` attention (layer and head 0) is among them.
+    Parameters
+    ----------
+    runs
+        Fine-tuned models, one per task, of the same encoder.
+    store
+        Maps of a treebank, whose sentences are used (`MAX_SENTENCES` at most).
+    seed
+        Seed of the sample of sentences.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per model and head.  Columns: task (`NO_TASK` before fine-tuning), weights
+        (`PRETRAINED`, `FINE_TUNED` or `UNIFORM`), layer, head, and those of `mean_shares`.  The row
+        of `UNIFORM` attention has layer and head 0.
     """
     encoder = runs[0].encoder
-    chosen = sorted(np.random.default_rng(seed).permutation(len(store))[:SENTENCES].tolist())
+    order = np.random.default_rng(seed).permutation(len(store))
+    chosen = sorted(order[:MAX_SENTENCES].tolist())
 
     def compute() -> pd.DataFrame:
-        tagged = tag_words([store[index].record["words"] for index in chosen])
-        words = [sentence.words for sentence in tagged]
-        sizes = [len(own) + 2 for own in words]  # with [CLS] and [SEP]
+        sentences = parse_words([store[index].record["words"] for index in chosen])
+        words = [sentence.words for sentence in sentences]
         maps = {(NO_TASK, PRETRAINED): sentence_maps(encoder, words)}
         for run in runs:
             maps[run.task.name, FINE_TUNED] = sentence_maps(run.fine_tuned_encoder(), words)
-        maps[NO_TASK, UNIFORM] = ((np.full((1, 1, n, n), 1 / n), slice(1, n - 1)) for n in sizes)
-        found = tables_of(maps, partial(mean_shares, tagged), encoder.device)
-        found.loc[found["weights"] == UNIFORM, ["layer", "head"]] = 0
-        return found
+        maps[NO_TASK, UNIFORM] = map(_uniform_maps, words)
+        table = concat_model_tables(maps, partial(mean_shares, sentences), encoder.device)
+        table.loc[table["weights"] == UNIFORM, ["layer", "head"]] = 0
+        return table
 
-    facts = {"runs": [run.folder.name for run in runs], "store": store.key, "seed": seed}
-    return cached("token-features", compute, inputs=facts, module=__name__)
-
-
-def token_kinds(sentence: Tagged, words: slice, count: int) -> Bool[np.ndarray, "kind position"]:
-    """Return where tokens of each of `KINDS` are; [CLS] is in front of the words, [SEP] behind."""
-    kinds = np.zeros((len(KINDS), count), bool)
-    kinds[0, : words.start] = kinds[1, words.stop :] = True
-    of_words = zip(sentence.words, sentence.tags, sentence.relations, strict=True)
-    for place, (word, tag, relation) in enumerate(of_words, words.start):
-        kinds[2:, place] = (  # in the order of `WORDS`
-            tag.startswith("NN"),
-            tag.startswith(("VB", "MD")),
-            tag in PRONOUNS,
-            relation.startswith(("nsubj", "csubj")),
-            relation in OBJECTS,
-            relation == "neg" or word.lower() in NEGATIONS,
-        )
-    return kinds
+    inputs = {"runs": [run.folder.name for run in runs], "store": store.key, "seed": seed}
+    return cached("token-features", compute, inputs=inputs)
 
 
-def mean_shares(tagged: Sequence[Tagged], maps: Iterable[tuple[Maps, slice]]) -> pd.DataFrame:
-    """Return the mean share (0-1) that tokens of each of `KINDS` get from a row, for each head.
+def _uniform_maps(words: Sequence[str]) -> WordMaps:
+    """Make the map of a single head with uniform attention over [CLS], words and [SEP]."""
+    length = len(words) + 2
+    attention = np.full((1, 1, length, length), 1 / length)
+    return attention, slice(1, length - 1)
 
-    `FROM_CLS` and its name: from the row of the first token, in the last layer.
+
+def token_types(
+    sentence: ParsedSentence, words: slice, length: int
+) -> Bool[np.ndarray, "type position"]:
+    """Find the tokens of each of `TOKEN_TYPES` in an input of ``length`` tokens.
+
+    ``words`` is where the words are; [CLS] comes before them and [SEP] after them.
     """
-    total = count = 0
-    for sentence, (attention, words) in zip(tagged, maps, strict=True):
-        kinds = token_kinds(sentence, words, attention.shape[-1])
-        to_kind = np.stack([attention[..., there].sum(axis=-1) for there in kinds])
-        total = total + np.stack([to_kind.mean(axis=-1), to_kind[..., 0]], 1).astype(np.float64)
-        count = count + kinds.any(axis=1)[:, None, None, None]
-    means = total / np.where(count, count, np.nan)  # [kind, rows, layer, head]
-    means[:, 1, :-1] = np.nan  # what the first token attends to is asked of the last layer
-    columns = [f"{rows}{kind}" for kind in KINDS for rows in ("", FROM_CLS)]
-    by_column = dict(zip(columns, np.concatenate(means), strict=True))
-    return head_rows(*means.shape[2:], **by_column)
+    is_type = np.zeros((len(TOKEN_TYPES), length), bool)
+    is_type[TOKEN_TYPES.index("cls"), : words.start] = True
+    is_type[TOKEN_TYPES.index("sep"), words.stop :] = True
+    tagged_words = zip(sentence.words, sentence.tags, sentence.relations, strict=True)
+    for position, (word, tag, relation) in enumerate(tagged_words, words.start):
+        is_word_type = {
+            "noun": tag.startswith("NN"),
+            "verb": tag.startswith(("VB", "MD")),
+            "pronoun": tag in PRONOUN_TAGS,
+            "subject": relation.startswith(("nsubj", "csubj")),
+            "object": relation in OBJECT_RELATIONS,
+            "negation": relation == "neg" or word.lower() in NEGATIONS,
+        }
+        for name, is_true in is_word_type.items():
+            is_type[TOKEN_TYPES.index(name), position] = is_true
+    return is_type
+
+
+def mean_shares(sentences: Sequence[ParsedSentence], maps: Iterable[WordMaps]) -> pd.DataFrame:
+    """Compute the mean share (0-1) of a row's attention that each type of token gets, per head.
+
+    For each type, the mean is over the sentences that have a token of it.  There is one column for
+    each of `TOKEN_TYPES`, averaged over all rows, and one with the prefix `FROM_CLS`, for the row
+    of the first token in the last layer (NaN in other layers).
+    """
+    total_all_rows = 0
+    total_first_row = 0
+    count = 0
+    for sentence, (attention, words) in zip(sentences, maps, strict=True):
+        is_type = token_types(sentence, words, attention.shape[-1])
+        by_type = [attention[..., positions].sum(axis=-1) for positions in is_type]
+        shares = np.stack(by_type)  # [type, layer, head, query]
+        total_all_rows = total_all_rows + shares.mean(axis=-1).astype(np.float64)
+        total_first_row = total_first_row + shares[..., 0].astype(np.float64)
+        count = count + is_type.any(axis=1)[:, None, None]
+    divisor = np.where(count, count, np.nan)
+    all_rows = total_all_rows / divisor  # [type, layer, head]
+    first_row = total_first_row / divisor
+    first_row[:, :-1] = np.nan  # only the last layer is of interest
+    columns = {}
+    for index, name in enumerate(TOKEN_TYPES):
+        columns[name] = all_rows[index]
+        columns[FROM_CLS + name] = first_row[index]
+    _, layers, heads = all_rows.shape
+    return head_rows(layers, heads, **columns)
 
 
 def disabling_table(runs: Sequence[FineTuned], single: pd.DataFrame, *, seed: int) -> pd.DataFrame:
-    """Return what a task's accuracy becomes with the uniform attention of a head, or of a layer.
+    """Measure the accuracy when the attention of a head, or of all heads of a layer, is uniform.
 
-    Heads on the first look of ``single``, the table of `single_ablation`; layers on all test
-    examples.  Columns: task, layer, head (from 1; `WHOLE_LAYER` for a layer), those of
-    `changes_of`, and of heads zeroed (the change on the same examples with the output zeroed).
+    Parameters
+    ----------
+    runs
+        Fine-tuned models, one per task.
+    single
+        From `single_ablation`.
+    seed
+        Seed of `split_test`, as in ``single``.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per task and head, scored on the examples of the first interim size of ``single``;
+        and one row per layer, scored on all test examples.  Columns: task, layer, head (from 1;
+        `WHOLE_LAYER` for a layer), those of `accuracy_changes`, and zeroed (the change of accuracy
+        in percentage points when the head's output is zeroed, on the same examples).
     """
 
-    def uniform(layer: int, head: int) -> head_removal.Change:
-        place = {"layer": layer - 1, "head": None if head == WHOLE_LAYER else head - 1}
-        return head_removal.Change(layer - 1, partial(head_removal.uniform_attention, **place))
-
-    def of_task(run: FineTuned) -> pd.DataFrame:
+    def compute(run: FineTuned) -> pd.DataFrame:
         heads = head_rows(run.encoder.layers, run.encoder.heads)
         layers = head_rows(run.encoder.layers, 1).assign(head=WHOLE_LAYER)
-        first = head_removal.split_test(run, seed)[1][: head_removal.LOOKS[0]]
-        parts = []
-        for pairs, places in ((first, heads), (run.task.test, layers)):
-            changes = [uniform(*place) for place in places.itertuples(index=False)]
-            scores = head_removal.scores_under(run, pairs, changes, "uniform attention")
-            parts.append(places.join(head_removal.changes_of(scores)))
-        return pd.concat(parts, ignore_index=True)
+        _, scored = head_removal.split_test(run, seed)
+        shared = scored[: head_removal.INTERIM_SIZES[0]]
+        table_of_heads = _uniform_changes(run, shared, heads)
+        table_of_layers = _uniform_changes(run, run.task.test, layers)
+        return pd.concat([table_of_heads, table_of_layers], ignore_index=True)
 
-    zeroed = single.rename(columns={"first_change": "zeroed"})[["task", "layer", "head", "zeroed"]]
-    return each_run(runs, "disabling", of_task, seed=seed).merge(zeroed, how="left")
+    table = table_by_task(runs, "disabling", compute, seed=seed)
+    zeroed = single.rename(columns={"first_change": "zeroed"})
+    return table.merge(zeroed[["task", "layer", "head", "zeroed"]], how="left")
+
+
+def _uniform_changes(run: FineTuned, pairs: Sequence[Pair], targets: pd.DataFrame) -> pd.DataFrame:
+    """Add the change of accuracy to each row of ``targets`` (layer, head)."""
+    interventions = []
+    for row in targets.itertuples():
+        layer = row.layer - 1
+        head = None if row.head == WHOLE_LAYER else row.head - 1
+        context = partial(head_removal.uniform_attention, layer=layer, head=head)
+        interventions.append(head_removal.Change(layer, context))
+    scores = head_removal.evaluate_interventions(run, pairs, interventions, "uniform attention")
+    return targets.join(head_removal.accuracy_changes(scores))

@@ -1,9 +1,10 @@
 """Do heads encode semantic links? (Kovaleva et al. 2019, section 4.2)
 
-A link joins a predicate and a word of one of its arguments: those of a treebank's verbs, or the
-core arguments of FrameNet's full-text annotation, as in the paper.  A head's weight for a sentence
-is the largest that it gives to a link, in either direction, beside that for as many other pairs of
-words at the same distances: a head that looks at its neighbours gives those as much.
+A link joins a predicate and a word of one of its arguments.  The arguments are those of a
+treebank's verbs, or the core arguments of FrameNet's full-text annotation, as in the paper.  A
+head's weight for a sentence is its largest attention weight on a link, in either direction.  It is
+compared with the same for random pairs of words at the same distances, because a head that attends
+to a fixed distance gives as much attention to those.
 """
 
 from __future__ import annotations
@@ -29,24 +30,24 @@ from helpers.store.store import Store
 from helpers.studies.dark_secrets.maps import Maps, PerHead, sentence_maps
 from helpers.work import progress
 
-# Arguments of a verb in Stanford, CLEAR and universal dependencies; what follows a colon is left
-# out, except that an obl:agent is one.
+# Relations of a verb's arguments in Stanford, CLEAR and universal dependencies.  Subtypes of them
+# ("nsubj:pass") count too; "obl:agent" is an argument although "obl" is none.
 ARGUMENTS = {
     "nsubj", "nsubjpass", "csubj", "csubjpass", "dobj", "obj", "iobj", "dative", "obl:agent",
 }  # fmt: skip
-NEAREST = 2  # words between which a link is not just a neighbour's
-DRAWS = 10  # random sets of pairs a sentence
+MIN_DISTANCE = 2  # in words; links between neighbours do not count
+RANDOM_SETS = 10  # random sets of pairs per sentence
 ALPHA = 0.05
-LONGEST = 12  # words of a sentence of FrameNet, as in the paper
+MAX_WORDS = 12  # of a FrameNet sentence, as in the paper
 
-Link = tuple[int, int]  # words of a sentence, from 0: a predicate's and an argument's
-Span = tuple[int, int]  # first character and the one after the last
-Core = Set[tuple[str | None, str | None]]  # frames and their core elements
-Linked = tuple[Maps, Sequence[Link], str]  # maps of words, their links, and the article
+Link = tuple[int, int]  # positions of words, from 0: a predicate's and an argument's
+Span = tuple[int, int]  # positions of the first character and of the one after the last
+CoreElements = Set[tuple[str | None, str | None]]  # (frame, element)
+LinkedMaps = tuple[Maps, Sequence[Link], str]  # maps over words, their links, and the article
 
 
 class FrameSentence(NamedTuple):
-    """A sentence of FrameNet, its links, and the document that it is from."""
+    """A sentence of FrameNet, its links, and the name of its document."""
 
     words: tuple[str, ...]
     links: tuple[Link, ...]
@@ -54,153 +55,263 @@ class FrameSentence(NamedTuple):
 
 
 def treebank_links(store: Store, *, seed: int) -> pd.DataFrame:
-    """Return how much more each head attends from verbs to their arguments, and back.
+    """Compare attention between verbs and their arguments with attention between random pairs.
 
-    ``store`` holds word-level maps of a treebank; columns as in `link_table`.
+    Parameters
+    ----------
+    store
+        Word-level maps of a treebank.
+    seed
+        Seed of the random pairs and of the tests.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per head, with the columns of `link_table`.
+
+    Raises
+    ------
+    InputError
+        If no sentence has a usable link.
     """
 
-    def maps() -> Iterator[Linked]:
+    def linked_maps() -> Iterator[LinkedMaps]:
         for index, example in enumerate(progress(store, "semantic links", unit="sentence")):
             links = dependency_links(example.record["heads"], example.record["relations"])
             words = example.word_positions
             attention = example.attention[..., words, words].astype(np.float32)
             yield attention, links, cluster_of(example.record, index)
 
-    facts = {"store": store.key, "seed": seed}
-    return cached(
-        "semantic-links", lambda: link_table(maps(), seed=seed), inputs=facts, module=__name__
-    )
+    inputs = {"store": store.key, "seed": seed}
+    return cached("semantic-links", lambda: link_table(linked_maps(), seed=seed), inputs=inputs)
 
 
 def framenet_links(encoder: Encoder, sentences: list[FrameSentence], *, seed: int) -> pd.DataFrame:
-    """Return how much more each head attends along FrameNet's links; see `treebank_links`."""
+    """Compare attention along FrameNet's links with attention between random pairs.
 
-    def maps() -> Iterator[Linked]:
-        found = sentence_maps(encoder, [sentence.words for sentence in sentences])
-        shown = progress(sentences, "semantic links", unit="sentence")
-        for sentence, (attention, own) in zip(shown, found, strict=True):
-            yield attention[..., own, own], sentence.links, sentence.source
+    Parameters
+    ----------
+    encoder
+        The model.
+    sentences
+        From `framenet_sentences`.
+    seed
+        Seed of the random pairs and of the tests.
 
-    facts = encoder_facts(encoder) | {"seed": seed, "sentences": sentences}
-    return cached(
-        "semantic-links", lambda: link_table(maps(), seed=seed), inputs=facts, module=__name__
-    )
+    Returns
+    -------
+    pandas.DataFrame
+        One row per head, with the columns of `link_table`.
 
-
-def link_table(sentences: Iterable[Linked], *, seed: int) -> pd.DataFrame:
-    """Return how much more each head attends along links than along random pairs.
-
-    Links of less than `NEAREST` words do not count; a sentence without others, or without
-    `free_pairs`, is left out.  Columns: layer, head, linked and random (means over sentences,
-    fractions of attention), difference with its 95% interval over articles (ci_low, ci_high),
-    p_holm (`sign_flip_test` of articles, by Holm), and sentences.  InputError where no sentence has
-    a link to look at.
+    Raises
+    ------
+    InputError
+        If no sentence has a usable link.
     """
-    articles, linked, random = [], [], []
-    for number, (attention, given, article) in enumerate(sentences):
-        links = [(a, b) for a, b in given if abs(a - b) >= NEAREST]
-        pairs = free_pairs(links, attention.shape[-1])
-        if pairs and all(pairs):
+
+    def linked_maps() -> Iterator[LinkedMaps]:
+        maps = sentence_maps(encoder, [sentence.words for sentence in sentences])
+        bar = progress(sentences, "semantic links", unit="sentence")
+        for sentence, (attention, words) in zip(bar, maps, strict=True):
+            yield attention[..., words, words], sentence.links, sentence.source
+
+    inputs = encoder_facts(encoder) | {"seed": seed, "sentences": sentences}
+    return cached("semantic-links", lambda: link_table(linked_maps(), seed=seed), inputs=inputs)
+
+
+def link_table(sentences: Iterable[LinkedMaps], *, seed: int) -> pd.DataFrame:
+    """Compare each head's attention along links with that between random pairs of words.
+
+    Links shorter than `MIN_DISTANCE` do not count.  A sentence is left out if it has no other
+    links, or one without `free_pairs`.
+
+    Parameters
+    ----------
+    sentences
+        Maps over words, links and the article of each sentence.
+    seed
+        Seed of the random pairs and of the tests.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per head.  Columns: layer, head; linked and random (attention, 0-1, means over
+        sentences); difference with its 95% interval over articles (ci_low, ci_high); p_holm
+        (`sign_flip_test` over articles, adjusted by Holm); sentences (their number).
+
+    Raises
+    ------
+    InputError
+        If no sentence has a usable link.
+    """
+    articles = []
+    linked = []
+    random = []
+    for number, (attention, all_links, article) in enumerate(sentences):
+        links = [link for link in all_links if abs(link[0] - link[1]) >= MIN_DISTANCE]
+        candidates = free_pairs(links, attention.shape[-1])
+        if candidates and all(candidates):
             generator = np.random.default_rng([seed, number])
-            draws = [[own[generator.integers(len(own))] for own in pairs] for _ in range(DRAWS)]
             articles.append(article)
             linked.append(link_weights(attention, links))
-            random.append(np.mean([link_weights(attention, draw) for draw in draws], axis=0))
+            random.append(_mean_random_weights(attention, candidates, generator))
     if not linked:
-        problem = f"no sentence has a predicate with an argument {NEAREST} words away"
-        advice = "use more, or a treebank with relations like nsubj or obj"
-        raise InputError(f"semantic links: {problem}; {advice}")
-    given, chance = np.stack(linked), np.stack(random)
-    differences = pd.DataFrame((given - chance).reshape(len(given), -1))
+        problem = f"no sentence has a predicate with an argument {MIN_DISTANCE} words away"
+        remedy = "use more sentences, or a treebank with relations like nsubj or obj"
+        raise InputError(f"semantic links: {problem}; {remedy}")
+    linked_weights = np.stack(linked)  # [sentence, layer, head]
+    random_weights = np.stack(random)
+    count, layers, heads = linked_weights.shape
+    differences = pd.DataFrame((linked_weights - random_weights).reshape(count, -1))
     by_article = differences.groupby(np.array(articles))
-    sums, counts = by_article.sum().to_numpy(), by_article.size().to_numpy()
-    low, high = bootstrap_intervals(sums, np.tile(counts[:, None], sums.shape[1]), seed=seed)
-    means = {"linked": given.mean(axis=0), "random": chance.mean(axis=0)}
-    table = head_rows(*given.shape[1:], **means, difference=differences.mean())
-    p_values = holm(sign_flip_test(sums, seed=seed)[0])
-    return table.assign(ci_low=low, ci_high=high, p_holm=p_values, sentences=len(given))
+    sums = by_article.sum().to_numpy()  # [article, head]
+    sizes = by_article.size().to_numpy()
+    sizes_by_head = np.tile(sizes[:, None], sums.shape[1])
+    low, high = bootstrap_intervals(sums, sizes_by_head, seed=seed)
+    p_values, _ = sign_flip_test(sums, seed=seed)
+    table = head_rows(
+        layers,
+        heads,
+        linked=linked_weights.mean(axis=0),
+        random=random_weights.mean(axis=0),
+        difference=differences.mean(),
+    )
+    return table.assign(ci_low=low, ci_high=high, p_holm=holm(p_values), sentences=count)
 
 
 def linked_heads(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the heads of a `link_table` that attend along links beyond chance."""
+    """Select the heads of a `link_table` with significantly more attention on links than on pairs.
+
+    The level is `ALPHA` over all heads.
+    """
     return table[table["p_holm"] < ALPHA]
 
 
 def dependency_links(heads: Sequence[int], relations: Sequence[str]) -> list[Link]:
-    """Return the links of a dependency tree; ``heads`` count from 1, the root's is 0."""
-    return [
-        (head - 1, word)
-        for word, (head, relation) in enumerate(zip(heads, relations, strict=True))
-        if head and (relation in ARGUMENTS or relation.partition(":")[0] in ARGUMENTS)
-    ]
+    """List the links of a dependency tree; ``heads`` count from 1, and the root's is 0."""
+    links = []
+    for word, (head, relation) in enumerate(zip(heads, relations, strict=True)):
+        is_argument = relation in ARGUMENTS or relation.partition(":")[0] in ARGUMENTS
+        if head and is_argument:
+            links.append((head - 1, word))
+    return links
 
 
 def link_weights(attention: Maps, links: Sequence[Link]) -> PerHead:
-    """Return the largest weight of each head over the links, in either direction."""
+    """Find the largest weight of each head over the links, in either direction."""
     first, second = np.array(links).T
-    both = np.maximum(attention[..., first, second], attention[..., second, first])
-    return both.max(axis=-1).astype(np.float64)
+    forward = attention[..., first, second]
+    backward = attention[..., second, first]
+    return np.maximum(forward, backward).max(axis=-1).astype(np.float64)
 
 
 def free_pairs(links: Sequence[Link], words: int) -> list[list[Link]]:
-    """Return, for each link, the pairs at its distance that are none, of so many ``words``."""
-    taken = {(min(link), max(link)) for link in links}
-    distances = [abs(first - second) for first, second in links]
-    pairs = [[(start, start + far) for start in range(words - far)] for far in distances]
-    return [[pair for pair in own if pair not in taken] for own in pairs]
+    """List, for each link, the pairs at the same distance that are no links.
+
+    ``words`` is the number of words of the sentence.
+    """
+    linked = {(min(link), max(link)) for link in links}
+    pairs_by_link = []
+    for first, second in links:
+        distance = abs(first - second)
+        pairs = [(start, start + distance) for start in range(words - distance)]
+        pairs_by_link.append([pair for pair in pairs if pair not in linked])
+    return pairs_by_link
 
 
 def framenet_sentences(path: Path) -> list[FrameSentence]:
-    """Return FrameNet's sentences of at most `LONGEST` words that have a link.
+    """Read FrameNet's sentences of at most `MAX_WORDS` words that have a link.
 
-    ``path`` is FrameNet's folder, whose ``frame/*.xml`` say which elements are core arguments, or
-    one file of its full-text annotation, of which all elements count.  CorpusError for damaged
-    XML (with its line), a label outside its text, or no such sentence.
+    Parameters
+    ----------
+    path
+        FrameNet's folder, whose ``frame/*.xml`` name the core arguments; or one file of its
+        full-text annotation, of which all arguments count.
+
+    Raises
+    ------
+    CorpusError
+        If XML is malformed (with its line), a label is outside its text, or no sentence has a link.
     """
-    core = {
-        (frame.get("name"), element.get("name"))
-        for file in sorted(path.glob("frame/*.xml"))
-        for frame in xml_elements(file, "frame", ("frame",))
-        for element in frame.iter("FE")
-        if element.get("coreType", "").startswith("Core")
-    }
-    found = []
-    for file in [path] if path.is_file() else sorted(path.glob("fulltext/*.xml")):
+    core = _core_elements(path)
+    files = [path] if path.is_file() else sorted(path.glob("fulltext/*.xml"))
+    sentences = []
+    for file in files:
         for element in xml_elements(file, "fullTextAnnotation", ("sentence",)):
             try:
                 words, links = _words_and_links(element, core)
             except ValueError as error:
                 raise CorpusError(file, "a label is not inside its text") from error
             if links:
-                found.append(FrameSentence(words, links, file.stem))
-    if not found:
-        message = f"no sentence with a link and at most {LONGEST} words; expected FrameNet's folder"
-        raise CorpusError(path, f"{message} (fulltext/*.xml, frame/*.xml)")
-    return found
+                sentences.append(FrameSentence(words, links, file.stem))
+    if not sentences:
+        problem = f"no sentence with a link and at most {MAX_WORDS} words"
+        remedy = "expected FrameNet's folder (fulltext/*.xml, frame/*.xml)"
+        raise CorpusError(path, f"{problem}; {remedy}")
+    return sentences
 
 
-def _words_and_links(sentence: Element, core: Core) -> tuple[tuple[str, ...], tuple[Link, ...]]:
-    """Return the words of a sentence and its links; none of one that is too long."""
+def _core_elements(path: Path) -> CoreElements:
+    """Read the core elements of all frames; none if ``path`` is a file."""
+    core = set()
+    for file in sorted(path.glob("frame/*.xml")):
+        for frame in xml_elements(file, "frame", ("frame",)):
+            for element in frame.iter("FE"):
+                if element.get("coreType", "").startswith("Core"):
+                    core.add((frame.get("name"), element.get("name")))
+    return core
+
+
+def _mean_random_weights(
+    attention: Maps, candidates: Sequence[Sequence[Link]], generator: np.random.Generator
+) -> PerHead:
+    """Average `link_weights` over `RANDOM_SETS` sets with one random candidate per link."""
+    weights = []
+    for _ in range(RANDOM_SETS):
+        pairs = [choices[generator.integers(len(choices))] for choices in candidates]
+        weights.append(link_weights(attention, pairs))
+    return np.mean(weights, axis=0)
+
+
+def _words_and_links(
+    sentence: Element, core: CoreElements
+) -> tuple[tuple[str, ...], tuple[Link, ...]]:
+    """Read the words of a sentence and its links; a sentence that is too long has no links."""
     text = sentence.findtext("text", "")
-    words = sorted({span for name in ("PENN", "BNC") for span, _ in _labels(sentence, name, text)})
-
-    def within(span: Span) -> set[int]:
-        """Return the words that share a character with a span."""
-        return {n for n, (start, end) in enumerate(words) if start < span[1] and span[0] < end}
-
+    word_spans = set()
+    for tag_layer in ("PENN", "BNC"):
+        word_spans.update(span for span, _ in _labels(sentence, tag_layer, text))
+    spans = sorted(word_spans)
+    words = tuple(text[start:end] for start, end in spans)
+    if len(spans) > MAX_WORDS:
+        return words, ()
     links: set[Link] = set()
-    for frame in sentence.iter("annotationSet") if len(words) <= LONGEST else ():
-        predicate = set().union(*(within(span) for span, _ in _labels(frame, "Target", text)))
+    for frame in sentence.iter("annotationSet"):
+        predicate: set[int] = set()
+        for span, _ in _labels(frame, "Target", text):
+            predicate |= _overlapping(spans, span)
         for span, name in _labels(frame, "FE", text):
             if not core or (frame.get("frameName"), name) in core:
-                links |= set(product(predicate, within(span) - predicate))
-    return tuple(text[start:end] for start, end in words), tuple(sorted(links))
+                argument = _overlapping(spans, span) - predicate
+                links.update(product(predicate, argument))
+    return words, tuple(sorted(links))
+
+
+def _overlapping(words: Sequence[Span], span: Span) -> set[int]:
+    """Find the words that share a character with a span."""
+    first, end = span
+    return {
+        number
+        for number, (word_start, word_end) in enumerate(words)
+        if word_start < end and first < word_end
+    }
 
 
 def _labels(element: Element, layer: str, text: str) -> Iterator[tuple[Span, str | None]]:
-    """Yield where the labels of a layer are in the text, and their names."""
+    """Yield the span and the name of each label of a layer; ValueError outside the text."""
     for label in element.iterfind(f".//layer[@name='{layer}']/label[@start]"):
-        first, last = int(label.get("start", "")), int(label.get("end", ""))
+        first = int(label.get("start", ""))
+        last = int(label.get("end", ""))
         if not 0 <= first <= last < len(text):
             raise ValueError(f"characters {first} to {last} of {len(text)}")
         yield (first, last + 1), label.get("name")

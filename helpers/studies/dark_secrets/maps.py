@@ -1,4 +1,4 @@
-"""Attention maps of texts and sentences, straight from the model: nothing is stored."""
+"""Attention maps of texts and sentences, computed when needed and not stored."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from helpers.studies.fine_tune import stacked
 from helpers.studies.tasks import Pair
 from helpers.work import in_order, progress
 
-FADE = 0.7  # the exponent of the colour scale: small weights can be seen beside large ones
-BRIGHT = 0.995  # the share of a map's weights below the darkest colour
+# The colour scale of drawn maps.
+GAMMA = 0.7  # the exponent; below 1, so that small weights are visible next to large ones
+DARKEST_QUANTILE = 0.995  # weights above this quantile of a map have the darkest colour
 UNIFORM_MULTIPLE = 6  # the darkest colour is at least so many times uniform attention
 
 Maps = Float[np.ndarray, "layer head query key"]
@@ -29,7 +30,7 @@ WordMaps = tuple[Float[np.ndarray, "layer head position position"], slice]
 
 
 class TextMaps(NamedTuple):
-    """Maps of one text or two, which positions are special tokens, and whose text each is."""
+    """Maps of an input, its special tokens, and the text (0 or 1) that each token is from."""
 
     attention: Float[np.ndarray, "*layer_head query key"]
     special: Bool[np.ndarray, " key"]
@@ -37,50 +38,65 @@ class TextMaps(NamedTuple):
 
 
 def text_maps(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[TextMaps]:
-    """Yield the maps of each of ``pairs``, in their order, in float32."""
-    for item, attention in _maps(encoder, task_inputs(encoder, pairs, max_tokens)):
-        special = np.isin(item["input_ids"], list(encoder.special_ids))
-        starts = ~special & np.concatenate([[True], special[:-1]])
-        yield TextMaps(attention.numpy(), special, np.maximum(np.cumsum(starts) - 1, 0))
+    """Compute the maps of each example, in order, in float32."""
+    special_ids = list(encoder.special_ids)
+    for example, attention in _maps(encoder, task_inputs(encoder, pairs, max_tokens)):
+        special = np.isin(example["input_ids"], special_ids)
+        follows_special = np.concatenate([[True], special[:-1]])
+        text_starts = ~special & follows_special
+        segment = np.maximum(np.cumsum(text_starts) - 1, 0)
+        yield TextMaps(attention.numpy(), special, segment)
 
 
 def sentence_maps(encoder: Encoder, sentences: Sequence[Sequence[str]]) -> Iterator[WordMaps]:
-    """Yield the maps of sentences over words and special tokens, and where the words are."""
+    """Compute the maps of sentences over words and special tokens, and the slice of the words."""
     encodings = [encoder.encode_words(words) for words in sentences]
-    inputs = [{"input_ids": own.ids, "token_type_ids": own.type_ids} for own in encodings]
-    for encoding, (_, attention) in zip(encodings, _maps(encoder, inputs), strict=True):
+    inputs = [
+        {"input_ids": encoding.ids, "token_type_ids": encoding.type_ids} for encoding in encodings
+    ]
+    maps = _maps(encoder, inputs)
+    for encoding, (_, attention) in zip(encodings, maps, strict=True):
         groups = word_groups(encoding.word_ids)
-        both = zip(groups, encoding.word_ids, strict=True)
-        inside = [group for group, word in both if word is not None]
-        yield to_words(attention, groups).numpy(), slice(inside[0], inside[-1] + 1)
+        word_positions = []
+        for group, word in zip(groups, encoding.word_ids, strict=True):
+            if word is not None:
+                word_positions.append(group)
+        words = slice(word_positions[0], word_positions[-1] + 1)
+        yield to_words(attention, groups).numpy(), words
 
 
-def tables_of(
-    examples: Mapping[tuple[str, str], Iterator[Any]],
-    table: Callable[[Iterator[Any]], pd.DataFrame],
+def concat_model_tables(
+    maps: Mapping[tuple[str, str], Iterator[Any]],
+    compute: Callable[[Iterator[Any]], pd.DataFrame],
     device: torch.device,
 ) -> pd.DataFrame:
-    """Return a table of each model's maps as one, by its task and weights; models side by side."""
-    jobs = [partial(table, own) for own in examples.values()]
+    """Compute a table from each model's maps, in parallel, and concatenate the tables.
+
+    The keys of ``maps``, (task, weights), become the first columns.
+    """
+    jobs = [partial(compute, model_maps) for model_maps in maps.values()]
     threads = torch.get_num_threads() if device.type == "cpu" else 1
-    found = in_order(jobs, threads=threads, ahead=len(jobs))
-    shown = progress(found, "maps", unit="model", total=len(jobs))
-    return stacked(dict(zip(examples, shown, strict=True)), "task", "weights")
+    results = in_order(jobs, threads=threads, ahead=len(jobs))
+    tables = progress(results, "maps", unit="model", total=len(jobs))
+    return stacked(dict(zip(maps, tables, strict=True)), "task", "weights")
 
 
 def shaded(attention: Float[np.ndarray, "*map query key"]) -> Float[np.ndarray, "*map query key"]:
-    """Return how dark each cell of a map is drawn, from 0 to 1, on a scale of the map's own."""
+    """Compute how dark each cell of a map is drawn (0-1), relative to the map's large weights."""
     uniform = 1 / attention.shape[-1]
-    darkest = np.quantile(attention, BRIGHT, axis=(-2, -1), keepdims=True)
-    return np.clip(attention / np.clip(darkest, UNIFORM_MULTIPLE * uniform, 1), 0, 1) ** FADE
+    quantile = np.quantile(attention, DARKEST_QUANTILE, axis=(-2, -1), keepdims=True)
+    darkest = np.clip(quantile, UNIFORM_MULTIPLE * uniform, 1)
+    return np.clip(attention / darkest, 0, 1) ** GAMMA
 
 
 def _maps(
     encoder: Encoder, inputs: Sequence[Inputs]
 ) -> Iterator[tuple[Inputs, Float[Tensor, "layer head token token"]]]:
+    """Compute the maps of inputs, without padding, batch by batch."""
     for start in range(0, len(inputs), BATCH_SIZE):
         batch = inputs[start : start + BATCH_SIZE]
         layers, _ = forward(encoder, batch)
-        for row, item in enumerate(batch):
-            n = len(item["input_ids"])
-            yield item, torch.stack([layer[row, :, :n, :n].float().cpu() for layer in layers])
+        for row, example in enumerate(batch):
+            length = len(example["input_ids"])
+            maps = [layer[row, :, :length, :length].float().cpu() for layer in layers]
+            yield example, torch.stack(maps)

@@ -8,61 +8,113 @@ import pandas as pd
 
 from helpers.analysis.paper import Claim, Measure, Tables, chosen_rows, read_claims, rows_of
 from helpers.analysis.statistics import Estimate, share_of
-from helpers.studies.sixteen_heads.summaries import ALL, HALVES, OTHER_CORPUS, REST
-from helpers.studies.tasks import learned_rows, smallest_share, worst
+from helpers.studies.sixteen_heads.summaries import (
+    ALL_HEADS,
+    HALVES,
+    OTHER_CORPUS,
+    WITHOUT_OUTLIERS,
+)
+from helpers.studies.tasks import learned_rows, minimum_over_tasks, smallest_share
 
-NOTICEABLE = 0.05  # a loss that is significant at this level is noticed
-DEEP = 60  # percent of the heads: where cross-attention breaks in the paper
+COST_LEVEL = 0.05  # the level at which a task is said to need the heads of the model
+DEEP_PRUNING = 60  # percent of the heads: from here on cross-attention fails in the paper
 
 
 def pruning_claims() -> list[Claim]:
-    """Return the claims about removing heads."""
+    """Read the claims about removing heads.
+
+    Returns
+    -------
+    list of Claim
+        With the functions that measure them.
+    """
     return read_claims(__file__, MEASURES)
 
 
-def layers_with_one_head(tables: Tables) -> Estimate:
-    """Return the share of layers whose heads but one are removable."""
-    removable = _needing(tables, "one_head", "removable")["removable"]
+def share_of_removable_heads(tables: Tables) -> Estimate:
+    """Compute the share of heads that are removable one at a time, smallest over tasks."""
+    return smallest_share(tables, "ablation", "removable", select=_rows_that_need_heads)
+
+
+def share_of_layers_with_one_head(tables: Tables) -> Estimate:
+    """Compute the share of layers whose heads are removable, except one."""
+    removable = _rows_that_need_heads(tables, "one_head", "removable")["removable"]
     return share_of(removable.sum(), len(removable))
 
 
-def cross_less_self(tables: Tables) -> float:
-    """Return the BLEU left with few heads of cross-attention, less that with few of others."""
+def smallest_correlation(tables: Tables, *, column: str, test_sets: str, heads: str) -> Estimate:
+    """Find the smallest correlation, over tasks, of the changes on two test sets."""
+    where = {"set": test_sets, "heads": heads}
+    return minimum_over_tasks(
+        tables, "cross_data", column, interval=column, select=_learned_rows, **where
+    )
+
+
+def smallest_change(tables: Tables, *, pruned: int) -> Estimate:
+    """Find the lowest change of accuracy, over tasks, with ``pruned`` percent of the heads pruned.
+
+    It is a mean over fine-tuning seeds.
+    """
+    return minimum_over_tasks(
+        tables, "seed_intervals", "change", select=_rows_that_need_heads, pruned=pruned
+    )
+
+
+def smallest_lead(tables: Tables, *, order: str) -> Estimate:
+    """Find the smallest lead, over tasks, of pruning by importance over another order."""
+    return minimum_over_tasks(
+        tables, "pruning", "lead", interval="lead", select=_rows_that_need_heads, order=order
+    )
+
+
+def cross_attention_over_self_attention(tables: Tables) -> float:
+    """Compute the BLEU with few heads of cross-attention minus that with few heads of another kind.
+
+    The other kind is the encoder's or the decoder's self-attention, whichever has the lower BLEU.
+    """
     table = rows_of(tables, "translation_pruning", "kind", "kept", "bleu")
-    deep = table[table["kept"] <= 1 - DEEP / 100 + 1e-9].groupby("kind")["bleu"].mean()
-    return float(deep["cross"] - min(deep["encoder"], deep["decoder"]))
+    is_deep = table["kept"] <= 1 - DEEP_PRUNING / 100 + 1e-9
+    bleu = table[is_deep].groupby("kind")["bleu"].mean()
+    return float(bleu["cross"] - min(bleu["encoder"], bleu["decoder"]))
 
 
-def _needing(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
-    """Return the rows of the tasks that are learned, and of which no head at all is worse."""
+def _rows_that_need_heads(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
+    """Select the rows of the learned tasks whose accuracy falls significantly without any head."""
     pruning = rows_of(tables, "pruning", "task", "pruned", "change", "p_value")
-    lost = (pruning["change"] < 0) & (pruning["p_value"] < NOTICEABLE)
-    tasks = set(pruning.loc[lost & (pruning["pruned"] == 100), "task"])
-    rows = _learned(tables, table, *columns)
+    is_loss = (pruning["change"] < 0) & (pruning["p_value"] < COST_LEVEL)
+    without_heads = pruning["pruned"] == 100
+    tasks = set(pruning.loc[is_loss & without_heads, "task"])
+    rows = _learned_rows(tables, table, *columns)
     return chosen_rows(rows, rows["task"].isin(tasks), "a task that the model needs its heads for")
 
 
-def _learned(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
-    """Return the rows of the tasks that are learned; of all where 07, which says so, is not run."""
-    rows = learned_rows if "fine_tuning" in tables else rows_of
-    return rows(tables, table, "task", *columns)
+def _learned_rows(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
+    """Select the rows of the learned tasks, or all rows if notebook 07 was not run.
+
+    Its table fine_tuning.csv has the column that says which tasks are learned.
+    """
+    select = learned_rows if "fine_tuning" in tables else rows_of
+    return select(tables, table, "task", *columns)
 
 
-_correlated = partial(worst, table="cross_data", of=_learned)
-_transfer = partial(_correlated, column="correlation", interval="correlation")
-_ranks = partial(_correlated, column="rank_correlation", interval="rank_correlation")
-_pruned = partial(worst, table="seed_intervals", column="change", of=_needing)
-_lead = partial(worst, table="pruning", column="lead", interval="lead", of=_needing)
 MEASURES: dict[str, Measure] = {
-    "removable alone": partial(smallest_share, table="ablation", column="removable", of=_needing),
-    "layers with one head": layers_with_one_head,
-    "transfer": partial(_transfer, set=HALVES, heads=ALL),
-    "transfer of the rest": partial(_transfer, set=HALVES, heads=REST),
-    "transfer of ranks": partial(_ranks, set=HALVES, heads=ALL),
-    "other corpus": partial(_transfer, set=OTHER_CORPUS, heads=ALL),
-    "prunable": partial(_pruned, pruned=20),
-    "prunable as there": partial(_pruned, pruned=40),
-    "over single ablation": partial(_lead, order="single ablation"),
-    "over random order": partial(_lead, order="random"),
-    "cross-attention": cross_less_self,
+    "removable alone": share_of_removable_heads,
+    "layers with one head": share_of_layers_with_one_head,
+    "transfer": partial(
+        smallest_correlation, column="correlation", test_sets=HALVES, heads=ALL_HEADS
+    ),
+    "transfer of the rest": partial(
+        smallest_correlation, column="correlation", test_sets=HALVES, heads=WITHOUT_OUTLIERS
+    ),
+    "transfer of ranks": partial(
+        smallest_correlation, column="rank_correlation", test_sets=HALVES, heads=ALL_HEADS
+    ),
+    "other corpus": partial(
+        smallest_correlation, column="correlation", test_sets=OTHER_CORPUS, heads=ALL_HEADS
+    ),
+    "prunable": partial(smallest_change, pruned=20),
+    "prunable as there": partial(smallest_change, pruned=40),
+    "over single ablation": partial(smallest_lead, order="single ablation"),
+    "over random order": partial(smallest_lead, order="random"),
+    "cross-attention": cross_attention_over_self_attention,
 }

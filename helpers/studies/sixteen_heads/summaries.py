@@ -1,4 +1,4 @@
-"""What the tables of pruning say, over heads, test sets and seeds."""
+"""Summaries of the tables of pruning, over heads, test sets and seeds."""
 
 from __future__ import annotations
 
@@ -10,77 +10,143 @@ from scipy.stats import rankdata
 from helpers.analysis.statistics import correlation, mean_interval
 from helpers.store.store import Store
 from helpers.studies.fine_tune import FineTuned, stacked
-from helpers.studies.head_removal import LOOKS, single_ablation, split_test
-from helpers.studies.wikipedia_tasks import NUMBER, SHIFT, labelled_pairs, tag_words
+from helpers.studies.head_removal import INTERIM_SIZES, single_ablation, split_test
+from helpers.studies.wikipedia_tasks import NUMBER, SHIFT, labelled_pairs, parse_words
 
 SIGNIFICANT = 0.01  # the level of the paper
-HALVES = "halves of the articles"  # of one task's test set: the two sets of `paired_changes`
+# Values of the column ``set``: the two test sets of `paired_changes`.
+HALVES = "halves of the articles"
 OTHER_CORPUS = "another corpus"
-ONE, OTHER = "one_change", "other_change"
-LARGEST = 2  # effects that a correlation is told without, too
-ALL, REST = "all", f"without the {LARGEST} largest effects"
+# Columns of `paired_changes`: the change on the first test set and on the second.
+FIRST_CHANGE = "one_change"
+SECOND_CHANGE = "other_change"
+OUTLIERS = 2  # heads with the largest effects; correlations are computed with and without them
+# Values of the column ``heads``.
+ALL_HEADS = "all"
+WITHOUT_OUTLIERS = f"without the {OUTLIERS} largest effects"
+HEAD_COLUMNS = ["task", "layer", "head"]
 
 
 def paired_changes(single: pd.DataFrame, elsewhere: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Return what each head's removal changes on one test set, and on another (section 3.4).
+    """Pair the change of accuracy without each head on one test set and on another (section 3.4).
 
-    ``single`` is `single_ablation`; its `HALVES` are test sets of different articles.
-    ``elsewhere`` is the same of another corpus.  Columns: set (what the two are), task, layer,
-    head, one_change and other_change (points).
+    Parameters
+    ----------
+    single
+        From `single_ablation`.  Its two halves of the articles are a pair of test sets.
+    elsewhere
+        The same for another corpus, which makes a second pair.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per pair of test sets, task and head.  Columns: set (`HALVES` or `OTHER_CORPUS`),
+        task, layer, head, and the changes on the two test sets, one_change and other_change
+        (percentage points).
     """
-    place = ["task", "layer", "head"]
-    both = {HALVES: single.rename(columns={"change_one": ONE, "change_other": OTHER})}
+    columns = [*HEAD_COLUMNS, FIRST_CHANGE, SECOND_CHANGE]
+    halves = single.rename(columns={"change_one": FIRST_CHANGE, "change_other": SECOND_CHANGE})
+    tables = {HALVES: halves[columns]}
     if elsewhere is not None:
-        there = elsewhere[[*place, "first_change"]].rename(columns={"first_change": OTHER})
-        both[OTHER_CORPUS] = single.rename(columns={"first_change": ONE}).merge(there, on=place)
-    return stacked({key: table[[*place, ONE, OTHER]] for key, table in both.items()}, "set")
+        second = elsewhere.rename(columns={"first_change": SECOND_CHANGE})
+        first = single.rename(columns={"first_change": FIRST_CHANGE})
+        corpora = first.merge(second[[*HEAD_COLUMNS, SECOND_CHANGE]], on=HEAD_COLUMNS)
+        tables[OTHER_CORPUS] = corpora[columns]
+    return stacked(tables, "set")
 
 
 def cross_data(changes: pd.DataFrame, *, seed: int) -> pd.DataFrame:
-    """Return whether the heads that matter on one test set matter on another (section 3.4).
+    """Correlate, over heads, the changes of accuracy on two test sets (section 3.4).
 
-    ``changes`` is `paired_changes`.  Columns: task, set, heads (all, or all but the two of the
-    largest mean effect), one_change and other_change (mean over heads, points), correlation
-    (Pearson's) and rank_correlation (Spearman's) with 95% bootstrap intervals over heads; NaN
-    where no head changes anything.
+    Parameters
+    ----------
+    changes
+        From `paired_changes`.
+    seed
+        Seed of the bootstrap.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per task, pair of test sets and selection of heads.  Columns: task; set; heads
+        (`ALL_HEADS`, or `WITHOUT_OUTLIERS`: without the two of the largest mean effect); the mean
+        one_change and other_change (percentage points); correlation (Pearson's) and
+        rank_correlation (Spearman's) with 95% bootstrap intervals over heads.  Correlations are NaN
+        if no head changes the accuracy.
     """
     rows = []
-    for (task, name), own in changes.groupby(["task", "set"], sort=False):
-        costliest = (own[ONE] + own[OTHER]).abs().nlargest(LARGEST).index
-        for heads, some in ((ALL, own), (REST, own.drop(costliest))):
-            values = some[[ONE, OTHER]].to_numpy()
-            row = {"task": task, "set": name, "heads": heads} | some[[ONE, OTHER]].mean().to_dict()
-            row |= correlation(values, seed=seed).columns("correlation")
-            ranks = correlation(rankdata(values, axis=0), seed=seed)
-            rows.append(row | ranks.columns("rank_correlation"))
+    for (task, test_sets), heads in changes.groupby(["task", "set"], sort=False):
+        effects = (heads[FIRST_CHANGE] + heads[SECOND_CHANGE]).abs()
+        outliers = effects.nlargest(OUTLIERS).index
+        selections = {ALL_HEADS: heads, WITHOUT_OUTLIERS: heads.drop(outliers)}
+        for name, selected in selections.items():
+            values = selected[[FIRST_CHANGE, SECOND_CHANGE]]
+            ranks = rankdata(values.to_numpy(), axis=0)
+            pearson = correlation(values.to_numpy(), seed=seed)
+            spearman = correlation(ranks, seed=seed)
+            row = {"task": task, "set": test_sets, "heads": name}
+            row.update(values.mean().to_dict())
+            row.update(pearson.columns("correlation"))
+            row.update(spearman.columns("rank_correlation"))
+            rows.append(row)
     return pd.DataFrame(rows)
 
 
 def on_treebank(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.DataFrame | None:
-    """Return `single_ablation` of the tasks of grammar on the sentences of a treebank's store.
+    """Measure `single_ablation` of the tasks of grammar on the sentences of a treebank.
 
-    They are tagged and labelled as the tasks are; None where no task can be made of them.
+    Parameters
+    ----------
+    runs
+        Fine-tuned classifiers, one per task.
+    store
+        Maps of the treebank, whose sentences are tagged and labelled like those of the tasks.
+    seed
+        Seed of the labels and of `single_ablation`.
+
+    Returns
+    -------
+    pandas.DataFrame or None
+        The columns of `single_ablation`; None if the treebank has no examples for any task.
     """
-    sentences = tag_words([example.record["words"] for example in store])
-    tests = {}
+    sentences = parse_words([example.record["words"] for example in store])
+    test_pairs = {}
+    selected = []
     for run in runs:
-        if (name := run.task.name) in (SHIFT, NUMBER):
-            count = len(split_test(run, seed)[1])
-            tests[name] = labelled_pairs(name, sentences, count, seed)
-    own = [run for run in runs if tests.get(run.task.name)]
-    return single_ablation(own, seed=seed, tests=tests, looks=LOOKS[:1]) if own else None
+        name = run.task.name
+        if name not in (SHIFT, NUMBER):
+            continue
+        _, scored = split_test(run, seed)
+        pairs = labelled_pairs(name, sentences, len(scored), seed)
+        if pairs:
+            test_pairs[name] = pairs
+            selected.append(run)
+    if not selected:
+        return None
+    return single_ablation(
+        selected, seed=seed, test_pairs=test_pairs, interim_sizes=INTERIM_SIZES[:1]
+    )
 
 
 def seed_intervals(pruned: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean change of `pruning.seed_pruning` over seeds, and its 95% interval (t).
+    """Average the changes of accuracy over fine-tuning seeds.
 
-    Columns: task, pruned (percent of heads), seeds (how many), start (mean accuracy before),
-    change with ci_low and ci_high, smallest and largest (points).
+    Parameters
+    ----------
+    pruned
+        From `pruning.seed_pruning`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per task and share of heads.  Columns: task, pruned (percent of heads), seeds (their
+        number), start (mean accuracy before, percent), change with its 95% interval over seeds
+        (ci_low, ci_high; Student's t), smallest and largest change (percentage points).
     """
-    rows = [
-        {"task": task, "pruned": step, "seeds": len(own), "start": own["start"].mean()}
-        | mean_interval(own["change"]).columns("change", "ci")
-        | {"smallest": own["change"].min(), "largest": own["change"].max()}
-        for (task, step), own in pruned.groupby(["task", "pruned"], sort=False)
-    ]
+    rows = []
+    for (task, share), seeds in pruned.groupby(["task", "pruned"], sort=False):
+        row = {"task": task, "pruned": share, "seeds": len(seeds), "start": seeds["start"].mean()}
+        row.update(mean_interval(seeds["change"]).columns("change", "ci"))
+        row.update({"smallest": seeds["change"].min(), "largest": seeds["change"].max()})
+        rows.append(row)
     return pd.DataFrame(rows)

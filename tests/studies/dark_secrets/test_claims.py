@@ -8,7 +8,7 @@ from helpers.analysis.heads import head_rows
 from helpers.analysis.paper import NotMeasurable, check_claims, values_of
 from helpers.analysis.statistics import mean_interval, share_of
 from helpers.studies.dark_secrets import claims
-from helpers.studies.dark_secrets.fine_tuning import KINDS
+from helpers.studies.dark_secrets.fine_tuning import TOKEN_TYPES
 from helpers.studies.dark_secrets.patterns import ANY_COLUMN, SPECIAL_COLUMN
 
 TASKS = ("a", "b")
@@ -35,7 +35,7 @@ def one_run():
     links.loc[[3, 7], "p_holm"] = 0.04
     similarity = heads.assign(similarity=1 - heads["layer"] / 20)
     other = similarity.assign(similarity=similarity["similarity"].where(heads["layer"] != 3, 0.72))
-    names = [rows + kind for rows in ("", "from_cls_") for kind in KINDS]
+    names = [rows + kind for rows in ("", "from_cls_") for kind in TOKEN_TYPES]
     features = pd.DataFrame(0.1, index=range(2 * HEADS + 1), columns=names)
     of_tasks = [(task, "fine-tuned") for task in np.repeat(TASKS, HEADS)]
     features[["task", "weights"]] = [*of_tasks, ("none", "uniform")]

@@ -14,11 +14,11 @@ from helpers.store.extract import extract
 from helpers.studies import fine_tune
 from helpers.studies.classifier import batches
 from helpers.studies.dark_secrets import fine_tuning, links, patterns
-from helpers.studies.dark_secrets.fine_tuning import KINDS, WHOLE_LAYER
+from helpers.studies.dark_secrets.fine_tuning import WHOLE_LAYER
 from helpers.studies.dark_secrets.maps import text_maps
 from helpers.studies.head_removal import single_ablation, split_test, uniform_attention
 from helpers.studies.tasks import PRETRAINED, RANDOM
-from helpers.studies.wikipedia_tasks import Tagged
+from helpers.studies.wikipedia_tasks import ParsedSentence
 
 TASKS = ["next paragraph", "bigram shift"]
 LAYERS, HEADS, LONGEST = 3, 4, 48
@@ -49,7 +49,7 @@ def models(tiny_folder):
 def starts(models, files):
     tasks = fine_tune.tasks_of("", str(files / "text.txt"), examples=12, seed=0)
     own, control = models
-    runs = fine_tune.fine_tuned(own, control, tasks, max_tokens=LONGEST, seed=0)
+    runs = fine_tune.fine_tune_tasks(own, control, tasks, max_tokens=LONGEST, seed=0)
     return {PRETRAINED: runs.median, RANDOM: runs.random}
 
 
@@ -108,17 +108,17 @@ def test_each_row_of_disabling_is_that_of_its_own_context(starts):
 
 # What heads attend to
 
-SENTENCE = Tagged(
+SENTENCE = ParsedSentence(
     0, "", ("She", "does", "n't", "like", "cats"), None,
     ("PRP", "VBZ", "RB", "VB", "NNS"), ("nsubj", "aux", "neg", "root", "dobj"),
 )  # fmt: skip
 
 
 def test_kinds_of_tokens_and_shares_of_one_sentence():
-    kinds = fine_tuning.token_kinds(SENTENCE, slice(1, 6), 7)
+    kinds = fine_tuning.token_types(SENTENCE, slice(1, 6), 7)
     places = [np.flatnonzero(there).tolist() for there in kinds]
     expected = [[0], [6], [5], [2, 4], [1], [1], [5], [3]]
-    assert dict(zip(KINDS, places, strict=True)) == dict(zip(KINDS, expected, strict=True))
+    assert places == expected
     rows = np.zeros((1, 1, 7, 7))
     rows[..., 0] = 0.5
     rows[..., 2] = rows[..., 4] = 0.25
@@ -130,7 +130,7 @@ def test_kinds_of_tokens_and_shares_of_one_sentence():
     assert found["cls"] == pytest.approx((6 / 7 * 0.5 + 1 / 3) / 2)
     assert found["verb"] == pytest.approx(6 / 7 * 0.5) and found["negation"] == 0
     assert found["from_cls_sep"] == pytest.approx((1 + 1 / 3) / 2)
-    without = fine_tuning.token_kinds(SENTENCE, slice(0, 5), 5)  # GPT-2 has no special token
+    without = fine_tuning.token_types(SENTENCE, slice(0, 5), 5)  # GPT-2 has no special token
     assert not without[:2].any() and without[2].tolist() == [False] * 4 + [True]
 
 

@@ -43,7 +43,7 @@ def features_of(weights, special=SPECIAL, segment=SEGMENT):
 
 def pattern_of(weights, special=SPECIAL):
     features = patterns.map_features(weights[None, None], special, SEGMENT)
-    return patterns.pattern_judge().predict(features[0])[0]
+    return patterns.pattern_classifier().predict(features[0])[0]
 
 
 def test_plain_maps_are_recognised():
@@ -115,7 +115,7 @@ def test_the_judge_is_scored_on_heads_that_it_has_not_seen(monkeypatch):
         return told
 
     monkeypatch.setattr(patterns, "cross_val_predict", judged)
-    patterns.told_labels.cache_clear()
+    patterns.out_of_fold_predictions.cache_clear()
     matrix = patterns.confusion_table().set_index("label")
     for label, guess in product(CLASSES, CLASSES):
         assert matrix.loc[label, guess] == ((labels == label) & (told == guess)).sum()
@@ -159,7 +159,7 @@ def test_table_counts_maps_by_head():
     np.testing.assert_allclose(found[list(CLASSES)], table[list(CLASSES)].mean())
     assert found[ANY_COLUMN] == pytest.approx(found["vertical"] + found["vertical + diagonal"])
     assert found[SPECIAL_COLUMN] == pytest.approx(2 / 3)  # of three maps with a column
-    table[patterns.COLUMNS] = table[SPECIAL_COLUMN] = 0.0
+    table[patterns.WITH_COLUMN] = table[SPECIAL_COLUMN] = 0.0
     assert np.isnan(patterns.share_table(table.assign(task="t", weights="w"))["share"].iloc[-1])
 
 

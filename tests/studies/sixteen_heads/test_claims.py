@@ -5,7 +5,12 @@ import pytest
 
 from helpers.analysis.paper import check_claims
 from helpers.studies.sixteen_heads.claims import pruning_claims
-from helpers.studies.sixteen_heads.summaries import ALL, HALVES, OTHER_CORPUS, REST
+from helpers.studies.sixteen_heads.summaries import (
+    ALL_HEADS,
+    HALVES,
+    OTHER_CORPUS,
+    WITHOUT_OUTLIERS,
+)
 
 SHARES = range(0, 101, 10)
 
@@ -38,7 +43,7 @@ def across(correlation, low):
     rows = [
         (task, where, heads, correlation + more, low + more)
         for where, more in ((HALVES, 0), (OTHER_CORPUS, 0.1))
-        for heads in (ALL, REST)
+        for heads in (ALL_HEADS, WITHOUT_OUTLIERS)
         for task in ("a task", "a second")
     ]
     table = pd.DataFrame(rows, columns=["task", "set", "heads", "correlation", "correlation_low"])

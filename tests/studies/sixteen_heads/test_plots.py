@@ -30,14 +30,14 @@ def test_fig10_has_every_head_and_marks_significant_changes():
 
 
 def test_fig11_draws_medians_and_ranges_and_the_kinds_of_attention():
-    orders = [*((order, 0) for order in plots.ORDERS), ("random", 1)]
+    orders = [*((order, 0) for order in plots.ORDER_STYLES), ("random", 1)]
     table = pd.DataFrame(
         [(task, *order, share) for task in TASKS for order in orders for share in SHARES],
         columns=["task", "order", "draw", "pruned"],
     )
     table["change"] = -table["pruned"] * (1 + table["draw"]) / 4
     translation = pd.DataFrame(
-        [(kind, 1 - s / 100, 80 - s / 2) for kind in plots.KINDS for s in SHARES],
+        [(kind, 1 - s / 100, 80 - s / 2) for kind in plots.ATTENTION_STYLES for s in SHARES],
         columns=["kind", "kept", "bleu"],
     )
     figure = plots.fig11_pruning(table, translation)

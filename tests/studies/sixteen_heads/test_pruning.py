@@ -111,7 +111,7 @@ def test_single_ablation_is_what_masking_each_head_gives(runs, single):
     run = runs[1]
     choosing, scored = split_test(run, 0)
     assert len(scored) == 20 and len(choosing) == 10
-    first = head_removal._half(scored, 0)
+    first = head_removal._first_half(scored, 0)
     halves = [[p for p, one in zip(scored, first, strict=True) if one == side]
               for side in (True, False)]  # fmt: skip
     assert not {p.source for p in halves[0]} & {p.source for p in halves[1]} and all(halves)
@@ -132,8 +132,8 @@ def test_single_ablation_is_what_masking_each_head_gives(runs, single):
 
 def test_what_heads_are_compared_by_is_of_the_examples_that_all_share(runs, single):
     _, pairs = split_test(runs[0], 0)
-    table = single_ablation(runs[:1], seed=1, tests={"pets": pairs}, looks=(12, 99))
-    one = head_removal._half(pairs[:12], 1).mean()
+    table = single_ablation(runs[:1], seed=1, test_pairs={"pets": pairs}, interim_sizes=(12, 99))
+    one = head_removal._first_half(pairs[:12], 1).mean()
     for row in (table.iloc[0], table.iloc[-1]):
         head = int(row["layer"]) - 1, int(row["head"]) - 1
         change, loss = np.subtract(by_hand(runs[0], pairs[:12], head), by_hand(runs[0], pairs[:12]))
@@ -155,7 +155,7 @@ def test_the_one_head_of_a_layer_is_chosen_on_other_examples(runs):
 
 
 def test_pruning_starts_whole_and_ends_without_heads(runs, weights, single, monkeypatch):
-    monkeypatch.setattr(pruning, "SHARED", 8)
+    monkeypatch.setattr(pruning, "RANDOM_SCORED_EXAMPLES", 8)
     table = pruning.pruning(runs, weights, single, seed=0)
     start, end = table[table["pruned"] == 0], table[table["pruned"] == 100]
     assert (start["change"] == 0).all() and (start["heads"] == LAYERS * HEADS).all()
@@ -171,13 +171,13 @@ def test_pruning_starts_whole_and_ends_without_heads(runs, weights, single, monk
     draws = table[table["order"] == "random"].pivot(
         index=["task", "pruned"], columns="draw", values="loss_change"
     )
-    assert draws.shape == (2 * len(pruning.STEPS), pruning.RANDOM_ORDERS)
+    assert draws.shape == (2 * len(pruning.FIRST_SHARES), pruning.RANDOM_ORDERS)
     assert (draws[0] - draws[1]).abs().max() > 0
     # By how much importance is ahead: of single ablation on all examples, of chance on the first.
     between = table[(table["task"] == run.task.name) & table["pruned"].between(1, 99)]
     means = between.groupby("order")[["accuracy", "lead"]].mean()
     ordered = own.sort_values("normalised")[["layer", "head"]].to_numpy() - 1
-    steps = [round(12 * step) for step in pruning.STEPS[1:]]
+    steps = [round(12 * step) for step in pruning.FIRST_SHARES[1:]]
     first = np.mean([by_hand(run, pairs[:8], *ordered[:step])[0] for step in steps])
     whole = means.loc["importance", "accuracy"]
     ahead = [whole, first, whole] - means["accuracy"]  # importance, random, single ablation

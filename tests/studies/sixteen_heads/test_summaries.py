@@ -45,7 +45,7 @@ def test_correlations_of_values_and_ranks_with_and_without_the_largest_effects()
     noisy = found.loc["b"]
     assert noisy.loc["all", "correlation"] == pytest.approx(np.corrcoef(one, large)[0, 1])
     assert noisy.loc["all", "correlation"] > 0.9
-    rest = noisy.loc[summaries.REST]
+    rest = noisy.loc[summaries.WITHOUT_OUTLIERS]
     left = np.delete([one, large], [3, 8], axis=1)
     assert rest["correlation"] == pytest.approx(np.corrcoef(left)[0, 1])
     assert rest["rank_correlation"] == pytest.approx(spearmanr(*left).statistic)

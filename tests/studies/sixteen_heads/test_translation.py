@@ -55,12 +55,12 @@ def test_words_become_ids_and_words_again_and_padding_is_no_label():
     batch = translator.batch([Translation("one", "two two"), Translation("one two one", "two")])
     assert batch["input_ids"].shape == batch["attention_mask"].shape == (2, 4)
     assert batch["attention_mask"].sum(dim=1).tolist() == [2, 4]
-    assert (batch["labels"] == translation.IGNORED).sum(dim=1).tolist() == [0, 1]
+    assert (batch["labels"] == translation.IGNORED_LABEL).sum(dim=1).tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("kind", translation.KINDS)
+@pytest.mark.parametrize("kind", translation.ATTENTION_KINDS)
 def test_gradients_are_those_of_each_pair_alone_by_small_steps(drawn, kind):
-    found = translation.slopes(drawn, PAIRS, kind)
+    found = translation.head_gradients(drawn, PAIRS, kind)
     assert found.shape == (len(PAIRS), LAYERS, HEADS)
     model, step = copy.deepcopy(drawn.model).double(), 1e-4
     for layer, head in ((0, 1), (1, 2)):
@@ -68,7 +68,7 @@ def test_gradients_are_those_of_each_pair_alone_by_small_steps(drawn, kind):
         for sign in (1, -1):
             mask = torch.ones(LAYERS, HEADS, dtype=torch.double)
             mask[layer, head] += sign * step
-            with translation.masked(model, mask, kind):
+            with translation.mask_attention_kind(model, mask, kind):
                 batches = [drawn.batch([pair]) for pair in PAIRS]
                 logits = [model(**batch).logits[0] for batch in batches]
             labels = [batch["labels"][0] for batch in batches]
@@ -94,11 +94,11 @@ def test_greedy_translation_takes_the_likeliest_word_each_time(drawn, monkeypatc
 def test_it_learns_and_its_curves_start_whole_and_end_with_no_head(learned):
     test = NUMBERS[::4]
     table = translation.pruning_curves(learned, NUMBERS[:40], test)
-    assert list(table["kind"].unique()) == list(translation.KINDS)
+    assert list(table["kind"].unique()) == list(translation.ATTENTION_KINDS)
     for kind, rows in table.groupby("kind"):
         assert rows["kept"].tolist() == [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0]
         assert rows["heads"].tolist()[::10] == [4, 0] and rows["heads"].is_monotonic_decreasing
-        with translation.masked(learned.model, torch.zeros(2, 2), kind):
+        with translation.mask_attention_kind(learned.model, torch.zeros(2, 2), kind):
             found = translation.translate(learned.model, learned, [p.source for p in test])
         exact = 100 * np.mean([a == b.target for a, b in zip(found, test, strict=True)])
         assert rows["exact"].iloc[-1] == exact
