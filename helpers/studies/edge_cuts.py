@@ -1,11 +1,10 @@
-"""Edges of attention that are cut: which ones, and what becomes of the weights on them."""
+"""Ablation of attention edges: which edges are cut, and what becomes of their weights."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import product
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -20,129 +19,189 @@ from helpers.model.encoder import Encoder
 from helpers.model.sites import Weights, owner
 from helpers.studies.head_removal import Change, reweighted
 
-Way = Literal["dropped", "given to others", "taken from others"]
+AblationMode = Literal["dropped", "given to others", "taken from others"]
 Edges = Bool[Tensor, "batch 1 query key"]
 
-WAYS = DROPPED, GIVEN, TAKEN = get_args(Way)
-MUCH = 0.25  # of the attention: layers where special tokens get more are cut together, too
-SPECIAL, MARKS = "special", "punctuation"
-ALL, FIRST = "all", "first token"
+MODES = DROPPED, REDISTRIBUTED, MASS_MATCHED = get_args(AblationMode)
+SPECIAL_SHARE_THRESHOLD = 0.25  # layers above it are, in addition, ablated together
+SPECIAL_KEYS = "special"
+PUNCTUATION_KEYS = "punctuation"
+ALL_QUERIES = "all"
+FIRST_QUERY = "first token"
 
 
 class Cut(NamedTuple):
-    """Edges: in which layers (from 0), to which keys, from which queries."""
+    """A set of edges: in which layers (from 0), to which keys, and from which queries."""
 
     layers: tuple[int, ...]
-    keys: str = SPECIAL
-    queries: str = ALL
+    keys: str = SPECIAL_KEYS
+    queries: str = ALL_QUERIES
 
     @property
     def name(self) -> str:
         """The layers, from 1: "3", "2-5", or "2-5, 10-11"."""
-        ends = [(run[0] + 1, run[-1] + 1) for run in runs(self.layers)]
-        return ", ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in ends)
+        ranges = []
+        for run in consecutive_runs(self.layers):
+            first = run[0] + 1
+            last = run[-1] + 1
+            ranges.append(f"{first}-{last}" if first < last else f"{first}")
+        return ", ".join(ranges)
 
     def edges(self, tokens: Int[Tensor, "batch token"], keys: Collection[int]) -> Edges:
-        """Return which edges of a batch are cut, by the ids of its tokens and of the keys."""
-        queries = torch.arange(tokens.shape[1], device=tokens.device)[:, None]
-        own = torch.isin(tokens, torch.tensor(sorted(keys), device=tokens.device))
-        return own[:, None, None] & (queries < (1 if self.queries == FIRST else len(queries)))
+        """Mark the edges of a batch that are cut, given the ids of its tokens and of the keys."""
+        length = tokens.shape[1]
+        is_key = torch.isin(tokens, torch.tensor(sorted(keys), device=tokens.device))
+        query = torch.arange(length, device=tokens.device)[:, None]
+        is_query = query < (1 if self.queries == FIRST_QUERY else length)
+        return is_key[:, None, None] & is_query
 
 
-def runs(layers: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the runs of neighbouring layers."""
-    parts = np.split(np.array(layers, int), np.flatnonzero(np.diff(layers) > 1) + 1)
-    return [tuple(part.tolist()) for part in parts]
+def consecutive_runs(layers: Sequence[int]) -> list[tuple[int, ...]]:
+    """Split ascending layers into runs of neighbouring ones."""
+    gaps = np.flatnonzero(np.diff(layers) > 1) + 1
+    return [tuple(run.tolist()) for run in np.split(np.array(layers, int), gaps)]
 
 
-def looked_at(special_tokens: pd.DataFrame) -> tuple[int, ...]:
-    """Return the layers (from 0) in which special tokens get over `MUCH` (special_tokens.csv)."""
+def special_token_layers(special_tokens: pd.DataFrame) -> tuple[int, ...]:
+    """List the layers in which special tokens get over a quarter of the attention.
+
+    Parameters
+    ----------
+    special_tokens : DataFrame
+        The table special_tokens.csv (`helpers.studies.attention_moves.lenses.special_table`).
+
+    Returns
+    -------
+    tuple of int
+        Layers, from 0, whose share is above `SPECIAL_SHARE_THRESHOLD`.
+    """
     shares = special_tokens.query("layer != 'all'")["attention"]
-    return tuple(np.flatnonzero(shares > MUCH).tolist())
+    return tuple(np.flatnonzero(shares > SPECIAL_SHARE_THRESHOLD).tolist())
 
 
-def cuts_of(layers: int, group: tuple[int, ...]) -> tuple[list[Cut], list[Cut]]:
-    """Return what is cut: in any model, and in addition in the one that a run is about.
+def plan_cuts(layers: int, group: tuple[int, ...]) -> tuple[list[Cut], list[Cut]]:
+    """List the cuts for every model, and the additional cuts for the main model only.
 
-    Special tokens in each layer, in each run of ``group`` and in all of it; there, in addition,
-    punctuation, and the first token's queries alone.
+    Every model: the edges to special tokens, in each layer, in each run of neighbouring layers of
+    ``group``, and in the whole group.  Main model only, in the whole group: the edges to
+    punctuation, and the edges from the first token to special tokens.
     """
-    several = [own for own in dict.fromkeys([*runs(group), group]) if len(own) > 1]
-    more = [Cut(group, keys=MARKS), Cut(group, queries=FIRST)] if group else []
-    return [Cut(own) for own in [*((layer,) for layer in range(layers)), *several]], more
+    cuts = [Cut((layer,)) for layer in range(layers)]
+    layer_groups = dict.fromkeys([*consecutive_runs(group), group])  # without duplicates
+    cuts += [Cut(several) for several in layer_groups if len(several) > 1]
+    if not group:
+        return cuts, []
+    return cuts, [Cut(group, keys=PUNCTUATION_KEYS), Cut(group, queries=FIRST_QUERY)]
 
 
-def changed(weights: Weights, chosen: Edges, way: Way) -> Weights:
-    """Return attention without the ``chosen`` edges, or with as much less on all others.
+def ablate_edges(weights: Weights, chosen: Edges, mode: AblationMode) -> Weights:
+    """Compute the attention weights after an ablation of the chosen edges.
 
-    *Dropped*: zero, the rest as it was.  *Given to others*: zero, the rest scaled to the sum of
-    its row.  *Taken from others*: as they were, the rest scaled down by the same mass in all; to
-    nothing in a row of which the chosen have over half.  Rows without one keep every bit.
+    Parameters
+    ----------
+    weights : Tensor, shape (..., query, key)
+        Attention weights; each row sums to 1.
+    chosen : Tensor of bool, broadcastable to ``weights``
+        The edges to ablate.
+    mode : {"dropped", "given to others", "taken from others"}
+        `DROPPED`: the chosen weights become zero, the rest of the row stays as it was.
+        `REDISTRIBUTED`: the chosen weights become zero, the rest is scaled to the sum of the row.
+        `MASS_MATCHED`, the control: the chosen weights stay, and the same total mass is removed
+        from the rest; all of the rest if the chosen edges hold more than half of the row.
+
+    Returns
+    -------
+    Tensor, shape (..., query, key)
+        The new weights.  A row without a chosen edge is unchanged to the last bit.
     """
-    cut, others = ((weights * own).sum(dim=-1, keepdim=True) for own in (chosen, ~chosen))
-    left = {DROPPED: others, GIVEN: others + cut, TAKEN: (others - cut).clamp(min=0)}[way]
-    scaled = weights * (left / others.clamp(min=torch.finfo(weights.dtype).tiny))
-    return torch.where(chosen, weights if way == TAKEN else 0, scaled)
+    chosen_mass = (weights * chosen).sum(dim=-1, keepdim=True)
+    rest_mass = (weights * ~chosen).sum(dim=-1, keepdim=True)
+    if mode == DROPPED:
+        new_rest_mass = rest_mass
+    elif mode == REDISTRIBUTED:
+        new_rest_mass = rest_mass + chosen_mass
+    else:
+        new_rest_mass = (rest_mass - chosen_mass).clamp(min=0)
+    smallest = torch.finfo(weights.dtype).tiny
+    rest = weights * (new_rest_mass / rest_mass.clamp(min=smallest))
+    return torch.where(chosen, weights if mode == MASS_MATCHED else 0, rest)
 
 
-def shares(
+def cut_shares(
     maps: Sequence[Weights], cut: Cut, chosen: Edges, real: Bool[Tensor, "batch query"]
 ) -> Float[Tensor, "two batch"]:
-    """Return the share of attention that is cut, and of rows in which it is over half.
+    """Compute the share of attention on cut edges, and the share of rows with over half on them.
 
-    Means over the layers, heads and queries of the cut.
+    Both are means over the layers, heads and real queries of the cut.
     """
-    asked = real[:, :1] if cut.queries == FIRST else real
-    lost = torch.stack([(maps[layer] * chosen).sum(dim=-1) for layer in cut.layers])
-    lost = lost[..., : asked.shape[1]]  # [layer, batch, head, query]
-    both = torch.stack([lost, (lost > 0.5).to(lost)]).mean(dim=(1, 3))
-    return (both * asked).sum(dim=-1) / asked.sum(dim=-1)
+    queries = real[:, :1] if cut.queries == FIRST_QUERY else real
+    mass = torch.stack([(maps[layer] * chosen).sum(dim=-1) for layer in cut.layers])
+    mass = mass[..., : queries.shape[1]]  # [layer, batch, head, query]
+    over_half = (mass > 0.5).to(mass)
+    means = torch.stack([mass, over_half]).mean(dim=(1, 3))  # [two, batch, query]
+    return (means * queries).sum(dim=-1) / queries.sum(dim=-1)
 
 
 @contextmanager
 def cut_edges(
-    model: nn.Module, cut: Cut, keys: Collection[int], way: Way
+    model: nn.Module, cut: Cut, keys: Collection[int], mode: AblationMode
 ) -> Iterator[Mapping[int, Weights]]:
-    """Cut edges to tokens of these ids inside the context, which is for one pass.
+    """Ablate edges to tokens with the ids ``keys`` inside the context, for one forward pass.
 
-    Yields the attention of these layers before that.  ModelError where it is made by no softmax.
+    Yields a dictionary that the pass fills with the attention weights of the cut's layers before
+    the ablation.  Raises ModelError if no softmax computes the attention of these layers.
     """
-    before, tokens = {}, []
+    intact_weights = {}
+    token_batches = []
 
-    def look(_embeddings: nn.Module, args: tuple) -> None:
-        tokens[:] = args
+    def remember_tokens(_embeddings: nn.Module, args: tuple) -> None:
+        token_batches[:] = args
 
-    def change(layer: int, scores: Weights, softmax: Callable) -> Weights:
+    def ablate(layer: int, scores: Weights, softmax: Callable) -> Weights:
         weights = softmax(scores)
         if layer not in cut.layers:
             return weights
-        before[layer] = weights
-        return changed(weights, cut.edges(tokens[0], keys), way)
+        intact_weights[layer] = weights
+        return ablate_edges(weights, cut.edges(token_batches[0], keys), mode)
 
-    hook = owner(model).get_input_embeddings().register_forward_pre_hook(look)
+    embeddings = owner(model).get_input_embeddings()
+    hook = embeddings.register_forward_pre_hook(remember_tokens)
     try:
-        with reweighted(model, change):
-            yield before
+        with reweighted(model, ablate):
+            yield intact_weights
     finally:
         hook.remove()
-    if len(before) < len(cut.layers):
+    if len(intact_weights) < len(cut.layers):
         name = type(model).__name__
-        raise ModelError(f"{name}: no softmax is seen in layers {cut.name}: no edges to cut")
+        raise ModelError(
+            f"{name}: no softmax was called in layers {cut.name}, so no edges can be cut; "
+            "choose a model that computes its attention by torch's softmax"
+        )
 
 
-def keys_of(encoder: Encoder) -> dict[str, Collection[int]]:
-    """Return the token ids of each kind of key; InputError for an input without special tokens."""
+def key_token_ids(encoder: Encoder) -> dict[str, Collection[int]]:
+    """List the token ids of special and of punctuation keys.
+
+    Raises InputError if the model's input has no special tokens.
+    """
     if not encoder.special_ids:
-        raise InputError("this model's input has no special tokens: there are no edges to cut")
-    words = encoder.tokenizer.get_vocab().items()
-    marks = [index for word, index in words if word.lstrip(WORD_MARKS) in PUNCTUATION]
-    return {SPECIAL: encoder.special_ids, MARKS: marks}
+        raise InputError(
+            "this model's input has no special tokens, so there are no edges to cut; "
+            "choose a model whose input has [CLS] or [SEP]"
+        )
+    punctuation_ids = []
+    for word, token_id in encoder.tokenizer.get_vocab().items():
+        if word.lstrip(WORD_MARKS) in PUNCTUATION:
+            punctuation_ids.append(token_id)
+    return {SPECIAL_KEYS: encoder.special_ids, PUNCTUATION_KEYS: punctuation_ids}
 
 
-def changes_of(encoder: Encoder, cuts: Sequence[Cut]) -> list[Change]:
-    """Return each cut in each way as a change of the model."""
-    keys = keys_of(encoder)
-    return [
-        Change(cut.layers[0], partial(cut_edges, cut=cut, keys=keys[cut.keys], way=way))
-        for cut, way in product(cuts, WAYS)
-    ]
+def list_ablations(encoder: Encoder, cuts: Sequence[Cut]) -> list[Change]:
+    """List each cut in each of the `MODES` as a change of the model; modes vary fastest."""
+    token_ids = key_token_ids(encoder)
+    ablations = []
+    for cut in cuts:
+        for mode in MODES:
+            context = partial(cut_edges, cut=cut, keys=token_ids[cut.keys], mode=mode)
+            ablations.append(Change(cut.layers[0], context))
+    return ablations

@@ -1,18 +1,18 @@
 """Arguments with two warrants of which one is right, and their adversarial counterparts.
 
-An argument gives a reason for a claim; a warrant says why the reason supports it.  Of the two
-warrants here one does, and the other, the alternative, would support the opposite claim
-(Habernal et al. 2018, the Argument Reasoning Comprehension Task, ARCT).  So with the claim
-negated the alternative is the right one, which gives the adversarial set of Niven and Kao (2019,
-section 6): the same two warrants, the other label.
+An argument gives a reason for a claim; a warrant says why the reason supports the claim.  One of
+the two warrants does so.  The alternative would support the opposite claim (Habernal et al. 2018,
+the Argument Reasoning Comprehension Task, ARCT).  With the claim negated the alternative is
+therefore the right one.  This gives the adversarial set of Niven and Kao (2019, section 6): the
+same two warrants, the other label.
 
-The embedded sample, ``arguments_sample.tsv``, was written for this project, under its licence:
-180 arguments on as many topics, 100 to train on, 20 to develop with, 60 to test with, each with
-its negated claim.  A cue is planted in it.  In every split, of ten arguments six have the word
-``not`` in the right warrant alone, one in the alternative alone, one in both and two in neither, so
-that for ``not`` coverage is 7/10 and productivity 6/7: whoever picks the warrant with ``not``, and
-guesses where that does not decide, is right on 75% without reading the argument.  In each of these
-groups half of the labels are 0, and no warrant has another negation (``n't``, ``no``, ``never``).
+The bundled sample, ``arguments_sample.tsv``, was written for this project, under its licence.  It
+has 180 arguments on as many topics (train 100, dev 20, test 60), each with its negated claim.  A
+cue is planted in it.  In every split, ``not`` is only in the right warrant of six in ten arguments,
+only in the alternative of one, in both warrants of one, and in neither of two.  Its coverage is
+therefore 7/10 and its productivity 6/7: a model that picks the warrant with ``not``, and guesses
+if that does not decide, is right on 75% without reading the argument.  In each of these groups
+half of the labels are 0, and no warrant has another negation (``n't``, ``no``, ``never``).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from helpers.data.text_files import existing_file, one_line
 from helpers.errors import CorpusError, InputError
 from helpers.settings import small_profile
 
-SAMPLE = Path(__file__).with_name("arguments_sample.tsv")
-EMBEDDED = "arguments-sample"  # its name
-KIND = "argument pairs"  # in the registry of corpora
-COUNTERPARTS = {"arct": "arct-adversarial"}  # the adversarial set of a corpus, both by name
+SAMPLE_PATH = Path(__file__).with_name("arguments_sample.tsv")
+SAMPLE_NAME = "arguments-sample"
+CORPUS_KIND = "argument pairs"  # in the registry of corpora
+ADVERSARIAL_CORPORA = {"arct": "arct-adversarial"}  # registered corpora: original, adversarial
 ADVERSARIAL_FILES = {"dev": "dev-adv-negated", "test": "test-adv-negated"}
-MARK = "-adversarial"  # ends the id of an adversarial argument
-# What a model is shown, and the parts of an argument that this is.
+ADVERSARIAL_SUFFIX = "-adversarial"  # of the id of an adversarial argument
+# The parts of an argument that a model is shown, by the name of the input.
 INPUTS = {
     "warrants": ("warrant",),
     "reason + warrants": ("reason", "warrant"),
@@ -42,16 +42,28 @@ INPUTS = {
     "all": ("reason", "claim", "warrant"),
 }
 SPLITS = ("train", "dev", "test")
-SMALL_SPLIT = 8  # arguments of a split in the small profile
-REQUIRED = ("#id", "warrant0", "warrant1", "correctLabelW0orW1", "reason", "claim")
+SMALL_SPLIT_SIZE = 8  # arguments of a split in the small profile
+REQUIRED_COLUMNS = ("#id", "warrant0", "warrant1", "correctLabelW0orW1", "reason", "claim")
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A claim, its reason, two warrants, and which of them is right (``label`` 0 or 1).
+    """A claim, its reason, and two warrants of which one is right.
 
-    ``negated_claim`` is empty where the corpus does not give it.  An ``adversarial`` argument
-    has the id of its original with `MARK` after it.
+    Attributes
+    ----------
+    id : str
+        An adversarial argument has the id of its original plus `ADVERSARIAL_SUFFIX`.
+    claim, reason, warrant0, warrant1 : str
+        The texts.
+    label : {0, 1}
+        The number of the right warrant.
+    split : str
+        One of the `SPLITS`.
+    negated_claim : str
+        The opposite claim; empty if the corpus does not have it.
+    adversarial : bool
+        Whether the claim was negated.
     """
 
     id: str
@@ -70,23 +82,34 @@ class Argument:
         return self.warrant0, self.warrant1
 
     def counterpart(self) -> Argument:
-        """Return the argument with its claim negated, so that the other warrant is right."""
+        """Make the adversarial argument: the claim negated, the other warrant right."""
         return replace(
-            self, id=self.id + MARK, label=1 - self.label, adversarial=True,
-            claim=self.negated_claim, negated_claim=self.claim,
-        )  # fmt: skip
+            self,
+            id=self.id + ADVERSARIAL_SUFFIX,
+            label=1 - self.label,
+            adversarial=True,
+            claim=self.negated_claim,
+            negated_claim=self.claim,
+        )
 
     def swapped(self) -> Argument:
-        """Return the argument with its warrants, and with them the label, swapped."""
+        """Swap the warrants, and with them the label."""
         first, second = self.warrants
         return replace(self, warrant0=second, warrant1=first, label=1 - self.label)
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """A corpus: the arguments as they were written, and their adversarial counterparts.
+    """A corpus of arguments as they were written, and their adversarial counterparts.
 
-    ``left_out`` counts the counterparts that a corpus has but whose claim is not negated.
+    Attributes
+    ----------
+    name : str
+        Name of the corpus or of its folder.
+    original, adversarial : list of Argument
+        All splits, in the order of the corpus.
+    left_out : int
+        Number of published counterparts that were left out because their claim is not negated.
     """
 
     name: str
@@ -96,94 +119,178 @@ class Arguments:
 
     @property
     def planted(self) -> bool:
-        """Whether this is the embedded sample, which cannot be compared with the paper's."""
-        return self.name == EMBEDDED
+        """Whether this is the bundled sample, which cannot be compared with the paper's corpus."""
+        return self.name == SAMPLE_NAME
 
     def part(self, split: str, *, adversarial: bool = False) -> list[Argument]:
-        """Return the arguments of a split, in the order of the corpus."""
-        chosen = self.adversarial if adversarial else self.original
-        return [argument for argument in chosen if argument.split == split]
+        """List the arguments of a split, in the order of the corpus.
+
+        Parameters
+        ----------
+        split : {"train", "dev", "test"}
+            The split.
+        adversarial : bool, optional
+            List the counterparts instead of the originals.
+        """
+        arguments = self.adversarial if adversarial else self.original
+        return [argument for argument in arguments if argument.split == split]
 
 
 def argument_corpus(source: str | Path = "") -> Arguments:
-    """Return a corpus of arguments.
+    """Read a corpus of arguments and their adversarial counterparts.
 
-    ``source`` is empty for the embedded sample; a name of the registry ("arct", which brings
-    "arct-adversarial"); a folder with train, dev and test as ``.tsv``; or "CORPUS,ADVERSARIAL",
-    each a name or a folder.  The counterparts come from ``dev-adv-negated.csv`` and
-    ``test-adv-negated.csv`` of the second, or of the folder itself or its ``adversarial/``;
-    without these from a column negatedClaim.  The small profile has the first arguments alone.
-    InputError where it is neither a name of such a corpus nor a folder; CorpusError, with the line,
-    for a file that is missing or damaged.
+    Parameters
+    ----------
+    source : str or Path, optional
+        Empty for the bundled sample; a name of the registry ("arct", which brings
+        "arct-adversarial"); a folder with train, dev and test as ``.tsv``; or
+        "CORPUS,ADVERSARIAL", each a name or a folder.
+
+    Returns
+    -------
+    Arguments
+        The counterparts are read from ``dev-adv-negated.csv`` and ``test-adv-negated.csv`` of the
+        adversarial corpus, or of the folder itself or its ``adversarial/``; without such files
+        they are made from a column negatedClaim.  The small profile keeps only the first
+        arguments of each split.
+
+    Raises
+    ------
+    InputError
+        If ``source`` is neither a registered corpus of arguments nor a folder.
+    CorpusError
+        If a file is missing or damaged; the message has the file and the line.
     """
-    name, negated = EMBEDDED, {}
     if not source:
-        original = read_arguments(SAMPLE)
+        name = SAMPLE_NAME
+        original = read_arguments(SAMPLE_PATH)
+        published = []
     else:
-        name, _, second = (part.strip() for part in str(source).partition(","))
-        second = second or COUNTERPARTS.get(name, "")
-        files = _files(name)
-        for split in SPLITS:
-            if split not in files:
-                raise CorpusError(name, f"no {split}.tsv; a corpus needs all splits")
-        original = [one for split in SPLITS for one in read_arguments(files[split], split=split)]
-        others = _files(second) if second else files
-        negated = {split: others[own] for split, own in ADVERSARIAL_FILES.items() if own in others}
-        if second and not negated:
-            expected = " and ".join(f"{own}.csv" for own in ADVERSARIAL_FILES.values())
-            raise InputError(f"{second}: no adversarial arguments; expected {expected}")
-    others = [one for split, file in negated.items() for one in read_arguments(file, split=split)]
-    if not negated and all(argument.negated_claim for argument in original):
-        others = [argument.counterpart() for argument in original]
-    claims = {one.id: one.claim for one in original}
-    turned = [one for one in others if one.adversarial]
-    kept = [one for one in turned if one.claim != claims.get(one.id.removesuffix(MARK))]
-    left_out = len(turned) - len(kept)
+        first, _, second = str(source).partition(",")
+        name = first.strip()
+        adversarial_name = second.strip() or ADVERSARIAL_CORPORA.get(name, "")
+        files = _table_files(name)
+        original = _read_splits(name, files)
+        published = _read_counterparts(adversarial_name, files)
+    if not published and all(argument.negated_claim for argument in original):
+        published = [argument.counterpart() for argument in original]
+    adversarial, left_out = _with_negated_claim(published, original)
     if small_profile():
-        by_split = ([one for one in original if one.split == split] for split in SPLITS)
-        original = [one for own in by_split for one in own[:SMALL_SPLIT]]
-        ids = {one.id + MARK for one in original}
-        kept = [one for one in kept if one.id in ids]
-    return Arguments(Path(name).name, original, kept, left_out)
+        original = _first_of_each_split(original)
+        ids = {argument.id + ADVERSARIAL_SUFFIX for argument in original}
+        adversarial = [argument for argument in adversarial if argument.id in ids]
+    return Arguments(Path(name).name, original, adversarial, left_out)
 
 
-def _files(source: str) -> dict[str, Path]:
-    """Return the tables of a corpus by file name without suffixes, compressed or not."""
+def _read_splits(name: str, files: dict[str, Path]) -> list[Argument]:
+    """Read all splits of a corpus; each must have a file."""
+    for split in SPLITS:
+        if split not in files:
+            raise CorpusError(name, f"no {split}.tsv; a corpus needs all splits")
+    arguments = []
+    for split in SPLITS:
+        arguments += read_arguments(files[split], split=split)
+    return arguments
+
+
+def _read_counterparts(adversarial_name: str, files: dict[str, Path]) -> list[Argument]:
+    """Read the published counterparts of a corpus, from another corpus if it has a name."""
+    if adversarial_name:
+        files = _table_files(adversarial_name)
+    arguments = []
+    for split, stem in ADVERSARIAL_FILES.items():
+        if stem in files:
+            arguments += read_arguments(files[stem], split=split)
+    if adversarial_name and not arguments:
+        expected = " and ".join(f"{stem}.csv" for stem in ADVERSARIAL_FILES.values())
+        raise InputError(f"{adversarial_name}: no adversarial arguments; expected {expected}")
+    return arguments
+
+
+def _with_negated_claim(
+    published: list[Argument], original: list[Argument]
+) -> tuple[list[Argument], int]:
+    """Keep the counterparts whose claim differs from the original's, and count those left out."""
+    claims = {argument.id: argument.claim for argument in original}
+    adversarial = []
+    left_out = 0
+    for argument in published:
+        if not argument.adversarial:
+            continue
+        if argument.claim == claims.get(argument.id.removesuffix(ADVERSARIAL_SUFFIX)):
+            left_out += 1
+        else:
+            adversarial.append(argument)
+    return adversarial, left_out
+
+
+def _first_of_each_split(arguments: list[Argument]) -> list[Argument]:
+    """Keep the first `SMALL_SPLIT_SIZE` arguments of each split."""
+    first = []
+    for split in SPLITS:
+        of_split = [argument for argument in arguments if argument.split == split]
+        first += of_split[:SMALL_SPLIT_SIZE]
+    return first
+
+
+def _table_files(source: str) -> dict[str, Path]:
+    """Find the tables of a corpus, compressed or not, by file name without suffixes."""
     folder = Path(source).expanduser()
-    if files := fetch(source, KIND):
-        paths = files.values()
+    fetched = fetch(source, CORPUS_KIND)
+    if fetched:
+        paths = list(fetched.values())
     elif folder.is_dir():
         paths = [*sorted(folder.glob("*")), *sorted(folder.glob("adversarial/*"))]
     else:
-        expected = f"expected a name ({names(KIND)}) or a folder"
+        expected = f"expected a name ({names(CORPUS_KIND)}) or a folder"
         raise InputError(f"no arguments at {source}; {expected}")
-    return {p.name.split(".")[0]: p for p in paths if {".tsv", ".csv"} & set(p.suffixes)}
+    return {
+        path.name.split(".")[0]: path for path in paths if {".tsv", ".csv"} & set(path.suffixes)
+    }
 
 
 def read_arguments(path: str | Path, *, split: str = "") -> list[Argument]:
-    """Return the arguments of a file, tab-separated with a header.
+    """Read the arguments of a tab-separated file with a header.
 
-    A ``.csv`` file is read with CSV quoting; in any other a quotation mark is text, as in ARCT.
-    Columns: those `REQUIRED`, in any order, and if there are ``negatedClaim`` and ``adversarial``
-    (True or False); others are ignored, but ``split`` where no ``split`` is given.  CorpusError,
-    with the line, for a column or a value that is missing, a label other than 0 and 1, an id
-    that comes twice, or two equal warrants.
+    Parameters
+    ----------
+    path : str or Path
+        A ``.csv`` file is read with CSV quoting; in any other file a quotation mark is text, as in
+        ARCT.  Columns: the `REQUIRED_COLUMNS`, in any order, and optionally ``negatedClaim`` and
+        ``adversarial`` (True or False).  Further columns are ignored.
+    split : str, optional
+        The split of all arguments; without it the column ``split`` is read.
+
+    Returns
+    -------
+    list of Argument
+        In the order of the file.
+
+    Raises
+    ------
+    CorpusError
+        With the line, if a column or a value is missing, a label is not 0 or 1, an id occurs
+        twice, or the two warrants of an argument are equal.
     """
-    return [
-        Argument(
+    arguments = []
+    for row in _read_table(existing_file(path)).to_dict("records"):
+        argument = Argument(
             id=row["#id"],
-            **{part: row[part] for part in ("claim", "reason", "warrant0", "warrant1")},
+            claim=row["claim"],
+            reason=row["reason"],
+            warrant0=row["warrant0"],
+            warrant1=row["warrant1"],
             label=int(row["correctLabelW0orW1"]),
             split=split or row.get("split", ""),
             negated_claim=row.get("negatedClaim", ""),
             adversarial=row.get("adversarial", "").lower() == "true",
         )
-        for row in _table(existing_file(path)).to_dict("records")
-    ]
+        arguments.append(argument)
+    return arguments
 
 
-def _table(path: Path) -> pd.DataFrame:
-    """Read a file's cells as text, and refuse the first row that is no argument."""
+def _read_table(path: Path) -> pd.DataFrame:
+    """Read a file's cells as text, and refuse the first row that is not a valid argument."""
     quoting = csv.QUOTE_MINIMAL if ".csv" in path.suffixes else csv.QUOTE_NONE
     try:
         table = pd.read_csv(
@@ -191,26 +298,34 @@ def _table(path: Path) -> pd.DataFrame:
             encoding="utf-8-sig", skip_blank_lines=False,
         )  # fmt: skip
     except (OSError, EOFError, ValueError) as error:  # of pandas, of gzip, of an encoding
-        why = one_line(str(error))
-        raise CorpusError(path, f"not tab-separated UTF-8 text with a header ({why})") from error
+        reason = one_line(str(error))
+        raise CorpusError(path, f"not tab-separated UTF-8 text with a header ({reason})") from error
     if not isinstance(table.index, pd.RangeIndex):
         raise CorpusError(path, "rows have more columns than the header", 2)
-    if missing := [column for column in REQUIRED if column not in table]:
-        expected = "expected a tab-separated header with " + ", ".join(REQUIRED)
+    missing = [column for column in REQUIRED_COLUMNS if column not in table]
+    if missing:
+        expected = "expected a tab-separated header with " + ", ".join(REQUIRED_COLUMNS)
         raise CorpusError(path, f"no column {', '.join(missing)}; {expected}", 1)
-    table.index += 2  # its line
+    table.index += 2  # the line in the file
     table = table[(table != "").any(axis=1)].map(one_line)
     if table.empty:
         raise CorpusError(path, "no argument after the header")
-    empty = (table[[*REQUIRED]] == "").any(axis=1)
-    mislabelled = ~table["correctLabelW0orW1"].isin(("0", "1"))
-    wrong = {
-        f"an empty cell; every argument needs {', '.join(REQUIRED)}": empty,
-        "a label that is not 0 or 1, the right warrant": mislabelled,
+    _check_rows(path, table)
+    return table
+
+
+def _check_rows(path: Path, table: pd.DataFrame) -> None:
+    """Raise CorpusError, with the line, for the first row that is not a valid argument."""
+    problems = {
+        f"an empty cell; every argument needs {', '.join(REQUIRED_COLUMNS)}": (
+            (table[[*REQUIRED_COLUMNS]] == "").any(axis=1)
+        ),
+        "a label that is not 0 or 1, the right warrant": (
+            ~table["correctLabelW0orW1"].isin(("0", "1"))
+        ),
         "both warrants are the same; one must be wrong": table["warrant0"] == table["warrant1"],
         "an id that comes twice; give each its own": table["#id"].duplicated(),
     }
-    for message, rows in wrong.items():
-        if rows.any():
-            raise CorpusError(path, message, int(rows.idxmax()))
-    return table
+    for message, is_wrong in problems.items():
+        if is_wrong.any():
+            raise CorpusError(path, message, int(is_wrong.idxmax()))

@@ -2,91 +2,130 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import pandas as pd
 
 from helpers.analysis import paper
 from helpers.analysis.paper import Claim, Measure, NotMeasurable, Tables, row_where, rows_of
 from helpers.analysis.statistics import Estimate, both_spreads, difference, mean_interval
-from helpers.studies.argument_cues import partial_inputs
-from helpers.studies.argument_cues.arguments import EMBEDDED
+from helpers.studies.argument_cues.arguments import SAMPLE_NAME
 from helpers.studies.argument_cues.choosers import BAG, ENCODER
-from helpers.studies.argument_cues.cues import ALL, CHANCE, HALVES, NOT
-from helpers.studies.argument_cues.partial_inputs import EVERYTHING, MIRRORED, ORIGINAL, WARRANTS
+from helpers.studies.argument_cues.cues import (
+    ADVERSARIAL,
+    ALL_SPLITS,
+    AS_WRITTEN,
+    BOTH,
+    CHANCE,
+    NOT,
+)
+from helpers.studies.argument_cues.partial_inputs import (
+    EVERYTHING,
+    MIRRORED,
+    MODELS,
+    ORIGINAL,
+    SWAPPED,
+    WARRANTS,
+)
 
 
 def argument_claims() -> list[Claim]:
-    """Return the claims of notebook 09: ``claims.csv``, measured of arguments that people wrote."""
-    found = paper.read_claims(__file__, MEASURES)
-    return [replace(claim, measure=partial(_written, claim.measure)) for claim in found]
+    """List the claims of notebook 09, as ``claims.csv`` states them.
+
+    A claim is not measured on the bundled sample, whose cue is planted.
+    """
+    claims = paper.read_claims(__file__, MEASURES)
+    return [replace(claim, measure=_unless_planted(claim.measure)) for claim in claims]
 
 
 def lead_of_not(tables: Tables) -> float:
-    """Return by how many points ``not`` helps more than the next best word."""
+    """Compute the gain of ``not`` minus the gain of the next best word, in percentage points."""
     table = rows_of(tables, "cues", "half", "split", "cue", "kind", "gain")
-    own = table[(table["half"] == HALVES[0]) & (table["split"] == ALL)]
-    others = own[(own["kind"] == "unigram") & (own["cue"] != NOT)]
-    return row_where(own, cue=NOT)["gain"] - others["gain"].max()
+    cues = table[(table["half"] == AS_WRITTEN) & (table["split"] == ALL_SPLITS)]
+    competitors = cues[(cues["kind"] == "unigram") & (cues["cue"] != NOT)]
+    return row_where(cues, cue=NOT)["gain"] - competitors["gain"].max()
 
 
-def more_than_half(tables: Tables) -> Estimate:
-    """Return the points above chance with warrants alone, less half of those with everything."""
-    whole = mean_accuracy(tables, ENCODER, EVERYTHING)
-    if whole.value <= CHANCE:
+def share_of_warrants(tables: Tables) -> Estimate:
+    """Estimate the points above chance with warrants only, minus half of those with all parts."""
+    all_parts = mean_accuracy(tables, ENCODER, EVERYTHING)
+    if all_parts.value <= CHANCE:
         raise NotMeasurable("an encoder above chance")
-    half = Estimate(*((bound + CHANCE) / 2 for bound in whole))  # as an accuracy
-    return difference(mean_accuracy(tables, ENCODER, WARRANTS), half)
+    halfway = Estimate(*((bound + CHANCE) / 2 for bound in all_parts))  # to chance
+    return difference(mean_accuracy(tables, ENCODER, WARRANTS), halfway)
 
 
-def encoder_less_bag(tables: Tables) -> Estimate:
-    """Return by how many points the encoder outdoes the bag with warrants alone."""
-    encoder, bag = (mean_accuracy(tables, model, WARRANTS) for model in (ENCODER, BAG))
+def encoder_over_bag(tables: Tables) -> Estimate:
+    """Estimate the encoder's accuracy minus the bag's, with warrants only."""
+    encoder = mean_accuracy(tables, ENCODER, WARRANTS)
+    bag = mean_accuracy(tables, BAG, WARRANTS)
     return difference(encoder, bag)
 
 
-def of_models(tables: Tables, choose: Callable, inputs: str, **where: str) -> Estimate:
-    """Return what ``choose`` (min or max) takes of the mean accuracies of the kinds of model."""
-    return choose(mean_accuracy(tables, own, inputs, **where) for own in partial_inputs.MODELS)
+def lowest_with_warrants(tables: Tables) -> Estimate:
+    """Estimate the lowest mean accuracy of the `MODELS`, with warrants only."""
+    return min(mean_accuracy(tables, model, WARRANTS) for model in MODELS)
 
 
-def from_chance(tables: Tables) -> Estimate:
-    """Return how far accuracy is from chance, on either side."""
-    found = mean_accuracy(tables, ENCODER, EVERYTHING, train=partial_inputs.SWAPPED, test=HALVES[2])
-    mean, low, high = (bound - CHANCE for bound in found)
+def encoder_with_warrants(tables: Tables) -> Estimate:
+    """Estimate the encoder's mean accuracy, with warrants only."""
+    return mean_accuracy(tables, ENCODER, WARRANTS)
+
+
+def highest_on_counterparts(tables: Tables) -> Estimate:
+    """Estimate the highest mean accuracy of the `MODELS` on counterparts, with all parts."""
+    return max(mean_accuracy(tables, model, EVERYTHING, test=ADVERSARIAL) for model in MODELS)
+
+
+def distance_from_chance(tables: Tables) -> Estimate:
+    """Estimate the absolute distance of the encoder's accuracy from chance, in points."""
+    accuracy = mean_accuracy(tables, ENCODER, EVERYTHING, train=SWAPPED, test=BOTH)
+    mean = accuracy.value - CHANCE
+    low = accuracy.low - CHANCE
+    high = accuracy.high - CHANCE
     return Estimate(abs(mean), max(0, low, -high), max(-low, high))
 
 
+def encoder_on_mirrored(tables: Tables) -> Estimate:
+    """Estimate the encoder's accuracy on both sets, trained on arguments and counterparts."""
+    return mean_accuracy(tables, ENCODER, EVERYTHING, train=MIRRORED, test=BOTH)
+
+
 def mean_accuracy(
-    tables: Tables, model: str, inputs: str, *, train: str = ORIGINAL, test: str = HALVES[0]
+    tables: Tables, model: str, inputs: str, *, train: str = ORIGINAL, test: str = AS_WRITTEN
 ) -> Estimate:
-    """Return a mean over trainings; its interval has their spread and that of test arguments."""
+    """Estimate a mean accuracy over training runs, in percent.
+
+    The interval combines the spread over seeds with the interval over test arguments.
+    """
     where = {"model": model, "train": train, "inputs": inputs, "test": test}
     columns = paper.with_bounds("mean", "ci")
     over_arguments = row_where(rows_of(tables, "partial_inputs", *where, *columns), **where)
     by_seed = rows_of(tables, "partial_input_seeds", *where, "accuracy")
-    own = by_seed[(by_seed[list(where)] == pd.Series(where)).all(axis=1)]
-    return both_spreads(Estimate(*over_arguments[columns]), mean_interval(own["accuracy"]))
+    is_chosen = (by_seed[list(where)] == pd.Series(where)).all(axis=1)
+    over_seeds = mean_interval(by_seed.loc[is_chosen, "accuracy"])
+    return both_spreads(Estimate(*over_arguments[columns]), over_seeds)
 
 
-def _written(measure: Measure, tables: Tables) -> float | Estimate:
-    """Measure, but not the embedded sample: who finds its cue confirms the plant and no claim."""
-    if any((own["corpus"] == EMBEDDED).any() for own in tables.values() if "corpus" in own):
-        raise NotMeasurable("the cue of the embedded sample is planted")
-    return measure(tables)
+def _unless_planted(measure: Measure) -> Measure:
+    """Make a measure that refuses the bundled sample: its planted cue supports no claim."""
+
+    def measure_unless_planted(tables: Tables) -> float | Estimate:
+        for table in tables.values():
+            if "corpus" in table and (table["corpus"] == SAMPLE_NAME).any():
+                raise NotMeasurable("the cue of the embedded sample is planted")
+        return measure(tables)
+
+    return measure_unless_planted
 
 
 MEASURES: dict[str, Measure] = {
     "lead of not": lead_of_not,
-    "share of warrants": more_than_half,
-    "lowest with warrants": partial(of_models, choose=min, inputs=WARRANTS),
-    "encoder with warrants": partial(mean_accuracy, model=ENCODER, inputs=WARRANTS),
-    "encoder over bag": encoder_less_bag,
-    "highest on counterparts": partial(of_models, choose=max, inputs=EVERYTHING, test=HALVES[1]),
-    "from chance": from_chance,
-    "mirrored": partial(
-        mean_accuracy, model=ENCODER, inputs=EVERYTHING, train=MIRRORED, test=HALVES[2]
-    ),
+    "share of warrants": share_of_warrants,
+    "lowest with warrants": lowest_with_warrants,
+    "encoder with warrants": encoder_with_warrants,
+    "encoder over bag": encoder_over_bag,
+    "highest on counterparts": highest_on_counterparts,
+    "from chance": distance_from_chance,
+    "mirrored": encoder_on_mirrored,
 }

@@ -1,1 +1,1 @@
-"""What attention moves (Kobayashi et al. 2020; Abnar and Zuidema 2020): notebook 10."""
+"""Norm lens, edge ablation, attribution (Kobayashi et al. 2020, Abnar and Zuidema 2020)."""

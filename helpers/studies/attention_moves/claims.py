@@ -6,12 +6,16 @@ from helpers.analysis.paper import Claim, Estimate, Tables, read_claims, rows_of
 
 
 def movement_claims() -> list[Claim]:
-    """Return the claims of notebook 10: ``claims.csv``, which says what all but one read."""
+    """List the claims of notebook 10, as ``claims.csv`` states them.
+
+    All but one are read from a table's row that the file names; "every layer" is `largest_ratio`.
+    """
     return read_claims(__file__, {"every layer": largest_ratio})
 
 
 def largest_ratio(tables: Tables) -> Estimate:
-    """Return the largest of the layers' ratios of special_tokens."""
+    """Estimate the largest ratio of norm lens to attention lens among the layers."""
     columns = with_bounds("ratio")
     rows = rows_of(tables, "special_tokens", "layer", *columns).query("layer != 'all'")
-    return Estimate(*rows.sort_values("ratio", na_position="first").iloc[-1][columns])
+    largest = rows.sort_values("ratio", na_position="first").iloc[-1]
+    return Estimate(*largest[columns])

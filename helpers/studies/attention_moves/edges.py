@@ -1,13 +1,14 @@
-"""Is attention to special tokens a no-op?  Its edges are cut, and what changes is measured.
+"""Is attention to special tokens a no-op?  Its edges are ablated and the changes are measured.
 
-Each measure is a difference from the intact model on the same texts:
+Each measure compares the ablated with the intact model on the same texts:
 
-- *layer output*: ``|h' - h| / |h|`` after the last of the layers, mean over tokens;
-- *sentence vector*, *token vectors*: one less the cosine of the mean of the last layer's vectors
-  with what it was, and of each of them, mean over tokens;
-- *objective*: how far its loss rises, in nats (`helpers.model.gradients`);
-- *structural probe*, *Attn probe*: how many points of UUAS, and of UAS without punctuation, they
-  lose on dev, fitted to the intact model.  Attn reads where heads look, before the cut.
+- *layer output*: ``|h' - h| / |h|`` after the last ablated layer, mean over tokens;
+- *sentence vector*: 1 minus the cosine of the mean vector of the last layer with the intact one;
+- *token vectors*: 1 minus the cosine of each vector of the last layer, mean over tokens;
+- *objective*: the increase of the training loss, in nats (`helpers.model.gradients`);
+- *structural probe*, *Attn probe*: the decrease of UUAS, and of UAS without punctuation, on dev, in
+  percentage points.  The probes were fitted to the intact model.  The Attn probe reads the
+  attention weights before the ablation.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -47,177 +49,236 @@ from helpers.model.gradients import BATCH, contrastive_losses, objective, paragr
 from helpers.model.sites import Weights
 from helpers.model.weights import Loaded
 from helpers.store.store import Example, Store
-from helpers.studies import edge_cuts
-from helpers.studies.attention_moves.lenses import BATCH_TOKENS, spread
-from helpers.studies.edge_cuts import DROPPED, GIVEN, TAKEN, WAYS, Cut, changes_of, keys_of, shares
+from helpers.studies.attention_moves.lenses import BATCH_TOKENS, evenly_spaced_records
+from helpers.studies.edge_cuts import (
+    DROPPED,
+    MASS_MATCHED,
+    MODES,
+    REDISTRIBUTED,
+    SPECIAL_SHARE_THRESHOLD,
+    Cut,
+    cut_shares,
+    key_token_ids,
+    list_ablations,
+    plan_cuts,
+)
 from helpers.studies.head_removal import Change, passes_under, side_by_side
 
-MEASURES = {
-    "movements": ("layer output", "sentence vector", "token vectors"),
-    "losses": ("objective",),
-    "probe_losses": ("structural probe", "Attn probe"),
-}
-OWN = "own"
-EVERY = 4  # segments, one is measured in a control too
-COLUMNS = ["model", "layers", "keys", "queries", "share", "over_half", "change", "measure"]
+SHIFTS = ("layer output", "sentence vector", "token vectors")
+LOSSES = ("objective",)
+PROBES = ("structural probe", "Attn probe")
+MAIN = "own"  # in the column model: the model that the run is about
+CONTROL_STRIDE = 4  # a control is measured on every fourth segment
+KEY_COLUMNS = ["model", "layers", "keys", "queries", "share", "over_half", "change", "measure"]
 
-# ``values`` [cut, way, measure, item], ``totals`` [measure, item], ``articles`` [item].
-Measured = dict[str, np.ndarray]
+# ``values`` [cut, mode, measure, example], ``totals`` [measure, example], ``articles`` [example],
+# and of `representation_shifts` ``shares`` [cut, two, example].
+Measurements = dict[str, np.ndarray]
 
 
-def views(
-    model: nn.Module, batch: Mapping[str, Tensor], changes: Sequence[Change]
+def ablated_states(
+    model: nn.Module, batch: Mapping[str, Tensor], ablations: Sequence[Change]
 ) -> Iterator[tuple[list[Weights], States]]:
-    """Yield each layer's attention and vectors, of the intact model and under each change.
+    """Yield each layer's attention and vectors, of the intact model and under each ablation.
 
-    Attention is what the softmax gives: where heads look, before edges are cut.
+    The attention is the output of the softmax, before edges are ablated.
     """
     run = partial(model, **batch, output_attentions=True, output_hidden_states=True)
-    passes = passes_under(model, run, changes)
+    passes = passes_under(model, run, ablations)
     intact, _ = next(passes)
     layers = len(intact.attentions)
     yield list(intact.attentions), intact.hidden_states
-    for change, (found, before) in zip(changes, passes, strict=True):
-        later = range(change.layer, layers)  # what is below may not be there: it was not computed
-        maps = [before.get(layer, found.attentions[layer - layers]) for layer in later]
-        yield [*intact.attentions[: change.layer], *maps], found.hidden_states
+    for ablation, (output, before_ablation) in zip(ablations, passes, strict=True):
+        maps = list(intact.attentions[: ablation.layer])  # these layers were not computed again
+        for layer in range(ablation.layer, layers):
+            from_last = layer - layers
+            maps.append(before_ablation.get(layer, output.attentions[from_last]))
+        yield maps, output.hidden_states
 
 
-def movements(encoder: Encoder, cuts: Sequence[Cut], records: Sequence[Record]) -> Measured:
-    """Return how far each cut moves the vectors of each segment.
+def representation_shifts(
+    encoder: Encoder, cuts: Sequence[Cut], records: Sequence[Record]
+) -> Measurements:
+    """Measure how far each ablation moves the vectors of each segment (`SHIFTS`).
 
-    Beside it ``shares`` [cut, two, segment]: see `shares`.
+    ``shares`` [cut, two, segment] has `cut_shares`.
     """
     inputs = [model_inputs(encoder, record) for record in records]
-    keys, changes, layers = keys_of(encoder), changes_of(encoder, cuts), encoder.layers
+    token_ids = key_token_ids(encoder)
+    ablations = list_ablations(encoder, cuts)
 
-    def job(model: nn.Module, own: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        batch = padded(encoder, [inputs[index] for index in own])
-        real, seen = batch["attention_mask"].bool(), views(model, batch, changes)
-        maps, intact = next(seen)
-        chosen = [cut.edges(batch["input_ids"], keys[cut.keys]) for cut in cuts]
-        lost = [shares(maps, *each, real) for each in zip(cuts, chosen, strict=True)]
-        ends = [cut.layers[-1] - layers for cut in cuts for _ in WAYS]
-        moved = [movement(intact, now, real, end) for end, (_, now) in zip(ends, seen, strict=True)]
-        return tuple(torch.stack(part).cpu().numpy() for part in (moved, lost))
+    def measure(model: nn.Module, indices: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        batch = padded(encoder, [inputs[index] for index in indices])
+        real = batch["attention_mask"].bool()
+        states = ablated_states(model, batch, ablations)
+        maps, intact = next(states)
+        shares = []
+        for cut in cuts:
+            edges = cut.edges(batch["input_ids"], token_ids[cut.keys])
+            shares.append(cut_shares(maps, cut, edges, real))
+        shifts = []
+        for (cut, _), (_, ablated) in zip(product(cuts, MODES), states, strict=True):
+            layer_from_last = cut.layers[-1] - encoder.layers
+            shifts.append(representation_shift(intact, ablated, real, layer_from_last))
+        return torch.stack(shifts).cpu().numpy(), torch.stack(shares).cpu().numpy()
 
-    values, lost = _over_batches(encoder.model.base_model, inputs, job, "edges cut")
-    return _measured(values, np.ones(values.shape[1:]), records) | {"shares": lost}
+    values, shares = _measure_batches(encoder.model.base_model, inputs, measure, "edges cut")
+    measurements = _measurements(values, np.ones(values.shape[1:]), records)
+    measurements["shares"] = shares
+    return measurements
 
 
-def movement(
-    intact: States, now: States, real: Bool[Tensor, "batch token"], end: int
+def representation_shift(
+    intact: States, ablated: States, real: Bool[Tensor, "batch token"], layer: int
 ) -> Float[Tensor, "measure batch"]:
-    """Return how far vectors have moved; ``end`` is the layer, counted from the last."""
+    """Compute the three `SHIFTS` of a batch; ``layer`` counts from the last, which is -1."""
     weights = (real / real.sum(dim=1, keepdim=True)).double()  # of a mean over tokens
-    before, after = (states[end].double() for states in (intact, now))
-    output = (after - before).norm(dim=-1) / before.norm(dim=-1)
-    before, after = (states[-1].double() for states in (intact, now))
-    tokens = 1 - F.cosine_similarity(before, after, dim=-1)
-    means = (torch.einsum("btw,bt->bw", states, weights) for states in (before, after))
-    sentence = 1 - F.cosine_similarity(*means, dim=-1)
-    return torch.stack([(output * weights).sum(1), sentence, (tokens * weights).sum(1)])
+    before = intact[layer].double()
+    after = ablated[layer].double()
+    output_change = (after - before).norm(dim=-1) / before.norm(dim=-1)
+    before = intact[-1].double()
+    after = ablated[-1].double()
+    token_change = 1 - F.cosine_similarity(before, after, dim=-1)
+    mean_before = torch.einsum("btw,bt->bw", before, weights)
+    mean_after = torch.einsum("btw,bt->bw", after, weights)
+    sentence_change = 1 - F.cosine_similarity(mean_before, mean_after, dim=-1)
+    output_mean = (output_change * weights).sum(1)
+    token_mean = (token_change * weights).sum(1)
+    return torch.stack([output_mean, sentence_change, token_mean])
 
 
-def losses(encoder: Encoder, cuts: Sequence[Cut], records: Sequence[Record], seed: int) -> Measured:
-    """Return how far each cut raises each segment's loss, in batches as the objective has them."""
-    batches = [records[i : i + BATCH] for i in range(0, len(records), BATCH)]
-    changes = changes_of(encoder, cuts)
+def loss_increases(
+    encoder: Encoder, cuts: Sequence[Cut], records: Sequence[Record], seed: int
+) -> Measurements:
+    """Measure how much each ablation increases each segment's training loss, in nats."""
+    batches = [records[start : start + BATCH] for start in range(0, len(records), BATCH)]
+    ablations = list_ablations(encoder, cuts)
+    totals = np.ones((1, len(records)))
     if encoder.objective == "contrastive":
-        found = _contrastive_losses(encoder, changes, batches)
-        return _measured(found[1:] - found[0], np.ones((1, len(records))), records)
+        losses = _contrastive_losses(encoder, ablations, batches)
+        return _measurements(losses[1:] - losses[0], totals, records)
 
-    def job(model: nn.Module, own: list[Record]) -> np.ndarray:
-        with_copy = replace(encoder, read=lambda: Loaded(model, encoder.tokenizer, {}))
+    def measure(model: nn.Module, batch: list[Record]) -> np.ndarray:
+        encoder_copy = replace(encoder, read=lambda: Loaded(model, encoder.tokenizer, {}))
 
         def run() -> Tensor:
-            return objective(with_copy, own, np.random.default_rng(seed))[0].double().cpu()
+            losses, _, _ = objective(encoder_copy, batch, np.random.default_rng(seed))
+            return losses.double().cpu()
 
-        intact, *found = (each for each, _ in passes_under(model, run, changes))
-        return (torch.stack(found) - intact).numpy()
+        intact, *ablated = [losses for losses, _ in passes_under(model, run, ablations)]
+        return (torch.stack(ablated) - intact).numpy()
 
-    found = side_by_side(encoder.model, batches, job, "objective, edges cut")
-    return _measured(np.concatenate(found, axis=-1), np.ones((1, len(records))), records)
+    increases = side_by_side(encoder.model, batches, measure, "objective, edges cut")
+    return _measurements(np.concatenate(increases, axis=-1), totals, records)
 
 
 def _contrastive_losses(
-    encoder: Encoder, changes: Sequence[Change], batches: Sequence[Sequence[Record]]
+    encoder: Encoder, ablations: Sequence[Change], batches: Sequence[Sequence[Record]]
 ) -> Float[np.ndarray, "pass example"]:
-    """Return each pair's loss in its batch, by vectors that are made in batches of one length."""
+    """Compute each pair's loss in its batch; vectors are computed in batches of similar length."""
     inputs = [text for batch in batches for text in paragraphs(encoder, batch)]
 
-    def job(model: nn.Module, own: list[int]) -> list[np.ndarray]:
-        batch = padded(encoder, [inputs[index] for index in own])
-        passes = passes_under(model, partial(model, **batch), changes)
-        real = (batch["attention_mask"] / batch["attention_mask"].sum(dim=1, keepdim=True)).double()
-        states = torch.stack([found.last_hidden_state.double() for found, _ in passes])
-        return [torch.einsum("pbtw,bt->pwb", states, real).cpu().numpy()]
+    def mean_vectors(model: nn.Module, indices: list[int]) -> list[np.ndarray]:
+        batch = padded(encoder, [inputs[index] for index in indices])
+        mask = batch["attention_mask"]
+        weights = (mask / mask.sum(dim=1, keepdim=True)).double()
+        passes = passes_under(model, partial(model, **batch), ablations)
+        states = torch.stack([output.last_hidden_state.double() for output, _ in passes])
+        return [torch.einsum("pbtw,bt->pwb", states, weights).cpu().numpy()]
 
-    (vectors,) = _over_batches(encoder.model.base_model, inputs, job, "objective, edges cut")
-    of_batches = torch.from_numpy(vectors).mT.split([2 * len(batch) for batch in batches], dim=1)
-    losses = [[contrastive_losses(one) for one in batch] for batch in of_batches]
-    return torch.cat([torch.stack(batch) for batch in losses], dim=1).numpy()
+    model = encoder.model.base_model
+    (vectors,) = _measure_batches(model, inputs, mean_vectors, "objective, edges cut")
+    sizes = [2 * len(batch) for batch in batches]  # both paragraphs of each pair
+    losses = []
+    for batch_vectors in torch.from_numpy(vectors).mT.split(sizes, dim=1):
+        losses.append(torch.stack([contrastive_losses(of_pass) for of_pass in batch_vectors]))
+    return torch.cat(losses, dim=1).numpy()
 
 
-def probe_losses(encoder: Encoder, cuts: Sequence[Cut], store: Store) -> Measured:
-    """Return what of each dev sentence the probes get right no more, in percent.
+def probe_accuracy_losses(encoder: Encoder, cuts: Sequence[Cut], store: Store) -> Measurements:
+    """Measure how many percentage points the `PROBES` lose on each dev sentence.
 
-    ``store`` has the intact model's word-level maps and vectors of a treebank.
+    ``store`` has the word-level maps and vectors of the intact model on a treebank.
     """
-    states, data, changes = prepare_states(store), prepare(store), changes_of(encoder, cuts)
-    fits, table = fit_layers(states)
-    best, dev = int(table["chosen"].argmax()), data.splits["dev"]
-    attn = linear_results(data, ATTN, control_task=False)[0].fits[UAS].probe
-    states, data = replace(states, states={}), replace(data, blocks={})  # without the store's
+    word_states = prepare_states(store)
+    data = prepare(store)
+    ablations = list_ablations(encoder, cuts)
+    structural_probes, layer_table = fit_layers(word_states)
+    best_layer = int(layer_table["chosen"].argmax())
+    attention_probe = linear_results(data, ATTN, control_task=False)[0].fits[UAS].probe
+    dev = data.splits["dev"]
     records = [store.record(index) for index in dev]
     inputs = [model_inputs(encoder, record) for record in records]
+    # The store's maps and vectors are not needed any more: those of an ablated model take their
+    # place, sentence by sentence.
+    word_states = replace(word_states, states={})
+    data = replace(data, blocks={})
 
-    def read(own: list[int], maps: Sequence[Weights], vectors: Tensor) -> np.ndarray:
-        """Return how much of each sentence is right, and of how much: [two, probe, sentence]."""
-        blocks, words = {}, {}
-        for row, place in enumerate(own):
-            index, record, groups = dev[place], records[place], inputs[place]["groups"]
+    def score(indices: list[int], maps: Sequence[Weights], vectors: Tensor) -> np.ndarray:
+        """Count right edges or words, and all of them: [two, probe, sentence]."""
+        blocks = {}
+        word_vectors = {}
+        for row, index in enumerate(indices):
+            groups = inputs[index]["groups"]
             n = len(groups)
-            looks = to_words(torch.stack([each[row, :, :n, :n] for each in maps]).float(), groups)
-            example = Example(index, looks.half().cpu().numpy(), record, None, record["offset"])
-            blocks[index] = attention_block(example)
+            sentence = dev[index]
+            record = records[index]
+            token_maps = torch.stack([layer[row, :, :n, :n] for layer in maps]).float()
+            word_maps = to_words(token_maps, groups).half().cpu().numpy()
+            example = Example(sentence, word_maps, record, None, record["offset"])
+            blocks[sentence] = attention_block(example)
             hidden = vectors_to_words(vectors[row, :n].float(), groups)[example.word_positions]
-            words[index] = {best: (hidden - hidden.mean(dim=0)).cpu().numpy()}
-        parses = [data.parses[index] for index in blocks]
-        heads = predicted_heads(attn, replace(data, blocks=blocks), list(blocks))
-        found = (
-            undirected_attachment(replace(states, states=words), fits[best], best, list(blocks)),
-            attachment(parses, heads)[UAS_WITHOUT_PUNCTUATION],
+            centred = (hidden - hidden.mean(dim=0)).cpu().numpy()
+            word_vectors[sentence] = {best_layer: centred}
+        sentences = list(blocks)
+        heads = predicted_heads(attention_probe, replace(data, blocks=blocks), sentences)
+        parses = [data.parses[sentence] for sentence in sentences]
+        uuas = undirected_attachment(
+            replace(word_states, states=word_vectors),
+            structural_probes[best_layer],
+            best_layer,
+            sentences,
         )
-        return np.array([[each.right[0] for each in found], [each.total for each in found]])
+        uas = attachment(parses, heads)[UAS_WITHOUT_PUNCTUATION]
+        return np.array([[uuas.right[0], uas.right[0]], [uuas.total, uas.total]])
 
-    def job(model: nn.Module, own: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        batch, end = padded(encoder, [inputs[place] for place in own]), best - encoder.layers - 1
-        seen = [read(own, maps, now[end]) for maps, now in views(model, batch, changes)]
-        right, total = np.stack(seen, axis=1)  # [pass, probe, sentence]
+    def measure(model: nn.Module, indices: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        batch = padded(encoder, [inputs[index] for index in indices])
+        layer_from_last = best_layer - encoder.layers - 1
+        counts = []
+        for maps, states in ablated_states(model, batch, ablations):
+            counts.append(score(indices, maps, states[layer_from_last]))
+        right, total = np.stack(counts, axis=1)  # [pass, probe, sentence]
         return 100 * (right[0] - right[1:]), total[0]
 
-    found = _over_batches(encoder.model.base_model, inputs, job, "probes, edges cut")
-    return _measured(*found, records)
+    model = encoder.model.base_model
+    values, totals = _measure_batches(model, inputs, measure, "probes, edges cut")
+    return _measurements(values, totals, records)
 
 
-def _over_batches(
+def _measure_batches(
     model: nn.Module,
     inputs: Sequence[Inputs],
-    job: Callable[[nn.Module, list[int]], Sequence[np.ndarray]],
+    measure: Callable[[nn.Module, list[int]], Sequence[np.ndarray]],
     label: str,
 ) -> list[np.ndarray]:
-    """Return what a job gives of batches of similar length, in the order of the inputs."""
-    batches = length_batches([len(item["input_ids"]) for item in inputs], budget=BATCH_TOKENS)
+    """Measure batches of similar length, and concatenate each array in the order of the inputs."""
+    lengths = [len(token_inputs["input_ids"]) for token_inputs in inputs]
+    batches = length_batches(lengths, budget=BATCH_TOKENS)
     order = np.argsort(np.concatenate(batches))
-    found = zip(*side_by_side(model, batches, job, label), strict=True)
-    return [np.concatenate(part, axis=-1)[..., order] for part in found]
+    arrays_of_batches = side_by_side(model, batches, measure, label)
+    concatenated = []
+    for arrays in zip(*arrays_of_batches, strict=True):
+        concatenated.append(np.concatenate(arrays, axis=-1)[..., order])
+    return concatenated
 
 
-def _measured(values: np.ndarray, totals: np.ndarray, records: Sequence[Record]) -> Measured:
-    """Return values of [cut and way, *measure, item] with where the items are from."""
-    articles = np.array([cluster_of(own, index) for index, own in enumerate(records)])
-    shape = -1, len(WAYS), len(totals), len(records)
+def _measurements(
+    values: np.ndarray, totals: np.ndarray, records: Sequence[Record]
+) -> Measurements:
+    """Reshape values of [cut and mode, *measure, example], and add each example's article."""
+    articles = np.array([cluster_of(record, index) for index, record in enumerate(records)])
+    shape = (-1, len(MODES), len(totals), len(records))
     return {"values": values.reshape(shape), "totals": totals, "articles": articles}
 
 
@@ -230,96 +291,191 @@ def edge_tables(
     count: int,
     seed: int,
 ) -> dict[str, pd.DataFrame]:
-    """Return what cutting edges changes, on ``count`` segments and the dev of a treebank.
+    """Measure the ablation of attention edges on segments, and on the dev sentences of a treebank.
 
-    ``encoders`` are the model itself (`OWN`) and its controls; ``group`` has the layers (from 0)
-    that are cut together.  ``edges`` has a row for each cut, way and measure, with intervals over
-    articles, ``edge_rows`` the share of rows with over half of their attention on what is cut, and
-    ``edge_ratios``, of the group, how far one way moves over how far another does; of a control
-    (measured on every fourth segment) with the ``lead`` of the model's ratio, paired.
+    Parameters
+    ----------
+    encoders : mapping of str to Encoder
+        The main model under the name `MAIN`, and its controls.  A control is measured on every
+        fourth segment.
+    source : Store
+        Segments; its records are read, not its maps.
+    treebank : Store
+        The main model's word-level maps and vectors, for the probes.
+    group : tuple of int
+        Layers, from 0, that are also ablated together (`special_token_layers`).
+    count : int
+        Number of segments.
+    seed : int
+        Seed of the words that the objective masks.
+
+    Returns
+    -------
+    dict of str to DataFrame
+        ``edges``: the mean of each measure for each cut and mode, with its bootstrap interval over
+        articles, and ``share``, the share of attention on the cut edges.
+        ``edge_rows``: the share of rows with over half of their attention on the cut edges.
+        ``edge_ratios`` (if there is a group): the shift under one mode over that under another;
+        ``lead`` is the main model's ratio minus the control's, on the same segments.
+
+    Raises
+    ------
+    InputError
+        If the model's input has no special tokens.
+    ModelError
+        If the attention is not computed by a softmax that can be replaced.
     """
-    records, (plain, more) = spread(source, count), edge_cuts.cuts_of(encoders[OWN].layers, group)
+    records = evenly_spaced_records(source, count)
+    main = encoders[MAIN]
+    cuts, main_cuts = plan_cuts(main.layers, group)
     articles = [cluster_of(record, index) for index, record in enumerate(source.records())]
-    contrastive = encoders[OWN].objective == "contrastive"
-    places = gradients.chosen_segments(articles, len(records), contrastive=contrastive)
-    pairs = [source.record(place) for place in places]
-    text = {"store": source.key, "segments": len(records), "group": group}
-
-    def kept(name: str, measure: Callable[..., Measured], *given: Any, **facts: Any) -> Measured:
-        encoder, cuts = encoders[name], plain + more * (measure is movements and name == OWN)
-        facts |= text | {"model": encoder.identity, "control": name != OWN}
-        compute = partial(measure, encoder, cuts, *given)
-        return cached(f"edges-{measure.__name__}", compute, inputs=facts, module=__name__)
-
-    moved = {name: kept(name, movements, records[:: EVERY ** (name != OWN)]) for name in encoders}
-    parts = [(name, "movements", found) for name, found in moved.items()]
-    parts.append((OWN, "losses", kept(OWN, losses, pairs, seed, seed=seed)))
-    parts.append((OWN, "probe_losses", kept(OWN, probe_losses, treebank, treebank=treebank.key)))
-    frames = []
-    for name, part, found in parts:
-        over, under = (sums.reshape(len(sums), -1) for sums in _by_article(found))
-        own = zip(plain + more, moved[name]["shares"], found["values"], strict=False)
-        names = [
-            (name, cut.name, cut.keys, cut.queries, *lost.mean(axis=-1), way, measure)
-            for cut, lost, _ in own
-            for way in WAYS
-            for measure in MEASURES[part]
-        ]
-        low, high = statistics.bootstrap_intervals(over, under)
-        numbers = {"value": over.sum(axis=0) / under.sum(axis=0), "ci_low": low, "ci_high": high}
-        frames.append(pd.DataFrame(names, columns=COLUMNS).assign(**numbers))
-    edges = pd.concat(frames, ignore_index=True)
-    rows = edges[[*COLUMNS[:4], "over_half"]].drop_duplicates(ignore_index=True)
-    tables = {"edges": edges.drop(columns="over_half"), "edge_rows": rows}
-    return tables | ({"edge_ratios": _ratios(moved, plain.index(Cut(group)))} if group else {})
-
-
-def _by_article(found: Measured) -> tuple[statistics.Clusters, statistics.Clusters]:
-    """Return the sums of values and of totals: [article, cut, way, measure]."""
-    clusters = np.unique(found["articles"])
-    values, totals = (
-        statistics.cluster_sums(np.moveaxis(found[name], -1, 0), found["articles"], clusters)
-        for name in ("values", "totals")
+    pair_indices = gradients.chosen_segments(
+        articles, len(records), contrastive=main.objective == "contrastive"
     )
+    pairs = [source.record(index) for index in pair_indices]
+    sample = {"store": source.key, "segments": len(records), "group": group}
+
+    shifts = {}
+    for name, encoder in encoders.items():
+        if name == MAIN:
+            arguments = (encoder, cuts + main_cuts, records)
+        else:
+            arguments = (encoder, cuts, records[::CONTROL_STRIDE])
+        inputs = dict(sample, control=name != MAIN)
+        shifts[name] = _cached(representation_shifts, *arguments, inputs=inputs)
+    losses = _cached(loss_increases, main, cuts, pairs, seed, inputs=dict(sample, seed=seed))
+    probe_losses = _cached(
+        probe_accuracy_losses, main, cuts, treebank, inputs=dict(sample, treebank=treebank.key)
+    )
+
+    frames = []
+    for name, measurements in shifts.items():
+        shares = measurements["shares"]
+        frames.append(_edge_rows(name, cuts + main_cuts, shares, measurements, SHIFTS))
+    main_shares = shifts[MAIN]["shares"]
+    frames.append(_edge_rows(MAIN, cuts, main_shares, losses, LOSSES))
+    frames.append(_edge_rows(MAIN, cuts, main_shares, probe_losses, PROBES))
+    edges = pd.concat(frames, ignore_index=True)
+    tables = {"edges": edges.drop(columns="over_half")}
+    cut_columns = ["model", "layers", "keys", "queries", "over_half"]
+    tables["edge_rows"] = edges[cut_columns].drop_duplicates(ignore_index=True)
+    if group:
+        tables["edge_ratios"] = _ratio_table(shifts, cuts.index(Cut(group)))
+    return tables
+
+
+def _cached(
+    measure: Callable[..., Measurements],
+    encoder: Encoder,
+    *arguments: Any,
+    inputs: Mapping[str, Any],
+) -> Measurements:
+    """Measure an encoder, or read the measurements from the cache."""
+    compute = partial(measure, encoder, *arguments)
+    inputs = dict(inputs, model=encoder.identity)
+    return cached(f"edges-{measure.__name__}", compute, inputs=inputs)
+
+
+def _edge_rows(
+    model: str,
+    cuts: Sequence[Cut],
+    shares: Float[np.ndarray, "cut two example"],
+    measurements: Measurements,
+    measures: Sequence[str],
+) -> pd.DataFrame:
+    """Tabulate the means of some measures with intervals, one row per cut, mode and measure.
+
+    The measurements may be of the first of the cuts only.
+    """
+    rows = []
+    n_cuts = len(measurements["values"])
+    for cut, cut_share in zip(cuts[:n_cuts], shares[:n_cuts], strict=True):
+        share, over_half = cut_share.mean(axis=-1)
+        for mode, measure in product(MODES, measures):
+            cut_key = (model, cut.name, cut.keys, cut.queries)
+            rows.append((*cut_key, share, over_half, mode, measure))
+    values, totals = _article_sums(measurements)  # [article, cut, mode, measure]
+    numerators = values.reshape(len(values), -1)
+    denominators = totals.reshape(len(totals), -1)
+    low, high = statistics.bootstrap_intervals(numerators, denominators)
+    table = pd.DataFrame(rows, columns=KEY_COLUMNS)
+    table["value"] = numerators.sum(axis=0) / denominators.sum(axis=0)
+    table["ci_low"] = low
+    table["ci_high"] = high
+    return table
+
+
+def _article_sums(measurements: Measurements) -> tuple[statistics.Clusters, statistics.Clusters]:
+    """Sum values and totals over the examples of each article: [article, cut, mode, measure]."""
+    articles = measurements["articles"]
+    clusters = np.unique(articles)
+    by_example = np.moveaxis(measurements["values"], -1, 0)
+    values = statistics.cluster_sums(by_example, articles, clusters)
+    totals = statistics.cluster_sums(measurements["totals"].T, articles, clusters)
     return values, np.broadcast_to(totals[:, None, None], values.shape)
 
 
-def _ratios(moved: Mapping[str, Measured], at: int) -> pd.DataFrame:
-    """Return what `edge_tables` says of ratios, of one cut."""
-    rows, sums = [], {name: _by_article(found)[0][:, at] for name, found in moved.items()}
-    shared, _ = _by_article({name: own[..., ::EVERY] for name, own in moved[OWN].items()})
-    for number, measure in enumerate(MEASURES["movements"]):
-        for over, under in ((DROPPED, TAKEN), (GIVEN, DROPPED)):
-            ways = [WAYS.index(over), WAYS.index(under)]
-            own = shared[:, at, ways, number].T
-            for name, each in sums.items():
-                sides = each[:, ways, number].T
-                row = {"model": name, "ways": f"{over} / {under}", "measure": measure}
-                row |= statistics.ratio(*sides).columns("ratio")
-                if name != OWN:
-                    bounds = np.concatenate(statistics.paired_interval(own, sides))
-                    lead = own[0].sum() / own[1].sum() - row["ratio"]
-                    row |= statistics.Estimate(lead, *bounds).columns("lead")
-                rows.append(row)
+def _ratio_table(shifts: Mapping[str, Measurements], cut_index: int) -> pd.DataFrame:
+    """Compare the ablation modes of one cut: the table ``edge_ratios``."""
+    sums = {}
+    for name, measurements in shifts.items():
+        sums[name] = _article_sums(measurements)[0][:, cut_index]  # [article, mode, measure]
+    paired = {name: array[..., ::CONTROL_STRIDE] for name, array in shifts[MAIN].items()}
+    paired_sums = _article_sums(paired)[0][:, cut_index]
+    compared = ((DROPPED, MASS_MATCHED), (REDISTRIBUTED, DROPPED))
+    rows = []
+    for (number, measure), (upper, lower) in product(enumerate(SHIFTS), compared):
+        modes = [MODES.index(upper), MODES.index(lower)]
+        main_sides = paired_sums[:, modes, number].T
+        for name, model_sums in sums.items():
+            sides = model_sums[:, modes, number].T
+            ratio = statistics.ratio(*sides)
+            row = {"model": name, "ways": f"{upper} / {lower}", "measure": measure}
+            row.update(ratio.columns("ratio"))
+            if name != MAIN:
+                low, high = statistics.paired_interval(main_sides, sides)
+                lead = main_sides[0].sum() / main_sides[1].sum() - ratio.value
+                estimate = statistics.Estimate(lead, low[0], high[0])
+                row.update(estimate.columns("lead"))
+            rows.append(row)
     return pd.DataFrame(rows)
 
 
-def in_words(tables: Mapping[str, pd.DataFrame], group: tuple[int, ...]) -> str:
-    """Return how far the sentence vector moves, in words that a reader can hold."""
+def summarise_edge_ablation(tables: Mapping[str, pd.DataFrame], group: tuple[int, ...]) -> str:
+    """Describe in sentences how far the ablation of a group of layers moves the sentence vector.
+
+    Parameters
+    ----------
+    tables : mapping of str to DataFrame
+        ``edges`` and ``edge_rows`` of `edge_tables`.
+    group : tuple of int
+        The layers, from 0, that were ablated together.
+
+    Returns
+    -------
+    str
+        One line for each model, or one line if the group is empty.
+    """
     if not group:
-        return f"In no layer do special tokens get over {edge_cuts.MUCH:.0%} of the attention."
-    own = f"layers == '{Cut(group).name}' and keys == 'special' and queries == 'all'"
-    said, halves = [], tables["edge_rows"].query(own).set_index("model")["over_half"]
-    rows = tables["edges"].query(f"{own} and measure == 'sentence vector'")
-    for model, ways in rows.set_index("change").groupby("model", sort=False):
-        dropped, given, taken = (ways.loc[way, "value"] for way in WAYS)
-        low, high = ways.loc[DROPPED, ["ci_low", "ci_high"]]
-        whose = "" if model == OWN else f"With {model} weights, "
-        said.append(
-            f"{whose}dropping the {ways['share'].iloc[0]:.0%} of attention that special tokens get "
-            f"in layers {Cut(group).name} moves the sentence vector by {dropped:.2g} "
-            f"({low:.2g} to {high:.2g}); taking as much from words moves it {taken / dropped:.2g} "
-            f"times as far, giving it to them {given / dropped:.2g} times. Of all rows "
-            f"{halves[model]:.0%} have over half of their attention on special tokens."
+        share = f"{SPECIAL_SHARE_THRESHOLD:.0%}"
+        return f"There is no layer in which special tokens get over {share} of the attention."
+    layers = Cut(group).name
+    is_group = f"layers == '{layers}' and keys == 'special' and queries == 'all'"
+    over_half = tables["edge_rows"].query(is_group).set_index("model")["over_half"]
+    rows = tables["edges"].query(f"{is_group} and measure == 'sentence vector'")
+    lines = []
+    for model, model_rows in rows.groupby("model", sort=False):
+        by_mode = model_rows.set_index("change")
+        shift = by_mode["value"]
+        low, high = by_mode.loc[DROPPED, ["ci_low", "ci_high"]]
+        dropped = shift[DROPPED]
+        subject = "Dropping" if model == MAIN else f"With {model} weights, dropping"
+        lines.append(
+            f"{subject} the {by_mode['share'].iloc[0]:.0%} of attention that special tokens get in "
+            f"layers {layers} moves the sentence vector by {dropped:.2g} ({low:.2g} to "
+            f"{high:.2g}). Removing the same mass from the other tokens moves it "
+            f"{shift[MASS_MATCHED] / dropped:.2g} times as far, and redistributing the mass to "
+            f"them {shift[REDISTRIBUTED] / dropped:.2g} times as far. Over half of the attention "
+            f"is on special tokens in {over_half[model]:.0%} of all rows."
         )
-    return "\n".join(sentence[0].upper() + sentence[1:] for sentence in said)
+    return "\n".join(lines)

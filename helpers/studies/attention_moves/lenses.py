@@ -1,7 +1,8 @@
-"""Attention beside what it moves (Kobayashi et al. 2020): shares, values, sinks.
+"""Attention weights next to the vectors that they move (Kobayashi et al. 2020).
 
-Attention adds ``sum_j A[i, j] f(x_j)`` to position i (`helpers.model.forward`).  Here is what one
-example's maps, the sizes ``|f(x_j)|`` and its hidden states say, on average over a corpus.
+Attention adds ``sum_j A[i, j] f(x_j)`` to position i (`helpers.model.forward`).  The attention lens
+reads ``A[i, j]``, the norm lens ``|A[i, j] f(x_j)|``, normalised over j.  This module averages
+both over a corpus, by type of token, and compares the first position with the others.
 """
 
 from __future__ import annotations
@@ -28,23 +29,34 @@ from helpers.studies.jobs import StepDone, run_jobs
 
 Maps = Float[np.ndarray, "layer head query key"]
 Norms = Float[np.ndarray, "layer head key"]
-TYPES = ("cls", "sep", "punctuation", "other")
+States = Float[np.ndarray, "layer position width"]
+TOKEN_TYPES = ("cls", "sep", "punctuation", "other")
+SPECIAL_TYPES = ("cls", "sep")
 LENSES = ("attention", "norm")
-RATIOS = ("ratio", "value_ratio")  # empty for a model without special tokens
-SHARES = tuple(f"{lens}_{kind}" for lens in LENSES for kind in TYPES)
-VALUES = tuple(f"value_{kind}" for kind in TYPES)
-SINKS = (
+RATIO_COLUMNS = ("ratio", "value_ratio")  # empty for a model without special tokens
+SHARE_COLUMNS = tuple(f"{lens}_{token_type}" for lens in LENSES for token_type in TOKEN_TYPES)
+VALUE_COLUMNS = tuple(f"value_{token_type}" for token_type in TOKEN_TYPES)
+SINK_COLUMNS = (
     "attention_first", "norm_first", "uniform", "value_first", "state_first", "peak_first",
     "peak_others",
 )  # fmt: skip
+ALL_LAYERS = "all"  # a value of the column layer
 BATCH_TOKENS = 512
-SPECIAL = ("cls", "sep")
-WHOLE = "all"  # layers
 MANY_HEADS = 100  # 12 layers of 12 heads take 16 times as long as 6 of half the width
 
 
-class Sizes(NamedTuple):
-    """Numbers of examples: segments, also with random weights, or cut; and texts taken apart."""
+class SampleSizes(NamedTuple):
+    """Numbers of examples that notebook 10 measures.
+
+    Attributes
+    ----------
+    segments, control_segments : int
+        Segments for the two lenses, for the model and for its control.
+    cut_segments : int
+        Segments for the ablation of edges.
+    attributed : int
+        Texts of which each token is left out once.
+    """
 
     segments: int
     control_segments: int
@@ -52,31 +64,45 @@ class Sizes(NamedTuple):
     attributed: int
 
 
-def sizes(settings: Settings, heads: int) -> Sizes:
-    """Return the sizes of a run: no more segments than it has, less for a model of many heads."""
-    full = Sizes(300, 100, cut_segments=256, attributed=12 if heads > MANY_HEADS else 24)
-    size = Sizes(8, 4, cut_segments=4, attributed=2) if settings.small else full
-    return size._replace(segments=min(settings.segments or size.segments, size.segments))
+def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
+    """Choose the numbers of examples of a run.
+
+    Parameters
+    ----------
+    settings : Settings
+        Its ``segments`` limits the segments for the lenses.
+    heads : int
+        Attention heads in all layers.  A model of more than `MANY_HEADS` has fewer texts in which
+        tokens are left out.
+    """
+    if settings.small:
+        sizes = SampleSizes(8, 4, cut_segments=4, attributed=2)
+    else:
+        sizes = SampleSizes(300, 100, cut_segments=256, attributed=12 if heads > MANY_HEADS else 24)
+    limit = settings.segments or sizes.segments
+    return sizes._replace(segments=min(limit, sizes.segments))
 
 
-def spread(source: Store, count: int) -> list[Record]:
-    """Return at most ``count`` records of a source, spread evenly over it."""
-    places = np.unique(np.linspace(0, len(source) - 1, min(count, len(source))).astype(int))
-    return [source.record(int(place)) for place in places]
+def evenly_spaced_records(source: Store, count: int) -> list[Record]:
+    """Read at most ``count`` records, spaced evenly over a source."""
+    n_records = min(count, len(source))
+    indices = np.unique(np.linspace(0, len(source) - 1, n_records).astype(int))
+    return [source.record(int(index)) for index in indices]
 
 
-class Kept(dict[str, pd.DataFrame]):
-    """The notebook's tables; to ask for one that could not be had is an `InputError`."""
+class RequiredTables(dict[str, pd.DataFrame]):
+    """The notebook's tables by name; reading one that was not measured raises InputError."""
 
     def __missing__(self, name: str) -> pd.DataFrame:
         raise InputError(f"there is no {name}.csv (see above)")
 
 
 @contextmanager
-def where_possible() -> Iterator[None]:
-    """Print in a line what a cell cannot have of this model or text, and go on after it.
+def skip_if_unsupported() -> Iterator[None]:
+    """Print one line instead of an error if the model or the text does not support a cell.
 
-    What is damaged stays an error.
+    An InputError or a ModelError inside the context is printed as "Left out: ...", and the
+    notebook goes on after the cell.  Errors about damaged files are still raised.
     """
     try:
         yield
@@ -89,120 +115,187 @@ def where_possible() -> Iterator[None]:
 def lens_values(
     lenses: Mapping[str, Maps], norms: Norms, roles: Roles
 ) -> dict[str, Float[np.ndarray, "layer head"]]:
-    """Return what attention and norm lens make of one example's maps, for each head.
+    """Compute one example's shares and value norms by type of token, for each head.
 
-    ``attention_cls`` ... ``norm_other``: shares of the types of token, NaN for a token that the
-    model does not have.  ``value_cls`` ...: the mean ``|f(x)|`` of a type, as a multiple of the
-    mean over all tokens of the example (NaN where it has none).  ``same_token``: how often the
-    most-attended token is also the one that moves most.
+    Parameters
+    ----------
+    lenses : mapping of str to array, shape (layer, head, query, key)
+        The maps of each of the `LENSES`; each row sums to 1.
+    norms : array, shape (layer, head, key)
+        ``|f(x_j)|`` of each position.
+    roles : Roles
+        The type of each token.
+
+    Returns
+    -------
+    dict of str to array, shape (layer, head)
+        `SHARE_COLUMNS`: the share that a type of token gets through a lens, NaN for a token that
+        the model does not have.  `VALUE_COLUMNS`: the mean ``|f(x)|`` of a type, as a multiple of
+        the mean over all tokens of the example, NaN if the example has none.  ``same_token``: how
+        often the most-attended token is also the largest one through the norm lens.
     """
-    masks, missing = roles.masks(), np.full(norms.shape[:2], np.nan)
+    masks = roles.masks()
+    missing = np.full(norms.shape[:2], np.nan)
     received = {lens: maps.mean(axis=-2) for lens, maps in lenses.items()}  # [layer, head, key]
-    relative, values = norms / norms.mean(axis=-1, keepdims=True), {}
-    for kind in TYPES:
-        own = masks.get(kind)
-        for lens, of_key in received.items():
-            values[f"{lens}_{kind}"] = missing if own is None else of_key[..., own].sum(axis=-1)
-        there = own is not None and own.any()
-        values[f"value_{kind}"] = relative[..., own].mean(axis=-1) if there else missing
-    most, moves = (lenses[lens].argmax(axis=-1) for lens in LENSES)
-    values["same_token"] = (most == moves).mean(axis=-1)
+    relative_norms = norms / norms.mean(axis=-1, keepdims=True)
+    values = {}
+    for token_type in TOKEN_TYPES:
+        mask = masks.get(token_type)
+        for lens, shares in received.items():
+            share = missing if mask is None else shares[..., mask].sum(axis=-1)
+            values[f"{lens}_{token_type}"] = share
+        is_present = mask is not None and mask.any()
+        mean_norm = relative_norms[..., mask].mean(axis=-1) if is_present else missing
+        values[f"value_{token_type}"] = mean_norm
+    most_attended = lenses["attention"].argmax(axis=-1)
+    most_moving = lenses["norm"].argmax(axis=-1)
+    values["same_token"] = (most_attended == most_moving).mean(axis=-1)
     return values
 
 
 def sink_values(
-    lenses: Mapping[str, Maps], norms: Norms, states: Float[np.ndarray, "layer position width"]
+    lenses: Mapping[str, Maps], norms: Norms, states: States
 ) -> dict[str, Float[np.ndarray, "layer one"]]:
-    """Return what marks the first position as an attention sink, for each layer, a column wide.
+    """Compute one example's marks of an attention sink at the first position, for each layer.
 
-    ``attention_first`` and ``norm_first`` are its shares, ``uniform`` that of any position.
-    ``value_first`` and ``state_first`` are the sizes of its value vector and of its hidden state
-    (``states[l]`` goes into layer l), as multiples of the other positions' mean.  ``peak_first`` is
-    the largest component of that state as a multiple of the example's median (absolute values);
-    ``peak_others`` the mean of the same over the other positions.
+    Parameters
+    ----------
+    lenses, norms
+        As for `lens_values`.
+    states : array, shape (layer, position, width)
+        Hidden states; ``states[l]`` goes into layer l.
+
+    Returns
+    -------
+    dict of str to array, shape (layer, 1)
+        ``attention_first``, ``norm_first``: the shares of the first position through each lens.
+        ``uniform``: the share of any position under uniform attention.
+        ``value_first``, ``state_first``: the norms of its value vector and of its hidden state, as
+        multiples of the mean over the other positions.
+        ``peak_first``: the largest absolute component of its state, as a multiple of the median of
+        all components of the example.  ``peak_others``: the mean over the other positions.
     """
-    sizes, absolute = np.linalg.norm(states, axis=-1), np.abs(states)
-    peaks = absolute.max(axis=-1) / np.median(absolute, axis=(1, 2))[:, None]
-    values = {f"{lens}_first": maps[..., 0].mean(axis=(1, 2)) for lens, maps in lenses.items()}
-    values |= {
-        "uniform": np.full(len(norms), 1 / norms.shape[-1]),
-        "value_first": (norms[..., 0] / norms[..., 1:].mean(axis=-1)).mean(axis=-1),
-        "state_first": sizes[:, 0] / sizes[:, 1:].mean(axis=-1),
-        "peak_first": peaks[:, 0],
-        "peak_others": peaks[:, 1:].mean(axis=-1),
-    }
-    return {name: value[:, None] for name, value in values.items()}
+    state_norms = np.linalg.norm(states, axis=-1)
+    magnitudes = np.abs(states)
+    medians = np.median(magnitudes, axis=(1, 2))
+    peaks = magnitudes.max(axis=-1) / medians[:, None]  # [layer, position]
+    value_ratios = norms[..., 0] / norms[..., 1:].mean(axis=-1)  # [layer, head]
+    values = {}
+    for lens, maps in lenses.items():
+        values[f"{lens}_first"] = maps[..., 0].mean(axis=(1, 2))
+    values["uniform"] = np.full(len(norms), 1 / norms.shape[-1])
+    values["value_first"] = value_ratios.mean(axis=-1)
+    values["state_first"] = state_norms[:, 0] / state_norms[:, 1:].mean(axis=-1)
+    values["peak_first"] = peaks[:, 0]
+    values["peak_others"] = peaks[:, 1:].mean(axis=-1)
+    return {name: by_layer[:, None] for name, by_layer in values.items()}
 
 
 def lens_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.DataFrame]:
-    """Return how attention and norm lens see ``count`` segments, spread evenly over a source.
+    """Measure attention and norm lens on segments of a source.
 
-    ``lens_shares`` and ``value_norms`` have `lens_values`, a row a head; ``sinks`` `sink_values`,
-    a row a layer; ``special_tokens`` is `special_table`; all with intervals over articles.  The
-    model may be another than that of ``source``, with the same tokenizer.
+    Parameters
+    ----------
+    encoder : Encoder
+        The model, which may differ from that of ``source`` if it has the same tokenizer.
+    source : Store
+        Its records are read, not its maps.
+    count : int
+        The number of segments at most, spaced evenly over the source.
+
+    Returns
+    -------
+    dict of str to DataFrame
+        ``lens_shares`` and ``value_norms``: `lens_values`, one row per head.
+        ``sinks``: `sink_values`, one row per layer.
+        ``special_tokens``: `special_table`, one row per layer and one of all layers.
+        Intervals are bootstrap intervals over articles.
+
+    Raises
+    ------
+    ModelError
+        If the value vectors of the model cannot be located.
     """
 
     def compute() -> dict[str, pd.DataFrame]:
-        sums = lens_sums(encoder, spread(source, count))
+        sums = lens_sums(encoder, evenly_spaced_records(source, count))
+        # Values of a layer are stored as those of its only head, because sums are by head.
+        sinks = head_table(sums, SINK_COLUMNS).query("head == 1").drop(columns="head")
         return {
-            "lens_shares": head_table(sums, SHARES),
-            "value_norms": head_table(sums, (*VALUES, "same_token")),
-            "sinks": head_table(sums, SINKS).query("head == 1").drop(columns="head"),  # by layer
+            "lens_shares": head_table(sums, SHARE_COLUMNS),
+            "value_norms": head_table(sums, (*VALUE_COLUMNS, "same_token")),
+            "sinks": sinks,
             "special_tokens": special_table(sums),
         }
 
-    facts = {"store": source.key, "model": encoder.identity, "segments": min(count, len(source))}
-    return cached("lenses", compute, inputs=facts, module=__name__)
+    inputs = {
+        "store": source.key,
+        "model": encoder.identity,
+        "segments": min(count, len(source)),
+    }
+    return cached("lenses", compute, inputs=inputs)
 
 
 def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
-    """Return the sums of both kinds of values over segments, by group of articles too."""
+    """Sum `lens_values` and `sink_values` over segments, by group of articles."""
     inputs = [model_inputs(encoder, record) for record in records]
-    lengths = [len(item["input_ids"]) for item in inputs]
+    lengths = [len(token_inputs["input_ids"]) for token_inputs in inputs]
     with value_pass(encoder) as run:
 
-        def job(batch: list[int], step_done: StepDone) -> Sums:
+        def sum_batch(batch: list[int], step_done: StepDone) -> Sums:
             maps, norms, states = run([inputs[index] for index in batch], hidden=True)
             sums = Sums()
             for row, index in enumerate(batch):
-                n, record = lengths[index], records[index]
+                n = lengths[index]
+                record = records[index]
                 attention = np.stack([layer[row, :, :n, :n].float().cpu() for layer in maps])
-                sizes = np.stack([layer[row, :, :n].cpu() for layer in norms])
+                value_norms = np.stack([layer[row, :, :n].cpu() for layer in norms])
                 vectors = np.stack([layer[row, :n].float().cpu() for layer in states[:-1]])
-                own = roles(record["tokens"], encoder.special_tokens)
-                both = {"attention": attention, "norm": norm_maps(attention, sizes)}
-                values = lens_values(both, sizes, own) | sink_values(both, sizes, vectors)
+                lenses = {"attention": attention, "norm": norm_maps(attention, value_norms)}
+                token_roles = roles(record["tokens"], encoder.special_tokens)
+                values = lens_values(lenses, value_norms, token_roles)
+                values.update(sink_values(lenses, value_norms, vectors))
                 sums.add(values, cluster_of(record, index))
             step_done()
             return sums
 
-        jobs = [partial(job, batch) for batch in length_batches(lengths, budget=BATCH_TOKENS)]
-        found = run_jobs(jobs, encoder.device, label="lenses", unit="batch", total=len(jobs))
-    return combine(found)
+        batches = length_batches(lengths, budget=BATCH_TOKENS)
+        jobs = [partial(sum_batch, batch) for batch in batches]
+        batch_sums = run_jobs(jobs, encoder.device, label="lenses", unit="batch", total=len(jobs))
+    return combine(batch_sums)
 
 
 def special_table(sums: Sums) -> pd.DataFrame:
-    """Return the share of [CLS] and [SEP] together through both lenses, by layer and in all.
+    """Compute the share of [CLS] and [SEP] together through both lenses, for each layer and in all.
 
-    Columns: layer, attention, norm, ``ratio`` of the two, and ``value_ratio``, the size of the
-    value vectors of special tokens over that of words (no punctuation), with intervals.
+    Returns
+    -------
+    DataFrame
+        Columns: layer ("1", ..., and "all"); attention and norm, the mean shares; ``ratio``, norm
+        over attention; ``value_ratio``, the mean norm of the value vectors of special tokens over
+        that of words without punctuation.  Bounds of both ratios end in _low and _high.
     """
+    attention = _article_sums(sums, [f"attention_{role}" for role in SPECIAL_TYPES])
+    norm = _article_sums(sums, [f"norm_{role}" for role in SPECIAL_TYPES])
+    value_names = [f"value_{role}" for role in SPECIAL_TYPES]
+    special_values = _article_sums(sums, value_names)
+    n_present = sum(bool(sums.by_group(name)[1].any()) for name in value_names)
+    word_values = n_present * _article_sums(sums, ["value_other"])
+    n_examples = sums.by_group("same_token")[1].sum(axis=0).max()
+    table = pd.DataFrame({"layer": [*map(str, range(1, attention.shape[1])), ALL_LAYERS]})
+    table["attention"] = attention.sum(axis=0) / n_examples
+    table["norm"] = norm.sum(axis=0) / n_examples
+    sides = {"ratio": (norm, attention), "value_ratio": (special_values, word_values)}
+    for name, (numerator, denominator) in sides.items():
+        with np.errstate(invalid="ignore"):  # 0 / 0 for a model without special tokens
+            table[name] = numerator.sum(axis=0) / denominator.sum(axis=0)
+        low, high = bootstrap_intervals(numerator, denominator)
+        table[f"{name}_low"] = low
+        table[f"{name}_high"] = high
+    return table
 
-    def parts(*names: str) -> Float[np.ndarray, "article column"]:
-        """Return sums over examples, means over heads: of each layer, and of all layers."""
-        layers = sum(sums.by_group(name)[0].mean(axis=2) for name in names)
-        return np.column_stack([layers, layers.mean(axis=1)])
 
-    attention, norm = (parts(*(f"{lens}_{kind}" for kind in SPECIAL)) for lens in LENSES)
-    values = [f"value_{kind}" for kind in SPECIAL]
-    kinds = sum(bool(sums.by_group(name)[1].any()) for name in values)
-    examples = sums.by_group("same_token")[1].sum(axis=0).max()
-    layers = [*map(str, range(1, attention.shape[1])), WHOLE]
-    columns = {"layer": layers, "attention": attention.sum(axis=0) / examples,
-               "norm": norm.sum(axis=0) / examples}  # fmt: skip
-    ratios = (norm, attention), (parts(*values), kinds * parts("value_other"))
-    for name, (over, under) in zip(RATIOS, ratios, strict=True):
-        with np.errstate(invalid="ignore"):  # a model with neither token
-            columns[name] = over.sum(axis=0) / under.sum(axis=0)
-        columns[f"{name}_low"], columns[f"{name}_high"] = bootstrap_intervals(over, under)
-    return pd.DataFrame(columns)
+def _article_sums(sums: Sums, names: Sequence[str]) -> Float[np.ndarray, "article column"]:
+    """Sum measures over examples, as means over heads: a column per layer and one of all layers."""
+    by_layer = sum(sums.by_group(name)[0].mean(axis=2) for name in names)
+    return np.column_stack([by_layer, by_layer.mean(axis=1)])

@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 
 from helpers.plots import style
 from helpers.plots.style import SpecialTokens, canvas, counting_ticks, joined, named, theme
-from helpers.studies.attention_moves.lenses import LENSES, TYPES
+from helpers.studies.attention_moves.edges import MAIN
+from helpers.studies.attention_moves.lenses import LENSES, TOKEN_TYPES
 
 UNITS = {
     "layer output": "|h' - h| / |h|",
@@ -18,26 +19,46 @@ UNITS = {
     "structural probe": "UUAS (points less)",
     "Attn probe": "UAS (points less)",
 }
+ON_LOG_SCALE = ("layer output", "sentence vector", "token vectors")
 TITLES = {"attention": "attention: where heads look", "norm": "norm: what they bring back"}
+PANELS_PER_ROW = 3
 
 
 @theme()
 def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = "") -> Figure:
-    """Draw Figure 2 through both lenses: lens_shares.csv, a point a head, a line their mean."""
+    """Draw the share of attention by type of token through both lenses, for each layer.
+
+    Parameters
+    ----------
+    shares : DataFrame
+        The table lens_shares.csv: a point is a head, a line is the mean of the heads of a layer.
+    special_tokens : mapping of str to str or None
+        The model's tokens for "cls" and "sep", for the legend.
+    model : str, optional
+        Name of the model, for the subtitle.
+
+    Returns
+    -------
+    Figure
+        Figure 13: Figure 2 of the paper, once per lens.
+    """
     note = "a point is a head, a line the mean of the layer"
     figure = canvas(3.4, "Figure 13 · Figure 2 through two lenses", joined(model, note))
     for axes, lens in zip(figure.subplots(1, 2, sharey=True), LENSES, strict=True):
-        for kind in TYPES:
-            column, color = f"{lens}_{kind}", style.TOKEN_STYLES[kind].color
+        for token_type in TOKEN_TYPES:
+            column = f"{lens}_{token_type}"
             if shares[column].notna().any():
-                look = {"s": 9, "color": color, "alpha": 0.3, "linewidths": 0}
-                axes.scatter(shares["layer"], shares[column], **look)
-                _line(axes, shares.groupby("layer")[column].mean(), kind, special_tokens)
+                color = style.TOKEN_STYLES[token_type].color
+                axes.scatter(
+                    shares["layer"], shares[column], s=9, color=color, alpha=0.3, linewidths=0
+                )
+                means = shares.groupby("layer")[column].mean()
+                _draw_line(axes, means, token_type, special_tokens)
         axes.set(title=TITLES[lens], ylim=(-0.02, 1.02))
         axes.set(xlabel="Layer", xticks=counting_ticks(int(shares["layer"].max()), 12))
     figure.axes[0].set_ylabel("Average share (fraction)")
-    lines = figure.axes[0].get_legend_handles_labels()
-    figure.legend(*lines, loc="outside lower left", ncols=4)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower left", ncols=4)
     return figure
 
 
@@ -45,25 +66,38 @@ def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
 def fig14_sinks(
     sinks: pd.DataFrame, norms: pd.DataFrame, special_tokens: SpecialTokens, *, model: str = ""
 ) -> Figure:
-    """Draw value vectors by type of token, and the first position by layer.
+    """Draw the norms of value vectors by type of token, and the first position, for each layer.
 
-    ``norms`` is value_norms.csv, ``sinks`` sinks.csv.
+    Parameters
+    ----------
+    sinks : DataFrame
+        The table sinks.csv, one row per layer.
+    norms : DataFrame
+        The table value_norms.csv, one row per head.
+    special_tokens : mapping of str to str or None
+        The model's tokens for "cls" and "sep", for the legend.
+    model : str, optional
+        Name of the model, for the subtitle.
+
+    Returns
+    -------
+    Figure
+        Figure 14, with three panels.
     """
     figure = canvas(3.6, "Figure 14 · Value vectors, and the first position", model)
-    values, shares, states = figure.subplots(1, 3)
-    for kind in TYPES:
-        if norms[f"value_{kind}"].notna().any():
-            _line(values, norms.groupby("layer")[f"value_{kind}"].mean(), kind, special_tokens)
-    values.set(title="size of value vectors", ylabel="|f(x)| over the example's mean")
-    panels = {
-        shares: {"attention_first": "attention", "norm_first": "norm lens", "uniform": "uniform"},
-        states: {"peak_first": "first position", "peak_others": "other positions"},
-    }
-    for axes, columns in panels.items():
-        for (column, label), (color, marker) in zip(columns.items(), style.LINES, strict=False):
-            axes.plot(sinks["layer"], sinks[column], color=color, marker=marker, label=label)
-    shares.set(title="share of the first position", ylabel="Share (fraction)")
-    states.set(title="largest state component", ylabel="Multiple of the median")
+    value_axes, share_axes, state_axes = figure.subplots(1, 3)
+    for token_type in TOKEN_TYPES:
+        column = f"value_{token_type}"
+        if norms[column].notna().any():
+            means = norms.groupby("layer")[column].mean()
+            _draw_line(value_axes, means, token_type, special_tokens)
+    value_axes.set(title="size of value vectors", ylabel="|f(x)| over the example's mean")
+    share_labels = {"attention_first": "attention", "norm_first": "norm lens", "uniform": "uniform"}
+    _draw_columns(share_axes, sinks, share_labels)
+    share_axes.set(title="share of the first position", ylabel="Share (fraction)")
+    state_labels = {"peak_first": "first position", "peak_others": "other positions"}
+    _draw_columns(state_axes, sinks, state_labels)
+    state_axes.set(title="largest state component", ylabel="Multiple of the median")
     for axes in figure.axes:
         axes.set(xlabel="Layer", xticks=counting_ticks(int(sinks["layer"].max()), 12))
         axes.set_ylim(bottom=0)
@@ -73,36 +107,63 @@ def fig14_sinks(
 
 @theme()
 def fig15_edges(edges: pd.DataFrame, *, model: str = "") -> Figure:
-    """Draw what cutting the edges to special tokens changes, layer by layer: edges.csv.
+    """Draw the effect of ablating the edges to special tokens, one layer at a time.
 
-    A panel is a measure, of the model itself or of a control; a line is a way to cut.
+    Parameters
+    ----------
+    edges : DataFrame
+        The table edges.csv.  A panel is a measure of the model or of a control; a line is a mode
+        of ablation; a band is a 95% interval over articles.
+    model : str, optional
+        Name of the model, for the subtitle.
+
+    Returns
+    -------
+    Figure
+        Figure 15.
     """
-    alone = edges.query("keys == 'special' and queries == 'all'")
-    alone = alone[alone["layers"].astype(str).str.isdigit()]
-    panels, first = list(alone.groupby(["model", "measure"], sort=False)), {}
-    rows = -(-len(panels) // 3)
+    to_special = edges.query("keys == 'special' and queries == 'all'")
+    single_layer = to_special[to_special["layers"].astype(str).str.isdigit()]
+    panels = list(single_layer.groupby(["model", "measure"], sort=False))
+    n_rows = -(-len(panels) // PANELS_PER_ROW)
     note = "one layer at a time; bands: 95%, over articles"
     title = "Figure 15 · Attention to special tokens cut, and as much cut elsewhere"
-    figure = canvas(1.9 * rows + 0.4, title, joined(model, note))
-    grid = figure.subplots(rows, 3, squeeze=False).ravel()
+    figure = canvas(1.9 * n_rows + 0.4, title, joined(model, note))
+    grid = figure.subplots(n_rows, PANELS_PER_ROW, squeeze=False).ravel()
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
-    for axes, ((of, measure), own) in zip(grid, panels, strict=False):
-        for (way, line), (color, marker) in zip(own.groupby("change"), style.LINES, strict=False):
-            layers, look = line["layers"].astype(int), {"color": color, "label": way}
-            axes.plot(layers, line["value"], marker=marker, markersize=4, **look)
-            low, high = line[style.BOUNDS].T.to_numpy()
-            axes.fill_between(layers, low, high, color=color, alpha=0.2, lw=0)
-        if UNITS[measure].islower() or "|" in UNITS[measure]:
-            axes.sharey(first.setdefault(measure, axes))
+    shared_axes = {}  # of each measure on a log scale: the first panel's
+    for axes, ((model_name, measure), rows) in zip(grid, panels, strict=False):
+        _draw_modes(axes, rows)
+        if measure in ON_LOG_SCALE:
+            axes.sharey(shared_axes.setdefault(measure, axes))
             axes.set_yscale("log")
-        axes.set(xticks=counting_ticks(int(layers.max()), 12), ylabel=UNITS[measure])
-        axes.set_title(measure if of == "own" else f"{measure}, {of} weights")
+        last_layer = int(rows["layers"].astype(int).max())
+        axes.set(xticks=counting_ticks(last_layer, 12), ylabel=UNITS[measure])
+        axes.set_title(measure if model_name == MAIN else f"{measure}, {model_name} weights")
     figure.supxlabel("Layer", fontsize=9.5)
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower left", ncols=3)
+    handles, labels = grid[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower left", ncols=3)
     return figure
 
 
-def _line(axes: Axes, values: pd.Series, kind: str, special_tokens: SpecialTokens) -> None:
-    label, color, marker = named(style.TOKEN_STYLES[kind], special_tokens)
+def _draw_line(
+    axes: Axes, values: pd.Series, token_type: str, special_tokens: SpecialTokens
+) -> None:
+    """Draw the values of a type of token, one per layer, in the style of the type."""
+    label, color, marker = named(style.TOKEN_STYLES[token_type], special_tokens)
     axes.plot(values, color=color, marker=marker, markeredgecolor="white", label=label)
+
+
+def _draw_columns(axes: Axes, table: pd.DataFrame, labels: dict[str, str]) -> None:
+    """Draw columns of a table over its layers, each with its label."""
+    for (column, label), (color, marker) in zip(labels.items(), style.LINES, strict=False):
+        axes.plot(table["layer"], table[column], color=color, marker=marker, label=label)
+
+
+def _draw_modes(axes: Axes, rows: pd.DataFrame) -> None:
+    """Draw one measure over layers, with a line and a band for each mode of ablation."""
+    for (mode, line), (color, marker) in zip(rows.groupby("change"), style.LINES, strict=False):
+        layers = line["layers"].astype(int)
+        axes.plot(layers, line["value"], color=color, marker=marker, markersize=4, label=mode)
+        axes.fill_between(layers, line["ci_low"], line["ci_high"], color=color, alpha=0.2, lw=0)

@@ -1,4 +1,4 @@
-"""Choosers learn a planted word, read what they are shown, and keep the best epoch."""
+"""Choosers learn a planted word, read their inputs only, and keep the best epoch."""
 
 from dataclasses import replace
 
@@ -15,44 +15,70 @@ from helpers.studies.tasks import Pair
 
 RECIPE = Recipe(epochs=3, learning_rate=3e-3, batch_size=4, max_tokens=32)
 WORD_RECIPE = Recipe(epochs=8, learning_rate=1e-2, batch_size=4)
-PLAIN = ["the", "cat", "dog", "sat", "on", "a", "mat", "rainy", "winters", "like", "she", "yes"]
-DRAWN = np.random.default_rng(0).normal(size=(14, 6))
-VECTORS = dict(zip([*PLAIN, "not", "no"], DRAWN, strict=True))
+PLAIN_WORDS = [
+    "the",
+    "cat",
+    "dog",
+    "sat",
+    "on",
+    "a",
+    "mat",
+    "rainy",
+    "winters",
+    "like",
+    "she",
+    "yes",
+]
+RANDOM_VECTORS = np.random.default_rng(0).normal(size=(14, 6))
+VECTORS = dict(zip([*PLAIN_WORDS, "not", "no"], RANDOM_VECTORS, strict=True))
 FAMILIES = ["bert", "roberta", "gpt2"]  # two masked language models and a decoder
 
 
 def vectors(words):
-    return np.array([VECTORS.get(word, np.zeros(6)) for word in words], np.float32).reshape(-1, 6)
+    rows = [VECTORS.get(word, np.zeros(6)) for word in words]
+    return np.array(rows, np.float32).reshape(-1, 6)
 
 
-def made_up(count, seed, planted=True):
-    rng, arguments = np.random.default_rng(seed), []
+def random_text(rng):
+    return " ".join(rng.choice(PLAIN_WORDS, 3))
+
+
+def random_arguments(count, seed, planted=True):
+    """Make arguments of random words; a ``planted`` cue is twice in each right warrant."""
+    rng = np.random.default_rng(seed)
+    arguments = []
     for index in range(count):
         label = int(rng.integers(2))
-        texts = [list(rng.choice(PLAIN, 3)) for _ in range(4)]
-        texts[2 + label] += ["not"] * 2 * planted
-        claim, reason, *both = (" ".join(text) for text in texts)
+        claim = random_text(rng)
+        reason = random_text(rng)
+        warrants = [random_text(rng), random_text(rng)]
+        if planted:
+            warrants[label] += " not not"
         arguments.append(
-            Argument(str(index), claim, reason, *both, label, "x", negated_claim="no mat")
+            Argument(str(index), claim, reason, *warrants, label, "x", negated_claim="no mat")
         )
     return arguments
 
 
 @pytest.fixture(scope="module")
 def splits():
-    test = made_up(30, 3)
-    test += [one.counterpart() for one in test]
-    return {"train": made_up(40, 1), "dev": made_up(12, 2), "test": test}
+    originals = random_arguments(30, 3)
+    counterparts = [original.counterpart() for original in originals]
+    return {
+        "train": random_arguments(40, 1),
+        "dev": random_arguments(12, 2),
+        "test": originals + counterparts,
+    }
 
 
-def right(choices, splits):
+def is_right(choices, splits):
     return choices == [argument.label for argument in splits["test"]]
 
 
-def test_what_an_encoder_reads_for_each_warrant():
+def test_warrant_pairs_have_the_parts_of_the_input():
     argument = Argument("a", "Go home", "It is late.", "right", "wrong", 0, "x")
-    firsts = {inputs: choosers.warrant_pairs([argument], inputs)[0] for inputs in INPUTS}
-    assert firsts == {
+    first_pairs = {inputs: choosers.warrant_pairs([argument], inputs)[0] for inputs in INPUTS}
+    assert first_pairs == {
         "warrants": Pair("right", None, 0),
         "reason + warrants": Pair("It is late.", "right", 0),
         "claim + warrants": Pair("Go home", "right", 0),
@@ -62,90 +88,122 @@ def test_what_an_encoder_reads_for_each_warrant():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_an_encoder_finds_the_plant_and_loses_it_on_the_counterparts(tiny_encoder, splits, family):
+def test_an_encoder_learns_a_cue_that_misleads_on_counterparts(tiny_encoder, splits, family):
     encoder = tiny_encoder(family)
     before = {name: weights.clone() for name, weights in encoder.model.named_parameters()}
     chooser = EncoderChooser(encoder, "all", RECIPE.max_tokens, seed=0)
-    found = right(choosers.train_chooser(chooser, splits, RECIPE, "tiny"), splits)
-    assert found[:30].mean() > 0.85
-    assert found[30:].mean() < 0.25
+    choices = choosers.train_chooser(chooser, splits, RECIPE, "tiny")
+    right = is_right(choices, splits)
+    assert right[:30].mean() > 0.85
+    assert right[30:].mean() < 0.25
     for name, weights in encoder.model.named_parameters():
         assert torch.equal(weights, before[name])  # a copy was trained
 
 
-@pytest.mark.parametrize("kind", [BAG, BILSTM])
+@pytest.mark.parametrize("architecture", [BAG, BILSTM])
 @pytest.mark.parametrize("inputs", INPUTS)
-def test_words_give_the_plant_away(splits, kind, inputs):
-    chooser = WordChooser(kind, inputs, vectors, seed=0)
-    choices = choosers.train_chooser(chooser, splits, WORD_RECIPE, kind)
-    assert right(choices, splits)[:30].mean() > 0.9
+def test_a_word_chooser_learns_the_planted_cue(splits, architecture, inputs):
+    chooser = WordChooser(architecture, inputs, vectors, seed=0)
+    choices = choosers.train_chooser(chooser, splits, WORD_RECIPE, architecture)
+    assert is_right(choices, splits)[:30].mean() > 0.9
     if "claim" not in INPUTS[inputs]:
         assert (choices[:30] == choices[30:]).all()
 
 
-@pytest.mark.parametrize("kind", [BAG, BILSTM])
-def test_without_a_plant_there_is_chance_and_a_seed_gives_the_same_again(kind):
-    parts = {name: made_up(n, n, planted=False) for name, n in (("train", 64), ("dev", 40))}
-    parts["test"] = made_up(200, 3, planted=False)
-
-    def choices(seed):
-        chooser = WordChooser(kind, "all", vectors, seed=seed)
-        return choosers.train_chooser(chooser, parts, replace(WORD_RECIPE, seed=seed), kind)
-
-    first = choices(0)
-    assert 0.4 < right(first, parts).mean() < 0.6
-    assert (first == choices(0)).all() and (first != choices(1)).any()
+def unplanted_splits():
+    return {
+        "train": random_arguments(64, 64, planted=False),
+        "dev": random_arguments(40, 40, planted=False),
+        "test": random_arguments(200, 3, planted=False),
+    }
 
 
-def test_scores_do_not_depend_on_what_is_scored_with_them(tiny_encoder, splits):
-    """Texts of 4 to 24 words in a step, so that no group is in its order."""
-    encoder = EncoderChooser(tiny_encoder("bert"), "all", 64, seed=0)
-    lengths = np.random.default_rng(0).integers(4, 24, 12)
-    arguments = [
-        Argument(str(i), "yes", "a mat", "cat " * n, "dog " * (28 - n), i % 2, "x")
-        for i, n in enumerate(lengths)
-    ]
-    for chooser in (encoder, WordChooser(BILSTM, "all", vectors, seed=0)):
-        alone = torch.cat([chooser.scores([argument]) for argument in arguments])
-        torch.testing.assert_close(chooser.scores(arguments), alone, atol=1e-6, rtol=1e-5)
-        step = chooser(arguments).detach().to(alone.dtype)
-        torch.testing.assert_close(step, alone, atol=1e-6, rtol=1e-5)
-        assert alone.std() > 1e-4  # they differ from pair to pair
+def train_words(architecture, splits, seed):
+    chooser = WordChooser(architecture, "all", vectors, seed=seed)
+    recipe = replace(WORD_RECIPE, seed=seed)
+    return choosers.train_chooser(chooser, splits, recipe, architecture)
 
 
-def test_a_text_is_the_mean_or_the_largest_of_what_it_has():
-    x, lengths = torch.tensor([[[1.0, 2], [3, 4], [0, 0]]]), torch.tensor([2])
-
-    def of_two(words):
-        return np.ones((len(words), 2), np.float32)
-
-    bag, lstm = (WordChooser(kind, "warrants", of_two, seed=0) for kind in (BAG, BILSTM))
-    assert bag.text_vectors(x, lengths).tolist() == [[2, 3]]
-    found = lstm.text_vectors(x, lengths)
-    torch.testing.assert_close(found[0], lstm.lstm(x[:, :2])[0][0].amax(dim=0))
-    no_words = Argument("s", "Zzz", "yyy", "xxx", "www", 0, "x")
-    assert WordChooser(BILSTM, "all", vectors, seed=0).scores([no_words]).isfinite().all()
+@pytest.mark.parametrize("architecture", [BAG, BILSTM])
+def test_train_chooser_without_a_cue_is_at_chance(architecture):
+    splits = unplanted_splits()
+    choices = train_words(architecture, splits, 0)
+    assert 0.4 < is_right(choices, splits).mean() < 0.6
 
 
-def test_the_best_epoch_on_dev_is_kept(splits, monkeypatch):
-    for accuracies, best in (((0.9, 0.8, 0.9), 0), ((0.1, 0.3, 0.2), 1), ((0.1, 0.2, 0.3), 2)):
-        said, seen = iter(accuracies), []
-        chooser = WordChooser(BAG, "warrants", vectors, seed=0)
-
-        def judge(*_, said=said, seen=seen, chooser=chooser):
-            seen.append(chooser.outer.weight.detach().clone())
-            return next(said), 0.0
-
-        monkeypatch.setattr(choosers, "quality", judge)
-        choosers.train_chooser(chooser, splits, Recipe(epochs=3, batch_size=20), "bag")
-        kept = [torch.equal(chooser.outer.weight, after) for after in seen]
-        assert kept == [i == best for i in range(3)]
+@pytest.mark.parametrize("architecture", [BAG, BILSTM])
+def test_train_chooser_repeats_with_the_same_seed_only(architecture):
+    splits = unplanted_splits()
+    choices = train_words(architecture, splits, 0)
+    assert (choices == train_words(architecture, splits, 0)).all()
+    assert (choices != train_words(architecture, splits, 1)).any()
 
 
-def test_texts_that_are_too_long_and_a_loss_that_is_no_number_are_refused(tiny_encoder, splits):
-    long = EncoderChooser(tiny_encoder("bert"), "all", 10_000, seed=0)
+@pytest.mark.parametrize("is_encoder", [True, False], ids=["encoder", "words"])
+def test_scores_do_not_depend_on_the_batch(tiny_encoder, is_encoder):
+    """Warrants have 4 to 24 words, so that batches by length change the order."""
+    if is_encoder:
+        chooser = EncoderChooser(tiny_encoder("bert"), "all", 64, seed=0)
+    else:
+        chooser = WordChooser(BILSTM, "all", vectors, seed=0)
+    arguments = []
+    for index, length in enumerate(np.random.default_rng(0).integers(4, 24, 12)):
+        warrants = ("cat " * length, "dog " * (28 - length))
+        arguments.append(Argument(str(index), "yes", "a mat", *warrants, index % 2, "x"))
+    single = torch.cat([chooser.scores([argument]) for argument in arguments])
+    torch.testing.assert_close(chooser.scores(arguments), single, atol=1e-6, rtol=1e-5)
+    training_step = chooser(arguments).detach().to(single.dtype)
+    torch.testing.assert_close(training_step, single, atol=1e-6, rtol=1e-5)
+    assert single.std() > 1e-4  # they differ from pair to pair
+
+
+def ones_of_width_two(words):
+    return np.ones((len(words), 2), np.float32)
+
+
+def test_text_vectors_of_a_bag_are_the_mean_of_the_words():
+    x = torch.tensor([[[1.0, 2], [3, 4], [0, 0]]])
+    bag = WordChooser(BAG, "warrants", ones_of_width_two, seed=0)
+    assert bag.text_vectors(x, torch.tensor([2])).tolist() == [[2, 3]]
+
+
+def test_text_vectors_of_a_bilstm_are_the_largest_states():
+    x = torch.tensor([[[1.0, 2], [3, 4], [0, 0]]])
+    chooser = WordChooser(BILSTM, "warrants", ones_of_width_two, seed=0)
+    states, _ = chooser.lstm(x[:, :2])
+    torch.testing.assert_close(chooser.text_vectors(x, torch.tensor([2]))[0], states[0].amax(dim=0))
+
+
+def test_scores_of_words_without_vectors_are_finite():
+    unknown_words = Argument("s", "Zzz", "yyy", "xxx", "www", 0, "x")
+    assert WordChooser(BILSTM, "all", vectors, seed=0).scores([unknown_words]).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "best_epoch"),
+    [((0.9, 0.8, 0.9), 0), ((0.1, 0.3, 0.2), 1), ((0.1, 0.2, 0.3), 2)],
+)
+def test_train_chooser_keeps_the_best_epoch_on_dev(splits, monkeypatch, accuracies, best_epoch):
+    chooser = WordChooser(BAG, "warrants", vectors, seed=0)
+    weights_by_epoch = []
+
+    def quality(_scores, _labels):
+        weights_by_epoch.append(chooser.outer.weight.detach().clone())
+        return accuracies[len(weights_by_epoch) - 1], 0.0
+
+    monkeypatch.setattr(choosers, "quality", quality)
+    choosers.train_chooser(chooser, splits, Recipe(epochs=3, batch_size=20), "bag")
+    is_final = [torch.equal(chooser.outer.weight, weights) for weights in weights_by_epoch]
+    assert is_final == [epoch == best_epoch for epoch in range(3)]
+
+
+def test_train_chooser_refuses_texts_that_are_too_long(tiny_encoder, splits):
+    chooser = EncoderChooser(tiny_encoder("bert"), "all", 10_000, seed=0)
     with pytest.raises(ModelError, match="tasks of 10000 tokens"):
-        choosers.train_chooser(long, splits, RECIPE, "tiny")
-    wild = EncoderChooser(tiny_encoder("bert"), "all", 32, seed=0)
+        choosers.train_chooser(chooser, splits, RECIPE, "tiny")
+
+
+def test_train_chooser_refuses_a_loss_that_is_not_a_number(tiny_encoder, splits):
+    chooser = EncoderChooser(tiny_encoder("bert"), "all", 32, seed=0)
     with pytest.raises(ModelError, match="smaller learning rate"):
-        choosers.train_chooser(wild, splits, Recipe(learning_rate=1e30), "tiny")
+        choosers.train_chooser(chooser, splits, Recipe(learning_rate=1e30), "tiny")

@@ -1,4 +1,4 @@
-"""Notebook 09's tables from a tiny model: complete, reproducible, and with the plant found."""
+"""Notebook 09's tables of a tiny model, and its claims on made-up tables."""
 
 import dataclasses
 
@@ -21,17 +21,19 @@ EMBEDDINGS = Embeddings("few", "few", ROWS, np.eye(5, dtype=np.float32))
 
 @pytest.fixture(scope="module")
 def tables_in(tiny_folder):
-    """Return `choice_tables` of a tiny model and vectors of a few words, small, with a cache."""
-    folder, corpus = str(tiny_folder("bert")), argument_corpus()
+    """Make a function of a cache folder: `choice_tables` of a tiny model in the small profile."""
+    folder = str(tiny_folder("bert"))
+    corpus = argument_corpus()  # read before the small profile is set: all arguments
+
+    def control(seed, focused):
+        return load(folder, device="cpu", random_init=seed + 9 if focused else seed)
 
     def tables(cache):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("ATTENTION_CACHE", str(cache))
-            patch.setenv("ATTENTION_PROFILE", "small")  # one epoch; the corpus is whole
+            patch.setenv("ATTENTION_PROFILE", "small")  # one epoch
             return partial_inputs.choice_tables(
-                corpus, load(folder, device="cpu"),
-                lambda seed, focused: load(folder, device="cpu", random_init=seed + 9 * focused),
-                EMBEDDINGS,
+                corpus, load(folder, device="cpu"), control, EMBEDDINGS,
                 examples=40, max_tokens=64, seeds=1, seed=0,
             )  # fmt: skip
 
@@ -39,15 +41,15 @@ def tables_in(tiny_folder):
 
 
 @pytest.fixture(scope="module")
-def whole(tables_in, tmp_path_factory):
-    return tables_in(tmp_path_factory.mktemp("whole"))
+def run_tables(tables_in, tmp_path_factory):
+    return tables_in(tmp_path_factory.mktemp("run"))
 
 
-def test_the_tables_of_a_run(whole):
-    table = whole["partial_inputs"]
-    key = ["model", "train", "inputs", "test"]
-    assert not table.duplicated(key).any()
-    runs = table[key[:3]].drop_duplicates().value_counts(["model", "train"], sort=False)
+def test_choice_tables_have_every_planned_run_once(run_tables):
+    table = run_tables["partial_inputs"]
+    assert not table.duplicated(["model", "train", "inputs", "test"]).any()
+    runs = table[["model", "train", "inputs"]].drop_duplicates()
+    runs = runs.value_counts(["model", "train"], sort=False)
     assert runs.unstack(fill_value=0)[["original", "swapped", "mirrored"]].T.to_dict("list") == {
         "bag of vectors": [4, 1, 1],
         "BiLSTM": [4, 1, 1],
@@ -56,6 +58,17 @@ def test_the_tables_of_a_run(whole):
         "focused encoder": [1, 0, 1],
     }
     assert (table["seeds"] == 1).all()
+    assert len(run_tables["partial_input_seeds"]) == len(table)
+
+
+def test_choice_tables_of_the_bundled_sample_have_no_paper_columns(run_tables):
+    table = run_tables["partial_inputs"]
+    assert (table["corpus"] == "arguments-sample").all()
+    assert not any(column.startswith("paper") for column in table)  # its cue is planted
+
+
+def test_choices_by_warrants_only_are_right_on_half_of_the_pairs(run_tables):
+    table = run_tables["partial_inputs"]
     warrants = table.query("inputs == 'warrants' and train == 'original'").set_index(
         ["model", "test"]
     )["mean"]
@@ -63,103 +76,136 @@ def test_the_tables_of_a_run(whole):
         assert warrants[model, "both"] == 50
         assert warrants[model, "original"] + warrants[model, "adversarial"] == pytest.approx(100)
     assert warrants["bag of vectors", "original"] > 65
-    assert len(whole["partial_input_seeds"]) == len(table)
-    control = whole["control_partial_inputs"].query("model == 'encoder'")
-    own = table.query("model == 'random-init encoder'")
-    assert control.drop(columns="model").equals(own.drop(columns="model"))
-    assert (table["corpus"] == "arguments-sample").all()
-    assert not any(column.startswith("paper") for column in table)  # its cue is planted
 
 
-def test_what_was_trained_before_an_interruption_is_not_trained_again(
-    whole, tables_in, tmp_path, monkeypatch
-):
-    """The first attempt ends after four trainings of an encoder; whole, it is as if it had not."""
-    train, trained, most = choosers.train_chooser, [], [4]
+def test_control_tables_have_the_rows_of_the_control_as_the_encoder(run_tables):
+    table = run_tables["partial_inputs"]
+    as_encoder = run_tables["control_partial_inputs"].query("model == 'encoder'")
+    of_control = table.query("model == 'random-init encoder'")
+    assert as_encoder.drop(columns="model").equals(of_control.drop(columns="model"))
 
-    def counted(*args):
-        if len(trained) == most[0]:
+
+def test_choice_tables_continue_after_an_interruption(run_tables, tables_in, tmp_path, monkeypatch):
+    """Interrupt the first attempt after four trainings; the second must not repeat them."""
+    train = choosers.train_chooser
+    trained = []
+    is_interrupted = True
+
+    def interrupted_train(*args):
+        if is_interrupted and len(trained) == 4:
             raise KeyboardInterrupt
         trained.append(args)
         return train(*args)
 
-    monkeypatch.setattr(choosers, "train_chooser", counted)
+    monkeypatch.setattr(choosers, "train_chooser", interrupted_train)
     with pytest.raises(KeyboardInterrupt):
         tables_in(tmp_path)
-    most[0] = None
-    again = tables_in(tmp_path)
-    assert len(trained) in (22, 23)  # one that ran beside the fourth may begin again
-    assert all(again[name].equals(whole[name]) for name in whole)
+    is_interrupted = False
+    tables = tables_in(tmp_path)
+    assert len(trained) in (22, 23)  # one that ran in parallel to the fourth may start again
+    assert tables.keys() == run_tables.keys()
+    assert all(tables[name].equals(run_tables[name]) for name in tables)
 
 
-def test_swapped_warrants_are_the_same_choice_again_and_counterparts_may_be_of_dev_alone():
+@pytest.fixture
+def corpus_like_arct():
+    """The bundled sample without counterparts in train."""
     corpus = argument_corpus()
-    dev = [a for a in corpus.adversarial if a.split != "train"]  # as in ARCT
-    plain = dataclasses.replace(corpus, adversarial=dev)
-    sets = partial_inputs.training_sets(plain, 40)
+    adversarial = [argument for argument in corpus.adversarial if argument.split != "train"]
+    return dataclasses.replace(corpus, adversarial=adversarial)
+
+
+def test_training_sets_swapped_repeats_originals_with_warrants_swapped(corpus_like_arct):
+    sets = partial_inputs.training_sets(corpus_like_arct, 40)
     train = sets["swapped"]["train"]
     assert len(train) == 80 and train[:40] == sets["original"]["train"]
-    for one, other in zip(train[:40], train[40:], strict=True):
-        assert other.warrants == one.warrants[::-1] and other.label == 1 - one.label
-    assert len(sets["swapped"]["dev"]) == 2 * len(corpus.part("dev"))  # validated on both halves
+    for original, swapped in zip(train[:40], train[40:], strict=True):
+        assert swapped.warrants == original.warrants[::-1]
+        assert swapped.label == 1 - original.label
+    assert len(sets["swapped"]["dev"]) == 2 * len(corpus_like_arct.part("dev"))
     assert sets["swapped"]["test"] == sets["original"]["test"]
-    unlimited = partial_inputs.training_sets(plain, None)["original"]["train"]
-    assert unlimited == plain.part("train") and len(unlimited) > 40
-    mirrored = partial_inputs.training_sets(corpus, 40)["mirrored"]
-    assert mirrored["train"][:40] == train[:40]
-    for parts, sizes in ((mirrored, (80, 40)), (sets["mirrored"], (32, 8))):
-        for own, size in zip((parts["train"], parts["dev"]), sizes, strict=True):
-            ids = [a.id for a in own]
-            assert len(ids) == size and ids[size // 2 :] == [
-                f"{i}-adversarial" for i in ids[: size // 2]
-            ]
-    on_dev = [a for part in ("train", "dev") for a in sets["mirrored"][part]]
-    assert {a.split for a in on_dev} == {"dev"} and len({a.id for a in on_dev}) == 40
-    recipe = partial_inputs.recipe_of(partial_inputs.Run("encoder", "mirrored", "all"), sets, 0, 64)
-    assert recipe.epochs == 4  # 128 arguments, and 3 epochs of 40 are 120
 
 
+def assert_mirrored(arguments, count):
+    """Check that the second half of ``count`` arguments are the counterparts of the first."""
+    ids = [argument.id for argument in arguments]
+    assert len(ids) == count
+    assert ids[count // 2 :] == [f"{original}-adversarial" for original in ids[: count // 2]]
+
+
+def test_training_sets_mirrored_are_originals_then_counterparts():
+    sets = partial_inputs.training_sets(argument_corpus(), 40)
+    assert sets["mirrored"]["train"][:40] == sets["original"]["train"]
+    assert_mirrored(sets["mirrored"]["train"], 80)
+    assert_mirrored(sets["mirrored"]["dev"], 40)
+
+
+def test_training_sets_mirrored_are_of_dev_if_train_has_no_counterparts(corpus_like_arct):
+    mirrored = partial_inputs.training_sets(corpus_like_arct, 40)["mirrored"]
+    assert_mirrored(mirrored["train"], 32)
+    assert_mirrored(mirrored["dev"], 8)
+    arguments = mirrored["train"] + mirrored["dev"]
+    assert {argument.split for argument in arguments} == {"dev"}
+    assert len({argument.id for argument in arguments}) == 40
+
+
+def test_recipe_of_has_as_many_steps_as_on_the_originals(corpus_like_arct):
+    sets = partial_inputs.training_sets(corpus_like_arct, 40)
+    run = partial_inputs.Run("encoder", "mirrored", "all")
+    # 3 epochs of 40 originals are 120 examples; 4 epochs of 32 arguments are 128.
+    assert partial_inputs.recipe_of(run, sets, 0, 64).epochs == 4
+
+
+LABELS = {"a": 0, "b": 0, "c": 1, "d": 1}
 ORIGINALS = [
     Argument(name, "Go", "It is late.", "w", "x", label, "test", negated_claim="Stay")
-    for name, label in zip("abcd", (0, 0, 1, 1), strict=True)
+    for name, label in LABELS.items()
 ]
+A, B, C, D = ORIGINALS
 # The counterparts of the first three, in another order.
-ARGUMENTS = [*ORIGINALS, *(one.counterpart() for one in ORIGINALS[2::-1])]
+ARGUMENTS = [*ORIGINALS, C.counterpart(), B.counterpart(), A.counterpart()]
 # Labels: a 0, b 0, c 1, d 1; c' 0, b' 1, a' 1.
 CHOICES = np.array([[0, 0, 1, 0, 0, 0, 0], [0, 1, 1, 1, 0, 1, 1]])
 
 
-def test_accuracies_of_each_half_by_hand():
-    table, of_runs = score_tables(CHOICES, ARGUMENTS)
+def test_score_tables_are_accuracies_as_by_hand():
+    table, by_seed = score_tables(CHOICES, ARGUMENTS)
     table = table.set_index("test")
-    original, counterparts, both = (table.loc[h] for h in ("original", "adversarial", "both"))
-    assert table["arguments"].tolist() == [4, 3, 6]
-    assert (original["mean"], original["max"]) == (75, 75)  # three of four in either run
-    assert counterparts["mean"] == pytest.approx(100 * (1 / 3 + 3 / 3) / 2)
-    # Run 1: a, b, c right, of the counterparts c' alone; run 2: a, c, and all counterparts.
-    assert both["mean"] == pytest.approx(100 * (4 / 6 + 5 / 6) / 2)
-    assert both["std"] == pytest.approx(np.std([400 / 6, 500 / 6], ddof=1))
-    assert of_runs.query("test == 'both'")["accuracy"].tolist() == pytest.approx([400 / 6, 500 / 6])
+    assert table["arguments"].to_dict() == {"original": 4, "adversarial": 3, "both": 6}
+    # Three of the four originals are right in either run.
+    assert table.loc["original", "mean"] == 75
+    assert table.loc["original", "max"] == 75
+    assert table.loc["adversarial", "mean"] == pytest.approx(100 * (1 / 3 + 3 / 3) / 2)
+    # Right in run 1: a, b, c, and only c' of the counterparts; in run 2: a, c, all counterparts.
+    accuracies = [400 / 6, 500 / 6]
+    assert table.loc["both", "mean"] == pytest.approx(np.mean(accuracies))
+    assert table.loc["both", "std"] == pytest.approx(np.std(accuracies, ddof=1))
+    of_both = by_seed.query("test == 'both'").set_index("seed")["accuracy"]
+    assert of_both.loc[[0, 1]].tolist() == pytest.approx(accuracies)
 
 
-def test_intervals_are_over_arguments_with_their_counterparts():
-    """Choices that ignore the claim are right on one of each pair: there is nothing to resample."""
-    arguments = [*ORIGINALS, *(one.counterpart() for one in ORIGINALS)]
-    same = np.random.default_rng(0).integers(0, 2, (3, 4))
-    both = score_tables(np.hstack([same, same]), arguments)[0].set_index("test").loc["both"]
-    assert both[["mean", "ci_low", "ci_high"]].tolist() == [50, 50, 50]
+def test_score_tables_resample_arguments_with_their_counterparts():
+    """Choices that ignore the claim are right on one of each pair: the interval has no width."""
+    counterparts = [original.counterpart() for original in ORIGINALS]
+    choices = np.random.default_rng(0).integers(0, 2, (3, 4))
+    table, _ = score_tables(np.hstack([choices, choices]), [*ORIGINALS, *counterparts])
+    of_pairs = table.set_index("test").loc["both"]
+    assert of_pairs[["mean", "ci_low", "ci_high"]].tolist() == [50, 50, 50]
 
 
 CLAIMS = argument_claims()
 
 
 def tables_of_means(*means, seeds=5, spread=1.0):
-    """Return both tables of (model, inputs, train, test, mean); half-widths 1 over arguments."""
+    """Make both tables of (model, inputs, train, test, mean); half-widths 1 over arguments."""
     key = ["model", "inputs", "train", "test"]
     table = pd.DataFrame(means, columns=[*key, "mean"]).assign(corpus="arct")
-    table["ci_low"], table["ci_high"] = table["mean"] - 1, table["mean"] + 1
+    table["ci_low"] = table["mean"] - 1
+    table["ci_high"] = table["mean"] + 1
     shifts = spread * (np.arange(seeds) - (seeds - 1) / 2)
-    by_seed = [table[key].assign(seed=i, accuracy=table["mean"] + x) for i, x in enumerate(shifts)]
+    by_seed = []
+    for seed, shift in enumerate(shifts):
+        by_seed.append(table[key].assign(seed=seed, accuracy=table["mean"] + shift))
     return {"partial_inputs": table, "partial_input_seeds": pd.concat(by_seed)}
 
 
@@ -171,7 +217,8 @@ def run_like_the_paper():
     ]
     columns = ["half", "cue", "kind", "productivity", "gain"]
     table = pd.DataFrame(cues, columns=columns).assign(corpus="arct", split="all")
-    table["ci_low"], table["ci_high"] = table["productivity"] - 3, table["productivity"] + 3
+    table["ci_low"] = table["productivity"] - 3
+    table["ci_high"] = table["productivity"] + 3
     means = [(model, "warrants", "original", "original", 57) for model in MODELS[:2]]
     means += [
         ("encoder", "warrants", "original", "original", 65.6),
@@ -183,67 +230,85 @@ def run_like_the_paper():
     return {"cues": table, **tables_of_means(*means, spread=0.5)}
 
 
-def checked(tables):
+def check_argument_claims(tables):
     return check_claims(tables, CLAIMS).set_index("claim")
 
 
-def test_all_hold_of_a_run_like_the_paper():
-    found = checked(run_like_the_paper())
-    assert set(found["holds"]) == {"yes"}
-    shown, part = values_of("Niven"), "encoder, {}, original, mean".format
-    more = shown[part("warrants")] - 50 - (shown[part("all")] - 50) / 2
-    papers = [shown["productivity of not, all"], np.nan, more]
-    assert [claim.paper for claim in CLAIMS[:3]] == pytest.approx(papers, rel=1e-5, nan_ok=True)
-    for claim in CLAIMS:
-        here = found.loc[claim.statement, "here"]
-        if not np.isnan(claim.paper):
-            assert here == pytest.approx(claim.paper, rel=0.1, abs=1e-9), claim.statement
+def claim_statement(phrase):
+    """Find the statement of the only claim that has a phrase."""
+    (statement,) = [claim.statement for claim in CLAIMS if phrase in claim.statement]
+    return statement
 
 
-BAG_OF = ("bag of vectors", "warrants", "original", "original", 57)
-FOLLOWS = "The encoder follows the cues better than a bag of vectors"
-AT_CHANCE = next(claim.statement for claim in CLAIMS if "within two points" in claim.statement)
+ENCODER_OVER_BAG = claim_statement("better than a bag of vectors")
+AT_CHANCE = claim_statement("within two points of chance")
+SHARE_OF_WARRANTS = claim_statement("Warrants alone are enough")
+PRODUCTIVITY_OF_NOT = claim_statement("more often right than the other")
+BAG_57 = ("bag of vectors", "warrants", "original", "original", 57)
 
 
-def test_a_difference_of_means_has_the_spreads_over_arguments_and_seeds_of_both():
+def test_all_claims_are_supported_by_a_run_like_the_paper():
+    claims = check_argument_claims(run_like_the_paper())
+    assert set(claims["holds"]) == {"yes"}
+    with_paper = [claim for claim in CLAIMS if not np.isnan(claim.paper)]
+    for claim in with_paper:
+        measured = claims.loc[claim.statement, "here"]
+        assert measured == pytest.approx(claim.paper, rel=0.1, abs=1e-9), claim.statement
+
+
+def test_values_of_the_paper_in_claims_are_those_of_its_tables():
+    published = values_of("Niven")
+    with_warrants = published["encoder, warrants, original, mean"] - 50
+    with_everything = published["encoder, all, original, mean"] - 50
+    paper = {claim.statement: claim.paper for claim in CLAIMS}
+    assert np.isnan(paper[claim_statement("strongest of the words")])
+    assert paper[PRODUCTIVITY_OF_NOT] == pytest.approx(published["productivity of not, all"])
+    assert paper[SHARE_OF_WARRANTS] == pytest.approx(with_warrants - with_everything / 2, rel=1e-5)
+
+
+def test_a_difference_of_means_combines_the_spreads_of_both():
     """Student's t of five seeds at distances of one: 2.776 * sqrt(2.5 / 5)."""
-    own = ("encoder", "warrants", "original", "original", 60)
-    found = checked(tables_of_means(own, BAG_OF)).loc[FOLLOWS]
-    half = np.sqrt(2 * (1 + 2.77645**2 * 0.5))
-    assert found[["here", "ci_low", "ci_high"]].tolist() == pytest.approx(
-        [3, 3 - half, 3 + half], abs=1e-4
-    )
-    narrow = checked(tables_of_means(own, BAG_OF, spread=0.1)).loc[FOLLOWS]
-    assert (found["holds"], narrow["holds"]) == ("cannot be told", "yes")
+    encoder = ("encoder", "warrants", "original", "original", 60)
+    claim = check_argument_claims(tables_of_means(encoder, BAG_57)).loc[ENCODER_OVER_BAG]
+    half_width = np.sqrt(2 * (1 + 2.77645**2 * 0.5))
+    expected = [3, 3 - half_width, 3 + half_width]
+    assert claim[["here", "ci_low", "ci_high"]].tolist() == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize(("spread", "holds"), [(1.0, "cannot be told"), (0.1, "yes")])
+def test_a_difference_of_means_is_supported_if_seeds_agree(spread, holds):
+    encoder = ("encoder", "warrants", "original", "original", 60)
+    claims = check_argument_claims(tables_of_means(encoder, BAG_57, spread=spread))
+    assert claims.loc[ENCODER_OVER_BAG, "holds"] == holds
 
 
 @pytest.mark.parametrize(("random", "learned"), [(65, "cannot be told"), (70, "no"), (58, "yes")])
-def test_a_cue_that_random_weights_follow_as_well_is_not_learned(random, learned):
-    """The control has the same sentence to be true of; what is not the encoder stays."""
-    mean = ("warrants", "original", "original")
+def test_a_cue_is_due_to_training_if_random_weights_follow_it_less(random, learned):
     tables = tables_of_means(
-        ("encoder", *mean, 65), BAG_OF, ("random-init encoder", *mean, random), spread=0.1
+        ("encoder", "warrants", "original", "original", 65),
+        ("random-init encoder", "warrants", "original", "original", random),
+        BAG_57,
+        spread=0.1,
     )
-    found = checked(partial_inputs.control_tables(tables)).loc[FOLLOWS]
-    assert (found["holds"], found["learned"]) == ("yes", learned)
-    assert found["control"] == pytest.approx(random - 57)
+    claim = check_argument_claims(partial_inputs.control_tables(tables)).loc[ENCODER_OVER_BAG]
+    assert (claim["holds"], claim["learned"]) == ("yes", learned)
+    assert claim["control"] == pytest.approx(random - 57)
 
 
 @pytest.mark.parametrize(("mean", "holds"), [(49.6, "yes"), (51.5, "cannot be told"), (45, "no")])
-def test_at_chance_is_within_two_points_of_it_with_the_whole_interval(mean, holds):
+def test_at_chance_needs_the_interval_within_two_points(mean, holds):
     tables = tables_of_means(("encoder", "all", "swapped", "both", mean), spread=0.1)
-    assert checked(tables).loc[AT_CHANCE, "holds"] == holds
+    assert check_argument_claims(tables).loc[AT_CHANCE, "holds"] == holds
 
 
-def test_nothing_is_claimed_of_a_planted_cue():
-    """The embedded sample would pass most claims, because its cue was put there to be found."""
-    planted = {
-        name: t.assign(corpus="arguments-sample") for name, t in run_like_the_paper().items()
-    }
-    assert set(checked(planted)["holds"]) == {"not measured"}
+def test_claims_are_not_measured_on_a_planted_cue():
+    """The bundled sample would pass most claims, because its cue was put there to be learned."""
+    tables = run_like_the_paper()
+    planted = {name: table.assign(corpus="arguments-sample") for name, table in tables.items()}
+    assert set(check_argument_claims(planted)["holds"]) == {"not measured"}
 
 
-def test_a_run_of_a_guest_alone_has_no_rows_about_what_it_did_not_measure(tmp_path, monkeypatch):
+def test_save_claims_of_notebook_09_only_has_its_claims_only(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTENTION_FIGURES", str(tmp_path))
     study = Study(name="arct")
     study.save_claims(CLAIMS)

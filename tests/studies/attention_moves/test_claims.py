@@ -1,5 +1,6 @@
-"""Measures by hand, and a model without special tokens."""
+"""The claims of notebook 10 on made-up tables, and for a model without special tokens."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -8,48 +9,83 @@ from helpers.studies.attention_moves.claims import largest_ratio, movement_claim
 
 
 def special_tokens(ratios):
-    """A row a layer and one of all layers, whose intervals are 0.1 wide."""
-    layers = [str(layer) for layer in range(1, len(ratios))] + ["all"]
-    columns = {
-        f"{name}{end}": [ratio + shift for ratio in ratios]
-        for name in ("ratio", "value_ratio")
-        for end, shift in (("", 0), ("_low", -0.05), ("_high", 0.05))
-    }
-    return pd.DataFrame({"layer": layers, **columns})
+    """Make special_tokens.csv of the layers and of all layers, with intervals 0.1 wide."""
+    layers = [str(layer) for layer in range(1, len(ratios))]
+    table = pd.DataFrame({"layer": [*layers, "all"]})
+    for name in ("ratio", "value_ratio"):
+        table[name] = ratios
+        table[f"{name}_low"] = table[name] - 0.05
+        table[f"{name}_high"] = table[name] + 0.05
+    return table
 
 
-def estimate(name, value, **where):
-    return where | {name: value, f"{name}_low": value - 1, f"{name}_high": value + 1}
+def edge_ratios():
+    """Make edge_ratios.csv of the model and one control: ratios 8, leads -3."""
+    rows = []
+    for ways in ("dropped / taken from others", "given to others / dropped"):
+        for model in ("own", "drawn"):
+            rows.append((model, ways, "sentence vector", 8, 7, 9, -3, -4, -2))
+    estimates = ["ratio", "ratio_low", "ratio_high", "lead", "lead_low", "lead_high"]
+    return pd.DataFrame(rows, columns=["model", "ways", "measure", *estimates])
+
+
+def attributions():
+    """Make the rows of rollout in attributions.csv."""
+    rows = [("rollout", "vector", -2, -3, -1), ("rollout", "similarity", 50, 49, 51)]
+    return pd.DataFrame(rows, columns=["method", "effect", "lead", "lead_low", "lead_high"])
 
 
 TABLES = {
     "special_tokens": special_tokens([0.9, 0.2, 0.3]),
-    "edge_ratios": pd.DataFrame(
-        [
-            estimate("ratio", 8, ways=ways, model="own", measure="sentence vector")
-            | estimate("lead", -3, ways=ways, model=model, measure="sentence vector")
-            for ways in ("dropped / taken from others", "given to others / dropped")
-            for model in ("own", "drawn")
-        ]
-    ),
-    "attributions": pd.DataFrame(
-        [
-            estimate("lead", value, method="rollout", effect=effect)
-            for effect, value in (("vector", -2), ("similarity", 50))
-        ]
-    ),
+    "edge_ratios": edge_ratios(),
+    "attributions": attributions(),
 }
 
 
-def test_the_rows_that_are_meant_are_measured():
+def holds_by_id(tables):
+    """Check the claims; the key is a word or two that only one statement has."""
+    claims = check_claims(tables, movement_claims()).set_index("claim")
+    keys = {
+        "special tokens": "much less than",
+        "every layer": "every layer",
+        "value vectors": "Value vectors",
+        "dropped": "Dropping attention",
+        "given": "Giving that attention",
+        "drawn": "drawn weights, next to",
+        "focused": "as focused",
+        "rollout": "Rollout explains",
+    }
+    holds = {}
+    for key, phrase in keys.items():
+        (statement,) = [claim for claim in claims.index if phrase in claim]
+        holds[key] = claims.loc[statement, "holds"]
+    assert len(holds) == len(claims)
+    return holds
+
+
+def test_largest_ratio_is_that_of_a_layer_with_its_interval():
     assert largest_ratio(TABLES) == pytest.approx((0.9, 0.85, 0.95))
-    found = check_claims(TABLES, movement_claims())
-    assert found.loc[2, ["here", "ci_low", "ci_high"]].tolist() == pytest.approx([0.3, 0.25, 0.35])
-    edges = ["no", "yes", "yes", "not measured"]  # there is no focused control
-    assert list(found["holds"]) == ["yes", "yes", "yes", *edges, "no"]
 
 
-def test_a_model_without_special_tokens_has_no_number_for_them():
-    nothing = {"special_tokens": TABLES["special_tokens"].assign(ratio=float("nan"))}
-    table = check_claims(TABLES | nothing, movement_claims())
-    assert (table["holds"] == "not measured").sum() == 3  # no focused control, either
+def test_claims_read_the_rows_that_they_name():
+    claims = check_claims(TABLES, movement_claims()).set_index("claim")
+    statement = "Value vectors of special tokens are smaller than those of words"
+    columns = ["here", "ci_low", "ci_high"]
+    assert claims.loc[statement, columns].tolist() == pytest.approx([0.3, 0.25, 0.35])
+    assert holds_by_id(TABLES) == {
+        "special tokens": "yes",
+        "every layer": "yes",
+        "value vectors": "yes",
+        "dropped": "no",
+        "given": "yes",
+        "drawn": "yes",
+        "focused": "not measured",  # the tables have no such control
+        "rollout": "no",
+    }
+
+
+def test_claims_about_special_tokens_are_not_measured_without_them():
+    special_table = TABLES["special_tokens"].assign(ratio=np.nan)
+    holds = holds_by_id(dict(TABLES, special_tokens=special_table))
+    not_measured = {key for key, verdict in holds.items() if verdict == "not measured"}
+    assert not_measured == {"special tokens", "every layer", "focused"}
