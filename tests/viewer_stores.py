@@ -1,4 +1,4 @@
-"""Stores in memory, with maps that are made up, for tests of the viewer and the report."""
+"""Stores in memory, with random maps, for tests of the viewer and the report."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ DOCUMENT = {
 
 @dataclass
 class MemoryStore:
-    """What the viewer needs of a store."""
+    """The part of a store's interface that the viewer uses, in memory."""
 
     examples: list[Example]
     level: str
@@ -68,8 +68,12 @@ class MemoryStore:
     def __post_init__(self):
         self.special_tokens = {"cls": "[CLS]", "sep": "[SEP]"}
         self.layers, self.heads = self.examples[0].attention.shape[:2]
-        names = {"model": {"name": "toy"}, "corpus": {"name": "made-up"}}
-        self.spec = SimpleNamespace(lens=self.lens, level=self.level, **names)
+        self.spec = SimpleNamespace(
+            lens=self.lens,
+            level=self.level,
+            model={"name": "toy"},
+            corpus={"name": "made-up"},
+        )
 
     def __len__(self):
         return len(self.examples)
@@ -85,21 +89,28 @@ class MemoryStore:
             yield self.record(index)
 
 
-def random_maps(layers, heads, n, seed=0):
-    scores = np.random.default_rng(seed).normal(scale=2.0, size=(layers, heads, n, n))
+def random_maps(layers, heads, n_positions, seed=0):
+    """Random attention maps in float16."""
+    shape = (layers, heads, n_positions, n_positions)
+    scores = np.random.default_rng(seed).normal(scale=2.0, size=shape)
     weights = np.exp(scores)
     return (weights / weights.sum(axis=-1, keepdims=True)).astype(np.float16)
 
 
 def word_store(*records, layers=3, heads=4):
+    """A store of records at word level."""
     examples = []
-    for i, record in enumerate(records):
-        maps = random_maps(layers, heads, len(record["words"]) + 2, i)
-        examples.append(Example(i, maps, record))
+    for index, record in enumerate(records):
+        maps = random_maps(layers, heads, len(record["words"]) + 2, seed=index)
+        examples.append(Example(index, maps, record))
     return MemoryStore(examples, "word")
 
 
-def token_store(layers, heads, n, tokens=None):
-    tokens = tokens or ["[CLS]", *(f"token{i}" for i in range(n - 2)), "[SEP]"]
-    example = Example(0, random_maps(layers, heads, n), {"tokens": tokens, "title": "T"}, offset=0)
+def token_store(layers, heads, n_positions, tokens=None):
+    """A store of one example at token level; its tokens are numbered by default."""
+    if tokens is None:
+        numbered = [f"token{number}" for number in range(n_positions - 2)]
+        tokens = ["[CLS]", *numbered, "[SEP]"]
+    maps = random_maps(layers, heads, n_positions)
+    example = Example(0, maps, {"tokens": tokens, "title": "T"}, offset=0)
     return MemoryStore([example], "token")

@@ -1,4 +1,4 @@
-"""Looking at a sentence of one's own."""
+"""A text that a user types becomes a store to look at."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from helpers.viewer.view import view
 
 
 @pytest.mark.default_model
-def test_a_text_becomes_a_store_of_parsed_sentences(own_cache):
+def test_read_makes_a_store_of_parsed_sentences(own_cache):
     store = read("She opened the door.\n  It was\theavy.")
     assert len(store) == 2
     assert store[0].record["words"] == ["She", "opened", "the", "door", "."]

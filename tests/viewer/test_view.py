@@ -1,4 +1,4 @@
-"""What the viewer sends is what the store holds, judged as the analyses judge, and stays text."""
+"""The viewer sends the store's maps and the analyses' answers, and text of a corpus stays text."""
 
 import base64
 import html
@@ -35,7 +35,7 @@ from helpers.plots.style import DIVERGING as SIGNED
 from helpers.plots.style import SEQUENTIAL
 from helpers.store.extract import extract
 from helpers.store.store import Example
-from helpers.viewer import view as viewer
+from helpers.viewer import view as view_module
 from helpers.viewer.page import (
     BIDI_CONTROLS,
     DIVERGING,
@@ -48,21 +48,21 @@ from helpers.viewer.page import (
 from helpers.viewer.view import ViewerWidget, masked_example, to_bertviz, view, viewers
 
 
-def html_of(shown):
-    return document(shown.heading, shown.data())
+def html_of(viewer):
+    return document(viewer.heading, viewer.data())
 
 
-def data_of(page):
+def first_pane(page):
+    """The JSON of the first pane of a page."""
     text = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
-    data = json.loads(text[1])
-    return data | data["panes"][0]
+    return json.loads(text[1])["panes"][0]
 
 
 def unpack(text):
     return np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8)
 
 
-def test_embedded_weights_are_those_of_the_store():
+def test_embedded_page_has_the_weights_of_the_store():
     store = word_store(SENTENCE)
     page = embedded_page(store, store[0], range(12))
     assert page["labels"][:5] == ["1-1", "1-2", "1-3", "1-4", "2-1"]
@@ -72,7 +72,7 @@ def test_embedded_weights_are_those_of_the_store():
         np.testing.assert_allclose((256 * high + low) / 10_000, expected, atol=0.51e-4)
 
 
-def test_tokens_and_kinds_include_the_special_tokens():
+def test_embedded_page_has_the_special_tokens():
     store = word_store(OTHER)
     page = embedded_page(store, store[0], [0])
     assert page["tokens"] == ["[CLS]", "Ann", "saw", "the", "dog", ".", "[SEP]"]
@@ -80,78 +80,112 @@ def test_tokens_and_kinds_include_the_special_tokens():
     assert page["special"] == [0, 6]
 
 
-def test_a_small_map_holds_the_largest_weight_of_each_cell():
+def test_embedded_page_of_tokens_has_no_questions():
+    store = token_store(2, 2, 7)
+    page = embedded_page(store, store[0], [0])
+    assert page["questions"] == []
+    assert page["special"] == [0, 6]
+    assert unpack(page["buffers"][2]).size == 0
+
+
+def test_thumbnails_have_the_largest_weight_of_each_cell():
     maps = np.zeros((1, 1, 64, 64))
-    maps[0, 0, 3, 63], maps[0, 0, 2, 62] = 1.0, 0.5
+    maps[0, 0, 3, 63] = 1.0
+    maps[0, 0, 2, 62] = 0.5
     small = thumbnails(maps, range(64))
     assert small.shape == (1, 32, 32)
     assert small[0, 1, 31] == 255
     assert np.count_nonzero(small) == 1
 
 
-def test_summaries_name_where_most_attention_goes():
+def test_summaries_name_the_target_of_most_attention():
     maps = np.zeros((1, 3, 3, 3))
     maps[0, 0, :, 2] = 1
     maps[0, 1] = np.eye(3)
     maps[0, 2] = np.eye(3, k=1)
     maps[0, 2, 2, 0] = 1
     masks = {"sep": np.array([False, False, True]), "other": np.array([True, True, False])}
-    found = summaries(maps, masks, {"sep": "[SEP]"})
-    assert found == ["100% to [SEP]", "100% to itself", "67% to the next"]
+    texts = summaries(maps, masks, {"sep": "[SEP]"})
+    assert texts == ["100% to [SEP]", "100% to itself", "67% to the next"]
 
 
 @pytest.mark.parametrize("record", [SENTENCE, DOCUMENT], ids=["syntax", "coreference"])
-def test_the_browser_is_sent_what_every_head_picks(record):
+def test_embedded_page_has_the_answer_of_every_head(record):
     store = word_store(record)
-    example, own = store[0], store[0].word_positions
+    example = store[0]
+    words = example.word_positions
+    asked_questions = list(questions(record))
     sent = unpack(embedded_page(store, example, [0])["buffers"][2]).view("<u2")
-    sent = sent.reshape(2, 3, 4, len(list(questions(record))))
+    sent = sent.reshape(2, 3, 4, len(asked_questions))
     for direction, layer, head in np.ndindex(2, 3, 4):
-        weights = example.attention[layer, head, own, own]
-        expected = [answer(asked, weights, DIRECTIONS[direction]) for asked in questions(record)]
-        found = sent[direction, layer, head]
-        assert found.tolist() == [2 * (picked + 1) + right for picked, right in expected]
+        weights = example.attention[layer, head, words, words]
+        expected = []
+        for question in asked_questions:
+            picked, right = answer(question, weights, DIRECTIONS[direction])
+            expected.append(2 * (picked + 1) + right)
+        assert sent[direction, layer, head].tolist() == expected
 
 
-def test_the_small_maps_have_the_colours_of_the_figures():
+def test_ramps_have_the_colours_of_the_figures():
     assert ["#ffffff", *sns.color_palette(SEQUENTIAL, 12).as_hex()] == RAMP
-    assert [to_hex(colormaps[SIGNED](place / 4)) for place in range(5)] == DIVERGING
+    colormap = colormaps[SIGNED]
+    assert [to_hex(colormap(step / 4)) for step in range(5)] == DIVERGING
 
 
 def store_with_known_answers():
-    """Head 1-1 is right about the first sentence's dobj and wrong about the second's."""
-    maps = [np.zeros((1, 1, len(record["words"]) + 2, len(record["words"]) + 2))
-            for record in (SENTENCE, OTHER)]  # fmt: skip
-    maps[0][0, 0, 6, 3] = maps[1][0, 0, 4, 3] = 1
-    examples = [Example(i, maps[i], record) for i, record in enumerate((SENTENCE, OTHER))]
+    """A store in which head 1-1 is right about the first sentence's dobj, not the second's."""
+    examples = []
+    for index, (record, query) in enumerate([(SENTENCE, 6), (OTHER, 4)]):
+        length = len(record["words"]) + 2
+        maps = np.zeros((1, 1, length, length))
+        maps[0, 0, query, 3] = 1
+        examples.append(Example(index, maps, record))
     return MemoryStore(examples, "word")
 
 
-def test_search_by_relation_and_by_word():
-    here = view(store_with_known_answers())
+RIGHT_HIT = [0, 6, HOSTILE]  # example, position, word
+WRONG_HIT = [1, 4, "dog"]
 
-    def places(**wanted):
-        return here.search(**wanted)[["example", "asked", "word"]].to_numpy().tolist()
 
-    right, wrong = [0, 6, HOSTILE], [1, 4, "dog"]
-    assert places(relation="dobj") == [right, wrong] and places(relation="dobj", limit=1) == [right]
-    assert places(relation="dobj", right=True) == [right]
-    (found,) = here.search(relation="dobj", right=False).itertuples()
-    assert (found.word, found.picked, found.gold) == ("dog", "the", "saw")
-    assert places(word="DOG") == [[0, 2, "dog"], wrong] and not places(word="cat")
-    assert places(word="dog", relation="dobj") == [wrong]
-    tokens = view(token_store(1, 1, 5)).search(word="token1")
-    assert tokens[["example", "asked"]].to_numpy().tolist() == [[0, 2]]
+@pytest.mark.parametrize(
+    ("query", "hits"),
+    [
+        ({"relation": "dobj"}, [RIGHT_HIT, WRONG_HIT]),
+        ({"relation": "dobj", "limit": 1}, [RIGHT_HIT]),
+        ({"relation": "dobj", "right": True}, [RIGHT_HIT]),
+        ({"relation": "dobj", "right": False}, [WRONG_HIT]),
+        ({"word": "DOG"}, [[0, 2, "dog"], WRONG_HIT]),
+        ({"word": "cat"}, []),
+        ({"word": "dog", "relation": "dobj"}, [WRONG_HIT]),
+    ],
+)
+def test_search_finds_words_and_answers(query, hits):
+    table = view(store_with_known_answers()).search(**query)
+    assert table[["example", "asked", "word"]].to_numpy().tolist() == hits
+
+
+def test_search_gives_the_picked_and_the_gold_word():
+    table = view(store_with_known_answers()).search(relation="dobj", right=False)
+    (hit,) = table.itertuples()
+    assert (hit.word, hit.picked, hit.gold) == ("dog", "the", "saw")
+
+
+def test_search_finds_tokens_at_token_level():
+    table = view(token_store(1, 1, 5)).search(word="token1")
+    assert table[["example", "asked"]].to_numpy().tolist() == [[0, 2]]
+
+
+def test_search_needs_a_word_or_a_relation():
     with pytest.raises(InputError, match="word"):
-        here.search()
+        view(store_with_known_answers()).search()
 
 
-def test_corpus_text_stays_text():
+def test_text_of_a_corpus_stays_text():
     store = word_store(SENTENCE)
     page = html_of(view(store, title=HOSTILE))
     assert page.count("<script") == page.count("</script>") == 2
     assert "<img" not in page
-    assert data_of(page)["pages"][0]["tokens"][6] == HOSTILE
+    assert first_pane(page)["pages"][0]["tokens"][6] == HOSTILE
     frame = view(store, title=HOSTILE)._repr_mimebundle_()[0]["text/html"]
     assert re.fullmatch(r"<iframe( [a-z]+=\"[^\"]*\")+></iframe>", frame)
 
@@ -159,10 +193,10 @@ def test_corpus_text_stays_text():
 def test_a_page_shows_bidirectional_control_characters():
     text = html_of(view(word_store(BIDI_SENTENCE), title=BIDI_TEXT))
     assert not BIDI_CONTROLS.search(text)
-    assert BIDI_SHOWN in data_of(text)["title"]
-    shown = data_of(text)["pages"][0]
-    assert shown["tokens"] == ["[CLS]", "Ann", BIDI_SHOWN, ".", "[SEP]"]
-    assert shown["source"] == f"{BIDI_SHOWN}, sentence 1"
+    assert BIDI_SHOWN in first_pane(text)["title"]
+    example = first_pane(text)["pages"][0]
+    assert example["tokens"] == ["[CLS]", "Ann", BIDI_SHOWN, ".", "[SEP]"]
+    assert example["source"] == f"{BIDI_SHOWN}, sentence 1"
 
 
 def test_a_widget_shows_bidirectional_control_characters():
@@ -170,41 +204,58 @@ def test_a_widget_shows_bidirectional_control_characters():
     assert widget.settings["panes"][0]["title"] == BIDI_SHOWN
     content, _ = widget.answer({"kind": "page", "pane": 0, "example": 0}, [])
     assert content["page"]["tokens"][2] == BIDI_SHOWN
-    content, _ = widget.answer(ASKED | {"word": BIDI_TEXT, "relation": ""}, [])
+    content, _ = widget.answer({**SEARCH, "word": BIDI_TEXT, "relation": ""}, [])
     assert [hit["word"] for hit in content["found"]] == [BIDI_SHOWN]
 
 
-@pytest.mark.parametrize("path", sorted(Path(viewer.__file__).parent.iterdir()), ids=str)
+@pytest.mark.parametrize("path", sorted(Path(view_module.__file__).parent.iterdir()), ids=str)
 def test_templates_and_scripts_have_no_bidirectional_control_characters(path):
     """They would be replaced in every page, as those of a corpus are."""
     assert path.is_dir() or not BIDI_CONTROLS.search(path.read_text(encoding="utf-8"))
 
 
-ASKED = {"kind": "search", "pane": 0, "head": 0, "direction": DIRECTIONS[0], "right": None}
+SEARCH = {"kind": "search", "pane": 0, "head": 0, "direction": DIRECTIONS[0], "right": None}
 
 
-def test_the_kernel_answers_a_search_and_reports_a_mistake():
+def test_widget_answers_a_search():
     widget = ViewerWidget(view(store_with_known_answers()))
-    query = ASKED | {"word": "", "relation": "dobj", "right": False}
-    content, _ = widget.answer(query, [])
-    assert [hit["word"] for hit in content["found"]] == ["dog"] and not content["more"]
-    refused = widget.answer({"kind": "page", "pane": 0, "example": 2}, [])
-    assert refused == ({"error": "no example 2: the store has 0 to 1"}, [])
+    request = {**SEARCH, "word": "", "relation": "dobj", "right": False}
+    content, _ = widget.answer(request, [])
+    assert [hit["word"] for hit in content["found"]] == ["dog"]
+    assert not content["more"]
+
+
+@pytest.mark.parametrize("n_examples", [50, 51])
+def test_widget_sends_fifty_hits_at_most(n_examples):
+    widget = ViewerWidget(view(word_store(*[OTHER] * n_examples)))
+    content, _ = widget.answer({**SEARCH, "word": "dog", "relation": ""}, [])
+    assert len(content["found"]) == 50
+    assert content["more"] == (n_examples > 50)
+
+
+def test_widget_answers_a_mistake_with_its_message():
+    widget = ViewerWidget(view(store_with_known_answers()))
+    content, buffers = widget.answer({"kind": "page", "pane": 0, "example": 2}, [])
+    assert content == {"error": "no example 2: the store has 0 to 1"}
+    assert buffers == []
+
+
+def test_widget_suggests_relations():
+    widget = ViewerWidget(view(store_with_known_answers()))
     relations = widget.settings["panes"][0]["relations"]
     assert relations == ["case", "det", "dobj", "nsubj", "poss", "punct"]
-    for places in (50, 51):  # more than it shows
-        widget = ViewerWidget(view(word_store(*[OTHER] * places)))
-        content, _ = widget.answer(ASKED | {"word": "dog", "relation": ""}, [])
-        assert (len(content["found"]), content["more"]) == (50, places > 50)
 
 
-def test_a_notebook_output_has_a_form_for_pages_without_a_kernel(monkeypatch):
-    shown = view(word_store(SENTENCE), layer=1, head=2)
-    for limit, heads in ((1_000_000, [str(head) for head in range(12)]), (100, ["1"])):
-        monkeypatch.setattr(viewer, "NOTEBOOK_LIMIT", limit)
-        bundle, _ = shown._repr_mimebundle_()
-        assert {*bundle} == {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"}
-        assert list(data_of(html.unescape(bundle["text/html"]))["pages"][0]["maps"]) == heads
+ALL_HEADS = [str(head) for head in range(12)]
+
+
+@pytest.mark.parametrize(("limit", "heads"), [(1_000_000, ALL_HEADS), (100, ["1"])])
+def test_notebook_output_has_a_page_for_readers_without_a_kernel(limit, heads, monkeypatch):
+    monkeypatch.setattr(view_module, "NOTEBOOK_LIMIT", limit)
+    bundle, _ = view(word_store(SENTENCE), layer=1, head=2)._repr_mimebundle_()
+    assert {*bundle} == {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"}
+    page = html.unescape(bundle["text/html"])
+    assert list(first_pane(page)["pages"][0]["maps"]) == heads
 
 
 @pytest.mark.parametrize(
@@ -216,7 +267,7 @@ def test_a_notebook_output_has_a_form_for_pages_without_a_kernel(monkeypatch):
         ({"direction": "up"}, "no direction 'up'; there are dependent attends to head"),
     ],
 )
-def test_what_does_not_exist_is_refused(arguments, message):
+def test_view_refuses_what_the_store_does_not_have(arguments, message):
     with pytest.raises(InputError, match=message):
         view(word_store(SENTENCE), **arguments)
 
@@ -229,8 +280,9 @@ def test_to_bertviz_gives_a_tensor_for_each_layer():
     assert tokens == ["[CLS]", *OTHER["words"], "[SEP]"]
 
 
-def test_each_example_is_opened_in_the_store_that_it_is_from():
-    treebank, documents = word_store(SENTENCE), word_store(DOCUMENT, DOCUMENT)
+def test_viewers_open_each_example_in_its_own_store():
+    treebank = word_store(SENTENCE)
+    documents = word_store(DOCUMENT, DOCUMENT)
     columns = ["title", "example", "layer", "head", "relation", "direction"]
     rows = [
         ("a", 0, 1, 2, "", ""),
@@ -238,13 +290,17 @@ def test_each_example_is_opened_in_the_store_that_it_is_from():
         ("c", 0, 2, 2, "dobj", DIRECTIONS[1]),
     ]
     table = pd.DataFrame(rows, columns=columns)
-    found = viewers(table, lambda: treebank, lambda: documents)
-    assert [(shown.store is documents, shown.example, shown.head) for shown in found] == [
-        (False, 0, (0, 1)), (True, 1, (1, 0)), (False, 0, (1, 1))
-    ]  # fmt: skip
-    assert found[2].direction == DIRECTIONS[1]
-    (first,) = viewers(table.head(0), lambda: treebank, lambda: documents)
-    assert first.store is treebank and first.example == 0
+    first, second, third = viewers(table, lambda: treebank, lambda: documents)
+    assert (first.store, first.example, first.head) == (treebank, 0, (0, 1))
+    assert (second.store, second.example, second.head) == (documents, 1, (1, 0))
+    assert (third.store, third.example, third.head) == (treebank, 0, (1, 1))
+    assert third.direction == DIRECTIONS[1]
+
+
+def test_viewers_of_an_empty_table_show_the_first_sentence():
+    treebank = word_store(SENTENCE)
+    (viewer,) = viewers(pd.DataFrame(), lambda: treebank, lambda: word_store(DOCUMENT))
+    assert (viewer.store, viewer.example) == (treebank, 0)
 
 
 WORDS = ["the", "dog", "saw", "Ann", "."]
@@ -256,36 +312,44 @@ def store(encoder, own_cache):
     return extract(encoder, corpus, level="word", max_tokens=32)
 
 
-def test_a_masked_word_changes_the_maps_as_the_mask_token_in_the_text_does(
-    encoder, store, tmp_path
-):
-    masked = masked_example(store, 0, [2], encoder)
-    assert masked.record["words"] == ["the", encoder.tokenizer.mask_token, "saw", "Ann", "."]
-    corpus = corpus_of([sentence_of(masked.record["words"])], name="masked")
-    options = {"level": "word", "max_tokens": 32}
-    expected = extract(encoder, corpus, **options)[0].attention
+@pytest.fixture
+def masked(encoder, store):
+    """The first sentence with its second word masked."""
+    return masked_example(store, 0, [2], encoder)
+
+
+def test_masked_example_has_the_maps_of_a_text_with_the_mask_token(encoder, store, masked):
+    words = ["the", encoder.tokenizer.mask_token, "saw", "Ann", "."]
+    assert masked.record["words"] == words
+    corpus = corpus_of([sentence_of(words)], name="masked")
+    expected = extract(encoder, corpus, level="word", max_tokens=32)[0].attention
     np.testing.assert_allclose(masked.attention, expected, atol=1e-3)
     assert np.abs(masked.attention - store[0].attention).max() > 0.01
+
+
+def test_widget_computes_a_masked_example_once(encoder, store, masked):
     widget = ViewerWidget(view(store, encoder=encoder))
-    asked = {"kind": "map", "pane": 0, "example": 0, "head": 0, "masked": [2]}
-    with patch.object(viewer, "masked_example", return_value=masked) as once:
-        assert widget.answer(asked, []) == widget.answer(asked, [])
-    once.assert_called_once()
+    request = {"kind": "map", "pane": 0, "example": 0, "head": 0, "masked": [2]}
+    with patch.object(view_module, "masked_example", return_value=masked) as computed:
+        assert widget.answer(request, []) == widget.answer(request, [])
+    computed.assert_called_once()
 
 
-def test_the_neuron_view_is_of_the_tokens_with_most_attention(encoder, store):
-    asked = {"kind": "neurons", "pane": 0, "example": 0, "head": 6, "position": 3, "piece": 1}
-    found, _ = ViewerWidget(view(store, encoder=encoder)).answer(asked, [])
-    maps, _ = forward(encoder, [inputs := model_inputs(encoder, store[0].record)])
-    own = inputs["groups"].index(3) + 1  # the second token of the word
-    weights, keys = maps[1][0, 2, own].topk(10)
+def test_neurons_are_those_of_the_tokens_with_most_attention(encoder, store):
+    request = {"kind": "neurons", "pane": 0, "example": 0, "head": 6, "position": 3, "piece": 1}
+    sent, _ = ViewerWidget(view(store, encoder=encoder)).answer(request, [])
+    inputs = model_inputs(encoder, store[0].record)
+    maps, _ = forward(encoder, [inputs])
+    query = inputs["groups"].index(3) + 1  # the second token of the word
+    weights, keys = maps[1][0, 2, query].topk(10)
     tokens = encoder.tokenizer.convert_ids_to_tokens(inputs["input_ids"])
-    assert found["tokens"] == [tokens[key] for key in keys] and found["pieces"][1] == tokens[own]
-    np.testing.assert_allclose(found["weights"], weights, atol=1e-6)
-    scores = found["scale"] * np.array(found["keys"]) @ found["query"] + found["other"]
+    assert sent["tokens"] == [tokens[key] for key in keys]
+    assert sent["pieces"][1] == tokens[query]
+    np.testing.assert_allclose(sent["weights"], weights, atol=1e-6)
+    scores = sent["scale"] * np.array(sent["keys"]) @ sent["query"] + sent["other"]
     np.testing.assert_allclose(np.diff(scores), np.diff(weights.log()), atol=1e-4)
 
 
-def test_another_model_cannot_mask(tiny_encoder, encoder, store):
+def test_view_refuses_the_encoder_of_another_model(tiny_encoder, encoder, store):
     with pytest.raises(InputError, match="is not that model"):
         view(store, encoder=tiny_encoder("roberta"))
