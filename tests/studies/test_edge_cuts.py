@@ -63,7 +63,7 @@ class HandWrittenPasses:
         self.values = []
         hooked = set()
         for layer in self.layers:
-            module = layer.values
+            module = layer.values  # noqa: PD011
             if id(module) not in hooked:  # the layers of ALBERT share one module
                 hooked.add(id(module))
                 request.addfinalizer(module.register_forward_hook(self._remember_values).remove)
