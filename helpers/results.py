@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from filelock import FileLock
 
@@ -27,11 +27,8 @@ from helpers.data.glove import glove
 from helpers.data.text_files import file_fingerprint
 from helpers.errors import InputError
 from helpers.paths import build_dir, cache_root, given_path, project_root
-from helpers.sources import known, listed, run_record, write_record
-from helpers.work import WRITTEN, note_written
-
-if TYPE_CHECKING:
-    from helpers.study import Study
+from helpers.sources import Sources, known, listed, run_record, write_record
+from helpers.work import WRITTEN
 
 LIBRARIES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy", "gensim")
 # The files that are compared and committed, and forms of them that are asked for with a flag.
@@ -75,7 +72,7 @@ def git(*arguments: str) -> str | None:
     return None
 
 
-def fingerprints(study: Study, declared: Collection[str]) -> dict[str, str]:
+def fingerprints(study: Sources, declared: Collection[str]) -> dict[str, str]:
     """Compute the SHA-256 of each corpus that these settings describe in full.
 
     A notebook that does not declare ``segments``, for example, does not know the text of the run.
@@ -164,51 +161,45 @@ def record_lock(slug: str) -> Iterator[None]:
         yield
 
 
-def claim_folder(study: Study) -> None:
+def claim_folder(study: Sources, folder: Path, corpora: Mapping[str, str]) -> None:
     """Prepare a results folder for a notebook that no batch run executes.
 
-    ``run.json`` says which settings and corpora the folder is of.  What is there of another text
-    under the same name is set aside.
+    ``run.json`` says which settings and corpora (fingerprints by name) the folder is of.  What is
+    there of another text under the same name is set aside.
     """
-    inputs = {"corpora": study.corpus_fingerprints}
-    with record_lock(study.slug):
-        before = run_record(study.results)
-        if names := contradictions(before, inputs):
-            print(set_aside(study.results, build_dir(study.slug), names), file=sys.stderr)
+    with record_lock(folder.name):
+        before = run_record(folder)
+        if names := contradictions(before, {"corpora": corpora}):
+            print(set_aside(folder, build_dir(folder.name), names), file=sys.stderr)
             before = {}
-        settings = known(study, study.declared) | before.get("settings", {})
-        corpora = before.get("corpora", {}) | inputs["corpora"]
-        record = before | {"settings": settings, "corpora": corpora}
-        if not any((study.results / "tables").glob("*.csv")):
+        record = dict(before)
+        record["settings"] = known(study, study.declared) | before.get("settings", {})
+        record["corpora"] = before.get("corpora", {}) | corpora
+        if not any((folder / "tables").glob("*.csv")):
             record.setdefault("notebooks", {})
         if record != before:
-            write_record(study.results, record)
+            write_record(folder, record)
 
 
-def register(study: Study, group: str, name: str) -> None:
-    """List a table or figure that was just saved, with what made it.
+def register(folder: Path, group: str, name: str, makers: Mapping[str, Any]) -> None:
+    """List a table or figure that a notebook in JupyterLab or a script has just saved.
 
-    In a batch run it is noted for the run.  Elsewhere it is listed in ``run.json`` at once.  It
-    leaves the entry of the notebook that wrote an earlier version of it, because that entry names
-    what made the earlier version.
+    ``makers`` are those of `made_by`.  The file leaves the entry of the notebook that wrote an
+    earlier version of it, because that entry names what made the earlier version.
     """
-    if in_batch_run():
-        note_written(group, name)
-        return
-    with record_lock(study.slug):
-        record = run_record(study.results)
+    with record_lock(folder.name):
+        record = run_record(folder)
         if "notebooks" not in record:  # a folder from before runs were listed: all of it counts
             return
-        makers = study.made_by
         digest = hashlib.sha256(json.dumps(makers, sort_keys=True).encode()).hexdigest()[:8]
         session = f"{INTERACTIVE}-{digest}"
         entries = record["notebooks"]
         for entry in entries.values():
             entry[group] = [listed_name for listed_name in entry[group] if listed_name != name]
-        entry = entries.setdefault(session, {"tables": [], "figures": []} | makers)
+        entry = entries.setdefault(session, {"tables": [], "figures": [], **makers})
         entry[group] = sorted({*entry[group], name})
         record["notebooks"] = without_empty_sessions(entries)
-        write_record(study.results, record)
+        write_record(folder, record)
 
 
 def without_empty_sessions(entries: Mapping[str, Any]) -> dict[str, Any]:
