@@ -14,7 +14,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -26,9 +26,9 @@ from helpers.cache import package_digest
 from helpers.data.glove import glove
 from helpers.data.text_files import file_fingerprint
 from helpers.errors import InputError
-from helpers.paths import build_dir, cache_root, figures_dir, given_path, project_root
+from helpers.paths import build_dir, cache_root, given_path, project_root
 from helpers.sources import Sources, known, listed, run_record, write_record
-from helpers.work import WRITTEN, note_written
+from helpers.work import WRITTEN
 
 LIBRARIES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy", "gensim")
 # The files that are compared and committed, and forms of them that are asked for with a flag.
@@ -161,54 +161,45 @@ def record_lock(slug: str) -> Iterator[None]:
         yield
 
 
-def claim_folder(study: Sources, corpus_fingerprints: Mapping[str, str]) -> None:
+def claim_folder(study: Sources, folder: Path, corpora: Mapping[str, str]) -> None:
     """Prepare a results folder for a notebook that no batch run executes.
 
-    ``run.json`` records the settings and corpora of the folder.  Tables and figures of another
-    text under the same name are set aside.
+    ``run.json`` says which settings and corpora (fingerprints by name) the folder is of.  What is
+    there of another text under the same name is set aside.
     """
-    results = figures_dir(study.slug)
-    inputs = {"corpora": corpus_fingerprints}
-    with record_lock(study.slug):
-        before = run_record(results)
-        names = contradictions(before, inputs)
-        if names:
-            print(set_aside(results, build_dir(study.slug), names), file=sys.stderr)
+    with record_lock(folder.name):
+        before = run_record(folder)
+        if names := contradictions(before, {"corpora": corpora}):
+            print(set_aside(folder, build_dir(folder.name), names), file=sys.stderr)
             before = {}
-        settings = known(study, study.declared) | before.get("settings", {})
-        corpora = before.get("corpora", {}) | inputs["corpora"]
-        record = before | {"settings": settings, "corpora": corpora}
-        if not any((results / "tables").glob("*.csv")):
+        record = dict(before)
+        record["settings"] = known(study, study.declared) | before.get("settings", {})
+        record["corpora"] = before.get("corpora", {}) | corpora
+        if not any((folder / "tables").glob("*.csv")):
             record.setdefault("notebooks", {})
         if record != before:
-            write_record(results, record)
+            write_record(folder, record)
 
 
-def register(slug: str, group: str, name: str, makers: Callable[[], Mapping[str, Any]]) -> None:
-    """List a table or figure that was just saved, with what made it.
+def register(folder: Path, group: str, name: str, makers: Mapping[str, Any]) -> None:
+    """List a table or figure that a notebook in JupyterLab or a script has just saved.
 
-    In a batch run it is noted for the run.  Elsewhere it is listed in ``run.json`` at once.  It
-    leaves the entry of the notebook that wrote an earlier version of it, because that entry names
-    what made the earlier version.  ``makers`` computes what makes a table today.
+    ``makers`` are those of `made_by`.  The file leaves the entry of the notebook that wrote an
+    earlier version of it, because that entry names what made the earlier version.
     """
-    if in_batch_run():
-        note_written(group, name)
-        return
-    results = figures_dir(slug)
-    with record_lock(slug):
-        record = run_record(results)
+    with record_lock(folder.name):
+        record = run_record(folder)
         if "notebooks" not in record:  # a folder from before runs were listed: all of it counts
             return
-        made_today = makers()
-        digest = hashlib.sha256(json.dumps(made_today, sort_keys=True).encode()).hexdigest()[:8]
+        digest = hashlib.sha256(json.dumps(makers, sort_keys=True).encode()).hexdigest()[:8]
         session = f"{INTERACTIVE}-{digest}"
         entries = record["notebooks"]
         for entry in entries.values():
             entry[group] = [listed_name for listed_name in entry[group] if listed_name != name]
-        entry = entries.setdefault(session, {"tables": [], "figures": []} | made_today)
+        entry = entries.setdefault(session, {"tables": [], "figures": [], **makers})
         entry[group] = sorted({*entry[group], name})
         record["notebooks"] = without_empty_sessions(entries)
-        write_record(results, record)
+        write_record(folder, record)
 
 
 def without_empty_sessions(entries: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from helpers.paths import build_dir, figures_dir, write_whole
 from helpers.results import claim_folder, fingerprints, in_batch_run, made_by, register
 from helpers.settings import capped
 from helpers.sources import Sources, listed
+from helpers.work import note_written
 
 if TYPE_CHECKING:
     from IPython.display import Markdown
@@ -215,11 +216,10 @@ class Study(Sources):
         """
         how = {"optional": optional, "dtype": self.dtype}
         check_table(table, name, special_tokens=lambda: self.encoder.special_tokens, **how)
-        if not in_batch_run():
-            claim_folder(self, self.corpus_fingerprints)
+        self._claim_folder()
         write_table(table, self.output / "tables", name, latex=self.latex)
         self._written.add(name)
-        register(self.slug, "tables", name, lambda: self.made_by)
+        self._register("tables", name)
         return table
 
     def claims(self) -> pd.DataFrame:
@@ -263,12 +263,23 @@ class Study(Sources):
         """Write a figure in the formats that are asked for and return it for display."""
         from helpers.plots.style import save_figure
 
-        if not in_batch_run():
-            claim_folder(self, self.corpus_fingerprints)
+        self._claim_folder()
         folder = self.output / "figures" if in_batch_run() else self.results
         save_figure(figure, folder, name, paper=self.figures == "pdf")
-        register(self.slug, "figures", name, lambda: self.made_by)
+        self._register("figures", name)
         return figure
+
+    def _claim_folder(self) -> None:
+        """Say in ``run.json`` which settings and corpora the results are of; a run has done so."""
+        if not in_batch_run():
+            claim_folder(self, self.results, self.corpus_fingerprints)
+
+    def _register(self, group: str, name: str) -> None:
+        """List a file that was just written: for the batch run, or in ``run.json`` at once."""
+        if in_batch_run():
+            note_written(group, name)
+        else:
+            register(self.results, group, name, self.made_by)
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Read the tables that this run's notebooks have written so far, by name.

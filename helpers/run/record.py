@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -305,17 +305,18 @@ class Record:
         new = [name for name in self._names("tables") if name not in self.tables_before]
         old = [name for name in self._names("tables") if name in self.tables_before]
         identical = sum(self.differences[name].status == "identical" for name in old)
-        parts = [f"{identical} tables are identical"]
+        parts = [f"{identical} {'table is' if identical == 1 else 'tables are'} identical"]
         if new:
-            parts.append(f"{len(new)} are new")
+            parts.append(f"{len(new)} {_verb(new, 'is', 'are')} new")
         by_kind: dict[str, list[TableDifference]] = {}
         for difference in self._differing():
             if difference.status == "rounding":
                 by_kind.setdefault(difference.kind, []).append(difference)
         for kind, differences in sorted(by_kind.items()):
             largest = max(differences, key=lambda difference: difference.share_of_tolerance)
+            differ = _verb(differences, "differs", "differ")
             parts.append(
-                f"{len(differences)} differ by rounding in {kind} "
+                f"{len(differences)} {differ} by rounding in {kind} "
                 f"(at most {largest.largest:.1g} {largest.unit}, in {largest.name}.csv)"
             )
         exceeding = [d for d in self._differing() if d.status == "exceeds"]
@@ -477,6 +478,10 @@ class Record:
             target.is_file() and self.digests_before.get(target) != sha256(target)
             for _, target in self._files(group, name, FILES)
         )
+
+
+def _verb(subjects: Sized, singular: str, plural: str) -> str:
+    return singular if len(subjects) == 1 else plural
 
 
 def _read_notes(notes: Path) -> dict[str, list[str]]:

@@ -144,7 +144,7 @@ def test_a_store_of_other_code_is_told_and_can_be_accepted(
     store = Study(**asdict(study)).segment_store()
     assert not capsys.readouterr().err
     assert store.manifest.accepted == manifest.spec.code
-    record = Record(tmp_path / "own", {}, {"notebooks": {}})
+    record = Record(tmp_path / "own", tmp_path / "build", {}, {"notebooks": {}})
     record.note("01", notes)
     assert json.loads((tmp_path / "own" / "run.json").read_bytes())["notebooks"]["01"] == {
         "tables": [], "figures": [], "accepted": [new.name],

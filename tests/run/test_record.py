@@ -1,11 +1,13 @@
 """What ``run.json`` says of a run."""
 
+import copy
 import json
 import subprocess
 
 import pandas as pd
 import pytest
 
+from helpers import results
 from helpers.data.records import Corpus
 from helpers.errors import InputError
 from helpers.run import record
@@ -15,9 +17,9 @@ from helpers.study import Study
 from helpers.work import WRITTEN
 
 
-def test_the_commit_is_marked_where_the_code_differs_and_nowhere_else(tmp_path, monkeypatch):
-    monkeypatch.setattr(record, "project_root", lambda: tmp_path)
-    assert record._commit() is None  # no repository
+def test_git_commit_is_marked_only_where_the_code_differs(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "project_root", lambda: tmp_path)
+    assert results.git_commit() is None  # no repository
     (tmp_path / "helpers").mkdir()
     (tmp_path / "figures").mkdir()
     for name in ("helpers/cache.py", "requirements.txt", "figures/table.csv"):
@@ -25,67 +27,250 @@ def test_the_commit_is_marked_where_the_code_differs_and_nowhere_else(tmp_path, 
     author = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
     for command in (["init", "-q"], ["add", "-A"], [*author, "commit", "-qm", "first"]):
         subprocess.run(["git", *command], cwd=tmp_path, check=True)
-    clean = record._commit()
+    clean = results.git_commit()
     assert len(clean) == 12
     (tmp_path / "figures/table.csv").write_text("2\n")
-    assert record._commit() == clean
+    assert results.git_commit() == clean
     (tmp_path / "helpers/cache.py").write_text("2\n")
-    assert record._commit() == f"{clean}-dirty"
+    assert results.git_commit() == f"{clean}-dirty"
 
 
 @pytest.fixture
-def facts(figures, monkeypatch):
-    """What a run would say of itself; no model is loaded for it."""
-    found = {"model": {"name": "toy"}, "commit": "abc", "corpora": {}}
+def today(figures, monkeypatch):
+    """What a run would say of itself, to be changed; no model is loaded for it."""
+    facts = {
+        "model": {"name": "toy"},
+        "corpora": {"text": "mini", "text fingerprint": "1"},
+        "commit": "a",
+        "versions": {"torch": "2.13.0"},
+        "code": "first",
+    }
 
     def describe(study):
-        return {"settings": known(study, study.declared), **found}
+        return {"settings": known(study, study.declared)} | copy.deepcopy(facts)
 
     monkeypatch.setattr(record, "describe", describe)
-    return found
+    monkeypatch.setattr(results, "fingerprints", lambda *_: {})
+    monkeypatch.setattr("helpers.study.fingerprints", lambda *_: {})
+    monkeypatch.setattr("helpers.study.made_by", lambda: {key: facts[key] for key in record.MADE})
+    return facts
 
 
 @pytest.fixture
 def notebook(tmp_path, monkeypatch):
-    """Have a study save tables, as in the kernel of a notebook."""
+    """Save tables as the kernel of a notebook does, and note them in the record of the run."""
 
-    def run(study, own, name, *tables, number=1):
+    def run(study, run_record, name, cells="", **numbers):
         notes = tmp_path / f"{name}.written"
         notes.unlink(missing_ok=True)
-        monkeypatch.setenv(WRITTEN, str(notes))
-        for table in tables:
-            study.save_table(pd.DataFrame({"a": [number]}), table)
-        own.note(name, notes)
+        with monkeypatch.context() as kernel:
+            kernel.setenv(WRITTEN, str(notes))
+            for table, number in numbers.items():
+                study.save_table(pd.DataFrame({"layer": [1], "entropy": [number]}), table)
+        run_record.note(name, notes, cells)
 
     return run
 
 
-def test_an_entry_stays_while_its_notebook_writes_the_same_bytes(facts, notebook):
-    def run(commit, **numbers):
-        facts["commit"] = commit
+@pytest.fixture
+def run(today, notebook):
+    """Run notebooks of one table each; return what the run says at its end."""
+
+    def run(**numbers):
         study = Study(name="mine")
-        with record.recorded(study) as own:
+        with record.recorded(study) as run_record:
             for table, number in numbers.items():
-                notebook(study, own, table, table, number=number)
-        written = json.loads((study.results / "run.json").read_text())
-        entries = written["notebooks"]
-        assert all(entry["tables"] == [name] for name, entry in entries.items())
-        commits = {name: entry.get("commit") for name, entry in entries.items()}
-        return own.outcome(), written["commit"], commits
+                notebook(study, run_record, f"0_{table}", **{table: number})
+        return run_record.outcome()
 
-    new = "2 tables, 0 figures; new or changed: all"
-    assert run("a", one=1, two=1) == (new, "a", {"one": None, "two": None})
-    same = "0 figures: as they were, byte for byte"
-    assert run("b", one=1) == (f"1 table, {same}", "a", {"one": None, "two": None})
-    changed = "2 tables, 0 figures; new or changed: one"
-    assert run("c", one=2, two=1) == (changed, "a", {"one": "c", "two": None})
-    assert run("d", one=2, two=1) == (f"2 tables, {same}", "a", {"one": "c", "two": None})
-    assert run("e", two=2)[1:] == ("e", {"one": "c", "two": None})  # nothing is left of "a"
-    facts["model"] = {"name": "toy", "weights_sha256": "others"}
-    assert run("e") == ("0 tables, 0 figures: as they were, byte for byte", "e", {})
+    return run
 
 
-def test_one_run_at_a_time_has_a_name(facts):
+def written(figures):
+    return json.loads((figures / "mine" / "run.json").read_text())
+
+
+def number_in(folder, table):
+    return float(pd.read_csv(folder / "mine" / "tables" / f"{table}.csv")["entropy"][0])
+
+
+def test_record_of_a_first_run(run, figures):
+    assert run(entropy=4.0, control_entropy=1.0) == "2 tables, 0 figures: all new"
+    assert number_in(figures, "entropy") == 4.0
+    assert written(figures)["notebooks"] == {
+        "0_control_entropy": {"tables": ["control_entropy"], "figures": []},
+        "0_entropy": {"tables": ["entropy"], "figures": []},
+    }
+
+
+def test_record_of_the_same_bytes_leaves_everything(run, today, figures):
+    run(entropy=4.0)
+    before = (figures / "mine" / "run.json").read_bytes()
+    today["commit"] = "b"
+    today["versions"] = {"torch": "2.13.1"}
+    assert run(entropy=4.0) == "1 table, 0 figures: as they were, byte for byte"
+    assert (figures / "mine" / "run.json").read_bytes() == before
+
+
+def test_record_of_rounding_leaves_the_results_folder(run, today, figures, tmp_path):
+    run(entropy=4.0, control_entropy=1.0)
+    before = {path: path.read_bytes() for path in figures.rglob("*.*") if path.is_file()}
+    today["commit"] = "b"
+    said = run(entropy=4.0001, control_entropy=1.0)
+    assert "1 table is identical; 1 differs by rounding in averages" in said
+    assert "2e-05 of the value, in entropy.csv" in said
+    assert str(tmp_path / "build" / "mine" / "tables") in said
+    assert before == {path: path.read_bytes() for path in figures.rglob("*.*") if path.is_file()}
+    assert number_in(tmp_path / "build", "entropy") == 4.0001
+
+
+def test_record_of_more_than_rounding_writes_every_table(run, figures):
+    run(entropy=4.0, control_entropy=1.0)
+    said = run(control_entropy=1.00001, entropy=4.1)
+    assert "entropy.csv differs by more (entropy: 0.025 of the value)" in said
+    assert "New or changed: all." in said
+    assert (number_in(figures, "entropy"), number_in(figures, "control_entropy")) == (4.1, 1.00001)
+
+
+@pytest.mark.parametrize(
+    ("fact", "value"),
+    [("code", "second"), ("versions", {"torch": "2.14.0"})],
+)
+def test_record_of_rounding_by_other_code_writes_every_table(fact, value, run, today, figures):
+    run(entropy=4.0)
+    today[fact] = value
+    said = run(entropy=4.0001)
+    assert "Other code, inputs or library versions" in said
+    assert number_in(figures, "entropy") == 4.0001
+    assert written(figures)[fact] == value
+
+
+def test_record_of_other_cells_writes_every_table(today, notebook, figures):
+    for cells, number in (("first", 4.0), ("second", 4.0001)):
+        study = Study(name="mine")
+        with record.recorded(study) as run_record:
+            notebook(study, run_record, "03", cells, entropy=number)
+    assert number_in(figures, "entropy") == 4.0001
+
+
+def test_record_of_the_same_bytes_by_other_code_names_it(run, today, figures):
+    run(entropy=4.0)
+    today |= {"commit": "b", "code": "second"}
+    assert run(entropy=4.0) == "1 table, 0 figures: as they were, byte for byte"
+    assert (written(figures)["commit"], written(figures)["code"]) == ("b", "second")
+
+
+def test_record_of_a_part_keeps_the_other_entries(run, today, figures):
+    run(entropy=4.0, control_entropy=1.0)
+    today["commit"] = "b"
+    run(entropy=5.0)
+    entries = written(figures)["notebooks"]
+    assert written(figures)["commit"] == "a"
+    assert entries["0_entropy"]["commit"] == "b" and "commit" not in entries["0_control_entropy"]
+    today["commit"] = "c"
+    run(control_entropy=2.0)  # nothing is left of commit a
+    entries = written(figures)["notebooks"]
+    assert written(figures)["commit"] == "c"
+    assert entries["0_entropy"]["commit"] == "b" and "commit" not in entries["0_control_entropy"]
+
+
+def test_notebooks_of_a_run_read_its_own_tables(today, notebook, tmp_path, monkeypatch, run):
+    run(entropy=4.0, control_entropy=1.0)
+    study = Study(name="mine")
+    with record.recorded(study) as run_record:
+        notebook(study, run_record, "0_entropy", entropy=4.0001)
+        with monkeypatch.context() as kernel:
+            kernel.setenv(WRITTEN, str(tmp_path / "next.written"))
+            tables = Study(name="mine").tables()
+    assert tables["entropy"]["entropy"][0] == 4.0001
+    assert tables["control_entropy"]["entropy"][0] == 1.0
+    assert Study(name="mine").tables()["entropy"]["entropy"][0] == 4.0
+
+
+def test_tables_of_an_edited_text_are_set_aside(run, today, figures, tmp_path, capsys):
+    run(entropy=4.0, control_entropy=1.0)
+    (figures / "mine" / "notes.md").touch()
+    today["corpora"] = {"text": "mini", "text fingerprint": "2"}
+    assert run(entropy=4.5) == "1 table, 0 figures: all new"
+    said = capsys.readouterr().out
+    aside = tmp_path / "build" / "mine" / "set-aside-1"
+    assert "the text changed since the last run" in said and str(aside) in said
+    assert list(Study(name="mine").tables()) == ["entropy"]
+    assert {path.name for path in (figures / "mine" / "tables").iterdir()} == {"entropy.csv"}
+    assert (figures / "mine" / "notes.md").is_file()
+    old = {path.relative_to(aside).as_posix() for path in aside.rglob("*.*") if path.is_file()}
+    assert {"run.json", "tables/entropy.csv", "tables/control_entropy.csv"} <= old
+    assert list(written(figures)["notebooks"]) == ["0_entropy"]
+
+
+def test_tables_of_a_run_without_fingerprints_still_count(run, today, figures):
+    """A results folder of earlier code names its corpora and has no fingerprints."""
+    today["corpora"] = {"text": "mini"}
+    run(entropy=4.0, control_entropy=1.0)
+    today["corpora"] = {"text": "mini", "text fingerprint": "1"}
+    run(entropy=4.0001)
+    assert set(Study(name="mine").tables()) == {"entropy", "control_entropy"}
+    assert number_in(figures, "entropy") == 4.0001  # but do not stand for today's
+
+
+def test_tables_saved_in_jupyterlab_count_after_a_run(run, today, figures):
+    run(entropy=4.0, control_entropy=1.0)
+    today["commit"] = "b"
+    lab = Study(name="mine")
+    for table, number in (("entropy", 4.2), ("relative_position", 0.5)):
+        lab.save_table(pd.DataFrame({"layer": [1], "entropy": [number]}), table)
+    assert set(Study(name="mine").tables()) == {"entropy", "control_entropy", "relative_position"}
+    assert number_in(figures, "entropy") == 4.2
+    entries = written(figures)["notebooks"]
+    assert entries["0_entropy"]["tables"] == []
+    (session,) = [name for name in entries if name.startswith("interactive")]
+    assert entries[session] == {
+        "tables": ["entropy", "relative_position"], "figures": [],
+        "commit": "b", "versions": today["versions"], "code": "first",
+    }  # fmt: skip
+    run(entropy=4.2)
+    entries = written(figures)["notebooks"]
+    assert entries["0_entropy"]["tables"] == ["entropy"]
+    assert entries[session]["tables"] == ["relative_position"]
+
+
+def test_tables_saved_in_jupyterlab_count_beside_a_run(today, notebook, figures):
+    study = Study(name="mine")
+    with record.recorded(study) as run_record:
+        Study(name="mine").save_table(pd.DataFrame({"layer": [1]}), "relative_position")
+        notebook(study, run_record, "03", entropy=4.0)
+    assert set(Study(name="mine").tables()) == {"entropy", "relative_position"}
+
+
+def test_tables_saved_in_jupyterlab_before_a_run_count(run, figures, today):
+    Study(name="mine").save_table(pd.DataFrame({"layer": [1]}), "relative_position")
+    run(entropy=4.0)
+    assert set(Study(name="mine").tables()) == {"entropy", "relative_position"}
+
+
+def test_jupyterlab_sets_tables_of_an_edited_text_aside(tmp_path, figures, capsys):
+    text = tmp_path / "mini.txt"
+    for number, words in enumerate(("A cat sat.\nA dog sat.", "A cow sat.\nA dog sat.")):
+        text.write_text(words)
+        study = Study(name="mine", text=str(text))
+        study.save_table(pd.DataFrame({"layer": [number]}), ("token_types", "entropy")[number])
+    assert "the text and the treebank changed since the last run" in capsys.readouterr().err
+    assert list(Study(name="mine", text=str(text)).tables()) == ["entropy"]
+    aside = tmp_path / "build" / "mine" / "set-aside-1" / "tables"
+    assert [path.name for path in aside.iterdir()] == ["token_types.csv"]
+
+
+def test_fingerprints_are_of_what_the_settings_describe_in_full(tmp_path):
+    text = tmp_path / "mini.txt"
+    text.write_text("A cat sat.\nA dog sat.")
+    study = Study(text=str(text))
+    names = {"text fingerprint", "treebank fingerprint"}
+    assert names <= results.fingerprints(study, study.declared).keys()
+    assert results.fingerprints(study, ["text", "segments"]).keys() == {"text fingerprint"}
+    assert results.fingerprints(Study(vectors="none.txt"), ["vectors"]) == {}
+
+
+def test_recorded_allows_one_run_of_a_name(today):
     study = Study(name="mine")
     again = record.recorded(Study(name="mine"))
     with record.recorded(study), pytest.raises(InputError, match="mine: a run of this name"), again:
@@ -94,19 +279,39 @@ def test_one_run_at_a_time_has_a_name(facts):
         pass
 
 
-def test_a_run_that_fails_in_its_first_notebook_leaves_nothing(facts, notebook, figures, tmp_path):
+def test_a_run_that_fails_in_its_first_notebook_leaves_nothing(
+    today, notebook, figures, tmp_path, monkeypatch
+):
     (figures / "mine").mkdir(parents=True)
     (figures / "mine" / "notes.md").touch()
-    for done in (0, 1):
+    monkeypatch.setenv(WRITTEN, str(tmp_path / "half.written"))
+    for finished in (False, True):
         study = Study(name="mine")
-        with pytest.raises(ZeroDivisionError), record.recorded(study) as own:
-            if done:
-                notebook(study, own, "00_zero", "zero")
-            study.save_table(pd.DataFrame({"a": [1]}), "half")
+        with pytest.raises(ZeroDivisionError), record.recorded(study) as run_record:
+            if finished:
+                notebook(study, run_record, "00_zero", entropy=4.0)
+            study.save_table(pd.DataFrame({"layer": [1]}), "half")
             raise ZeroDivisionError
-        left = {path.name for path in figures.rglob("*.*")} - {"notes.md"}
-        assert left == ({"half.csv", "run.json", "zero.csv"} if done else set())
-        assert (figures / "mine" / "notes.md").is_file()
+        names = {path.name for path in figures.rglob("*.*") if path.is_file()}
+        assert names == ({"notes.md", "run.json", "entropy.csv"} if finished else {"notes.md"})
+        assert (tmp_path / "build" / "mine" / "tables" / "half.csv").is_file()
+
+
+def test_a_run_killed_while_it_copies_lists_no_table_of_two_runs(run, figures, monkeypatch):
+    run(entropy=4.0, control_entropy=1.0)
+    copy_files = record.Record._copy
+
+    def killed(self, entry, patterns):
+        copy_files(self, entry, patterns)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
+        broken.setattr(record.Record, "_copy", killed)
+        run(entropy=5.0)
+    assert number_in(figures, "entropy") == 5.0
+    assert list(Study(name="mine").tables()) == ["control_entropy"]
+    run(entropy=5.0)
+    assert set(Study(name="mine").tables()) == {"entropy", "control_entropy"}
 
 
 def refused(tiny_folder, **settings):
