@@ -295,7 +295,7 @@ def _list_work(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey) ->
             dropped = ", ".join(f"{count} {reason}" for reason, count in counts.items())
             raise InputError(
                 f"corpus {corpus.name!r}: no example left to analyse ({dropped or 'it is empty'}); "
-                "check the path and the format"
+                f"check the path and the format, or raise --max-tokens {key.max_tokens}"
             )
     list_digest = {"bytes": path.stat().st_size, "sha256": sha256(path)}
     with suppress(StoreError):
