@@ -1,4 +1,4 @@
-"""Training learns, repeats itself to the last bit, and is found again in the cache."""
+"""Training: the schedule, batches, a step by hand, repeatability, and the cache of runs."""
 
 import json
 import math
@@ -26,58 +26,75 @@ def environment(tmp_path, monkeypatch):
 
 
 def toy_task(train=64, test=16, name="toy"):
-    """Is it about cats or about dogs?  The other words say nothing."""
+    """Make a task: is the text about cats or about dogs?  Its other words do not matter."""
     rng = np.random.default_rng(0)
 
-    def pairs(count):
+    def make_pairs(count):
+        pairs = []
         for number in range(count):
-            words = [("cat", "dog")[number % 2]] * 3 + ["the", "rain"] * rng.integers(0, 3)
-            yield Pair(" ".join(rng.permutation(words)), None, number % 2)
+            label = number % 2
+            animal = ("cat", "dog")[label]
+            words = [animal] * 3 + ["the", "rain"] * rng.integers(0, 3)
+            pairs.append(Pair(" ".join(rng.permutation(words)), None, label))
+        return tuple(pairs)
 
-    return Task(name, ("cats", "dogs"), tuple(pairs(train)), tuple(pairs(test)))
+    return Task(name, ("cats", "dogs"), train=make_pairs(train), test=make_pairs(test))
 
 
-def tune(encoder, task=None, **settings):
+def train_run(encoder, task=None, **settings):
     recipe = Recipe(**{"epochs": 6, "max_tokens": 32, "learning_rate": 3e-3, **settings})
-    return finetune.fine_tune([FineTuned(encoder, task or toy_task(), recipe)])[0]
+    (run,) = finetune.fine_tune([FineTuned(encoder, task or toy_task(), recipe)])
+    return run
 
 
-def weights(run):
+def read_weights(run):
     saved = load_file(run.folder / "final.safetensors")
     return {name: tensor.clone() for name, tensor in saved.items()}  # the file may change
 
 
-def same(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+def are_equal(first, second):
+    if first.keys() != second.keys():
+        return False
+    return all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_the_learning_rate_rises_over_a_tenth_and_falls_to_nothing():
+def test_warmup_and_decay_rises_over_a_tenth_of_the_steps_and_falls_to_zero():
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    rates = [*map(finetune.warmup_and_decay(optimizer, 100).lr_lambdas[0], range(100))]
-    assert rates[:3] == [0.1, 0.2, 0.3] and max(rates) == rates[9] == rates[10] == 1
-    assert rates[55] == 0.5 and rates[-1] == pytest.approx(1 / 90)
-    assert finetune.warmup_and_decay(optimizer, 1).lr_lambdas[0](0) == 1
+    factor = finetune.warmup_and_decay(optimizer, 100).lr_lambdas[0]
+    assert [factor(step) for step in (0, 1, 2)] == [0.1, 0.2, 0.3]
+    assert factor(9) == factor(10) == 1
+    assert factor(55) == 0.5
+    assert factor(99) == pytest.approx(1 / 90)
 
 
-def test_each_epoch_meets_each_example_once_in_another_order():
-    lengths, recipe = list(range(45)), Recipe(epochs=2, batch_size=10)
-    found = list(finetune.shuffled_epochs(recipe, lengths))
-    assert len(found) == recipe.steps(45) == 10
-    epochs = [sorted(chain.from_iterable(part)) for part in (found[:5], found[5:])]
-    assert epochs == [lengths] * 2 and found[:5] != found[5:]
-    assert found != list(finetune.shuffled_epochs(replace(recipe, seed=1), lengths))
+def test_warmup_and_decay_of_a_single_step():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    factor = finetune.warmup_and_decay(optimizer, 1).lr_lambdas[0]
+    assert factor(0) == 1
 
 
-def test_training_is_that_of_a_plain_loop(encoder):
-    """One epoch of two batches, against AdamW written out."""
+def test_shuffled_epochs_have_each_example_once_in_a_new_order():
+    lengths = list(range(45))
+    recipe = Recipe(epochs=2, batch_size=10)
+    epochs = list(finetune.shuffled_epochs(recipe, lengths))
+    assert len(epochs) == recipe.steps(45) == 10
+    first_epoch = epochs[:5]
+    second_epoch = epochs[5:]
+    assert sorted(chain.from_iterable(first_epoch)) == lengths
+    assert sorted(chain.from_iterable(second_epoch)) == lengths
+    assert first_epoch != second_epoch
+    assert epochs != list(finetune.shuffled_epochs(replace(recipe, seed=1), lengths))
+
+
+def test_fine_tune_takes_the_steps_of_adamw_written_out(encoder):
+    """Two epochs of one batch, compared with AdamW written out."""
     task = toy_task(train=2)
-    settings = {"epochs": 2, "batch_size": 2, "learning_rate": 1e-2}
-    run = tune(encoder, task, **settings)
+    run = train_run(encoder, task, epochs=2, batch_size=2, learning_rate=1e-2)
     classifier = Classifier(encoder, 2, seed=0)
     parameters = [p for p in classifier.parameters() if p.requires_grad]
     moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in parameters]
     ((batch, labels, _),) = batches(encoder, task.train, max_tokens=32)
-    for step, rate in ((1, 1e-2), (2, 1e-2)):  # of two steps the first is warm-up
+    for step, rate in ((1, 1e-2), (2, 1e-2)):  # the first of two steps is the warm-up
         loss = F.cross_entropy(classifier(**batch), labels)
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
         norm = math.sqrt(sum(float(g.square().sum()) for g in gradients if g is not None))
@@ -95,119 +112,182 @@ def test_training_is_that_of_a_plain_loop(encoder):
     trained = dict(run.classifier.named_parameters())
     for name, expected in classifier.named_parameters():
         if name.endswith("key.bias"):
-            continue  # softmax does not see it: its gradient is rounding, which AdamW scales up
+            continue  # softmax cancels it, so its gradient is rounding, which AdamW scales up
         torch.testing.assert_close(trained[name], expected.detach(), atol=2e-5, rtol=1e-4)
 
 
-def test_side_by_side_gives_what_each_run_gives_alone(encoder, tiny_encoder, tmp_path, environment):
-    torch.set_num_threads(2)  # put back by the fixture of all tests
+def test_fine_tune_of_parallel_runs_equals_each_run_by_itself(
+    encoder, tiny_encoder, tmp_path, environment
+):
+    torch.set_num_threads(2)  # the fixture of all tests sets it back
     recipe = Recipe(epochs=1, max_tokens=32)
-    jobs = [(encoder, toy_task()), (tiny_encoder("roberta"), toy_task(name="other"))]
-    both = [weights(run) for run in finetune.fine_tune([FineTuned(*job, recipe) for job in jobs])]
+    runs = [
+        FineTuned(encoder, toy_task(), recipe),
+        FineTuned(tiny_encoder("roberta"), toy_task(name="other"), recipe),
+    ]
+    parallel = [read_weights(run) for run in finetune.fine_tune(runs)]
     assert torch.get_num_threads() == 2
     environment.setenv("ATTENTION_CACHE", str(tmp_path / "alone"))
-    for job, found in zip(jobs, both, strict=True):
-        assert same(found, weights(finetune.fine_tune([FineTuned(*job, recipe)])[0]))
-        other = FineTuned(*job, replace(recipe, seed=1))
-        assert not same(found, weights(finetune.fine_tune([other])[0]))
+    for run, weights in zip(runs, parallel, strict=True):
+        same_run = FineTuned(run.encoder, run.task, recipe)
+        assert are_equal(weights, read_weights(finetune.fine_tune([same_run])[0]))
+        other_seed = FineTuned(run.encoder, run.task, replace(recipe, seed=1))
+        assert not are_equal(weights, read_weights(finetune.fine_tune([other_seed])[0]))
 
 
-def test_a_loss_that_is_no_number(encoder, tmp_path):
+def test_fine_tune_refuses_a_loss_that_is_not_finite(encoder, tmp_path):
     with pytest.raises(ModelError, match=r"task 'toy': the loss of step .* smaller learning rate"):
-        tune(encoder, learning_rate=1e30)
+        train_run(encoder, learning_rate=1e30)
     assert not list(tmp_path.rglob("*.safetensors"))
 
 
-def test_a_finished_run_has_learned_and_is_found_again(encoder, monkeypatch):
-    first = tune(encoder)
-    monkeypatch.setattr(finetune, "_train", print)  # which would fill no folder
-    again = tune(encoder)
-    assert again.folder == first.folder and again.accuracy == first.accuracy
-    predicted = outputs(again.classifier, encoder, again.task.test, max_tokens=32).argmax(axis=1)
-    assert predicted.tolist() == again.predictions.tolist()
-    right = [pair.label for pair in again.task.test]
-    assert again.accuracy == np.mean(predicted == right) > 0.9
-    tuned, ids = again.fine_tuned_encoder(), torch.tensor([[2, 7, 8, 3]])
-    assert tuned.identity["fine_tuned"] and "fine_tuned" not in encoder.identity
-    before, after = (e.model(input_ids=ids, output_attentions=True) for e in (encoder, tuned))
-    assert not torch.allclose(before.attentions[-1], after.attentions[-1])
+def test_fine_tune_reads_a_finished_run_from_the_cache(encoder, monkeypatch):
+    trained = train_run(encoder)
+    monkeypatch.setattr(finetune, "_train", print)  # which would write no files
+    cached = train_run(encoder)
+    assert cached.folder == trained.folder
+    assert cached.accuracy == trained.accuracy
 
 
-def test_whatever_matters_makes_another_run(encoder):
-    recipe, tasks = Recipe(), (toy_task(), toy_task(train=62))
-    other = {"seed": 1, "epochs": 1, "max_tokens": 31, "batch_size": 8, "learning_rate": 1e-3}
-    recipes = [recipe, *(replace(recipe, **{name: own}) for name, own in other.items())]
-    runs = [FineTuned(encoder, task, own) for task in tasks for own in recipes]
+def test_fine_tuned_run_predicts_the_labels_that_it_has_learned(encoder):
+    run = train_run(encoder)
+    logits = outputs(run.classifier, encoder, run.task.test, max_tokens=32)
+    predicted = logits.argmax(axis=1)
+    assert predicted.tolist() == run.predictions.tolist()
+    labels = [pair.label for pair in run.task.test]
+    assert run.accuracy == np.mean(predicted == labels) > 0.9
+
+
+def test_fine_tuned_encoder_has_other_maps_and_another_identity(encoder):
+    tuned = train_run(encoder).fine_tuned_encoder()
+    assert tuned.identity["fine_tuned"]
+    assert "fine_tuned" not in encoder.identity
+    ids = torch.tensor([[2, 7, 8, 3]])
+    before = encoder.model(input_ids=ids, output_attentions=True).attentions[-1]
+    after = tuned.model(input_ids=ids, output_attentions=True).attentions[-1]
+    assert not torch.allclose(before, after)
+
+
+def test_folder_depends_on_every_setting_and_on_the_task(encoder):
+    recipe = Recipe()
+    changed_settings = {
+        "seed": 1, "epochs": 1, "max_tokens": 31, "batch_size": 8, "learning_rate": 1e-3,
+    }  # fmt: skip
+    recipes = [recipe]
+    for name, value in changed_settings.items():
+        recipes.append(replace(recipe, **{name: value}))
+    runs = []
+    for task in (toy_task(), toy_task(train=62)):
+        runs += [FineTuned(encoder, task, each_recipe) for each_recipe in recipes]
     assert len({run.folder for run in runs}) == len(runs)
-    assert runs[0].folder == FineTuned(encoder, toy_task(), Recipe()).folder
+    assert FineTuned(encoder, toy_task(), Recipe()).folder in {run.folder for run in runs}
 
 
-def test_what_is_interrupted_or_damaged_is_trained_again(encoder, tmp_path, environment, capsys):
-    whole = weights(tune(encoder, epochs=2))
-    environment.setenv("ATTENTION_CACHE", str(tmp_path / "part"))
-    real, steps = finetune.padded, iter(range(5))
+def test_fine_tune_trains_an_interrupted_run_again(encoder, tmp_path, environment):
+    expected = read_weights(train_run(encoder, epochs=2))
+    environment.setenv("ATTENTION_CACHE", str(tmp_path / "interrupted"))
+    padded = finetune.padded
+    steps = iter(range(5))
 
     def interrupted(*arguments):
         if next(steps, None) is None:
             raise KeyboardInterrupt
-        return real(*arguments)
+        return padded(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(finetune, "padded", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            tune(encoder, epochs=2)
-    assert not list((tmp_path / "part").rglob("*.safetensors"))
-    run = tune(encoder, epochs=2)
-    assert same(weights(run), whole)
+            train_run(encoder, epochs=2)
+    assert not list((tmp_path / "interrupted").rglob("*.safetensors"))
+    assert are_equal(read_weights(train_run(encoder, epochs=2)), expected)
+
+
+def test_fine_tune_trains_a_run_with_cut_weights_again(encoder):
+    run = train_run(encoder, epochs=2)
+    expected = read_weights(run)
     path = run.folder / "final.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
-    assert same(weights(tune(encoder, epochs=2)), whole)
-    accuracy, path = run.accuracy, run.folder / "predictions.json"
+    assert are_equal(read_weights(train_run(encoder, epochs=2)), expected)
+
+
+def test_fine_tune_trains_a_run_with_changed_predictions_again_and_warns(encoder, capsys):
+    run = train_run(encoder, epochs=2)
+    accuracy = run.accuracy
+    path = run.folder / "predictions.json"
     path.write_text(json.dumps((1 - run.predictions).tolist()))
     capsys.readouterr()
-    assert tune(encoder, epochs=2).accuracy == accuracy
-    shown = capsys.readouterr().err.splitlines()
-    assert [line for line in shown if "made again" in line] == [f"{path}: changed; made again"]
+    assert train_run(encoder, epochs=2).accuracy == accuracy
+    messages = capsys.readouterr().err.splitlines()
+    assert len([line for line in messages if str(path) in line and "changed" in line]) == 1
 
 
 # The runs of the notebooks
 
 
-def test_a_task_of_the_users_is_two_files(tmp_path):
-    (tmp_path / "train.tsv").write_text("the cat\tcats\nthe dog\tdogs\n" * 12)
-    (tmp_path / "test.tsv").write_text("a cat\tcats\na dog\tdogs\nrain\tdogs\n")
-    files = f"{tmp_path / 'train.tsv'}, {tmp_path / 'test.tsv'}"
-    (own,) = finetune.tasks_of(files, "", examples=12, seed=0)
-    assert (own.name, len(own.train), len(own.test)) == ("train", 12, 3)
-    for wrong in ("one.tsv", "a,b,c"):
-        with pytest.raises(InputError, match=r"write TRAIN\.tsv,TEST\.tsv"):
-            finetune.tasks_of(wrong, "", examples=12, seed=0)
+@pytest.fixture
+def task_files(tmp_path):
+    train = tmp_path / "train.tsv"
+    test = tmp_path / "test.tsv"
+    train.write_text("the cat\tcats\nthe dog\tdogs\n" * 12)
+    test.write_text("a cat\tcats\na dog\tdogs\nrain\tdogs\n")
+    return f"{train}, {test}"
 
 
-def planned(tiny_encoder, names, monkeypatch):
-    """The seeds that each task is fine-tuned with, the control's last, and their lengths."""
+def test_tasks_of_two_files_is_their_task_with_a_sample_of_examples(task_files):
+    (task,) = finetune.tasks_of(task_files, "", examples=12, seed=0)
+    assert (task.name, len(task.train), len(task.test)) == ("train", 12, 3)
+
+
+@pytest.mark.parametrize("setting", ["one.tsv", "a,b,c"])
+def test_tasks_of_one_or_three_files_is_refused(setting):
+    with pytest.raises(InputError, match=r"--task .*TRAIN\.tsv,TEST\.tsv"):
+        finetune.tasks_of(setting, "", examples=12, seed=0)
+
+
+NAMES = (finetune.NEXT, finetune.SHIFT, finetune.NUMBER)
+
+
+def planned_runs(tiny_encoder, monkeypatch):
+    """Plan the runs of the three tasks without training them."""
+    tasks = [replace(toy_task(), name=name) for name in NAMES]
     monkeypatch.setattr(finetune, "fine_tune", lambda runs: runs)
-    monkeypatch.setattr(finetune, "wikipedia_tasks", lambda *_, **__: names)
-    some, encoder = finetune.tasks_of("", "", examples=12, seed=0), tiny_encoder("bert")
-    found = finetune.fine_tune_tasks(encoder, encoder, some, max_tokens=128, seed=3)
-    every = [*chain(*found.seeds), *found.random]
-    seeds = [[run.recipe.seed for run in runs] for runs in (*found.seeds, found.random)]
-    return [run.task.name for run in found.random], seeds, {r.recipe.max_tokens for r in every}
+    monkeypatch.setattr(finetune, "wikipedia_tasks", lambda *_, **__: tasks)
+    selected = finetune.tasks_of("", "", examples=12, seed=0)
+    encoder = tiny_encoder("bert")
+    return finetune.fine_tune_tasks(encoder, encoder, selected, max_tokens=128, seed=3)
 
 
-def test_seeds_of_each_task_and_fewer_of_fewer_tasks_in_the_small_profile(
-    tiny_encoder, monkeypatch
-):
-    names = (finetune.NEXT, finetune.SHIFT, finetune.NUMBER)
-    tasks = [replace(toy_task(), name=name) for name in names]
-    seeds = [[3], [3, 4, 5, 6, 7], [3, 4, 5], [3] * 3]
-    assert planned(tiny_encoder, tasks, monkeypatch) == (list(names), seeds, {64})
+def seeds_by_task(runs):
+    seeds = {}
+    for task_runs in runs.seeds:
+        seeds[task_runs[0].task.name] = [run.recipe.seed for run in task_runs]
+    return seeds
+
+
+def test_fine_tune_tasks_uses_the_seeds_of_each_task(tiny_encoder, monkeypatch):
+    runs = planned_runs(tiny_encoder, monkeypatch)
+    assert seeds_by_task(runs) == {
+        finetune.NEXT: [3], finetune.SHIFT: [3, 4, 5, 6, 7], finetune.NUMBER: [3, 4, 5],
+    }  # fmt: skip
+    assert {run.task.name: run.recipe.seed for run in runs.random} == dict.fromkeys(NAMES, 3)
+    all_runs = [*chain.from_iterable(runs.seeds), *runs.random]
+    assert {run.recipe.max_tokens for run in all_runs} == {64}
+
+
+def test_fine_tune_tasks_in_the_small_profile_has_fewer_tasks_and_seeds(tiny_encoder, monkeypatch):
     monkeypatch.setenv("ATTENTION_PROFILE", "small")
-    small = [finetune.NEXT, finetune.NUMBER], [[3], [3, 4], [3] * 2], {32}
-    assert planned(tiny_encoder, tasks, monkeypatch) == small
+    runs = planned_runs(tiny_encoder, monkeypatch)
+    assert seeds_by_task(runs) == {finetune.NEXT: [3], finetune.NUMBER: [3, 4]}
+    assert [run.recipe.seed for run in runs.random] == [3, 3]
+    all_runs = [*chain.from_iterable(runs.seeds), *runs.random]
+    assert {run.recipe.max_tokens for run in all_runs} == {32}
 
 
-@pytest.mark.parametrize(("right", "median"), [([0.7, 0.9, 0.8], 2), ([0.9, 0.8], 1), ([0.5], 0)])
-def test_the_median_run_is_shown(right, median):
-    runs = [SimpleNamespace(accuracy=accuracy) for accuracy in right]
-    assert finetune.Runs([runs, runs[:1]], []).median == [runs[median], runs[0]]
+@pytest.mark.parametrize(
+    ("accuracies", "median"), [([0.7, 0.9, 0.8], 0.8), ([0.9, 0.8], 0.8), ([0.5], 0.5)]
+)
+def test_median_run_of_each_task(accuracies, median):
+    runs = [SimpleNamespace(accuracy=accuracy) for accuracy in accuracies]
+    single = runs[:1]
+    selected = finetune.Runs(seeds=[runs, single], random=[]).median
+    assert [run.accuracy for run in selected] == [median, accuracies[0]]
