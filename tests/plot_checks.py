@@ -1,4 +1,4 @@
-"""What the tests of figures share: made-up tables, and the texts that are shown."""
+"""Made-up tables and searches in figures, for the tests of figures."""
 
 import matplotlib as mpl
 import numpy as np
@@ -12,18 +12,24 @@ METRICS = [
 
 
 def head_table(layers=3, heads=4, seed=0):
+    """Make a table of section 3 with random averages and intervals from 0.4 to 0.6."""
     rng = np.random.default_rng(seed)
     layer, head = np.divmod(np.arange(layers * heads), heads)
     table = pd.DataFrame({"layer": layer + 1, "head": head + 1, "uniform": np.log(90)})
-    bounds = {f"{name}_{side}": x for name in METRICS for side, x in (("low", 0.4), ("high", 0.6))}
-    return table.assign(**{name: rng.uniform(0, 1, len(table)) for name in METRICS}, **bounds)
+    for name in METRICS:
+        table[name] = rng.uniform(0, 1, len(table))
+        table[f"{name}_low"] = 0.4
+        table[f"{name}_high"] = 0.6
+    return table
 
 
 def shown_texts(figure):
+    """List the texts of a figure that matplotlib draws; it keeps labels of ticks it skips."""
     figure.draw_without_rendering()
-    axes = [axis for each in figure.axes for axis in (each.xaxis, each.yaxis)]
-    ticks = [tick for axis in axes for tick in (*axis.majorTicks, *axis.minorTicks)]
-    # matplotlib keeps labels of ticks that it does not draw
-    skipped = {id(label) for tick in ticks for label in (tick.label1, tick.label2)}
+    skipped = set()
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            for tick in (*axis.majorTicks, *axis.minorTicks):
+                skipped |= {id(tick.label1), id(tick.label2)}
     texts = figure.findobj(lambda artist: isinstance(artist, mpl.text.Text))
     return [text for text in texts if text.get_text().strip() and id(text) not in skipped]

@@ -18,10 +18,10 @@ DIRECTIONS = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
 MARGIN = 1.5  # points kept free around a label
 POINT_RADIUS = 4.0
 LEADER = {"arrowstyle": "-", "linewidth": 0.7, "color": MUTED, "shrinkA": 0, "shrinkB": 3}
-# What a place costs: square points of markers covered, and so many times as much for ...
-OVER_LABEL = 50  # ... a square point of another label, its line or its marker
-OUTSIDE = 50  # ... a square point outside the axes
-DISTANCE = 2  # ... a point of distance
+# The cost of a position: the area of markers that it covers (square points), plus these factors ...
+OVERLAP_COST = 50  # ... per square point of another label, its line or its marker,
+OUTSIDE_COST = 50  # ... per square point outside the axes,
+DISTANCE_COST = 2  # ... and per point of distance
 
 Boxes = Float[np.ndarray, "box 4"]  # left, bottom, right, top
 
@@ -29,18 +29,29 @@ Boxes = Float[np.ndarray, "box 4"]  # left, bottom, right, top
 def label_points(
     axes: Axes, points: Float[np.ndarray, "point 2"], labelled: Sequence[int], labels: Sequence[str]
 ) -> None:
-    """Write ``labels`` beside the points at the indices ``labelled``, a thin line to each.
+    """Write labels next to some points, each with a thin line to its point.
 
-    A label's place is inside the axes, free of earlier labels and their lines, near, and covers
-    few other points.  The limits of the axes must be final: distances are of the drawn page.
+    A label is put inside the axes, near its point, not over earlier labels and their lines, and
+    over few other points.
+
+    Parameters
+    ----------
+    axes : Axes
+        Its limits must be final, because distances are measured on the page.
+    points : array, shape (point, 2)
+        All points that are drawn, in data coordinates.
+    labelled : sequence of int
+        Indices of the points to label.
+    labels : sequence of str
+        Their labels, in the same order.
     """
     figure = axes.figure
     figure.draw_without_rendering()  # settles the layout, which decides where points are
     to_points = 72 / figure.dpi
-    at = axes.transData.transform(points) * to_points
+    positions = axes.transData.transform(points) * to_points
     frame = np.array(axes.get_window_extent().extents) * to_points
-    markers = _boxes(at, 2 * POINT_RADIUS)
-    taken = markers[list(labelled)]
+    markers = _boxes(positions, 2 * POINT_RADIUS)
+    occupied = markers[list(labelled)]
     for index, label in zip(labelled, labels, strict=True):
         note = axes.annotate(
             label, points[index], xytext=(0, 0), textcoords="offset points", ha="center",
@@ -50,27 +61,30 @@ def label_points(
         note.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
         extent = Text.get_window_extent(note)  # without the line
         size = np.array([extent.width, extent.height]) * to_points + 2 * MARGIN
-        around = [DIRECTIONS * (size / 2 + radius - POINT_RADIUS) for radius in RADII]
-        centres = at[index] + np.concatenate(around)  # [place, 2], the nearest ones first
+        offsets = [DIRECTIONS * (size / 2 + radius - POINT_RADIUS) for radius in RADII]
+        centres = positions[index] + np.concatenate(offsets)  # [candidate, 2], nearest first
         boxes = _boxes(centres, size)
         cost = (
-            _covered(boxes, markers).sum(axis=1)
-            + OVER_LABEL * _covered(boxes, taken).sum(axis=1)
-            + OUTSIDE * (size.prod() - _covered(boxes, frame[None])[:, 0])
-            + DISTANCE * np.linalg.norm(centres - at[index], axis=1)
+            _overlaps(boxes, markers).sum(axis=1)
+            + OVERLAP_COST * _overlaps(boxes, occupied).sum(axis=1)
+            + OUTSIDE_COST * (size.prod() - _overlaps(boxes, frame[None])[:, 0])
+            + DISTANCE_COST * np.linalg.norm(centres - positions[index], axis=1)
         )
         best = int(np.argmin(cost.round(6)))
-        note.set_position(centres[best] - at[index])
-        line = np.linspace(0.2, 1, 16)[:, None] * (centres[best] - at[index])
-        taken = np.vstack([taken, boxes[best], _boxes(at[index] + line, 2.0)])
+        offset = centres[best] - positions[index]
+        note.set_position(offset)
+        line = np.linspace(0.2, 1, 16)[:, None] * offset
+        line_boxes = _boxes(positions[index] + line, 2.0)
+        occupied = np.vstack([occupied, boxes[best], line_boxes])
 
 
 def _boxes(centres: Float[np.ndarray, "box 2"], size: float | np.ndarray) -> Boxes:
+    """Make boxes of one size (in points) around their centres."""
     return np.hstack([centres - np.divide(size, 2), centres + np.divide(size, 2)])
 
 
-def _covered(boxes: Boxes, others: Boxes) -> Float[np.ndarray, "box other"]:
-    """Return the area that each box shares with each of the others."""
-    low = np.maximum(boxes[:, None, :2], others[None, :, :2])
-    high = np.minimum(boxes[:, None, 2:], others[None, :, 2:])
+def _overlaps(boxes: Boxes, obstacles: Boxes) -> Float[np.ndarray, "box obstacle"]:
+    """Compute the area that each box shares with each obstacle."""
+    low = np.maximum(boxes[:, None, :2], obstacles[None, :, :2])
+    high = np.minimum(boxes[:, None, 2:], obstacles[None, :, 2:])
     return np.clip(high - low, 0, None).prod(axis=-1)

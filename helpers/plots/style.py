@@ -1,7 +1,7 @@
-"""What all figures share: one theme, one palette, one page format, one heat map, one way to save.
+"""The theme, palette, page format, heat map and file format that all figures share.
 
-Matplotlib and seaborn are imported where something is drawn: the viewer shares the colours and
-needs neither.
+Matplotlib and seaborn are imported inside the functions that draw, because the viewer shares the
+colours but needs neither library.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HeadValues = Float[np.ndarray, "layer head"]
-SpecialTokens = Mapping[str, str | None]  # what [CLS] ("cls") and [SEP] ("sep") are in a model
+SpecialTokens = Mapping[str, str | None]  # a model's tokens for [CLS] ("cls") and [SEP] ("sep")
 
 WIDTH = 9.0  # inches: shown 900 pixels wide, 10-point type is 14 pixels high
 DPI = 160
-TALL, DPI_TALL = 12.0, 110  # inches: keeps the file of a long figure small
-HEADING = "heading"  # the label of what a caption says in a paper
-# What a map holds, by lens; Kobayashi et al. (2020) for the second.
+TALL_HEIGHT = 12.0  # inches: figures of this height or more have ...
+TALL_DPI = 110  # ... fewer dots per inch, which keeps their files small
+HEADING = "heading"  # labels the texts that a paper has in its caption instead
+# The name of the weights of a map, by lens; the second is of Kobayashi et al. (2020).
 WEIGHTS = {"attention": "attention", "norm": "norm-weighted attention"}
 
 
 class Style(NamedTuple):
-    """How one kind of thing is drawn; the marker repeats what the colour says."""
+    """Label, colour and marker of one series; the marker repeats the information of the colour."""
 
     label: str
     color: str
@@ -44,25 +45,30 @@ class Style(NamedTuple):
 
 Styles = Mapping[str, Style]
 
-# Told apart with every kind of colour blindness, and 3:1 or more against white (tested).
+# Distinguishable with every type of colour blindness, and 3:1 or more against white (tested).
 TOKEN_STYLES = {
     "cls": Style("{cls}", "#0173B2", "o"),
     "sep": Style("{sep}", "#D55E00", "s"),
     "punctuation": Style("periods and commas", "#00A457", "^"),
     "other": Style("other tokens", "#555555", "D"),
 }
-TOKEN_COLORS = {kind: style.color for kind, style in TOKEN_STYLES.items()}
-ATTENDED = {kind: style._replace(label=f"to {style.label}") for kind, style in TOKEN_STYLES.items()}
+TOKEN_COLORS = {token_type: style.color for token_type, style in TOKEN_STYLES.items()}
+ATTENDED = {
+    token_type: style._replace(label=f"to {style.label}")
+    for token_type, style in TOKEN_STYLES.items()
+}
 
 BEHAVIOUR_STYLES = {
     "broad": Style("attends broadly", "#F0C808", "P"),
     "previous": Style("to the previous token", "#8E3B8A", "<"),
     "current": Style("to the current token", "#6B3F1A", "v"),
     "next": Style("to the next token", "#F29CCB", ">"),
-    **{kind: ATTENDED[kind] for kind in ("cls", "sep", "punctuation")},
+    "cls": ATTENDED["cls"],
+    "sep": ATTENDED["sep"],
+    "punctuation": ATTENDED["punctuation"],
     "other": Style("no single pattern", "#BDBDBD", "o"),
 }  # fmt: skip
-CONTROLS = {  # by what the names of their tables begin with
+CONTROLS = {  # by the prefix of the names of their tables
     "control": Style("random weights", "#8A8A8A", "v"),
     "focused": Style("random weights, as focused", "#7A5BA8", "P"),
 }
@@ -71,17 +77,18 @@ INK = "#222222"
 MUTED = "#666666"
 BAR = "#8FA8C2"
 ACCENT = "#C2185B"  # the paper's numbers, the best head
-RIGHT, WRONG = "#5E35B1", "#C2185B"  # a head's choice in an example
+RIGHT = "#5E35B1"  # a head's choice in an example
+WRONG = "#C2185B"
 SEQUENTIAL = "mako_r"
 DIVERGING = "PuOr_r"
-# Of tasks, probes and whatever else has a line of its own: not the colours of the token types.
+# Colours and markers of lines that are not about token types, such as tasks and probes.
 LINES = (
     ("#2F4B7C", "o"), ("#C2185B", "s"), ("#B08900", "D"),
     ("#7A5BA8", "^"), ("#4B9B98", "v"), ("#8A8A8A", "P"),
 )  # fmt: skip
 
-LOOK = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same everywhere
+RC_PARAMS = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so it is the same on every machine
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -92,31 +99,40 @@ LOOK = {
     "lines.linewidth": 1.8,
     "lines.markersize": 6,
     "svg.hashsalt": "attention",  # identifiers in the file are random without it
-    "pdf.fonttype": 42,  # whole letters: publishers refuse matplotlib's default, Type 3
+    "pdf.fonttype": 42,  # TrueType, because publishers refuse matplotlib's default, Type 3
 }
-# Of three rows, a number and the bounds of its interval, seaborn draws the number and the interval.
+# Options for seaborn if each point is melted to three rows, the value and the two bounds of its
+# interval.  Their median is the value, and their range is the interval, if low <= value <= high.
 WITH_BOUNDS = {"estimator": "median", "errorbar": ("pi", 100)}
 BOUNDS = ["ci_low", "ci_high"]
 
 
 @contextmanager
 def theme() -> Iterator[None]:
-    """Set the look of every figure, inside the context or the decorated function only."""
+    """Apply the theme of all figures inside the context, or inside the decorated function."""
     import matplotlib.pyplot as plt
     import seaborn as sns
 
-    rc = sns.plotting_context("paper") | sns.axes_style("ticks") | LOOK
-    with plt.rc_context(rc):
+    rc_params = sns.plotting_context("paper")
+    rc_params.update(sns.axes_style("ticks"))
+    rc_params.update(RC_PARAMS)
+    with plt.rc_context(rc_params):
         yield
 
 
 def canvas(
     height: float, title: str, subtitle: str = "", note: str = "", *, constrained: bool = True
 ) -> Figure:
-    """Return an empty figure with its title, subtitle and footnote.
+    """Create an empty figure with a title, subtitle and footnote.
 
-    ``height`` (inches) is what the axes get, above the footnote and below the subtitle.  Unless
-    ``constrained``, the caller places its axes there, with `bottom_margin` for an origin.
+    Parameters
+    ----------
+    height : float
+        Inches for the axes, between the subtitle and the footnote.
+    title, subtitle, note : str
+        The texts; ``note`` is the footnote.
+    constrained : bool, optional
+        Lay the axes out automatically.  Otherwise the caller places them, above `bottom_margin`.
     """
     import matplotlib.pyplot as plt
 
@@ -127,38 +143,39 @@ def canvas(
     if constrained:
         rect = (0.04 / WIDTH, bottom / total, 1 - 0.08 / WIDTH, height / total)
         figure.set_layout_engine("constrained", rect=rect)
-    left = {"x": 0.1 / WIDTH, "ha": "left", "parse_math": False, "label": HEADING}
-    heading = figure.suptitle(title, y=1 - 0.1 / total, fontsize=12.5, fontweight="bold", **left)
+    options = {"x": 0.1 / WIDTH, "ha": "left", "parse_math": False, "label": HEADING}
+    title_y = 1 - 0.1 / total
+    heading = figure.suptitle(title, y=title_y, fontsize=12.5, fontweight="bold", **options)
     heading.set_in_layout(False)
-    figure.text(y=1 - 0.36 / total, s=subtitle, va="top", color=MUTED, **left)
-    figure.text(y=0.08 / total, s=note, va="bottom", color=MUTED, fontsize=8.5, **left)
+    figure.text(y=1 - 0.36 / total, s=subtitle, va="top", color=MUTED, **options)
+    figure.text(y=0.08 / total, s=note, va="bottom", color=MUTED, fontsize=8.5, **options)
     return figure
 
 
 def nothing(title: str, model: str, needs: str) -> Figure:
-    """Return a figure that says what it would need to show anything."""
+    """Create a figure without axes; its footnote names the data that the figure would need."""
     return canvas(0.1, title, joined(model, "nothing to draw"), f"It would need {needs}.")
 
 
 def bottom_margin(note: str) -> float:
-    """Return the inches below the axes."""
+    """Compute the height below the axes in inches."""
     return 0.3 if note else 0.05
 
 
 def joined(*parts: str) -> str:
-    """Return the parts that are not empty in one line."""
+    """Join the parts that are not empty, with a dot between them."""
     return " · ".join(part for part in parts if part)
 
 
 def named(style: Style, special_tokens: SpecialTokens) -> Style:
-    """Return a style whose label has the special tokens of a model, as it writes them."""
-    roles = {"cls": "first token", "sep": "separator"}
-    names = {role: special_tokens.get(role) or name for role, name in roles.items()}
-    return style._replace(label=style.label.format(**names))
+    """Fill a model's special tokens into the label of a style."""
+    cls = special_tokens.get("cls") or "first token"
+    sep = special_tokens.get("sep") or "separator"
+    return style._replace(label=style.label.format(cls=cls, sep=sep))
 
 
 def by_style(column: str, styles: Styles) -> dict[str, Any]:
-    """Return what makes seaborn draw the rows of each value of ``column`` in its style."""
+    """List the options with which seaborn draws the rows of each value of a column in its style."""
     return {
         "hue": column,
         "hue_order": list(styles),
@@ -172,9 +189,20 @@ def by_style(column: str, styles: Styles) -> dict[str, Any]:
 def heat_map(
     axes: Axes, values: HeadValues, norm: Normalize, cmap: str = SEQUENTIAL, *, most: int = 24
 ) -> None:
-    """Draw a value for each head: layers down from 1, heads across from 1.
+    """Draw a heat map of one value per head, layers from top to bottom, heads from left to right.
 
-    ``most`` is how many heads are numbered; of more, every second, third ... is.
+    Parameters
+    ----------
+    axes : Axes
+        The axes to draw on.
+    values : array, shape (layer, head)
+        The values.
+    norm : Normalize
+        The colour scale.
+    cmap : str, optional
+        Name of the colour map.
+    most : int, optional
+        The number of heads that have a tick label at most.
     """
     layers, heads = values.shape
     extent = (0.5, heads + 0.5, layers + 0.5, 0.5)
@@ -192,16 +220,32 @@ def heat_maps(
     columns: int,
     cmap: str = SEQUENTIAL,
 ) -> Figure:
-    """Draw maps side by side on one colour scale, each under its name (of a line or two)."""
+    """Draw heat maps next to each other on one colour scale.
+
+    Parameters
+    ----------
+    maps : mapping of str to array, shape (layer, head)
+        The values by the title of their panel, which may have several lines.
+    title, subtitle : str
+        The texts above the figure.
+    unit : str
+        Label of the colour scale.
+    norm : Normalize
+        The colour scale.
+    columns : int
+        Panels in a row, at most.
+    cmap : str, optional
+        Name of the colour map.
+    """
     from matplotlib.cm import ScalarMappable
 
     layers, heads = next(iter(maps.values())).shape
     columns = min(columns, len(maps))
     rows = -(-len(maps) // columns)
-    lowest = 1.0 if rows > 1 else 2.0  # the label of the colour scale needs the height
-    panel = np.clip((WIDTH - 1.6) / columns * layers / heads, lowest, 3.2)
-    above = 0.32 + 0.16 * max(name.count("\n") for name in maps)
-    figure = canvas(rows * (panel + above) + 0.35, title, subtitle)
+    min_height = 1.0 if rows > 1 else 2.0  # the label of the colour scale needs the height
+    panel_height = np.clip((WIDTH - 1.6) / columns * layers / heads, min_height, 3.2)
+    title_height = 0.32 + 0.16 * max(name.count("\n") for name in maps)
+    figure = canvas(rows * (panel_height + title_height) + 0.35, title, subtitle)
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for axes in grid.flat[len(maps) :]:
         axes.set_axis_off()
@@ -212,48 +256,84 @@ def heat_maps(
         axes.tick_params(labelbottom=True)  # also where the last row ends before this column
     figure.supxlabel("Head", fontsize=9.5)
     figure.supylabel("Layer", fontsize=9.5)
-    bar = {"aspect": 30, "pad": 0.015, "format": "%g"}
-    figure.colorbar(ScalarMappable(norm, cmap), ax=grid, label=unit, **bar)
+    scale = ScalarMappable(norm, cmap)
+    figure.colorbar(scale, ax=grid, label=unit, aspect=30, pad=0.015, format="%g")
     return figure
 
 
-def counting_ticks(count: int, most: int = 24) -> list[int]:
-    """Return 1, ..., ``count``, thinned evenly to at most ``most`` ticks."""
-    step = -(-count // most)
+def counting_ticks(count: int, max_ticks: int = 24) -> list[int]:
+    """List 1, ..., ``count``, thinned evenly to at most ``max_ticks`` ticks."""
+    step = -(-count // max_ticks)
     return list(range(1 if step == 1 else step, count + 1, step))
 
 
 @theme()
 def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False) -> Path:
-    """Write ``folder/name.png`` and ``.svg``, for a ``paper`` also ``.pdf``; return the PNG's path.
+    """Write a figure as PNG and SVG, and optionally as PDF.
 
-    The same figure gives the same bytes: no file holds a date or a random identifier.  StoreError
-    where the folder cannot be written to; a file is there whole or not at all.
+    The same figure gives the same bytes, because no file holds a date or a random identifier.  A
+    file is written completely or not at all.
+
+    Parameters
+    ----------
+    figure : Figure
+        The figure.
+    folder : Path
+        Created if it does not exist.
+    name : str
+        File name without suffix.
+    paper : bool, optional
+        Also write ``name.pdf``, without title and footnote, for a paper.
+
+    Returns
+    -------
+    Path
+        The path of the PNG.
+
+    Raises
+    ------
+    StoreError
+        If the folder cannot be written to.
     """
-    from PIL import Image
-
     folder.mkdir(parents=True, exist_ok=True)
-    drawn, small, lines = BytesIO(), BytesIO(), BytesIO()
-    figure.savefig(drawn, dpi=DPI if figure.get_figheight() < TALL else DPI_TALL)
-    figure.set_layout_engine(None)  # it is laid out: most of the time that a figure takes
-    # A third of the size; of the methods, this one keeps rare colours as they are.
-    palette = Image.open(drawn).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
-    palette.save(small, "png", optimize=True)
-    figure.savefig(lines, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
     path = folder / f"{name}.png"
-    write_whole(path, small.getvalue())
-    write_whole(path.with_suffix(".svg"), _repeatable(lines.getvalue().decode()).encode())
+    png = _png_of(figure)
+    figure.set_layout_engine(None)  # the layout is done; doing it again would take most of the time
+    svg = _svg_of(figure)
+    write_whole(path, png)
+    write_whole(path.with_suffix(".svg"), svg)
     if paper:
-        write_whole(path.with_suffix(".pdf"), _for_paper(figure))
+        write_whole(path.with_suffix(".pdf"), _pdf_of(figure))
     return path
 
 
-def _for_paper(figure: Figure) -> bytes:
-    """Return a figure as a PDF page without what its caption will say."""
+def _png_of(figure: Figure) -> bytes:
+    """Draw a figure as a PNG of 256 colours, which has a third of the size."""
+    from PIL import Image
+
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=DPI if figure.get_figheight() < TALL_HEIGHT else TALL_DPI)
+    # Of the methods, this one leaves rare colours unchanged.
+    image = Image.open(drawn).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+    quantized = BytesIO()
+    image.save(quantized, "png", optimize=True)
+    return quantized.getvalue()
+
+
+def _svg_of(figure: Figure) -> bytes:
+    """Draw a figure as an SVG without a date."""
+    drawn = BytesIO()
+    figure.savefig(drawn, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
+    return _repeatable(drawn.getvalue().decode()).encode()
+
+
+def _pdf_of(figure: Figure) -> bytes:
+    """Draw a figure as a PDF page without the texts that a paper has in its caption."""
     import matplotlib.pyplot as plt
 
-    page, headings = BytesIO(), figure.findobj(lambda own: own.get_label() == HEADING)
+    headings = figure.findobj(lambda artist: artist.get_label() == HEADING)
     plt.setp(headings, visible=False)
+    page = BytesIO()
     metadata = {"CreationDate": None, "Creator": None}
     figure.savefig(page, format="pdf", dpi=DPI, metadata=metadata, bbox_inches="tight")
     plt.setp(headings, visible=True)
@@ -261,16 +341,20 @@ def _for_paper(figure: Figure) -> bytes:
 
 
 def _repeatable(svg: str) -> str:
-    """Return an SVG that comes out the same on every machine.
+    """Make an SVG the same on every machine.
 
-    Clip paths are numbered: matplotlib names some by memory address.  Places have three decimals
-    (of a point): the sixth differs between processors.  Numbers below 1, such as scales, stay.
+    Clip paths are numbered, because matplotlib names some by memory address.  Coordinates are
+    rounded to three decimals (of a point), because the sixth differs between processors.  Numbers
+    below 1, such as scales, are not rounded.
     """
     names = re.findall(r'<clipPath id="([^"]+)"', svg)
-    numbers = {name: f"clip{number}" for number, name in enumerate(names)}
-    svg = re.sub(
-        r'(<clipPath id="|url\(#)([^")]+)',
-        lambda found: found[1] + numbers.get(found[2], found[2]),
-        svg,
-    )
-    return re.sub(r"(?<![\w.])[1-9]\d*\.\d{4,}", lambda found: f"{float(found[0]):.3f}", svg)
+    numbered = {name: f"clip{number}" for number, name in enumerate(names)}
+
+    def rename(match: re.Match[str]) -> str:
+        return match[1] + numbered.get(match[2], match[2])
+
+    def round_number(match: re.Match[str]) -> str:
+        return f"{float(match[0]):.3f}"
+
+    svg = re.sub(r'(<clipPath id="|url\(#)([^")]+)', rename, svg)
+    return re.sub(r"(?<![\w.])[1-9]\d*\.\d{4,}", round_number, svg)

@@ -1,4 +1,4 @@
-"""Figures 1 and 5 show what the tables say, of what the model can do, in the right colours."""
+"""Figures 1 and 5 draw the sentences and pairs that the tables name, in the right colours."""
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ POSSESSIVE = {
     "split": "dev",
 }
 WORDS = ["[CLS]", "costs", "$", ".", "[SEP]"]
-KINDS = ["cls", "other", "other", "punctuation", "sep"]
+WORD_TYPES = ["cls", "other", "other", "punctuation", "sep"]
 WEIGHTS = np.array([
     [0.0, 0.5, 0.0, 0.5, 0.0],
     [0.1, 0.2, 0.3, 0.4, 0.0],
@@ -31,61 +31,88 @@ WEIGHTS = np.array([
 
 
 def panel(title, gold=(), picked=()):
-    return Panel(title, WORDS, KINDS, WEIGHTS, examples.Place(0, 1, 2), gold, picked)
+    location = examples.MapLocation(0, 1, 2)
+    return Panel(title, WORDS, WORD_TYPES, WEIGHTS, location, gold, picked)
+
+
+def test_fig1_draws_one_axes_per_panel_without_pairs():
+    figure = examples.fig1_examples([panel("1-2 · [SEP]")] * 5)
+    assert [axes.get_title("left") for axes in figure.axes] == ["1-2 · [SEP]"] * 5
+    assert not any(axes.lines for axes in figure.axes)
 
 
 def test_fig1_lines_are_as_dark_as_the_weights():
-    figure = examples.fig1_examples([panel("1-2 · [SEP]")] * 5)
-    assert [axes.get_title("left") for axes in figure.axes] == ["1-2 · [SEP]"] * 5
-    assert not figure.axes[0].lines
-    lines = figure.axes[0].collections[0]
-    pairs = [(int(start[1]), int(end[1])) for start, end in lines.get_segments()]
-    assert pairs == [tuple(pair) for pair in np.argwhere(WEIGHTS > 0)]
-    np.testing.assert_allclose(lines.get_colors()[:, 3], [WEIGHTS[pair] for pair in pairs])
-    colors = [to_hex(color).upper() for color in lines.get_colors()]
-    assert colors == [TOKEN_COLORS[KINDS[key]].upper() for _, key in pairs]
+    axes, *_ = examples.fig1_examples([panel("1-2 · [SEP]")]).axes
+    (lines,) = axes.collections
+    colors = {}
+    for segment, color in zip(lines.get_segments(), lines.get_colors(), strict=True):
+        (_, query), (_, key) = segment
+        colors[int(query), int(key)] = color
+    assert colors.keys() == {tuple(pair) for pair in np.argwhere(WEIGHTS > 0).tolist()}
+    for (query, key), color in colors.items():
+        assert color[3] == pytest.approx(WEIGHTS[query, key])
+        assert to_hex(color).upper() == TOKEN_COLORS[WORD_TYPES[key]].upper()
 
 
-def test_fig5_colors_the_pair_and_marks_failures():
+def drawn_pairs(axes):
+    """List the drawn pairs as (query, key, is dashed, colour)."""
+    return [(*line.get_ydata(), line.is_dashed(), line.get_color()) for line in axes.lines]
+
+
+def test_fig5_draws_the_pair_of_a_success():
     right = panel("dobj · head 2-3", gold=[(1, 3)], picked=[(1, 3)])
+    (axes,) = examples.fig5_heads([right]).axes
+    assert axes.get_title("left") == "✓ dobj · head 2-3"
+    assert drawn_pairs(axes) == [(1, 3, False, RIGHT)]
+
+
+def test_fig5_draws_the_choice_and_the_missed_pair_of_a_failure():
     wrong = panel("dobj · head 2-3", gold=[(2, 1)], picked=[(2, 3)])
-    one, other = examples.fig5_heads([right, wrong]).axes
-    titles = [axes.get_title("left") for axes in (one, other)]
-    assert titles == ["✓ dobj · head 2-3", "✗ dobj · head 2-3"]
+    (axes,) = examples.fig5_heads([wrong]).axes
+    assert axes.get_title("left") == "✗ dobj · head 2-3"
+    assert drawn_pairs(axes) == [(2, 3, False, WRONG), (2, 1, True, WRONG)]
+    colored = [text.get_text() for text in axes.texts if text.get_color() == WRONG]
+    # The query on the left; the right answer and the choice on the right.
+    assert colored == [WORDS[2], WORDS[1], WORDS[3]]
 
-    def drawn(axes):
-        return [(*line.get_ydata(), line.is_dashed(), line.get_color()) for line in axes.lines]
 
-    assert drawn(one) == [(1, 3, False, RIGHT)]
-    assert drawn(other) == [(2, 3, False, WRONG), (2, 1, True, WRONG)]
-    colored = [i for i, text in enumerate(other.texts) if text.get_color() == WRONG]
-    assert colored == [2, len(WORDS) + 1, len(WORDS) + 3]
-    assert examples.places([right]).to_dict("records") == [
-        {"title": right.title, "example": 0, "layer": 1, "head": 2, "relation": "", "direction": ""}
+def test_panel_table_has_the_location_of_each_panel():
+    right = panel("dobj\nhead 2-3", gold=[(1, 3)], picked=[(1, 3)])
+    assert examples.panel_table([right]).to_dict("records") == [
+        {
+            "title": "dobj · head 2-3",
+            "example": 0,
+            "layer": 1,
+            "head": 2,
+            "relation": "",
+            "direction": "",
+        }
     ]
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_a_possessor_found_from_its_mark_is_right_in_the_figure_as_in_the_table(direction):
+def test_a_possessor_found_from_its_mark_is_right_as_in_the_table(direction):
     store = word_store(POSSESSIVE, layers=1, heads=1)
     example = store.examples[0]
     example.attention[:] = 0
     example.attention[0, 0, range(11), range(11)] = 1  # every word attends to itself but ...
-    for query, key in ((2, 4), (3, 5)):  # Ann -> red, 's -> hat; positions count [CLS]
-        if direction == DIRECTIONS[1]:
-            query, key = key, query
+    # Ann -> red and 's -> hat, or the reverse; positions count [CLS]
+    edges = ((2, 4), (3, 5)) if direction == DIRECTIONS[0] else ((4, 2), (5, 3))
+    for query, key in edges:
         example.attention[0, 0, query, query] = 0
         example.attention[0, 0, query, key] = 1
     counts = count_heads(store.examples)
     assert counts.right[counts.rows("poss"), DIRECTIONS.index(direction)].item() == 1
     row = {"relation": "poss", "head": "1-1", "direction": direction, "accuracy": 100.0}
-    (found,) = relation_panels(store, pd.DataFrame([row]), {"poss": "poss"})
-    assert found.correct
-    assert found.gold == ([(2, 4)] if direction == DIRECTIONS[0] else [(4, 2)])
+    (drawn,) = relation_panels(store, pd.DataFrame([row]), {"poss": "poss"})
+    assert drawn.correct
+    assert drawn.gold == ([(2, 4)] if direction == DIRECTIONS[0] else [(4, 2)])
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_a_model_that_cannot_look_ahead_is_shown_with_the_previous_token(causal):
+@pytest.mark.parametrize(
+    ("causal", "neighbour"), [(False, "next token 40%"), (True, "previous token 60%")]
+)
+def test_pattern_panels_of_a_causal_model_have_the_previous_token(causal, neighbour):
     store = word_store(POSSESSIVE, layers=1, heads=2)
     if causal:
         store.examples[0].attention[:] = np.tril(store.examples[0].attention)
@@ -94,36 +121,47 @@ def test_a_model_that_cannot_look_ahead_is_shown_with_the_previous_token(causal)
         "next": [0.0, 0.0] if causal else [0.1, 0.4], "cls": [0.5, 0.1], "sep": np.nan,
         "punctuation": [0.0, 0.0], "current": 0.0, "uniform": 2.2,
     })  # fmt: skip
-    titles = [found.title.split("\n") for found in pattern_panels(store, heads)]
-    assert titles == [
-        ["1-1 attends broadly", "2.0 nats on average"],
-        [
-            "1-2 to the previous token",
-            f"{'previous token 60%' if causal else 'next token 40%'} on average",
-        ],
-        ["1-1 attends broadly", "[CLS] 50% on average"],  # too little to count as a pattern
+    assert [panel.title for panel in pattern_panels(store, heads)] == [
+        "1-1 attends broadly\n2.0 nats on average",
+        f"1-2 to the previous token\n{neighbour} on average",
+        "1-1 attends broadly\n[CLS] 50% on average",  # too little to count as a pattern
     ]
 
 
-def test_coreference_is_shown_in_whole_sentences(monkeypatch):
+@pytest.fixture
+def store_of_ann():
+    """Make a store of one document in which every word attends to its first word, Ann."""
     store = word_store(DOCUMENT, layers=1, heads=1)
     store.examples[0].attention[:] = 0
-    store.examples[0].attention[0, 0, 1 + np.arange(12), 1] = 1  # every word attends to Ann
-    right, wrong = coreference_panels(store, (0, 0), 50.0)
+    store.examples[0].attention[0, 0, 1 + np.arange(12), 1] = 1
+    return store
+
+
+def test_coreference_panels_draw_all_sentences_that_fit(store_of_ann):
+    right, wrong = coreference_panels(store_of_ann, (0, 0), 50.0)
     assert right.words == wrong.words == DOCUMENT["words"]
     assert (right.gold, right.picked) == ([(4, 0)], [(4, 0)])
     assert (wrong.gold, wrong.picked) == ([(8, 2)], [(8, 0)])
-    monkeypatch.setattr(examples, "LONGEST", 8)  # the second sentence alone
-    assert coreference_panels(store, (0, 0), 50.0) == []
 
 
-@pytest.mark.parametrize("times", [1, 3])  # 9 and 27 words; 8 to 16 are easy to read
-def test_without_a_sentence_that_is_easy_to_read_the_nearest_in_length_is_shown(times):
-    long = {name: value * times for name, value in POSSESSIVE.items() if name != "split"}
-    longer = {name: value * 4 for name, value in POSSESSIVE.items() if name != "split"}
-    store = word_store(longer, long, layers=1, heads=1)
+def test_coreference_panels_need_the_antecedent_in_the_sentences_that_fit(
+    store_of_ann, monkeypatch
+):
+    monkeypatch.setattr(examples, "MAX_WORDS", 8)  # only the second sentence fits
+    assert coreference_panels(store_of_ann, (0, 0), 50.0) == []
+
+
+def repeated(record, times):
+    return {name: value * times for name, value in record.items() if name != "split"}
+
+
+@pytest.mark.parametrize("times", [1, 3])  # 9 and 27 words, next to a sentence of 36
+def test_pattern_panels_draw_the_sentence_closest_to_an_easy_length(times):
+    longer = repeated(POSSESSIVE, 4)
+    closest = repeated(POSSESSIVE, times)
+    store = word_store(longer, closest, layers=1, heads=1)
     patterns = ("entropy", "uniform", *RELATIVE_POSITION, "cls", "sep", "punctuation")
-    found = pattern_panels(
-        store, pd.DataFrame([{"layer": 1, "head": 1, **dict.fromkeys(patterns, 0.1)}])
-    )
-    assert found and {each.place.example for each in found} == {1}
+    heads = pd.DataFrame([{"layer": 1, "head": 1, **dict.fromkeys(patterns, 0.1)}])
+    panels = pattern_panels(store, heads)
+    assert panels
+    assert {panel.location.example for panel in panels} == {1}

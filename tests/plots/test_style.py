@@ -1,4 +1,4 @@
-"""Colours can be told apart, and the files of a figure are whole and the same every time."""
+"""Colours are distinguishable, and a figure's files are complete and the same every time."""
 
 import itertools
 import re
@@ -11,7 +11,7 @@ from plot_checks import BERT, head_table
 from helpers.plots.heads import fig2_token_types
 from helpers.plots.style import RIGHT, TOKEN_COLORS, WRONG, _repeatable, save_figure
 
-# Machado, Oliveira and Fernandes (2009), severity 1: what linear RGB looks like.
+# Machado, Oliveira and Fernandes (2009), severity 1: matrices from linear RGB to perceived RGB.
 DEFICIENCIES = {
     "protan": "0.152286 1.052583 -0.204868 0.114503 0.786281 0.099216 -0.003882 -0.048116 1.051998",
     "deutan": "0.367322 0.860646 -0.227968 0.280085 0.672501 0.047413 -0.011820 0.042940 0.968881",
@@ -19,13 +19,18 @@ DEFICIENCIES = {
 }
 
 
-def lab(color, matrix):
+def to_lab(color, matrix):
+    """Convert a colour, as seen with a colour vision deficiency, to CIELAB."""
     rgb = np.array(to_rgb(color))
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    seen = np.clip(np.array(matrix.split(), float).reshape(3, 3) @ linear, 0, 1)
+    perceived = np.clip(np.array(matrix.split(), float).reshape(3, 3) @ linear, 0, 1)
     to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
-    x, y, z = np.cbrt(np.array(to_xyz) @ seen / [0.9505, 1, 1.089])
+    x, y, z = np.cbrt(np.array(to_xyz) @ perceived / [0.9505, 1, 1.089])
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def color_distance(a, b, matrix):
+    return np.linalg.norm(to_lab(a, matrix) - to_lab(b, matrix))
 
 
 def figure():
@@ -34,31 +39,61 @@ def figure():
 
 @pytest.mark.parametrize("matrix", DEFICIENCIES.values(), ids=DEFICIENCIES.keys())
 def test_colors_of_token_types_differ_with_color_blindness(matrix):
-    for one, other in itertools.combinations(TOKEN_COLORS.values(), 2):
-        assert np.linalg.norm(lab(one, matrix) - lab(other, matrix)) > 15, (one, other)
-    assert np.linalg.norm(lab(RIGHT, matrix) - lab(WRONG, matrix)) > 15
+    for a, b in itertools.combinations(TOKEN_COLORS.values(), 2):
+        assert color_distance(a, b, matrix) > 15, (a, b)
 
 
-def test_a_figure_is_saved_as_the_same_bytes_again(tmp_path):
-    shown = figure()
-    one = save_figure(shown, tmp_path / "one", "fig2", paper=True)
-    again = save_figure(shown, tmp_path / "again", "fig2")  # nothing is left changed
-    other = save_figure(figure(), tmp_path / "other", "fig2", paper=True)
-    assert one == tmp_path / "one/fig2.png" and one.read_bytes() == again.read_bytes()
+@pytest.mark.parametrize("matrix", DEFICIENCIES.values(), ids=DEFICIENCIES.keys())
+def test_colors_of_right_and_wrong_differ_with_color_blindness(matrix):
+    assert color_distance(RIGHT, WRONG, matrix) > 15
+
+
+def test_save_figure_returns_the_path_of_the_png(tmp_path):
+    assert save_figure(figure(), tmp_path / "new", "fig2") == tmp_path / "new/fig2.png"
+
+
+def test_save_figure_writes_the_same_bytes_for_the_same_figure(tmp_path):
+    first = save_figure(figure(), tmp_path / "first", "fig2", paper=True)
+    second = save_figure(figure(), tmp_path / "second", "fig2", paper=True)
     for suffix in (".png", ".svg", ".pdf"):
-        assert one.with_suffix(suffix).read_bytes() == other.with_suffix(suffix).read_bytes()
-    assert b"<dc:date>" not in one.with_suffix(".svg").read_bytes()
-    assert not again.with_suffix(".pdf").exists()
-    page = one.with_suffix(".pdf").read_bytes()  # it has no title, and whole fonts
+        assert first.with_suffix(suffix).read_bytes() == second.with_suffix(suffix).read_bytes()
+    assert b"<dc:date>" not in first.with_suffix(".svg").read_bytes()
+
+
+def test_save_figure_for_a_paper_leaves_the_figure_unchanged(tmp_path):
+    saved_twice = figure()
+    first = save_figure(saved_twice, tmp_path / "first", "fig2", paper=True)
+    second = save_figure(saved_twice, tmp_path / "second", "fig2")
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_save_figure_writes_a_pdf_for_papers_only(tmp_path):
+    path = save_figure(figure(), tmp_path, "fig2")
+    assert not path.with_suffix(".pdf").exists()
+
+
+def test_the_pdf_for_a_paper_has_no_title_and_embedded_fonts(tmp_path):
+    drawn = figure()
+    page = save_figure(drawn, tmp_path, "fig2", paper=True).with_suffix(".pdf").read_bytes()
     assert b"/FontFile2" in page and b"/Type3" not in page
     box = re.search(rb"/MediaBox \[ ([\d. ]+) \]", page)[1]
-    assert float(box.split()[-1]) / 72 < shown.get_figheight() - 0.35  # the title's room is gone
+    height = float(box.split()[-1]) / 72  # inches
+    assert height < drawn.get_figheight() - 0.35  # without the title
 
 
-def test_an_svg_does_not_tell_one_processor_from_another():
-    one, other = (f'<path d="M 424.05180{last} 0.5"/>' for last in (2, 3))
-    assert _repeatable(one) == _repeatable(other) == '<path d="M 424.052 0.5"/>'
-    for kept in ('transform="scale(0.015625)"', 'id="m9264669bf2"', "<!-- 1.25 -->"):
-        assert _repeatable(kept) == kept
+@pytest.mark.parametrize("last_digit", [2, 3])
+def test_an_svg_has_coordinates_of_three_decimals(last_digit):
+    path = f'<path d="M 424.05180{last_digit} 0.5"/>'
+    assert _repeatable(path) == '<path d="M 424.052 0.5"/>'
+
+
+@pytest.mark.parametrize(
+    "text", ['transform="scale(0.015625)"', 'id="m9264669bf2"', "<!-- 1.25 -->"]
+)
+def test_an_svg_keeps_scales_identifiers_and_short_numbers(text):
+    assert _repeatable(text) == text
+
+
+def test_an_svg_has_numbered_clip_paths():
     clips = '<clipPath id="p7f0a1"/><g clip-path="url(#p7f0a1)"/>'
     assert _repeatable(clips) == '<clipPath id="clip0"/><g clip-path="url(#clip0)"/>'

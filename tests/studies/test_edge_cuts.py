@@ -61,12 +61,9 @@ class HandWrittenPasses:
         self.layers = sites(self.model)
         self.maps = {}  # by layer: those that replace the model's
         self.values = []
-        hooked = set()
         for layer in self.layers:
-            module = layer.values  # noqa: PD011
-            if id(module) not in hooked:  # the layers of ALBERT share one module
-                hooked.add(id(module))
-                request.addfinalizer(module.register_forward_hook(self._remember_values).remove)
+            hook = layer.values.register_forward_hook(self._remember_values)
+            request.addfinalizer(hook.remove)
 
     def _remember_values(self, _module, _args, output):
         self.values.append(output)

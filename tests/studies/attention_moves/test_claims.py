@@ -22,9 +22,9 @@ def special_tokens(ratios):
 def edge_ratios():
     """Make edge_ratios.csv of the model and one control: ratios 8, leads -3."""
     rows = []
-    for ways in ("dropped / taken from others", "given to others / dropped"):
+    for modes in ("dropped / taken from others", "given to others / dropped"):
         for model in ("own", "drawn"):
-            rows.append((model, ways, "sentence vector", 8, 7, 9, -3, -4, -2))
+            rows.append((model, modes, "sentence vector", 8, 7, 9, -3, -4, -2))
     estimates = ["ratio", "ratio_low", "ratio_high", "lead", "lead_low", "lead_high"]
     return pd.DataFrame(rows, columns=["model", "ways", "measure", *estimates])
 

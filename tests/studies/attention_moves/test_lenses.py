@@ -62,7 +62,7 @@ def naive_sink_values(attention, norms, states):
     """Compute the `sink_values` of one layer with loops."""
     heads = range(len(attention))
     n = len(states)
-    state_norms = [np.sqrt(sum(x * x for x in state)) for state in states]
+    state_norms = [np.sqrt(np.dot(state, state)) for state in states]
     median = np.median([abs(x) for x in states.ravel()])
     peaks = [max(abs(state)) / median for state in states]
     return {
