@@ -1,4 +1,4 @@
-"""What pytest needs to know to run the notebooks as tests, and tests in two processes."""
+"""Settings of pytest that let it run notebooks as tests, and tests in two processes."""
 
 import os
 import tempfile
@@ -14,13 +14,19 @@ if small and "ATTENTION_FIGURES" not in os.environ:
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-# What takes longest is begun first: a process that is left with one of these ends long after the
-# other.  07 comes before 08, which finds what 07 has trained.
+# The longest files run first: a process that starts one of them last would end long after the
+# other process.  Notebook 07 comes before 08, which uses the models that 07 trains.
 LONGEST = (
-    "notebooks/07", "notebooks/10", "notebooks/08", "notebooks/0", "tests/viewer/test_browser.py",
-    "tests/test_code.py", "tests/run/test_reruns.py", "tests/store/test_cluster.py",
+    "notebooks/07",
+    "notebooks/10",
+    "notebooks/08",
+    "notebooks/0",
+    "tests/viewer/test_browser.py",
+    "tests/test_code.py",
+    "tests/run/test_reruns.py",
+    "tests/store/test_cluster.py",
     "tests/store/test_kill.py",
-)  # fmt: skip
+)
 
 
 def pytest_configure(config):
@@ -31,11 +37,13 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Put the files that take longest first."""
 
-    def place(item):
-        starts = (item.nodeid.startswith(start) for start in LONGEST)
-        return next((n for n, found in enumerate(starts) if found), len(LONGEST))
+    def rank(test):
+        for position, start in enumerate(LONGEST):
+            if test.nodeid.startswith(start):
+                return position
+        return len(LONGEST)
 
-    items.sort(key=place)
+    items.sort(key=rank)
 
 
 def pytest_collectstart(collector):

@@ -15,7 +15,7 @@ import json
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib.metadata import version
 from importlib.util import resolve_name
@@ -331,7 +331,7 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     if is_dataclass(value):
-        return vars(value)
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     raise InputError(
         f"an input of a cached result is a {type(value).__name__}, which cannot be compared "
         "between runs; give numbers, texts, arrays or tables"

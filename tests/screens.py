@@ -1,4 +1,6 @@
-"""Make figures/screens of a finished default run: ``python tests/screens.py`` after ``make run``.
+"""Photograph a finished default run: ``python tests/screens.py`` after ``make run``.
+
+The pictures go to figures/screens.
 
 Needs playwright and Chromium, as tests/viewer/test_browser.py does.
 """
@@ -21,9 +23,9 @@ def readme_viewer() -> Viewer:
     """Return the viewer of the README's first example."""
     page = (project_root() / "README.md").read_text(encoding="utf-8")
     code = re.search(r"```python\n(from helpers\.viewer.*?)```", page, re.S)[1]
-    names = {}
-    exec(code.replace("\nview(", "\nshown = view("), names)
-    return names["shown"]
+    variables = {}
+    exec(code.replace("\nview(", "\nviewer = view("), variables)
+    return variables["viewer"]
 
 
 def main() -> None:

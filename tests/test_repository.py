@@ -1,4 +1,4 @@
-"""The promises of the project as a whole: pins agree, imports run one way, nothing unsafe."""
+"""Checks of the whole project: pins agree, imports point downwards, nothing is unsafe."""
 
 import ast
 import re
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "helpers"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-FLOORS = (
+LAYERS = (  # from the bottom up
     {"__init__", "cache", "csv_cells", "errors", "paths", "progress", "settings", "work"},
     {"data"},
     {"model"},
@@ -33,37 +33,48 @@ FLOORS = (
 )
 
 
-def normal(name):
+def normalised(name):
+    """The form of a package's name that all its spellings share."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def pinned():
+def pinned_versions():
+    """The versions in requirements.txt by package."""
     lines = (ROOT / "requirements.txt").read_text().splitlines()
-    entries = [line for line in lines if line and not line.startswith(("#", "-e"))]
-    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", entry) for entry in entries)
     assert lines[-1] == "-e ."
-    return {normal(entry.split("==")[0]): entry.split("==")[1] for entry in entries}
+    versions = {}
+    for line in lines[:-1]:
+        if line and not line.startswith("#"):
+            assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", line)
+            name, version = line.split("==")
+            versions[normalised(name)] = version
+    return versions
 
 
-def test_requirements_pyproject_and_environment_agree():
-    named = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["test"]
-    assert {normal(name) for name in named} == set(pinned())
+def test_requirements_and_pyproject_name_the_same_packages():
+    names = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["test"]
+    assert {normalised(name) for name in names} == set(pinned_versions())
+
+
+def test_the_conda_environment_installs_the_requirements():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     assert {"pip": ["-r requirements.txt"]} in environment["dependencies"]
     minimum = PROJECT["requires-python"].removeprefix(">=")
     assert f"python={minimum}" in environment["dependencies"]
 
 
-def test_the_second_model_is_an_extra_and_no_part_of_the_set_up():
+def test_the_second_model_is_an_extra_that_setting_up_leaves_out():
     extra = PROJECT["optional-dependencies"]["mpnet"]
     lines = (ROOT / "requirements-mpnet.txt").read_text().splitlines()
     assert [line for line in lines if not line.startswith("#")] == extra
     assert extra == [f"{package}=={mpnet.VERSION}" for package in mpnet.PACKAGES]
-    assert not {entry.split("==")[0] for entry in extra} & set(pinned())
+    extra_names = {entry.split("==")[0] for entry in extra}
+    assert not extra_names & set(pinned_versions())
     assert "mpnet" not in (ROOT / "Makefile").read_text()
 
 
 def imports(path):
+    """Yield the full names that a module imports, at its top or inside a function."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
@@ -73,59 +84,72 @@ def imports(path):
 
 
 def modules():
-    """The modules of the package by dotted name, `helpers` left out."""
-    paths = sorted(PACKAGE.rglob("*.py"))
-    return {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in paths}
+    """The files of the package by module, such as "data.treebank"."""
+    by_name = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        by_name[".".join(parts)] = path
+    return by_name
 
 
-def imported(path):
-    """The modules of the package that one imports, at its top or inside a function."""
-    found = {name.removeprefix("helpers.") for name in imports(path)}
-    return found & modules().keys() - {".".join(path.relative_to(PACKAGE).with_suffix("").parts)}
+def imported_modules(name):
+    """The modules of the package that a module imports."""
+    paths = modules()
+    names = {imported.removeprefix("helpers.") for imported in imports(paths[name])}
+    return (names & paths.keys()) - {name}
 
 
-def floor(module):
-    return next(i for i, rooms in enumerate(FLOORS) if module.split(".")[0] in rooms)
+def layer(module):
+    """The number of a module's layer, from the bottom."""
+    subpackage = module.split(".")[0]
+    for number, subpackages in enumerate(LAYERS):
+        if subpackage in subpackages:
+            return number
+    raise AssertionError(f"{module} is in no layer: add {subpackage} to LAYERS")
 
 
 @pytest.mark.parametrize("name", modules())
-def test_imports_run_one_way(name):
-    """Nobody imports what stands on a floor above; see `helpers/README.md`."""
-    above = {other for other in imported(modules()[name]) if floor(other) > floor(name)}
+def test_imports_point_downwards(name):
+    """No module imports from a layer above; see `helpers/README.md`."""
+    above = [imported for imported in imported_modules(name) if layer(imported) > layer(name)]
     assert not above
 
 
 def test_imports_have_no_circle():
-    graph = {name: imported(path) for name, path in modules().items()}
-    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+    graph = {name: imported_modules(name) for name in modules()}
+    order = list(TopologicalSorter(graph).static_order())  # CycleError names a circle
+    assert set(order) == set(modules())
 
 
-def test_guests_do_not_know_each_other():
-    rooms = {name: name.split(".")[1] for name in modules() if name.count(".") == 2}
-    for name, room in rooms.items():
-        others = {rooms[other] for other in imported(modules()[name]) if other in rooms}
-        assert others <= {room}, name
+@pytest.mark.parametrize("name", [name for name in modules() if name.count(".") == 2])
+def test_studies_do_not_import_each_other(name):
+    study = name.rpartition(".")[0]
+    for imported in imported_modules(name):
+        if imported.count(".") == 2:
+            assert imported.startswith(f"{study}.")
 
 
 @pytest.mark.parametrize("path", sorted((PACKAGE / "analysis").glob("*.py")), ids=lambda p: p.stem)
-def test_analysis_knows_no_model(path):
-    found = set(imports(path))
-    assert not any(name.split(".")[0] in ("transformers", "spacy") for name in found)
-    assert not any(name.startswith("helpers.model.encoder") for name in found)
+def test_analysis_imports_no_model(path):
+    for name in imports(path):
+        assert name.split(".")[0] not in ("transformers", "spacy")
+        assert not name.startswith("helpers.model.encoder")
+
+
+PICKLERS = {"pickle", "cPickle", "dill", "joblib", "marshal", "shelve"}
+CODE_RUNNERS = {"eval", "exec", "torch.load", "pd.read_pickle", "__import__"}
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.stem)
-def test_nothing_that_can_run_code(path):
-    tree = ast.parse(path.read_text())
-    assert not {"pickle", "cPickle", "dill", "joblib", "marshal", "shelve"} & {
-        name.split(".")[0] for name in imports(path)
-    }
-    for node in ast.walk(tree):
+def test_no_module_can_run_code_from_a_file(path):
+    top_level_names = {name.split(".")[0] for name in imports(path)}
+    assert not PICKLERS & top_level_names
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            assert called not in ("eval", "exec", "torch.load", "pd.read_pickle", "__import__")
-            unsafe = [k for k in node.keywords if k.arg in ("trust_remote_code", "allow_pickle")]
-            assert all(ast.unparse(keyword.value) == "False" for keyword in unsafe)
+            assert ast.unparse(node.func) not in CODE_RUNNERS
+            for keyword in node.keywords:
+                if keyword.arg in ("trust_remote_code", "allow_pickle"):
+                    assert ast.unparse(keyword.value) == "False"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
@@ -142,42 +166,53 @@ def test_notebooks_are_committed_executed_and_clean(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_a_notebook_has_a_table_of_contents_and_says_what_its_parameters_do(path):
+def test_notebooks_have_headings_for_a_table_of_contents(path):
     cells = nbformat.read(path, as_version=4).cells
     prose = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     levels = [len(marks) for marks in re.findall(r"^(#+) ", prose, re.M)]
     assert levels[:2] == [1, 2] and set(levels[1:]) <= {2, 3}
     assert cells[0].source.startswith(f"# {path.stem[:2]} · ")
-    (own,) = [cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])]
-    known = {setting.name: setting for setting in fields(Settings)}
-    for line in own.splitlines():  # the default and meaning of a setting
-        setting = known[line.split()[0]]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_notebooks_have_the_default_and_meaning_of_each_parameter(path):
+    cells = nbformat.read(path, as_version=4).cells
+    (parameters,) = [cell for cell in cells if "parameters" in cell.metadata.get("tags", [])]
+    settings = {setting.name: setting for setting in fields(Settings)}
+    for line in parameters.source.splitlines():
+        setting = settings[line.split()[0]]
         default = repr(setting.default).replace("'", '"')
         assert line == f"{setting.name} = {default}  # {setting.metadata['help']}"
 
 
-def test_what_other_programs_read_is_well_formed():
-    """Citation, workflow and hooks: they name what is here, and the README's two commands."""
-    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    (paper,) = cited["references"]
+def test_citation_file_agrees_with_the_readme():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    (paper,) = citation["references"]
     names = [f"{author['family-names']}, {author['given-names']}" for author in paper["authors"]]
     readme = (ROOT / "README.md").read_text()
-    assert f'"{" and ".join(names)}"' in readme and paper["doi"] in readme
-    assert (cited["version"], cited["license"]) == (PROJECT["version"], PROJECT["license"])
-    (workflow,) = (ROOT / ".github" / "workflows").glob("*.yml")
-    flow = yaml.safe_load(workflow.read_text())
-    assert {"pull_request", "schedule"} <= flow[True].keys()  # YAML's "on"
-    commands = flow["jobs"]["series"]["strategy"]["matrix"]["command"]
+    assert f'"{" and ".join(names)}"' in readme
+    assert paper["doi"] in readme
+    assert (citation["version"], citation["license"]) == (PROJECT["version"], PROJECT["license"])
+
+
+def test_workflow_runs_the_two_commands_of_the_readme():
+    (path,) = (ROOT / ".github" / "workflows").glob("*.yml")
+    workflow = yaml.safe_load(path.read_text())
+    assert {"pull_request", "schedule"} <= workflow[True].keys()  # YAML's "on"
+    commands = workflow["jobs"]["series"]["strategy"]["matrix"]["command"]
+    readme = (ROOT / "README.md").read_text()
     assert commands == re.findall(r"^(make \w+) +#", readme, re.M)
+
+
+def test_pre_commit_has_its_two_hooks():
     (hooks,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     assert [hook["id"] for hook in hooks["hooks"]] == ["ruff", "notebooks-executed"]
 
 
 def test_no_file_is_large():
-    big = [
-        path
-        for folder in ("notebooks", "helpers", "tests", "figures")
-        for path in (ROOT / folder).rglob("*")
-        if path.is_file() and path.stat().st_size > 2 << 20
-    ]
-    assert not big
+    large = []
+    for folder in ("notebooks", "helpers", "tests", "figures"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and path.stat().st_size > 2 << 20:
+                large.append(path)
+    assert not large

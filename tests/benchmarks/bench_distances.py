@@ -4,8 +4,8 @@
 
 The variants run in turn, repeat after repeat, on the same maps; the table shows medians.  The
 reference is the algorithm of the paper's repository in plain numpy: each head against all heads,
-two logarithms for each pair and weight, both triangles.  It is given float32 maps, as the kernel
-is: on the float16 maps that the repository stores, numpy would be slower still and less exact.
+two logarithms for each pair and weight, both triangles.  It gets float32 maps, as the kernel does,
+because numpy would be slower and less exact on the float16 maps that the repository stores.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from common import GEOMETRIES, interleaved, options, report, seconds
 
 from helpers.analysis.head_distance import _log2, head_distances
 
-CACHED = 32_768  # float32 values a thread, 128 KiB: they stay in the second-level cache
+CACHED = 32_768  # float32 values per thread, 128 KiB: they stay in the second-level cache
 PASSES = 200
 
 
@@ -29,17 +29,17 @@ def released_algorithm(attention: np.ndarray) -> np.ndarray:
     flat = attention.reshape(layers * heads, n, n)
     distances = np.zeros((layers * heads, layers * heads))
     for head in range(layers * heads):
-        one = 0.999 * flat[None, head] + 0.001 / n
+        one_head = 0.999 * flat[None, head] + 0.001 / n
         all_heads = 0.999 * flat + 0.001 / n
-        mean = (one + all_heads) / 2
-        divergence = -one * np.log(mean / one)
+        mean = (one_head + all_heads) / 2
+        divergence = -one_head * np.log(mean / one_head)
         divergence += -all_heads * np.log(mean / all_heads)
         distances[head] = (divergence / 2).sum(-1).sum(-1)
     return distances
 
 
 def realistic_maps(layers: int, heads: int, n: int) -> np.ndarray:
-    """Float32 maps with what real heads have: offsets, a sink, broad and sharp rows."""
+    """Make float32 maps with the patterns of real heads: offsets, a sink, broad and sharp rows."""
     rng = np.random.default_rng(0)
     total = layers * heads
     logits = rng.normal(size=(total, n, n)) * rng.uniform(0.3, 4, size=(total, 1, 1))
@@ -88,7 +88,8 @@ def benchmark(layers: int, heads: int, n: int, repeats: int) -> dict[str, object
     """Return times (seconds an example), ratios, errors and the share of the log throughput."""
     maps = realistic_maps(layers, heads, n)
     kernels = {
-        name: partial(head_distances, compiled=name == "compiled") for name in ("eager", "compiled")
+        "eager": partial(head_distances, compiled=False),
+        "compiled": partial(head_distances, compiled=True),
     }
     exact = released_algorithm(maps.astype(np.float64))
     errors = {"reference": relative_error(released_algorithm(maps), exact)}
@@ -99,13 +100,19 @@ def benchmark(layers: int, heads: int, n: int, repeats: int) -> dict[str, object
     logs = log_throughput()
     for function in logs.values():
         function()
-    variants = {"reference": lambda: released_algorithm(maps)}
-    variants |= {name: lambda kernel=kernel: kernel(maps) for name, kernel in kernels.items()}
-    medians = interleaved(variants | logs, repeats)
+    variants: dict[str, Callable[[], object]] = {"reference": lambda: released_algorithm(maps)}
+    for name, kernel in kernels.items():
+        variants[name] = partial(kernel, maps)
+    medians = interleaved({**variants, **logs}, repeats)
 
     logarithms = torch.get_num_threads() * CACHED * PASSES
     total = layers * heads
     pair_weights = total * (total + 1) / 2 * n * n
+    throughput = {name: logarithms / medians[name] for name in logs}
+    # The gain over the reference if pairs cost only their logarithms.
+    limits = {
+        name: medians["reference"] / (pair_weights / rate) for name, rate in throughput.items()
+    }
     return {
         "heads": total,
         "tokens": n,
@@ -113,32 +120,35 @@ def benchmark(layers: int, heads: int, n: int, repeats: int) -> dict[str, object
         "ratio": {name: medians["reference"] / medians[name] for name in variants},
         "relative_error": errors,
         "first_call_seconds": compile_seconds,
-        "log_throughput": {name: logarithms / medians[name] for name in logs},
-        "limit_ratio": {  # what the reference would gain if pairs cost logarithms alone
-            name: medians["reference"] / (pair_weights * medians[name] / logarithms)
-            for name in logs
-        },
+        "log_throughput": throughput,
+        "limit_ratio": limits,
     }
+
+
+def print_row(row: dict[str, object]) -> None:
+    """Print the times, ratios and errors of one geometry as a table."""
+    print(f"distances of {row['heads']} heads, {row['tokens']} tokens")
+    print(f"{'':32}{'ms/example':>12}{'ratio':>8}{'relative error':>16}")
+    for name, time in row["seconds"].items():
+        ratio = row["ratio"][name]
+        error = row["relative_error"][name]
+        print(f"{name:32}{time * 1e3:12.1f}{ratio:8.1f}{error:16.1e}")
+    for name, ratio in row["limit_ratio"].items():
+        rate = row["log_throughput"][name] / 1e9
+        print(f"{f'limit: {name}, {rate:.2f} G/s':32}{'':12}{ratio:8.1f}")
+    print(f"first compiled call: {row['first_call_seconds']:.1f} s")
 
 
 def main() -> None:
     parser = options(__doc__, repeats=7)
     parser.add_argument("--tokens", type=int, default=128)
-    given = parser.parse_args()
-    results = []
+    arguments = parser.parse_args()
+    rows = []
     for layers, heads, _ in GEOMETRIES.values():
-        result = benchmark(layers, heads, given.tokens, given.repeats)
-        results.append(result)
-        print(f"distances of {result['heads']} heads, {given.tokens} tokens")
-        print(f"{'':32}{'ms/example':>12}{'ratio':>8}{'relative error':>16}")
-        for name, value in result["seconds"].items():
-            ratio, error = result["ratio"][name], result["relative_error"][name]
-            print(f"{name:32}{value * 1e3:12.1f}{ratio:8.1f}{error:16.1e}")
-        for name, ratio in result["limit_ratio"].items():
-            rate = result["log_throughput"][name] / 1e9
-            print(f"{f'limit: {name}, {rate:.2f} G/s':32}{'':12}{ratio:8.1f}")
-        print(f"first compiled call: {result['first_call_seconds']:.1f} s")
-    report({"distances": results}, given.json)
+        row = benchmark(layers, heads, arguments.tokens, arguments.repeats)
+        rows.append(row)
+        print_row(row)
+    report({"distances": rows}, arguments.json)
 
 
 if __name__ == "__main__":

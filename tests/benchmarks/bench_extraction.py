@@ -16,6 +16,7 @@ import os
 import shutil
 import tempfile
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -34,31 +35,37 @@ def bare_batches(store: Store) -> list[dict[str, torch.Tensor]]:
     batches = []
     for _, records in store.work(range(store.n_shards)):
         inputs = [model_inputs(store.encoder, record) for record in records]
-        lengths = [len(item["input_ids"]) for item in inputs]
+        lengths = [len(segment["input_ids"]) for segment in inputs]
         for batch in length_batches(lengths, budget=BATCH_TOKENS["cpu"], longest_first=True):
-            batches.append(padded(store.encoder, [inputs[i] for i in batch]))
+            batches.append(padded(store.encoder, [inputs[index] for index in batch]))
     return batches
 
 
 def extraction_row(name: str, segments: int, repeats: int) -> dict[str, object]:
     """Return the throughput of extraction and of its limit, in segments per second."""
-    encoder, corpus = random_encoder(name), random_segments(segments)
+    encoder = random_encoder(name)
+    corpus = random_segments(segments)
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["ATTENTION_CACHE"] = str(Path(scratch) / "bare")
-        batches, runs = bare_batches(stream(encoder, corpus)), iter(range(10**6))
+        batches = bare_batches(stream(encoder, corpus))
+        run_numbers = count()
 
         @torch.inference_mode()
         def bare() -> None:
             for batch in batches:
                 encoder.model(**batch, output_attentions=True)
 
-        def whole(lens: str) -> None:
-            root = Path(scratch) / str(next(runs))
+        def extract_once(lens: str) -> None:
+            root = Path(scratch) / str(next(run_numbers))
             extract_into(root, encoder, corpus, lens=lens)
             shutil.rmtree(root)
 
-        lenses = {lens: partial(whole, lens) for lens in ("attention", "norm")}
-        seconds = interleaved({"bare": bare, **lenses}, repeats)
+        variants = {
+            "bare": bare,
+            "attention": partial(extract_once, "attention"),
+            "norm": partial(extract_once, "norm"),
+        }
+        seconds = interleaved(variants, repeats)
     return {
         "geometry": name,
         "segments": segments,
@@ -79,9 +86,12 @@ def training_row(name: str, repeats: int) -> dict[str, object]:
     def step(model: torch.nn.Module) -> None:
         model(input_ids=ids).last_hidden_state.sum().backward()
 
-    models = {"multiplying": multiplying, "convolving": convolving}
+    variants = {
+        "multiplying": partial(step, multiplying),
+        "convolving": partial(step, convolving),
+    }
     with one_thread():
-        seconds = interleaved({key: partial(step, model) for key, model in models.items()}, repeats)
+        seconds = interleaved(variants, repeats)
     ratio = seconds["multiplying"] / seconds["convolving"]
     return {"geometry": name, **seconds, "ratio": ratio}
 
@@ -89,19 +99,20 @@ def training_row(name: str, repeats: int) -> dict[str, object]:
 def main() -> None:
     parser = options(__doc__, repeats=5)
     parser.add_argument("--segments", type=int, default=256)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     results: dict[str, list[dict[str, object]]] = {"extraction": [], "training": []}
     for name, share in (("minilm", 1), ("bert-base", 4)):
-        row = extraction_row(name, given.segments // share, given.repeats)
+        row = extraction_row(name, arguments.segments // share, arguments.repeats)
         results["extraction"].append(row)
         print(
             f"{name}: {row['extract_per_s']:.1f} segments/s extracted, "
             f"{row['bare_per_s']:.1f} by bare forward passes: ratio {row['ratio']:.2f}; "
             f"through the norm lens {row['norm_cost']:.2f} times the time"
         )
-        results["training"].append(row := training_row(name, given.repeats))
-        print(f"{name}: a training step is {row['ratio']:.2f} times as fast with convolutions")
-    report(results, given.json)
+        training = training_row(name, arguments.repeats)
+        results["training"].append(training)
+        print(f"{name}: a training step is {training['ratio']:.2f} times as fast with convolutions")
+    report(results, arguments.json)
 
 
 if __name__ == "__main__":

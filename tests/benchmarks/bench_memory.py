@@ -42,7 +42,7 @@ def words(count: int):
 
 
 def compiled() -> None:
-    """Compile the distances first: what that takes does not depend on the corpus."""
+    """Compile the distances first: the memory for that does not depend on the corpus."""
     head_distances(np.full((6, 12, 64, 64), 1 / 64, np.float32), compiled=True)
 
 
@@ -64,10 +64,11 @@ def dependency_heads(count: int):
 
 
 def probe(count: int):
-    def vectors(own: list[str]) -> np.ndarray:
-        return np.ones((len(own), 50), np.float32)
+    def vectors(forms: list[str]) -> np.ndarray:
+        return np.ones((len(forms), 50), np.float32)
 
-    probe_data.MEMORY_BUDGET, probes.MOST_STEPS = BUDGET, 2
+    probe_data.MEMORY_BUDGET = BUDGET
+    probes.MOST_STEPS = 2
     data = probe_data.prepare(words(count), vectors)
     probes.fit_linear(data, data.splits["train"], with_words=True, l2=0.1)
 
@@ -93,20 +94,22 @@ def main() -> None:
     parser = options(__doc__, repeats=1)
     parser.add_argument("--step", choices=STEPS, help="run one step and print its peak")
     parser.add_argument("--count", type=int)
-    given = parser.parse_args()
-    if given.step:
+    arguments = parser.parse_args()
+    if arguments.step:
         with tempfile.TemporaryDirectory() as folder:
             os.environ["ATTENTION_CACHE"] = folder
-            STEPS[given.step](given.count)
+            STEPS[arguments.step](arguments.count)
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
         return
     print(f"{'peak memory (MiB), examples:':28}" + "".join(f"{size:>8}" for size in SIZES))
     rows = {}
     for step in STEPS:
-        rows[step] = {size: peak(step, size) for size in SIZES}
-        growth = rows[step][SIZES[-1]] / rows[step][SIZES[0]] - 1
-        print(f"{step:28}" + "".join(f"{own:8}" for own in rows[step].values()), f"{growth:+.0%}")
-    report({"peak_mib": rows}, given.json)
+        peaks = {size: peak(step, size) for size in SIZES}
+        growth = peaks[SIZES[-1]] / peaks[SIZES[0]] - 1
+        columns = "".join(f"{mebibytes:8}" for mebibytes in peaks.values())
+        print(f"{step:28}{columns} {growth:+.0%}")
+        rows[step] = peaks
+    report({"peak_mib": rows}, arguments.json)
 
 
 if __name__ == "__main__":

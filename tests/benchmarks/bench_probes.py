@@ -37,7 +37,8 @@ class PlainProbe(nn.Module):
         self.root = nn.Linear(width, features * PLACES)
 
     def forward(self, data, batch):
-        vectors, (special, maps) = data.vectors[batch.rows], data.maps(batch)
+        vectors = data.vectors[batch.rows]
+        special, maps = data.maps(batch)
         count, n, width = vectors.shape
         candidate = vectors[:, None].expand(count, n, n, width)
         dependent = vectors[:, :, None].expand(count, n, n, width)
@@ -50,7 +51,8 @@ class PlainProbe(nn.Module):
 def synthetic(sentences, layers, heads, seed=0):
     rng = np.random.default_rng(seed)
     mean, deviation = WORDS
-    shape, scale = (mean / deviation) ** 2, deviation**2 / mean
+    shape = (mean / deviation) ** 2
+    scale = deviation**2 / mean
     lengths = np.clip(rng.gamma(shape, scale, sentences).round().astype(int), 2, LONGEST)
     pool = rng.random((layers, heads, LONGEST + 2, LONGEST + 2), np.float32)
     for index, n in enumerate(lengths):
@@ -75,7 +77,7 @@ def main():
     parser = options(__doc__, repeats=3)
     parser.add_argument("--sentences", type=int, default=10_000, help="of the whole pass")
     parser.add_argument("--compared", type=int, default=500, help="sentences of the comparison")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
 
     rng = np.random.default_rng(1)
 
@@ -83,31 +85,34 @@ def main():
         return rng.standard_normal((len(words), WIDTH), np.float32)
 
     layers, heads, _ = GEOMETRIES["minilm"]
-    examples = synthetic(given.sentences, layers, heads)
+    examples = synthetic(arguments.sentences, layers, heads)
     start = time.perf_counter()
     data = prepare(examples, vectors)
     prepared = time.perf_counter() - start
     train = data.splits["train"]
-    compared = train[: given.compared]
-    probe, plain = LinearProbe(data, with_words=True), PlainProbe(data.features, WIDTH)
-    ways = {"factorised": partial(one_pass, probe, data, compared, BATCH),
-            "plain": partial(one_pass, plain, data, compared, 1)}  # fmt: skip
-    medians = interleaved(ways, given.repeats)
+    compared = train[: arguments.compared]
+    factorised = LinearProbe(data, with_words=True)
+    plain = PlainProbe(data.features, WIDTH)
+    variants = {
+        "factorised": partial(one_pass, factorised, data, compared, BATCH),
+        "plain": partial(one_pass, plain, data, compared, 1),
+    }
+    medians = interleaved(variants, arguments.repeats)
     numbers = {
         "sentences": len(train),
         "words": int(sum(len(data.parses[index]) for index in train)),
         "heads": layers * heads,
         "prepare_s": prepared,
-        "pass_s": seconds(partial(one_pass, probe, data, train, BATCH)),
+        "pass_s": seconds(partial(one_pass, factorised, data, train, BATCH)),
         "compared_sentences": len(compared),
         "factorised_s": medians["factorised"],
         "plain_s": medians["plain"],
         "ratio": medians["plain"] / medians["factorised"],
         "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }
-    for name, value in numbers.items():
-        print(f"{name:20} {value:.3g}" if isinstance(value, float) else f"{name:20} {value}")
-    report({"probes": numbers}, given.json)
+    for name, number in numbers.items():
+        print(f"{name:20} {number:.3g}" if isinstance(number, float) else f"{name:20} {number}")
+    report({"probes": numbers}, arguments.json)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,13 @@
     python tests/benchmarks/bench_scaling.py [--json PATH] [--repeats N] [--segments N]
 
 A worker has one thread here, so that one worker has half of a machine with two cores, and two
-have all of it, as the single process has.  Starting the workers is not counted: a cluster runs.
+have all of it, as the single process has.  The time to start the workers is not counted.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from itertools import count
@@ -16,56 +17,73 @@ from pathlib import Path
 
 import torch
 from common import extract_into, interleaved, options, random_segments, report
+from distributed import Client
 
-from helpers.analysis.surface import combine, shard_sums, sweep
+from helpers.analysis.surface import Sums, combine, shard_sums, sweep
 from helpers.model.encoder import load
 from helpers.store.cluster import dask_client, fill_on, map_shards
+from helpers.store.extract import Fill
+from helpers.store.store import Store
 
 
 def main() -> None:
     parser = options(__doc__, repeats=3)
     parser.add_argument("--segments", type=int, default=192)
-    given = parser.parse_args()
-    encoder, corpus, fresh = load(device="cpu"), random_segments(given.segments), count()
+    arguments = parser.parse_args()
+    encoder = load(device="cpu")
+    corpus = random_segments(arguments.segments)
+    run_numbers = count()
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         store = extract_into(root / "whole", encoder, corpus)
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # what each worker gets: the threads here by the workers
-        clients = {}
-        for workers in (1, 2):
-            clients[workers] = stack.enter_context(dask_client(workers=workers))
-        torch.set_num_threads(threads)
+        clients = start_workers(stack)
 
-        def into() -> Path:
-            return root / str(next(fresh))
+        def extract_once(fill: Fill | None = None) -> Store:
+            return extract_into(root / str(next(run_numbers)), encoder, corpus, fill=fill)
 
-        extraction = {"process": lambda: extract_into(into(), encoder, corpus)}
-        passes = {"process": lambda: sweep(store)}
+        def pass_with(client: Client) -> Sums:
+            return combine(map_shards(shard_sums, store, client))
+
+        extraction: dict[str, Callable[[], object]] = {"process": extract_once}
+        passes: dict[str, Callable[[], object]] = {"process": partial(sweep, store)}
         for workers, client in clients.items():
-            extraction[f"workers {workers}"] = lambda client=client: extract_into(
-                into(), encoder, corpus, fill=partial(fill_on, client)
-            )
-            passes[f"workers {workers}"] = lambda client=client: combine(
-                map_shards(shard_sums, store, client)
-            )
-        results = {
-            "segments": given.segments,
-            "segments_per_s": {
-                name: {
-                    variant: given.segments / seconds
-                    for variant, seconds in interleaved(variants, given.repeats).items()
-                }
-                for name, variants in (("extraction", extraction), ("pass", passes))
-            },
-            "bytes_per_segment": sum(shard.bytes for shard in store.manifest.shards) / len(store),
+            extraction[f"workers {workers}"] = partial(extract_once, partial(fill_on, client))
+            passes[f"workers {workers}"] = partial(pass_with, client)
+        rates = {
+            "extraction": segments_per_second(extraction, arguments.segments, arguments.repeats),
+            "pass": segments_per_second(passes, arguments.segments, arguments.repeats),
         }
-    for name, rates in results["segments_per_s"].items():
-        line = ", ".join(f"{variant} {rate:.1f}" for variant, rate in rates.items())
-        gain = rates["workers 2"] / rates["workers 1"]
+        bytes_per_segment = sum(shard.bytes for shard in store.manifest.shards) / len(store)
+    for name, by_variant in rates.items():
+        line = ", ".join(f"{variant} {rate:.1f}" for variant, rate in by_variant.items())
+        gain = by_variant["workers 2"] / by_variant["workers 1"]
         print(f"{name} (segments/s): {line}; two workers are {gain:.2f} times one")
-    print(f"store: {results['bytes_per_segment'] / 1e6:.2f} MB a segment")
-    report(results, given.json)
+    print(f"store: {bytes_per_segment / 1e6:.2f} MB per segment")
+    results = {
+        "segments": arguments.segments,
+        "segments_per_s": rates,
+        "bytes_per_segment": bytes_per_segment,
+    }
+    report(results, arguments.json)
+
+
+def start_workers(stack: ExitStack) -> dict[int, Client]:
+    """Start a cluster with one worker and one with two, each worker with one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # a cluster shares the threads of this process among its workers
+    clients = {}
+    for workers in (1, 2):
+        clients[workers] = stack.enter_context(dask_client(workers=workers))
+    torch.set_num_threads(threads)
+    return clients
+
+
+def segments_per_second(
+    variants: dict[str, Callable[[], object]], segments: int, repeats: int
+) -> dict[str, float]:
+    """Return the throughput of each variant."""
+    medians = interleaved(variants, repeats)
+    return {variant: segments / seconds for variant, seconds in medians.items()}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the benchmarks share: the machine's facts, interleaved medians, random models and text."""
+"""Parts that the benchmarks share: machine, interleaved medians, random models and text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def extract_into(root: Path, encoder: Encoder, corpus: Corpus, **options: Any) -
 
 
 def machine() -> dict[str, Any]:
-    """Return what the numbers depend on besides the code."""
+    """Describe the machine: date, processor, threads, load and versions of libraries."""
     return {
         "date": time.strftime("%Y-%m-%d"),
         "processor": _processor(),
@@ -88,15 +88,15 @@ def options(doc: str, *, repeats: int) -> argparse.ArgumentParser:
 
 
 def report(results: dict[str, Any], path: Path | None) -> None:
-    """Write the results and the machine's facts to a file, if one is wanted."""
+    """Write the results and the machine's description to a file, if there is a path."""
     if path:
         path.write_text(json.dumps({"machine": machine(), **results}, indent=1) + "\n")
 
 
 def random_encoder(name: str, *, width: int | None = None) -> Encoder:
     """Return an encoder of a geometry: random weights, the default's tokenizer."""
-    layers, heads, own_width = GEOMETRIES[name]
-    width = width or own_width
+    layers, heads, default_width = GEOMETRIES[name]
+    width = width or default_width
     default = load(device="cpu")
     torch.manual_seed(0)
     config = BertConfig(
@@ -127,16 +127,20 @@ def random_segments(count: int, *, longest: int = 60) -> Corpus[Segment]:
 def random_sentences(count: int, *, words: int = 20) -> Corpus[Sentence]:
     """Return sentences of common words with random trees, one in five of them dev."""
     rng = np.random.default_rng(0)
-    sentences = [
-        Sentence(
-            tuple(rng.choice(WORDS, size=words).tolist()),
-            (0, *(int(rng.integers(1, place + 1)) for place in range(1, words))),
-            ("root", *rng.choice(("det", "nsubj", "dobj"), size=words - 1).tolist()),
-            "dev" if index % 5 == 0 else "train",
-            str(index),
+    sentences = []
+    for index in range(count):
+        forms = rng.choice(WORDS, size=words).tolist()
+        heads = [int(rng.integers(1, word + 1)) for word in range(1, words)]
+        relations = rng.choice(("det", "nsubj", "dobj"), size=words - 1).tolist()
+        split = "dev" if index % 5 == 0 else "train"
+        sentence = Sentence(
+            words=tuple(forms),
+            heads=(0, *heads),
+            relations=("root", *relations),
+            split=split,
+            source=str(index),
         )
-        for index in range(count)
-    ]
+        sentences.append(sentence)
     return _corpus("random-trees", {"count": count, "words": words}, sentences)
 
 

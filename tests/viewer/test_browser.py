@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from itertools import product
 from pathlib import Path
 
 import nbformat
@@ -50,35 +51,39 @@ def browser():
         chromium.close()
 
 
-def confined(context, allowed, wrong):
-    """Let a browser read nothing but what starts with ``allowed``; ``wrong`` gets the rest."""
+def confined(context, allowed, problems):
+    """Open a page that may only read addresses that start with ``allowed``.
 
-    def route(route):
+    Other requests are refused and added to ``problems``.
+    """
+
+    def handle(route):
         if route.request.url.startswith(allowed):
             route.continue_()
         else:
-            wrong.append(f"request: {route.request.url}")
+            problems.append(f"request: {route.request.url}")
             route.abort()
 
-    context.route("**/*", route)
+    context.route("**/*", handle)
     return context.new_page()
 
 
 @pytest.fixture
 def offline(browser):
-    """Return a page that reads files only; what it logs or asks for elsewhere fails the test."""
-    context, wrong = browser.new_context(viewport={"width": 1200, "height": 900}, offline=True), []
-    page = confined(context, ("file:", "data:"), wrong)
-    page.on("console", lambda message: wrong.append(f"console: {message.text}"))
-    page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+    """A page that reads files only; a message in its log or another request fails the test."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, offline=True)
+    problems = []
+    page = confined(context, ("file:", "data:"), problems)
+    page.on("console", lambda message: problems.append(f"console: {message.text}"))
+    page.on("pageerror", lambda error: problems.append(f"error: {error}"))
     yield page
     context.close()
-    assert not wrong
+    assert not problems
 
 
-def drawn(place, layer="av-lines"):
+def drawn(view_element, layer="av-lines"):
     """Return the drawn weights as {(query, key): weight}, once there are some."""
-    lines = place.locator(f".{layer} line")
+    lines = view_element.locator(f".{layer} line")
     lines.first.wait_for(state="attached")
     lines = lines.evaluate_all(
         "all => all.map(line => ['query', 'key', 'weight'].map(name => line.dataset[name]))"
@@ -86,45 +91,62 @@ def drawn(place, layer="av-lines"):
     return {(int(query), int(key)): float(weight) for query, key, weight in lines}
 
 
-def assert_drawn(found, weights, faintest=0.004, within=0.51e-4):
-    """Compare all drawn lines with a map: none is missing, none is made up."""
+def assert_drawn(lines, weights, faintest=0.004, within=0.51e-4):
+    """Compare all drawn lines with a map: each clear weight has a line, each line its weight."""
     weights = weights.astype(np.float64)
-    expected = {
-        pair: weights[pair] for pair in np.ndindex(weights.shape) if weights[pair] >= faintest
-    }
-    clear = {pair for pair, weight in expected.items() if weight > faintest + 1e-4}
-    assert clear <= set(found)
-    for pair, weight in found.items():
+    for pair in np.ndindex(weights.shape):
+        if weights[pair] > faintest + 1e-4:
+            assert pair in lines
+    for pair, weight in lines.items():
         assert weight == pytest.approx(weights[pair], abs=within)
 
 
-def test_heads_and_tokens(offline, tmp_path):
+def without_special(lines):
+    """Return drawn lines with positions counted from the first word."""
+    return {(query - 1, key - 1): weight for (query, key), weight in lines.items()}
+
+
+@pytest.fixture
+def sentence_view(offline, tmp_path):
+    """The saved view of a sentence in the browser, and its store."""
     store = word_store(SENTENCE)
     offline.goto(view(store).save(tmp_path / "view.html").as_uri())
-    expect(offline.locator(".av-name")).to_contain_text("Head 1-1")
-    assert_drawn(drawn(offline), store[0].attention[0, 0])
-    offline.get_by_role("radio", name="Head 2-3:").click()
-    expect(offline.locator(".av-name")).to_contain_text("Head 2-3")
-    weights = store[0].attention[1, 2]
-    assert_drawn(drawn(offline), weights)
+    return offline, store
 
-    offline.locator("[data-left='2']").hover()
-    focus = drawn(offline, "av-focus")
-    assert {2} == {2} & set.intersection(*(set(pair) for pair in focus))
-    for other in range(9):
-        for pair in ((2, other), (other, 2)):
+
+def test_a_saved_view_draws_the_weights_of_the_chosen_head(sentence_view):
+    page, store = sentence_view
+    expect(page.locator(".av-name")).to_contain_text("Head 1-1")
+    assert_drawn(drawn(page), store[0].attention[0, 0])
+    page.get_by_role("radio", name="Head 2-3:").click()
+    expect(page.locator(".av-name")).to_contain_text("Head 2-3")
+    assert_drawn(drawn(page), store[0].attention[1, 2])
+    assert HOSTILE in page.locator(".av-drawing").text_content()
+
+
+def test_pointing_at_a_token_shows_its_weights_only(sentence_view):
+    page, store = sentence_view
+    page.get_by_role("radio", name="Head 2-3:").click()
+    expect(page.locator(".av-name")).to_contain_text("Head 2-3")
+    weights = store[0].attention[1, 2]
+    page.locator("[data-left='2']").hover()
+    focus = drawn(page, "av-focus")
+    assert all(2 in pair for pair in focus)
+    for position in range(9):
+        for pair in ((2, position), (position, 2)):
             if weights[pair] >= 0.0011:
                 assert focus[pair] == pytest.approx(float(weights[pair]), abs=0.51e-4)
-    percentage = offline.locator(f"[data-right='{weights[2].argmax()}'] .av-number")
+    percentage = page.locator(f"[data-right='{weights[2].argmax()}'] .av-number")
     assert float(percentage.text_content()[:-1]) == pytest.approx(100 * weights[2].max(), abs=0.5)
-    expect(offline.locator(".av-status")).to_contain_text("dog attends to")
-    assert HOSTILE in offline.locator(".av-drawing").text_content()
+    expect(page.locator(".av-status")).to_contain_text("dog attends to")
 
-    offline.get_by_label("special tokens").uncheck()
-    own = store[0].word_positions
-    shifted = {(query - 1, key - 1): weight for (query, key), weight in drawn(offline).items()}
-    assert_drawn(shifted, weights[own, own])
-    expect(offline.locator("[data-left='0']")).to_have_count(0)
+
+def test_special_tokens_can_be_hidden(sentence_view):
+    page, store = sentence_view
+    page.get_by_label("special tokens").uncheck()
+    expect(page.locator("[data-left='0']")).to_have_count(0)
+    words = store[0].word_positions
+    assert_drawn(without_special(drawn(page)), store[0].attention[0, 0][words, words])
 
 
 def test_tokens_can_be_joined_to_words(offline, tmp_path):
@@ -141,66 +163,92 @@ def test_tokens_can_be_joined_to_words(offline, tmp_path):
     expect(offline.locator(".av-name")).to_contain_text("Head 2-1")
     assert_drawn(drawn(offline), words[1, 0], within=2e-4)
     offline.get_by_label("special tokens").uncheck()
-    assert_drawn({(q - 1, k - 1): weight for (q, k), weight in drawn(offline).items()},
-                 words[1, 0, 1:-1, 1:-1], within=2e-4)  # fmt: skip
+    assert_drawn(without_special(drawn(offline)), words[1, 0, 1:-1, 1:-1], within=2e-4)
     offline.get_by_label("whole words").uncheck()
     expect(offline.locator("[data-left='2']")).to_contain_text("##believ")
 
 
-@pytest.mark.parametrize("text", ["The Ġun able , Ġcat", "▁un able ▁cat", "the cat"])
-def test_the_marks_of_a_vocabulary_say_which_tokens_are_one_word(offline, tmp_path, text):
+def token_page(offline, tmp_path, text):
+    """Open the view of a text's tokens in the browser."""
     store = token_store(1, 1, len(text.split()) + 2, ["[CLS]", *text.split(), "[SEP]"])
     offline.goto(view(store).save(tmp_path / "view.html").as_uri())
     expect(offline.locator("[data-left]")).to_have_count(store[0].attention.shape[-1])
-    expect(offline.get_by_label("whole words")).to_have_count(int("un" in text))
-    if "un" in text:
-        offline.get_by_label("whole words").check()
-        shown = offline.locator("[data-left] text:not(.av-number)").all_text_contents()
-        assert [word for word in shown if "un" in word] == ["unable"]
-        assert len(shown) == len(text.split()) + 1
 
 
-def test_the_keyboard_reaches_everything(offline, tmp_path):
+@pytest.mark.parametrize("text", ["The Ġun able , Ġcat", "▁un able ▁cat"])
+def test_marks_of_a_vocabulary_join_tokens_to_words(offline, tmp_path, text):
+    token_page(offline, tmp_path, text)
+    offline.get_by_label("whole words").check()
+    words = offline.locator("[data-left] text:not(.av-number)").all_text_contents()
+    assert [word for word in words if "un" in word] == ["unable"]
+    assert len(words) == len(text.split()) + 1
+
+
+def test_tokens_without_marks_of_a_vocabulary_stay_apart(offline, tmp_path):
+    token_page(offline, tmp_path, "the cat")
+    expect(offline.get_by_label("whole words")).to_have_count(0)
+
+
+def test_arrow_keys_choose_heads(offline, tmp_path):
     store = word_store(SENTENCE)
     offline.goto(view(store, layer=2, head=2).save(tmp_path / "view.html").as_uri())
     offline.get_by_role("radio", name="Head 2-2:").focus()
-    for key, label in (("ArrowRight", "2-3"), ("ArrowDown", "3-3"), ("ArrowLeft", "3-2"),
-                       ("ArrowUp", "2-2"), ("ArrowUp", "1-2"), ("ArrowUp", "1-2")):  # fmt: skip
+    presses = [
+        ("ArrowRight", "2-3"),
+        ("ArrowDown", "3-3"),
+        ("ArrowLeft", "3-2"),
+        ("ArrowUp", "2-2"),
+        ("ArrowUp", "1-2"),
+        ("ArrowUp", "1-2"),
+    ]
+    for key, label in presses:
         offline.keyboard.press(key)
         expect(offline.locator(".av-name")).to_contain_text(f"Head {label}")
         expect(offline.locator("[role=radio]:focus")).to_have_attribute("data-head", label)
     assert_drawn(drawn(offline), store[0].attention[0, 1])
-    offline.locator("[data-left='0']").focus()
-    offline.keyboard.press("ArrowDown")
-    expect(offline.locator(".av-status")).to_contain_text("The attends to")
-    offline.keyboard.press("Enter")
-    offline.get_by_text("The weights as a table").click()
-    expect(offline.locator(".av-table tbody tr")).to_have_count(9)
-    cells = offline.locator(".av-table tbody tr").nth(4).locator("td").all_text_contents()
-    expected = pytest.approx(store[0].attention[0, 1, [1, 4], [4, 1]].astype(float), abs=6e-5)
+
+
+def test_the_keyboard_reaches_tokens_and_the_table_of_weights(sentence_view):
+    page, store = sentence_view
+    page.locator("[data-left='0']").focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".av-status")).to_contain_text("The attends to")
+    page.keyboard.press("Enter")
+    page.get_by_text("The weights as a table").click()
+    expect(page.locator(".av-table tbody tr")).to_have_count(9)
+    cells = page.locator(".av-table tbody tr").nth(4).locator("td").all_text_contents()
+    expected = pytest.approx(store[0].attention[0, 0, [1, 4], [4, 1]].astype(float), abs=6e-5)
     assert [float(cell) for cell in cells] == expected
 
 
-def test_verdicts_are_those_of_the_analysis(offline, tmp_path):
-    for name, record in (("syntax", SENTENCE), ("coreference", DOCUMENT)):
-        store = word_store(record)
-        every = "(all)" if name == "syntax" else "coreference"
-        for direction in DIRECTIONS if name == "syntax" else DIRECTIONS[:1]:
-            shown = view(store, layer=2, head=1, relation=every, direction=direction)
-            offline.goto(shown.save(tmp_path / f"{name}.html").as_uri())
-            offline.locator(".av-verdicts li").first.wait_for(state="attached")
-            found = offline.locator(".av-verdicts li").evaluate_all(
-                "all => all.map(item => [Number(item.dataset.asked), Number(item.dataset.picked),"
-                " item.className === 'av-right'])"
-            )
-            own = store[0].word_positions
-            weights = store[0].attention[1, 0][own, own]
-            expected = []
-            for question in questions(record):
-                picked, right = answer(question, weights, direction)
-                expected.append([question.asked + 1, picked + 1, right])
-            assert found == expected
-        assert offline.locator(".av-arcs > g").count() == (6 if name == "syntax" else 2)
+@pytest.mark.parametrize(
+    ("record", "relation", "direction", "n_arcs"),
+    [
+        (SENTENCE, "(all)", DIRECTIONS[0], 6),
+        (SENTENCE, "(all)", DIRECTIONS[1], 6),
+        (DOCUMENT, "coreference", DIRECTIONS[0], 2),
+    ],
+    ids=["dependents", "heads", "coreference"],
+)
+def test_marked_answers_are_those_of_the_analysis(
+    record, relation, direction, n_arcs, offline, tmp_path
+):
+    store = word_store(record)
+    viewer = view(store, layer=2, head=1, relation=relation, direction=direction)
+    offline.goto(viewer.save(tmp_path / "view.html").as_uri())
+    offline.locator(".av-verdicts li").first.wait_for(state="attached")
+    listed_answers = offline.locator(".av-verdicts li").evaluate_all(
+        "all => all.map(item => [Number(item.dataset.asked), Number(item.dataset.picked),"
+        " item.className === 'av-right'])"
+    )
+    words = store[0].word_positions
+    weights = store[0].attention[1, 0][words, words]
+    expected = []
+    for question in questions(record):
+        picked, right = answer(question, weights, direction)
+        expected.append([question.asked + 1, picked + 1, right])
+    assert listed_answers == expected
+    assert offline.locator(".av-arcs > g").count() == n_arcs
 
 
 def test_examples_and_search_in_an_exported_file(offline, tmp_path):
@@ -235,13 +283,13 @@ module.default.render({ model: { get: () => settings }, el: document.getElementB
 """
 
 
-def with_kernel(page, shown, tmp_path):
+def with_kernel(page, viewer, tmp_path):
     """Show a view on a page whose kernel is this process."""
-    widget = ViewerWidget(shown)
+    widget = ViewerWidget(viewer)
 
     def ask(name, message):
-        content, data = getattr(widget, name)(message, [])
-        return content, [base64.b64encode(part).decode() for part in data]
+        content, buffers = getattr(widget, name)(message, [])
+        return content, [base64.b64encode(buffer).decode() for buffer in buffers]
 
     page.expose_function("ask", ask)
     path = tmp_path / "kernel.html"
@@ -255,52 +303,80 @@ def with_kernel(page, shown, tmp_path):
     page.goto(path.as_uri())
 
 
-def test_a_word_is_masked_beside_the_view_of_another_sentence(
-    browser, encoder, tmp_path, own_cache
-):
+@pytest.fixture
+def kernel_store(encoder, own_cache):
+    """Two sentences, with the maps of a tiny model."""
     words = ["the", "dog", "saw", "Ann", "."]
     corpus = corpus_of([sentence_of(words), sentence_of(words[::-1])])
-    store = extract(encoder, corpus, level="word", max_tokens=32)
+    return extract(encoder, corpus, level="word", max_tokens=32)
+
+
+@pytest.fixture
+def live(browser, encoder, kernel_store, tmp_path):
+    """A page with a kernel and two views; with an encoder, the first can mask words."""
     page = browser.new_page()
-    with_kernel(page, view(store, encoder=encoder).beside(view(store, 1)), tmp_path)
-    left, right = page.locator(".av").nth(0), page.locator(".av").nth(1)
-    expect(left.locator(".av-lines line").first).to_be_attached()
-    assert_drawn(drawn(left), store[0].attention[0, 0])
-    button = left.get_by_role("button", name="Mask the chosen word")
+    viewer = view(kernel_store, encoder=encoder).beside(view(kernel_store, 1))
+    with_kernel(page, viewer, tmp_path)
+    expect(page.locator(".av").first.locator(".av-lines line").first).to_be_attached()
+    yield page
+    page.close()
+
+
+def test_masking_a_word_changes_the_maps_of_its_view(live, encoder, kernel_store):
+    first = live.locator(".av").nth(0)
+    second = live.locator(".av").nth(1)
+    assert_drawn(drawn(first), kernel_store[0].attention[0, 0])
+    button = first.get_by_role("button", name="Mask the chosen word")
     expect(button).to_be_disabled()
-    left.locator("[data-left='2']").click()
+    first.locator("[data-left='2']").click()
     expect(button).to_have_text("mask the chosen word")
     button.click()
-    expect(left.locator("[data-left='2']")).to_contain_text(encoder.tokenizer.mask_token)
-    masked = masked_example(store, 0, [2], encoder)
-    assert_drawn(drawn(left), masked.attention[0, 0])
-    left.get_by_role("radio", name="Head 2-1:").click()
-    expect(left.locator(".av-name")).to_contain_text("Head 2-1")
-    assert_drawn(drawn(left), masked.attention[1, 0])
+    expect(first.locator("[data-left='2']")).to_contain_text(encoder.tokenizer.mask_token)
+    masked = masked_example(kernel_store, 0, [2], encoder)
+    assert_drawn(drawn(first), masked.attention[0, 0])
+    first.get_by_role("radio", name="Head 2-1:").click()
+    expect(first.locator(".av-name")).to_contain_text("Head 2-1")
+    assert_drawn(drawn(first), masked.attention[1, 0])
     button.click()
-    expect(left.locator("[data-left='2']")).to_contain_text("dog")
-    assert_drawn(drawn(left), store[0].attention[1, 0])
-    assert_drawn(drawn(right), store[1].attention[0, 0])
-    expect(right.get_by_role("button", name="Mask the chosen word")).to_have_count(0)
-    left.get_by_label("queries and keys").press("Space")  # of the word that is chosen
-    expect(left.locator(".av-neurons h3")).to_contain_text("in head 2-1")
-    rows = left.locator(".av-neurons tbody tr")
+    expect(first.locator("[data-left='2']")).to_contain_text("dog")
+    assert_drawn(drawn(first), kernel_store[0].attention[1, 0])
+    assert_drawn(drawn(second), kernel_store[1].attention[0, 0])
+    expect(second.get_by_role("button", name="Mask the chosen word")).to_have_count(0)
+
+
+def test_the_neuron_view_shows_the_scores_of_the_chosen_word(live, encoder, kernel_store):
+    first = live.locator(".av").nth(0)
+    first.get_by_role("radio", name="Head 2-1:").click()
+    expect(first.locator(".av-name")).to_contain_text("Head 2-1")
+    first.locator("[data-left='2']").click()
+    first.get_by_label("queries and keys").press("Space")
+    expect(first.locator(".av-neurons h3")).to_contain_text("in head 2-1")
+    rows = first.locator(".av-neurons tbody tr")
     expect(rows.locator("canvas")).to_have_count(21)  # the query; ten keys and products
-    shown = rows.nth(1).locator("td").all_text_contents()
-    asked = {"kind": "neurons", "pane": 0, "example": 0, "head": 4, "position": 2, "piece": 0}
-    found, _ = ViewerWidget(view(store, encoder=encoder)).answer(asked, [])
-    score = found["scale"] * np.dot(found["query"], found["keys"][0])
-    assert float(shown[1].replace("−", "-")) == pytest.approx(score, abs=0.006)
-    left.locator("[data-left='1']").press("Enter")
-    expect(left.locator(".av-neurons h3")).to_contain_text("The query of the")
-    page.keyboard.press("Tab")
-    expect(left.get_by_label("Neuron view")).to_be_focused()
-    page.keyboard.press("Escape")  # back to the word, let go
-    expect(left.locator(".av-neurons")).to_contain_text("Choose a word")
-    expect(left.locator("[data-left='1']")).to_be_focused()
-    boxes = left.bounding_box(), right.bounding_box()
-    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"] + 1
-    page.close()
+    cells = rows.nth(1).locator("td").all_text_contents()
+    request = {"kind": "neurons", "pane": 0, "example": 0, "head": 4, "position": 2, "piece": 0}
+    sent, _ = ViewerWidget(view(kernel_store, encoder=encoder)).answer(request, [])
+    score = sent["scale"] * np.dot(sent["query"], sent["keys"][0])
+    assert float(cells[1].replace("−", "-")) == pytest.approx(score, abs=0.006)
+
+
+def test_the_keyboard_reaches_the_neuron_view_and_leaves_it(live):
+    first = live.locator(".av").nth(0)
+    first.locator("[data-left='2']").click()
+    first.get_by_label("queries and keys").press("Space")
+    first.locator("[data-left='1']").press("Enter")
+    expect(first.locator(".av-neurons h3")).to_contain_text("The query of the")
+    live.keyboard.press("Tab")
+    expect(first.get_by_label("Neuron view")).to_be_focused()
+    live.keyboard.press("Escape")  # back to the word, which is no longer chosen
+    expect(first.locator(".av-neurons")).to_contain_text("Choose a word")
+    expect(first.locator("[data-left='1']")).to_be_focused()
+
+
+def test_two_views_stand_side_by_side(live):
+    first_box = live.locator(".av").nth(0).bounding_box()
+    second_box = live.locator(".av").nth(1).bounding_box()
+    assert first_box["x"] + first_box["width"] <= second_box["x"] + 1
 
 
 def test_the_html_copy_of_a_notebook(offline, tmp_path):
@@ -316,65 +392,97 @@ def test_the_html_copy_of_a_notebook(offline, tmp_path):
     assert_drawn(drawn(frame), store[0].attention[2, 3])
 
 
-def test_a_long_table_can_be_searched(offline, tmp_path):
-    rows = [f"{model},{layer},{kind}" for model in ("minilm", HOSTILE) for layer in range(1, 13)
-            for kind in ("next", "broad")]  # fmt: skip
-    (tmp_path / "atlas.csv").write_text("\n".join(["model,layer,behaviour", *rows]))
+@pytest.fixture
+def atlas_page(offline, tmp_path):
+    """A report with a table of 48 rows, of two models, 12 layers and two behaviours."""
+    rows = ["model,layer,behaviour"]
+    for model, layer in product(("minilm", HOSTILE), range(1, 13)):
+        rows += [f"{model},{layer},next", f"{model},{layer},broad"]
+    (tmp_path / "atlas.csv").write_text("\n".join(rows))
     (tmp_path / "spread.csv").write_text("claim\nshort")
     path = write_report({"notes": [HOSTILE]}, tmp_path, tmp_path, tmp_path / "build")
     offline.goto(path.as_uri())
-    box = offline.get_by_role("searchbox", name="Find rows: atlas")
-    expect(offline.get_by_role("searchbox")).to_have_count(1)
+    return offline
+
+
+def test_a_long_table_can_be_searched(atlas_page):
+    box = atlas_page.get_by_role("searchbox", name="Find rows: atlas")
+    expect(atlas_page.get_by_role("searchbox")).to_have_count(1)
     box.focus()
-    offline.keyboard.type("mini BROAD")
-    shown = offline.locator("#atlas-of-heads tbody tr:visible")
-    expect(shown).to_have_count(12)
-    expect(offline.locator("output")).to_have_text("12 of 48 rows")
-    offline.keyboard.type(" 12")
-    assert shown.all_text_contents() == ["minilm12broad"]
+    atlas_page.keyboard.type("mini BROAD")
+    visible_rows = atlas_page.locator("#atlas-of-heads tbody tr:visible")
+    expect(visible_rows).to_have_count(12)
+    expect(atlas_page.locator("output")).to_have_text("12 of 48 rows")
+    atlas_page.keyboard.type(" 12")
+    assert visible_rows.all_text_contents() == ["minilm12broad"]
     box.fill(HOSTILE)
-    expect(shown).to_have_count(24)
-    for _ in range(3):  # to the scrolled table, then to its first heading
-        offline.keyboard.press("Tab")
-    offline.keyboard.press("Enter")
-    assert shown.first.locator("td").nth(1).text_content() == "1"
+    expect(visible_rows).to_have_count(24)
     box.fill("")
-    expect(shown).to_have_count(48)
-    expect(offline.locator("#summary")).to_contain_text(HOSTILE)
+    expect(visible_rows).to_have_count(48)
+    expect(atlas_page.locator("#summary")).to_contain_text(HOSTILE)
 
 
-def test_the_report(offline, tmp_path):
+def test_the_keyboard_sorts_a_long_table(atlas_page):
+    box = atlas_page.get_by_role("searchbox", name="Find rows: atlas")
+    box.fill(HOSTILE)
+    visible_rows = atlas_page.locator("#atlas-of-heads tbody tr:visible")
+    expect(visible_rows).to_have_count(24)
+    for _ in range(3):  # to the scrolled table, then to its first heading
+        atlas_page.keyboard.press("Tab")
+    atlas_page.keyboard.press("Enter")
+    assert visible_rows.first.locator("td").nth(1).text_content() == "1"
+
+
+@pytest.fixture
+def report_page(offline, tmp_path):
+    """A report with a figure, two tables and a viewer."""
     figures = tmp_path / "figures"
     (figures / "tables").mkdir(parents=True)
     Image.new("RGB", (1600, 90), "red").save(figures / "probes.png")
     rows = "dobj,3-1,86.8\namod,3-10,\ndet,3-9,9.5\n"
     (figures / "tables" / "entropy.csv").write_text("entropy\n" + 20 * "1\n")
     (figures / "tables" / "dependency_heads.csv").write_text("relation,head,accuracy\n" + rows)
-    store = word_store(SENTENCE)
-    facts = {"model": {"name": "toy"}, "settings": {"text": HOSTILE}}
-    path = write_report(facts, figures, figures / "tables", tmp_path, [view(store)])
+    record = {"model": {"name": "toy"}, "settings": {"text": HOSTILE}}
+    viewers = [view(word_store(SENTENCE))]
+    path = write_report(record, figures, figures / "tables", tmp_path, viewers)
     offline.goto(path.as_uri())
-    expect(offline.locator("h1")).to_have_text("What does toy look at?")
-    offline.keyboard.press("Tab")
-    offline.keyboard.press("Enter")
-    expect(offline.locator("main")).to_be_focused()  # by the skip link
-    offline.emulate_media(media="print")
-    assert offline.locator("#focused-or-broad tbody").bounding_box()["height"] > 100
-    offline.emulate_media(media="screen")
-    enlarge = offline.get_by_role("button", name="Enlarge Probes")
+    return offline
+
+
+def test_the_report_has_a_heading_and_a_skip_link(report_page):
+    expect(report_page.locator("h1")).to_have_text("What does toy look at?")
+    report_page.keyboard.press("Tab")
+    report_page.keyboard.press("Enter")
+    expect(report_page.locator("main")).to_be_focused()
+
+
+def test_the_report_prints_folded_tables(report_page):
+    report_page.emulate_media(media="print")
+    assert report_page.locator("#focused-or-broad tbody").bounding_box()["height"] > 100
+
+
+def test_the_report_enlarges_a_figure(report_page):
+    enlarge = report_page.get_by_role("button", name="Enlarge Probes")
     enlarge.press("Enter")
-    assert offline.locator("dialog img").bounding_box()["width"] > 1050
-    offline.keyboard.press("Escape")
+    assert report_page.locator("dialog img").bounding_box()["width"] > 1050
+    report_page.keyboard.press("Escape")
     expect(enlarge).to_be_focused()
-    # Empty cells last; 9 before 10; the other way round at a second click.
-    order = [("accuracy", "det dobj amod"), ("head", "dobj det amod"), ("head", "amod det dobj")]
-    for column, expected in order:
-        offline.get_by_role("button", name=column, exact=True).click()
-        expect(offline.locator("#individual-heads td:first-child")).to_have_text(expected.split())
-    offline.locator("#viewers summary").click()
-    frame = offline.frame_locator("iframe")
+
+
+def test_the_report_sorts_a_table(report_page):
+    """Empty cells come last, 9 before 10, and a second click reverses the order."""
+    clicks = [("accuracy", "det dobj amod"), ("head", "dobj det amod"), ("head", "amod det dobj")]
+    for column, order in clicks:
+        report_page.get_by_role("button", name=column, exact=True).click()
+        first_cells = report_page.locator("#individual-heads td:first-child")
+        expect(first_cells).to_have_text(order.split())
+
+
+def test_the_report_unfolds_a_viewer(report_page):
+    report_page.locator("#viewers summary").click()
+    frame = report_page.frame_locator("iframe")
     expect(frame.locator(".av-name")).to_contain_text("Head 1-1")
-    assert_drawn(drawn(frame), store[0].attention[0, 0])
+    assert_drawn(drawn(frame), word_store(SENTENCE)[0].attention[0, 0])
 
 
 # ---- JupyterLab ------------------------------------------------------------------------------
@@ -386,6 +494,17 @@ from viewer_stores import OTHER, SENTENCE, word_store
 from helpers.viewer.view import view
 view(word_store(SENTENCE, OTHER), layer=2, head=2)
 """
+
+
+FOLDERS = (
+    "JUPYTER_CONFIG_DIR",
+    "JUPYTER_RUNTIME_DIR",
+    "JUPYTERLAB_SETTINGS_DIR",
+    "JUPYTERLAB_WORKSPACES_DIR",
+    "IPYTHONDIR",
+    "ATTENTION_FIGURES",
+    "ATTENTION_BUILD",
+)  # environment variables
 
 
 @pytest.fixture(scope="module")
@@ -400,10 +519,9 @@ def lab(tmp_path_factory):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    folders = {name: str(root / name) for name in (
-        "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_SETTINGS_DIR",
-        "JUPYTERLAB_WORKSPACES_DIR", "IPYTHONDIR", "ATTENTION_FIGURES", "ATTENTION_BUILD",
-    )}  # fmt: skip
+    folders = {}
+    for variable in FOLDERS:
+        folders[variable] = str(root / variable)
     # All cells are in the page, also those that are out of sight; nothing asks about news.
     for plugin, settings in (
         ("notebook-extension/tracker", {"windowingMode": "none"}),
@@ -436,8 +554,8 @@ def wait_for(url, server, log):
         if server.poll() is not None:
             break
         try:
-            with urllib.request.urlopen(url, timeout=2) as answer_:
-                json.load(answer_)
+            with urllib.request.urlopen(url, timeout=2) as response:
+                json.load(response)
                 return
         except OSError:
             time.sleep(0.5)
@@ -461,8 +579,8 @@ def run_all_cells(page):
 
 def test_a_notebook_and_a_viewer_in_jupyterlab(browser, lab):
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
-    elsewhere = []
-    page = confined(context, (lab, "data:", "blob:"), elsewhere)
+    problems = []
+    page = confined(context, (lab, "data:", "blob:"), problems)
     page.goto(f"{lab}/lab/tree/{NOTEBOOK}?reset")
     page.set_default_timeout(SLOW)
     run_all_cells(page)
@@ -488,5 +606,5 @@ def test_a_notebook_and_a_viewer_in_jupyterlab(browser, lab):
     viewer.get_by_role("button", name="Find", exact=True).click()
     expect(viewer.locator(".av-results button")).to_have_count(2)
     assert not page.locator(failed).count()
-    assert not [url for url in elsewhere if "jupyter" not in url], elsewhere
+    assert not [problem for problem in problems if "jupyter" not in problem], problems
     context.close()

@@ -149,7 +149,7 @@ def test_lens_tables_have_a_row_per_head_or_layer(tiny_encoder):
     assert list(tables["sinks"]["layer"]) == [1, 2, 3]
 
 
-@pytest.mark.parametrize(("limit", "segments"), [(1000, 300), (0, 300), (50, 50)])
+@pytest.mark.parametrize(("limit", "segments"), [(1000, 300), (None, 300), (50, 50)])
 def test_sample_sizes_are_within_the_segments_of_the_run(limit, segments):
     assert sample_sizes(Settings(segments=limit), 72).segments == segments
 

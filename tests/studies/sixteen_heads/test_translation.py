@@ -119,7 +119,7 @@ def test_the_table_is_kept_and_the_seed_alone_decides_it(tmp_path, monkeypatch):
     one, two, other = found
     assert (one["pairs"] == 2).all()
     assert one.equals(two) and not one.equals(other)
-    monkeypatch.setattr(translation, "EXAMPLES", 8)
+    monkeypatch.setattr(translation, "MAX_EXAMPLES", 8)
     monkeypatch.delattr(translation, "pruning_curves")
     assert translation.translation_pruning(examples=None, seed=1).equals(other)
     assert translation.translation_pruning(examples=8, seed=1).equals(other)
