@@ -62,7 +62,7 @@ class HandWrittenPasses:
         self.maps = {}  # by layer: those that replace the model's
         self.values = []
         for layer in self.layers:
-            hook = layer.values.register_forward_hook(self._remember_values)
+            hook = layer.values.register_forward_hook(self._remember_values)  # noqa: PD011
             request.addfinalizer(hook.remove)
 
     def _remember_values(self, _module, _args, output):
