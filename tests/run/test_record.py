@@ -336,7 +336,7 @@ def test_tasks_are_read(tiny_folder, tmp_path):
     (tmp_path / "test.tsv").write_text("a\tx\nb\ty\n")
     error = refused(tiny_folder, task=f"{tmp_path / 'train.tsv'},{tmp_path / 'test.tsv'}")
     assert "column" in error and "train.tsv" in error
-    assert "expected TRAIN.tsv,TEST.tsv" in refused(tiny_folder, task=str(tmp_path / "test.tsv"))
+    assert "TRAIN.tsv,TEST.tsv" in refused(tiny_folder, task=str(tmp_path / "test.tsv"))
 
 
 ROW = "{}\t{}\t_\tX\t_\t_\t{}\tdep\t_\t_\n"

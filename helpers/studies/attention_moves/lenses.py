@@ -23,7 +23,7 @@ from helpers.data.records import Record, Roles, cluster_of, roles
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import length_batches, model_inputs, norm_maps, value_pass
-from helpers.settings import Settings
+from helpers.settings import Settings, capped
 from helpers.store.store import Store
 from helpers.studies.jobs import StepDone, run_jobs
 
@@ -79,8 +79,7 @@ def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
         sizes = SampleSizes(8, 4, cut_segments=4, attributed=2)
     else:
         sizes = SampleSizes(300, 100, cut_segments=256, attributed=12 if heads > MANY_HEADS else 24)
-    limit = settings.segments or sizes.segments
-    return sizes._replace(segments=min(limit, sizes.segments))
+    return sizes._replace(segments=capped(settings.segments, sizes.segments))
 
 
 def evenly_spaced_records(source: Store, count: int) -> list[Record]:
