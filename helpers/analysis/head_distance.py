@@ -237,7 +237,8 @@ class _CompiledKernel:
             # eager kernel does the work; were the input at fault, it would raise the same.
             except Exception as error:
                 self._has_failed = True
-                reason = next(iter(str(error).strip().splitlines()), repr(error))
+                # torch names itself in the first line and the error in the second.
+                reason = " ".join(str(error).split("\n")[:2]).strip() or repr(error)
                 warnings.warn(
                     f"Head distances run without compilation, about five times slower ({reason}). "
                     "Install a C++ compiler such as g++ to make them fast.",

@@ -34,9 +34,11 @@ TOKEN_TYPES = (
 ENTROPY = ("entropy", "entropy_from_cls", "uniform", "largest")
 SECTION_3 = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY)
 AMONG_WORDS = ("within_layers", "neighbouring_layers")  # of `CLOSENESS`, without special tokens
-EVERY = 8  # examples, one is looked at without special tokens: distances take most of the time
-# Articles are put into so many groups, by a checksum of their title, and a group is drawn as one:
-# the memory for intervals does not grow with the corpus.
+# Distances without special tokens are computed for every eighth example, because distances take
+# most of the time.
+WORD_DISTANCE_STRIDE = 8
+# Articles are assigned to at most this number of bootstrap clusters by a checksum of their title,
+# so that the memory for intervals does not grow with the corpus.
 GROUPS = 1024
 
 Maps = Float[np.ndarray, "layer head query key"]
@@ -44,32 +46,54 @@ PerHead = Float[np.ndarray, "layer head"]
 
 
 def relative_position(attention: Maps) -> dict[str, PerHead]:
-    """Return the attention to the previous, the current and the next token (section 3.1).
+    """Compute the share of attention to the previous, the current and the next token.
 
-    ``previous = sum_i A[i, i-1] / n``: a share of all attention, so 1 - 1/n at most.
+    ``previous = sum_i A[i, i-1] / n``, which is at most ``1 - 1/n`` (section 3.1).
+
+    Parameters
+    ----------
+    attention : array, shape (layer, head, query, key)
+        The attention maps of one example.
+
+    Returns
+    -------
+    dict of str to array, shape (layer, head)
+        The shares ``previous``, ``current`` and ``next``.
     """
     n = attention.shape[-1]
-    return {
-        name: np.trace(attention, offset=offset, axis1=-2, axis2=-1) / n
-        for name, offset in (("previous", -1), ("current", 0), ("next", 1))
-    }
+    shares = {}
+    for name, offset in (("previous", -1), ("current", 0), ("next", 1)):
+        shares[name] = np.trace(attention, offset=offset, axis1=-2, axis2=-1) / n
+    return shares
 
 
 def token_types(attention: Maps, roles: Roles) -> dict[str, PerHead]:
-    """Return the attention to [CLS], [SEP] and punctuation (section 3.2, Figure 2).
+    """Compute the share of attention to [CLS], [SEP] and punctuation (section 3.2, Figure 2).
 
-    ``sep_to_sep`` is what the average [SEP] gives to [SEP], ``other_to_sep`` what the average
-    other token gives, and ``uniform_cls`` and ``uniform_sep`` what they would get if all tokens
-    got the same.  A type of token that the model does not have is NaN.
+    Parameters
+    ----------
+    attention : array, shape (layer, head, query, key)
+        The attention maps of one example.
+    roles : Roles
+        Masks over its tokens.
+
+    Returns
+    -------
+    dict of str to array, shape (layer, head)
+        ``cls``, ``sep`` and ``punctuation``: the share of all attention that these tokens get.
+        ``sep_to_sep``: the share that the average [SEP] gives to all [SEP]; ``other_to_sep``:
+        the share that the average token of another type gives to them.  ``uniform_cls`` and
+        ``uniform_sep``: the share that they would get from uniform attention.  NaN for a type of
+        token that the model does not have.
     """
     n = attention.shape[-1]
     received = attention.sum(axis=-2) / n  # [layer, head, key]
-    evenly = np.broadcast_to(_uniform(attention).mean(axis=0), received.shape)
+    received_if_uniform = np.broadcast_to(_uniform(attention).mean(axis=0), received.shape)
     shares = dict.fromkeys(TOKEN_TYPES, np.full(attention.shape[:2], np.nan))
     for name, mask in (("cls", roles.cls), ("sep", roles.sep)):
         if mask is not None:
             shares[name] = received[..., mask].sum(axis=-1)
-            shares[f"uniform_{name}"] = evenly[..., mask].sum(axis=-1)
+            shares[f"uniform_{name}"] = received_if_uniform[..., mask].sum(axis=-1)
     shares["punctuation"] = received[..., roles.punctuation].sum(axis=-1)
     if roles.sep is not None:
         to_sep = attention[..., roles.sep].sum(axis=-1)  # [layer, head, query]
@@ -79,60 +103,92 @@ def token_types(attention: Maps, roles: Roles) -> dict[str, PerHead]:
 
 
 def entropy(attention: Maps, roles: Roles) -> dict[str, PerHead]:
-    """Return the entropy of each head's distributions in nats (section 3.3, Figure 4).
+    """Compute the entropy of the attention distributions of each head (section 3.3, Figure 4).
 
-    ``entropy`` averages over all queries, ``entropy_from_cls`` is that of [CLS] alone (NaN where
-    the model has none), and ``uniform`` is that of uniform attention: ``ln n``, or the mean of
-    ``ln(i + 1)`` where position i, from 0, attends to itself and what comes before alone (a
-    decoder).  ``largest`` is the mean over queries of the attention to any single token.
+    ``H[i] = -sum_j A[i, j] ln A[i, j]``, with weights that are smoothed by `ENTROPY_SMOOTHING`.
+
+    Parameters
+    ----------
+    attention : array, shape (layer, head, query, key)
+        The attention maps of one example.
+    roles : Roles
+        Masks over its tokens.
+
+    Returns
+    -------
+    dict of str to array, shape (layer, head)
+        ``entropy``: the mean over all queries, in nats.  ``entropy_from_cls``: the entropy of
+        [CLS], NaN if the model has no such token.  ``uniform``: the entropy of uniform attention,
+        ``ln n``; in a decoder, whose position i (from 0) attends only to itself and to what comes
+        before, the mean of ``ln(i + 1)``.  ``largest``: the mean over queries of the largest
+        weight, a share of attention.
     """
     n = attention.shape[-1]
     smoothed = (1 - ENTROPY_SMOOTHING) * attention + ENTROPY_SMOOTHING / n
-    each = -np.einsum("lhij,lhij->lhi", smoothed, np.log(smoothed))
-    missing = np.full(attention.shape[:2], np.nan)
+    query_entropy = -np.einsum("lhij,lhij->lhi", smoothed, np.log(smoothed))
+    if roles.cls is None:
+        from_cls = np.full(attention.shape[:2], np.nan)
+    else:
+        from_cls = _mean_at(query_entropy, roles.cls)
+    uniform_entropy = -np.log(_uniform(attention).max(axis=-1)).mean()
     return {
-        "entropy": each.mean(axis=-1),
-        "entropy_from_cls": missing if roles.cls is None else _mean_at(each, roles.cls),
-        "uniform": np.full(attention.shape[:2], -np.log(_uniform(attention).max(axis=-1)).mean()),
+        "entropy": query_entropy.mean(axis=-1),
+        "entropy_from_cls": from_cls,
+        "uniform": np.full(attention.shape[:2], uniform_entropy),
         "largest": attention.max(axis=-1).mean(axis=-1),
     }
 
 
 def _uniform(attention: Maps) -> Float[np.ndarray, "query key"]:
-    """Return the map that gives all tokens the same, or in a decoder all tokens so far."""
-    seen = np.ones(attention.shape[-2:])
-    heads = attention.reshape(-1, *seen.shape)
-    if not any(np.triu(weights, 1).any() for weights in heads):  # the first one tells, mostly
-        seen = np.tril(seen)
-    return seen / seen.sum(axis=-1, keepdims=True)
+    """Build the uniform map: over all tokens, or in a decoder over all tokens so far."""
+    visible = np.ones(attention.shape[-2:])
+    heads = attention.reshape(-1, *visible.shape)
+    is_decoder = not any(np.triu(weights, 1).any() for weights in heads)  # one head mostly tells
+    if is_decoder:
+        visible = np.tril(visible)
+    return visible / visible.sum(axis=-1, keepdims=True)
 
 
 def _mean_at(values: Float[np.ndarray, "layer head query"], mask: np.ndarray) -> PerHead:
+    """Average values over the masked queries; NaN if there are none."""
     if not mask.any():
         return np.full(values.shape[:2], np.nan)
     return values[..., mask].mean(axis=-1)
 
 
-def among_words(attention: Maps, roles: Roles) -> Maps:
-    """Return the maps without [CLS] and [SEP], rows scaled to sum to one (uniform where all went).
+def renormalise_over_words(attention: Maps, roles: Roles) -> Maps:
+    """Remove [CLS] and [SEP] from maps and scale each row to sum to one.
 
-    An example of special tokens alone stays as it is.
+    A row becomes uniform if all its attention went to special tokens.  An example of special
+    tokens only stays as it is.
     """
     words = np.flatnonzero(roles.punctuation | roles.other)
     if not len(words):
         return attention
-    own = attention[:, :, words[:, None], words]
-    left = own.sum(axis=-1, keepdims=True)
-    return np.divide(own, left, out=np.full_like(own, 1 / len(words)), where=left > 0)
+    word_attention = attention[:, :, words[:, None], words]
+    total = word_attention.sum(axis=-1, keepdims=True)
+    uniform = np.full_like(word_attention, 1 / len(words))
+    return np.divide(word_attention, total, out=uniform, where=total > 0)
 
 
 class Sums:
-    """Sums over examples of measures, in groups of articles.
+    """Sums over examples of measures, by groups of articles.
 
-    ``names`` are the measures (left out: those of the first example); ``groups`` has for each
-    group the sums, and how many examples had a value: ``[2, measure, layer, head]``.
-    ``distances`` sums up those of section 6 over all examples, ``word_distances`` those without
-    special tokens over one of `EVERY`.
+    Parameters
+    ----------
+    names : iterable of str
+        The measures; without them, those of the first example that is added.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The measures.
+    groups : dict of int to array, shape (2, measure, layer, head)
+        For each group of articles the sums, and the number of examples that had a value.
+    distances : array, shape (heads, heads)
+        The sum over all examples of the distances between heads (section 6), in nats.
+    word_distances : array, shape (heads, heads)
+        The same without special tokens, over one example in `WORD_DISTANCE_STRIDE`.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
@@ -142,31 +198,38 @@ class Sums:
         self.word_distances: Float[np.ndarray, "heads heads"] | float = 0.0
 
     def add(self, values: Mapping[str, np.ndarray | float], article: str = "") -> None:
-        """Add one example's values; one that is NaN or not there does not count."""
+        """Add one example's values; a measure that is NaN or missing does not count."""
         self.names = self.names or tuple(values)
-        given = np.stack(np.broadcast_arrays(*(values.get(name, np.nan) for name in self.names)))
-        there = ~np.isnan(given)
+        columns = [values.get(name, np.nan) for name in self.names]
+        measured = np.stack(np.broadcast_arrays(*columns))
+        is_measured = ~np.isnan(measured)
+        sums_and_counts = np.stack([np.where(is_measured, measured, 0), is_measured])
         group = crc32(article.encode()) % GROUPS
-        own = np.stack([np.where(there, given, 0), there]).astype(np.float64)
-        self.groups[group] = self.groups.get(group, 0) + own
+        self.groups[group] = self.groups.get(group, 0) + sums_and_counts.astype(np.float64)
 
     def by_group(self, name: str) -> Float[np.ndarray, "2 group ..."]:
-        """Return a measure's sums and counts in each group, ordered by group."""
+        """Select the sums and counts of one measure, ordered by group."""
         index = self.names.index(name)
         return np.stack([self.groups[group][:, index] for group in sorted(self.groups)], axis=1)
 
     def mean(self, name: str) -> Float[np.ndarray, ...]:
-        """Return the average over the examples that have a value, NaN where none has."""
-        return _ratio(*self.by_group(name).sum(axis=1))
+        """Average one measure over the examples that have a value; NaN if none has."""
+        total, count = self.by_group(name).sum(axis=1)
+        return _ratio(total, count)
 
     def mean_distances(self, *, words: bool = False) -> Float[np.ndarray, "heads heads"]:
-        """Return the distances between heads (nats), averaged over examples; or among words."""
+        """Average the distances between heads over examples, in nats.
+
+        With ``words``, the distances without special tokens.
+        """
         names = [f"{name}_words" for name in AMONG_WORDS] if words else ["current"]
-        count = max(self.by_group(name)[1].sum(axis=0).max(initial=1) for name in names)
+        count = 1
+        for name in names:
+            count = max(count, self.by_group(name)[1].sum(axis=0).max())
         return (self.word_distances if words else self.distances) / count
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the sums as named arrays, to be kept in a file."""
+        """Convert the sums to named arrays, which can be saved in a file."""
         groups = sorted(self.groups)
         return {
             "names": np.array(self.names),
@@ -178,27 +241,29 @@ class Sums:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Sums:
-        """Return the sums that :meth:`to_arrays` made arrays of."""
+        """Restore the sums from the arrays of :meth:`to_arrays`."""
         sums = cls(arrays["names"].tolist())
         sums.groups = dict(zip(arrays["groups"].tolist(), arrays["sums"], strict=True))
-        sums.distances, sums.word_distances = arrays["distances"], arrays["word_distances"]
+        sums.distances = arrays["distances"]
+        sums.word_distances = arrays["word_distances"]
         return sums
 
 
 def _ratio(total: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Divide totals by counts; NaN where the count is zero."""
     return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
 
 
 def combine(parts: Iterable[Sums]) -> Sums:
-    """Add up the sums of shards, in the order given."""
-    whole = Sums()
+    """Add up the sums of shards in the order in which they come."""
+    combined = Sums()
     for part in parts:
-        whole.names = whole.names or part.names
-        whole.distances = whole.distances + part.distances
-        whole.word_distances = whole.word_distances + part.word_distances
-        for group, own in part.groups.items():
-            whole.groups[group] = whole.groups.get(group, 0) + own
-    return whole
+        combined.names = combined.names or part.names
+        combined.distances = combined.distances + part.distances
+        combined.word_distances = combined.word_distances + part.word_distances
+        for group, sums_and_counts in part.groups.items():
+            combined.groups[group] = combined.groups.get(group, 0) + sums_and_counts
+    return combined
 
 
 def example_sums(
@@ -207,26 +272,45 @@ def example_sums(
     *,
     compiled: bool = False,
 ) -> Sums:
-    """Return the sums over some examples of every metric of sections 3 and 6.
+    """Sum every measure of sections 3 and 6 over some examples.
 
-    ``compiled`` is for `head_distances`.  MapError where a map is not a distribution over keys;
-    the message names the example.
+    Parameters
+    ----------
+    examples : iterable of Example
+    special_tokens : mapping of str to str or None
+        The tokens in the roles ``cls`` and ``sep``; None if the model has none.
+    compiled : bool
+        Whether `head_distances` uses its compiled kernel.
+
+    Returns
+    -------
+    Sums
+
+    Raises
+    ------
+    MapError
+        If a map is not a distribution over keys; the message names the example.
     """
     from helpers.analysis.head_distance import CLOSENESS, closeness, head_distances
 
-    sums = Sums((*SECTION_3, *CLOSENESS, *(f"{name}_words" for name in AMONG_WORDS)))
+    word_names = [f"{name}_words" for name in AMONG_WORDS]
+    sums = Sums((*SECTION_3, *CLOSENESS, *word_names))
     for example in examples:
         attention = checked_maps(example)
-        own = roles(example.record["tokens"], special_tokens)
-        values = relative_position(attention) | token_types(attention, own)
-        values |= entropy(attention, own)
+        layers, heads = attention.shape[:2]
+        token_roles = roles(example.record["tokens"], special_tokens)
+        values = relative_position(attention)
+        values |= token_types(attention, token_roles)
+        values |= entropy(attention, token_roles)
         distances = head_distances(attention, compiled=compiled)
-        values |= closeness(distances, *attention.shape[:2])
-        if example.index % EVERY == 0:
-            among = head_distances(among_words(attention, own), compiled=compiled)
-            near = closeness(among, *attention.shape[:2])
-            values |= {f"{name}_words": near[name] for name in AMONG_WORDS}
-            sums.word_distances = sums.word_distances + among
+        values |= closeness(distances, layers, heads)
+        if example.index % WORD_DISTANCE_STRIDE == 0:
+            word_attention = renormalise_over_words(attention, token_roles)
+            word_distances = head_distances(word_attention, compiled=compiled)
+            word_closeness = closeness(word_distances, layers, heads)
+            for name in AMONG_WORDS:
+                values[f"{name}_words"] = word_closeness[name]
+            sums.word_distances = sums.word_distances + word_distances
         sums.add(values, cluster_of(example.record, example.index))
         sums.distances = sums.distances + distances
     return sums
@@ -263,44 +347,90 @@ def _compile_if_worthwhile(source: Store) -> bool:
 
 
 def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
-    """Return one row a head: layer and head (from 1), and the mean of each metric.
+    """Tabulate the means of measures, one row per attention head.
 
-    The 95% bootstrap intervals over articles come after the means, as ``<column>_low`` and
-    ``<column>_high``; they are empty where the text has but one article.
+    Parameters
+    ----------
+    sums : Sums
+        The sums over a corpus, from `sweep`.
+    columns : iterable of str
+        The measures, for example `RELATIVE_POSITION`.
+
+    Returns
+    -------
+    DataFrame
+        ``layer`` and ``head`` (from 1), the mean of each measure, and their 95% bootstrap
+        intervals over articles, ``<column>_low`` and ``<column>_high``, which are empty if the
+        text has only one article.  What uniform attention would give has no interval, because it
+        does not depend on the model.
     """
     columns = list(columns)
-    means = {name: sums.mean(name) for name in columns}
+    table = {name: sums.mean(name) for name in columns}
+    layer, head = np.indices(table[columns[0]].shape) + 1
     for name in columns:
-        if not name.startswith("uniform"):  # no property of the model
-            by_group = sums.by_group(name)
-            bounds = bootstrap_intervals(*by_group.reshape(*by_group.shape[:2], -1))
-            means[f"{name}_low"], means[f"{name}_high"] = bounds
-    layer, head = np.indices(means[columns[0]].shape) + 1
-    rows = {"layer": layer, "head": head} | means
-    return pd.DataFrame({name: values.ravel() for name, values in rows.items()})
+        if not name.startswith("uniform"):
+            totals, counts = sums.by_group(name)
+            n_groups = len(totals)
+            low, high = bootstrap_intervals(
+                totals.reshape(n_groups, -1), counts.reshape(n_groups, -1)
+            )
+            table[f"{name}_low"] = low
+            table[f"{name}_high"] = high
+    rows = {"layer": layer.ravel(), "head": head.ravel()}
+    for name, values in table.items():
+        rows[name] = values.ravel()
+    return pd.DataFrame(rows)
 
 
 def article_table(sums: Sums) -> pd.DataFrame:
-    """Return each article's averages by layer: what intervals over articles are made from.
+    """Tabulate the averages of each article by layer, from which intervals are made.
 
-    Columns: article (a number), layer (from 1), examples, the metrics of section 3 (means over
-    the heads of the layer), and those of `closeness` (of the whole model, in every row).
+    Parameters
+    ----------
+    sums : Sums
+        The sums over a corpus, from `sweep`.
+
+    Returns
+    -------
+    DataFrame
+        ``article`` (a number), ``layer`` (from 1), ``examples``, the measures of section 3 (means
+        over the heads of the layer), and those of `closeness` (of the whole model, in every row).
     """
-    means = {name: _ratio(*sums.by_group(name)).mean(axis=2) for name in sums.names}
-    examples = sums.by_group("current")[1].max(axis=2).astype(int)  # [group, layer]
-    groups, layer = np.indices(examples.shape)
-    article = np.array(sorted(sums.groups))[groups]
-    columns = {"article": article, "layer": layer + 1, "examples": examples} | means
-    return pd.DataFrame({name: values.ravel() for name, values in columns.items()})
+    counts = sums.by_group("current")[1]  # [group, layer, head]
+    examples = counts.max(axis=2).astype(int)
+    group_index, layer_index = np.indices(examples.shape)
+    articles = np.array(sorted(sums.groups))
+    rows = {
+        "article": articles[group_index].ravel(),
+        "layer": layer_index.ravel() + 1,
+        "examples": examples.ravel(),
+    }
+    for name in sums.names:
+        totals, counts = sums.by_group(name)
+        rows[name] = _ratio(totals, counts).mean(axis=2).ravel()
+    return pd.DataFrame(rows)
 
 
 def layer_draws(
     articles: pd.DataFrame, name: str, draws: int = RESAMPLES
 ) -> tuple[pd.DataFrame, int]:
-    """Return a metric's mean by layer (rows) in each resample of the articles (columns).
+    """Compute the means of one measure by layer in bootstrap resamples of the articles.
 
-    The resamples are the same for every metric.  Beside it stands from how many articles they
-    are drawn.  An article without the metric has no part in its means.
+    Parameters
+    ----------
+    articles : DataFrame
+        The table of `article_table`.
+    name : str
+        One of its measures.  An article without it has no part in the means.
+    draws : int
+        The number of resamples, which are the same for every measure.
+
+    Returns
+    -------
+    means : DataFrame
+        One row per layer, one column per resample.
+    n_articles : int
+        The number of articles that have the measure.
     """
     values = articles.pivot(index="article", columns="layer", values=name)
     examples = articles.pivot(index="article", columns="layer", values="examples")
@@ -311,44 +441,86 @@ def layer_draws(
 
 
 def commonest_tokens(source: Store) -> pd.DataFrame:
-    """Return the ten commonest tokens of a corpus, special ones left out: token, count."""
+    """Count the ten most common tokens of a corpus, special tokens excluded.
+
+    Returns
+    -------
+    DataFrame
+        ``token`` (lower case, without the mark of a leading space) and ``count``.
+    """
     special = set(source.special_tokens.values())
-    tokens = (token for record in source.records() for token in record["tokens"])
-    counts = Counter(token.lstrip(WORD_MARKS).lower() for token in tokens if token not in special)
+    counts: Counter[str] = Counter()
+    for record in source.records():
+        for token in record["tokens"]:
+            if token not in special:
+                counts[token.lstrip(WORD_MARKS).lower()] += 1
     return pd.DataFrame(counts.most_common(10), columns=["token", "count"])
 
 
 def gradient_table(
-    found: Mapping[str, Float[np.ndarray, "example ..."]], articles: Sequence[str], objective: str
+    importance: Mapping[str, Float[np.ndarray, "example ..."]],
+    articles: Sequence[str],
+    objective: str,
 ) -> pd.DataFrame:
-    """Return Figure 3: the mean ``|dL/dA|`` of each layer by type of key, over some examples.
+    """Tabulate the mean ``|dL/dA|`` of each layer by type of key (Figure 3).
 
-    ``found`` is what `gradient_importance` returns of examples of these ``articles``.  Columns:
-    layer (from 1), sep, cls, punctuation, other, objective, loss (nats, the mean); sep_per_value
-    ..., of gradients divided by the size of the value vector, if it is known; other_over_sep and
-    other_over_cls, ratios of the means; and 95% bootstrap intervals over articles (``sep_low``
-    ...).  Empty for a token that the model does not have.
+    Parameters
+    ----------
+    importance : mapping of str to array
+        The arrays that `gradient_importance` returns for some examples.
+    articles : sequence of str
+        The article of each example.
+    objective : str
+        The loss that was differentiated; it becomes a column.
+
+    Returns
+    -------
+    DataFrame
+        One row per layer: ``layer`` (from 1); ``sep``, ``cls``, ``punctuation`` and ``other``;
+        ``objective``; ``loss`` (nats, the mean); ``sep_per_value`` and so on, the gradients
+        divided by the size of the value vector, if it is known; ``other_over_sep`` and
+        ``other_over_cls``, the ratios of the means; and 95% bootstrap intervals over articles
+        (``sep_low`` ...).  Empty for a token that the model does not have.
     """
     from helpers.model.gradients import KEY_TYPES
 
-    gradients = found["gradients"]
-    owners, names = pd.factorize(np.asarray(articles))
+    gradients = importance["gradients"]  # [example, layer, type of key]
+    article_number, names = pd.factorize(np.asarray(articles))
+    clusters = np.arange(len(names))
     table = pd.DataFrame({"layer": np.arange(gradients.shape[1]) + 1})
 
-    def add(columns: Iterable[str], *ratio: np.ndarray) -> None:
-        sums = (cluster_sums(np.nan_to_num(own), owners, np.arange(len(names))) for own in ratio)
-        flat = [own.reshape(len(names), -1) for own in sums]
-        ends = _ratio(*(own.sum(axis=0) for own in flat)), *bootstrap_intervals(*flat)
-        for end, values in zip(("", "_low", "_high"), ends, strict=True):
-            table[[f"{name}{end}" for name in columns]] = values.reshape(len(table), -1)
+    def add(columns: Sequence[str], numerator: np.ndarray, denominator: np.ndarray) -> None:
+        """Add the ratios of sums over examples, and their intervals, as columns."""
+        totals = _flat_cluster_sums(numerator, article_number, clusters)
+        counts = _flat_cluster_sums(denominator, article_number, clusters)
+        low, high = bootstrap_intervals(totals, counts)
+        means = _ratio(totals.sum(axis=0), counts.sum(axis=0))
+        for suffix, values in (("", means), ("_low", low), ("_high", high)):
+            suffixed = [f"{name}{suffix}" for name in columns]
+            table[suffixed] = values.reshape(len(table), -1)
 
     add(KEY_TYPES, gradients, ~np.isnan(gradients))
     table.insert(5, "objective", objective)
-    table.insert(6, "loss", found["losses"].mean())
-    if "per_value" in found:
-        own = found["per_value"]
-        add([f"{name}_per_value" for name in KEY_TYPES], own, ~np.isnan(own))
-    special, other = gradients[..., :2], gradients[..., 3:]
-    there = ~np.isnan(special + other)  # in examples with both
-    add(["other_over_sep", "other_over_cls"], other * there, special * there)
+    table.insert(6, "loss", importance["losses"].mean())
+    if "per_value" in importance:
+        per_value = importance["per_value"]
+        add([f"{name}_per_value" for name in KEY_TYPES], per_value, ~np.isnan(per_value))
+    to_special_keys = gradients[..., :2]
+    to_other_keys = gradients[..., 3:]
+    has_both = ~np.isnan(to_special_keys + to_other_keys)
+    add(
+        ["other_over_sep", "other_over_cls"],
+        to_other_keys * has_both,
+        to_special_keys * has_both,
+    )
     return table
+
+
+def _flat_cluster_sums(
+    values: Float[np.ndarray, "example layer type"],
+    article_number: np.ndarray,
+    clusters: np.ndarray,
+) -> Float[np.ndarray, "cluster statistic"]:
+    """Sum values over the examples of each article, NaN counting as zero, in flat rows."""
+    sums = cluster_sums(np.nan_to_num(values), article_number, clusters)
+    return sums.reshape(len(clusters), -1)

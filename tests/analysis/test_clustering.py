@@ -7,7 +7,7 @@ import pytest
 
 from helpers.analysis import clustering
 from helpers.analysis.clustering import cohesion_table, distance_table
-from helpers.analysis.heads import head_rows
+from helpers.analysis.heads import head_labels, head_rows
 
 
 def euclidean(points):
@@ -20,11 +20,11 @@ def cohesion(distances, layers, heads, by="layer", *, permutations):
     return table.set_index("by").loc[by]
 
 
-def others(layers, heads):
-    return head_rows(layers, heads).assign(behaviour="other")
+def behaviour_table(layers, heads, behaviour="other"):
+    return head_rows(layers, heads).assign(behaviour=behaviour)
 
 
-def test_behaviours_follow_the_thresholds_in_order():
+def test_head_behaviours_follow_the_thresholds_in_order():
     columns = ["previous", "current", "next", "cls", "sep", "punctuation", "entropy"]
     rows = [
         (0.6, 0.1, 0.1, 0.7, 0.0, 0.0, 1.0, "previous"),
@@ -38,104 +38,141 @@ def test_behaviours_follow_the_thresholds_in_order():
         (0.5, 0.1, 0.1, 0.7, 0.0, 0.0, 1.0, "previous"),
     ]
     table = pd.DataFrame(rows, columns=[*columns, "expected"]).assign(uniform=4.0)
-    table = others(3, 3)[["layer", "head"]].join(table)
-    keys = ["layer", "head"]
-    found = clustering.head_behaviours(table)
-    assert list(found) == [*keys, "behaviour"]
-    assert list(found["behaviour"]) == list(table["expected"])
+    table = head_rows(3, 3).join(table)
+    behaviours = clustering.head_behaviours(table)
+    assert set(behaviours) == {"layer", "head", "behaviour"}
+    assert list(behaviours["behaviour"]) == list(table["expected"])
 
 
-def test_positions_keep_distances_that_fit_in_a_plane():
+def test_head_positions_keep_distances_that_fit_in_a_plane():
     points = np.random.default_rng(0).normal(size=(12, 2))
     distances = euclidean(points)
-    positions = clustering.head_positions(distance_table(distances, 3, 4), others(3, 4))
-    assert list(positions.columns) == ["layer", "head", "x", "y", "behaviour", "stress"]
+    positions = clustering.head_positions(distance_table(distances, 3, 4), behaviour_table(3, 4))
+    assert set(positions.columns) == {"layer", "head", "x", "y", "behaviour", "stress"}
     assert positions[["layer", "head"]].equals(head_rows(3, 4))
     np.testing.assert_allclose(euclidean(positions[["x", "y"]].to_numpy()), distances, atol=0.02)
     assert positions["stress"].max() < 0.01
 
 
-def test_stress_is_kruskals():
+def test_head_positions_have_the_stress_of_kruskal():
     table = distance_table(euclidean(np.random.default_rng(0).normal(size=(12, 5))), 3, 4)
-    positions = clustering.head_positions(table, others(3, 4), seed=1)
-    kept = euclidean(positions[["x", "y"]].to_numpy())
-    stress = np.sqrt(np.square(kept - table.to_numpy()).sum() / np.square(table).to_numpy().sum())
+    positions = clustering.head_positions(table, behaviour_table(3, 4), seed=1)
+    distances = table.to_numpy()
+    in_plane = euclidean(positions[["x", "y"]].to_numpy())
+    stress = np.sqrt(np.square(in_plane - distances).sum() / np.square(distances).sum())
     assert positions["stress"].tolist() == pytest.approx([stress] * 12)
     assert stress > 0.1  # five dimensions do not fit in two
 
 
-@pytest.mark.parametrize(("by", "apart"), [("layer", range(1, 4)), ("next layer", [1])])
-def test_planted_layers_are_found(by, apart):
+def mean_distance(distances, heads, layer_differences):
+    """The mean over pairs of heads whose layers differ by one of these numbers, pair by pair."""
+    selected = []
+    for a, b in itertools.combinations(range(len(distances)), 2):
+        if abs(a // heads - b // heads) in layer_differences:
+            selected.append(distances[a, b])
+    return np.mean(selected)
+
+
+@pytest.mark.parametrize(("by", "layer_differences"), [("layer", range(1, 4)), ("next layer", [1])])
+def test_cohesion_table_finds_planted_layers(by, layer_differences):
     rng = np.random.default_rng(0)
-    layers, heads = 4, 5
-    points = rng.normal(size=(layers * heads, 3)) + np.repeat(rng.normal(size=(4, 3)) * 2, 5, 0)
-    distances = euclidean(points)
-    found = cohesion(distances, layers, heads, by, permutations=999)
-    assert found.p_value == 1 / 1000
-
-    pairs = list(itertools.combinations(range(layers * heads), 2))
-    for name, between in (("within", [0]), ("between", apart)):
-        own = [distances[a, b] for a, b in pairs if abs(a // heads - b // heads) in between]
-        assert found[name] == pytest.approx(np.mean(own))
+    noise = rng.normal(size=(4, 5, 3))
+    centres = rng.normal(size=(4, 1, 3)) * 2
+    distances = euclidean((noise + centres).reshape(20, 3))
+    row = cohesion(distances, 4, 5, by, permutations=999)
+    assert row["p_value"] == 1 / 1000
+    assert row["within"] == pytest.approx(mean_distance(distances, 5, [0]))
+    assert row["between"] == pytest.approx(mean_distance(distances, 5, layer_differences))
 
 
-def test_p_value_is_the_share_of_all_assignments_as_close():
-    # Four heads in two layers of two: of the three ways to pair them up, the true one is second.
-    distances = np.array([[0, 2, 1, 9], [2, 0, 9, 9], [1, 9, 0, 2], [9, 9, 2, 0]], dtype=float)
-    # Sums within layers: {12, 34}: 4, {13, 24}: 10, {14, 23}: 18.
-    assert cohesion(distances, 2, 2, permutations=3000).p_value == pytest.approx(1 / 3, abs=0.04)
-    alike = cohesion(distances, 2, 2, "next layer", permutations=3000)  # less the rest: the same
-    assert alike.p_value == pytest.approx(1 / 3, abs=0.04)
-    swapped = distances[np.ix_([0, 2, 1, 3], [0, 2, 1, 3])]
-    second = cohesion(swapped, 2, 2, permutations=3000)
-    assert second.p_value == pytest.approx(2 / 3, abs=0.04)
+# Four heads in two layers of two: of the three ways to pair them up, the true one is closest.
+# Sums within layers: {12, 34}: 4, {13, 24}: 10, {14, 23}: 18.
+FOUR_HEADS = np.array([[0, 2, 1, 9], [2, 0, 9, 9], [1, 9, 0, 2], [9, 9, 2, 0]], dtype=float)
+
+
+@pytest.mark.parametrize("by", ["layer", "next layer"])  # with two layers, these are the same
+def test_cohesion_p_value_is_the_share_of_assignments_as_close(by):
+    p_value = cohesion(FOUR_HEADS, 2, 2, by, permutations=3000)["p_value"]
+    assert p_value == pytest.approx(1 / 3, abs=0.04)
+
+
+def test_cohesion_p_value_counts_assignments_that_are_closer():
+    swapped = FOUR_HEADS[np.ix_([0, 2, 1, 3], [0, 2, 1, 3])]  # the true pairs are second of three
+    p_value = cohesion(swapped, 2, 2, permutations=3000)["p_value"]
+    assert p_value == pytest.approx(2 / 3, abs=0.04)
 
 
 @pytest.mark.parametrize("by", ["layer", "index"])
-def test_heads_without_layers_are_not_called_cohesive(by):
-    assert cohesion(1.0 - np.eye(6), 3, 2, by, permutations=500).p_value == 1
+def test_cohesion_p_value_of_equal_distances_is_one(by):
+    assert cohesion(1.0 - np.eye(6), 3, 2, by, permutations=500)["p_value"] == 1
+
+
+@pytest.mark.parametrize("by", ["layer", "index"])
+def test_cohesion_p_value_is_uniform_under_the_null_hypothesis(by):
     rng = np.random.default_rng(0)
-    random = [euclidean(rng.normal(size=(20, 3))) for _ in range(40)]
-    p_values = [cohesion(each, 4, 5, by, permutations=200).p_value for each in random]
-    assert 0.3 < np.mean(p_values) < 0.7  # uniform under the null hypothesis
+    p_values = []
+    for _ in range(40):
+        distances = euclidean(rng.normal(size=(20, 3)))
+        p_values.append(cohesion(distances, 4, 5, by, permutations=200)["p_value"])
+    assert 0.3 < np.mean(p_values) < 0.7
 
 
-def test_heads_of_one_index_are_found_beside_layers():
+def test_cohesion_table_finds_heads_of_one_index_next_to_layers():
     """A model whose heads share a bias by index, on top of what its layers have in common."""
     rng = np.random.default_rng(1)
-    layers, heads = 6, 5
-    of_layer, of_index = rng.normal(size=(layers, 1, 4)) * 3, rng.normal(size=(1, heads, 4))
-    points = (of_layer + of_index + 0.3 * rng.normal(size=(layers, heads, 4))).reshape(-1, 4)
-    found = cohesion(euclidean(points), layers, heads, "index", permutations=999)
-    assert found.p_value == 1 / 1000 and found["within"] < found["between"]
-    only_layers = (of_layer + rng.normal(size=(layers, heads, 4))).reshape(-1, 4)
-    assert cohesion(euclidean(only_layers), layers, heads, "index", permutations=999).p_value > 0.05
+    layer_part = rng.normal(size=(6, 1, 4)) * 3
+    index_part = rng.normal(size=(1, 5, 4))
+    points = layer_part + index_part + 0.3 * rng.normal(size=(6, 5, 4))
+    row = cohesion(euclidean(points.reshape(-1, 4)), 6, 5, "index", permutations=999)
+    assert row["p_value"] == 1 / 1000
+    assert row["within"] < row["between"]
+    points = layer_part + rng.normal(size=(6, 5, 4))
+    row = cohesion(euclidean(points.reshape(-1, 4)), 6, 5, "index", permutations=999)
+    assert row["p_value"] > 0.05
 
 
 @pytest.mark.parametrize(("layers", "heads"), [(1, 4), (4, 1), (1, 1), (1, 2)])
-def test_what_there_is_nothing_to_compare_with_stays_empty(layers, heads):
-    distances = 1.0 - np.eye(layers * heads)
-    table = cohesion_table(distance_table(distances, layers, heads))
-    assert len(table) == 3 and table["p_value"].isna().all()
-    positions = clustering.head_positions(
-        distance_table(distances, layers, heads), others(layers, heads)
-    )
+def test_one_layer_or_one_head_has_positions_and_no_p_values(layers, heads):
+    distances = distance_table(1.0 - np.eye(layers * heads), layers, heads)
+    cohesion = cohesion_table(distances)
+    assert set(cohesion["by"]) == {"layer", "next layer", "index"}
+    assert cohesion["p_value"].isna().all()
+    positions = clustering.head_positions(distances, behaviour_table(layers, heads))
     assert np.isfinite(positions[["x", "y"]].to_numpy()).all()
-    if layers * heads == 2:
-        assert abs(positions["x"].diff().iloc[-1]) == pytest.approx(1)
 
 
-def test_heads_of_figure_6_are_named_after_what_they_find():
+def test_head_positions_of_two_heads_are_their_distance_apart():
+    distances = distance_table(1.0 - np.eye(2), 1, 2)
+    positions = clustering.head_positions(distances, behaviour_table(1, 2))
+    assert np.ptp(positions["x"]) == pytest.approx(1)
+
+
+@pytest.fixture
+def run_tables():
     heads = pd.DataFrame({
         "relation": ["dobj", "compound", "pobj", "det"], "head": ["1-2", "1-1", "2-1", "2-2"],
         "ci_low": [50.0, 50, 50, 40], "baseline": 40.0,  # det: no better than an offset
     })  # fmt: skip
     scores = pd.DataFrame({"system": ["head match", "head"], "head": ["", "1-2"]})
     scores = scores.assign(accuracy=[36.0, 57.0], ci_low=[33.0, 54.0])
-    tables = {"dependency_heads": heads, "coreference": scores}
-    plain = head_rows(2, 2).assign(behaviour="broad")
-    named = clustering.mark_findings(plain, tables)["behaviour"].tolist()
-    assert named == ["broad", "dobj, coreference", "pobj", "broad"]
-    tables["coreference"] = scores.assign(ci_low=36.0)
-    assert clustering.mark_findings(plain, tables)["behaviour"].iloc[1] == "dobj"
-    assert clustering.mark_findings(plain, {})["behaviour"].tolist() == ["broad"] * 4
+    return {"dependency_heads": heads, "coreference": scores}
+
+
+def marked(tables):
+    positions = behaviour_table(2, 2, "broad")
+    marked = clustering.mark_findings(positions, tables)
+    return dict(zip(head_labels(2, 2), marked["behaviour"], strict=True))
+
+
+def test_mark_findings_names_heads_after_their_relations(run_tables):
+    expected = {"1-1": "broad", "1-2": "dobj, coreference", "2-1": "pobj", "2-2": "broad"}
+    assert marked(run_tables) == expected
+
+
+def test_mark_findings_leaves_out_a_head_that_does_not_beat_head_match(run_tables):
+    run_tables["coreference"]["ci_low"] = 36.0
+    assert marked(run_tables)["1-2"] == "dobj"
+
+
+def test_mark_findings_without_tables_keeps_every_behaviour():
+    assert set(marked({}).values()) == {"broad"}
