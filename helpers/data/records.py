@@ -1,4 +1,7 @@
-"""The plain records that pass from readers to extraction, and what is read off a stored one."""
+"""Records that pass from readers to extraction, and the functions that interpret them.
+
+A record holds text and its annotation; it knows no model.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +55,9 @@ Span = tuple[int, int, int | None]  # of a mention: first word, the one after th
 class AnnotatedText(NamedTuple):
     """A coreference document as its file has it, before the heads of mentions are settled.
 
-    ``name`` is the document without its part, so that parts stay in one half of a split;
+    ``name`` is the document without its part, so that its parts stay in one half of a split.
     ``heads[i]`` is the index of word ``i``'s head in the document (-1: a sentence root).
-    ``tags``, ``heads`` and ``sentence_starts`` are None where the format does not have them.
+    ``tags``, ``heads`` and ``sentence_starts`` are None if the format does not have them.
     """
 
     name: str
@@ -67,7 +70,7 @@ class AnnotatedText(NamedTuple):
 
 
 class Mention(NamedTuple):
-    """Words ``start`` to ``end`` (end exclusive), their chain (None: singleton), the head word."""
+    """A mention: words ``start`` to ``end`` (exclusive), chain (None: singleton), head word."""
 
     start: int
     end: int
@@ -76,7 +79,7 @@ class Mention(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A coreference document; ``tags`` are universal part-of-speech tags, one a word."""
+    """A coreference document; ``tags`` are universal part-of-speech tags, one per word."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
@@ -85,10 +88,22 @@ class Document(NamedTuple):
     source: str
 
     def cut(self, words: int) -> tuple[Document, int]:
-        """Return the first words and the number of mentions dropped for crossing the cut.
+        """Cut the document after some words.
 
-        Mentions wholly inside stay; those wholly outside go with their words and are not
-        counted.  A chain with one mention left becomes a singleton (chain None).
+        A chain that keeps one mention only becomes a singleton (chain None).
+
+        Parameters
+        ----------
+        words : int
+            Number of words to keep.
+
+        Returns
+        -------
+        document : Document
+            The first words, with the mentions that end among them.
+        crossing : int
+            Number of mentions that are dropped because they cross the cut; mentions that begin
+            after it are not counted.
         """
         inside = [mention for mention in self.mentions if mention.end <= words]
         crossing = sum(mention.start < words < mention.end for mention in self.mentions)
@@ -107,12 +122,22 @@ Item = TypeVar("Item", Segment, Sentence, Document)
 
 @dataclass(frozen=True)
 class Corpus(Generic[Item]):
-    """What is read when asked for, and the facts that decide what it is.
+    """A lazily read corpus and the specification that determines its content.
 
-    ``spec`` holds everything that determines the content, so that a store can be found without
-    reading the corpus.  ``read`` takes a counter, in which the reader counts what it dropped or
-    changed, by reason.  ``reader``: the function whose code decides what it is, if not ``read``.
-    ``check`` raises CorpusError for faults in the files; None if ``read`` is quick enough for that.
+    Parameters
+    ----------
+    name : str
+        Readable name; it becomes a part of folder names.
+    spec : Mapping
+        Everything that determines the content, so that a store can be found without reading the
+        corpus.  It must be serialisable as JSON.
+    read : callable
+        Function that yields the records.  It takes a counter, in which it counts what it dropped
+        or changed, by reason.
+    reader : callable, optional
+        The function whose code determines the content, if it is not ``read``.
+    check : callable, optional
+        Function that raises CorpusError for faults in the files; by default ``read`` finds them.
     """
 
     name: str
@@ -123,7 +148,7 @@ class Corpus(Generic[Item]):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the specification, in hexadecimal."""
+        """The SHA-256 of the specification, in hexadecimal."""
         return hashlib.sha256(json.dumps(self.spec, sort_keys=True).encode()).hexdigest()
 
     def records(self) -> list[Item]:
@@ -160,7 +185,7 @@ def cluster_of(record: Mapping[str, Any], index: int) -> str:
 
 
 def describe_documents(records: Iterable[Mapping[str, Any]]) -> str:
-    """Say how many documents sentences are from, which is what intervals are drawn over."""
+    """Describe the number of documents of some sentences; intervals are drawn over documents."""
     documents = set()
     unknown = 0
     for record in records:
@@ -178,10 +203,17 @@ def describe_documents(records: Iterable[Mapping[str, Any]]) -> str:
 
 @dataclass(frozen=True)
 class Roles:
-    """Masks over an example's positions; every position is in exactly one of them.
+    """Masks over the positions of an example; every position is in exactly one of them.
 
-    ``cls`` or ``sep`` is None where the model has no such token, which is not the same as a
-    model that has one and gives it no attention.
+    Attributes
+    ----------
+    cls, sep : bool array of shape (position,), or None
+        The positions of [CLS] and [SEP].  None means that the model has no such token, which is
+        not the same as a model that has one and gives it no attention.
+    punctuation : bool array of shape (position,)
+        The positions of full stops and commas.
+    other : bool array of shape (position,)
+        All other positions.
     """
 
     cls: Bool[np.ndarray, " position"] | None
@@ -190,33 +222,55 @@ class Roles:
     other: Bool[np.ndarray, " position"]
 
     def masks(self) -> dict[str, Bool[np.ndarray, " position"]]:
-        """Return the masks that the model has, by name."""
+        """Collect the masks of the roles that the model has, by name."""
         return {name: mask for name, mask in vars(self).items() if mask is not None}
 
     def kinds(self) -> list[str]:
-        """Return the name of the mask that each position is in."""
+        """Name the role of each position."""
         names, masks = zip(*self.masks().items(), strict=True)
         return [names[index] for index in np.argmax(masks, axis=0)]
 
 
 def roles(tokens: Sequence[str], special_tokens: Mapping[str, str | None]) -> Roles:
-    """Return the role of each token; ``special_tokens`` says what [CLS] and [SEP] are here."""
-    cls, sep = (
-        None if token is None else np.array([other == token for other in tokens])
-        for token in map(special_tokens.get, ("cls", "sep"))
-    )
+    """Find the role of each token: [CLS], [SEP], punctuation or other (section 3.2).
+
+    Parameters
+    ----------
+    tokens : sequence of str
+        The tokens of an example as the tokenizer writes them.
+    special_tokens : Mapping
+        The model's tokens for "cls" and "sep"; None for one that it does not have.
+
+    Returns
+    -------
+    Roles
+        Masks over the positions.
+    """
+    cls_mask = _token_mask(tokens, special_tokens.get("cls"))
+    sep_mask = _token_mask(tokens, special_tokens.get("sep"))
     punctuation = np.array([token.lstrip(WORD_MARKS) in PUNCTUATION for token in tokens])
-    taken = [mask for mask in (cls, sep, punctuation) if mask is not None]
-    return Roles(cls, sep, punctuation, ~np.any(taken, axis=0))
+    masks = [mask for mask in (cls_mask, sep_mask, punctuation) if mask is not None]
+    return Roles(cls_mask, sep_mask, punctuation, ~np.any(masks, axis=0))
+
+
+def _token_mask(
+    tokens: Sequence[str], special_token: str | None
+) -> Bool[np.ndarray, " position"] | None:
+    """Mark the positions of a special token; None if the model has no such token."""
+    if special_token is None:
+        return None
+    return np.array([token == special_token for token in tokens])
 
 
 def reservoir(items: Iterable[Any], count: int, generator: random.Random) -> tuple[list, int]:
-    """Choose ``count`` items uniformly in one pass (reservoir sampling); return also how many."""
+    """Choose ``count`` items uniformly in one pass (reservoir sampling), and count all items."""
     chosen: list[Any] = []
     total = 0
     for total, item in enumerate(items, 1):
         if total <= count:
             chosen.append(item)
-        elif (slot := generator.randrange(total)) < count:
+            continue
+        slot = generator.randrange(total)
+        if slot < count:
             chosen[slot] = item
     return chosen, total

@@ -1,4 +1,4 @@
-"""What is read off a record: the roles of its tokens, its article, its first words."""
+"""Records: the roles of tokens, clusters of sentences, documents that are cut."""
 
 import pytest
 
@@ -7,23 +7,32 @@ from helpers.data.records import Document, Mention, cluster_of, describe_documen
 BERT = {"cls": "[CLS]", "sep": "[SEP]"}
 
 
-def test_every_position_has_one_role_and_only_full_stops_and_commas_are_punctuation():
+def test_roles_gives_every_position_one_role():
     tokens = ["[CLS]", "a", ",", "b", ".", "[SEP]", "c", ".", "[SEP]"]
-    found = roles(tokens, BERT)
-    assert found.cls.tolist() == [token == "[CLS]" for token in tokens]
-    assert found.sep.tolist() == [token == "[SEP]" for token in tokens]
-    assert found.punctuation.tolist() == [token in {",", "."} for token in tokens]
-    assert found.other.tolist() == [token in {"a", "b", "c"} for token in tokens]
-    assert (sum(mask.astype(int) for mask in found.masks().values()) == 1).all()
-    assert list(found.masks()) == ["cls", "sep", "punctuation", "other"]
-    tokens = [".", ",", "Ġ.", "▁,", "...", ";", "!", "-", "##.", "Ġ", "▁"]
-    assert roles(tokens, BERT).punctuation.tolist() == [True] * 4 + [False] * 7
-    found = roles(["a", "</s>"], {"cls": None, "sep": "</s>"})
-    assert found.cls is None
-    assert found.sep.tolist() == [False, True]
+    token_roles = roles(tokens, BERT)
+    assert token_roles.cls.tolist() == [token == "[CLS]" for token in tokens]
+    assert token_roles.sep.tolist() == [token == "[SEP]" for token in tokens]
+    assert token_roles.punctuation.tolist() == [token in {",", "."} for token in tokens]
+    assert token_roles.other.tolist() == [token in {"a", "b", "c"} for token in tokens]
+    masks = token_roles.masks()
+    assert (sum(mask.astype(int) for mask in masks.values()) == 1).all()
+    assert list(masks) == ["cls", "sep", "punctuation", "other"]
 
 
-def test_cut_keeps_what_is_wholly_inside():
+def test_roles_counts_full_stops_and_commas_only_as_punctuation():
+    punctuation = [".", ",", "Ġ.", "▁,"]
+    words_and_marks = ["...", ";", "!", "-", "##.", "Ġ", "▁"]
+    token_roles = roles([*punctuation, *words_and_marks], BERT)
+    assert token_roles.punctuation.tolist() == [True] * 4 + [False] * 7
+
+
+def test_roles_without_a_special_token_has_no_mask_for_it():
+    token_roles = roles(["a", "</s>"], {"cls": None, "sep": "</s>"})
+    assert token_roles.cls is None
+    assert token_roles.sep.tolist() == [False, True]
+
+
+def test_cut_keeps_mentions_that_end_before_it():
     mentions = (
         Mention(0, 1, 1, 0),
         Mention(1, 2, 2, 1),
@@ -50,7 +59,7 @@ def test_cut_keeps_what_is_wholly_inside():
         ({}, " 7"),
     ],
 )
-def test_a_record_is_from_its_article_or_stands_for_itself(record, article):
+def test_cluster_of_names_the_document_or_the_record_itself(record, article):
     assert cluster_of(record, 7) == article
 
 
