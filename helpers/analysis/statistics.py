@@ -199,13 +199,34 @@ def equivalence(
 def sign_flip_test(
     differences: Clusters, *, flips: int = 10_000, seed: int = 0
 ) -> tuple[Float[np.ndarray, "*statistic"], float]:
-    """Return one-sided p-values that clusters' differences are above zero, and that of the best.
+    """Test with random signs whether clusters' differences are above zero, and the best of them.
 
-    Were there no difference, the sign of each cluster's could as well be the other: the p-value
-    is the share of such assignments of signs, the true one counted in, whose t-like statistic
-    (sum over the root of the sum of squares) is as large.  The second value compares the largest
-    statistic of all with the largest of each assignment: it counts in that the best of many heads
-    (and of both directions) was looked for.
+    Without a difference, the sign of each cluster's difference could as well be the opposite.  The
+    p-value is the share of all assignments of signs, the true one counted in, whose t-like
+    statistic (the sum over the root of the sum of squares) is as large as the observed one.
+
+    Use it only where differences are about symmetric without an effect, such as those between
+    two accuracies of the same words.  If they are strongly skewed to the left, the best of many
+    is significant too often: with 20 candidates and 50 clusters, a test at 5% rejects in 17% of
+    the cases for binomial differences (10 trials, probability 0.95).  If they are skewed to the
+    right, it rejects too seldom (2%).
+
+    Parameters
+    ----------
+    differences : array, shape (clusters, ...)
+        The difference of each cluster, for one or several statistics.
+    flips : int
+        Number of random assignments of signs.
+    seed : int
+        Seed of the assignments.
+
+    Returns
+    -------
+    p_values : array
+        The one-sided p-value of each statistic.
+    best_p : float
+        The p-value of the largest statistic.  It is compared with the largest of each assignment,
+        and so allows for the search over attention heads and directions.
     """
     flat = np.asarray(differences, float).reshape(len(differences), -1)
     scale = np.sqrt((flat**2).sum(axis=0))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from scipy.stats import t
 from toy_corpora import random_heads
 
 from helpers.analysis import distance_probe, probes, structural_probe, table3
@@ -305,7 +306,12 @@ def test_differences_are_paired_over_articles():
     assert table.loc[(table3.STRUCTURAL, ATTN_GLOVE), "difference"] == pytest.approx(found - 100)
     sides = [(by_article(side.right.mean(0)), by_article(total)) for side in (one, other)]
     low, high = paired_interval(*sides)
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx((100 * low[0], 100 * high[0]))
+    # Student's t on two seeds has one degree of freedom; independent errors add by their squares.
+    seed_errors = [t.ppf(0.975, 1) * side.by_seed.std(ddof=1) / np.sqrt(2) for side in (one, other)]
+    below = np.sqrt((expected - 100 * low[0]) ** 2 + np.square(seed_errors).sum())
+    above = np.sqrt((100 * high[0] - expected) ** 2 + np.square(seed_errors).sum())
+    bounds = expected - below, expected + above
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(bounds)
 
 
 # scores and tables
