@@ -144,7 +144,9 @@ def test_edge_ratios_of_the_main_model_have_no_lead(edge_run):
 def test_edge_ratios_of_a_control_have_a_lead_on_its_segments(edge_run):
     row = edge_run.ratio_row("drawn")
     main_ratio = edge_run.group_ratio(stride=edges.CONTROL_STRIDE)
-    assert row["lead"] == pytest.approx(main_ratio - row["ratio"])
+    # These segments are in other batches here, and float32 rounds differently: the lead differed by
+    # 0.6e-6 with AVX-512 and by 1.8e-6 with AVX2.
+    assert row["lead"] == pytest.approx(main_ratio - row["ratio"], rel=0, abs=5e-6)
 
 
 def test_summarise_edge_ablation_names_the_layers(edge_run):
