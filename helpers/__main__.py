@@ -168,13 +168,13 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
         with recorded(study) as record:
             folder = notebooks.run(paths, study, record)
             # Notebook 06 saves the paper's own claims.  Later ones stay while no table has changed.
-            names = record.facts["notebooks"] if record.changed() else record.notebooks
+            names = record.description["notebooks"] if record.changed() else record.notebooks
             if not all(notebooks.is_core(name) for name in names):
                 with record.writing(notebooks.LATER_CLAIMS):
                     study.save_claims(later_claims())
-            facts = record.today | {"notebooks": record.facts["notebooks"]}
+            description = record.today | {"notebooks": record.description["notebooks"]}
             viewers = example_viewers(study)
-            report = write_report(facts, results, results / "tables", folder, viewers)
+            report = write_report(description, results, results / "tables", folder, viewers)
     except notebooks.NotebookFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -62,7 +62,7 @@ def git_commit() -> str | None:
 
 
 def git(*arguments: str) -> str | None:
-    """Return what git prints in the project's folder; None without git or a repository."""
+    """Run git in the project's folder and return its output; None without git or a repository."""
     command = ["git", *arguments]
     with suppress(OSError, subprocess.CalledProcessError):
         printed = subprocess.check_output(
@@ -85,9 +85,9 @@ def fingerprints(study: Sources, declared: Collection[str]) -> dict[str, str]:
         "word vectors": ("vectors", lambda: _vectors_fingerprint(study.vectors)),
     }
     for setting in ("task", "framenet", "arct"):
-        for place in getattr(study, setting).split(","):
-            path = given_path(place.strip())
-            if place.strip() and path.exists():
+        for name in getattr(study, setting).split(","):
+            path = given_path(name.strip())
+            if name.strip() and path.exists():
                 readers[f"{setting} {path.name}"] = (
                     setting,
                     lambda path=path: file_fingerprint(path),
@@ -109,7 +109,8 @@ def contradictions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
     names = []
     if _differ(before.get("model"), now.get("model")):
         names.append("model")
-    old_corpora, new_corpora = before.get("corpora", {}), now.get("corpora", {})
+    old_corpora = before.get("corpora", {})
+    new_corpora = now.get("corpora", {})
     for key in old_corpora.keys() & new_corpora.keys() - {TEXT_AS_READ}:
         if old_corpora[key] != new_corpora[key]:
             names.append(key.removesuffix(" fingerprint"))

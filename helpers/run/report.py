@@ -1,4 +1,4 @@
-"""One page for a whole run: its facts, figures, tables and viewers, to read, print or send.
+"""The report: one page with the facts, figures, tables and viewers of a run, to read or to send.
 
 The page is one file, loads nothing from anywhere, and links only to the notebooks' HTML copies
 that lie beside it.
@@ -19,6 +19,7 @@ from helpers.analysis.paper import verdicts
 from helpers.csv_cells import unescape_formulas
 from helpers.errors import InputError
 from helpers.paths import build_dir, figures_dir, whole_file, write_whole
+from helpers.results import TEXT_AS_READ
 from helpers.run.notebooks import read_times
 from helpers.sources import listed
 from helpers.study import Study
@@ -26,14 +27,15 @@ from helpers.viewer.page import document, json_in_html, render
 from helpers.viewer.view import Viewer, viewers
 
 HERE = Path(__file__).parent
-LARGEST = 15_000_000  # bytes: what can be sent by mail
-LARGEST_TABLE = 1_500_000  # bytes
-WIDEST = 40  # columns of a table that is shown; a wider one is only offered as a file
-LONG = 40  # characters of a cell: its column is broken into lines
-OPEN_ROWS = 16  # a longer table starts folded (and can be searched)
+MAX_PAGE_BYTES = 15_000_000  # what can be sent by mail
+MAX_TABLE_BYTES = 1_500_000
+MAX_COLUMNS = 40  # a wider table is only offered as a file
+LONG_CELL = 40  # characters: a column with longer cells is broken into lines
+MAX_OPEN_ROWS = 16  # a longer table starts folded (and can be searched)
+MARKUP_BYTES = 1000  # around the data of a viewer
 UNFOLDED = ("atlas", "claims")
-# Of claims.csv, below a section.
-OF_CLAIMS = ["claim", "paper_value", "here", "ci_low", "ci_high", "holds", "learned"]
+# The columns of claims.csv that are shown below a section.
+CLAIM_COLUMNS = ["claim", "paper_value", "here", "ci_low", "ci_high", "holds", "learned"]
 
 
 def write_report(
@@ -43,46 +45,70 @@ def write_report(
     build: Path,
     viewers: Iterable[Viewer] = (),
 ) -> Path:
-    """Write ``index.html`` into ``build`` and return its path.
+    """Write ``index.html``, the page of a run or a comparison.
 
-    ``study_facts`` are those of `run.record.describe`, or the ``notes`` of a comparison.  Shown are
-    the PNG files of ``figures``, the CSV files of ``tables``, the verdicts on each section's
-    claims, and as many ``viewers`` as fit into 15 MB.
+    Parameters
+    ----------
+    study_facts : mapping
+        Those of `run.record.describe`, or the ``model`` and ``notes`` of a comparison.
+    figures, tables : Path
+        The folders of the PNG files and of the CSV files.
+    build : Path
+        The folder of the notebooks' HTML copies, into which the page is written.
+    viewers : iterable of Viewer
+        As many of them are shown as fit into 15 MB.
+
+    Returns
+    -------
+    Path
     """
-    facts, times = dict(study_facts), read_times(build)
+    description = dict(study_facts)
+    times = read_times(build)
     if times:
-        facts["time of the notebooks"] = _duration(sum(times.values()))
+        description["time of the notebooks"] = _duration(sum(times.values()))
     copies = sorted(build.glob("[0-9]*.html"))
-    read = [how for what, how in facts.get("corpora", {}).items() if what == "text, as read"]
-    notes, notebooks = facts.pop("notes", read), facts.pop("notebooks", {})
-    wrote = {name: {*own["figures"], *own["tables"]} for name, own in notebooks.items()}
-    shown = {
+    notes = description.pop("notes", None)
+    if notes is None:
+        text_as_read = description.get("corpora", {}).get(TEXT_AS_READ)
+        notes = [text_as_read] if text_as_read else []
+    written = {}
+    for name, entry in description.pop("notebooks", {}).items():
+        written[name] = {*entry["figures"], *entry["tables"]}
+    page_parts = {
         "run": build.name,
-        "name": facts.get("model", {}).get("name") or build.name,
+        "name": description.get("model", {}).get("name") or build.name,
         "notes": notes,
-        "parts": list(_parts(figures, tables, {p: wrote.get(p.stem, set()) for p in copies})),
-        "notebooks": {p: _duration(times[p.stem]) if p.stem in times else "" for p in copies},
-        "facts": facts,
+        "parts": list(
+            _parts(figures, tables, {path: written.get(path.stem, set()) for path in copies})
+        ),
+        "notebooks": {
+            path: _duration(times[path.stem]) if path.stem in times else "" for path in copies
+        },
+        "facts": description,
         "style": (HERE / "report.css").read_text(encoding="utf-8"),
         "script": (HERE / "report.js").read_text(encoding="utf-8"),
     }
-    page = render(HERE / "report.html", **shown)
-    shown |= _viewers(viewers, LARGEST - len(page.encode()))
+    page = render(HERE / "report.html", **page_parts)
+    page_parts |= _viewers(viewers, MAX_PAGE_BYTES - len(page.encode()))
     build.mkdir(parents=True, exist_ok=True)
     path = build / "index.html"
-    write_whole(path, render(HERE / "report.html", **shown).encode())
+    write_whole(path, render(HERE / "report.html", **page_parts).encode())
     return path
 
 
 def zip_report(run: str) -> Path:
-    """Zip a run's page, the HTML copies of its notebooks and its tables; return the file's path.
+    """Zip a run's page, the HTML copies of its notebooks and its tables.
 
-    InputError where the run has no page.
+    Raises
+    ------
+    InputError
+        If the run has no page.
     """
-    build, results = build_dir(run), figures_dir(run)
+    build = build_dir(run)
+    results = figures_dir(run)
     if not (build / "index.html").is_file():
         raise InputError(f"{build}: there is no report; 'python -m helpers run' writes it")
-    tables = _own((results / "tables").glob("*.csv"), listed(results, "tables"))
+    tables = _listed_files((results / "tables").glob("*.csv"), listed(results, "tables"))
     path = build / f"{run}.zip"
     with whole_file(path) as new, ZipFile(new, "w", ZIP_DEFLATED) as archive:
         for file in (*build.glob("*.html"), *tables.values()):
@@ -91,47 +117,52 @@ def zip_report(run: str) -> Path:
 
 
 def example_viewers(study: Study) -> list[Viewer]:
-    """Return a viewer of each example of Figures 1 and 5 that a notebook has drawn."""
+    """Make a viewer of each example of Figures 1 and 5 that a notebook has drawn."""
     tables = study.tables()
-    drawn = [tables[name] for name in ("fig1_examples", "fig5_examples") if name in tables]
-    stores = (study.treebank_store, study.coreference_store)
-    return [viewer for rows in drawn for viewer in viewers(rows, *stores)]
+    example_viewers = []
+    for name in ("fig1_examples", "fig5_examples"):
+        if name in tables:
+            example_viewers += viewers(tables[name], study.treebank_store, study.coreference_store)
+    return example_viewers
 
 
-def _parts(figures: Path, tables: Path, wrote: Mapping[Path, set[str]]) -> Iterator[dict[str, Any]]:
+def _parts(
+    figures: Path, tables: Path, written: Mapping[Path, set[str]]
+) -> Iterator[dict[str, Any]]:
     """Yield the parts of contents.toml that have something to show, and one of what none names.
 
-    ``wrote`` has the HTML copies of the notebooks with what each wrote, which link to them.
+    ``written`` has the names of the tables and figures of each notebook, by its HTML copy.
     """
-    pictures = _own(figures.glob("*.png"), listed(figures, "figures"))
-    files = _own(tables.glob("*.csv"), listed(figures, "tables"))
+    pictures = _listed_files(figures.glob("*.png"), listed(figures, "figures"))
+    files = _listed_files(tables.glob("*.csv"), listed(figures, "tables"))
     contents = tomllib.loads((HERE / "contents.toml").read_text(encoding="utf-8"))
     claims = _read(files["claims"]) if "claims" in files else None
     rest = {"title": "More results", "tables": [*files], "figures": dict.fromkeys(pictures, "")}
     for part in (*contents["part"], rest):
-        kinds = ("", "control_", "focused_")
-        names = [kind + table for table in part["tables"] for kind in kinds]
-        own = [files.pop(name) for name in names if name in files]
+        names = []
+        for table in part["tables"]:
+            names += [table, f"control_{table}", f"focused_{table}"]
+        table_paths = [files.pop(name) for name in names if name in files]
         captions = part.get("figures", {})
-        drawn = [pictures.pop(name) for name in captions if name in pictures]
-        stems = {path.stem for path in (*own, *drawn)}
+        picture_paths = [pictures.pop(name) for name in captions if name in pictures]
+        stems = {path.stem for path in (*table_paths, *picture_paths)}
         if not stems:
             continue
-        found = [_table(path) for path in own]
+        formatted = [_table(path) for path in table_paths]
         if claims is not None and "claims" in part:
             about = claims[claims["section"].str.startswith(tuple(part["claims"]))]
-            found.append(_shown("the paper's claims, here", about.filter(OF_CLAIMS)))
+            formatted.append(_format_table("the paper's claims, here", about.filter(CLAIM_COLUMNS)))
         yield part | {
             "short": part["title"].partition(" (")[0],
-            "pictures": [_picture(path, captions[path.stem]) for path in drawn],
-            "found": found,
-            "notebooks": [path for path, names in wrote.items() if stems & names],
+            "pictures": [_picture(path, captions[path.stem]) for path in picture_paths],
+            "found": formatted,
+            "notebooks": [path for path, outputs in written.items() if stems & outputs],
         }
 
 
-def _own(found: Iterable[Path], listed: set[str] | None) -> dict[str, Path]:
-    """Return files by name; where a run has a list of what it wrote, those on it."""
-    return {path.stem: path for path in sorted(found) if listed is None or path.stem in listed}
+def _listed_files(paths: Iterable[Path], names: set[str] | None) -> dict[str, Path]:
+    """Select the files that ``run.json`` lists (None: all of them), by name."""
+    return {path.stem: path for path in sorted(paths) if names is None or path.stem in names}
 
 
 def _picture(path: Path, caption: str) -> dict[str, str]:
@@ -141,18 +172,20 @@ def _picture(path: Path, caption: str) -> dict[str, str]:
 
 
 def _table(path: Path) -> dict[str, Any]:
-    title, size = path.stem.replace("_", " "), path.stat().st_size
-    if size > LARGEST_TABLE:
+    """Prepare a table for the page: its rows, or a note if it is too large for a page."""
+    title = path.stem.replace("_", " ")
+    size = path.stat().st_size
+    if size > MAX_TABLE_BYTES:
         return {"title": title, "note": f"{size / 1e6:,.0f} MB, too much for a page"}
     table = _read(path)
     file = {"file": path.name, "data": _in_base64(path)}
-    if table.shape[1] > WIDEST:
+    if table.shape[1] > MAX_COLUMNS:
         count = f"{len(table)} x {table.shape[1]}, too wide to show"
         return {"title": title, "note": count} | file
     if path.stem == "claims" and {"holds", "learned"} <= set(table):
         paper = table[table["section"] < "9"]  # later papers' sections begin with a name
         file["verdicts"] = verdicts(paper["holds"], paper["learned"])
-    return _shown(title, table, opened=path.stem in UNFOLDED) | file
+    return _format_table(title, table, opened=path.stem in UNFOLDED) | file
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -160,23 +193,29 @@ def _read(path: Path) -> pd.DataFrame:
     return unescape_formulas(pd.read_csv(path, dtype=str, keep_default_na=False))
 
 
-def _shown(title: str, table: pd.DataFrame, *, opened: bool = False) -> dict[str, Any]:
-    """Return a table of text, its numbers cut short; the file has all digits."""
-    numbers = table.apply(pd.to_numeric, errors="coerce")
-    are_numbers = (numbers.notna() | (table == "")).all()
-    are_long = table.map(len).max() > LONG
-    kinds = ["number" if n else "text" * w for n, w in zip(are_numbers, are_long, strict=True)]
-    names = (name.replace("_", " ") for name in table)
+def _format_table(title: str, table: pd.DataFrame, *, opened: bool = False) -> dict[str, Any]:
+    """Prepare a table of text for the page, its numbers cut short; the file has all digits."""
+    columns = []
+    for name in table:
+        columns.append((name.replace("_", " "), _css_class(table[name])))
     return {
         "title": title,
-        "columns": list(zip(names, kinds, strict=True)),
+        "columns": columns,
         "rows": table.map(_short).to_numpy().tolist(),
-        "open": opened or len(table) <= OPEN_ROWS,
+        "open": opened or len(table) <= MAX_OPEN_ROWS,
     }
 
 
+def _css_class(column: pd.Series) -> str:
+    """Choose how a column of text is set: as numbers, as long text in several lines, or plainly."""
+    numbers = pd.to_numeric(column, errors="coerce")
+    if (numbers.notna() | (column == "")).all():
+        return "number"
+    return "text" if column.map(len).max() > LONG_CELL else ""
+
+
 def _short(cell: str) -> str:
-    """Return a number with at most four digits after its leading zeros."""
+    """Shorten a number to four digits after its leading zeros."""
     try:
         number = float(cell)
     except ValueError:
@@ -187,17 +226,21 @@ def _short(cell: str) -> str:
 
 
 def _viewers(viewers: Iterable[Viewer], room: int) -> dict[str, Any]:
-    """Return the viewers that there is room for, and the page that all of them share."""
-    shared = json_in_html(document("Attention viewer", "DATA"))  # unfolding one puts its data in
-    room, found, left = room - len(shared), [], 0
+    """Select the viewers that fit into ``room`` bytes, and make the page that all of them share."""
+    # The script of report.js puts the data of an example in when its viewer is unfolded.
+    shared_page = json_in_html(document("Attention viewer", "DATA"))
+    room -= len(shared_page)
+    fitting = []
+    left_out = 0
     for viewer in viewers:
-        data = json_in_html(viewer.data())
-        if len(data.encode()) + 1000 < room:
-            room -= len(data.encode()) + 1000
-            found.append((viewer.heading, data))
+        viewer_data = json_in_html(viewer.data())
+        size = len(viewer_data.encode()) + MARKUP_BYTES
+        if size < room:
+            room -= size
+            fitting.append((viewer.heading, viewer_data))
         else:
-            left += 1
-    return {"viewers": found, "left_out": left, "viewer": shared}
+            left_out += 1
+    return {"viewers": fitting, "left_out": left_out, "viewer": shared_page}
 
 
 def _in_base64(path: Path) -> str:
@@ -205,5 +248,5 @@ def _in_base64(path: Path) -> str:
 
 
 def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+    minutes, remainder = divmod(round(seconds), 60)
+    return f"{minutes} min {remainder:02d} s" if minutes else f"{remainder} s"

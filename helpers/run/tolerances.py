@@ -28,7 +28,7 @@ class Tolerance:
     (a difference of two large numbers may be close to zero), plus ``absolute``.
     """
 
-    kind: str
+    quantity: str
     relative: float = 0.0
     of_largest: float = 0.0
     absolute: float = 0.0
@@ -139,14 +139,14 @@ class TableDifference:
     """How a table differs from the same table of before.
 
     ``status`` is "identical", "rounding" or "exceeds".  The other fields are about the cell that
-    uses most of its tolerance: ``largest`` is its difference, in ``unit``; ``kind`` is the kind of
-    its column.
+    uses most of its tolerance: ``largest`` is its difference, in ``unit``; ``quantity`` names the
+    numbers of its column.
     """
 
     name: str
     status: str
     largest: float = 0.0
-    kind: str = ""
+    quantity: str = ""
     unit: str = ""
     column: str = ""
     share_of_tolerance: float = 0.0
@@ -230,7 +230,7 @@ def _column_differences(
     if not (_is_numeric(before) and _is_numeric(after)) or column in NUMBERED_CHOICES:
         if column in (*CHOICES, *NUMBERED_CHOICES) or _titles_agree(before, after, column):
             yield TableDifference(
-                name, "rounding", kind=TIED, column=column, share_of_tolerance=TIED_SHARE
+                name, "rounding", quantity=TIED, column=column, share_of_tolerance=TIED_SHARE
             )
         else:
             yield TableDifference(
@@ -264,7 +264,8 @@ def _largest_difference(
             name, "exceeds", math.inf, "missing numbers", column=column, share_of_tolerance=math.inf
         )
     present = ~np.isnan(old)
-    old, new = old[present], new[present]
+    old = old[present]
+    new = new[present]
     differences = np.abs(old - new)
     if not differences.any():
         return TableDifference(name, "identical")
@@ -276,12 +277,12 @@ def _largest_difference(
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = np.where(differences > 0, differences / allowed, 0.0)
-    place = int(np.argmax(shares))
-    scale = {"of the value": abs(old[place]), "of the largest weight": largest_number}
-    largest = float(differences[place]) / (scale.get(tolerance.unit, 1.0) or 1.0)
-    status = "exceeds" if shares[place] > 1 + 1e-9 else "rounding"
+    worst_row = int(np.argmax(shares))
+    scale = {"of the value": abs(old[worst_row]), "of the largest weight": largest_number}
+    largest = float(differences[worst_row]) / (scale.get(tolerance.unit, 1.0) or 1.0)
+    status = "exceeds" if shares[worst_row] > 1 + 1e-9 else "rounding"
     return TableDifference(
-        name, status, largest, tolerance.kind, tolerance.unit, column, float(shares[place])
+        name, status, largest, tolerance.quantity, tolerance.unit, column, float(shares[worst_row])
     )
 
 

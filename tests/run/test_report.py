@@ -66,7 +66,7 @@ def test_figures_and_tables_stand_in_the_part_they_belong_to(run):
 def test_a_section_closes_with_the_verdicts_on_its_claims(run, monkeypatch):
     rows = "3.1,A,1,yes,yes,x\n3.3,C,,not measured,,x\n3.3,B,2,no,yes,x\nNiven,D,3,yes,,x\n"
     (run[1] / "claims.csv").write_text("section,claim,here,holds,learned,how_measured\n" + rows)
-    monkeypatch.setattr(report, "LARGEST_TABLE", 300_000)
+    monkeypatch.setattr(report, "MAX_TABLE_BYTES", 300_000)
     (run[1] / "huge.csv").write_bytes(b"a\n" + b"1\n" * 200_000)
     page = write_report(FACTS, *run).read_text(encoding="utf-8")
     sections = dict(re.findall(r'<section id="([^"]+)">(.*?)</section>', page, re.S))
@@ -121,9 +121,9 @@ def test_the_page_never_grows_too_large(run, monkeypatch):
     viewers = [view(word_store(SENTENCE))] * 5
     one, two = (write_report(FACTS, *run, viewers[:n]).stat().st_size for n in (1, 2))
     assert two - one < 20_000  # the script is there once
-    monkeypatch.setattr(report, "LARGEST", one + 1500)
+    monkeypatch.setattr(report, "MAX_PAGE_BYTES", one + 1500)
     path = write_report(FACTS, *run, viewers=viewers)
-    assert path.stat().st_size <= report.LARGEST
+    assert path.stat().st_size <= report.MAX_PAGE_BYTES
     page = path.read_text(encoding="utf-8")
     assert page.count('<details class="viewer">') == 1
     assert "4 more would make this page too large" in page

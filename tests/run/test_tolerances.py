@@ -116,7 +116,7 @@ def test_compare_tables_by_the_probe_of_each_row():
     before = table_of(probe=["Attn", "Structural probe"], value=[50.0, 60.0])
     moved = before.assign(value=[50.1, 61.5])
     difference = compare_tables(before, moved, "probes")
-    assert (difference.status, difference.kind) == ("rounding", "trained probes")
+    assert (difference.status, difference.quantity) == ("rounding", "trained probes")
     assert difference.largest == pytest.approx(1.5)
     moved = before.assign(value=[51.5, 60.0])
     assert compare_tables(before, moved, "probes").status == "exceeds"
