@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Bool, Float, Float16, Int, Shaped
 from torch import Tensor
 
+from helpers.analysis.statistics import Estimate, ratio, with_seed_noise
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.store.store import Example, checked_maps
@@ -100,6 +101,23 @@ class Counts:
     def by_seed(self) -> Float[np.ndarray, " seed"]:
         """Percent right of each seed; NaN where there is nothing to attach."""
         return 100 * self.right.sum(1) / (self.total.sum() or np.nan)
+
+    def by_article(
+        self, articles: Shaped[np.ndarray, " sentence"]
+    ) -> tuple[Float[np.ndarray, " article"], Int[np.ndarray, " article"]]:
+        """Return how many are right in each article, a mean over seeds, and out of how many."""
+        owner = np.unique(articles, return_inverse=True)[1]
+        return np.bincount(owner, self.right.mean(0)), np.bincount(owner, self.total)
+
+    def estimate(self, articles: Shaped[np.ndarray, " sentence"]) -> Estimate:
+        """Estimate the percentage that is right, a mean over seeds, with its 95% interval.
+
+        The interval covers the choice of articles, by a bootstrap over them, and the noise of
+        training: see `with_seed_noise`.
+        """
+        _, low, high = ratio(*self.by_article(articles))
+        over_articles = Estimate(float(self.by_seed.mean()), 100 * low, 100 * high)
+        return with_seed_noise(over_articles, self.by_seed)
 
 
 @dataclass

@@ -88,6 +88,29 @@ def both_spreads(one: Estimate, other: Estimate) -> Estimate:
     return Estimate(one.value, float(one.value - below), float(one.value + above))
 
 
+def with_seed_noise(estimate: Estimate, *scores: Float[np.ndarray, " seed"]) -> Estimate:
+    """Widen an interval by the noise of training, which shows in the scores of several seeds.
+
+    Parameters
+    ----------
+    estimate
+        A mean over seeds, or a difference of two, with its interval over texts.
+    *scores
+        The scores of every seed; for a difference, those of each side.  A single seed shows no
+        noise, and leaves the interval as it is.
+
+    Returns
+    -------
+    Estimate
+        The same value.  The half-widths of the interval over texts and of Student's intervals of
+        the means over seeds are combined as of independent errors (`both_spreads`).
+    """
+    for by_seed in scores:
+        if len(by_seed) > 1:
+            estimate = both_spreads(estimate, mean_interval(by_seed))
+    return estimate
+
+
 def p_value(found: Estimate, threshold: float = 0) -> float:
     """Return the two-sided p-value that an estimate's true value is the threshold.
 

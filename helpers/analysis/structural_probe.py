@@ -3,12 +3,17 @@
 A linear map B of one layer's word vectors under which squared distances,
 ``d_B(h_i, h_j)^2 = |B (h_i - h_j)|^2``, are the words' distances in the dependency tree.  The
 minimum spanning tree of the predicted distances is the parse, without directions.
+
+Two choices make the scores the same on every processor, to within a few edges.  The loss is smooth
+where a predicted distance meets the true one, whereas the corner of the absolute error turned
+rounding errors of 1e-6 into parameters that differed by 8%.  The vectors are trained on in their
+principal axes, in which Adam converges in half as many epochs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -18,14 +23,17 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from helpers.analysis.probe_data import BATCH, Counts, MapBuffer, Sentences
+from helpers.analysis.probe_data import BATCH, SAMPLE, Counts, MapBuffer, Sentences
 from helpers.analysis.training import Schedule, side_by_side, train, validation_slice
 from helpers.errors import InputError
 from helpers.store.store import Example
 
 RANK = 64
-SCHEDULE = Schedule(epochs=6, learning_rate=0.001, batch_size=20)
+# With 20 epochs the absolute error on held-out sentences differs by less than 0.2%.
+SCHEDULE = Schedule(epochs=8, learning_rate=0.001, batch_size=20)
+SMOOTH_BELOW = 0.5  # edges: smaller errors of a distance count by their squares
 LABEL = "structural probe"
 TYPICAL_DISTANCE = 5.0  # edges between two words of a sentence, about: where training starts
 
@@ -37,8 +45,8 @@ class StructuralProbe(nn.Module):
         super().__init__()
         # Differences of unit-variance vectors have variance 2 in each of the `width` dimensions.
         deviation = (TYPICAL_DISTANCE / (2 * rank * width)) ** 0.5
-        drawn = torch.randn(rank, width, generator=torch.Generator().manual_seed(seed))
-        self.projection = nn.Parameter(drawn * deviation)
+        standard = np.random.default_rng(seed).standard_normal((rank, width), np.float32)
+        self.projection = nn.Parameter(torch.from_numpy(standard) * deviation)
 
     def forward(
         self, vectors: Float[Tensor, "sentence word width"]
@@ -67,9 +75,9 @@ class WordStates(Sentences):
         self, indices: Sequence[int], layer: int
     ) -> tuple[Float[Tensor, "sentence word width"], Float[Tensor, "sentence word other"]]:
         """Return one layer's vectors of sentences of one length, and their tree distances."""
-        vectors = np.stack([self.states[index][layer] for index in indices]).astype(np.float32)
-        distances = np.stack([self.distances[index] for index in indices])
-        return torch.from_numpy(vectors) / self.scales[layer], torch.from_numpy(distances).float()
+        vectors = torch.from_numpy(np.stack([self.states[index][layer] for index in indices]))
+        distances = torch.from_numpy(np.stack([self.distances[index] for index in indices]))
+        return vectors.float() / self.scales[layer], distances.float()
 
 
 def prepare_states(examples: Iterable[Example]) -> WordStates:
@@ -98,39 +106,58 @@ def prepare_states(examples: Iterable[Example]) -> WordStates:
 
 
 def fit_structural(states: WordStates, *, seeds: int) -> tuple[Counts, Counts, pd.DataFrame]:
-    """Train probes of several seeds on the layer that `fit_layers` chooses, and score them on dev.
+    """Train probes on every layer, choose a layer on train, and score its probes on dev.
 
-    Returns the edges found at that layer, those at layer 0 (the embeddings, which the control of
-    random weights shares), and the table of layers.
+    Parameters
+    ----------
+    states
+        Parsed sentences and their hidden states.
+    seeds
+        Number of probes for each layer, which differ in their start and in the order of sentences.
+
+    Returns
+    -------
+    chosen
+        Edges found on dev at the chosen layer, by every seed.
+    embeddings
+        Edges found on dev at layer 0, which the control of random weights shares.
+    table
+        The table of layers: see `fit_layers`.
     """
-    fits, table = fit_layers(states)
+    probes, table = _fit_every_layer(states, seeds)
     best = int(table["chosen"].argmax())
-    others = [partial(_fit, states, best, seed) for seed in range(1, seeds)]
-    models = [fits[best], *(model for model, _ in side_by_side(others, LABEL))]
     dev = states.splits["dev"]
-    found = [undirected_attachment(states, model, best, dev) for model in models]
-    chosen = Counts(np.concatenate([own.right for own in found]), found[0].total)
-    return chosen, undirected_attachment(states, fits[0], 0, dev), table
+    chosen = _attachment_by_seed(states, probes[best], best, dev)
+    embeddings = _attachment_by_seed(states, probes[0], 0, dev)
+    return chosen, embeddings, table
 
 
 def fit_layers(states: WordStates) -> tuple[list[StructuralProbe], pd.DataFrame]:
-    """Train a probe of the first seed on every layer, and choose the layer on train.
+    """Train one probe on every layer, and choose the layer on train.
 
-    Beside the probes, a table of layer, validation_uuas (percent, on the slice of train that is
-    held out) and chosen.
+    Returns
+    -------
+    probes
+        The probe of every layer.
+    table
+        A row for each layer: ``layer``, ``validation_uuas`` in percent on the slice of train that
+        is held out (a mean over seeds), ``ci_low`` and ``ci_high``, and whether it is ``chosen``.
+        The interval covers the choice of articles and the noise of training
+        (`Counts.estimate`).
     """
-    layers = range(len(states.scales))
-    fits = side_by_side([partial(_fit, states, layer, 0) for layer in layers], LABEL)
-    probes, uuas = map(list, zip(*fits, strict=True))
-    table = pd.DataFrame({"layer": layers, "validation_uuas": uuas})
-    return probes, table.assign(chosen=table.index == table["validation_uuas"].fillna(0).argmax())
+    probes, table = _fit_every_layer(states, 1)
+    return [by_seed[0] for by_seed in probes], table
 
 
 def distance_loss(
     predicted: Float[Tensor, "sentence word other"], gold: Float[Tensor, "sentence word other"]
 ) -> Tensor:
-    """Return the sentences' mean ``sum_ij |d_T(i, j) - d_B(i, j)^2| / n^2`` (their section 2.2)."""
-    return (predicted - gold).abs().mean()
+    """Compute the sentences' mean of ``sum_ij loss(d_T(i, j) - d_B(i, j)^2) / n^2``.
+
+    In section 2.2 of Hewitt and Manning the loss is the absolute error.  Here it is that error
+    less half of `SMOOTH_BELOW`, and the scaled square ``error^2 / (2 SMOOTH_BELOW)`` below it.
+    """
+    return F.smooth_l1_loss(predicted, gold, beta=SMOOTH_BELOW)
 
 
 def undirected_attachment(
@@ -173,16 +200,82 @@ def tree_distances(heads: Int[np.ndarray, " word"], where: str) -> Int[np.ndarra
     return distances[1:, 1:].astype(np.int16)
 
 
-def _fit(states: WordStates, layer: int, seed: int) -> tuple[StructuralProbe, float]:
-    """Train on one layer; return the probe, and its UUAS on a slice of train that is held out."""
+def _fit_every_layer(
+    states: WordStates, seeds: int
+) -> tuple[list[list[StructuralProbe]], pd.DataFrame]:
+    """Train probes of several seeds on every layer; return them by layer, and the table."""
+    layers = range(len(states.scales))
+    kept, held = validation_slice(states.splits["train"], np.random.default_rng(0))
+    jobs = [partial(_fit_layer, states, layer, kept, seeds) for layer in layers]
+    probes = side_by_side(jobs, LABEL)
+    articles = np.array([states.parses[index].article for index in held])
+    rows = []
+    for layer, by_seed in zip(layers, probes, strict=True):
+        estimate = _attachment_by_seed(states, by_seed, layer, held).estimate(articles)
+        rows.append((layer, *estimate))
+    table = pd.DataFrame(rows, columns=["layer", "validation_uuas", "ci_low", "ci_high"])
+    best = table["validation_uuas"].fillna(0).argmax()
+    return probes, table.assign(chosen=table.index == best)
+
+
+def _fit_layer(
+    states: WordStates, layer: int, sentences: Sequence[int], seeds: int
+) -> list[StructuralProbe]:
+    """Train a probe of each seed on one layer."""
+    axes = _principal_axes(states, layer, sentences[:SAMPLE])
+    rotated = _rotated(states, layer, sentences, axes)
+    return [_fit(rotated, axes, sentences, seed) for seed in range(seeds)]
+
+
+def _principal_axes(
+    states: WordStates, layer: int, sentences: Sequence[int]
+) -> Float[Tensor, "width axis"]:
+    """Compute orthonormal axes along which the components of a layer's vectors are uncorrelated."""
+    products = 0
+    for group in states.groups(sentences, BATCH):
+        vectors, _ = states.batch(group, layer)
+        flat = vectors.flatten(0, 1).double()
+        products = products + flat.T @ flat
+    return torch.linalg.eigh(products).eigenvectors.float()
+
+
+def _rotated(
+    states: WordStates, layer: int, sentences: Sequence[int], axes: Float[Tensor, "width axis"]
+) -> WordStates:
+    """Return one layer's vectors along some axes, as the only layer of these sentences."""
+    blocks = {}
+    for index in sentences:
+        vectors, _ = states.batch([index], layer)
+        blocks[index] = (vectors @ axes).numpy().astype(np.float16)  # [layer, word, axis]
+    return replace(states, states=blocks, scales=np.ones(1))
+
+
+def _fit(
+    rotated: WordStates, axes: Float[Tensor, "width axis"], sentences: Sequence[int], seed: int
+) -> StructuralProbe:
+    """Train on vectors along some axes; return the probe of the vectors themselves.
+
+    Training starts from a projection of the vectors themselves, which does not depend on the signs
+    and the order of the axes.
+    """
     order = np.random.default_rng(seed)
-    kept, held = validation_slice(states.splits["train"], order)
-    width = states.states[0].shape[-1]
-    model = StructuralProbe(width, min(RANK, width), seed)
+    width = len(axes)
+    probe = StructuralProbe(width, min(RANK, width), seed)
+    probe.projection.data = probe.projection.data @ axes
 
     def loss(group: list[int]) -> Tensor:
-        vectors, distances = states.batch(group, layer)
-        return distance_loss(model(vectors), distances)
+        vectors, distances = rotated.batch(group, 0)
+        return distance_loss(probe(vectors), distances)
 
-    train(model, lambda: states.groups(kept, SCHEDULE.batch_size, order), loss, SCHEDULE)
-    return model, float(undirected_attachment(states, model, layer, held).by_seed[0])
+    train(probe, lambda: rotated.groups(sentences, SCHEDULE.batch_size, order), loss, SCHEDULE)
+    probe.projection.data = probe.projection.data @ axes.T
+    return probe
+
+
+def _attachment_by_seed(
+    states: WordStates, probes: Sequence[StructuralProbe], layer: int, indices: Sequence[int]
+) -> Counts:
+    """Count the edges found in each sentence by the probes of several seeds."""
+    counts = [undirected_attachment(states, probe, layer, indices) for probe in probes]
+    right = np.concatenate([count.right for count in counts])
+    return Counts(right, counts[0].total)

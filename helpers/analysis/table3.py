@@ -17,7 +17,7 @@ from helpers.analysis.heads import head_rows
 from helpers.analysis.paper import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, values_of
 from helpers.analysis.probe_data import PLACES, Counts, Parse, ProbeData, WordVectors, prepare
 from helpers.analysis.probes import Fit, fit_linear
-from helpers.analysis.statistics import paired_interval, ratio
+from helpers.analysis.statistics import Estimate, paired_interval, with_seed_noise
 from helpers.analysis.structural_probe import fit_structural, prepare_states
 from helpers.analysis.training import one_thread, predicted_heads, side_by_side
 from helpers.data.glove import Embeddings
@@ -59,9 +59,8 @@ class ProbeResult:
     fits: Mapping[str, Fit] = field(default_factory=dict, repr=False)
 
     def by_article(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return how many are right in each article, a seed on average, and out of how many."""
-        owner, counts = np.unique(self.articles, return_inverse=True)[1], self.counts[metric]
-        return np.bincount(owner, counts.right.mean(0)), np.bincount(owner, counts.total)
+        """Return how many are right in each article, a mean over seeds, and out of how many."""
+        return self.counts[metric].by_article(self.articles)
 
 
 def table3(
@@ -230,17 +229,17 @@ def with_selectivity(result: ProbeResult) -> ProbeResult:
 def probe_table(results: Iterable[ProbeResult]) -> pd.DataFrame:
     """Return probes.csv: a row for every probe and metric, in percent; a mean over seeds.
 
-    The 95% interval is a bootstrap over the dev articles; it does not cover the choice of training
-    data.  The paper's value stands beside the metric that it is in: punctuation is left out.
+    The 95% interval covers the choice of dev articles and the noise of training
+    (`Counts.estimate`), but not the choice of training data.  The paper's value stands next to the
+    metric that it is in: punctuation is left out.
     """
     rows, paper = [], values_of("Table 3")
     for result in results:
         for metric, counts in result.counts.items():
-            _, low, high = ratio(*result.by_article(metric))
+            estimate = counts.estimate(result.articles)
             sizes = result.n_train, len(result.articles)
             known = paper.get(result.probe, np.nan) if metric in COMPARED else np.nan
-            value = counts.by_seed.mean()
-            rows.append((result.probe, metric, value, 100 * low, 100 * high, *sizes, known))
+            rows.append((result.probe, metric, *estimate, *sizes, known))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -248,7 +247,8 @@ def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
     """Return how far apart the probes of `COMPARISONS` are, in points, punctuation left out.
 
     It is their UAS; beside the structural probe's UUAS, the share of edges that the other finds.
-    The interval is a 95% bootstrap over the dev articles, which are the same ones for both.
+    The 95% interval covers the choice of dev articles, by a bootstrap in which both probes have the
+    same ones, and the noise of training of both (`with_seed_noise`).
     """
     rows = []
     for pair in COMPARISONS:
@@ -257,7 +257,9 @@ def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
         sides = [results[n].by_article(m) for n, m in zip(pair, metrics, strict=True)]
         one, other = (right.sum() / (total.sum() or np.nan) for right, total in sides)
         low, high = paired_interval(*sides)
-        rows.append((*pair, 100 * (one - other), 100 * low[0], 100 * high[0]))
+        over_articles = Estimate(100 * (one - other), 100 * low[0], 100 * high[0])
+        by_seed = [results[n].counts[m].by_seed for n, m in zip(pair, metrics, strict=True)]
+        rows.append((*pair, *with_seed_noise(over_articles, *by_seed)))
     return pd.DataFrame(rows, columns=["probe", "other", "difference", "ci_low", "ci_high"])
 
 

@@ -21,7 +21,7 @@ from helpers.analysis.probe_data import (
     prepare,
 )
 from helpers.analysis.probes import LinearProbe, fit_linear
-from helpers.analysis.statistics import paired_interval
+from helpers.analysis.statistics import Estimate, paired_interval, with_seed_noise
 from helpers.analysis.table3 import ATTN, ATTN_GLOVE, COMPARISONS, CONTROL_TASK, UAS
 from helpers.analysis.training import Schedule, candidate_scores, predicted_heads
 from helpers.errors import InputError
@@ -305,7 +305,10 @@ def test_differences_are_paired_over_articles():
     assert table.loc[(table3.STRUCTURAL, ATTN_GLOVE), "difference"] == pytest.approx(found - 100)
     sides = [(by_article(side.right.mean(0)), by_article(total)) for side in (one, other)]
     low, high = paired_interval(*sides)
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx((100 * low[0], 100 * high[0]))
+    over_articles = Estimate(expected, 100 * low[0], 100 * high[0])
+    interval = with_seed_noise(over_articles, one.by_seed, other.by_seed)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx((interval.low, interval.high))
+    assert interval.low < over_articles.low
 
 
 # scores and tables
