@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from helpers.analysis.statistics import (
+    Estimate,
     bootstrap_intervals,
     equivalence,
     holm,
@@ -12,6 +13,7 @@ from helpers.analysis.statistics import (
     ratio,
     resampled_sums,
     sign_flip_test,
+    with_seed_noise,
 )
 
 
@@ -55,6 +57,23 @@ def test_columns_share_resamples_and_an_empty_one_is_nan():
 )
 def test_ratios_of_few_clusters(right, total, expected):
     assert ratio(np.array(right), np.array(total)) == pytest.approx(expected, nan_ok=True)
+
+
+def test_seed_noise_widens_an_interval_by_hand():
+    over_texts = Estimate(60.0, 57.0, 64.0)
+    # Student's interval of two scores that are 2 apart: 12.7 standard errors of 1 each way.
+    half = 12.7062
+    widened = with_seed_noise(over_texts, np.array([59.0, 61.0]))
+    assert widened.value == 60
+    assert widened.low == pytest.approx(60 - (3**2 + half**2) ** 0.5, abs=1e-3)
+    assert widened.high == pytest.approx(60 + (4**2 + half**2) ** 0.5, abs=1e-3)
+    both_sides = with_seed_noise(over_texts, np.array([59.0, 61.0]), np.array([3.0, 5.0]))
+    assert both_sides.low == pytest.approx(60 - (3**2 + 2 * half**2) ** 0.5, abs=1e-3)
+
+
+def test_seed_noise_of_a_single_seed_is_unknown():
+    over_texts = Estimate(60.0, 57.0, 64.0)
+    assert with_seed_noise(over_texts, np.array([60.0])) == over_texts
 
 
 def test_mcnemars_test_counts_discordant_pairs():
