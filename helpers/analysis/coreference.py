@@ -1,11 +1,11 @@
-"""Coreference by single attention heads, beside rules: Table 2 of the paper (section 4.3).
+"""Antecedents picked by single attention heads and by rules: Table 2 of the paper (section 4.3).
 
-An antecedent is an earlier mention of the same chain.  Mentions are earlier or later by their
-first word, then by their last one; "nearest" is the latest of those that come before.
+An antecedent of a mention is an earlier mention of the same chain.  Mentions are ordered by their
+first word, then by their last one.  The nearest antecedent is the last one before the mention.
 
 The third sieve of the rules asks whether two mentions agree in number, gender and person, as far as
-the words of ``mention_words.csv`` and the endings of nouns show them: an attribute is the set of
-values that a mention can have, and two agree where every attribute has a value in common.
+the words of ``mention_words.csv`` and the endings of nouns show it.  Each attribute is the set of
+values that a mention can have.  Two mentions agree if every attribute has a value in common.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -23,16 +22,17 @@ from jaxtyping import Bool, Float, Int, Num, Shaped
 
 from helpers.analysis.heads import head_label, picked_words
 from helpers.analysis.paper import paper_table2
-from helpers.analysis.statistics import cluster_sums, paired_interval, ratio
+from helpers.analysis.statistics import Clusters, cluster_sums, paired_interval, ratio
 from helpers.errors import InputError
 from helpers.store.store import Example, checked_maps
 
-# Head words of all other mentions; of those before the mention; or all other words.
+# Words that a head can pick: head words of all other mentions, head words of earlier mentions, or
+# all other words.
 Candidates = Literal["mentions", "earlier mentions", "words"]
 
 CANDIDATES: tuple[Candidates, ...] = get_args(Candidates)
 MENTION_TYPES = ("pronoun", "proper", "nominal")  # columns of Table 2
-TYPES_BY_TAG = {"PRON": "pronoun", "PROPN": "proper"}  # of the head word; others are nominal
+TYPES_BY_TAG = {"PRON": "pronoun", "PROPN": "proper"}  # by the head word's tag; else nominal
 UNMATCHED = "nominal without match"  # no earlier mention has the same head word
 TYPES = ("all", *MENTION_TYPES)
 ROWS = (*TYPES, UNMATCHED)
@@ -40,20 +40,35 @@ NOMINAL_LESS_ALL = "nominal less all"
 COLUMNS = (
     "system", "head", "candidates", "type", "n", "accuracy", "ci_low", "ci_high", "paper_accuracy",
 )  # fmt: skip
-HEAD, HELD_OUT = "head", "head of the type (chosen on train, scored on dev)"
+HELD_OUT_COLUMNS = (
+    "candidates", "head", "type", "against", "n", "margin", "ci_low", "ci_high",
+)  # fmt: skip
+HEAD = "head"
+HELD_OUT = "head of the type (chosen on train, scored on dev)"
 NO_ANTECEDENT = (
-    "no mention has an antecedent within its document; expected coreference chains that begin and "
-    "go on before a document is cut (--max-tokens)"
+    "no mention has an antecedent within its document; give documents in which coreference chains "
+    "begin and go on, and do not cut them too early (--max-tokens)"
 )
 
 
 @dataclass(frozen=True)
 class Judgements:
-    """Which systems are right about which mention; only mentions with an antecedent are here.
+    """For each mention that has an antecedent, which systems pick a right one.
 
-    ``document`` indexes ``splits``, that is, the documents in the order they were read.
-    ``rules`` has an array for each of the paper's baselines, ``heads`` one for each candidate
-    set.  ``unmatched`` says of which mentions no earlier one has the head word.
+    Attributes
+    ----------
+    splits : array of shape (document,)
+        Split of each document, in the order in which they were read.
+    document : int array of shape (mention,)
+        Index of the document into ``splits``.
+    types : array of shape (mention,)
+        One of `MENTION_TYPES`.
+    rules : dict of bool arrays of shape (mention,)
+        By the name of the baseline: whether it selects an antecedent.
+    heads : dict of bool arrays of shape (layer, head, mention)
+        By the set of candidates: whether the attention head picks an antecedent.
+    unmatched : bool array of shape (mention,)
+        Whether no earlier mention has the same head word.
     """
 
     splits: Shaped[np.ndarray, " document"]
@@ -63,51 +78,138 @@ class Judgements:
     heads: Mapping[Candidates, Bool[np.ndarray, "layer head mention"]]
     unmatched: Bool[np.ndarray, " mention"]
 
-    def select(self, kind: str = "all", split: str | None = None) -> Bool[np.ndarray, " mention"]:
-        """Return which mentions are of one of `ROWS`, in one split or in all."""
-        if kind == UNMATCHED:
+    def select(
+        self, mention_type: str = "all", split: str | None = None
+    ) -> Bool[np.ndarray, " mention"]:
+        """Mark the mentions of a type.
+
+        Parameters
+        ----------
+        mention_type : str
+            One of `ROWS`.
+        split : str, optional
+            "train" or "dev".  By default all documents.
+
+        Returns
+        -------
+        bool array of shape (mention,)
+        """
+        if mention_type == UNMATCHED:
             return self.select("nominal", split) & self.unmatched
-        of_type = (self.types == kind) | (kind == "all")
-        return of_type if split is None else of_type & (self.splits[self.document] == split)
+        mask = (self.types == mention_type) | (mention_type == "all")
+        if split is not None:
+            mask &= self.splits[self.document] == split
+        return mask
 
     def accuracy(
-        self, candidates: Candidates = "mentions", split: str | None = None, kind: str = "all"
+        self,
+        candidates: Candidates = "mentions",
+        split: str | None = None,
+        mention_type: str = "all",
     ) -> Float[np.ndarray, "layer head"]:
-        """Return every head's accuracy in percent; an error where the split has no such mention."""
-        mine = self.select(kind, split)
-        if not mine.any():
-            raise InputError(f"no mention with an antecedent in {split or 'any'} split")
-        return 100 * self.heads[candidates][:, :, mine].mean(axis=-1)
+        """Compute the accuracy of every attention head, in percent.
+
+        Parameters
+        ----------
+        candidates : {"mentions", "earlier mentions", "words"}
+            Words that a head can pick.
+        split : str, optional
+            "train" or "dev".  By default all documents.
+        mention_type : str
+            One of `ROWS`.
+
+        Returns
+        -------
+        float array of shape (layer, head)
+
+        Raises
+        ------
+        InputError
+            If the split has no such mention.
+        """
+        mask = self.select(mention_type, split)
+        if not mask.any():
+            raise InputError(
+                f"no mention with an antecedent in {split or 'any'} split; give more documents"
+            )
+        return 100 * self.heads[candidates][:, :, mask].mean(axis=-1)
 
     def best_head(
-        self, candidates: Candidates = "mentions", split: str | None = None, kind: str = "all"
+        self,
+        candidates: Candidates = "mentions",
+        split: str | None = None,
+        mention_type: str = "all",
     ) -> tuple[int, int]:
-        """Return the most accurate head over a kind of mention, as layer and head from 0.
+        """Find the most accurate attention head for a type of mention.
 
-        Over all kinds where the split has none of that one.
+        Parameters
+        ----------
+        candidates : {"mentions", "earlier mentions", "words"}
+            Words that a head can pick.
+        split : str, optional
+            "train" or "dev".  By default all documents.
+        mention_type : str
+            One of `ROWS`.  If the split has no mention of this type, all types count.
+
+        Returns
+        -------
+        layer, head : int
+            Indices from 0.
         """
-        kind = kind if self.select(kind, split).any() else "all"
-        best = int(self.accuracy(candidates, split, kind).argmax())
+        if not self.select(mention_type, split).any():
+            mention_type = "all"
+        best = int(self.accuracy(candidates, split, mention_type).argmax())
         return divmod(best, self.heads[candidates].shape[1])
 
     def sums(
-        self, values: Num[np.ndarray, " mention"], kind: str, split: str | None = None
-    ) -> tuple[Num[np.ndarray, " document"], Int[np.ndarray, " document"]]:
-        """Return the sums of the documents of a split, in percent, and how many mentions each."""
-        mine = self.select(kind, split)
+        self, values: Num[np.ndarray, " mention"], mention_type: str, split: str | None = None
+    ) -> tuple[Clusters, Clusters]:
+        """Sum a value of each mention over documents: the input of an interval over documents.
+
+        Parameters
+        ----------
+        values : array of shape (mention,)
+            For example whether a system is right.
+        mention_type : str
+            One of `ROWS`.
+        split : str, optional
+            "train" or "dev".  By default all documents.
+
+        Returns
+        -------
+        totals : array of shape (document,)
+            Sums of the values, times 100 for percentages.
+        counts : array of shape (document,)
+            Number of mentions.
+        """
+        mask = self.select(mention_type, split)
         documents = np.flatnonzero((self.splits == split) | (split is None))
-        both = 100 * values.astype(int), np.ones(len(mine), int)
-        return tuple(cluster_sums(own[mine], self.document[mine], documents) for own in both)
+        document = self.document[mask]
+        totals = cluster_sums(100 * values[mask].astype(int), document, documents)
+        counts = cluster_sums(np.ones(len(document), int), document, documents)
+        return totals, counts
 
     def held_out(self) -> bool:
-        """Return whether a head can be chosen on train and scored on dev."""
+        """Whether a head can be chosen on train and scored on dev."""
         return all(self.select(split=split).any() for split in ("train", "dev"))
 
 
 def first_document(examples: Iterable[Example]) -> Example:
-    """Return the first document in which a mention has an antecedent.
+    """Find the first document in which a mention has an antecedent.
 
-    InputError where the records have no mentions, or no mention has an antecedent.
+    Parameters
+    ----------
+    examples : iterable of Example
+        Word-level maps of coreference documents.
+
+    Returns
+    -------
+    Example
+
+    Raises
+    ------
+    InputError
+        If a record has no mentions, or no mention has an antecedent.
     """
     for example in examples:
         if antecedents(_mentions(example)):
@@ -116,152 +218,345 @@ def first_document(examples: Iterable[Example]) -> Example:
 
 
 def judge(examples: Iterable[Example]) -> Judgements:
-    """Let every head and every rule select an antecedent for every mention that has one.
+    """Let every attention head and every rule pick an antecedent for every mention that has one.
 
-    A head selects the candidate that the mention's head word attends to most; it is right if that
-    is the head word of one of the earlier mentions of its chain.  The mention's own head word and
-    special tokens are never candidates.  InputError where the records have no mentions, or no
-    mention has an antecedent; MapError where a map is not a distribution over keys, or of another
-    size than its document.
+    A head picks the candidate that the mention's head word attends to most.  It is right if that is
+    the head word of an earlier mention of the same chain.  The mention's own head word and special
+    tokens are never candidates.
+
+    Parameters
+    ----------
+    examples : iterable of Example
+        Word-level maps of coreference documents, such as ``Study().coreference_store()``.
+
+    Returns
+    -------
+    Judgements
+
+    Raises
+    ------
+    InputError
+        If a record has no mentions, or no mention has an antecedent.
+    MapError
+        If a row of a map is not a distribution, or a map has another size than its document.
     """
-    splits, rows, by_heads = [], [], []
-    for example in examples:
-        mentions, words = _mentions(example), example.word_positions
-        maps = checked_maps(example)[:, :, words, words]
-        head_words, all_words = [mention.head for mention in mentions], np.arange(maps.shape[-1])
-        for index, correct in antecedents(mentions).items():
-            right = [selected(name, mentions, index) in correct for name in SYSTEMS]
-            unmatched = selected("head match", mentions, index) is None
-            rows.append((len(splits), mentions[index].type, unmatched, *right))
-            before, asked, after = head_words[:index], head_words[index], head_words[index + 1 :]
-            sets = before + after, before, all_words  # as in `CANDIDATES`
-            allowed = np.array([np.isin(all_words, own) for own in sets])
-            picked = picked_words(maps, np.full(len(sets), asked), candidates=allowed)
-            gold = {head_words[i] for i in correct} - {asked}
-            by_heads.append(np.isin(picked, list(gold)))  # [layer, head, candidates]
+    splits: list[str] = []
+    documents: list[int] = []
+    types: list[str] = []
+    unmatched: list[bool] = []
+    by_rules: list[list[bool]] = []  # [mention][system]
+    by_heads: list[np.ndarray] = []  # [mention], each [layer, head, candidates]
+    for number, example in enumerate(examples):
         splits.append(example.record.get("split", ""))
-    if not rows:
+        mentions = _mentions(example)
+        words = example.word_positions
+        maps = checked_maps(example)[:, :, words, words]
+        for index, correct in antecedents(mentions).items():
+            documents.append(number)
+            types.append(mentions[index].type)
+            unmatched.append(select_antecedent("head match", mentions, index) is None)
+            by_rules.append(
+                [select_antecedent(system, mentions, index) in correct for system in SYSTEMS]
+            )
+            by_heads.append(_heads_right(maps, mentions, index, correct))
+    if not documents:
         raise InputError(NO_ANTECEDENT)
-    document, types, unmatched, *rules = map(np.array, zip(*rows, strict=True))
-    by_rule = dict(zip(SYSTEMS, rules, strict=True))
-    by_candidates = dict(zip(CANDIDATES, np.stack(by_heads).transpose(3, 1, 2, 0), strict=True))
-    return Judgements(np.array(splits), document, types, by_rule, by_candidates, unmatched)
+    rules = np.array(by_rules).T  # [system, mention]
+    heads = np.stack(by_heads).transpose(3, 1, 2, 0)  # [candidates, layer, head, mention]
+    return Judgements(
+        splits=np.array(splits),
+        document=np.array(documents),
+        types=np.array(types),
+        rules=dict(zip(SYSTEMS, rules, strict=True)),
+        heads=dict(zip(CANDIDATES, heads, strict=True)),
+        unmatched=np.array(unmatched),
+    )
 
 
 def _mentions(example: Example) -> list[DocumentMention]:
     if "mentions" not in example.record:
         raise InputError(
-            f"example {example.index} has no mentions; expected the store of a coreference corpus"
+            f"example {example.index} has no mentions; give the store of a coreference corpus"
         )
     return document_mentions(example.record)
 
 
-def coreference_table(judgements: Judgements, *, seed: int = 0) -> pd.DataFrame:
-    """Return Table 2 with 95% bootstrap intervals over documents; all figures in percent.
+def _heads_right(
+    maps: Float[np.ndarray, "layer head word word"],
+    mentions: Sequence[DocumentMention],
+    index: int,
+    correct: Sequence[int],
+) -> Bool[np.ndarray, "layer head candidates"]:
+    """Whether each attention head picks an antecedent of a mention, for each of `CANDIDATES`."""
+    head_words = [mention.head for mention in mentions]
+    head_word = head_words[index]
+    earlier = head_words[:index]
+    later = head_words[index + 1 :]
+    words = np.arange(maps.shape[-1])
+    allowed = np.array(
+        [
+            np.isin(words, earlier + later),  # mentions
+            np.isin(words, earlier),  # earlier mentions
+            np.full(len(words), True),  # words
+        ]
+    )
+    queries = np.full(len(allowed), head_word)
+    picked = picked_words(maps, queries, candidates=allowed)
+    gold = {head_words[antecedent] for antecedent in correct} - {head_word}
+    return np.isin(picked, list(gold))
 
-    A row for each system, candidate set and mention type: of the rules, of the head that is best on
-    all mentions of all documents, as in the paper (there it is 5-4), and of the head that is best
-    on the type in train, scored on dev, where both exist.  The paper does not say whether a head
-    picks among mentions or, as section 4.1 has it, all words: its figure stands beside both.
+
+def coreference_table(judgements: Judgements, *, seed: int = 0) -> pd.DataFrame:
+    """Compute Table 2: the accuracy of heads and rules, with intervals over documents.
+
+    There is a row for each system, set of candidates and type of mention.  The systems are the
+    rules, the head that is best on all mentions of all documents, as in the paper (5-4 there), and
+    the head that is best on the type in train, scored on dev, if both splits exist.  The paper does
+    not say whether a head picks among mentions or, as in section 4.1, among all words: the rows of
+    both have its figure.
+
+    Parameters
+    ----------
+    judgements : Judgements
+        What `judge` returns.
+    seed : int
+        Seed of the bootstrap.
+
+    Returns
+    -------
+    DataFrame
+        Columns `COLUMNS`; accuracies in percent, with a 95% bootstrap interval.
     """
-    paper = paper_table2()
-    scored = [(name, "", "earlier mentions", right, kind, None, name)
-              for name, right in judgements.rules.items() for kind in ROWS]  # fmt: skip
-    for system, chosen_on, split in ((HEAD, None, None), (HELD_OUT, "train", "dev")):
-        if system == HEAD or judgements.held_out():
-            for (candidates, right), kind in product(judgements.heads.items(), ROWS):
-                best = judgements.best_head(candidates, chosen_on, kind if split else "all")
-                known = HEAD if system == HEAD and candidates != "earlier mentions" else ""
-                row = system, head_label(*best), candidates, right[best], kind, split, known
-                scored.append(row)
     rows = []
-    for system, head, candidates, right, kind, split, known in scored:
-        sums, place = judgements.sums(right, kind, split), (system, head, candidates, kind)
-        in_paper = paper[kind].get(known) if kind in paper else None
-        rows.append((*place, int(sums[1].sum()), *ratio(*sums, seed=seed), in_paper))
+    for rule, right in judgements.rules.items():
+        for mention_type in ROWS:
+            rows.append(
+                {
+                    "system": rule,
+                    "head": "",
+                    "candidates": "earlier mentions",
+                    **_accuracy_row(judgements, right, mention_type, seed=seed),
+                    "paper_accuracy": _paper_accuracy(rule, mention_type),
+                }
+            )
+    for candidates, right in judgements.heads.items():
+        best = judgements.best_head(candidates)
+        for mention_type in ROWS:
+            in_paper = candidates != "earlier mentions"
+            rows.append(
+                {
+                    "system": HEAD,
+                    "head": head_label(*best),
+                    "candidates": candidates,
+                    **_accuracy_row(judgements, right[best], mention_type, seed=seed),
+                    "paper_accuracy": _paper_accuracy(HEAD, mention_type) if in_paper else None,
+                }
+            )
+    if judgements.held_out():
+        for candidates, right in judgements.heads.items():
+            for mention_type in ROWS:
+                best = judgements.best_head(candidates, "train", mention_type)
+                rows.append(
+                    {
+                        "system": HELD_OUT,
+                        "head": head_label(*best),
+                        "candidates": candidates,
+                        **_accuracy_row(judgements, right[best], mention_type, "dev", seed=seed),
+                        "paper_accuracy": None,
+                    }
+                )
     return pd.DataFrame(rows, columns=COLUMNS).astype({"paper_accuracy": float})
 
 
-def coreference_held_out(judgements: Judgements, *, seed: int = 0) -> pd.DataFrame:
-    """Return by how much the head that is best on train outdoes each rule, on the dev documents.
+def _accuracy_row(
+    judgements: Judgements,
+    right: Bool[np.ndarray, " mention"],
+    mention_type: str,
+    split: str | None = None,
+    *,
+    seed: int,
+) -> dict[str, Any]:
+    """Compute a system's accuracy on a type of mention, with its interval over documents."""
+    totals, counts = judgements.sums(right, mention_type, split)
+    accuracy = ratio(totals, counts, seed=seed).columns("accuracy", "ci")
+    return {"type": mention_type, "n": int(counts.sum()), **accuracy}
 
-    It is the head that is best on the type of mention; its margin, in points, has the interval of
-    head and rule paired.  The type "nominal less all" has the difference of two margins, paired
-    too.  Empty without both splits.
+
+def _paper_accuracy(system: str, mention_type: str) -> float | None:
+    """Look up a figure of Table 2 in the paper, in percent."""
+    table = paper_table2()
+    return table[mention_type].get(system) if mention_type in table else None
+
+
+def coreference_held_out(judgements: Judgements, *, seed: int = 0) -> pd.DataFrame:
+    """Compute the margin over each rule of the head that is best on train, on the dev documents.
+
+    The head is the one that is best on the type of mention.  Head and rule are paired in the
+    interval of the margin.  The type "nominal less all" has the difference of two margins, paired
+    as well.
+
+    Parameters
+    ----------
+    judgements : Judgements
+        What `judge` returns.
+    seed : int
+        Seed of the bootstrap.
+
+    Returns
+    -------
+    DataFrame
+        Columns `HELD_OUT_COLUMNS`; margins in percentage points, with a 95% bootstrap interval over
+        documents.  It is empty if the corpus has not both splits.
     """
-    columns = ["candidates", "head", "type", "against", "n", "margin", "ci_low", "ci_high"]
     rows = []
-    for candidates, right in judgements.heads.items() if judgements.held_out() else ():
-        for rule, of_rule in judgements.rules.items():
-            found = {}
-            for kind in ROWS:
-                best = judgements.best_head(candidates, "train", kind)
-                sums = judgements.sums(right[best].astype(int) - of_rule, kind, "dev")
-                place = candidates, head_label(*best), kind, rule, int(sums[1].sum())
-                found[kind] = sums, place, ratio(*sums, seed=seed)
-                rows.append((*place, *found[kind][2]))
-            (mine, place, own), (everything, _, of_all) = found["nominal"], found["all"]
-            low, high = paired_interval(mine, everything, seed=seed)
-            place = *place[:2], NOMINAL_LESS_ALL, *place[3:]
-            rows.append((*place, own.value - of_all.value, low[0], high[0]))
-    return pd.DataFrame(rows, columns=columns)
+    if judgements.held_out():
+        for candidates in judgements.heads:
+            for rule in judgements.rules:
+                rows += _margin_rows(judgements, candidates, rule, seed=seed)
+    return pd.DataFrame(rows, columns=HELD_OUT_COLUMNS)
+
+
+def _margin_rows(
+    judgements: Judgements, candidates: Candidates, rule: str, *, seed: int
+) -> list[dict[str, Any]]:
+    """Compute the margins over a rule: a row for each type of mention, and for a difference."""
+    rows = {}
+    sums = {}
+    for mention_type in ROWS:
+        best = judgements.best_head(candidates, "train", mention_type)
+        head_right = judgements.heads[candidates][best].astype(int)
+        lead = head_right - judgements.rules[rule]
+        totals, counts = judgements.sums(lead, mention_type, "dev")
+        sums[mention_type] = (totals, counts)
+        rows[mention_type] = {
+            "candidates": candidates,
+            "head": head_label(*best),
+            "type": mention_type,
+            "against": rule,
+            "n": int(counts.sum()),
+            **ratio(totals, counts, seed=seed).columns("margin", "ci"),
+        }
+    low, high = paired_interval(sums["nominal"], sums["all"], seed=seed)
+    difference = {
+        **rows["nominal"],
+        "type": NOMINAL_LESS_ALL,
+        "margin": rows["nominal"]["margin"] - rows["all"]["margin"],
+        "ci_low": low[0],
+        "ci_high": high[0],
+    }
+    return [*rows.values(), difference]
 
 
 class DocumentMention(NamedTuple):
-    """A mention with what the rules look at: its words in lower case, and its agreement."""
+    """A mention of a document, with what the rules compare.
+
+    Attributes
+    ----------
+    chain : int or None
+        Number of the coreference chain; None for a mention without one.
+    head : int
+        Position of the head word in the document.
+    type : str
+        One of `MENTION_TYPES`.
+    string : tuple of str
+        Words, in lower case.
+    head_string : str
+        Head word, in lower case.
+    attributes : Attributes
+        Number, gender and person.
+    """
 
     chain: int | None
     head: int
-    type: str  # of `MENTION_TYPES`
+    type: str
     string: tuple[str, ...]
     head_string: str
     attributes: Attributes
 
 
 def document_mentions(record: Mapping[str, Any]) -> list[DocumentMention]:
-    """Return the mentions of a record (``words``, ``tags``, ``mentions``) in document order."""
-    words, tags = record["words"], record["tags"]
-    return [
-        DocumentMention(
-            chain,
-            head,
-            TYPES_BY_TAG.get(tags[head], "nominal"),
-            tuple(word.lower() for word in words[start:end]),
-            words[head].lower(),
-            attributes(words[start:end], tags[start:end], head - start),
+    """List the mentions of a document's record (``words``, ``tags``, ``mentions``) in order."""
+    words = record["words"]
+    tags = record["tags"]
+    mentions = []
+    for start, end, chain, head in sorted(record["mentions"], key=lambda m: (m[0], m[1])):
+        lower = tuple(word.lower() for word in words[start:end])
+        mentions.append(
+            DocumentMention(
+                chain=chain,
+                head=head,
+                type=TYPES_BY_TAG.get(tags[head], "nominal"),
+                string=lower,
+                head_string=words[head].lower(),
+                attributes=attributes(words[start:end], tags[start:end], head - start),
+            )
         )
-        for start, end, chain, head in sorted(record["mentions"], key=lambda m: (m[0], m[1]))
-    ]
+    return mentions
 
 
 def antecedents(mentions: Sequence[DocumentMention]) -> dict[int, list[int]]:
-    """Return the mentions before each mention in its chain, nearest last, where there are any."""
-    found: dict[int, list[int]] = {}
-    for index, (chain, *_) in enumerate(mentions):
-        earlier = [i for i in range(index) if chain is not None and mentions[i].chain == chain]
+    """Map each mention that has antecedents to their indices, the nearest last."""
+    by_mention = {}
+    earlier_by_chain: dict[int, list[int]] = {}
+    for index, mention in enumerate(mentions):
+        if mention.chain is None:
+            continue
+        earlier = earlier_by_chain.setdefault(mention.chain, [])
         if earlier:
-            found[index] = earlier
-    return found
+            by_mention[index] = list(earlier)
+        earlier.append(index)
+    return by_mention
 
 
-def selected(system: str, mentions: Sequence[DocumentMention], index: int) -> int | None:
-    """Return the nearest earlier mention that passes the first sieve that any passes, or None."""
-    for name in SYSTEMS[system]:
+def select_antecedent(system: str, mentions: Sequence[DocumentMention], index: int) -> int | None:
+    """Select the nearest earlier mention that passes the first sieve that any mention passes.
+
+    Parameters
+    ----------
+    system : str
+        One of `SYSTEMS`.
+    mentions : sequence of DocumentMention
+        Mentions of a document, in order.
+    index : int
+        The mention that looks for an antecedent.
+
+    Returns
+    -------
+    int or None
+        Index of the selected mention; None if no earlier mention passes.
+    """
+    for sieve in SYSTEMS[system]:
         for earlier in reversed(range(index)):
-            if SIEVES[name](mentions[index], mentions[earlier]):
+            if SIEVES[sieve](mentions[index], mentions[earlier]):
                 return earlier
     return None
 
 
-# Those of section 4.3, after Lee et al. (2011).
+def _same_words(mention: DocumentMention, earlier: DocumentMention) -> bool:
+    return mention.string == earlier.string
+
+
+def _same_head_word(mention: DocumentMention, earlier: DocumentMention) -> bool:
+    return mention.head_string == earlier.head_string
+
+
+def _agree(mention: DocumentMention, earlier: DocumentMention) -> bool:
+    return mention.attributes.agrees(earlier.attributes)
+
+
+def _any_mention(mention: DocumentMention, earlier: DocumentMention) -> bool:
+    return True
+
+
+# The sieves of section 4.3, after Lee et al. (2011).
 SIEVES: Mapping[str, Callable[[DocumentMention, DocumentMention], bool]] = {
-    "all words": lambda mention, other: mention.string == other.string,
-    "head": lambda mention, other: mention.head_string == other.head_string,
-    "agreement": lambda mention, other: mention.attributes.agrees(other.attributes),
-    "any mention": lambda mention, other: True,
+    "all words": _same_words,
+    "head": _same_head_word,
+    "agreement": _agree,
+    "any mention": _any_mention,
 }
 
-# The sieves of each baseline, in their order.
+# The sieves of each baseline, in the order in which they are tried.
 SYSTEMS = {
     "nearest mention": ("any mention",),
     "head match": ("head",),
@@ -270,69 +565,111 @@ SYSTEMS = {
 
 SINGULAR_ENDINGS = ("ss", "us", "is", "ics")
 NOUN_TAGS = ("NOUN", "PROPN")
-ANY_NUMBER, ANY_GENDER, THIRD_PERSON = frozenset("sp"), frozenset("mfn"), frozenset("3")
+SINGULAR = frozenset("s")
+PLURAL = frozenset("p")
+ANY_NUMBER = SINGULAR | PLURAL
+NEUTER = frozenset("n")
+ANY_GENDER = frozenset("mfn")
+THIRD_PERSON = frozenset("3")
 
 
 class Attributes(NamedTuple):
-    """What a mention can be: number s or p; gender m, f or n (neuter); person 1, 2 or 3."""
+    """Values that the attributes of a mention can have.
+
+    Attributes
+    ----------
+    number : set of {"s", "p"}
+        Singular, plural.
+    gender : set of {"m", "f", "n"}
+        Masculine, feminine, neuter.
+    person : set of {"1", "2", "3"}
+    """
 
     number: frozenset[str]
     gender: frozenset[str]
     person: frozenset[str]
 
-    def agrees(self, other: Attributes) -> bool:
-        """Return whether all three attributes can be the same."""
-        return all(mine & theirs for mine, theirs in zip(self, other, strict=True))
+    def agrees(self, earlier: Attributes) -> bool:
+        """Whether every attribute has a value that this and an earlier mention can have."""
+        pairs = zip(self, earlier, strict=True)
+        return all(values & earlier_values for values, earlier_values in pairs)
 
 
 def attributes(words: Sequence[str], tags: Sequence[str], head: int) -> Attributes:
-    """Return the attributes of a mention of these words and tags; ``head`` indexes its head word.
+    """Derive the attributes of a mention from its words.
 
-    Two things joined by "and" are plural.  A common noun that the list does not know is neuter,
+    Two nouns joined by "and" are plural.  A common noun that the list does not have is neuter, and
     an unknown name may have any gender.
+
+    Parameters
+    ----------
+    words, tags : sequence of str
+        Words of the mention, and their universal part-of-speech tags.
+    head : int
+        Index of the head word in ``words``.
+
+    Returns
+    -------
+    Attributes
     """
     lower = [word.lower() for word in words]
-    pronouns = _words()["pronoun"]
+    pronouns = _word_attributes()["pronoun"]
     if len(lower) == 1 and lower[0] in pronouns:
         return pronouns[lower[0]]
-    return Attributes(_number(lower, tags, head), _gender(lower, tags, head), THIRD_PERSON)
+    return Attributes(
+        number=_number(lower, tags, head),
+        gender=_gender(lower, tags, head),
+        person=THIRD_PERSON,
+    )
 
 
 def _number(lower: Sequence[str], tags: Sequence[str], head: int) -> frozenset[str]:
+    """Derive the number of a mention, whose words are in lower case."""
     word = lower[head]
-    if word in _words()["plural noun"] or _is_joined(lower, tags, head):
-        return frozenset("p")
+    if word in _word_attributes()["plural noun"] or _is_joined(lower, tags, head):
+        return PLURAL
     if tags[head] == "PROPN":  # names of groups: "the Beatles", "the United Nations"
-        return frozenset("sp" if lower[0] == "the" and word.endswith("s") else "s")
+        is_group = lower[0] == "the" and word.endswith("s")
+        return ANY_NUMBER if is_group else SINGULAR
     if tags[head] == "NOUN":
-        plural = word.endswith("s") and not word.endswith(SINGULAR_ENDINGS)
-        return frozenset("p" if plural else "s")
+        is_plural = word.endswith("s") and not word.endswith(SINGULAR_ENDINGS)
+        return PLURAL if is_plural else SINGULAR
     return ANY_NUMBER
 
 
 def _is_joined(lower: Sequence[str], tags: Sequence[str], head: int) -> bool:
-    """Return whether "and" follows the head: "Ann and Bob", not "a cup of tea and milk"."""
-    after = next((i for i in range(head + 1, len(lower)) if tags[i] not in NOUN_TAGS), None)
-    return after is not None and lower[after] in ("and", "&") and after + 1 < len(lower)
+    """Whether "and" follows the head, as in "Ann and Bob", but not in "a cup of tea and milk"."""
+    position = head + 1
+    while position < len(lower) and tags[position] in NOUN_TAGS:
+        position += 1
+    # The last word cannot join anything.
+    return position + 1 < len(lower) and lower[position] in ("and", "&")
 
 
 def _gender(lower: Sequence[str], tags: Sequence[str], head: int) -> frozenset[str]:
-    # A name shows its gender in what stands before its head: "Mrs Lee", "Ada Lovelace".
-    shown = lower[: head + 1] if tags[head] == "PROPN" else lower[head : head + 1]
-    known = _words()["noun or name"]
-    for word in shown:
-        if (title := word.rstrip(".")) in known:
-            return known[title].gender
-    return frozenset("n") if tags[head] == "NOUN" else ANY_GENDER
+    """Derive the gender of a mention, whose words are in lower case."""
+    # The words before a name's head can show its gender: "Mrs Lee", "Ada Lovelace".
+    first = 0 if tags[head] == "PROPN" else head
+    nouns_and_names = _word_attributes()["noun or name"]
+    for word in lower[first : head + 1]:
+        without_dot = word.rstrip(".")
+        if without_dot in nouns_and_names:
+            return nouns_and_names[without_dot].gender
+    return NEUTER if tags[head] == "NOUN" else ANY_GENDER
 
 
 @cache
-def _words() -> Mapping[str, Mapping[str, Attributes]]:
-    """Return the attributes of each word of the list, by kind; an empty cell is any value."""
-    kinds: dict[str, dict[str, Attributes]] = {}
+def _word_attributes() -> Mapping[str, Mapping[str, Attributes]]:
+    """Read the attributes of words, by word class and word; an empty cell allows any value."""
+    by_class: dict[str, dict[str, Attributes]] = {}
     path = Path(__file__).with_name("mention_words.csv")
     for row in pd.read_csv(path, dtype=str, keep_default_na=False).itertuples():
-        number, gender, person = map(frozenset, (row.number, row.gender, row.person))
-        shared = Attributes(number or ANY_NUMBER, gender or ANY_GENDER, person)
-        kinds.setdefault(row.kind, {}).update(dict.fromkeys(row.words.split(), shared))
-    return kinds
+        shared = Attributes(
+            number=frozenset(row.number) or ANY_NUMBER,
+            gender=frozenset(row.gender) or ANY_GENDER,
+            person=frozenset(row.person),
+        )
+        words = by_class.setdefault(row.kind, {})
+        for word in row.words.split():
+            words[word] = shared
+    return by_class

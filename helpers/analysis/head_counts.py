@@ -1,4 +1,4 @@
-"""What every head gets right about syntax, counted in one pass over a treebank (section 4.2)."""
+"""Counts of the words whose syntactic head each attention head picks (section 4.2)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,28 @@ OFFSETS = np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
 
 @dataclass(frozen=True)
 class HeadCounts:
-    """How many words of each relation each head gets right, sentence by sentence.
+    """Number of words that each attention head gets right, by sentence and relation.
 
-    One row per sentence and relation that occurs in it.  ``relation`` indexes ``names``, whose
-    first entry is `ALL` (every word of the sentence); ``sentence`` indexes ``splits`` and
-    ``articles``, which has a number for each article.  ``right`` counts the words whose syntactic
-    head the attention head picks, ``offset_right`` those whose head stands at each of `OFFSETS`.
+    There is a row for each sentence and each relation that occurs in it.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Names of the relations.  The first is `ALL`: every word of the sentence.
+    splits : array of shape (sentence,)
+        Split of each sentence: "train", "dev" or "".
+    articles : int array of shape (sentence,)
+        Number of the article that the sentence is from.
+    sentence, relation : int array of shape (row,)
+        Indices into ``splits`` and ``articles``, and into ``names``.
+    total : int array of shape (row,)
+        Number of words.
+    rooted : int array of shape (row,)
+        Number of words that are the root of their sentence.
+    offset_right : int array of shape (row, offset)
+        Number of words whose syntactic head stands at each of `OFFSETS`.
+    right : int array of shape (row, direction, layer, head)
+        Number of words whose syntactic head the attention head picks.
     """
 
     names: tuple[str, ...]
@@ -40,121 +56,245 @@ class HeadCounts:
     right: UInt16[np.ndarray, "row direction layer head"]
 
     def rows(self, relation: str, split: str | None = None) -> Int[np.ndarray, " row"]:
-        """Return the rows of a relation, in one split or in all."""
+        """Find the rows of a relation.
+
+        Parameters
+        ----------
+        relation : str
+            One of ``names``.
+        split : str, optional
+            "train" or "dev".  By default all sentences.
+
+        Returns
+        -------
+        int array of shape (row,)
+
+        Raises
+        ------
+        InputError
+            If the treebank has no such relation.
+        """
         if relation not in self.names:
-            raise InputError(f"no relation {relation!r} here; there are {', '.join(self.names)}")
-        mine = self.relation == self.names.index(relation)
+            names = ", ".join(self.names)
+            raise InputError(
+                f"the treebank has no relation {relation!r}; give one of its relations: {names}"
+            )
+        mask = self.relation == self.names.index(relation)
         if split is not None:
-            mine &= self.splits[self.sentence] == split
-        return np.flatnonzero(mine)
+            mask &= self.splits[self.sentence] == split
+        return np.flatnonzero(mask)
 
     def by_article(
         self, values: Num[np.ndarray, "row ..."], relation: str, split: str | None = None
     ) -> Num[np.ndarray, "article ..."]:
-        """Return the sums over the articles of a split of ``values`` in a relation's rows."""
+        """Sum values over the rows of a relation, for each article of a split.
+
+        Parameters
+        ----------
+        values : array of shape (row, ...)
+            A value for each row of the counts.
+        relation : str
+            One of ``names``.
+        split : str, optional
+            "train" or "dev".  By default all sentences.
+
+        Returns
+        -------
+        array of shape (article, ...)
+            Articles of the split without a word of the relation have zeros.
+        """
         rows = self.rows(relation, split)
-        mine = slice(None) if split is None else self.splits == split
-        articles = np.unique(self.articles[mine])
+        in_split = slice(None) if split is None else self.splits == split
+        articles = np.unique(self.articles[in_split])
         return cluster_sums(values[rows], self.articles[self.sentence[rows]], articles)
 
     def size(self, relation: str, split: str | None = None) -> int:
-        """Return how many words of a relation there are, in one split or in all."""
+        """Count the words of a relation, in one split or (None) in all."""
         return int(self.total[self.rows(relation, split)].sum(dtype=np.int64))
 
     def rare(self, minimum: int) -> str:
-        """Name the relations that have fewer words, with how many they have."""
+        """Name the relations with fewer words than ``minimum``, and their numbers of words.
+
+        Parameters
+        ----------
+        minimum : int
+            Number of words that a relation needs to be in Table 1.
+
+        Returns
+        -------
+        str
+            "dep (3), punct (2)", most words first, or "none".
+        """
         sizes = {name: self.size(name) for name in self.names}
-        own = sorted((name for name in sizes if sizes[name] < minimum), key=lambda n: -sizes[n])
-        return ", ".join(f"{name} ({sizes[name]})" for name in own) or "none"
+        rare = [name for name in sizes if sizes[name] < minimum]
+        by_size = sorted(rare, key=sizes.__getitem__, reverse=True)
+        return ", ".join(f"{name} ({sizes[name]})" for name in by_size) or "none"
 
     def frequent(self, minimum: int, split: str | None = None) -> list[str]:
-        """Return the relations with enough words, but the root: "All", then by frequency."""
+        """List the relations with at least ``minimum`` words, except the root.
+
+        Parameters
+        ----------
+        minimum : int
+            Number of words.
+        split : str, optional
+            "train" or "dev".  By default all sentences.
+
+        Returns
+        -------
+        list of str
+            `ALL` first, then by number of words.
+        """
         sizes = {name: self.size(name, split) for name in self.names}
-        enough = [name for name in self.names if sizes[name] >= max(minimum, 1)]
-        listed = [n for n in enough if self.rooted[self.rows(n, split)].sum() < sizes[n]]
-        # A corpus with a single relation ties with "All", which sorted() then leaves first.
-        return sorted(listed, key=sizes.__getitem__, reverse=True)
+        frequent = []
+        for name in self.names:
+            roots = self.rooted[self.rows(name, split)].sum()
+            if sizes[name] >= max(minimum, 1) and roots < sizes[name]:
+                frequent.append(name)
+        # In a corpus with a single relation, it ties with "All".  The sort is stable, so "All"
+        # stays first.
+        return sorted(frequent, key=sizes.__getitem__, reverse=True)
 
     def accuracy(
         self, relation: str, split: str | None = None, *, offsets: bool = False
     ) -> Float[np.ndarray, "direction layer head"] | Float[np.ndarray, " offset"]:
-        """Return every head's accuracy in percent, or that of `OFFSETS`; InputError for no word."""
-        rows, right = self.rows(relation, split), self.offset_right if offsets else self.right
+        """Compute the accuracy of every attention head, or of every fixed offset, in percent.
+
+        Parameters
+        ----------
+        relation : str
+            One of ``names``.
+        split : str, optional
+            "train" or "dev".  By default all sentences.
+        offsets : bool
+            Whether to score `OFFSETS` instead of the heads.
+
+        Returns
+        -------
+        float array of shape (direction, layer, head), or of shape (offset,)
+
+        Raises
+        ------
+        InputError
+            If there is no word of the relation.
+        """
+        rows = self.rows(relation, split)
         if not len(rows):
-            where = f"the {split} split" if split else "the corpus"
-            raise InputError(f"no word of relation {relation!r} in {where}")
+            corpus = f"the {split} split" if split else "the corpus"
+            raise InputError(
+                f"{corpus} has no word of relation {relation!r}; give more sentences, or another "
+                "relation"
+            )
+        right = self.offset_right if offsets else self.right
         return 100 * right[rows].sum(axis=0, dtype=np.int64) / self.size(relation, split)
 
 
 def count_heads(examples: Iterable[Example]) -> HeadCounts:
-    """Count what every head of a model gets right, reading each example once.
+    """Count the words that every attention head gets right, in one pass over a treebank.
 
-    Which word a head picks, and the rule for a possessor's 's, are in `helpers.analysis.heads`; the
-    root is right for no pick.  It takes twelve bytes a head for each sentence and relation.
-    InputError where the records have no syntactic heads, or there is none; MapError where a map is
-    not a distribution over keys, or of another size than its sentence.
+    `helpers.analysis.heads` defines which word a head picks, and the rule for a possessor's 's.  No
+    pick is right for the root.  The counts take twelve bytes for each head, sentence and relation.
+
+    Parameters
+    ----------
+    examples : iterable of Example
+        Word-level maps of a treebank, such as ``Study().treebank_store()``.
+
+    Returns
+    -------
+    HeadCounts
+
+    Raises
+    ------
+    InputError
+        If there is no example, or a record has no syntactic heads.
+    MapError
+        If a row of a map is not a distribution, or a map has another size than its sentence.
     """
-    ids, articles = {ALL: 0}, {}
+    relation_ids = {ALL: 0}
+    article_ids: dict[str, int] = {}
     parts: dict[str, list[np.ndarray]] = defaultdict(list)
     for number, example in enumerate(examples):
-        record, maps = example.record, word_maps(example)[0]
-        picks = np.stack([picked_words(maps, direction=way) for way in DIRECTIONS])
-        gold = np.asarray(record["heads"]) - 1  # the root: -1
-        names, member = _membership(record["relations"])
-        own_mark = possessive_marks(record)
-        shifted = np.arange(len(gold)) + OFFSETS[:, None]  # [offset, word]
-        article = articles.setdefault(cluster_of(record, number), len(articles))
-        found = {
+        record = example.record
+        maps, _ = word_maps(example)
+        picks = np.stack([picked_words(maps, direction=direction) for direction in DIRECTIONS])
+        gold = np.asarray(record["heads"]) - 1  # -1 for the root
+        names, membership = _membership(record["relations"])
+        marks = possessive_marks(record)
+        at_offset = np.arange(len(gold)) + OFFSETS[:, None]  # [offset, word]
+        article = cluster_of(record, number)
+        rows = {
             "splits": [record.get("split", "")],
-            "articles": [article],
+            "articles": [article_ids.setdefault(article, len(article_ids))],
             "sentence": [number] * len(names),
-            "relation": [ids.setdefault(name, len(ids)) for name in names],
-            "total": member.sum(axis=0, dtype=np.uint16),
-            "rooted": member[gold < 0].sum(axis=0, dtype=np.uint16),
-            "offset_right": _hits(shifted, gold, member, own_mark),
-            "right": _hits(picks, gold, member, own_mark),
+            "relation": [relation_ids.setdefault(name, len(relation_ids)) for name in names],
+            "total": membership.sum(axis=0, dtype=np.uint16),
+            "rooted": membership[gold < 0].sum(axis=0, dtype=np.uint16),
+            "offset_right": _count_right(at_offset, gold, membership, marks),
+            "right": _count_right(picks, gold, membership, marks),
         }
-        for name, rows in found.items():
-            parts[name].append(np.asarray(rows))
+        for name, values in rows.items():
+            parts[name].append(np.asarray(values))
     if not parts:
-        raise InputError("no parsed sentence; expected a treebank with at least one")
-    return HeadCounts(tuple(ids), **{name: np.concatenate(rows) for name, rows in parts.items()})
+        raise InputError("the treebank has no parsed sentence; give one with at least one")
+    columns = {name: np.concatenate(values) for name, values in parts.items()}
+    return HeadCounts(names=tuple(relation_ids), **columns)
 
 
 def word_maps(
     example: Example,
 ) -> tuple[Float[np.ndarray, "layer head word word"], Float[np.ndarray, "layer head word"]]:
-    """Return a sentence's maps over words, and what each word gives to special tokens.
+    """Cut a sentence's maps to its words.
 
-    InputError where the record has no syntactic heads, MapError where a map is no distribution.
+    Parameters
+    ----------
+    example : Example
+        Word-level maps of a sentence of a treebank.
+
+    Returns
+    -------
+    maps : float array of shape (layer, head, word, word)
+        Attention from words to words.
+    to_special : float array of shape (layer, head, word)
+        Attention from words to special tokens.
+
+    Raises
+    ------
+    InputError
+        If the record has no syntactic heads.
+    MapError
+        If a row of the map is not a distribution.
     """
-    record, words = example.record, example.word_positions
+    record = example.record
     if "heads" not in record or "relations" not in record:
         raise InputError(
-            f"example {example.index} has no syntactic heads; expected the store of a treebank"
+            f"example {example.index} has no syntactic heads; give the store of a treebank"
         )
-    whole = checked_maps(example)
-    beside = whole[:, :, words, : words.start], whole[:, :, words, words.stop :]
-    return whole[:, :, words, words], sum(part.sum(axis=-1) for part in beside)
+    attention = checked_maps(example)
+    words = example.word_positions
+    before = attention[:, :, words, : words.start].sum(axis=-1)
+    after = attention[:, :, words, words.stop :].sum(axis=-1)
+    return attention[:, :, words, words], before + after
 
 
 def _membership(relations: list[str]) -> tuple[list[str], Bool[np.ndarray, "word relation"]]:
-    """Return a sentence's relations, `ALL` first, and which word belongs to which."""
-    names, inverse = np.unique(np.asarray(relations, dtype=object), return_inverse=True)
-    member = inverse[:, None] == np.arange(len(names))
-    return [ALL, *names], np.column_stack([np.ones(len(inverse), bool), member])
+    """Mark the words of each relation of a sentence, of which the first is `ALL`."""
+    names, indices = np.unique(np.asarray(relations, dtype=object), return_inverse=True)
+    is_in_relation = indices[:, None] == np.arange(len(names))
+    is_in_all = np.ones(len(indices), bool)
+    return [ALL, *names], np.column_stack([is_in_all, is_in_relation])
 
 
-def _hits(
+def _count_right(
     picks: Int[np.ndarray, "predictor ... word"],
     gold: Int[np.ndarray, " word"],
-    member: Bool[np.ndarray, "word relation"],
-    own_mark: Mapping[int, int],
+    membership: Bool[np.ndarray, "word relation"],
+    marks: Mapping[int, int],
 ) -> UInt16[np.ndarray, "relation predictor ..."]:
-    """Return how many words of each relation each predictor gets right."""
-    right = (picks == gold) & (gold >= 0)  # an offset may point to -1, where the root's head is
-    for possessor, mark in own_mark.items():
+    """Count the words of each relation that each predictor gets right."""
+    right = (picks == gold) & (gold >= 0)  # an offset can point to -1, as the root's head does
+    for possessor, mark in marks.items():
         right[..., possessor] = picks[..., mark] == gold[possessor]
-    # [predictor ..., word] @ [word, relation]
-    counts = right.astype(np.float32) @ member.astype(np.float32)
+    # [predictor, ..., word] @ [word, relation]
+    counts = right.astype(np.float32) @ membership.astype(np.float32)
     return np.moveaxis(counts, -1, 0).astype(np.uint16)

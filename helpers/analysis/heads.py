@@ -1,7 +1,8 @@
-"""Heads: their names, their maps, and which word a head picks (sections 4.2 and 4.3).
+"""Attention heads: their labels, tables of them, and the word that a head picks.
 
-A head is named ``layer-head``, both from 1 as in the paper ("8-10").  It picks for a word the other
-word with the most attention, of equals the first; [CLS] and [SEP] are no candidates.
+A head is named ``layer-head``, both from 1 as in the paper ("8-10").  For each word, it picks the
+other word with the most attention (sections 4.2 and 4.3).  If several have the same weight, it
+picks the first.  [CLS] and [SEP] cannot be picked.
 """
 
 from __future__ import annotations
@@ -21,80 +22,192 @@ Direction = Literal["dependent attends to head", "head attends to dependent"]
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 POSSESSIVE_RELATIONS = frozenset({"poss", "nmod:poss"})
 POSSESSIVE_MARKS = frozenset({"'s", "s'"})
-COREFERENCE = "coreference"  # the name of the one relation of a coreference corpus
+COREFERENCE = "coreference"  # name of the only relation of a coreference corpus
 
 
 def head_label(layer: int, head: int) -> str:
-    """Return the label of a head given its array indices (both from 0)."""
+    """Format the label of a head.
+
+    Parameters
+    ----------
+    layer, head : int
+        Array indices, both from 0.
+
+    Returns
+    -------
+    str
+        ``layer-head``, both from 1: ``head_label(7, 9)`` is "8-10".
+    """
     return f"{layer + 1}-{head + 1}"
 
 
 def head_labels(layers: int, heads: int) -> list[str]:
-    """Return the labels of a model's heads, layer by layer (the order of flattened maps)."""
-    return [head_label(layer, head) for layer in range(layers) for head in range(heads)]
+    """List the labels of a model's heads, layer by layer (the order of flattened maps).
+
+    Parameters
+    ----------
+    layers, heads : int
+        Number of layers, and of heads in each.
+
+    Returns
+    -------
+    list of str
+        ``layers * heads`` labels.
+    """
+    labels = []
+    for layer in range(layers):
+        for head in range(heads):
+            labels.append(head_label(layer, head))
+    return labels
 
 
 def parse_head(label: str) -> tuple[int, int]:
-    """Return the array indices (both from 0) of a labelled head; InputError where it is none."""
+    """Read the label of a head.
+
+    Parameters
+    ----------
+    label : str
+        ``layer-head``, both from 1.
+
+    Returns
+    -------
+    layer, head : int
+        Array indices, both from 0: ``parse_head("8-10")`` is (7, 9).
+
+    Raises
+    ------
+    InputError
+        If the text is no such label.
+    """
     layer, _, head = label.strip().partition("-")
     if not (layer.isdecimal() and head.isdecimal() and int(layer) and int(head)):
-        raise InputError(f"{label!r} is not a head; write layer-head, both from 1, such as 8-10")
+        raise InputError(
+            f"{label!r} does not name an attention head; write layer-head, both from 1, such as "
+            "8-10"
+        )
     return int(layer) - 1, int(head) - 1
 
 
 def head_rows(layers: int, heads: int, **columns: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:
-    """Return one row a head, in the order of `head_labels`: layer, head (from 1), and columns."""
+    """Make a table with a row for each head, in the order of `head_labels`.
+
+    Parameters
+    ----------
+    layers, heads : int
+        Number of layers, and of heads in each.
+    **columns : array of shape (layer, head)
+        One value for each head, by the name of its column.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``layer`` and ``head`` (from 1), then ``columns``.
+    """
     layer, head = np.indices((layers, heads)).reshape(2, -1) + 1
-    values = {name: np.asarray(column).ravel() for name, column in columns.items()}
-    return pd.DataFrame({"layer": layer, "head": head} | values)
+    table = pd.DataFrame({"layer": layer, "head": head})
+    return table.assign(**{name: np.asarray(column).ravel() for name, column in columns.items()})
 
 
 def by_head(table: pd.DataFrame, column: str) -> Float[np.ndarray, "layer head"]:
-    """Return a column of a table with a row for each layer and head (from 1): see `head_rows`."""
+    """Arrange a column of a table of heads as an array: the inverse of `head_rows`.
+
+    Parameters
+    ----------
+    table : DataFrame
+        A row for each head, with columns ``layer`` and ``head`` (from 1).
+    column : str
+        Name of the column.
+
+    Returns
+    -------
+    float array of shape (layer, head)
+    """
     return table.pivot(index="layer", columns="head", values=column).to_numpy(float)
 
 
 def picked_words(
     attention: Float[np.ndarray, "*heads word word"],
-    asked: Int[np.ndarray, " asked"] | None = None,
+    queries: Int[np.ndarray, " query"] | None = None,
     *,
     direction: Direction = DIRECTIONS[0],
-    candidates: Bool[np.ndarray, "asked word"] | None = None,
-) -> Int[np.ndarray, "*heads asked"]:
-    """Return the word that each head picks for each word that is asked about.
+    candidates: Bool[np.ndarray, "query word"] | None = None,
+) -> Int[np.ndarray, "*heads query"]:
+    """Find the word with the most attention, which a head picks, for each word (section 4.2).
 
     For word i that is ``argmax_j A[i, j]`` (dependent attends to head) or ``argmax_j A[j, i]``
-    (head attends to dependent), j not i.  A word without candidates picks itself.  ``attention``
-    are maps over the words, without special tokens; ``asked`` the words asked about, from 0, and
-    ``candidates`` those that may be picked: all, where they are left out.
+    (head attends to dependent), j not i.  Of equal weights the first counts.
+
+    Parameters
+    ----------
+    attention : array of shape (..., word, word)
+        Maps over the words, without special tokens: ``attention[..., query, key]``.
+    queries : int array, optional
+        Words to pick for, from 0.  By default all.
+    direction : {"dependent attends to head", "head attends to dependent"}
+        Whether a row or a column of the map is read.
+    candidates : bool array of shape (query, word), optional
+        Words that may be picked for each query.  By default all.
+
+    Returns
+    -------
+    int array of shape (..., query)
+        Picked words, from 0.  A word without candidates picks itself.
     """
     words = attention.shape[-1]
-    asked = np.arange(words) if asked is None else np.asarray(asked)
-    reverse = direction == DIRECTIONS[1]
-    scores = (attention.swapaxes(-1, -2) if reverse else attention)[..., asked, :]
-    allowed = np.full((len(asked), words), True) if candidates is None else candidates.copy()
-    allowed[np.arange(len(asked)), asked] = False
-    picked = np.where(allowed, scores, -np.inf).argmax(axis=-1)  # [*heads, asked]
-    return np.where(allowed.any(axis=-1), picked, asked)
+    queries = np.arange(words) if queries is None else np.asarray(queries)
+    by_dependent = attention if direction == DIRECTIONS[0] else attention.swapaxes(-1, -2)
+    scores = by_dependent[..., queries, :]  # [..., query, word]
+    if candidates is None:
+        candidates = np.full((len(queries), words), True)
+    allowed = candidates.copy()
+    allowed[np.arange(len(queries)), queries] = False
+    picked = np.where(allowed, scores, -np.inf).argmax(axis=-1)  # [..., query]
+    return np.where(allowed.any(axis=-1), picked, queries)
 
 
 def possessive_marks(record: Record) -> dict[int, int]:
-    """Return the position of the 's after each possessor (``poss``, ``nmod:poss``) that has one.
+    """Locate the 's after each possessor (``poss``, ``nmod:poss``) that has one.
 
     Heads attend from the 's where the annotation has the noun.  As in the released evaluation, the
     pick of the next word, if it is 's or s', takes the place of the possessor's (section 4.2).
+
+    Parameters
+    ----------
+    record : dict
+        A sentence's record, with ``words`` and ``relations``.
+
+    Returns
+    -------
+    dict of int to int
+        Position of the possessor, and position of its 's, both from 0.
     """
-    pairs = zip(record["relations"], record["words"][1:], strict=False)
-    marked = [own in POSSESSIVE_RELATIONS and mark in POSSESSIVE_MARKS for own, mark in pairs]
-    return {word: word + 1 for word in np.flatnonzero(marked).tolist()}
+    marks = {}
+    next_words = record["words"][1:]
+    for word, (relation, next_word) in enumerate(
+        zip(record["relations"], next_words, strict=False)  # the last word has no next one
+    ):
+        if relation in POSSESSIVE_RELATIONS and next_word in POSSESSIVE_MARKS:
+            marks[word] = word + 1
+    return marks
 
 
 class Question(NamedTuple):
-    """Which word belongs to word ``asked``?  All words are counted from 0, special tokens not.
+    """A word, and the words that a head should pick for it according to the annotation.
 
-    For a syntactic relation ``asked`` is the dependent and ``gold`` its head; ``mark`` is the 's
-    of a possessor, which answers for it.  For coreference ``asked`` is a mention's head word,
-    ``gold`` the head words of its antecedents, and only ``candidates`` can be picked.
+    All words are counted from 0, without special tokens.
+
+    Attributes
+    ----------
+    relation : str
+        Syntactic relation, or `COREFERENCE`.
+    asked : int
+        The dependent of a syntactic relation, or the head word of a mention.
+    gold : tuple of int
+        The syntactic head of the dependent, or the head words of the mention's antecedents.
+    mark : int or None
+        The 's of a possessor, from which a head reads the answer.
+    candidates : tuple of int or None
+        Words that can be picked: the head words of the other mentions.  None: all words.
     """
 
     relation: str
@@ -105,34 +218,84 @@ class Question(NamedTuple):
 
 
 def questions(record: Record) -> Iterator[Question]:
-    """Yield the questions of a record: none where the corpus has no annotation."""
+    """Yield the questions that a record's annotation answers.
+
+    Parameters
+    ----------
+    record : dict
+        A record of a store; one without syntax and coreference has no questions.
+
+    Yields
+    ------
+    Question
+        One for each word that depends on another, in order; then one for each mention that has an
+        antecedent.
+    """
     if "relations" in record:
-        marks = possessive_marks(record)
-        for word, (head, name) in enumerate(zip(record["heads"], record["relations"], strict=True)):
-            if head > 0:
-                yield Question(name, word, (head - 1,), marks.get(word))
-    mentions = sorted(record.get("mentions", ()), key=lambda mention: (mention[0], mention[1]))
-    for number, (_, _, chain, asked) in enumerate(mentions):
-        earlier = [m[3] for m in mentions[:number] if m[2] == chain] if chain is not None else []
-        if earlier:
-            others = {m[3] for i, m in enumerate(mentions) if i != number} - {asked}
-            gold = tuple(sorted(set(earlier) - {asked}))
-            yield Question(COREFERENCE, asked, gold, candidates=tuple(sorted(others)))
+        yield from _syntactic_questions(record)
+    if "mentions" in record:
+        yield from _coreference_questions(record)
+
+
+def _syntactic_questions(record: Record) -> Iterator[Question]:
+    """Yield a question for each word but the root."""
+    marks = possessive_marks(record)
+    arcs = zip(record["heads"], record["relations"], strict=True)
+    for word, (head, relation) in enumerate(arcs):
+        if head > 0:
+            yield Question(relation, word, (head - 1,), marks.get(word))
+
+
+def _coreference_questions(record: Record) -> Iterator[Question]:
+    """Yield a question for each mention of a chain but the first."""
+    mentions = sorted(record["mentions"], key=lambda mention: (mention[0], mention[1]))
+    head_words = [head_word for _, _, _, head_word in mentions]
+    for index, (_, _, chain, head_word) in enumerate(mentions):
+        if chain is None:
+            continue
+        antecedents = {
+            earlier_head for _, _, earlier_chain, earlier_head in mentions[:index]
+            if earlier_chain == chain
+        }  # fmt: skip
+        if antecedents:
+            gold = antecedents - {head_word}
+            candidates = {*head_words[:index], *head_words[index + 1 :]} - {head_word}
+            yield Question(
+                COREFERENCE,
+                head_word,
+                gold=tuple(sorted(gold)),
+                candidates=tuple(sorted(candidates)),
+            )
 
 
 def answer(
     question: Question, weights: Float[np.ndarray, "*heads word word"], direction: Direction
 ) -> tuple[Int[np.ndarray, "*heads"], Bool[np.ndarray, "*heads"]]:
-    """Return the word that each head picks, and whether it is right.
+    """Find the word that each head picks for a question, and whether it is right.
 
-    ``weights[..., query, key]`` are maps over the words, without special tokens.  Coreference is
-    always read from the mention to its antecedent.
+    Parameters
+    ----------
+    question : Question
+        The word to pick for, and the right words.
+    weights : array of shape (..., word, word)
+        Maps over the words, without special tokens: ``weights[..., query, key]``.
+    direction : {"dependent attends to head", "head attends to dependent"}
+        How a syntactic relation is read.  Coreference is always read from the mention to its
+        antecedent.
+
+    Returns
+    -------
+    picked : int array of shape (...)
+        Words, from 0.
+    right : bool array of shape (...)
     """
-    asked, candidates = np.array([question.asked]), None
+    query = question.asked
+    candidates = None
     if question.candidates is not None:
         direction = DIRECTIONS[0]
         candidates = np.isin(np.arange(weights.shape[-1]), question.candidates)[None]
     elif question.mark is not None:
-        asked = np.array([question.mark])
-    picked = picked_words(weights, asked, direction=direction, candidates=candidates)[..., 0]
+        query = question.mark
+    by_query = picked_words(weights, np.array([query]), direction=direction, candidates=candidates)
+    picked = by_query[..., 0]  # of the only query
     return picked, np.isin(picked, question.gold)

@@ -1,61 +1,133 @@
-"""Names of heads, and which word a head picks: by hand."""
+"""Labels of attention heads, and the word that a head picks: by hand."""
 
 import numpy as np
 import pytest
 
-from helpers.analysis import heads
-from helpers.analysis.heads import DIRECTIONS, Question, head_label, parse_head, picked_words
+from helpers.analysis.heads import (
+    COREFERENCE,
+    DIRECTIONS,
+    Question,
+    answer,
+    by_head,
+    head_label,
+    head_labels,
+    head_rows,
+    parse_head,
+    picked_words,
+    possessive_marks,
+    questions,
+)
 from helpers.errors import InputError
+
+TO_DEPENDENT = DIRECTIONS[1]
 
 
 @pytest.fixture
 def attention():
-    return np.array([[[[0.8, 0.2, 0.0], [0.1, 0.7, 0.2], [0.6, 0.3, 0.1]]]])
+    """The map of one head over three words."""
+    return np.array([[0.8, 0.2, 0.0], [0.1, 0.7, 0.2], [0.6, 0.3, 0.1]])
 
 
-def test_the_word_itself_is_no_candidate(attention):
-    assert picked_words(attention).tolist() == [[[1, 2, 0]]]  # the largest of each row
-    by_column = picked_words(attention, direction=DIRECTIONS[1])
-    assert by_column.tolist() == [[[2, 2, 1]]]
-    assert picked_words(np.full((4, 4), 0.25)).tolist() == [1, 0, 0, 0]  # of equals the first
+def test_picked_words_are_never_the_word_itself(attention):
+    assert picked_words(attention).tolist() == [1, 2, 0]  # the largest of each row
+    assert picked_words(attention, direction=TO_DEPENDENT).tolist() == [2, 2, 1]  # of each column
 
 
-def test_only_candidates_are_picked_for_the_words_asked_about(attention):
+def test_picked_words_of_many_heads_have_their_shape(attention):
+    maps = np.stack([attention, attention.T])[None]  # [layer, head, word, word]
+    assert picked_words(maps).tolist() == [[[1, 2, 0], [2, 2, 1]]]
+
+
+def test_picked_words_of_equal_weights_are_the_first():
+    assert picked_words(np.full((4, 4), 0.25)).tolist() == [1, 0, 0, 0]
+
+
+def test_picked_words_are_candidates_of_each_query(attention):
     candidates = np.array([[False, True, True], [True, False, False]])
-    assert picked_words(attention[0, 0], np.array([2, 0]), candidates=candidates).tolist() == [1, 0]
-    assert candidates.tolist() == [[False, True, True], [True, False, False]]  # left as it was
-    assert picked_words(np.ones((1, 1))).tolist() == [0]  # a word without candidates picks itself
-    lonely = Question("coreference", 2, (), candidates=())
-    assert heads.answer(lonely, np.full((3, 3), 0.5), DIRECTIONS[0]) == (2, False)
+    unchanged = candidates.copy()
+    picked = picked_words(attention, np.array([2, 0]), candidates=candidates)
+    assert picked.tolist() == [1, 0]  # word 0 has no candidate but itself
+    assert (candidates == unchanged).all()
 
 
-def test_a_mark_belongs_to_the_possessor_before_it():
-    record = {
-        "words": ["my", "sister", "'s", "hat", "'s"],
-        "heads": [2, 4, 4, 0, 4],  # whatever the 's is attached to
-        "relations": ["poss", "poss", "case", "ROOT", "case"],
-    }
-    assert heads.possessive_marks(record) == {1: 2}
-    assert [q.mark for q in heads.questions(record)] == [None, 2, None, None]
+def test_picked_words_without_candidates_are_the_words_themselves():
+    assert picked_words(np.ones((1, 1))).tolist() == [0]
+    question = Question(COREFERENCE, 2, (), candidates=())
+    picked, right = answer(question, np.full((3, 3), 0.5), DIRECTIONS[0])
+    assert picked == 2
+    assert not right
+
+
+POSSESSORS = {
+    "words": ["my", "sister", "'s", "hat", "'s"],
+    "heads": [2, 4, 4, 0, 4],  # whatever the 's is attached to
+    "relations": ["poss", "poss", "case", "ROOT", "case"],
+}
+
+
+def test_possessive_marks_belong_to_the_possessor_before():
+    assert possessive_marks(POSSESSORS) == {1: 2}
+
+
+def test_questions_of_a_sentence_leave_out_the_root():
+    assert list(questions(POSSESSORS)) == [
+        Question("poss", 0, (1,)),
+        Question("poss", 1, (3,), mark=2),
+        Question("case", 2, (3,)),
+        Question("case", 4, (3,)),
+    ]
+
+
+def test_questions_of_a_document_are_mentions_with_an_antecedent():
+    mentions = [[4, 5, 1, 4], [0, 2, 1, 1], [2, 3, None, 2], [6, 8, 1, 7], [9, 10, 2, 9]]
+    assert list(questions({"mentions": mentions})) == [
+        Question(COREFERENCE, 4, (1,), candidates=(1, 2, 7, 9)),
+        Question(COREFERENCE, 7, (1, 4), candidates=(1, 2, 4, 9)),
+    ]
+
+
+def test_questions_of_a_text_without_annotation_are_none():
+    assert list(questions({"tokens": ["[CLS]", "a", "[SEP]"]})) == []
+
+
+def test_answer_of_a_possessor_is_read_from_its_mark(attention):
+    question = Question("poss", 0, (0,), mark=2)
+    picked, right = answer(question, attention, DIRECTIONS[0])
+    assert picked == 0
+    assert right
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_coreference_is_read_from_the_mention_in_both_directions(direction):
+def test_answer_of_coreference_is_read_from_the_mention(direction):
     weights = np.array([[0, 0.9, 0.1], [0.2, 0, 0.8], [0.7, 0.3, 0]])
-    question = Question("coreference", 2, (0,), candidates=(0, 1))
-    assert heads.answer(question, weights, direction) == (0, True)
+    question = Question(COREFERENCE, 2, (0,), candidates=(0, 1))
+    picked, right = answer(question, weights, direction)
+    assert picked == 0
+    assert right
 
 
-def test_labels_count_from_one_and_parsing_undoes_labelling():
-    assert head_label(7, 9) == "8-10" and parse_head("8-10") == (7, 9)
-    assert heads.head_labels(2, 3) == ["1-1", "1-2", "1-3", "2-1", "2-2", "2-3"]
-    table = heads.head_rows(2, 3, value=np.arange(6).reshape(2, 3))
-    assert list(table) == ["layer", "head", "value"] and table["value"].tolist() == list(range(6))
+def test_parse_head_undoes_head_label():
+    assert head_label(7, 9) == "8-10"
+    assert parse_head("8-10") == (7, 9)
+    assert parse_head(" 8-10 ") == (7, 9)
+
+
+def test_head_rows_are_in_the_order_of_head_labels():
+    assert head_labels(2, 3) == ["1-1", "1-2", "1-3", "2-1", "2-2", "2-3"]
+    table = head_rows(2, 3, value=np.arange(6).reshape(2, 3))
+    assert list(table) == ["layer", "head", "value"]
+    assert table["value"].tolist() == [0, 1, 2, 3, 4, 5]
     labels = [head_label(row.layer - 1, row.head - 1) for row in table.itertuples()]
-    assert labels == heads.head_labels(2, 3)
+    assert labels == head_labels(2, 3)
+
+
+def test_by_head_undoes_head_rows():
+    values = np.arange(6.0).reshape(2, 3)
+    shuffled = head_rows(2, 3, value=values).sample(frac=1, random_state=0)
+    assert (by_head(shuffled, "value") == values).all()
 
 
 @pytest.mark.parametrize("label", ["", "8", "8-", "0-1", "1-0", "a-b", "1-2-3", "-1-2", "1.5-2"])
-def test_what_is_no_head_is_refused(label):
+def test_parse_head_refuses_other_text(label):
     with pytest.raises(InputError, match="layer-head"):
         parse_head(label)
