@@ -1,4 +1,4 @@
-"""Command line: ``python -m helpers run`` and its companions."""
+"""Command line: ``python -m helpers run`` and the other commands."""
 
 from __future__ import annotations
 
@@ -20,32 +20,43 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 What Does BERT Look At? (Clark et al., 2019) on any encoder and any corpus.
 
-  python -m helpers run                            the whole series on the embedded default
+  python -m helpers run                            the whole series on the bundled default
   python -m helpers run --model bert-base-uncased  the paper's model (needs the model hub)
   python -m helpers run --model ./my-model --text my.txt --only 01,02,03
   python -m helpers run --treebank train.conllu,dev.conllu --only 04,05
-  python -m helpers run --extended                 notebooks 07 to 10, too
+  python -m helpers run --extended                 notebooks 07 to 10 as well
   python -m helpers compare minilm my-model        finished runs, claim by claim
 """
 RUN_EPILOG = """\
 Results: figures/<name>/*.png and tables/*.csv; executed notebooks and HTML copies in
-build/<name>/. Attention maps are kept in .cache/ (ATTENTION_CACHE moves it), so a second run is
-quick and an interrupted one goes on where it stopped.
+build/<name>/. Attention maps are kept in .cache/ (ATTENTION_CACHE moves it). Therefore a second run
+is quick, and an interrupted one goes on where it stopped.
 """
 COMPARE_DESCRIPTION = """\
-Results in figures/compare/<names>/: claims.csv, best_heads.csv, atlas.csv (a row a head a model),
-spread.csv (mean and spread of each claim's number), compare.png; a report of them, with tables to
-sort and search, in build/compare/<names>/.
+Results in figures/compare/<names>/: claims.csv, best_heads.csv, atlas.csv (a row for each head of
+each model), spread.csv (mean and spread of each claim's number) and compare.png. A report of them,
+with tables to sort and search, is in build/compare/<names>/.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit status: 0, 1 for a failure, 2 for bad input."""
+    """Run a command.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Command and options.  By default those of the process.
+
+    Returns
+    -------
+    int
+        Exit status: 0, 1 for a failure, 2 for bad input, 130 for an interruption.
+    """
     options = parser().parse_args(arguments)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         return options.command(options)
-    except (InputError, OSError) as error:  # of the latter: a name too long, no leave to read
+    except (InputError, OSError) as error:  # OSError: a name too long, a file not readable
         print(f"error: {str(error).replace(chr(10), ' ')}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -55,59 +66,86 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong in a line, as the names of all flags would be a page; exit with 2."""
+        """Print one line instead of the full usage, which is a page; exit with 2."""
         self.exit(2, f"error: {message}; see {self.prog} --help\n")
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    as_written = argparse.RawDescriptionHelpFormatter
-    top = _Parser("python -m helpers", description=DESCRIPTION, formatter_class=as_written)
+    """Make the parser of the command line."""
+    top = _Parser(
+        "python -m helpers",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     def command(
-        name: str, does: Callable[[argparse.Namespace], int], help_: str, **how: Any
+        name: str, function: Callable[[argparse.Namespace], int], meaning: str, **options: Any
     ) -> argparse.ArgumentParser:
-        own = commands.add_parser(name, help=help_, **how)
-        own.set_defaults(command=does)
-        return own
+        added = commands.add_parser(name, help=meaning, **options)
+        added.set_defaults(command=function)
+        return added
 
-    defaults = {"formatter_class": argparse.ArgumentDefaultsHelpFormatter}
-    run = command("run", _run, "run the series, or a part of it", epilog=RUN_EPILOG, **defaults)
+    run = command(
+        "run",
+        _run,
+        "run the series, or a part of it",
+        epilog=RUN_EPILOG,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
     run.add_argument("--only", default="", metavar="00,03", help="numbers of notebooks")
-    run.add_argument("--extended", action="store_true", help="07 to 10, too: beyond the paper")
-    look = "check everything, say what would be extracted and the disk it takes, and stop"
-    run.add_argument("--dry-run", action="store_true", help=look)
+    run.add_argument(
+        "--extended", action="store_true", help="notebooks 07 to 10 as well, on later papers"
+    )
+    run.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check everything, list what would be extracted and the disk space, and stop",
+    )
     for setting in dataclasses.fields(Settings):
-        how: dict[str, Any] = {"action": "store_true"}
+        options: dict[str, Any] = {"action": "store_true"}
         if setting.type != "bool":
-            how = {"type": _value_type(setting), "default": setting.default}
-        run.add_argument(flag(setting.name), help=setting.metadata["help"], **how)
-    side = "finished runs side by side: claims, best heads, one figure"
-    compare = command("compare", _compare, side, description=COMPARE_DESCRIPTION)
+            options = {"type": _value_type(setting), "default": setting.default}
+        run.add_argument(flag(setting.name), help=setting.metadata["help"], **options)
+    compare = command(
+        "compare",
+        _compare,
+        "compare finished runs: claims, best heads, one figure",
+        description=COMPARE_DESCRIPTION,
+    )
     compare.add_argument(
-        "runs", nargs="*", metavar="RUN",
+        "runs",
+        nargs="*",
+        metavar="RUN",
         help="folder in figures/, path to such a folder, or model that has run "
-        "(default: the embedded model and its control with random weights)",
-    )  # fmt: skip
-    report = command("report", _report, "say where the report of a finished run is")
-    report.add_argument("run", nargs="?", default="minilm", help="as of compare (default: minilm)")
-    one = "write it, the notebooks' HTML copies and the tables into one file, to mail"
-    report.add_argument("--zip", action="store_true", help=one)
+        "(default: the bundled model and its control with random weights)",
+    )
+    report = command("report", _report, "print the path of the report of a finished run")
+    report.add_argument("run", nargs="?", default="minilm", help="as for compare (default: minilm)")
+    report.add_argument(
+        "--zip",
+        action="store_true",
+        help="write the report, the notebooks' HTML copies and the tables into one file, to mail",
+    )
     command("corpora", _corpora, "list the corpora that have a name")
-    every = "check every byte of the cache: stores, tables, trained models"
-    verify = command("verify", _verify, every)
+    verify = command(
+        "verify", _verify, "check every byte of the cache: stores, tables, trained models"
+    )
     verify.add_argument("stores", nargs="*", metavar="STORE", help="folder names (default: all)")
-    again = "extract damaged shards again; remove what else is damaged: the next run makes it again"
-    verify.add_argument("--repair", action="store_true", help=again)
-    verify.add_argument("--model", help="where the model is now, if it was a local folder")
+    verify.add_argument(
+        "--repair",
+        action="store_true",
+        help="extract damaged shards again; remove other damaged files, which the next run makes again",
+    )
+    verify.add_argument("--model", help="path of the model, if it is a local folder")
     cache = command("cache", _cache, "list the stores, or remove or accept some")
     cache.add_argument("--remove", nargs="+", default=[], metavar="STORE", help="folder names")
     cache.set_defaults(accept=[])
-    today = "keep stores that other code has made, for today's"
-    accept = cache.add_subparsers(title="commands").add_parser("accept", help=today)
+    accept = cache.add_subparsers(title="commands").add_parser(
+        "accept", help="keep stores that another version of the code or of a library has made"
+    )
     accept.add_argument("accept", nargs="+", metavar="STORE", help="folder names")
-    command("doctor", _doctor, "say what is here, and what to do about the rest")
+    command("doctor", _doctor, "list what a run needs, and how to install what is missing")
     refresh = command("refresh", _refresh, "execute the notebooks in place, as they are committed")
     refresh.add_argument("--only", default="", metavar="00,03", help="numbers of notebooks")
     return top
@@ -136,12 +174,20 @@ def _run(options: argparse.Namespace) -> int:
 
     models = [model.strip() for model in options.model.split(",") if model.strip()]
     if not models or len(set(models)) < len(models):
-        raise InputError(f"--model {options.model}: expected a model, or several different ones")
+        raise InputError(
+            f"--model {options.model}: expected a model, or several different ones; give names "
+            "or folders, separated by commas"
+        )
     if len(models) > 1 and options.name:
-        raise InputError(f"--name {options.name}: several models have a name each")
-    studies = [Study.of(vars(options) | {"model": model}) for model in models]
+        raise InputError(
+            f"--name {options.name}: several models have a name each; leave --name out"
+        )
+    studies = []
+    for model in models:
+        studies.append(Study.of({**vars(options), "model": model}))
     for study in studies:
-        if status := _run_one(study, options):
+        status = _run_one(study, options)
+        if status:
             return status
     if len(studies) > 1 and not options.dry_run:
         return _compare(argparse.Namespace(runs=[study.slug for study in studies]))
@@ -152,13 +198,13 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
     from helpers.run import notebooks
 
     paths = notebooks.notebooks(options.only, extended=options.extended)
-    taken = notebooks.check_settings(paths, study)
+    declared = notebooks.check_settings(paths, study)
     check_writable(study.slug)
-    # What follows takes seconds to import: a slip of the user's is answered before.
+    # Imported late, because it takes seconds: a wrong argument is answered before.
     from helpers.run.record import check, recorded
 
-    results = study.results  # which a run of others may have
-    for line in check(study, taken):
+    results = study.results  # refused at once if the folder has another run
+    for line in check(study, declared):
         print(line, flush=True)
     if options.dry_run:
         return 0
@@ -184,24 +230,24 @@ def _run_one(study: Study, options: argparse.Namespace) -> int:
 
 
 def later_claims() -> list[Claim]:
-    """Return the claims of the papers of notebooks 07 to 10, whose code imports torch."""
+    """List the claims of the papers of notebooks 07 to 10; their code imports torch."""
     from helpers.studies.argument_cues.claims import argument_claims
     from helpers.studies.attention_moves.claims import movement_claims
     from helpers.studies.dark_secrets.claims import finetuning_claims
     from helpers.studies.sixteen_heads.claims import pruning_claims
 
-    papers = finetuning_claims, pruning_claims, argument_claims, movement_claims
-    return [claim for claims in papers for claim in claims()]
+    return [*finetuning_claims(), *pruning_claims(), *argument_claims(), *movement_claims()]
 
 
 def _compare(options: argparse.Namespace) -> int:
     from helpers.run import compare
 
     runs = compare.open_runs(options.runs)
-    claims, notes, places = compare.compare(runs)
+    claims, notes, (results, report) = compare.compare(runs)
     print(claims.round(3).to_string(index=False, na_rep=""))
     print(*notes, sep="\n")
-    print(f"tables and figure: {places[0]}\nreport: {places[1]}")
+    print(f"tables and figure: {results}")
+    print(f"report: {report}")
     return 0
 
 
@@ -217,7 +263,7 @@ def _report(options: argparse.Namespace) -> int:
 def _corpora(_: argparse.Namespace) -> int:
     from helpers.data.corpora import corpora_table, embedded_table
 
-    print("Embedded, with the licence of each part itself:")
+    print("Bundled, with the licence of each part itself:")
     for row in embedded_table().itertuples():
         print(f"  {row.part}: {row.licence}\n    {row.package}; {row.source}")
     print("\nOpen, by name:")
@@ -248,7 +294,9 @@ def _doctor(_: argparse.Namespace) -> int:
     from helpers.run.housekeeping import diagnosis
 
     for name, finding, advice in diagnosis():
-        print(f"{name:<12} {finding}" + (f"\n{'':<12} -> {advice}" if advice else ""))
+        print(f"{name:<12} {finding}")
+        if advice:
+            print(f"{'':<12} -> {advice}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The errors that a user can cause, each a single line that says what to do.
+"""Errors that a user can cause, each a single line with the problem and the remedy.
 
 The command line prints them without a traceback and exits with status 2.
 """
@@ -9,37 +9,40 @@ from pathlib import Path
 
 
 def or_wider(dtype: object) -> str:
-    """Return the advice to compute in float32, where a run does not."""
+    """Write the advice to compute in float32; it is empty for a run that does."""
     return "" if str(dtype).endswith("float32") else ", or --dtype float32"
 
 
 class InputError(ValueError):
-    """Something the user gave cannot be used; the message says what, and what would work."""
+    """An input of the user cannot be used; the message names it, and what would work."""
 
 
 class CorpusError(InputError):
     """A corpus file cannot be read; the message starts with the file and, if known, the line."""
 
     def __init__(self, path: str | Path, message: str, line: int | None = None) -> None:
-        super().__init__(path, message, line)  # so that it comes whole from a worker process
-        self.path, self.line = str(path), line
+        # An error is sent from a worker process as its arguments.
+        super().__init__(path, message, line)
+        self.path = str(path)
+        self.message = message
+        self.line = line
 
     def __str__(self) -> str:
-        place = self.path if self.line is None else f"{self.path}:{self.line}"
-        return f"{place}: {self.args[1]}"
+        location = self.path if self.line is None else f"{self.path}:{self.line}"
+        return f"{location}: {self.message}"
 
 
 class ModelError(InputError):
-    """A model cannot be loaded, or has no attention maps to give."""
+    """A model cannot be loaded, or gives no attention maps."""
 
 
 class TableError(InputError):
-    """A table to be saved lacks numbers that it should have."""
+    """A table that is to be saved lacks numbers that it should have."""
 
 
 class StoreError(InputError):
-    """A folder of stored attention maps is damaged, or belongs to something else."""
+    """A folder of stored attention maps is damaged or incomplete, or is of another model."""
 
 
 class MapError(InputError):
-    """An attention map breaks the definition of one (NaN, negative, rows not summing to 1)."""
+    """An attention map is none: it has NaN, negative weights, or rows that do not sum to 1."""

@@ -1,7 +1,7 @@
-"""Where things are, and files that are there whole or not at all.
+"""Folders of the project, locks, and files and folders that are written whole or not at all.
 
-The one place that turns names into folders, and the one that writes: where a disk refuses, each
-function raises a StoreError of one line, and what was finished before stays usable.
+Only this module writes to the cache, and only it turns names into folders.  If a disk refuses, a
+function raises a StoreError of one line, and everything that was finished before stays usable.
 """
 
 from __future__ import annotations
@@ -24,84 +24,107 @@ from safetensors import SafetensorError
 from helpers.errors import StoreError
 
 CHECKSUMS = "checksums.json"
-ROOM = (
-    "make room or set ATTENTION_CACHE (of results ATTENTION_FIGURES, ATTENTION_BUILD) to a folder "
-    "that can be written to, then run again: what was finished is kept"
+FREE_SPACE_ADVICE = (
+    "make room or set ATTENTION_CACHE (for results ATTENTION_FIGURES, ATTENTION_BUILD) to a folder "
+    "that can be written to, then run again: everything that was finished is kept"
 )
 
 
 def project_root() -> Path:
-    """Return the folder that holds ``helpers/``: the project's, where it is a checkout."""
+    """Locate the folder that holds ``helpers/``: in a checkout, the project's."""
     return Path(__file__).resolve().parent.parent
 
 
 def in_checkout() -> bool:
-    """Return whether the package is in a checkout: an installed copy has no notebooks."""
+    """Whether the package is in a checkout; an installed copy has no notebooks."""
     return (project_root() / "notebooks").is_dir()
 
 
 def cache_root() -> Path:
-    """Return the folder of the stores: ``ATTENTION_CACHE``, or ``.cache`` in the project.
+    """Locate the folder of the stores: ``ATTENTION_CACHE``, or ``.cache`` in the project.
 
-    An installed copy has it among the user's caches, and writes nothing beside its code.
+    An installed copy has it among the user's caches, and writes nothing next to its code.
     """
-    if given := os.environ.get("ATTENTION_CACHE"):
-        return Path(given)
+    from_environment = os.environ.get("ATTENTION_CACHE")
+    if from_environment:
+        return Path(from_environment)
     if in_checkout():
         return project_root() / ".cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attention-notebooks"
+    user_caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(user_caches) / "attention-notebooks"
 
 
 def figures_dir(slug: str) -> Path:
-    """Return the folder of a run's figures; ``ATTENTION_FIGURES`` moves their parent."""
-    return _results("figures") / slug
+    """Locate the folder of a run's figures; ``ATTENTION_FIGURES`` moves its parent."""
+    return _results_root("figures") / slug
 
 
 def build_dir(slug: str) -> Path:
-    """Return the folder of a run's executed notebooks; ``ATTENTION_BUILD`` moves their parent."""
-    return _results("build") / slug
+    """Locate the folder of a run's executed notebooks; ``ATTENTION_BUILD`` moves its parent."""
+    return _results_root("build") / slug
 
 
-def _results(kind: str) -> Path:
-    given = os.environ.get(f"ATTENTION_{kind.upper()}")
-    return Path(given) if given else (project_root() if in_checkout() else Path.cwd()) / kind
+def _results_root(name: str) -> Path:
+    """Locate the folder of all runs' figures or builds."""
+    from_environment = os.environ.get(f"ATTENTION_{name.upper()}")
+    if from_environment:
+        return Path(from_environment)
+    parent = project_root() if in_checkout() else Path.cwd()
+    return parent / name
 
 
 def check_writable(slug: str) -> None:
-    """Refuse to start a run that could not write what it computes: StoreError says what to set."""
-    places = {"CACHE": cache_root() / slug, "FIGURES": figures_dir(slug), "BUILD": build_dir(slug)}
-    for kind, inside in places.items():
-        folder = inside if inside.is_dir() else inside.parent
+    """Check that a run could write its results.
+
+    Parameters
+    ----------
+    slug : str
+        Name of the run's folders.
+
+    Raises
+    ------
+    StoreError
+        If the cache, the figures or the build cannot be written to.
+    """
+    folders = {
+        "ATTENTION_CACHE": cache_root() / slug,
+        "ATTENTION_FIGURES": figures_dir(slug),
+        "ATTENTION_BUILD": build_dir(slug),
+    }
+    for variable, folder in folders.items():
+        existing = folder if folder.is_dir() else folder.parent
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            TemporaryFile(dir=folder).close()
+            existing.mkdir(parents=True, exist_ok=True)
+            TemporaryFile(dir=existing).close()
         except OSError as error:
-            problem = f"{folder}: cannot be written to ({error.strerror})"
-            raise StoreError(f"{problem}; set ATTENTION_{kind} to a folder that can be") from error
+            raise StoreError(
+                f"{existing}: cannot be written to ({error.strerror}); set {variable} to a folder "
+                "that can be written to"
+            ) from error
 
 
 def readable(text: str) -> str:
-    """Return a text as a part of a file's name: letters, digits and ``. _ + -`` stay, in it."""
+    """Replace all but letters, digits and ``. _ + -`` by hyphens, for a part of a file's name."""
     return re.sub(r"[^\w.+-]+", "-", text).strip("-.")
 
 
-def given_path(given: str | Path) -> Path:
-    """Return a path of the user's; a relative one counts from where they are, then the project."""
-    path = Path(given).expanduser()
-    own = project_root() / path  # an absolute path stays as it is
-    return own if own.exists() and not path.exists() else path
+def given_path(name: str | Path) -> Path:
+    """Resolve a path that a user gave: from the working folder, else from the project."""
+    path = Path(name).expanduser()
+    in_project = project_root() / path  # an absolute path stays as it is
+    return in_project if in_project.exists() and not path.exists() else path
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
+    """Write a file atomically: readers see the old file or all of the new one."""
     with whole_file(path) as temporary:
         temporary.write_bytes(data)
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yield a path to write to; the file takes its place once it is on the disk."""
-    # Not the process number alone: workers on two machines may share one, and the folder.
+    """Yield a temporary path to write to, which is renamed to ``path`` once it is on the disk."""
+    # A process number would not do: workers on two machines can share both it and the folder.
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}.tmp")
     try:
         with write_errors(path):
@@ -117,43 +140,57 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def remove_temporary(folder: Path) -> None:
-    """Remove what a killed process left half-written (safetensors writes ``.tmp...`` first)."""
+    """Remove the unfinished files of a killed process; those of safetensors begin with ``.tmp``."""
     for leftover in {*folder.glob("*.tmp"), *folder.glob(".tmp*")}:
         leftover.unlink(missing_ok=True)
 
 
 def share(path: Path) -> None:
-    """Let those read and write a file who may do so in its folder: safetensors lets its owner."""
-    with suppress(PermissionError):  # some file systems have no such modes
+    """Give a file the permissions of its folder, because safetensors makes files private."""
+    with suppress(PermissionError):  # some file systems have no permissions
         path.chmod(path.parent.stat().st_mode & 0o666)
 
 
 @contextmanager
 def write_errors(path: Path) -> Iterator[None]:
-    """Turn a refusal to write a file or folder (no room, no leave, a broken disk) into one line."""
+    """Turn errors of writing (disk full, read-only, broken) into a StoreError of one line."""
     try:
         yield
     except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or error  # safetensors has a message alone
-        free = shutil.disk_usage(next(p for p in path.parents if p.is_dir())).free
+        reason = getattr(error, "strerror", None) or error  # safetensors has only a message
+        existing_parent = next(parent for parent in path.parents if parent.is_dir())
+        free = shutil.disk_usage(existing_parent).free
         raise StoreError(
-            f"{path}: cannot be written ({reason}; {free:,} bytes are free); {ROOM}"
+            f"{path}: cannot be written ({reason}; {free:,} bytes are free); {FREE_SPACE_ADVICE}"
         ) from error
 
 
 def check_free(folder: Path, needed: int) -> None:
-    """Refuse to start what the disk cannot hold: ``needed`` bytes."""
+    """Check that a disk has room for maps.
+
+    Parameters
+    ----------
+    folder : Path
+        A folder on the disk.
+    needed : int
+        Number of bytes.
+
+    Raises
+    ------
+    StoreError
+        If fewer bytes are free.
+    """
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise StoreError(
-            f"{folder}: the maps need {needed:,} more bytes and {free:,} are free; {ROOM}; "
-            "or use --stream, which stores no maps"
+            f"{folder}: the maps need {needed:,} more bytes and {free:,} are free; "
+            f"{FREE_SPACE_ADVICE}; or use --stream, which stores no maps"
         )
 
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Let one process at a time change a folder; the lock of a dead process is free."""
+    """Lock a folder, so that one process at a time changes it; locks of dead processes are free."""
     path = folder.with_name(f"{folder.name}.lock")
     lock = FileLock(path)
     with write_errors(path):
@@ -170,19 +207,29 @@ def only_one(folder: Path) -> Iterator[None]:
 
 
 def write_once(folder: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` fill a folder that is there whole or not at all, unless it is there whole.
+    """Create a folder atomically, unless an undamaged one exists.
 
-    It fills another folder, which is sealed and then renamed.
+    Parameters
+    ----------
+    folder : Path
+        The folder.  If it exists but is damaged, it is replaced.
+    write : callable
+        Writes the files to a temporary folder, which then gets checksums and is renamed.
+
+    Raises
+    ------
+    StoreError
+        If the disk refuses.
     """
     temporary = folder.with_name(f"{folder.name}.tmp")
     with only_one(folder), write_errors(folder):
         problems = broken_seals(folder)
-        if not problems:  # another process was quicker
+        if not problems:  # another process was faster
             return
         if folder.is_dir():
             print(f"{problems[0]}; made again", file=sys.stderr)
-        for left in (temporary, folder):  # by a run that was killed; damaged
-            shutil.rmtree(left, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)  # of a killed process
+        shutil.rmtree(folder, ignore_errors=True)
         temporary.mkdir()
         try:
             write(temporary)
@@ -195,28 +242,34 @@ def write_once(folder: Path, write: Callable[[Path], None]) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's content, in hexadecimal."""
+    """Compute the SHA-256 of a file's content, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def seal(folder: Path) -> None:
-    """Write the SHA-256 of each file of a folder beside them, which makes the folder whole."""
-    files = [file for file in sorted(folder.iterdir()) if file.name != CHECKSUMS]
-    digests = {file.name: sha256(file) for file in files}
+    """Write ``checksums.json``: the SHA-256 of each file of a folder."""
+    digests = {name: sha256(file) for name, file in _files_by_name(folder).items()}
     (folder / CHECKSUMS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
 
 
 def broken_seals(folder: Path) -> list[str]:
-    """Return what is wrong with the files of a sealed folder, a line each."""
+    """Compare the files of a folder with their checksums; list the problems, one line each."""
     try:
-        sealed = json.loads((folder / CHECKSUMS).read_bytes())
-        there = {file.name: file for file in folder.iterdir() if file.name != CHECKSUMS}
-        names = sorted(sealed.keys() | there.keys())
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
-        return [f"{folder / CHECKSUMS}: missing or not whole ({type(error).__name__})"]
-    return [
-        f"{folder / name}: " + ("changed" if name in there else "missing")
-        for name in names
-        if name not in there or sealed.get(name) != sha256(there[name])
-    ]
+        digests = dict(json.loads((folder / CHECKSUMS).read_bytes()))
+        files = _files_by_name(folder)
+        names = sorted({*digests, *files})
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        return [f"{folder / CHECKSUMS}: missing or damaged ({type(error).__name__})"]
+    problems = []
+    for name in names:
+        if name not in files:
+            problems.append(f"{folder / name}: missing")
+        elif digests.get(name) != sha256(files[name]):
+            problems.append(f"{folder / name}: changed")
+    return problems
+
+
+def _files_by_name(folder: Path) -> dict[str, Path]:
+    """List the files of a folder, except the checksums."""
+    return {file.name: file for file in sorted(folder.iterdir()) if file.name != CHECKSUMS}

@@ -14,21 +14,38 @@ from tqdm import tqdm
 
 Item = TypeVar("Item")
 
-BAR = re.compile(r".*\[[\d:]+(<[\d:?]+)?, .*/.*\]\n?")  # a line in a log
-HEADLESS = "ATTENTION_HEADLESS"  # set by batch runs: their kernels' bars go to a log
-WRITTEN = "ATTENTION_WRITTEN"  # set by batch runs: the file in which a kernel notes what it writes
+BAR = re.compile(r".*\[[\d:]+(<[\d:?]+)?, .*/.*\]\n?")  # a progress bar, as a line of a log
+# Environment variables that a batch run sets for its kernels.
+HEADLESS = "ATTENTION_HEADLESS"  # progress bars go to a log
+WRITTEN = "ATTENTION_WRITTEN"  # path of the file that lists the tables and figures of a notebook
 
 
 def progress(
     items: Iterable[Item] | None, label: str, *, unit: str = "it", total: int | None = None
 ) -> tqdm[Item]:
-    """Return a bar with a rate and an end: to iterate over ``items``, or to be updated.
+    """Show the progress of long work.
 
-    On a terminal, or in a notebook that someone looks at, it redraws in place and disappears; in a
-    log it is a line at most every ten seconds, and nothing at all for work that is over sooner.
+    On a terminal, or in a notebook that a person looks at, the bar redraws in place and disappears
+    at the end.  In a log it is a line at most every ten seconds, and nothing for shorter work.
+
+    Parameters
+    ----------
+    items : iterable or None
+        What to iterate over; None for a bar that is updated by hand.
+    label : str
+        Text in front of the bar.
+    unit : str
+        Name of an item, for the rate.
+    total : int, optional
+        Number of items.  By default ``len(items)``; without either, the bar shows no end.
+
+    Returns
+    -------
+    tqdm
+        Iterate over it, or call its ``update``.
     """
-    seen = sys.stderr.isatty() or "ipykernel" in sys.modules
-    redraws = seen and not os.environ.get(HEADLESS)
+    is_watched = sys.stderr.isatty() or "ipykernel" in sys.modules
+    redraws = is_watched and not os.environ.get(HEADLESS)
     return tqdm(
         items,
         desc=label,
@@ -44,18 +61,20 @@ def progress(
     )
 
 
-def note_written(kind: str, name: str) -> None:
-    """Tell the batch run that executes this notebook, if one does, of a table or figure."""
-    if notes := os.environ.get(WRITTEN):
+def note_written(category: str, name: str) -> None:
+    """Note a table or figure for the batch run that executes this notebook, if one does."""
+    notes = os.environ.get(WRITTEN)
+    if notes:
         with Path(notes).open("a", encoding="utf-8") as file:
-            file.write(f"{kind} {name}\n")
+            file.write(f"{category} {name}\n")
 
 
 class _Lines(io.TextIOBase):
-    """Standard error, where each redrawing of a bar is a line of its own."""
+    """Standard error, in which each redrawing of a bar is a line of its own."""
 
     def write(self, text: str) -> int:
-        """Write what is visible of a redrawing, if anything is."""
-        if visible := text.strip("\r\n "):
+        """Write the visible part of a redrawing, if there is one."""
+        visible = text.strip("\r\n ")
+        if visible:
             sys.stderr.write(f"{visible}\n")
         return len(text)

@@ -1,7 +1,8 @@
-"""Long work: its device, its threads and its memory.
+"""Device, threads and memory of long work.
 
-A small model computes about a quarter faster on two threads that work alone than on two that
-share every product; and what a job gives does not depend on the number of threads.
+Two threads that compute a batch each run a small model about a quarter faster than two threads
+that share every matrix product.  Besides, the result of a batch then does not depend on the number
+of threads.
 """
 
 from __future__ import annotations
@@ -26,27 +27,60 @@ if TYPE_CHECKING:  # it takes seconds to import
 
 Result = TypeVar("Result")
 
-# Of mallopt(3): from which size on memory is asked of the system each time, and when it goes back.
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-KEPT = 32 << 20  # as far as glibc goes by itself, where no setting forbids it
+# Parameters of mallopt(3): above the first, free memory at the end of the heap goes back to the
+# system; above the second, an array gets memory of its own, which goes back when it is freed.
+M_TRIM_THRESHOLD = -1
+M_MMAP_THRESHOLD = -3
+REUSABLE_BYTES = 32 << 20  # the largest threshold that glibc would choose by itself
 
 
 def torch_device(device: str) -> torch.device:
-    """Return the device of a name, ModelError if it is not here; ``auto`` is the fastest kind."""
+    """Find the device to compute on.
+
+    Parameters
+    ----------
+    device : str
+        "cpu", "cuda", "mps", or "auto" for the fastest that the machine has.
+
+    Returns
+    -------
+    torch.device
+
+    Raises
+    ------
+    ModelError
+        If the machine has no such device.
+    """
     import torch
 
     fastest = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     if device == "auto":
         return fastest
-    if device.partition(":")[0] not in (fastest.type, "cpu"):
-        raise ModelError(f"device {device!r} is not available here; use --device cpu or auto")
+    device_type, _, _ = device.partition(":")
+    if device_type not in (fastest.type, "cpu"):
+        raise ModelError(f"device {device!r} is not available; use --device cpu or auto")
     return torch.device(device)
 
 
 def in_order(
     jobs: Iterable[Callable[[], Result]], *, threads: int, ahead: int
 ) -> Generator[Result]:
-    """Yield what the jobs return, in order; ``ahead`` are begun beside the one that is awaited."""
+    """Run jobs on threads, and yield their results in the order of the jobs.
+
+    Parameters
+    ----------
+    jobs : iterable of callables
+        Functions without arguments.
+    threads : int
+        Number of threads.
+    ahead : int
+        Number of jobs that are started before the result of the current one is taken.
+
+    Yields
+    ------
+    Result
+        Result of each job.
+    """
     pending: deque[Future[Result]] = deque()
     with pool(threads) as workers:
         try:
@@ -63,22 +97,25 @@ def in_order(
 
 @contextmanager
 def pool(threads: int) -> Iterator[ThreadPoolExecutor]:
-    """Yield a pool of threads; of several, each computes alone."""
-    alone = compute_alone if threads > 1 else None  # who reads one shard ahead needs no torch
+    """Yield a pool of threads; if there are several, torch computes on one thread for each."""
+    # A single thread reads a shard ahead, for which torch need not be imported.
+    initializer = compute_alone if threads > 1 else None
     try:
-        with ThreadPoolExecutor(threads, "job", initializer=alone) as pool:
-            yield pool
+        with ThreadPoolExecutor(threads, "job", initializer=initializer) as executor:
+            yield executor
     finally:
-        if alone and not sys.is_finalizing():  # an error that ends a script is the last thing said
+        # While a script ends with an error, torch would print another one.
+        if initializer and not sys.is_finalizing():
             compute_alone(threads)
 
 
 def compute_alone(threads: int = 1) -> None:
-    """Let torch compute on the calling thread alone (on ``threads``) from now on."""
+    """Set the number of threads on which torch computes what the calling thread asks for."""
     import torch
 
-    torch.get_num_threads()  # a thread's first use of torch sets its default, after which ...
-    torch.set_num_threads(threads)  # ... its own number holds
+    # The first call in a thread sets its default.  Only after it does another number hold.
+    torch.get_num_threads()
+    torch.set_num_threads(threads)
 
 
 class CompilationLock:
@@ -126,20 +163,31 @@ class CompilationLock:
 COMPILATION_LOCK = CompilationLock()  # one in a process, because that global variable is one, too
 
 
-def reuse(kept: int = KEPT) -> None:
-    """Let glibc keep freed arrays of up to ``kept`` bytes for the next batch: a third faster."""
-    if library := _glibc():
-        library.mallopt(M_MMAP_THRESHOLD, kept)
-        library.mallopt(M_TRIM_THRESHOLD, 2 * kept)
+def reuse(largest: int = REUSABLE_BYTES) -> None:
+    """Let glibc keep freed arrays for the next batch, which makes training a third faster.
+
+    Parameters
+    ----------
+    largest : int
+        Bytes of the largest array that is kept.
+    """
+    library = _glibc()
+    if library is not None:
+        library.mallopt(M_MMAP_THRESHOLD, largest)
+        library.mallopt(M_TRIM_THRESHOLD, 2 * largest)
 
 
 def trim() -> None:
-    """Give back what was freed: over many shards, glibc keeps ever more of it in small holes."""
-    if library := _glibc():
+    """Give freed memory back to the system, because glibc keeps more and more of it in holes."""
+    library = _glibc()
+    if library is not None:
         library.malloc_trim(0)
 
 
 @cache
 def _glibc() -> ctypes.CDLL | None:
-    library = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
+    """Load the C library, if it is glibc."""
+    if not sys.platform.startswith("linux"):
+        return None
+    library = ctypes.CDLL(None)
     return library if hasattr(library, "malloc_trim") else None

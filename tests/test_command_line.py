@@ -17,12 +17,13 @@ from helpers.study import Study
 
 
 @pytest.fixture
-def ran(monkeypatch, figures):
-    """Return what the pipeline is asked to run; nothing runs."""
+def calls(monkeypatch, figures):
+    """Collect the runs that the command starts: notebooks, settings and name; nothing runs."""
     calls = []
 
-    def run(paths, study, _):
-        calls.append(([path.name[:2] for path in paths], dataclasses.asdict(study), study.slug))
+    def run(paths, study, record):
+        numbers = [path.name[:2] for path in paths]
+        calls.append((numbers, dataclasses.asdict(study), study.slug))
         return figures.parent / "build" / study.slug
 
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
@@ -32,7 +33,7 @@ def ran(monkeypatch, figures):
 
 
 def fails(capsys, *arguments):
-    """Return the one line that a command prints before it exits with 2."""
+    """Run a command that is refused; return the one line that it prints."""
     assert main(list(arguments)) == 2
     output = capsys.readouterr()
     assert output.out == ""
@@ -41,20 +42,25 @@ def fails(capsys, *arguments):
     return output.err.strip()
 
 
+def numbers(count):
+    """List the numbers of the first notebooks."""
+    return [f"{number:02}" for number in range(count)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], [f"{n:02}" for n in range(7)]),
-        (["--extended"], [f"{n:02}" for n in range(11)]),
+        ([], numbers(7)),
+        (["--extended"], numbers(11)),
         (["--only", "9"], ["09"]),
         (["--only", "3,01"], ["01", "03"]),
     ],
 )
-def test_without_options_the_papers_own_notebooks_run_on_the_default(
-    arguments, expected, ran, figures, capsys
+def test_run_chooses_notebooks_and_the_default_settings(
+    arguments, expected, calls, figures, capsys
 ):
     assert main(["run", *arguments]) == 0
-    assert ran == [(expected, dataclasses.asdict(Study()), "minilm")]
+    assert calls == [(expected, dataclasses.asdict(Study()), "minilm")]
     output = capsys.readouterr().out
     assert f"figures and tables: {figures / 'minilm'}" in output
     assert f"notebooks: {figures.parent / 'build' / 'minilm'}" in output
@@ -72,20 +78,24 @@ def test_without_options_the_papers_own_notebooks_run_on_the_default(
         (["run", "--sgments", "3"], "unrecognized arguments: --sgments 3; see"),
     ],
 )
-def test_what_cannot_be_parsed_is_one_line(arguments, message, capsys):
+def test_main_refuses_unknown_arguments_in_one_line(arguments, message, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
     error = capsys.readouterr().err
-    assert stopped.value.code == 2 and error.startswith("error: ") and error.count("\n") == 1
+    assert stopped.value.code == 2
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
     assert message in error
 
 
-def test_a_dry_run_says_what_a_run_would_extract(figures, tiny_folder, tmp_path, capsys):
-    (tmp_path / "my.txt").write_text("\n".join(f"The cat {n} sat on a mat." for n in range(40)))
-    own = ["--text", str(tmp_path / "my.txt"), "--model", str(tiny_folder("bert"))]
-    assert main(["run", "--dry-run", "--only", "00,03", *own, "--max-tokens", "32"]) == 0
-    first, *stores, disk = capsys.readouterr().out.splitlines()
-    assert first == (
+def test_dry_run_lists_what_a_run_would_extract(figures, tiny_folder, tmp_path, capsys):
+    text = tmp_path / "my.txt"
+    text.write_text("\n".join(f"The cat {number} sat on a mat." for number in range(40)))
+    options = ["--text", str(text), "--model", str(tiny_folder("bert")), "--max-tokens", "32"]
+    before = set(tmp_path.rglob("*.safetensors"))
+    assert main(["run", "--dry-run", "--only", "00,03", *options]) == 0
+    how_read, *stores, disk = capsys.readouterr().out.splitlines()
+    assert how_read == (
         "my.txt: a line is a paragraph, a blank line starts a new document; one document: "
         "blocks of 4 of its 40 paragraphs stand for articles"
     )
@@ -94,140 +104,171 @@ def test_a_dry_run_says_what_a_run_would_extract(figures, tiny_folder, tmp_path,
         "my-silver: 40 examples, MB to extract; documents: 10",
         "coreference-sample: 66 examples, MB to extract",
     ]
-    assert "GB in all" in disk and not list(figures.rglob("*"))
-    assert not list(tmp_path.rglob("*.safetensors"))[1:]  # but the model's
+    assert "GB in all" in disk
+    assert not list(figures.rglob("*"))
+    assert set(tmp_path.rglob("*.safetensors")) == before
 
 
-CORPORA = ["--text", "--treebank", "--coref", "--vectors", "--task", "--framenet", "--arct"]
-SLIPS = [
-    *(("--only", only, "the series has 00, 01") for only in ("11", "1,99", "abc", ",")),
-    *((option, "no/such/corpus.txt", "no/such/corpus.txt") for option in CORPORA),
-    *(("--model", model, "expected a model, or several different") for model in ("", " , ", "a,a")),
+INVALID = [
+    ("--only", "11", "the series has 00, 01"),
+    ("--only", "1,99", "the series has 00, 01"),
+    ("--only", "abc", "the series has 00, 01"),
+    ("--only", ",", "the series has 00, 01"),
+    ("--model", "", "expected a model, or several different"),
+    ("--model", " , ", "expected a model, or several different"),
+    ("--model", "a,a", "expected a model, or several different"),
 ]
+CORPORA = ("--text", "--treebank", "--coref", "--vectors", "--task", "--framenet", "--arct")
 
 
-@pytest.mark.parametrize(("option", "value", "message"), SLIPS)
-def test_a_value_that_cannot_be_is_one_line(option, value, message, ran, capsys):
-    assert message in fails(capsys, "run", option, value) and not ran
+@pytest.mark.parametrize(("option", "value", "message"), INVALID)
+def test_run_refuses_invalid_values_in_one_line(option, value, message, calls, capsys):
+    assert message in fails(capsys, "run", option, value)
+    assert not calls
 
 
-def test_a_slip_is_answered_before_torch_is_imported():
-    code = """import sys; from helpers.__main__ import main
-slips = ["--only", "99"], ["--text", "no/such.txt"]
-print([main(["run", *slip]) for slip in slips], {"torch", "anywidget", "spacy"} & {*sys.modules})"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[2, 2] set()\n"
+@pytest.mark.parametrize("option", CORPORA)
+def test_run_refuses_missing_files_in_one_line(option, calls, capsys):
+    assert "no/such/corpus.txt" in fails(capsys, "run", option, "no/such/corpus.txt")
+    assert not calls
+
+
+def test_run_refuses_invalid_values_before_it_imports_torch():
+    code = """
+import sys
+from helpers.__main__ import main
+print(main(["run", "--only", "99"]), main(["run", "--text", "no/such.txt"]))
+print({"torch", "anywidget", "spacy"} & set(sys.modules))
+"""
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    assert output == "2 2\nset()\n"
 
 
 @pytest.mark.parametrize("address", ["nonsense", "tcp://127.0.0.1:1", "tcp://127.0.0.1:99999"])
-def test_a_scheduler_that_is_not_there_is_one_line_at_once(address, ran, capsys):
+def test_run_refuses_an_absent_scheduler_at_once(address, calls, capsys):
     begun = time.monotonic()
     error = fails(capsys, "run", "--only", "00", "--scheduler", address)
-    assert f"--scheduler {address}: does not answer" in error and "tcp://HOST:8786" in error
-    assert time.monotonic() - begun < 3 and not ran
+    assert f"--scheduler {address}: does not answer" in error
+    assert "tcp://HOST:8786" in error
+    assert time.monotonic() - begun < 3
+    assert not calls
 
 
-@pytest.mark.parametrize("kind", ["CACHE", "FIGURES", "BUILD"])
-def test_a_folder_that_cannot_be_written_to_is_named_before_any_work(
-    kind, ran, capsys, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize("name", ["CACHE", "FIGURES", "BUILD"])
+def test_run_refuses_folders_that_cannot_be_written_to(name, calls, capsys, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     folder = tmp_path / "file" / "inside"
-    monkeypatch.setenv(f"ATTENTION_{kind}", str(folder))
+    monkeypatch.setenv(f"ATTENTION_{name}", str(folder))
     monkeypatch.setattr("helpers.run.record.check", lambda *_: pytest.fail("work has begun"))
     error = fails(capsys, "run", "--only", "00")
-    assert f"{folder}: cannot be written to (Not a directory); set ATTENTION_{kind} to" in error
+    assert f"{folder}: cannot be written to (Not a directory); set ATTENTION_{name} to" in error
+    assert not calls
+
+
+def without_kernels(paths, study):
+    """Give no notebook a kernel."""
+    for path in paths:
+        yield path, None
 
 
 @pytest.mark.parametrize(
-    ("kind", "status", "said"),
+    ("error", "status", "message"),
     [
         ("ModelError", 2, "error: 00_extract: here: not a model"),
         ("KeyError", 1, "KeyError: here: not a model"),
     ],
 )
-def test_what_goes_wrong_in_a_notebook(kind, status, said, monkeypatch, capsys, tmp_path):
+def test_run_prints_the_error_of_a_notebook(error, status, message, monkeypatch, capsys, tmp_path):
     """An error of the user's arrives from the kernel as the one line of the command."""
 
     def execute(*_, **__):
-        raise PapermillExecutionError(3, 1, "", kind, "here: not a model", [])
+        raise PapermillExecutionError(3, 1, "", error, "here: not a model", [])
 
     monkeypatch.setenv("ATTENTION_BUILD", str(tmp_path))
     monkeypatch.setattr("papermill.execute_notebook", execute)
-    monkeypatch.setattr(notebooks, "_kernels", no_kernels)
+    monkeypatch.setattr(notebooks, "_kernels", without_kernels)
     assert main(["run", "--only", "00"]) == status
-    assert f"{said}\n" in capsys.readouterr().err
-
-
-def no_kernels(paths, _):
-    """Start nothing."""
-    for path in paths:
-        yield path, None
+    assert f"{message}\n" in capsys.readouterr().err
 
 
 @pytest.fixture
-def given(monkeypatch, figures):
-    """Return the parameters that each notebook is executed with; nothing is executed."""
-    parameters = {}
+def parameters(monkeypatch, figures):
+    """Collect the parameters of each notebook, by its number; nothing is executed."""
+    by_number = {}
 
-    def execute(path, output, **how):
-        parameters[path.name[:2]] = how["parameters"]
+    def execute(path, output, **options):
+        by_number[path.name[:2]] = options["parameters"]
         shutil.copy(path, output)
 
     monkeypatch.setattr("papermill.execute_notebook", execute)
-    monkeypatch.setattr(notebooks, "_kernels", no_kernels)
+    monkeypatch.setattr(notebooks, "_kernels", without_kernels)
     monkeypatch.setattr(notebooks, "write_html", lambda *_: None)
     monkeypatch.setattr("helpers.run.record.check", lambda *_: [])
     monkeypatch.setattr("helpers.run.record.describe", lambda study: {"settings": {}})
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
-    return parameters
+    return by_number
 
 
-VALUES = {"str": "x", "str | None": "x", "int": 9, "int | None": 9, "bool": True}
-VALUES |= {"lens": "norm", "dtype": "float16", "figures": "pdf"}  # which are not any text
+# A value for each setting, by its type, or by its name if it does not take any text.
+VALUES_BY_TYPE = {"str": "x", "str | None": "x", "int": 9, "int | None": 9, "bool": True}
+VALUES_BY_NAME = {"lens": "norm", "dtype": "float16", "figures": "pdf"}
 
 
 @pytest.mark.parametrize("setting", dataclasses.fields(Study), ids=lambda setting: setting.name)
-def test_every_flag_reaches_a_notebook(setting, given):
-    value = VALUES.get(setting.name, VALUES[setting.type])
-    arguments = [flag(setting.name)] if value is True else [flag(setting.name), str(value)]
-    seed = ["--random-init", "7"] if setting.name == "focused" else []
-    assert main(["run", "--extended", *arguments, *seed]) == 0
-    takers = [own for own, parameters in given.items() if parameters.get(setting.name) == value]
-    assert takers, setting.name
-    others = [path for path in notebooks.notebooks() if path.name[:2] not in takers]
-    for path in others:  # those that do not declare it would pass over it
-        assert setting.name not in notebooks.declared(path)
+def test_every_flag_reaches_the_notebooks_that_declare_it(setting, parameters):
+    value = VALUES_BY_NAME.get(setting.name, VALUES_BY_TYPE[setting.type])
+    arguments = [flag(setting.name)]
+    if value is not True:
+        arguments.append(str(value))
+    if setting.name == "focused":
+        arguments += ["--random-init", "7"]
+    assert main(["run", "--extended", *arguments]) == 0
+    takers = set()
+    for number, values in parameters.items():
+        if values.get(setting.name) == value:
+            takers.add(number)
+    assert takers
+    for path in notebooks.notebooks():
+        if path.name[:2] not in takers:
+            assert setting.name not in notebooks.declared(path)
 
 
-def test_all_on_the_command_line_is_no_limit(given):
+def test_all_on_the_command_line_is_no_limit(parameters):
     assert main(["run", "--only", "00,07", "--segments", "all", "--task-examples", "all"]) == 0
-    assert given["00"]["segments"] is None and given["07"]["segments"] is None
-    assert given["07"]["task_examples"] is None and given["00"]["sentences"] == 2000
+    assert parameters["00"]["segments"] is None
+    assert parameters["07"]["segments"] is None
+    assert parameters["07"]["task_examples"] is None
+    assert parameters["00"]["sentences"] == 2000
 
 
 @pytest.mark.parametrize(
     ("option", "value"),
     [("--seed", "-1"), ("--seeds", "0"), ("--segments", "0"), ("--minimum-count", "0")],
 )
-def test_a_number_that_no_run_can_use_is_refused_at_once(option, value, given, capsys):
+def test_a_number_that_no_run_can_use_is_refused_at_once(option, value, parameters, capsys):
     error = fails(capsys, "run", option, value)
     assert error.startswith(f"error: {option} {value}: ")
-    assert not given
+    assert not parameters
 
 
-def test_a_flag_that_no_chosen_notebook_takes_is_refused_or_of_a_size_noted(given, capsys):
+def test_run_notes_a_size_that_no_chosen_notebook_takes(parameters, capsys):
     assert main(["run", "--only", "03", "--gradient-segments", "8"]) == 0
     note = "note: --gradient-segments 8: no effect on 03; it is for notebook 02\n"
     assert capsys.readouterr().err.startswith(note)
-    given.clear()
+    assert set(parameters) == {"03"}
+
+
+def test_run_refuses_a_corpus_that_no_chosen_notebook_takes(parameters, capsys):
     error = fails(capsys, "run", "--only", "03", "--treebank", "mine.conllu")
     assert error.startswith("error: --treebank mine.conllu: no effect on 03; it is for notebook 00")
-    assert not given
+    assert not parameters
 
 
-def test_several_models_are_run_one_by_one_and_compared(given, monkeypatch, capsys):
-    compared, models = [], []
+def test_run_of_several_models_compares_them(parameters, monkeypatch):
+    compared = []
+    models = []
 
     def describe(study):
         models.append(study.model)
@@ -237,7 +278,10 @@ def test_several_models_are_run_one_by_one_and_compared(given, monkeypatch, caps
     monkeypatch.setattr("helpers.run.record.describe", describe)
     main(["run", "--only", "03", "--model", "a,b,./c", "--segments", "7"])
     assert models == ["a", "b", "./c"]
-    assert compared == [[f"{name}--segments-7" for name in "abc"]]
-    capsys.readouterr()
+    assert compared == [["a--segments-7", "b--segments-7", "c--segments-7"]]
+
+
+def test_run_of_several_models_refuses_one_name(parameters, capsys):
     error = fails(capsys, "run", "--model", "a,b", "--name", "one")
-    assert "several models have a name each" in error
+    assert "--name one: several models have a name each" in error
+    assert not parameters
