@@ -1,15 +1,14 @@
-"""Column formats, a word a line: dependency trees and coreference.
+"""Readers of column formats, which have one word per line: dependency trees and coreference.
 
-CoNLL-U (with ``Entity=`` in MISC: OntoGUM), CoNLL-X, the plain format of the paper's repository
-(``word head-relation``) and CoNLL-2012.  One reader of rows and columns serves them all, and
-`text_files.word` says what a word is.
+The formats are CoNLL-U (with ``Entity=`` in MISC: OntoGUM), CoNLL-X, the plain format of the
+paper's repository (``word head-relation``) and CoNLL-2012.  `_blocks` reads the lines of all.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -21,20 +20,30 @@ from helpers.errors import CorpusError
 
 TreeFormat = Literal["conllu", "conllx", "plain"]
 
-# The columns that a format may have, in words too, and which one has the word (from 0).
+MAX_COLUMNS = 1 << 20  # more in a line are no table
+
+
+class _Layout(NamedTuple):
+    """The numbers of columns that a format allows, in words too, and the word's column (from 0)."""
+
+    column_counts: Container[int]
+    expected: str
+    word_column: int
+
+
 _LAYOUTS = {
-    "conllu": (range(10, 11), "10 columns", 1),
-    "conllx": (range(8, 11, 2), "8 or 10 columns", 1),
-    "plain": (range(2, 3), "'word head-relation'", 0),
+    "conllu": _Layout({10}, "10 columns", 1),
+    "conllx": _Layout({8, 10}, "8 or 10 columns", 1),
+    "plain": _Layout({2}, "'word head-relation'", 0),
     # Predicate arguments add columns before the last one.
-    "conll2012": (range(12, 1 << 20), "at least 12 columns", 3),
+    "conll2012": _Layout(range(12, MAX_COLUMNS), "at least 12 columns", 3),
 }
 EXPECTED = "expected CoNLL-U, CoNLL-X (8 or 10 columns) or lines of 'word head-relation'"
-NO_END = "the document that begins here has no '#end document'; cut off?"
-_NOT_A_WORD = re.compile(r"\d+-\d+|\d+\.\d+")  # of CoNLL-U: a multi-word range, an empty node
+NO_END = "the document that begins here has no '#end document'; is the file cut off?"
+_NOT_A_WORD = re.compile(r"\d+-\d+|\d+\.\d+")  # in CoNLL-U: a multi-word range, an empty node
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _PLAIN_LINE = re.compile(r"[^ \t]+[ \t]+\d+-\S+")
-# What a comment is of, and the value or name behind it.
+# The label of a comment that names something, and the value or name after it.
 _MARK = re.compile(r"#\s*(sent_id(?=\s*=)|newdoc\b|begin document\b|end document\b)[^=(]*=?\s*(.*)")
 _NAME_2012 = re.compile(r"\((?P<name>.*)\);(?: part (?P<part>\d+))?")
 _ENTITY = re.compile(r"(?:^|\|)Entity=([^|]*)")
@@ -56,13 +65,23 @@ PENN_TO_UNIVERSAL = {
 
 
 class _Row(NamedTuple):
+    """A line with a word: its number in the file, the word, and all columns."""
+
     line: int
     word: str
     cells: list[str]
 
 
+class _Mark(NamedTuple):
+    """A comment that names a sentence or a document: its line, label (see `_MARK`) and value."""
+
+    line: int
+    label: str
+    value: str
+
+
 def detect_format(path: Path) -> TreeFormat:
-    """Tell a treebank's format from its suffix and its first line that is not blank."""
+    """Detect the format of a treebank from its suffix and its first line that is not blank."""
     for line, text in lines(path):
         if not text.strip():
             continue
@@ -71,7 +90,7 @@ def detect_format(path: Path) -> TreeFormat:
             return "plain"
         if ".conllu" in path.suffixes or text[0] == "#" or _NOT_A_WORD.fullmatch(cells[0]):
             return "conllu"
-        if ".conllx" in path.suffixes or len(cells) in _LAYOUTS["conllx"][0]:
+        if ".conllx" in path.suffixes or len(cells) in _LAYOUTS["conllx"].column_counts:
             return "conllx"
         raise CorpusError(path, f"unknown format; {EXPECTED}", line=line)
     raise CorpusError(path, f"holds no sentence; {EXPECTED}")
@@ -80,189 +99,291 @@ def detect_format(path: Path) -> TreeFormat:
 def read_trees(
     path: Path, format: TreeFormat | None = None, counts: Counter[str] | None = None
 ) -> Iterator[tuple[str | None, Sentence]]:
-    """Yield the document and the tree of each sentence, in order.
+    """Yield the document and the tree of each sentence of a treebank file, in order.
 
-    The document is what the last `# newdoc` calls it, or that mark's number in the file where it
-    gives no name; None before the first mark.  Multi-word ranges and empty nodes of CoNLL-U are
-    skipped, and its trees have exactly one root; converted treebanks may have several.  The source
-    is the ``sent_id``, or its number.  ``counts`` receives what was changed in the words.
-    CorpusError, with the line, for what breaks the format.
+    Multi-word ranges and empty nodes of CoNLL-U are skipped.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    format : {"conllu", "conllx", "plain"}, optional
+        Its format; `detect_format` finds it by default.
+    counts : Counter, optional
+        Receives the number of words that were changed, by reason.
+
+    Yields
+    ------
+    document : str or None
+        The id in the last ``# newdoc``, or that mark's number in the file if it has no id; None
+        before the first mark.
+    sentence : Sentence
+        The tree.  Its source is the ``sent_id``, or its number in the file.
+
+    Raises
+    ------
+    CorpusError
+        With the line, for what breaks the format.  A tree of CoNLL-U has exactly one root;
+        converted treebanks may have several.
     """
     format = format or detect_format(path)
     document = None
     documents_begun = 0
     number = 0
     for marks, rows in _blocks(path, format, counts):
-        for _, mark, value in marks:
-            if mark == "newdoc":
+        for mark in marks:
+            if mark.label == "newdoc":
                 documents_begun += 1
-                document = value or str(documents_begun)
+                document = mark.value or str(documents_begun)
         if rows:
             number += 1
-            names = [name for _, kind, name in marks if kind == "sent_id"]
+            ids = [mark.value for mark in marks if mark.label == "sent_id"]
             words = tuple(row.word for row in rows)
-            source = names[0] if names else str(number)
-            yield document, Sentence(words, *_tree(path, rows, format), "", source)
+            heads, relations = _tree(path, rows, format)
+            source = ids[0] if ids else str(number)
+            yield document, Sentence(words, heads, relations, "", source)
     if not number:
         raise CorpusError(path, f"holds no sentence; {EXPECTED}")
 
 
 def read_documents(path: Path, counts: Counter[str] | None = None) -> Iterator[AnnotatedText]:
-    """Yield the documents of a coreference file, every part of one (Pradhan et al. 2012) apart.
+    """Yield the documents of a coreference file; each part of a document is one (CoNLL-2012).
 
-    ``.conllu`` is CoNLL-U, with trees; all else CoNLL-2012.  Counts, errors as in `read_trees`.
+    Parameters
+    ----------
+    path : Path
+        A file of CoNLL-U, with trees, if its suffix is ``.conllu``; otherwise of CoNLL-2012
+        (Pradhan et al. 2012).
+    counts : Counter, optional
+        Receives the number of words that were changed, by reason.
+
+    Raises
+    ------
+    CorpusError
+        With the line, for what breaks the format.
     """
-    format = "conllu" if path.suffix == ".conllu" else "conll2012"
-    name = source = path.stem
-    begun, sentences = None, []
-    for marks, rows in _blocks(path, format, counts):
-        for line, kind, value in marks:
-            if kind == "sent_id":
+    if path.suffix == ".conllu":
+        yield from _conllu_documents(path, counts)
+    else:
+        yield from _conll2012_documents(path, counts)
+
+
+def _conllu_documents(path: Path, counts: Counter[str] | None) -> Iterator[AnnotatedText]:
+    """Yield the documents of a CoNLL-U file, which begin at ``# newdoc``."""
+    name = path.stem
+    sentences: list[list[_Row]] = []
+    for marks, rows in _blocks(path, "conllu", counts):
+        for mark in marks:
+            if mark.label != "newdoc":
                 continue
             if sentences:
-                yield _annotated_text(path, format, name, source, sentences)
+                yield _conllu_document(path, name, sentences)
                 sentences = []
-            if kind == "newdoc":
-                name = source = value or path.stem
-            elif kind == "end document":
-                begun = None
-            elif begun:
-                raise CorpusError(path, NO_END, line=begun)
-            else:
-                begun, found = line, _NAME_2012.fullmatch(value)
-                if not found:
-                    raise CorpusError(path, "expected '#begin document (name); part 000'", line)
-                name = found["name"]
-                source = name + (f" part {found['part']}" if found["part"] else "")
+            name = mark.value or path.stem
         if rows:
             sentences.append(rows)
-    if begun:
-        raise CorpusError(path, NO_END, line=begun)
     if sentences:
-        yield _annotated_text(path, format, name, source, sentences)
+        yield _conllu_document(path, name, sentences)
+
+
+def _conll2012_documents(path: Path, counts: Counter[str] | None) -> Iterator[AnnotatedText]:
+    """Yield the documents of a CoNLL-2012 file, each between its two marks."""
+    name = path.stem
+    source = path.stem
+    open_document_line = None
+    sentences: list[list[_Row]] = []
+    for marks, rows in _blocks(path, "conll2012", counts):
+        for mark in marks:
+            if mark.label not in ("begin document", "end document"):
+                continue
+            if sentences:
+                yield _conll2012_document(path, name, source, sentences)
+                sentences = []
+            if mark.label == "end document":
+                open_document_line = None
+                continue
+            if open_document_line is not None:
+                raise CorpusError(path, NO_END, line=open_document_line)
+            open_document_line = mark.line
+            name, source = _name_and_source(path, mark)
+        if rows:
+            sentences.append(rows)
+    if open_document_line is not None:
+        raise CorpusError(path, NO_END, line=open_document_line)
+    if sentences:
+        yield _conll2012_document(path, name, source, sentences)
+
+
+def _name_and_source(path: Path, mark: _Mark) -> tuple[str, str]:
+    """Read the name of a document off its first line, and the name with the part."""
+    match = _NAME_2012.fullmatch(mark.value)
+    if not match:
+        raise CorpusError(path, "expected '#begin document (name); part 000'", mark.line)
+    name = match["name"]
+    source = f"{name} part {match['part']}" if match["part"] else name
+    return name, source
 
 
 def _blocks(
     path: Path, format: str, counts: Counter[str] | None
-) -> Iterator[tuple[list[tuple[int, str, str]], list[_Row]]]:
-    """Yield each sentence, and before it the comments that name something: line, kind, value."""
-    columns, expected, word_column = _LAYOUTS[format]
+) -> Iterator[tuple[list[_Mark], list[_Row]]]:
+    """Yield the rows of each sentence, with the marks that stand before it."""
+    layout = _LAYOUTS[format]
     counts = Counter() if counts is None else counts
-    marks, rows = [], []
+    marks: list[_Mark] = []
+    rows: list[_Row] = []
     for line, text in lines(path):
-        comment = text[:1] == "#" and format != "plain"  # there "#" is a word
-        mark = _MARK.match(text) if comment else None
-        if comment or not text or text.isspace():
-            if rows and (mark or not comment):
+        is_comment = text[:1] == "#" and format != "plain"  # in the plain format "#" is a word
+        if is_comment or not text or text.isspace():
+            match = _MARK.match(text) if is_comment else None
+            ends_sentence = match or not is_comment
+            if rows and ends_sentence:
                 yield marks, rows
-                marks, rows = [], []
-            if mark:
-                marks.append((line, mark[1], mark[2].strip()))
+                marks = []
+                rows = []
+            if match:
+                marks.append(_Mark(line, match[1], match[2].strip()))
             continue
         cells = _cells(text)
-        if len(cells) not in columns:
-            raise CorpusError(path, f"expected {expected}, found {len(cells)} columns", line)
+        if len(cells) not in layout.column_counts:
+            raise CorpusError(path, f"expected {layout.expected}, found {len(cells)} columns", line)
         if format == "conllu" and _NOT_A_WORD.fullmatch(cells[0]):
             continue
-        rows.append(_Row(line, word(cells[word_column], counts), cells))
+        rows.append(_Row(line, word(cells[layout.word_column], counts), cells))
     if rows or marks:
         yield marks, rows
 
 
 def _cells(text: str) -> list[str]:
-    return text.split("\t") if "\t" in text else list(filter(None, text.split(" ")))
+    """Split a line at its tabs, or at its spaces if it has no tab."""
+    if "\t" in text:
+        return text.split("\t")
+    return [cell for cell in text.split(" ") if cell]
 
 
 def _tree(path: Path, rows: Sequence[_Row], format: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Return the heads of a sentence's words (as in `records.Sentence`) and their relations."""
-    heads, relations = [], []
-    for number, (line, _, cells) in enumerate(rows, 1):
+    """Read the heads of a sentence's words (as in `records.Sentence`) and their relations."""
+    heads = []
+    relations = []
+    for number, row in enumerate(rows, 1):
         if format == "plain":
-            head, _, relation = cells[1].partition("-")
+            head, _, relation = row.cells[1].partition("-")
         else:
-            head, relation = cells[6], cells[7].strip()
-            if cells[0] != str(number):
-                problem = f"expected word {number}, found {quoted(cells[0])}"
-                raise CorpusError(path, problem, line)
+            head = row.cells[6]
+            relation = row.cells[7].strip()
+            if row.cells[0] != str(number):
+                problem = f"expected word {number}, found {quoted(row.cells[0])}"
+                raise CorpusError(path, problem, row.line)
         if not _NUMBER.fullmatch(head):
             problem = f"the head is {quoted(head)}; expected a whole number (0: root)"
-            raise CorpusError(path, problem, line)
+            raise CorpusError(path, problem, row.line)
         if not relation:
-            raise CorpusError(path, "a word without relation", line)
+            raise CorpusError(
+                path, "the word has no relation; expected one in its column", row.line
+            )
         heads.append(int(head))
         relations.append(relation)
-    if wrong := _fault(heads, single_root=format == "conllu"):
-        row, problem = rows[wrong[0]], wrong[1]
-        raise CorpusError(path, problem.format(quoted(row.word)), row.line)
+    error = _tree_error(heads, single_root=format == "conllu")
+    if error is not None:
+        index, problem = error
+        raise CorpusError(path, problem.format(quoted(rows[index].word)), rows[index].line)
     return tuple(heads), tuple(relations)
 
 
-def _fault(heads: Sequence[int], *, single_root: bool) -> tuple[int, str] | None:
-    """Return the place of a word at which heads are no tree, and why not; None for a tree."""
-    if max(heads) > len(heads):
-        place = next(place for place, head in enumerate(heads) if head > len(heads))
-        return place, f"the head of {{}} is {heads[place]}; the sentence has {len(heads)} words"
+def _tree_error(heads: Sequence[int], *, single_root: bool) -> tuple[int, str] | None:
+    """Find the index of the first word that breaks a tree, and the reason; None for a tree."""
+    for index, head in enumerate(heads):
+        if head > len(heads):
+            return index, f"the head of {{}} is {head}; the sentence has {len(heads)} words"
     if 0 not in heads:
         return 0, "the sentence that starts with {} has no root (a word with head 0)"
     if single_root and heads.count(0) > 1:
-        second = heads.index(0, heads.index(0) + 1)
-        return second, "a second root, {}; a tree of CoNLL-U has one"
-    walks = [0] * len(heads)  # the walk to the root that first came through a word, from 1
-    for walk in range(1, len(heads) + 1):
-        place = walk - 1
-        while place >= 0 and not walks[place]:
-            walks[place] = walk
-            place = heads[place] - 1
-        if place >= 0 and walks[place] == walk:
-            return place, "the heads of {} run in a cycle and never reach the root"
+        second_root = heads.index(0, heads.index(0) + 1)
+        return second_root, "a second root, {}; a tree of CoNLL-U has one"
+    visited_by = [0] * len(heads)  # the start (from 1) of the walk to the root that came first
+    for start in range(1, len(heads) + 1):
+        index = start - 1
+        while index >= 0 and not visited_by[index]:
+            visited_by[index] = start
+            index = heads[index] - 1
+        if index >= 0 and visited_by[index] == start:
+            return index, "the heads of {} run in a cycle and never reach the root"
     return None
 
 
-def _annotated_text(
-    path: Path, format: str, name: str, source: str, sentences: Sequence[list[_Row]]
-) -> AnnotatedText:
+def _conllu_document(path: Path, name: str, sentences: Sequence[list[_Row]]) -> AnnotatedText:
+    """Make a document of CoNLL-U sentences; their trees give the heads of its words."""
     rows = list(chain(*sentences))
-    words = tuple(row.word for row in rows)
-    if format == "conllu":
-        found = [_ENTITY.search(row.cells[9]) for row in rows]
-        brackets = [entity[1] if entity else "_" for entity in found]
-        tags, heads = tuple(row.cells[3] for row in rows), []
-        for sentence in sentences:
-            first = len(heads)  # a head is its index in the document, -1 for a root
-            own, _ = _tree(path, sentence, format)
-            heads += [first + head - 1 if head else -1 for head in own]
-    else:
-        if "[WORD]" in words:
+    brackets = []
+    for row in rows:
+        entity = _ENTITY.search(row.cells[9])
+        brackets.append(entity[1] if entity else "_")
+    heads: list[int] = []  # the index of each word's head in the document, -1 for a root
+    for sentence in sentences:
+        offset = len(heads)
+        sentence_heads, _ = _tree(path, sentence, "conllu")
+        heads += [offset + head - 1 if head else -1 for head in sentence_heads]
+    return AnnotatedText(
+        name=name,
+        source=name,
+        words=tuple(row.word for row in rows),
+        spans=_spans(path, rows, brackets),
+        tags=tuple(row.cells[3] for row in rows),
+        heads=tuple(heads),
+        sentence_starts=_sentence_starts(sentences),
+    )
+
+
+def _conll2012_document(
+    path: Path, name: str, source: str, sentences: Sequence[list[_Row]]
+) -> AnnotatedText:
+    """Make a document of CoNLL-2012 sentences, which have phrase structure and no heads."""
+    rows = list(chain(*sentences))
+    for row in rows:
+        if row.word == "[WORD]":
             problem = "a skeleton without words; run the shared task's skeleton2conll on it first"
-            raise CorpusError(path, problem, rows[words.index("[WORD]")].line)
-        brackets = [row.cells[-1] for row in rows]
-        tags, heads = tuple(PENN_TO_UNIVERSAL.get(row.cells[4]) for row in rows), None
-    spans = _spans(path, rows, brackets)
-    starts = tuple(row is sentence[0] for sentence in sentences for row in sentence)
-    return AnnotatedText(name, source, words, spans, tags, heads and tuple(heads), starts)
+            raise CorpusError(path, problem, row.line)
+    return AnnotatedText(
+        name=name,
+        source=source,
+        words=tuple(row.word for row in rows),
+        spans=_spans(path, rows, [row.cells[-1] for row in rows]),
+        tags=tuple(PENN_TO_UNIVERSAL.get(row.cells[4]) for row in rows),
+        sentence_starts=_sentence_starts(sentences),
+    )
+
+
+def _sentence_starts(sentences: Sequence[Sequence[_Row]]) -> tuple[bool, ...]:
+    """Mark the first word of each sentence among the words of a document."""
+    starts: list[bool] = []
+    for sentence in sentences:
+        starts += [True] + [False] * (len(sentence) - 1)
+    return tuple(starts)
 
 
 def _spans(path: Path, rows: Sequence[_Row], brackets: Sequence[str]) -> tuple[Span, ...]:
-    """Return a document's mentions, in order, from each word's brackets; chains may cross."""
+    """Read a document's mentions, in order, from the brackets of each word; chains may cross."""
     spans: list[Span] = []
-    opened: dict[int, list[int]] = defaultdict(list)  # chain: first words, innermost last
-    for place, cell in enumerate(brackets):
+    open_starts: dict[int, list[int]] = defaultdict(list)  # by chain, the innermost mention last
+    for index, cell in enumerate(brackets):
         if cell in ("-", "_"):
             continue
         if _BRACKET.sub("", cell).replace("|", ""):
-            advice = "expected brackets with chain numbers such as (3|(4) or 3)"
-            raise CorpusError(path, f"coreference {quoted(cell)}; {advice}", rows[place].line)
+            expected = "expected brackets with chain numbers such as (3|(4) or 3)"
+            raise CorpusError(path, f"coreference {quoted(cell)}; {expected}", rows[index].line)
         for single, opening, closing in _BRACKET.findall(cell):
-            number = int(single or opening or closing)
+            chain_number = int(single or opening or closing)
             if single:
-                spans.append((place, place + 1, number))
+                spans.append((index, index + 1, chain_number))
             elif opening:
-                opened[number].append(place)
-            elif opened[number]:
-                spans.append((opened[number].pop(), place + 1, number))
+                open_starts[chain_number].append(index)
+            elif open_starts[chain_number]:
+                spans.append((open_starts[chain_number].pop(), index + 1, chain_number))
             else:
-                raise CorpusError(path, f"{number}) closes no mention", rows[place].line)
-    for number, starts in opened.items():
+                problem = f"{chain_number}) closes no mention; remove it, or open the mention"
+                raise CorpusError(path, problem, rows[index].line)
+    for chain_number, starts in open_starts.items():
         if starts:
-            raise CorpusError(path, f"({number} is never closed", rows[starts[0]].line)
+            problem = f"({chain_number} is never closed in this document; close the mention"
+            raise CorpusError(path, problem, rows[starts[0]].line)
     return tuple(sorted(spans, key=itemgetter(0, 1)))

