@@ -135,7 +135,7 @@ def parser() -> argparse.ArgumentParser:
     verify.add_argument(
         "--repair",
         action="store_true",
-        help="extract damaged shards again; remove other damaged files, which the next run makes again",
+        help="extract damaged shards again; remove other damaged files for the next run to make",
     )
     verify.add_argument("--model", help="path of the model, if it is a local folder")
     cache = command("cache", _cache, "list the stores, or remove or accept some")

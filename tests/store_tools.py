@@ -1,12 +1,12 @@
-"""What the tests of stores share: a corpus of many shards, and work to be done in a process."""
+"""A corpus of many shards, small stores, and work for processes of their own, for tests."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from collections import Counter
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from unittest import mock
 
@@ -18,6 +18,7 @@ from helpers.cache import cached
 from helpers.data.records import Corpus, Segment
 from helpers.errors import InputError
 from helpers.model.encoder import load
+from helpers.paths import sha256
 from helpers.store import extract as extraction
 from helpers.store.examples import examples
 
@@ -27,11 +28,12 @@ MAX_TOKENS = 60
 
 def many_segments(count: int) -> Corpus[Segment]:
     """Return segments of different texts and lengths."""
-    texts = [text for pair in PARAGRAPHS for text in pair]
-    segments = [
-        Segment(texts[i % 8], texts[(i // 8 + 3 * i) % 8], title=f"article {i}")
-        for i in range(count)
-    ]
+    texts = list(chain.from_iterable(PARAGRAPHS))
+    segments = []
+    for number in range(count):
+        first = texts[number % 8]
+        second = texts[(number // 8 + 3 * number) % 8]
+        segments.append(Segment(first, second, title=f"article {number}"))
     return corpus_of(segments, "toy-many")
 
 
@@ -42,9 +44,9 @@ def token_records(encoder, corpus: Corpus) -> list[dict]:
 
 @contextmanager
 def cache_at(root: Path):
-    """Make ``root`` the folder of the stores, and shards so small that examples fill several."""
-    small = mock.patch.dict(extraction.EXAMPLES_PER_SHARD, token=EXAMPLES_PER_SHARD)
-    with mock.patch.dict(os.environ, ATTENTION_CACHE=str(root)), small:
+    """Make ``root`` the cache, and shards of token-level stores four examples small."""
+    small_shards = mock.patch.dict(extraction.EXAMPLES_PER_SHARD, token=EXAMPLES_PER_SHARD)
+    with mock.patch.dict(os.environ, ATTENTION_CACHE=str(root)), small_shards:
         yield
 
 
@@ -56,23 +58,31 @@ def extract_small(encoder, root: Path, count: int, **options):
 
 def flip(path: Path) -> None:
     """Change a bit near the end of a file."""
-    data = bytearray(path.read_bytes())
-    data[-9] ^= 2
-    path.write_bytes(bytes(data))
+    contents = bytearray(path.read_bytes())
+    contents[-9] ^= 2
+    path.write_bytes(bytes(contents))
+
+
+def truncate(path: Path) -> None:
+    """Cut a file to its first 50 bytes."""
+    path.write_bytes(path.read_bytes()[:50])
 
 
 def content(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of every file in a folder."""
-    return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.iterdir())
-    }
+    return {path.name: sha256(path) for path in sorted(folder.iterdir())}
+
+
+def only_folder(root: Path) -> Path:
+    """Return the only folder in another one."""
+    (folder,) = [path for path in root.iterdir() if path.is_dir()]
+    return folder
 
 
 def extract_in_child(model: str, root: Path, count: int) -> None:
-    """Do what ``python -m helpers`` does, in a process of its own: 0 done, 2 stopped.
+    """Extract segments in a process of its own, as ``python -m helpers`` does.
 
-    What it has to say goes to ``messages`` in ``root``.
+    Its exit status is 0, or 2 after an InputError; its messages go to the file ``messages``.
     """
     torch.set_num_threads(1)
     root.mkdir(parents=True, exist_ok=True)
@@ -87,8 +97,7 @@ def extract_in_child(model: str, root: Path, count: int) -> None:
 def repair_in_child(model: str, root: Path, count: int) -> None:
     """Repair the only store of a folder, in a process of its own."""
     torch.set_num_threads(1)
-    (folder,) = (path for path in root.iterdir() if path.is_dir())
-    extraction.repair(load(model, device="cpu"), folder)
+    extraction.repair(load(model, device="cpu"), only_folder(root))
 
 
 def keep_tables(_model: str, root: Path, count: int) -> None:

@@ -1,8 +1,8 @@
-"""The same work on many processes or machines, with Dask.
+"""Extract maps, and compute over them, on several processes or machines with Dask.
 
-A shard is the unit.  Workers read its records from the store's folder, which all of them share,
-load the model once a process, and write the shard under a temporary name before renaming it; the
-client alone writes the manifest.  A shard whose worker is lost is computed again by another.
+A shard is the unit of work.  Workers read its records from the store's folder, which all of them
+share, load the model once per process, and write the shard under a temporary name before renaming
+it.  Only the client writes the manifest.  If a worker is lost, another one computes its shard.
 """
 
 from __future__ import annotations
@@ -26,71 +26,88 @@ from helpers.store.store import Store
 from helpers.work import compute_alone, progress, reuse
 
 if TYPE_CHECKING:
-    from distributed import Client, Scheduler
+    from distributed import Client, LocalCluster, Scheduler
 
     from helpers.model.encoder import Encoder
 
-KNOCK, CONNECT = 2, 10  # seconds to wait for a scheduler's machine, and for the scheduler itself
-LOST = 300  # seconds without any worker, once there was one: the cluster has lost them for good
+PROBE_TIMEOUT = 2  # seconds to wait for a connection to the scheduler's machine
+CONNECT_TIMEOUT = 10  # seconds to wait for the scheduler's answer
+NO_WORKER_TIMEOUT = 300  # seconds without any worker, after which the cluster counts as lost
 
-_OPENING = threading.Lock()
+_STORE_LOCK = threading.Lock()  # one thread of a worker at a time opens a store
 
 Result = TypeVar("Result")
 
 
 def check_scheduler(address: str) -> None:
-    """Knock where a scheduler should be: InputError long before Dask gives up."""
+    """Check quickly that a scheduler accepts connections; InputError if it does not."""
     try:
-        place = urlsplit(address if "://" in address else f"tcp://{address}")
-        if not place.port:
+        url = urlsplit(address if "://" in address else f"tcp://{address}")
+        if not url.port:
             raise ValueError("no port")
-        socket.create_connection((place.hostname, place.port), timeout=KNOCK).close()
+        socket.create_connection((url.hostname, url.port), timeout=PROBE_TIMEOUT).close()
     except (OSError, ValueError) as error:
         raise _no_answer(address) from error
 
 
-def _no_answer(scheduler: str) -> InputError:
+def _no_answer(address: str) -> InputError:
+    """Return the error of a scheduler that does not answer."""
     return InputError(
-        f"--scheduler {scheduler}: does not answer; start it ('dask scheduler') and its workers "
+        f"--scheduler {address}: does not answer; start it ('dask scheduler') and its workers "
         "and run again with its address, tcp://HOST:8786: finished shards are kept"
     )
 
 
 @contextmanager
 def dask_client(*, scheduler: str = "", workers: int = 0) -> Iterator[Client]:
-    """Yield a client of the ``scheduler`` (``tcp://...``), or of ``workers`` local processes.
+    """Yield a client of a cluster: of a ``scheduler``'s (``tcp://...``), or of local ``workers``.
 
-    Those share the threads that torch would use.  InputError where the scheduler does not answer.
+    Local workers share the threads that torch would use.  InputError if the scheduler does not
+    answer.
     """
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
-    for name in ("distributed", "distributed.client", "tornado.application"):  # an error says it
+    # The errors that a user sees say the same as these logs.
+    for name in ("distributed", "distributed.client", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    with ExitStack() as entered:
+    with ExitStack() as stack:
         if scheduler:
-            check_scheduler(scheduler)
-            try:
-                client = Client(scheduler, timeout=CONNECT)
-            except (OSError, ValueError, MemoryError) as error:  # the last: it speaks HTTP
-                raise _no_answer(scheduler) from error
+            client = _connect(scheduler)
         else:
-            import torch
+            client = Client(stack.enter_context(_local_cluster(workers)))
+        yield stack.enter_context(client)
 
-            cluster = LocalCluster(
-                n_workers=workers,
-                threads_per_worker=max(1, torch.get_num_threads() // workers),
-                processes=True,
-                dashboard_address="127.0.0.1:0",  # any free port, seen from this machine alone
-                silence_logs=logging.CRITICAL,  # errors of tasks reach the client
-            )
-            client = Client(entered.enter_context(cluster))
-        yield entered.enter_context(client)
+
+def _connect(scheduler: str) -> Client:
+    """Connect to a scheduler; InputError if it does not answer."""
+    from distributed import Client
+
+    check_scheduler(scheduler)
+    try:
+        return Client(scheduler, timeout=CONNECT_TIMEOUT)
+    except (OSError, ValueError, MemoryError) as error:  # MemoryError: a server that speaks HTTP
+        raise _no_answer(scheduler) from error
+
+
+def _local_cluster(workers: int) -> LocalCluster:
+    """Start worker processes on this machine."""
+    import torch
+    from distributed import LocalCluster
+
+    return LocalCluster(
+        n_workers=workers,
+        threads_per_worker=max(1, torch.get_num_threads() // workers),
+        processes=True,
+        dashboard_address="127.0.0.1:0",  # any free port, visible on this machine only
+        silence_logs=logging.CRITICAL,  # errors of tasks reach the client
+    )
 
 
 def fill_on(client: Client, store: Store, missing: Sequence[int], listed: Listed) -> None:
-    """Compute shards on a cluster, whose workers share the folders of stores and of a local model.
+    """Compute missing shards on a cluster, and call ``listed`` for each.
 
-    InputError where a shard's workers died again and again, or none is left.
+    The workers share the folders of the stores and of a local model.  InputError if a shard's
+    workers died again and again, or none is left.
     """
     label = f"{store.folder.name} on {len(client.nthreads())} workers"
     with closing(map_shards(_make_shard, store, client, missing)) as shards:
@@ -104,25 +121,19 @@ def map_shards(
     client: Client,
     numbers: Sequence[int] | None = None,
 ) -> Iterator[Result]:
-    """Yield ``function(store, number)`` for shards (None: all), in order, computed by a cluster.
+    """Yield ``function(store, number)`` for shards, in order, computed by a cluster.
 
-    A worker opens the store, and loads the model where maps are computed.  Errors as in `fill_on`.
+    ``numbers`` of None stands for all shards.  A worker opens the store, and loads the model if the
+    store computes its maps.  Errors as in `fill_on`.
     """
     from distributed import KilledWorker
     from distributed.client import FutureCancelledError
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import NoWorkerError
 
-    def give_up_without_workers(dask_scheduler: Scheduler) -> None:
-        dask_scheduler.no_workers_timeout = dask_scheduler.no_workers_timeout or LOST
-
-    try:
-        # Dask would count the time before the first worker, too: some stand in a cluster's queue.
-        client.wait_for_workers(1)
-        client.run_on_scheduler(give_up_without_workers)
-    except OSError as error:
-        raise _no_answer(client.scheduler.address) from error
-    task = partial(_on_shard, function, store.folder.resolve(), store.key, _place(store.encoder))
+    _wait_for_first_worker(client)
+    model = _model_on_worker(store.encoder)
+    task = partial(_on_shard, function, store.folder.resolve(), store.key, model)
     numbers = range(store.n_shards) if numbers is None else numbers
     pending = deque(zip(numbers, client.map(task, numbers, pure=False), strict=True))
     try:
@@ -146,12 +157,33 @@ def map_shards(
         client.cancel([future for _, future in pending])
 
 
-def _place(encoder: Encoder | None) -> tuple[str, Device] | None:
-    """Return where a worker finds the model that maps are computed by, and its kind of device."""
+def _wait_for_first_worker(client: Client) -> None:
+    """Wait for a worker, and let the scheduler give up once all workers have ended.
+
+    Dask alone would count the time before the first worker, too, but workers may wait in the queue
+    of a cluster for hours.
+    """
+
+    timeout = NO_WORKER_TIMEOUT  # sent to the scheduler with the function
+
+    def give_up_without_workers(dask_scheduler: Scheduler) -> None:
+        if not dask_scheduler.no_workers_timeout:
+            dask_scheduler.no_workers_timeout = timeout
+
+    try:
+        client.wait_for_workers(1)
+        client.run_on_scheduler(give_up_without_workers)
+    except OSError as error:
+        raise _no_answer(client.scheduler.address) from error
+
+
+def _model_on_worker(encoder: Encoder | None) -> tuple[str, Device] | None:
+    """Return the name or folder under which a worker loads the model, and its type of device."""
     if encoder is None:
         return None
-    local = Path(encoder.name).expanduser()
-    return str(local.resolve()) if local.is_dir() else encoder.name, encoder.device.type
+    folder = Path(encoder.name).expanduser()
+    name = str(folder.resolve()) if folder.is_dir() else encoder.name
+    return name, encoder.device.type
 
 
 def _on_shard(
@@ -161,19 +193,26 @@ def _on_shard(
     model: tuple[str, Device] | None,
     number: int,
 ) -> Result:
-    """Apply a function to one shard in a worker, whose threads compute a shard each."""
+    """Apply a function to one shard in a worker; each thread of a worker computes one shard."""
     compute_alone()
     reuse()
     if not folder.is_dir():
-        raise InputError(f"{folder}: not there on a worker; the cluster has to share it")
-    with _OPENING:
+        raise InputError(
+            f"{folder}: does not exist on a worker; set ATTENTION_CACHE to a folder that all "
+            "machines of the cluster share"
+        )
+    with _STORE_LOCK:
         store = _opened(folder, model)
     if store.key != key:
-        raise InputError(f"{folder}: on a worker, another store than here; share one folder")
+        raise InputError(
+            f"{folder}: a worker has another store there than this machine; set ATTENTION_CACHE "
+            "to a folder that all machines of the cluster share"
+        )
     return function(store, number)
 
 
 def _make_shard(store: Store, number: int) -> Shard:
+    """Compute and write one shard in a worker; the client enters it in the manifest."""
     from helpers.store.examples import shards_tensors
 
     ((indices, tensors),) = shards_tensors(store.encoder, store.work([number]), **store.spec.maps)
@@ -182,6 +221,8 @@ def _make_shard(store: Store, number: int) -> Shard:
 
 @lru_cache(maxsize=2)
 def _opened(folder: Path, model: tuple[str, Device] | None) -> Store:
-    """Return a store; a process opens each of them once."""
-    encoder = load_encoder(folder, model=model[0], device=model[1]) if model else None
-    return Store.open(folder, encoder)
+    """Open a store, once per process."""
+    if model is None:
+        return Store.open(folder)
+    name, device = model
+    return Store.open(folder, load_encoder(folder, model=name, device=device))

@@ -1,4 +1,4 @@
-"""Two worker processes give the bits of one, and one of them may die."""
+"""Stores and sums of a cluster are those of one process, and a worker may die."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from types import FunctionType, ModuleType
 
@@ -41,60 +43,65 @@ def client():
 
 
 @pytest.fixture(scope="module")
-def alone(tiny_encoder, tmp_path_factory):
-    return extract_small(tiny_encoder("bert"), tmp_path_factory.mktemp("alone"), COUNT)
+def expected_store(tiny_encoder, tmp_path_factory):
+    """The store that one process writes."""
+    return extract_small(tiny_encoder("bert"), tmp_path_factory.mktemp("expected"), COUNT)
 
 
 def shard_sum(source, number):
+    """Return the process, the number of examples of a shard, and the sum of their maps."""
     maps = [example.attention.astype(np.float64) for example in source.shard(number)]
-    return os.getpid(), len(maps), sum(one.sum(axis=(2, 3)) for one in maps)
+    return os.getpid(), len(maps), sum(example_maps.sum(axis=(2, 3)) for example_maps in maps)
 
 
-def test_two_workers_one_of_them_killed_give_the_bits_of_one_process(
-    tiny_encoder, alone, tmp_path, record_property
+def kill_worker(root, process_id, n_shards):
+    """Kill a worker once there are so many shards; return how many there were."""
+    finished = list(root.glob("*/shard-*"))
+    while len(finished) < n_shards:
+        time.sleep(0.005)
+        finished = list(root.glob("*/shard-*"))
+    os.kill(process_id, signal.SIGKILL)
+    return len(finished)
+
+
+def test_a_store_has_the_same_bytes_after_a_worker_was_killed(
+    tiny_encoder, expected_store, tmp_path, record_property
 ):
-    rng, killed_at = random.Random(0), []
-
-    def kill(root, victim, wanted):
-        while len(finished := list(root.glob("*/shard-*"))) < wanted:
-            time.sleep(0.005)
-        os.kill(victim, signal.SIGKILL)
-        killed_at.append(len(finished))
-
-    for number in range(SLOW_KILLS):
-        # Of its own: after some kills in a row Dask may leave a worker unreplaced.
-        with dask_client(workers=2) as client:
-            processes = client.run(os.getpid)
-            assert len(set(processes.values())) == 2
-            root, victim = tmp_path / str(number), next(iter(processes.values()))
-            killer = threading.Thread(target=kill, args=(root, victim, rng.randrange(3, 60)))
-            killer.start()
+    rng = random.Random(0)
+    killed_at = []
+    for attempt in range(SLOW_KILLS):
+        root = tmp_path / str(attempt)
+        # Each kill has a cluster of its own: after several, Dask may not replace a worker.
+        with dask_client(workers=2) as client, ThreadPoolExecutor(1) as killer:
+            processes = sorted(client.run(os.getpid).values())
+            assert len(set(processes)) == 2
+            kill = killer.submit(kill_worker, root, processes[0], rng.randrange(3, 60))
             fill = partial(fill_on, client)
             store = extract_small(tiny_encoder("bert"), root, COUNT, fill=fill)
-            killer.join()
+            killed_at.append(kill.result())
         assert killed_at[-1] < store.n_shards
-        assert content(store.folder) == content(alone.folder)
+        assert content(store.folder) == content(expected_store.folder)
         shutil.rmtree(root)
-    few, many = min(killed_at), max(killed_at)
-    found = f"Dask workers: {len(killed_at)} kills, with {few} to {many} of 100 shards written"
-    record_property("found", found)
+    shards = f"{min(killed_at)} to {max(killed_at)} of 100 shards written"
+    record_property("found", f"Dask workers: {len(killed_at)} kills, with {shards}")
 
 
-@pytest.mark.parametrize("kind", ["store", "stream"])
-def test_sums_over_shards_come_in_order(kind, client, tiny_encoder, alone):
+@pytest.mark.parametrize("streamed", [False, True], ids=["store", "stream"])
+def test_map_shards_gives_results_in_order(streamed, client, tiny_encoder, expected_store):
     client.wait_for_workers(2, timeout=60)
-    source = alone
-    if kind == "stream":
-        with cache_at(alone.folder.parent):
+    source = expected_store
+    if streamed:
+        with cache_at(expected_store.folder.parent):
             corpus = many_segments(COUNT)
             source = extraction.stream(tiny_encoder("bert"), corpus, max_tokens=MAX_TOKENS)
     processes, counts, totals = zip(*map_shards(shard_sum, source, client), strict=True)
-    expected = [shard_sum(alone, number)[2] for number in range(alone.n_shards)]
+    expected = [shard_sum(expected_store, number)[2] for number in range(expected_store.n_shards)]
     np.testing.assert_array_equal(totals, expected)
-    assert set(counts) == {4} and os.getpid() not in processes
+    assert set(counts) == {4}
+    assert os.getpid() not in processes
 
 
-def test_a_shard_that_kills_its_workers_is_named(client, alone, monkeypatch):
+def test_map_shards_names_a_shard_that_kills_its_workers(client, expected_store, monkeypatch):
     client.wait_for_workers(1, timeout=60)
     monkeypatch.setattr(client.cluster.scheduler, "allowed_failures", 0)
 
@@ -104,32 +111,33 @@ def test_a_shard_that_kills_its_workers_is_named(client, alone, monkeypatch):
         return number
 
     with pytest.raises(InputError, match="shard 1: its workers died again and again"):
-        list(map_shards(die, alone, client))
+        list(map_shards(die, expected_store, client))
 
 
-def test_a_cluster_that_has_lost_all_its_workers_is_one_line(alone, monkeypatch):
-    elsewhere = ModuleType("not_on_a_worker")
-    elsewhere.shard_sum = FunctionType(shard_sum.__code__, vars(elsewhere))
-    monkeypatch.setitem(sys.modules, elsewhere.__name__, elsewhere)
-    monkeypatch.setattr(cluster, "LOST", 1)
+def test_map_shards_gives_up_without_workers(expected_store, monkeypatch):
+    unknown_module = ModuleType("not_on_a_worker")
+    unknown_module.shard_sum = FunctionType(shard_sum.__code__, vars(unknown_module))
+    monkeypatch.setitem(sys.modules, unknown_module.__name__, unknown_module)
+    monkeypatch.setattr(cluster, "NO_WORKER_TIMEOUT", 1)
     with (
         dask_client(workers=1) as client,
         pytest.raises(InputError, match=r"no worker for 1 s: .* finished shards are kept"),
     ):
         client.wait_for_workers(1, timeout=60)
-        list(map_shards(elsewhere.shard_sum, alone, client))
+        list(map_shards(unknown_module.shard_sum, expected_store, client))
 
 
-def test_shards_wait_for_the_first_worker(alone, monkeypatch):
-    monkeypatch.setattr(cluster, "LOST", 1)
+def test_map_shards_waits_for_the_first_worker(expected_store, monkeypatch):
+    monkeypatch.setattr(cluster, "NO_WORKER_TIMEOUT", 1)
     with dask_client(workers=1) as client:
         client.cluster.scale(0)
         while client.nthreads():
             time.sleep(0.1)
-        hire = threading.Timer(2, client.cluster.scale, [1])
-        hire.start()
-        assert next(map_shards(shard_sum, alone, client))[1] == 4
-        hire.join()
+        late_worker = threading.Timer(2, client.cluster.scale, [1])
+        late_worker.start()
+        _, n_examples, _ = next(map_shards(shard_sum, expected_store, client))
+        assert n_examples == 4
+        late_worker.join()
 
 
 SCHEDULER = """
@@ -145,8 +153,8 @@ time.sleep(600)
 
 
 @pytest.fixture
-def mortal(request):
-    """A process that is a scheduler, with a worker if no other number is asked for; its address."""
+def scheduler_process(request):
+    """A scheduler in a process of its own, with one worker by default, and its address."""
     command = [sys.executable, "-c", SCHEDULER.format(getattr(request, "param", 1))]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -155,10 +163,10 @@ def mortal(request):
         process.kill()
 
 
-def test_a_scheduler_that_dies_is_one_line_and_finished_shards_stay(
-    mortal, encoder, alone, tmp_path, capfd
+def test_extract_keeps_shards_when_the_scheduler_dies(
+    scheduler_process, encoder, expected_store, tmp_path, capfd
 ):
-    process, address = mortal
+    process, address = scheduler_process
 
     def kill():
         while not list(tmp_path.glob("*/shard-*")):
@@ -167,47 +175,55 @@ def test_a_scheduler_that_dies_is_one_line_and_finished_shards_stay(
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
-    begun = time.monotonic()
+    started = time.monotonic()
     with (
         pytest.raises(InputError, match=rf"{address}: does not answer; .* are kept"),
         dask_client(scheduler=address) as client,
     ):
         extract_small(encoder, tmp_path, COUNT, fill=partial(fill_on, client))
-    assert time.monotonic() - begun < 60
-    assert "distributed" not in (shown := capfd.readouterr().err) and "Traceback" not in shown
-    assert content(extract_small(encoder, tmp_path, COUNT).folder) == content(alone.folder)
+    assert time.monotonic() - started < 60
+    messages = capfd.readouterr().err
+    assert "distributed" not in messages
+    assert "Traceback" not in messages
+    assert content(extract_small(encoder, tmp_path, COUNT).folder) == content(expected_store.folder)
 
 
-@pytest.mark.parametrize("mortal", [0], indirect=True, ids=["no worker yet"])
-def test_a_scheduler_that_dies_before_its_workers_come(mortal, alone, monkeypatch, capfd):
-    process, address = mortal
-    monkeypatch.setattr(cluster, "CONNECT", 2)
+@pytest.mark.parametrize("scheduler_process", [0], indirect=True, ids=["no worker yet"])
+def test_map_shards_ends_when_the_scheduler_dies_before_a_worker(
+    scheduler_process, expected_store, monkeypatch, capfd
+):
+    process, address = scheduler_process
+    monkeypatch.setattr(cluster, "CONNECT_TIMEOUT", 2)
     with (
         pytest.raises(InputError, match=rf"{address}: does not answer; start it"),
         dask_client(scheduler=address) as client,
     ):
         threading.Timer(1, process.kill).start()
-        list(map_shards(shard_sum, alone, client))
+        list(map_shards(shard_sum, expected_store, client))
     assert capfd.readouterr().err == ""
 
 
-def test_a_study_has_its_shards_and_its_pass_computed_by_workers(
-    tiny_folder, tmp_path, monkeypatch
-):
-    text, made, original = tmp_path / "text.txt", [], cluster.dask_client
+def test_a_study_computes_shards_and_sums_on_workers(tiny_folder, tmp_path, monkeypatch):
+    text = tmp_path / "text.txt"
     text.write_text("\n".join(f"The cat number {i} sat on a mat ." for i in range(40)) + "\n")
+    client_options = []
+    original = cluster.dask_client
 
-    def spy(**how):
-        made.append(how)
-        return original(**how)
+    def spy(**options):
+        client_options.append(options)
+        return original(**options)
 
     monkeypatch.setattr(cluster, "dask_client", spy)
-    settings = {"model": str(tiny_folder("bert")), "text": str(text), "segments": 12}
-    found = {}
+    study = Study(
+        model=str(tiny_folder("bert")), text=str(text), segments=12, max_tokens=32, device="cpu"
+    )
+    files = []
+    distances = []
     for workers in (0, 2):
         monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / f"cache-{workers}"))
-        study = Study(**settings, max_tokens=32, device="cpu", workers=workers)
-        found[workers] = content(study.segment_store().folder), study.sums.distances
-    assert found[0][0] == found[2][0]
-    np.testing.assert_array_equal(found[0][1], found[2][1])
-    assert made == [{"scheduler": "", "workers": 2}] * 2, "for extraction and pass"
+        study_with_workers = replace(study, workers=workers)
+        files.append(content(study_with_workers.segment_store().folder))
+        distances.append(study_with_workers.sums.distances)
+    assert files[0] == files[1]
+    np.testing.assert_array_equal(*distances)
+    assert client_options == [{"scheduler": "", "workers": 2}] * 2, "for extraction and sums"

@@ -1,4 +1,4 @@
-"""Processes that are killed, interrupted or run twice, and the store that they leave."""
+"""A process that is killed, or runs twice, leaves a store that a rerun completes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from pathlib import Path
 
 import pytest
 from faults import KILLS
-from store_tools import extract_in_child, extract_small, keep_tables, repair_in_child
+from store_tools import (
+    extract_in_child,
+    extract_small,
+    keep_tables,
+    only_folder,
+    repair_in_child,
+)
 
 from helpers.paths import sha256
 from helpers.store.extract import repair
@@ -53,12 +59,18 @@ def wait_for(condition, process):
 
 
 class Extraction:
-    """Work that is killed: what it starts from, what runs, the rerun, and what has to come out."""
+    """Work that is killed: its start, the process, the rerun.
+
+    Subclasses do other work.  `begin` makes the folder as it is before the work, `work` is the
+    function that a process of its own runs, and `again` is the rerun after the kill.
+    """
 
     work = staticmethod(extract_in_child)
 
-    def __init__(self, encoder, start, whole):
-        self.encoder, self.start, self.whole = encoder, start, whole
+    def __init__(self, encoder, start, finished):
+        self.encoder = encoder
+        self.start = start
+        self.finished = finished  # a cache with the finished store
 
     def begin(self, root):
         root.mkdir()
@@ -68,30 +80,33 @@ class Extraction:
 
 
 class Repair(Extraction):
+    """The repair of a store of which every second shard is cut short."""
+
     work = staticmethod(repair_in_child)
 
     def begin(self, root):
-        shutil.copytree(self.whole, root)
+        shutil.copytree(self.finished, root)
         for shard in sorted(root.glob("*/shard-*"))[::2]:
             shard.write_bytes(shard.read_bytes()[:-1])
 
     def again(self, root):
-        (folder,) = (path for path in root.iterdir() if path.is_dir())
-        assert len(repair(self.encoder, folder)) <= 12
+        assert len(repair(self.encoder, only_folder(root))) <= 12
 
 
 class OneOfTwo(Extraction):
-    """The other one goes on; nobody starts anything again."""
+    """Two extractions at once: the second goes on without a rerun."""
 
     def begin(self, root):
-        self.other = self.start(root)
+        self.second = self.start(root)
 
     def again(self, root):
-        self.other.join(timeout=120)
-        assert self.other.exitcode == 0
+        self.second.join(timeout=120)
+        assert self.second.exitcode == 0
 
 
 class KeptTables(Extraction):
+    """Tables that are kept in the cache."""
+
     work = staticmethod(keep_tables)
 
     def again(self, root):
@@ -100,7 +115,7 @@ class KeptTables(Extraction):
         assert process.exitcode == 0
 
 
-KINDS = {
+JOBS = {
     "extraction": Extraction,
     "repair": Repair,
     "one of two at once": OneOfTwo,
@@ -109,57 +124,70 @@ KINDS = {
 
 
 def written(root):
-    """The shards and kept tables there are, and what tells one from another of the same name."""
-    found = [*root.glob("*/shard-?????.safetensors"), *root.glob("derived/t*[0-9a-f]/*.csv")]
-    return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in found}
+    """Return the shards and kept tables there are, each with its inode and time of change."""
+    paths = [*root.glob("*/shard-?????.safetensors"), *root.glob("derived/t*[0-9a-f]/*.csv")]
+    return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in paths}
 
 
 def digests(root):
-    found = [*root.glob("*/examples.jsonl"), *root.glob("*/manifest.json"), *written(root)]
-    return {str(path.relative_to(root)): sha256(path) for path in found}
+    """Return the SHA-256 of each file that a finished store and kept tables have."""
+    paths = [*root.glob("*/examples.jsonl"), *root.glob("*/manifest.json"), *written(root)]
+    return {str(path.relative_to(root)): sha256(path) for path in paths}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_after_any_kill_the_rerun_gives_the_same_bytes(
-    kind, start, tiny_encoder, quick_disk, record_property
+def kill_after(process, root, before, n_files, delay):
+    """Kill a process after it has written so many files, and a delay in seconds.
+
+    ``before`` are the files that were there when it began.  Returns the files that it wrote.
+    """
+    while process.is_alive() and len(written(root).items() - before) < n_files:
+        time.sleep(0.001)
+    time.sleep(delay)
+    process.kill()
+    process.join()
+    return dict(written(root).items() - before)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_rerun_after_a_kill_gives_the_same_bytes(
+    name, start, tiny_encoder, quick_disk, record_property
 ):
-    extract_small(tiny_encoder("bert"), quick_disk / "whole", COUNT)
-    job = KINDS[kind](tiny_encoder("bert"), start, quick_disk / "whole")
+    encoder = tiny_encoder("bert")
+    extract_small(encoder, quick_disk / "finished", COUNT)
+    job = JOBS[name](encoder, start, quick_disk / "finished")
     job.begin(quick_disk / "undisturbed")
-    old = written(quick_disk / "undisturbed").items()
+    before = written(quick_disk / "undisturbed").items()
     start(quick_disk / "undisturbed", work=job.work).join()
     job.again(quick_disk / "undisturbed")
-    steps = len(written(quick_disk / "undisturbed").items() - old)
+    n_steps = len(written(quick_disk / "undisturbed").items() - before)
     expected = digests(quick_disk / "undisturbed")
-    assert steps >= 12
+    assert n_steps >= 12
 
-    rng, killed = random.Random(0), []
+    rng = random.Random(0)
+    n_written = []  # files that were written before each kill
     for attempt in range(3 * KILLS):
         root = quick_disk / f"kill-{attempt}"
         job.begin(root)
-        old = written(root).items()
-        process, step = start(root, work=job.work), rng.randrange(steps)
-        while process.is_alive() and len(written(root).items() - old) < step:
-            time.sleep(0.001)
-        time.sleep(rng.uniform(0, 0.05 if step else 0.5))
-        process.kill()
-        process.join()
-        before = {path: state for path, state in written(root).items() if (path, state) not in old}
+        before = written(root).items()
+        process = start(root, work=job.work)
+        step = rng.randrange(n_steps)
+        delay = rng.uniform(0, 0.05 if step else 0.5)
+        finished = kill_after(process, root, before, step, delay)
         job.again(root)
         assert digests(root) == expected
-        assert before.items() <= written(root).items(), "written again"
+        assert finished.items() <= written(root).items(), "written again"
         shutil.rmtree(root)
         if process.exitcode == -signal.SIGKILL:
-            killed.append(len(before))
-        if len(killed) == KILLS:
+            n_written.append(len(finished))
+        if len(n_written) == KILLS:
             break
-    done = f"{min(killed)} to {max(killed)} of {steps} files done"
-    record_property("found", f"{kind}: {len(killed)} kills, {done}")
-    assert len(killed) == KILLS
-    assert len(set(killed)) > KILLS / 6, "most hit the same moment"
+    steps = f"{min(n_written)} to {max(n_written)} of {n_steps} files done"
+    record_property("found", f"{name}: {len(n_written)} kills, {steps}")
+    assert len(n_written) == KILLS
+    assert len(set(n_written)) > KILLS / 6, "most kills were at the same moment"
 
 
-def test_the_lock_of_a_dead_process_is_free(start, tmp_path):
+def test_an_extraction_takes_over_the_lock_of_a_killed_process(start, tmp_path):
     process = start(tmp_path, 4000)
     wait_for(lambda: written(tmp_path), process)
     waiting = start(tmp_path, 4000)
@@ -167,6 +195,7 @@ def test_the_lock_of_a_dead_process_is_free(start, tmp_path):
     wait_for(lambda: "another process is filling it; waiting" in log.read_text(), waiting)
     process.kill()
     process.join()
-    before = len(written(tmp_path))
-    wait_for(lambda: len(written(tmp_path)) >= before + 5, waiting)
+    n_files = len(written(tmp_path))
+    wait_for(lambda: len(written(tmp_path)) >= n_files + 5, waiting)
+    assert waiting.is_alive()
     waiting.kill()

@@ -1,4 +1,4 @@
-"""Repair: the damaged shards are extracted again, alone, and the store is as it was."""
+"""Repair extracts the damaged shards of a store again, and no others; lists and manifests too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from store_tools import MAX_TOKENS, cache_at, content, extract_small, flip, many_segments
+from store_tools import (
+    MAX_TOKENS,
+    cache_at,
+    content,
+    extract_small,
+    flip,
+    many_segments,
+    truncate,
+)
 
 from helpers.errors import StoreError
 from helpers.model.encoder import load
@@ -28,53 +36,68 @@ def shard(folder, number):
     return folder / f"shard-{number:05d}.safetensors"
 
 
-DAMAGES = {
-    "flipped": (lambda folder: flip(shard(folder, 3)), [3]),
-    "truncated": (lambda folder: shard(folder, 0).write_bytes(b""), [0]),
-    "missing": (lambda folder: shard(folder, 5).unlink(), [5]),
-    "one for another": (lambda folder: shutil.copy(shard(folder, 0), shard(folder, 1)), [1]),
-    "two": (lambda folder: [flip(shard(folder, 1)), shard(folder, 4).unlink()], [1, 4]),
-}
+def flip_shard(folder):
+    flip(shard(folder, 3))
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_shards_alone_are_extracted_again(damage, folder, encoder, written):
+def empty_shard(folder):
+    shard(folder, 0).write_bytes(b"")
+
+
+def remove_shard(folder):
+    shard(folder, 5).unlink()
+
+
+def copy_shard_over_another(folder):
+    shutil.copy(shard(folder, 0), shard(folder, 1))
+
+
+def damage_two_shards(folder):
+    flip(shard(folder, 1))
+    shard(folder, 4).unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "numbers"),
+    [
+        (flip_shard, [3]),
+        (empty_shard, [0]),
+        (remove_shard, [5]),
+        (copy_shard_over_another, [1]),
+        (damage_two_shards, [1, 4]),
+    ],
+)
+def test_repair_extracts_damaged_shards_only(damage, numbers, folder, encoder, written):
     expected = content(folder)
-    break_it, numbers = DAMAGES[damage]
-    break_it(folder)
+    damage(folder)
     assert len(verify(folder)) == len(numbers)
-    done = repair(encoder, folder)
+    lines = repair(encoder, folder)
     assert written == numbers
-    assert done == [f"{shard(folder, number)}: extracted again" for number in numbers]
+    assert lines == [f"{shard(folder, number)}: extracted again" for number in numbers]
     assert verify(folder) == []
     assert content(folder) == expected
 
 
-def test_a_repair_that_is_killed_goes_on(folder, encoder, monkeypatch):
+def test_repair_continues_after_a_repair_that_failed(folder, encoder, monkeypatch):
     expected = content(folder)
-    flip(shard(folder, 1))
-    shard(folder, 4).unlink()
+    damage_two_shards(folder)
     with monkeypatch.context() as patch:
         patch.setattr(examples, "shards_tensors", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             repair(encoder, folder)
     assert "unfinished" in verify(folder)[0]
-    done = repair(encoder, folder)
-    assert [line.rsplit("/", 1)[1][:11] for line in done] == ["shard-00001", "shard-00004"]
+    lines = repair(encoder, folder)
+    assert lines == [f"{shard(folder, number)}: extracted again" for number in (1, 4)]
     assert content(folder) == expected
 
 
-def test_the_records_of_a_stream_are_whole_until_they_are_damaged(encoder, tmp_path):
+def test_verify_checks_the_records_of_a_stream(encoder, tmp_path):
     with cache_at(tmp_path):
         stream = extraction.stream(encoder, many_segments(COUNT), max_tokens=MAX_TOKENS)
     assert verify(stream.folder) == []
     flip(stream.folder / "examples.jsonl")
     (problem,) = verify(stream.folder)
     assert "examples.jsonl: its SHA-256 is not" in problem
-
-
-def truncate(path):
-    path.write_bytes(path.read_bytes()[:50])
 
 
 def test_repair_list_keeps_the_maps_of_a_damaged_list(folder, encoder, tmp_path, written):
@@ -163,20 +186,14 @@ def test_repair_list_leaves_a_store_of_another_format_alone(folder, monkeypatch)
     assert content(folder) == before
 
 
-def test_stream_removes_the_list_that_a_killed_process_left(encoder, tmp_path):
-    with cache_at(tmp_path):
-        corpus = many_segments(COUNT)
-        key = extraction.store_key(encoder, corpus, max_tokens=MAX_TOKENS)
-        key.folder().mkdir()
-        (key.folder() / "examples.jsonl.0123456789ab.tmp").write_text("half of a li")
-        stream = extraction.stream(encoder, corpus, max_tokens=MAX_TOKENS)
-    assert sorted(content(stream.folder)) == ["examples.jsonl", "unfinished.json"]
-
-
-def test_another_model_repairs_nothing(folder, tiny_encoder, tiny_folder, written):
+@pytest.mark.parametrize("change", ["another family", "another precision"])
+def test_repair_refuses_another_model(change, folder, tiny_encoder, tiny_folder, written):
     flip(shard(folder, 3))
-    half = load(str(tiny_folder("bert")), device="cpu", dtype="bfloat16")
-    for other in (tiny_encoder("electra"), half):
-        with pytest.raises(StoreError, match=r"than '.*' as it is now: .*'compute_dtype': 'float"):
-            repair(other, folder)
+    written.clear()
+    if change == "another family":
+        encoder = tiny_encoder("electra")
+    else:
+        encoder = load(str(tiny_folder("bert")), device="cpu", dtype="bfloat16")
+    with pytest.raises(StoreError, match=r"than '.*' as it is now: .*'compute_dtype': 'float"):
+        repair(encoder, folder)
     assert not written

@@ -1,4 +1,4 @@
-"""Streams: the store's bits without the store; and reading ahead."""
+"""Streams give the store's bits without a store; and shards are read ahead."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -30,27 +31,31 @@ def store(encoder, tmp_path):
     return extract_small(encoder, tmp_path / "store", COUNT)
 
 
-def assert_same(examples, others):
-    for one, other in zip(examples, others, strict=True):
-        assert (one.index, one.record, one.offset) == (other.index, other.record, other.offset)
+def assert_same(examples, expected_examples):
+    """Compare examples bit by bit."""
+    for example, expected in zip(examples, expected_examples, strict=True):
+        assert example.index == expected.index
+        assert example.record == expected.record
+        assert example.offset == expected.offset
         for name in ("attention", "token_ids", "hidden"):
-            mine, its = np.array(getattr(one, name)), np.array(getattr(other, name))
-            assert mine.dtype == its.dtype
-            np.testing.assert_array_equal(mine, its)
+            tensor = np.array(getattr(example, name))
+            expected_tensor = np.array(getattr(expected, name))
+            assert tensor.dtype == expected_tensor.dtype
+            np.testing.assert_array_equal(tensor, expected_tensor)
 
 
-def test_a_stream_gives_the_bits_of_the_store(stream, store):
+def test_stream_gives_the_bits_of_the_store(stream, store):
     assert_same(stream, store)
     assert_same([stream[5], stream[21]], [store[5], store[21]])
     assert_same(stream.shard(3), store.shard(3))
     assert list(stream.records()) == list(store.records())
-    for fact in ("spec", "layers", "heads", "special_tokens", "n_shards"):
-        assert getattr(stream, fact) == getattr(store, fact)
+    for name in ("spec", "layers", "heads", "special_tokens", "n_shards"):
+        assert getattr(stream, name) == getattr(store, name)
     assert len(stream) == len(store) == COUNT
-    assert stream.key != store.key, "a stream vouches for no shard"
+    assert stream.key != store.key, "a stream has no digests of shards"
 
 
-def test_a_stream_removes_a_half_written_list_of_work(encoder, tmp_path):
+def test_stream_removes_a_half_written_list_of_work(encoder, tmp_path):
     """A process that is killed while it lists leaves the file under a temporary name."""
     corpus = many_segments(COUNT)
     with cache_at(tmp_path):
@@ -59,11 +64,12 @@ def test_a_stream_removes_a_half_written_list_of_work(encoder, tmp_path):
         leftover.parent.mkdir(parents=True)
         leftover.write_text('{"tokens": ["[CLS]"')
         opened = extraction.stream(encoder, corpus, max_tokens=MAX_TOKENS)
-    assert len(opened) == COUNT and not leftover.exists()
+    assert len(opened) == COUNT
+    assert not leftover.exists()
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_word_level_streams_have_vectors(encoder, sentences, tmp_path):
+def test_stream_has_vectors_at_word_level(encoder, sentences, tmp_path):
     options = {"level": "word", "max_tokens": 60, "hidden": True}
     with cache_at(tmp_path / "a"):
         store = extraction.extract(encoder, sentences, **options)
@@ -71,7 +77,7 @@ def test_word_level_streams_have_vectors(encoder, sentences, tmp_path):
         assert_same(extraction.stream(encoder, sentences, **options), store)
 
 
-def test_a_store_goes_on_from_the_records_of_a_stream(stream, store, encoder):
+def test_extract_uses_the_records_of_a_stream(stream, store, encoder):
     assert sorted(content(stream.folder)) == ["examples.jsonl", "unfinished.json"], "no maps"
     records = (stream.folder / "examples.jsonl").stat()
     after = extract_small(encoder, stream.folder.parent, COUNT)
@@ -81,28 +87,39 @@ def test_a_store_goes_on_from_the_records_of_a_stream(stream, store, encoder):
     assert_same(stream, store)
 
 
-@pytest.mark.parametrize("kind", ["store", "stream"])
-def test_reading_ahead_gives_the_same_shards(kind, store, stream):
-    source = {"store": store, "stream": stream}[kind]
-    shards = list(read_ahead(source))
+@pytest.mark.parametrize("source", ["store", "stream"])
+def test_read_ahead_gives_the_same_shards(source, store, request):
+    shards = list(read_ahead(request.getfixturevalue(source)))
     assert [len(shard) for shard in shards] == [4, 4, 4, 4, 4, 2]
-    assert_same([example for shard in shards for example in shard], store)
+    assert_same(chain.from_iterable(shards), store)
 
 
-def test_an_error_in_a_measure_is_the_last_thing_said(tiny_folder, tmp_path):
-    """The generator of a stream is closed when the interpreter has nearly gone."""
-    (tmp_path / "text.txt").write_text("\n".join(f"Cat {n} sat on a mat." for n in range(99)))
-    own = {"model": str(tiny_folder("bert")), "text": str(tmp_path / "text.txt"), "stream": True}
-    code = f"""from helpers.study import Study
+SCRIPT = """
+from helpers.study import Study
 def measure(example): raise KeyError("mine")
-examples = iter(Study(**{own}).segment_store())
-[measure(example) for example in examples]"""
-    two = os.environ | {"OMP_NUM_THREADS": "2", "ATTENTION_CACHE": str(tmp_path / "cache")}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=two)
-    assert done.stderr.splitlines()[-1] == "KeyError: 'mine'"
+study = Study(model={model!r}, text={text!r}, stream=True)
+examples = iter(study.segment_store())
+[measure(example) for example in examples]
+"""
 
 
-def test_the_next_shard_is_read_while_one_is_used(store, monkeypatch):
+def test_an_error_in_a_measure_is_the_last_message_of_a_script(tiny_folder, tmp_path):
+    """The generator of a stream is closed when the interpreter has nearly ended."""
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(f"Cat {number} sat on a mat." for number in range(99)))
+    script = SCRIPT.format(model=str(tiny_folder("bert")), text=str(text))
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "2",
+        "ATTENTION_CACHE": str(tmp_path / "cache"),
+    }
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment
+    )
+    assert ended.stderr.splitlines()[-1] == "KeyError: 'mine'"
+
+
+def test_read_ahead_reads_one_shard_while_another_is_used(store, monkeypatch):
     reading = threading.Semaphore(0)
     original = reader._opened
 
