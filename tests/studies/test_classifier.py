@@ -1,4 +1,4 @@
-"""Texts cut to their room, a vector and a linear layer; baselines that know words, or nothing."""
+"""Truncated texts, batches, the logits of a classifier, and the two baselines."""
 
 import numpy as np
 import pytest
@@ -19,35 +19,45 @@ from helpers.studies.tasks import Pair, Task
 WORDS = ("the", "cat", "dog", "sat", "on", "mat", "rainy", "winters", "coffee", "home")
 
 
-def test_two_texts_are_cut_at_their_ends_the_longer_one_first(encoder):
-    pairs = [Pair("cat dog", "dog " * 30, 0), Pair("dog " * 30, "cat " * 30, 0)]
-    (short, long) = task_inputs(encoder, pairs, 16)
-    tokens = encoder.tokenizer.convert_ids_to_tokens(short["input_ids"])
-    assert tokens[:1] + tokens[-1:] == ["[CLS]", "[SEP]"] and len(tokens) == 16
+def test_task_inputs_truncate_the_longer_text_first(encoder):
+    (inputs,) = task_inputs(encoder, [Pair("cat dog", "dog " * 30, 0)], 16)
+    tokens = encoder.tokenizer.convert_ids_to_tokens(inputs["input_ids"])
+    assert len(tokens) == 16
+    assert tokens[0] == "[CLS]"
+    assert tokens[-1] == "[SEP]"
     assert tokens.count("[SEP]") == 2
     first = encoder.tokenizer.tokenize("cat dog")
     assert tokens[1 : 1 + len(first)] == first
-    assert short["token_type_ids"] == [0] * (len(first) + 2) + [1] * (14 - len(first))
-    assert sum(long["token_type_ids"]) == 8  # 13 tokens of text: 6 and 7, and [SEP]
-    assert len(long["input_ids"]) == 16
-    for length in (4, 65):
-        with pytest.raises(ModelError, match="it takes 8 to 64"):
-            task_inputs(encoder, pairs, length)
+    assert inputs["token_type_ids"] == [0] * (len(first) + 2) + [1] * (14 - len(first))
 
 
-def test_every_example_is_in_one_batch_with_its_own_label(encoder):
+def test_task_inputs_truncate_two_long_texts_to_the_same_length(encoder):
+    (inputs,) = task_inputs(encoder, [Pair("dog " * 30, "cat " * 30, 0)], 16)
+    assert len(inputs["input_ids"]) == 16
+    assert sum(inputs["token_type_ids"]) == 8  # 13 tokens of text are 6 and 7, and [SEP]
+
+
+@pytest.mark.parametrize("length", [4, 65])
+def test_task_inputs_refuse_lengths_that_do_not_fit(encoder, length):
+    with pytest.raises(ModelError, match="it takes 8 to 64"):
+        task_inputs(encoder, [Pair("cat", None, 0)], length)
+
+
+def test_batches_have_each_example_once_with_its_label(encoder):
     pairs = task_of(by_word).train
-    inputs, seen = task_inputs(encoder, pairs, 32), []
+    inputs = task_inputs(encoder, pairs, 32)
+    seen = []
     for batch, labels, order in batches(encoder, pairs, max_tokens=32):
         seen += order.tolist()
-        assert labels.tolist() == [pairs[i].label for i in order]
-        for own, i in zip(batch["input_ids"].tolist(), order, strict=True):
-            assert own[: len(inputs[i]["input_ids"])] == inputs[i]["input_ids"]
+        assert labels.tolist() == [pairs[index].label for index in order]
+        for ids, index in zip(batch["input_ids"].tolist(), order, strict=True):
+            expected = inputs[index]["input_ids"]
+            assert ids[: len(expected)] == expected
     assert sorted(seen) == list(range(len(pairs)))
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "gpt2", "t5", "deberta_v2"])
-def test_logits_are_the_head_over_the_vector_of_each_text(tiny_encoder, family):
+def test_logits_are_a_linear_function_of_each_text_vector(tiny_encoder, family):
     encoder = tiny_encoder(family)
     classifier = Classifier(encoder, 3, seed=1)
     pairs = [Pair("The cat sat on the mat.", None, 0), Pair("She doesn't.", None, 2)]
@@ -56,14 +66,14 @@ def test_logits_are_the_head_over_the_vector_of_each_text(tiny_encoder, family):
     assert logits.shape == (2, 3)
     for row, index in enumerate(order):
         (inputs,) = task_inputs(encoder, [pairs[index]], 48)
-        alone = torch.tensor([inputs["input_ids"]])
-        states = encoder.model.base_model(input_ids=alone).last_hidden_state[0]
+        unpadded = torch.tensor([inputs["input_ids"]])
+        states = encoder.model.base_model(input_ids=unpadded).last_hidden_state[0]
         vector = states[0] if encoder.objective == "masked-lm" else states.mean(dim=0)
         expected = F.linear(vector, classifier.head.weight, classifier.head.bias)
         torch.testing.assert_close(logits[row], expected, atol=1e-4, rtol=1e-4)
 
 
-def test_a_new_classifier_leaves_the_encoder_alone(encoder):
+def test_classifier_freezes_word_vectors_and_copies_the_encoder(encoder):
     classifier = Classifier(encoder, 2, seed=0)
     assert not any(p.requires_grad for p in encoder.model.parameters())
     frozen = [name for name, p in classifier.named_parameters() if not p.requires_grad]
@@ -75,46 +85,54 @@ def test_a_new_classifier_leaves_the_encoder_alone(encoder):
 # Baselines
 
 
-def task_of(pair):
+def task_of(make_pair):
     rng = np.random.default_rng(0)
-    examples = tuple(pair(rng, number % 2) for number in range(120))
-    return Task("made up", ("no", "yes"), examples[:80], examples[80:])
+    examples = tuple(make_pair(rng, number % 2) for number in range(120))
+    return Task("made up", ("no", "yes"), train=examples[:80], test=examples[80:])
 
 
 def by_word(rng, label):
+    """Make a text in which one word gives away the label."""
     words = rng.permutation([*rng.choice(WORDS[3:], 4), WORDS[1 + label]])
     return Pair(" ".join(words), None, label)
 
 
 def by_order(rng, label):
-    """The same words in either class, in two orders."""
+    """Make a text whose words are the same for both labels, but in two orders."""
     first, second = sorted(rng.choice(WORDS, 2, replace=False), reverse=bool(label))
     return Pair(f"{first} {second}", None, label)
 
 
 def by_text(rng, label):
-    """Both texts together have the same words in either class."""
-    texts = ("cat", "dog") if label else ("dog", "cat")
+    """Make two texts which together have the same words for both labels."""
+    animals = ("cat", "dog") if label else ("dog", "cat")
     first, second = rng.choice(WORDS[3:], 2)
-    return Pair(f"{texts[0]} {first}", f"{texts[1]} {second}", label)
+    return Pair(f"{animals[0]} {first}", f"{animals[1]} {second}", label)
 
 
 def accuracies(encoder, task):
-    found = baselines(encoder, task, max_tokens=32)
-    return {name: np.mean(own == [p.label for p in task.test]) for name, own in found.items()}
+    labels = [pair.label for pair in task.test]
+    predictions = baselines(encoder, task, max_tokens=32)
+    return {name: np.mean(predicted == labels) for name, predicted in predictions.items()}
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_baselines_find_words_and_leave_the_encoder_as_it_is(tiny_encoder, family):
-    encoder, task = tiny_encoder(family), task_of(by_word)
+def test_baselines_learn_words_and_do_not_change_the_encoder(tiny_encoder, family):
+    encoder = tiny_encoder(family)
+    task = task_of(by_word)
     before = {name: weights.clone() for name, weights in encoder.model.named_parameters()}
-    found = accuracies(encoder, task)
-    assert found[BAG_OF_WORDS] == 1 and found[FROZEN_ENCODER] > 0.7
-    assert all(torch.equal(w, before[name]) for name, w in encoder.model.named_parameters())
-    assert found == accuracies(encoder, task)
+    accuracy = accuracies(encoder, task)
+    assert accuracy[BAG_OF_WORDS] == 1
+    assert accuracy[FROZEN_ENCODER] > 0.7
+    for name, weights in encoder.model.named_parameters():
+        assert torch.equal(weights, before[name])
+    assert accuracy == accuracies(encoder, task)
 
 
-def test_a_bag_of_words_knows_which_text_they_are_in_but_not_their_order(tiny_encoder):
-    for family in ("bert", "roberta"):
-        assert accuracies(tiny_encoder(family), task_of(by_text))[BAG_OF_WORDS] == 1
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_bag_of_words_distinguishes_the_two_texts(tiny_encoder, family):
+    assert accuracies(tiny_encoder(family), task_of(by_text))[BAG_OF_WORDS] == 1
+
+
+def test_bag_of_words_does_not_know_the_order(tiny_encoder):
     assert accuracies(tiny_encoder("bert"), task_of(by_order))[BAG_OF_WORDS] < 0.75

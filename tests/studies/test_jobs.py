@@ -1,4 +1,4 @@
-"""Jobs side by side."""
+"""Parallel jobs: order, threads, failures and interruptions."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def two_threads():
-    torch.set_num_threads(2)  # put back by the fixture of all tests
+    torch.set_num_threads(2)  # the fixture of all tests sets it back
 
 
 def endless(begun, steps):
@@ -32,12 +32,12 @@ def run(*jobs, total=0):
     return run_jobs(jobs, CPU, label="testing", unit="step", total=total)
 
 
-def test_jobs_run_at_the_same_time_on_one_thread_each_and_come_in_their_order():
-    both = threading.Barrier(2, timeout=5)
+def test_run_jobs_runs_at_the_same_time_and_keeps_the_order():
+    barrier = threading.Barrier(2, timeout=5)
 
     def job(number):
         def work(step_done):
-            both.wait()
+            barrier.wait()
             time.sleep(0.02 * (2 - number))
             step_done()
             return number, torch.get_num_threads()
@@ -48,20 +48,21 @@ def test_jobs_run_at_the_same_time_on_one_thread_each_and_come_in_their_order():
     assert torch.get_num_threads() == 2
 
 
-def test_a_failure_stops_the_others_and_is_what_is_raised():
+def test_run_jobs_raises_a_failure_and_stops_all_jobs():
     begun = threading.Event()
 
     def failing(_):
         begun.wait(5)
-        raise ValueError("mine")
+        raise ValueError("failure")
 
-    with pytest.raises(ValueError, match="mine"):
+    with pytest.raises(ValueError, match="failure"):
         run(endless(begun, []), failing, endless(begun, []))
     assert torch.get_num_threads() == 2
 
 
-def test_an_interruption_stops_all(monkeypatch):
-    steps, begun = [], threading.Event()
+def test_run_jobs_stops_all_jobs_when_interrupted(monkeypatch):
+    steps = []
+    begun = threading.Event()
 
     def interrupted(_):
         begun.wait(5)

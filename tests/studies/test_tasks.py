@@ -1,4 +1,4 @@
-"""Tab-separated tasks are read as they stand, or refused with the line that is wrong."""
+"""Tab-separated tasks: files that are read, and the messages for files that are not."""
 
 import pandas as pd
 import pytest
@@ -14,13 +14,21 @@ def read(folder, train, test=None):
     return read_task(write(folder, "t.tsv", train), write(folder, "d.tsv", test or train))
 
 
-def test_single_texts_and_pairs_without_a_header(tmp_path):
+def test_read_task_of_single_texts(tmp_path):
     task = read(tmp_path, GOOD)
-    assert task.name == "t" and task.labels == ("no", "yes")
-    assert task.train == (Pair("good film", None, 1), Pair("bad film", None, 0), task.test[2])
-    task = read(tmp_path, "a b\tc d\t1\n\ne f\tg h\t0\n")
+    assert task.name == "t"
+    assert task.labels == ("no", "yes")
+    good = Pair("good film", None, 1)
+    bad = Pair("bad film", None, 0)
+    neutral = Pair("so so", None, 0)
+    assert task.train == task.test == (good, bad, neutral)
+
+
+def test_read_task_of_text_pairs_with_and_without_header(tmp_path):
+    rows = "a b\tc d\t1\n\ne f\tg h\t0\n"
+    task = read(tmp_path, rows)
     assert task.train == (Pair("a b", "c d", 1), Pair("e f", "g h", 0))
-    assert read(tmp_path, "sentence\tsentence\tlabel\na b\tc d\t1\n\ne f\tg h\t0\n") == task
+    assert read(tmp_path, "sentence\tsentence\tlabel\n" + rows) == task
 
 
 @pytest.mark.parametrize(
@@ -47,7 +55,7 @@ def test_single_texts_and_pairs_without_a_header(tmp_path):
         ("gj04\t1\t\tA .\ngj04\t0\t*\tB .\n", Pair("A .", None, 1)),  # CoLA
     ],
 )
-def test_files_of_glue(tmp_path, content, expected):
+def test_read_task_of_glue_files(tmp_path, content, expected):
     assert read(tmp_path, content).train[0] == expected
 
 
@@ -65,11 +73,12 @@ def test_files_of_glue(tmp_path, content, expected):
         (b"good\tyes\n\xff\tno\n", 2, "not UTF-8"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(tmp_path, content, line, message):
+def test_read_task_of_a_wrong_file_names_the_line(tmp_path, content, line, message):
     with pytest.raises(CorpusError) as raised:
         read(tmp_path, content)
-    place = "t.tsv" if line is None else f"t.tsv:{line}"
-    assert f"{place}: " in str(raised.value) and message in str(raised.value)
+    position = "t.tsv" if line is None else f"t.tsv:{line}"
+    assert f"{position}: " in str(raised.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -79,28 +88,43 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path, content, line, message):
         ("a\tb\tyes\n", r"d\.tsv:1: 2 texts, t\.tsv has 1"),
     ],
 )
-def test_what_is_tested_on_is_like_what_is_trained_on(tmp_path, test, message):
+def test_read_task_of_test_file_unlike_train_file_is_refused(tmp_path, test, message):
     with pytest.raises(CorpusError, match=message):
         read(tmp_path, GOOD, test)
 
 
-def test_a_task_is_learned_beyond_its_baselines_by_the_models_own_weights():
+def test_learned_rows_are_those_learned_from_pretrained_weights():
     rows = [("a", PRETRAINED, True), ("b", PRETRAINED, False), ("b", RANDOM, True)]
     table = pd.DataFrame(rows, columns=["task", "start", "learned"])
     assert learned_rows({"fine_tuning": table}, "fine_tuning").index.tolist() == [0]
 
 
-def make(train="aab", test="abbb"):
-    pairs = ([Pair(f"{i}", None, "ab".index(c)) for i, c in enumerate(p)] for p in (train, test))
-    return Task("toy", ("a", "b"), *map(tuple, pairs))
+def task_with_labels(train, test):
+    """Make a task with one example per letter, "a" or "b"."""
+
+    def make_pairs(letters):
+        return tuple(
+            Pair(f"{number}", None, "ab".index(letter)) for number, letter in enumerate(letters)
+        )
+
+    return Task("toy", ("a", "b"), train=make_pairs(train), test=make_pairs(test))
 
 
-def test_a_majority_of_train_and_a_sample_in_order():
-    task = make()
-    assert task.majority == 0.25  # of train, on test
-    task = make("ab" * 20, "ab" * 4)
+def test_majority_is_the_share_in_test_of_the_label_most_frequent_in_train():
+    assert task_with_labels(train="aab", test="abbb").majority == 0.25
+
+
+def test_sample_without_a_limit_has_all_examples():
+    task = task_with_labels(train="ab" * 20, test="ab" * 4)
     assert task.sample(None, seed=1) == task
-    some = task.sample(10, seed=1)
-    assert len(some.train) == 10 and some.test == task.test
-    assert some == task.sample(10, seed=1) != task.sample(10, seed=2)
-    assert [int(pair.first) for pair in some.train] == sorted(int(p.first) for p in some.train)
+
+
+def test_sample_keeps_the_order_and_depends_on_the_seed():
+    task = task_with_labels(train="ab" * 20, test="ab" * 4)
+    sample = task.sample(10, seed=1)
+    assert len(sample.train) == 10
+    assert sample.test == task.test
+    assert sample == task.sample(10, seed=1)
+    assert sample != task.sample(10, seed=2)
+    positions = [int(pair.first) for pair in sample.train]
+    assert positions == sorted(positions)

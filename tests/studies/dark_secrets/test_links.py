@@ -1,4 +1,4 @@
-"""Links of trees and of FrameNet, their weights by hand, and random pairs to compare with."""
+"""Links of trees and of FrameNet, their weights, and random pairs to compare with."""
 
 import numpy as np
 import pytest
@@ -18,43 +18,54 @@ def uniform(words, layers=1, heads=2):
     return np.full((layers, heads, words, words), 1 / words)
 
 
-def test_links_their_weights_and_pairs_to_compare_with_by_hand():
+def test_dependency_links_join_verbs_and_arguments():
     relations = ["nsubj", "root", "det", "obj", "obl:agent", "nsubj:pass", "amod", "dative"]
     heads = [2, 0, 4, 2, 2, 2, 4, 2]
     assert dependency_links(heads, relations) == [(1, 0), (1, 3), (1, 4), (1, 5), (1, 7)]
+
+
+def test_link_weights_are_the_largest_in_either_direction():
     attention = np.zeros((1, 2, 4, 4))
-    attention[0, 0, 0, 2], attention[0, 0, 3, 1] = 0.3, 0.6  # the second against its direction
-    attention[0, 1, 0, 3] = 0.9  # not a link
+    attention[0, 0, 0, 2] = 0.3  # along a link
+    attention[0, 0, 3, 1] = 0.6  # against the direction of a link
+    attention[0, 1, 0, 3] = 0.9  # not on a link
     assert link_weights(attention, [(0, 2), (1, 3)]).tolist() == [[0.6, 0.0]]
-    free = free_pairs([(1, 3), (5, 1), (4, 6)], 8)
-    assert free[0] == free[2] == [(0, 2), (2, 4), (3, 5), (5, 7)]
-    assert free[1] == [(0, 4), (2, 6), (3, 7)]
+
+
+def test_free_pairs_have_the_distance_of_their_link():
+    pairs = free_pairs([(1, 3), (5, 1), (4, 6)], 8)
+    assert pairs[0] == pairs[2] == [(0, 2), (2, 4), (3, 5), (5, 7)]
+    assert pairs[1] == [(0, 4), (2, 6), (3, 7)]
     assert free_pairs([(0, 2)], 3) == [[]]
 
 
-def test_a_head_that_sees_links_and_one_that_sees_distances():
+def test_link_table_distinguishes_links_from_distances():
+    """Head 1 attends along links, head 2 to all words at the same distance, head 3 uniformly."""
     sentences = []
-    for shift in range(6):
+    for start in range(6):
         attention = uniform(12, heads=3)
-        link = (shift, shift + 3)
-        attention[0, 0, link[0], link[1]] = 0.9
-        for i in range(9):
-            attention[0, 1, i, i + 3] = 0.9
-        sentences.append((attention, [link], f"article {shift}"))
-    table = link_table(sentences, seed=1)
-    assert (table["sentences"] == 6).all() and table["head"].tolist() == [1, 2, 3]
-    assert table["linked"].round(6).tolist() == [0.9, 0.9, round(1 / 12, 6)]
-    assert table["random"].round(6).tolist() == [round(1 / 12, 6), 0.9, round(1 / 12, 6)]
-    assert table["difference"][0] > 0.8 and np.allclose(table["difference"][1:], 0)
-    assert table["p_holm"][0] < 0.1 and (table["p_holm"][1:] > 0.5).all()  # 1 in 64, of three heads
+        attention[0, 0, start, start + 3] = 0.9
+        for word in range(9):
+            attention[0, 1, word, word + 3] = 0.9
+        sentences.append((attention, [(start, start + 3)], f"article {start}"))
+    table = link_table(sentences, seed=1).set_index("head")
+    assert table.index.tolist() == [1, 2, 3]
+    assert (table["sentences"] == 6).all()
+    assert table["linked"].tolist() == pytest.approx([0.9, 0.9, 1 / 12])
+    assert table["random"].tolist() == pytest.approx([1 / 12, 0.9, 1 / 12])
+    assert table["difference"].tolist() == pytest.approx([0.9 - 1 / 12, 0, 0])
+    assert table.loc[1, "p_holm"] < 0.1  # 1 in 64, for three heads
+    assert (table.loc[[2, 3], "p_holm"] > 0.5).all()
 
 
-def test_sentences_that_say_nothing_are_left_out():
-    neighbours, no_pair = (uniform(5), [(1, 2)], "a"), (uniform(3), [(0, 2)], "a")
-    with pytest.raises(InputError, match="no sentence has a predicate"):
-        link_table([neighbours, no_pair], seed=0)
-    table = link_table([neighbours, (uniform(5), [(0, 2)], "a"), no_pair], seed=0)
+def test_link_table_leaves_out_sentences_without_usable_links():
+    only_neighbours = (uniform(5), [(1, 2)], "a")
+    no_free_pair = (uniform(3), [(0, 2)], "a")
+    usable = (uniform(5), [(0, 2)], "a")
+    table = link_table([only_neighbours, usable, no_free_pair], seed=0)
     assert (table["sentences"] == 1).all()
+    with pytest.raises(InputError, match="no sentence has a predicate"):
+        link_table([only_neighbours, no_free_pair], seed=0)
 
 
 # FrameNet
@@ -91,23 +102,30 @@ FULL_TEXT = FULL_TEXT.replace("WORDS", labels(ENDS)).replace("LONG", LONG_SENTEN
 
 @pytest.fixture
 def corpus(tmp_path):
-    """Return the folder of a corpus of FrameNet's form."""
+    """Make a function that writes a corpus in FrameNet's format and returns its folder."""
 
     def write(text):
-        for name, content in (("fulltext/doc.xml", text), ("frame/Commerce_sell.xml", FRAME)):
-            (tmp_path / name).parent.mkdir()
-            (tmp_path / name).write_text(content)
+        full_text = tmp_path / "fulltext" / "doc.xml"
+        frame = tmp_path / "frame" / "Commerce_sell.xml"
+        for path, content in ((full_text, text), (frame, FRAME)):
+            path.parent.mkdir()
+            path.write_text(content)
         return tmp_path
 
     return write
 
 
-def test_links_of_a_predicate_to_every_word_of_its_core_arguments(corpus):
+CORE_LINKS = ((4, 0), (4, 1), (4, 6), (4, 7))
+
+
+def test_framenet_sentences_link_predicates_to_words_of_core_arguments(corpus):
     folder = corpus(FULL_TEXT)  # the second sentence is too long
-    links = ((4, 0), (4, 1), (4, 6), (4, 7))
-    assert framenet_sentences(folder) == [FrameSentence(WORDS, links, "doc")]
-    (found,) = framenet_sentences(folder / "fulltext/doc.xml")  # no frames: all arguments
-    assert found.links == (*links, (4, 8))
+    assert framenet_sentences(folder) == [FrameSentence(WORDS, CORE_LINKS, "doc")]
+
+
+def test_framenet_sentences_of_one_file_link_all_arguments(corpus):
+    (sentence,) = framenet_sentences(corpus(FULL_TEXT) / "fulltext" / "doc.xml")
+    assert sentence.links == (*CORE_LINKS, (4, 8))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +138,7 @@ def test_links_of_a_predicate_to_every_word_of_its_core_arguments(corpus):
         ('name="Target"', 'name="X"', "no sentence with a link and at most 12 words"),
     ],
 )
-def test_what_is_wrong_is_named(corpus, old, new, message):
+def test_framenet_sentences_of_a_wrong_file_name_the_problem(corpus, old, new, message):
     with pytest.raises(CorpusError) as raised:
         framenet_sentences(corpus(FULL_TEXT.replace(old, new)))
     assert message in str(raised.value)

@@ -1,4 +1,4 @@
-"""What is said of the tables of pruning, by hand."""
+"""Summaries of the tables of pruning, compared with values by hand."""
 
 import numpy as np
 import pandas as pd
@@ -12,72 +12,112 @@ from helpers.store.extract import extract
 from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
 from helpers.studies.sixteen_heads import summaries
 from helpers.studies.tasks import Pair, Task
-from helpers.studies.wikipedia_tasks import LABELS, NUMBER, SHIFT
+from helpers.studies.wikipedia_tasks import LABELS, NUMBER
 
-LAYERS, HEADS = 3, 4
+LAYERS = 3
+HEADS = 4
 
 
-def test_intervals_over_seeds():
+def test_seed_intervals_are_means_with_students_t():
     table = pd.DataFrame(
         {"task": "a", "pruned": 20, "start": [90.0, 91, 95], "change": [-1, 0, -5]}
     )
     row = summaries.seed_intervals(table).iloc[0]
     columns = ["seeds", "start", "change", "smallest", "largest"]
     assert row[columns].tolist() == [3, 92, -2, -5, 0]
-    low, high = student.interval(0.95, 2, -2, np.std([-1, 0, -5], ddof=1) / 3**0.5)
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx((low, high))
+    standard_error = np.std([-1, 0, -5], ddof=1) / 3**0.5
+    expected = student.interval(0.95, 2, -2, standard_error)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(expected)
 
 
-def ablation(one, other, task="a"):
-    heads = pd.DataFrame({"task": task, "layer": 1, "head": range(1, len(one) + 1)})
-    return heads.assign(first_change=one, change_one=one, change_other=other)
+def ablation(first, second, task="a"):
+    """Make a table of ablation with changes on two halves of the articles."""
+    heads = pd.DataFrame({"task": task, "layer": 1, "head": range(1, len(first) + 1)})
+    return heads.assign(first_change=first, change_one=first, change_other=second)
 
 
-def test_correlations_of_values_and_ranks_with_and_without_the_largest_effects():
-    one, noise = np.random.default_rng(0).normal(size=(2, 40))
-    large = noise.copy()
-    one[[3, 8]], large[[3, 8]] = -20, -30  # two heads make a correlation, not of ranks
-    both = pd.concat([ablation(one, 2 * one + 0.1 * noise), ablation(one, large, "b")])
-    table = summaries.cross_data(summaries.paired_changes(both), seed=0)
-    assert table["set"].unique().tolist() == [summaries.HALVES]
-    found = table.set_index(["task", "heads"])
-    assert (found.loc["a", ["correlation_low", "rank_correlation_low"]] > 0.9).all(axis=None)
-    noisy = found.loc["b"]
-    assert noisy.loc["all", "correlation"] == pytest.approx(np.corrcoef(one, large)[0, 1])
-    assert noisy.loc["all", "correlation"] > 0.9
-    rest = noisy.loc[summaries.WITHOUT_OUTLIERS]
-    left = np.delete([one, large], [3, 8], axis=1)
-    assert rest["correlation"] == pytest.approx(np.corrcoef(left)[0, 1])
-    assert rest["rank_correlation"] == pytest.approx(spearmanr(*left).statistic)
+def test_cross_data_of_correlated_changes_has_high_intervals():
+    first, noise = np.random.default_rng(0).normal(size=(2, 40))
+    changes = summaries.paired_changes(ablation(first, 2 * first + 0.1 * noise))
+    table = summaries.cross_data(changes, seed=0)
+    assert set(table["set"]) == {summaries.HALVES}
+    assert set(table["heads"]) == {summaries.ALL_HEADS, summaries.WITHOUT_OUTLIERS}
+    assert (table[["correlation_low", "rank_correlation_low"]] > 0.9).all(axis=None)
+
+
+def test_cross_data_shows_a_correlation_that_two_heads_make():
+    first, second = np.random.default_rng(0).normal(size=(2, 40))
+    outliers = [3, 8]
+    first[outliers] = -20
+    second[outliers] = -30
+    changes = summaries.paired_changes(ablation(first, second))
+    table = summaries.cross_data(changes, seed=0).set_index("heads")
+    all_heads = table.loc[summaries.ALL_HEADS]
+    assert all_heads["correlation"] == pytest.approx(np.corrcoef(first, second)[0, 1])
+    assert all_heads["correlation"] > 0.9
+    rest = table.loc[summaries.WITHOUT_OUTLIERS]
+    first_rest = np.delete(first, outliers)
+    second_rest = np.delete(second, outliers)
+    assert rest["correlation"] == pytest.approx(np.corrcoef(first_rest, second_rest)[0, 1])
+    spearman = spearmanr(first_rest, second_rest).statistic
+    assert rest["rank_correlation"] == pytest.approx(spearman)
     assert rest["correlation_low"] < 0 < rest["correlation_high"]
 
 
-def test_a_second_test_set_has_rows_of_its_own_and_no_change_no_correlation():
-    one = np.arange(6.0)
-    changes = summaries.paired_changes(ablation(one, one * 0), ablation(one[::-1], one).iloc[::-1])
-    table = summaries.cross_data(changes, seed=0).set_index(["set", "heads"])["correlation"]
-    assert table[summaries.OTHER_CORPUS, "all"] == pytest.approx(-1)
-    assert np.isnan(table[summaries.HALVES]).all()
+def test_cross_data_of_another_corpus_pairs_heads_by_name():
+    first = np.arange(6.0)
+    elsewhere = ablation(first[::-1], first).iloc[::-1]
+    changes = summaries.paired_changes(ablation(first, first), elsewhere)
+    table = summaries.cross_data(changes, seed=0).set_index(["set", "heads"])
+    row = table.loc[(summaries.OTHER_CORPUS, summaries.ALL_HEADS)]
+    assert row["correlation"] == pytest.approx(-1)
 
 
-def test_a_treebank_makes_test_sets_of_grammar(tiny_encoder, tmp_path):
-    sentences = [
-        [(1, "The", 2, "det"), (2, noun, 3, "nsubj"), (3, verb, 0, "root"), (4, "in", 3, "advmod")]
-        for noun, verb in (("cat", "sat"), ("cats", "sit"))
-    ]
-    (tmp_path / "trees.conllu").write_text(conllu(*sentences, times=20))
-    encoder, corpus = tiny_encoder("bert"), resolve_treebank(str(tmp_path / "trees.conllu"))
-    store = extract(encoder, corpus, level="word", max_tokens=32)
-    pairs = tuple(
-        Pair(f"the {noun} sat {place}", None, int(noun == "dogs"), f"article {n % 5}")
-        for n, (noun, place) in enumerate((n, p) for n in ("cat", "dogs") for p in "abcdefghi")
-    )
-    recipe = Recipe(max_tokens=16, epochs=1)
-    own, other = (
-        FineTuned(encoder, Task(name, LABELS[NUMBER], pairs, pairs), recipe)
-        for name in (NUMBER, SHIFT + "!")
-    )
-    table = summaries.on_treebank(fine_tune([own]), store, seed=0)
-    assert table["task"].unique().tolist() == [NUMBER] and len(table) == LAYERS * HEADS
-    assert table["examples"].iloc[0] == 2  # no sentence comes twice
-    assert summaries.on_treebank([other], store, seed=0) is None
+def test_cross_data_without_any_change_is_nan():
+    first = np.arange(6.0)
+    changes = summaries.paired_changes(ablation(first, np.zeros(6)))
+    assert summaries.cross_data(changes, seed=0)["correlation"].isna().all()
+
+
+@pytest.fixture
+def encoder(tiny_encoder):
+    return tiny_encoder("bert")
+
+
+@pytest.fixture
+def treebank_store(encoder, tmp_path):
+    """Extract twenty copies each of a sentence with a singular and one with a plural subject."""
+    sentences = []
+    for noun, verb in (("cat", "sat"), ("cats", "sit")):
+        words = [
+            (1, "The", 2, "det"), (2, noun, 3, "nsubj"),
+            (3, verb, 0, "root"), (4, "in", 3, "advmod"),
+        ]  # fmt: skip
+        sentences.append(words)
+    path = tmp_path / "trees.conllu"
+    path.write_text(conllu(*sentences, times=20))
+    return extract(encoder, resolve_treebank(str(path)), level="word", max_tokens=32)
+
+
+def toy_run(encoder, name):
+    """Make a run on a task that asks whether a text is about a cat or about dogs."""
+    pairs = []
+    for noun in ("cat", "dogs"):
+        for letter in "abcdefghi":
+            source = f"article {len(pairs) % 5}"
+            pairs.append(Pair(f"the {noun} sat {letter}", None, int(noun == "dogs"), source))
+    task = Task(name, LABELS[NUMBER], train=tuple(pairs), test=tuple(pairs))
+    return FineTuned(encoder, task, Recipe(max_tokens=16, epochs=1))
+
+
+def test_on_treebank_scores_tasks_of_grammar_on_different_sentences(encoder, treebank_store):
+    runs = fine_tune([toy_run(encoder, NUMBER)])
+    table = summaries.on_treebank(runs, treebank_store, seed=0)
+    assert set(table["task"]) == {NUMBER}
+    assert len(table) == LAYERS * HEADS
+    assert (table["examples"] == 2).all()  # copies of a sentence count once
+
+
+def test_on_treebank_of_tasks_without_grammar_is_none(encoder, treebank_store):
+    run = toy_run(encoder, "a task of the user")
+    assert summaries.on_treebank([run], treebank_store, seed=0) is None
