@@ -21,7 +21,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "tests" / "FAULTS.md"
-BEGIN, END = "<!-- written by `make faults` -->", "<!-- end of what it wrote -->"
+BEGIN = "<!-- written by `make faults` -->"
+END = "<!-- end of what it wrote -->"
 LONG = os.environ.get("FAULTS") == "long"
 KILLS = 30 if LONG else 3  # of each kind that takes a second
 SLOW_KILLS = 30 if LONG else 1  # of each kind that takes several
@@ -35,31 +36,34 @@ def at_most(seconds):
     def stop(_signal, _frame):
         raise AssertionError(f"took longer than {seconds} s")
 
-    kinds = [(signal.SIGPROF, signal.ITIMER_PROF, 1), (signal.SIGALRM, signal.ITIMER_REAL, 12)]
-    before = [signal.signal(one, stop) for one, _, _ in kinds]
-    for _, timer, times in kinds:
+    limits = [(signal.SIGPROF, signal.ITIMER_PROF, 1), (signal.SIGALRM, signal.ITIMER_REAL, 12)]
+    handlers = [signal.signal(number, stop) for number, _, _ in limits]
+    for _, timer, times in limits:
         signal.setitimer(timer, seconds * times)
     try:
         yield
     finally:
-        for (one, timer, _), handler in zip(kinds, before, strict=True):
+        for (number, timer, _), handler in zip(limits, handlers, strict=True):
             signal.setitimer(timer, 0)
-            signal.signal(one, handler)
+            signal.signal(number, handler)
 
 
 class Findings:
-    """What pytest reports, by test file."""
+    """The outcomes, durations and findings that pytest reports, by test file."""
 
     def __init__(self):
         self.outcomes = defaultdict(lambda: defaultdict(int))
-        self.seconds, self.found = defaultdict(float), defaultdict(list)
+        self.seconds = defaultdict(float)
+        self.findings = defaultdict(list)
 
     def pytest_runtest_logreport(self, report):
         file = report.nodeid.partition("::")[0]
         self.seconds[file] += report.duration
         if report.when == "call" or report.skipped:
             self.outcomes[file][report.outcome] += 1
-            self.found[file] += [text for name, text in report.user_properties if name == "found"]
+            self.findings[file] += [
+                text for name, text in report.user_properties if name == "found"
+            ]
 
 
 def named(text):
@@ -75,8 +79,8 @@ def prose(text):
 
 def row(findings, file, commit):
     counts = ", ".join(f"{n:,} {outcome}" for outcome, n in findings.outcomes[file].items())
-    found = "<br>".join(findings.found[file])
-    return f"| `{file}` | {counts} | {findings.seconds[file]:.0f} s | {commit} | {found} |"
+    details = "<br>".join(findings.findings[file])
+    return f"| `{file}` | {counts} | {findings.seconds[file]:.0f} s | {commit} | {details} |"
 
 
 def page(text, findings, files, commit):

@@ -6,7 +6,8 @@ import re
 import numpy as np
 import pandas as pd
 
-TO_HEAD, TO_DEPENDENT = "dependent attends to head", "head attends to dependent"
+TO_HEAD = "dependent attends to head"
+TO_DEPENDENT = "head attends to dependent"
 LAYERS = 6
 TABLE_1 = (
     ("All", 34.5, 26.3),
@@ -26,9 +27,9 @@ def heads(**by_layer):
     return pd.DataFrame({"layer": layer, "head": [1, 2] * LAYERS, **columns})
 
 
-def table(header, *rows, **more):
-    """Return a table with the names of a line and the values of lists."""
-    return pd.DataFrame(rows, columns=header.split()).assign(**more)
+def table(header, *rows, **constant_columns):
+    """Return a table with the columns that a line names, a row for each tuple."""
+    return pd.DataFrame(rows, columns=header.split()).assign(**constant_columns)
 
 
 def relation(name, accuracy, baseline, direction=TO_HEAD):
@@ -37,13 +38,17 @@ def relation(name, accuracy, baseline, direction=TO_HEAD):
 
 def held_out(name, accuracy, baseline, direction=TO_HEAD):
     margin = accuracy - baseline
-    own = name, direction, accuracy, accuracy - 0.5, accuracy + 0.5, baseline
-    return *own, margin, margin - 0.5, margin + 0.5, 0.001 if margin > 0.5 else 1.0
+    p_value = 0.001 if margin > 0.5 else 1.0
+    return (
+        name, direction, accuracy, accuracy - 0.5, accuracy + 0.5, baseline,
+        margin, margin - 0.5, margin + 0.5, p_value,
+    )  # fmt: skip
 
 
 def with_intervals(tables):
     """Give the tables of section 3 intervals that are points, of articles that are all alike."""
-    tables, averages = dict(tables), []
+    tables = dict(tables)
+    averages = []
     for table in ("relative_position", "token_types", "entropy"):
         if table in tables:
             frame = tables[table].copy()
@@ -54,12 +59,12 @@ def with_intervals(tables):
             if "layer" in frame:
                 averages.append(frame.groupby("layer")[means].mean())
     if averages:
-        each = pd.concat(averages, axis=1).reset_index().assign(examples=2)
+        article = pd.concat(averages, axis=1).reset_index().assign(examples=2)
         if "head_cohesion" in tables:
             row = tables["head_cohesion"].iloc[0]
-            each["within_layers_words"] = row.get("within")
-            each["neighbouring_layers_words"] = row.get("between")
-        parts = [each.assign(article=number) for number in range(60)]
+            article["within_layers_words"] = row.get("within")
+            article["neighbouring_layers_words"] = row.get("between")
+        parts = [article.assign(article=number) for number in range(60)]
         tables["averages_by_article"] = pd.concat(parts, ignore_index=True)
     return tables
 
@@ -67,7 +72,7 @@ def with_intervals(tables):
 def run_like_the_paper():
     """Return the tables of a run where every claim holds."""
     coreference = [
-        (system, candidates, kind, accuracy)
+        (system, candidates, mention_type, accuracy)
         for system, candidates, *accuracies in [
             ("head match", "earlier mentions", 52, 40),
             ("rule-based", "earlier mentions", 69, 60),
@@ -75,7 +80,7 @@ def run_like_the_paper():
             ("head", "words", 5, 5),
             ("head (chosen on train, scored on dev)", "mentions", 6, 6),
         ]
-        for kind, accuracy in zip(("all", "nominal"), accuracies, strict=True)
+        for mention_type, accuracy in zip(("all", "nominal"), accuracies, strict=True)
     ]
     uas = {"Right-branching": 26, "Distances + GloVe": 58, "Attn": 61, "Attn + GloVe": 77}
     uas["Random-init Attn + GloVe"] = 30

@@ -70,9 +70,8 @@ def blocks(figures: Path) -> dict[str, str]:
         "cues of arct": arct_rules(figures),
         "arct": arct_table(figures),
     }
-    among_mentions, among_words = (
-        tables["table 2"].loc[f"best head among {own}"] for own in READINGS.values()
-    )
+    among_mentions = tables["table 2"].loc["best head among mentions"]
+    among_words = tables["table 2"].loc["best head among words"]
     rows = {
         "best head, all relations (fixed offset)": tables["table 1"].loc["All"],
         "best head, direct objects": tables["table 1"].loc["dobj"],
@@ -99,9 +98,9 @@ def section_3(runs: Mapping[str, Run], claims: pd.DataFrame, figures: Path) -> p
         }
     }
     for label, run in runs.items():
-        position, types, entropy = (
-            run.tables[name] for name in ("relative_position", "token_types", "entropy")
-        )
+        position = run.tables["relative_position"]
+        types = run.tables["token_types"]
+        entropy = run.tables["entropy"]
         tokens = json.loads((figures / RUNS[label] / "run.json").read_bytes())["special tokens"]
         mostly = [int((position[side] > 0.5).sum()) for side in ("previous", "next")]
         near = run.tables["head_cohesion"].set_index("by")
@@ -131,18 +130,23 @@ def table_1(runs: Mapping[str, Run]) -> pd.DataFrame:
     """Return the best head of each of the paper's relations, its accuracy and the best offset's."""
     table = best_heads(list(runs.values())).set_index("relation")
     table = table[table["paper accuracy"].notna()]
-    shown = {}
-    for name in ("paper", *(name for name in runs if f"{name} head" in table)):
-        head, *numbers = (table[f"{name} {part}"] for part in ("head", "accuracy", "baseline"))
-        accuracy, baseline = (column.map("{:.1f}".format) for column in numbers)
-        shown[name] = (accuracy + " (" + baseline + ") " + head).where(numbers[0].notna(), "")
-    return pd.DataFrame(shown)
+    columns = {}
+    for name in ("paper", *runs):
+        if f"{name} head" in table:
+            accuracy = table[f"{name} accuracy"].map("{:.1f}".format)
+            baseline = table[f"{name} baseline"].map("{:.1f}".format)
+            cells = accuracy + " (" + baseline + ") " + table[f"{name} head"]
+            columns[name] = cells.where(table[f"{name} accuracy"].notna(), "")
+    return pd.DataFrame(columns)
 
 
 def table_2(runs: Mapping[str, Run]) -> pd.DataFrame:
     """Return antecedents by the rules and the best head, in both readings, by type of mention."""
     paper = paper_table2()
-    of_head = {f"{label}, {kind}": paper[kind]["head"] for label in READINGS for kind in paper}
+    of_head = {}
+    for label in READINGS:
+        for mention_type in paper:
+            of_head[f"{label}, {mention_type}"] = paper[mention_type]["head"]
     columns = {"paper": {**paper["all"], **of_head}}
     for label, run in runs.items():
         if "coreference" in run.tables:
@@ -150,8 +154,8 @@ def table_2(runs: Mapping[str, Run]) -> pd.DataFrame:
             columns[label] = rows[rows["type"] == "all"].set_index("system")["accuracy"].to_dict()
             for reading, candidates in READINGS.items():
                 head = rows[(rows["system"] == "head") & (rows["candidates"] == candidates)]
-                found = zip(head["type"], head["accuracy"], strict=True)
-                columns[label] |= {f"{reading}, {kind}": value for kind, value in found}
+                for mention_type, accuracy in zip(head["type"], head["accuracy"], strict=True):
+                    columns[label][f"{reading}, {mention_type}"] = accuracy
     table = pd.DataFrame(columns).reindex([*paper.index.drop("head"), *of_head])
     table.index = [
         name.replace(", all", "").replace("among", "best head among") for name in table.index
@@ -175,21 +179,21 @@ def arct_table(figures: Path) -> pd.DataFrame:
     """Return right warrants as written and on the counterparts, in percent, models down."""
     table = read_exact(figures / ARCT / "partial_inputs.csv")
     cells = table.pivot(index=["model", "train", "inputs"], columns="test", values="mean")
-    shown = _pairs(cells, "original", "adversarial").unstack("inputs")
-    shown = shown[list(dict.fromkeys(table["inputs"]))].fillna("")
-    return shown.reindex(list(ARCT_MODELS)).set_axis(list(ARCT_MODELS.values()))
+    pairs = _pairs(cells, "original", "adversarial").unstack("inputs")
+    pairs = pairs[list(dict.fromkeys(table["inputs"]))].fillna("")
+    return pairs.reindex(list(ARCT_MODELS)).set_axis(list(ARCT_MODELS.values()))
 
 
 def arct_rules(figures: Path) -> pd.DataFrame:
-    """Return what counting more words as `not` makes of its productivity and coverage."""
+    """Compute productivity and coverage of `not`, if more words are counted as it."""
     table = read_exact(figures / ARCT / "cue_rules.csv").set_index(["rule", "split"])
-    shown = _pairs(table, "productivity", "coverage").unstack("split")
-    shown = shown[["all", "train", "dev", "test"]]
-    return shown.reindex(list(ARCT_RULES)).set_axis(list(ARCT_RULES.values()))
+    pairs = _pairs(table, "productivity", "coverage").unstack("split")
+    pairs = pairs[["all", "train", "dev", "test"]]
+    return pairs.reindex(list(ARCT_RULES)).set_axis(list(ARCT_RULES.values()))
 
 
-def _pairs(table: pd.DataFrame, one: str, other: str) -> pd.Series:
-    return table[one].map("{:.0f} / ".format) + table[other].map("{:.0f}".format)
+def _pairs(table: pd.DataFrame, first: str, second: str) -> pd.Series:
+    return table[first].map("{:.0f} / ".format) + table[second].map("{:.0f}".format)
 
 
 def _peak(table: pd.DataFrame, column: str, style: str = "{:.0%}") -> str:
@@ -199,30 +203,40 @@ def _peak(table: pd.DataFrame, column: str, style: str = "{:.0%}") -> str:
 
 def verdicts(claims: pd.DataFrame, runs: list[str]) -> pd.DataFrame:
     """Return whether each claim holds in each run and, where it does, whether it was learned."""
-    shown = {}
+    columns = {}
     for run in runs:
-        holds, learned = claims[f"{run} holds"], claims[f"{run} learned"].map(LEARNED)
-        both = (", " + learned).where(holds == "yes").fillna("")
-        shown[run] = (holds + both).replace("not measured", "")
-    return pd.DataFrame(shown).set_axis(claims["claim"] + " (" + claims["section"] + ")")
+        holds = claims[f"{run} holds"]
+        learned = ", " + claims[f"{run} learned"].map(LEARNED)
+        verdict = holds + learned.where(holds == "yes").fillna("")
+        columns[run] = verdict.replace("not measured", "")
+    return pd.DataFrame(columns).set_axis(claims["claim"] + " (" + claims["section"] + ")")
 
 
 def numbers(run: Run) -> pd.DataFrame:
-    """Return what each claim measures in a run and in its controls, with its p and verdicts."""
+    """Format the number of each claim in a run and in its controls, with its p and verdicts."""
     table = check_claims(run.tables, clark_claims())
-    of_both = ("paper_value", "here", "ci_low", "ci_high", "threshold", "p_adjusted")
-    of_both += ("control", "focused_control")
-    shown = {name: table[name].map("{:.3g}".format).replace("nan", "") for name in of_both}
-    interval = shown.pop("ci_low") + " to " + shown.pop("ci_high")
-    shown["here"] += (" (" + interval + ")").where(table["ci_low"].notna(), "")
-    shown = pd.DataFrame(shown | {name: table[name] for name in ("holds", "learned")})
-    return shown.set_axis(table["claim"] + " (" + table["section"] + ")")
+    columns = {}
+    for name in (
+        "paper_value", "here", "ci_low", "ci_high", "threshold", "p_adjusted", "control",
+        "focused_control",
+    ):  # fmt: skip
+        columns[name] = table[name].map("{:.3g}".format).replace("nan", "")
+    interval = columns.pop("ci_low") + " to " + columns.pop("ci_high")
+    columns["here"] += (" (" + interval + ")").where(table["ci_low"].notna(), "")
+    columns["holds"] = table["holds"]
+    columns["learned"] = table["learned"]
+    return pd.DataFrame(columns).set_axis(table["claim"] + " (" + table["section"] + ")")
 
 
 def _markdown(table: pd.DataFrame) -> str:
+    """Write a table in Markdown."""
     rows: list[list[str]] = [["", *table.columns], ["---"] * (len(table.columns) + 1)]
     rows += [[str(row.name), *row.fillna("")] for _, row in table.iterrows()]
-    return "\n".join("|" + "".join(f" {cell} |" if cell else " |" for cell in row) for row in rows)
+    lines = []
+    for row in rows:
+        cells = [f" {cell} |" if cell else " |" for cell in row]
+        lines.append("|" + "".join(cells))
+    return "\n".join(lines)
 
 
 def written_anew(page: str, written: Mapping[str, str]) -> str:
@@ -230,12 +244,12 @@ def written_anew(page: str, written: Mapping[str, str]) -> str:
     for name, text in written.items():
         pattern = rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)"
         page = re.sub(
-            pattern, lambda found, own=text: f"{found[1]}{own}\n{found[2]}", page, flags=re.S
+            pattern, lambda match, rows=text: f"{match[1]}{rows}\n{match[2]}", page, flags=re.S
         )
     return page
 
 
 if __name__ == "__main__":
-    found = blocks(ROOT / "figures")
+    tables_by_name = blocks(ROOT / "figures")
     for path in (ROOT / page for page in PAGES):
-        path.write_text(written_anew(path.read_text(), found))
+        path.write_text(written_anew(path.read_text(), tables_by_name))

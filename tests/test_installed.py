@@ -19,13 +19,13 @@ def test_an_installed_copy_says_where_the_notebooks_are_and_keeps_its_own_apart(
     outside = {key: value for key, value in os.environ.items() if not key.startswith("ATTENTION_")}
     outside |= {"PYTHONPATH": str(site), "HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     outside.pop("XDG_CACHE_HOME", None)
-    how = {"cwd": tmp_path, "env": outside, "capture_output": True, "text": True}
+    options = {"cwd": tmp_path, "env": outside, "capture_output": True, "text": True}
     before = sorted(tmp_path.rglob("*"))
-    done = subprocess.run([sys.executable, "-m", "helpers", "run"], **how)
+    done = subprocess.run([sys.executable, "-m", "helpers", "run"], **options)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "an installed copy has no notebooks; run them from a checkout" in done.stderr
     assert sorted(tmp_path.rglob("*")) == before
     code = "from helpers.paths import *; print(cache_root(), figures_dir('a'), build_dir('a'))"
-    cache, figures, build = subprocess.run([sys.executable, "-c", code], **how).stdout.split()
+    cache, figures, build = subprocess.run([sys.executable, "-c", code], **options).stdout.split()
     assert cache == str(tmp_path / ".cache" / "attention-notebooks")
     assert figures == str(tmp_path / "figures" / "a") and build == str(tmp_path / "build" / "a")

@@ -1,4 +1,4 @@
-"""What the documentation names is there, and what it shows runs."""
+"""The documentation: names exist, commands and Python blocks run, tables are the committed ones."""
 
 import pkgutil
 import re
@@ -30,22 +30,26 @@ PAGES = [
     *ROOT.glob("figures/README.md"),
     *(ROOT / "helpers").rglob("README.md"),
 ]
-DISCUSSED = dict(own.strip().split("\n\n", 1) for own in DISCUSSION.read_text().split("\n## ")[1:])
-ROOMS = "data|model|store|analysis|plots|viewer|studies|run|study|tables|settings"
+DISCUSSED = dict(
+    part.strip().split("\n\n", 1) for part in DISCUSSION.read_text().split("\n## ")[1:]
+)
+SUBPACKAGES = "data|model|store|analysis|plots|viewer|studies|run|study|tables|settings"
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(re.findall(rf"`((?:{ROOMS})\.[\w.]+)`", MAP.read_text())))
+    "name", sorted(set(re.findall(rf"`((?:{SUBPACKAGES})\.[\w.]+)`", MAP.read_text())))
 )
 def test_every_function_that_the_map_names_is_there(name):
     assert pkgutil.resolve_name(f"helpers.{name}")
 
 
 def blocks(language):
-    found = [
-        (page, re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S)) for page in PAGES
-    ]
-    return [(page.parent.name, block) for page, own in found for block in own]
+    """List the blocks of code in a language, each with the folder of its page."""
+    found_blocks = []
+    for page in PAGES:
+        for block in re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S):
+            found_blocks.append((page.parent.name, block))
+    return found_blocks
 
 
 @pytest.mark.default_model
@@ -74,19 +78,19 @@ def test_every_command_line_is_one():
     for line in lines:
         options = vars(parser().parse_args(shlex.split(line, comments=True)))
         if "extended" in options:
-            known = {own.name: options[own.name] for own in fields(Settings)}
-            check_settings(notebooks(options["only"]), Settings(**known))
+            settings = {setting.name: options[setting.name] for setting in fields(Settings)}
+            check_settings(notebooks(options["only"]), Settings(**settings))
 
 
 @pytest.mark.default_model
 def test_the_head_of_the_first_viewer_is_the_best_held_out_and_right(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path))
-    shown = readme_viewer()
+    viewer = readme_viewer()
     table = pd.read_csv(committed_figures() / "minilm/tables/dependency_heads_held_out.csv")
     best = table.loc[table["margin"].idxmax()]
-    assert (best["relation"], best["head"]) == (shown.relation, head_label(*shown.head))
-    found = shown.search(relation=shown.relation)
-    assert len(found) == 2 and found["right"].all()
+    assert (best["relation"], best["head"]) == (viewer.relation, head_label(*viewer.head))
+    examples = viewer.search(relation=viewer.relation)
+    assert len(examples) == 2 and examples["right"].all()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -112,25 +116,25 @@ def test_the_runs_side_by_side_are_the_committed_ones():
 
 def test_notebooks_discuss_the_default_run_and_no_other(monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
-    shown = {}
+    discussed = {}
     for path in notebooks():
         for cell in nbformat.read(path, as_version=4).cells:
             if part := re.fullmatch(r'study\.discussion\("(.*?)".*\)', cell.source):
                 assert part[1].startswith(f"{path.stem[:2]}: ")
-                shown[part[1]] = cell.outputs[0].data["text/markdown"]
-    assert list(shown.items()) == list(DISCUSSED.items())
-    for part, said in DISCUSSED.items():
-        assert Study(device="cpu", name="mine").discussion(part).data == said
-        for other in ({"model": "mpnet"}, {"text": "my.txt"}, {"quick": True}, {"seed": 1}):
-            study = Study(**other)
+                discussed[part[1]] = cell.outputs[0].data["text/markdown"]
+    assert list(discussed.items()) == list(DISCUSSED.items())
+    for part, text in DISCUSSED.items():
+        assert Study(device="cpu", name="mine").discussion(part).data == text
+        for settings in ({"model": "mpnet"}, {"text": "my.txt"}, {"quick": True}, {"seed": 1}):
+            study = Study(**settings)
             assert study.slug in study.discussion(part).data
-            assert said not in study.discussion(part).data
+            assert text not in study.discussion(part).data
 
 
 @pytest.mark.parametrize("path", notebooks()[1:], ids=lambda path: path.stem)
 def test_no_claim_is_cut_and_how_it_was_measured_is_a_click_away(path):
     cells = nbformat.read(path, as_version=4).cells
-    cell = next(own for own in cells if "show_claims(" in own.source)
-    table, how = (output.data["text/html"] for output in cell.outputs[-2:])
-    assert "..." not in table + how and "how_measured" not in table
-    assert how.startswith("<details>") and how.count("<tr>") == table.count("<tr>")
+    (cell,) = [cell for cell in cells if "show_claims(" in cell.source]
+    table, details = [output.data["text/html"] for output in cell.outputs[-2:]]
+    assert "..." not in table + details and "how_measured" not in table
+    assert details.startswith("<details>") and details.count("<tr>") == table.count("<tr>")

@@ -14,14 +14,14 @@ from helpers.analysis.paper import check_claims
 from helpers.errors import InputError
 from helpers.run import compare
 
-UNKNOWN = "not measured"
+NOT_MEASURED = "not measured"
 
 
-def runs_of(**tables):
-    return [compare.Run(name, these, {}) for name, these in tables.items()]
+def runs_of(**tables_by_run):
+    return [compare.Run(name, tables, {}) for name, tables in tables_by_run.items()]
 
 
-def test_a_run_is_found_by_name_by_path_and_by_model(figures, tmp_path, monkeypatch):
+def test_open_run_by_name_path_or_model(figures, tmp_path, monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     write_run(figures / "minilm", settings={"model": "minilm"})
     write_run(figures / "google--electra", settings={})
@@ -33,11 +33,12 @@ def test_a_run_is_found_by_name_by_path_and_by_model(figures, tmp_path, monkeypa
     opened = [compare.open_run(name) for name in names]
     assert [run.name for run in opened] == ["minilm", "google--electra", "mine", "mine", "tuned"]
     assert (opened[0].settings, opened[1].settings) == ({"model": "minilm"}, {})
-    found, expected = (own["dependency_heads"] for own in (opened[0].tables, tables_with_heads()))
-    pd.testing.assert_frame_equal(found, expected)
+    pd.testing.assert_frame_equal(
+        opened[0].tables["dependency_heads"], tables_with_heads()["dependency_heads"]
+    )
 
 
-def test_two_different_runs_are_needed(figures, tmp_path):
+def test_open_runs_refuses_fewer_than_two_different_runs(figures, tmp_path):
     write_run(figures / "minilm")
     write_run(tmp_path / "minilm")
     with pytest.raises(InputError, match="takes two or more runs"):
@@ -48,75 +49,90 @@ def test_two_different_runs_are_needed(figures, tmp_path):
         compare.open_runs(["minilm", str(tmp_path / "minilm")])
 
 
-def test_claims_stand_side_by_side():
-    one, other = tables_with_heads(), tables_with_heads(dobj=10.0)
-    dobj = other["dependency_heads_held_out"]["relation"] == "dobj"
-    other["dependency_heads_held_out"].loc[dobj, ["margin", "margin_low", "margin_high"]] = -30.0
-    del other["probe_differences"]
-    table = compare.claims_side_by_side(runs_of(one=one, other=other))
-    assert list(table) == ["section", "claim", "paper"] + [
-        f"{name}{own}" for name in ("one", "other") for own in ("", " holds", " learned")
-    ]
-    for name, tables in (("one", one), ("other", other)):
+def test_claims_side_by_side_of_two_runs():
+    first = tables_with_heads()
+    second = tables_with_heads(dobj=10.0)
+    dobj = second["dependency_heads_held_out"]["relation"] == "dobj"
+    second["dependency_heads_held_out"].loc[dobj, ["margin", "margin_low", "margin_high"]] = -30.0
+    del second["probe_differences"]
+    table = compare.claims_side_by_side(runs_of(first=first, second=second))
+    assert list(table) == [
+        "section", "claim", "paper",
+        "first", "first holds", "first learned",
+        "second", "second holds", "second learned",
+    ]  # fmt: skip
+    for name, tables in (("first", first), ("second", second)):
         checked = check_claims(tables, clark_claims())
         np.testing.assert_array_equal(table[name], checked["here"])
         for verdict in ("holds", "learned"):
             assert list(table[f"{name} {verdict}"]) == list(checked[verdict])
     row = table.set_index("claim").loc["Direct objects have a head of their own"]
-    assert list(row) == ["4.2", *[pytest.approx(46.8)] * 2, "yes", UNKNOWN, -30.0, "no", UNKNOWN]
-    assert set(table.query("section == '5'")["other holds"]) == {"not measured"}
+    assert list(row) == [
+        "4.2",
+        *[pytest.approx(46.8)] * 2,
+        "yes",
+        NOT_MEASURED,
+        -30.0,
+        "no",
+        NOT_MEASURED,
+    ]
+    assert set(table.query("section == '5'")["second holds"]) == {"not measured"}
 
 
-def test_best_heads_by_the_papers_names_in_its_order():
-    clear, ud = tables_with_heads(dobj=70.0), tables_with_heads(dobj=60.0)
+def test_best_heads_by_the_papers_relations():
+    clear = tables_with_heads(dobj=70.0)
+    ud = tables_with_heads(dobj=60.0)
     ud["dependency_heads"]["relation"] = [
         "All", "case", "det", "nsubj:pass", "obj", "nmod:poss", "aux:pass",
     ]  # fmt: skip
     table = compare.best_heads(runs_of(clear=clear, ud=ud)).set_index("relation")
     assert list(table.index) == ["All", "pobj", "det", "nn", "dobj", "poss", "auxpass"]
-    of_run = "head", "accuracy", "ci_low", "ci_high", "baseline"
-    assert list(table) == ["paper head", "paper accuracy", "paper baseline"] + [
-        f"{run} {column}" for run in ("clear", "ud") for column in of_run
-    ]
+    assert list(table) == [
+        "paper head", "paper accuracy", "paper baseline",
+        "clear head", "clear accuracy", "clear ci_low", "clear ci_high", "clear baseline",
+        "ud head", "ud accuracy", "ud ci_low", "ud ci_high", "ud baseline",
+    ]  # fmt: skip
     dobj = table.loc["dobj"]
     assert dobj["paper head":"paper accuracy"].to_list() == ["8-10", 86.8]
     assert dobj[["clear head", "clear accuracy", "ud accuracy"]].to_list() == ["3-5", 70.0, 60.0]
     assert table.loc["pobj", ["ud head", "ud accuracy"]].isna().all()
 
 
-def test_a_row_a_head_a_model():
-    place = {"layer": np.repeat(np.arange(6) + 1, 2), "head": [1, 2] * 6}
-    columns = {"relation": ["det", "dobj"] * 6, "direction": "dependent attends to head"}
-    numbers = {"accuracy": 60.0, "margin": 20.0, "ci_low": 19.0, "ci_high": 21.0}
-    columns |= {name: np.arange(12) + value for name, value in numbers.items()}
-    whole = run_like_the_paper() | {"each_head": pd.DataFrame(place | columns | {"coreference": 4})}
+def test_atlas_of_a_complete_and_a_partial_run():
+    each_head = pd.DataFrame({"layer": np.repeat(np.arange(6) + 1, 2), "head": [1, 2] * 6})
+    each_head["relation"] = ["det", "dobj"] * 6
+    each_head["direction"] = "dependent attends to head"
+    for name, first in (("accuracy", 60.0), ("margin", 20.0), ("ci_low", 19.0), ("ci_high", 21.0)):
+        each_head[name] = np.arange(12) + first
+    each_head["coreference"] = 4
+    complete = run_like_the_paper() | {"each_head": each_head}
     importance = pd.DataFrame({"task": ["a", "b"], "layer": 2, "head": 2, "importance": [1.0, 3.0]})
-    part = {"token_types": whole["token_types"], "importance": importance}
-    table = compare.atlas({"whole": whole, "part": part})
+    partial = {"token_types": complete["token_types"], "importance": importance}
+    table = compare.atlas({"complete": complete, "partial": partial})
     assert tuple(table) == compare.ATLAS
     assert list(table.groupby("model", sort=False).size()) == [12, 12]
-    own = table.set_index(["model", "layer", "head"])
-    head = own.loc[("whole", 3, 1)]
+    by_head = table.set_index(["model", "layer", "head"])
+    head = by_head.loc[("complete", 3, 1)]
     assert (head["relation"], head["accuracy"], head["margin"]) == ("det", 64, 24)
     assert (head["ci_low"], head["ci_high"], head["sep"], head["entropy"]) == (23, 25, 0.6, 2.5)
     assert head["coreference"] == 4
-    assert own.loc[("part", 2, 2), "importance"] == 2
-    assert own.loc["part"]["relation"].isna().all()
+    assert by_head.loc[("partial", 2, 2), "importance"] == 2
+    assert by_head.loc["partial"]["relation"].isna().all()
 
 
-def test_the_spread_of_claims():
-    own = {"section": ["3.1", "5"], "claim": ["A", "B"], "paper": [1.0, np.nan]}
-    own |= {f"m{i}": [i, np.nan if i else 7.0] for i in range(3)}
-    claims = pd.DataFrame(own | {f"m{i} holds": ["yes" if i else "no", "yes"] for i in range(3)})
+def test_spread_of_three_runs():
+    claims = pd.DataFrame({
+        "section": ["3.1", "5"], "claim": ["A", "B"], "paper": [1.0, np.nan],
+        "m0": [0, 7.0], "m1": [1, np.nan], "m2": [2, np.nan],
+        "m0 holds": ["no", "yes"], "m1 holds": ["yes", "yes"], "m2 holds": ["yes", "yes"],
+    })  # fmt: skip
     table = compare.spread(claims).set_index("claim")
     assert list(table.loc["A", ["runs", "mean", "sd", "least", "most"]]) == [3, 1, 1, 0, 2]
     assert table.loc["A", "verdicts"] == "2 yes, 1 no"
     assert table.loc["B", "runs"] == 1 and np.isnan(table.loc["B", "sd"])
 
 
-def test_compare_writes_tables_a_figure_and_a_report_and_prints_the_claims(
-    figures, capsys, monkeypatch
-):
+def test_compare_writes_tables_figure_and_report(figures, capsys, monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     write_run(figures / "minilm", settings={"seeds": 3})
     write_run(figures / "minilm-random-0", settings={"random_init": 0})
@@ -138,11 +154,11 @@ def test_compare_writes_tables_a_figure_and_a_report_and_prints_the_claims(
     assert "These runs also differ in" in (folder / "compare.svg").read_text()
     assert notes[-1] == "--seeds differs: 3 in minilm, default in minilm-random-0"
     page = report.read_text(encoding="utf-8")
-    for said in (*notes, "Atlas of heads", "atlas.csv"):
-        assert html.escape(said) in page
+    for text in (*notes, "Atlas of heads", "atlas.csv"):
+        assert html.escape(text) in page
 
 
-def test_what_cannot_be_made_now_is_left_as_it_is(figures, capsys):
+def test_compare_leaves_tables_that_have_no_rows_now(figures, capsys):
     names = ["one", "two"]
     for name in names:
         write_run(figures / name)
@@ -157,16 +173,18 @@ def test_what_cannot_be_made_now_is_left_as_it_is(figures, capsys):
     assert before == {name: (folder / name).read_bytes() for name in before}
 
 
-def test_partial_runs_are_compared_by_what_both_have(figures):
+def test_compare_a_complete_and_a_partial_run(figures):
     """README's gold column: the default run beside one of notebooks 04 and 05 alone."""
     names = ["a" * 120, "ä" * 120]  # as long as folders may be called
     write_run(figures / names[0])
-    own = ("dependency_heads", "dependency_heads_held_out", "probes")
-    part = {name: table for name, table in tables_with_heads().items() if name in own}
-    write_run(figures / names[1], part)
+    tables = tables_with_heads()
+    partial = ("dependency_heads", "dependency_heads_held_out", "probes")
+    write_run(figures / names[1], {name: tables[name] for name in partial})
     claims, _, (folder, _) = compare.compare(compare.open_runs(names))
-    here = claims.set_index("claim")[names[1]]
-    assert here["Direct objects have a head of their own"] == pytest.approx(46.8)
-    assert np.isnan(here["Over half of the attention in middle layers goes to one special token"])
+    numbers = claims.set_index("claim")[names[1]]
+    assert numbers["Direct objects have a head of their own"] == pytest.approx(46.8)
+    assert np.isnan(
+        numbers["Over half of the attention in middle layers goes to one special token"]
+    )
     assert {f"{name} head" for name in names} <= set(pd.read_csv(folder / "best_heads.csv"))
     assert (folder / "compare.png").is_file()

@@ -1,4 +1,4 @@
-"""What ``verify`` and ``cache`` say and do."""
+"""``verify`` and ``cache``: damage is found, repaired and removed; stores are listed by state."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from helpers.work import WRITTEN
 @pytest.fixture
 def stores(own_cache, encoder, tiny_encoder):
     return [
-        extract_small(one, own_cache, count).folder
-        for one, count in ((encoder, 8), (tiny_encoder("electra"), 4), (encoder, 4))
+        extract_small(store_encoder, own_cache, count).folder
+        for store_encoder, count in ((encoder, 8), (tiny_encoder("electra"), 4), (encoder, 4))
     ]
 
 
@@ -37,13 +37,16 @@ def test_repair_needs_the_place_of_a_local_model_and_goes_on(
     assert main(["verify", "--repair"]) == 1
     lines = capsys.readouterr().out.splitlines()
     for name in ("bert", "electra", "bert"):
-        own = [line for line in lines if line.startswith(f"  not repaired: model {name!r}: ")]
-        assert own and own[0].endswith("; say where it is with --model PATH")
+        start = f"  not repaired: model {name!r}: "
+        refusals = [line for line in lines if line.startswith(start)]
+        assert refusals
+        for refusal in refusals:
+            assert refusal.endswith("; say where it is with --model PATH")
     assert main(["verify", "--repair", "--model", str(tiny_folder("bert"))]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert sum("shard-00000.safetensors: extracted again" in line for line in lines) == 2
-    (other,) = [line for line in lines if "not repaired" in line]
-    assert "made with another model than" in other and "'name': 'electra'" in other
+    (refusal,) = [line for line in lines if "not repaired" in line]
+    assert "made with another model than" in refusal and "'name': 'electra'" in refusal
     assert main(["verify", "--repair", "--model", str(tiny_folder("electra"))]) == 0
     assert [content(folder) for folder in stores] == before
     assert main(["verify"]) == 0
@@ -112,7 +115,8 @@ def test_kept_tables_and_trained_models_are_verified(own_cache, capsys):
 def test_a_store_of_other_code_is_told_and_can_be_accepted(
     own_cache, tiny_folder, capsys, monkeypatch, tmp_path
 ):
-    text, notes = tmp_path / "text.txt", tmp_path / "notes"
+    text = tmp_path / "text.txt"
+    notes = tmp_path / "notes"
     text.write_text("\n\n".join(f"The cat sat.\nThe dog watched {n}." for n in range(9)))
     study = Study(model=str(tiny_folder("bert")), text=str(text), max_tokens=32, name="own")
     with monkeypatch.context() as before:

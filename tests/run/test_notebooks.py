@@ -28,8 +28,8 @@ def execute(output, *paths):
 
 def test_kernels_are_told_that_nobody_watches_and_where_to_note_what_they_write(tmp_path):
     path = tmp_path / "00_toy.ipynb"
-    asked = f"import os; print(os.environ[{HEADLESS!r}], os.environ.get({WRITTEN!r}))"
-    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(asked)]), path)
+    code = f"import os; print(os.environ[{HEADLESS!r}], os.environ.get({WRITTEN!r}))"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)]), path)
     execute(tmp_path / "out.ipynb", path)
     outputs = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[0].outputs
     assert [output.text for output in outputs] == [f"1 {tmp_path / '00_toy.written'}\n"]
@@ -78,10 +78,12 @@ print("done")
 
 
 def test_a_killed_kernel_is_one_line_and_the_next_run_is_whole(tmp_path, record_property, capfd):
-    rng, ran = random.Random(0), 0
+    rng = random.Random(0)
+    kills_in_one_line = 0
     for kill in range(SLOW_KILLS):
-        once, path = tmp_path / f"once-{kill}", tmp_path / f"0{kill % 7}_toy.ipynb"
-        code = KILLED.format(path=str(once), seconds=rng.uniform(0, 0.2))
+        marker = tmp_path / f"once-{kill}"
+        path = tmp_path / f"0{kill % 7}_toy.ipynb"
+        code = KILLED.format(path=str(marker), seconds=rng.uniform(0, 0.2))
         tagged = nbformat.v4.new_code_cell("a = 1", metadata={"tags": ["parameters"]})
         cells = [tagged, nbformat.v4.new_code_cell(code)]
         nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
@@ -92,9 +94,11 @@ def test_a_killed_kernel_is_one_line_and_the_next_run_is_whole(tmp_path, record_
         execute(tmp_path / "out.ipynb", path)
         outputs = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[-1].outputs
         assert [output.text for output in outputs] == ["done\n"]
-        ran += 1
+        kills_in_one_line += 1
     assert "Kernel died" not in capfd.readouterr().err
-    record_property("found", f"kernels: {ran} of {SLOW_KILLS} kills ended in one line")
+    record_property(
+        "found", f"kernels: {kills_in_one_line} of {SLOW_KILLS} kills ended in one line"
+    )
 
 
 def test_no_kernel_outlives_a_run_that_stops(tmp_path):
@@ -106,14 +110,15 @@ def test_no_kernel_outlives_a_run_that_stops(tmp_path):
         started = kernels.gi_frame.f_locals["kernels"].copy()
         raise ZeroDivisionError
     assert len(started) == 2 and kernel is started[0]  # the second is there before it is needed
-    assert not any(run_sync(own.is_alive)() for own in started)
+    assert not any(run_sync(each_kernel.is_alive)() for each_kernel in started)
 
 
 def executed(number, **parameters):
     """Execute a notebook of the series in this process: a warning ends it as an error does."""
-    (path,), names = notebooks.notebooks(number), {}
-    own = pd.option_context("display.max_colwidth", 50)  # which a notebook sets
-    with warnings.catch_warnings(action="error", category=UserWarning), own:
+    (path,) = notebooks.notebooks(number)
+    names = {}
+    column_width = pd.option_context("display.max_colwidth", 50)  # which a notebook sets
+    with warnings.catch_warnings(action="error", category=UserWarning), column_width:
         for cell in nbformat.read(path, as_version=4).cells:
             if cell.cell_type == "code":
                 exec(compile(cell.source, path.name, "exec"), names)
@@ -134,16 +139,21 @@ def test_a_treebank_without_the_relations_of_figure_5(
     """04 to its end on SUD's names: tables of them, and a viewer of coreference alone."""
     monkeypatch.setenv("ATTENTION_PROFILE", "small")  # ten words of a relation are enough
     towns = itertools.permutations(["Rome", "Paris", "Lyon", "Bath", "York"], 2)
-    texts = [sentence.format(*names).split() for names in towns for sentence in SUD]
-    sentences = ([(i, *word.rsplit("/", 2)) for i, word in enumerate(text, 1)] for text in texts)
+    sentences = []
+    for names in towns:
+        for pattern in SUD:
+            words = enumerate(pattern.format(*names).split(), 1)
+            sentences.append([(number, *word.rsplit("/", 2)) for number, word in words])
     treebank = write(tmp_path, "en_sud.conllu", conllu(*sentences, times=1))
-    how = {"max_tokens": 48, "device": "cpu", "name": "sud"}
-    executed("04", model=str(tiny_folder("bert")), treebank=str(treebank), **how)
+    executed(
+        "04", model=str(tiny_folder("bert")), treebank=str(treebank), max_tokens=48, device="cpu",
+        name="sud",
+    )  # fmt: skip
     assert capsys.readouterr().out.count("Viewer(") == 1
     relations = pd.read_csv(figures / "sud" / "tables" / "dependency_heads.csv")["relation"]
     assert {"All", "subj", "comp:obj"} <= set(relations)
-    places = pd.read_csv(figures / "sud" / "tables" / "fig5_examples.csv")
-    assert set(places["relation"]) == {"coreference"}
+    examples = pd.read_csv(figures / "sud" / "tables" / "fig5_examples.csv")
+    assert set(examples["relation"]) == {"coreference"}
 
 
 def test_a_model_of_one_head_has_what_it_can_have(tmp_path, figures, monkeypatch):
@@ -151,11 +161,11 @@ def test_a_model_of_one_head_has_what_it_can_have(tmp_path, figures, monkeypatch
     monkeypatch.setenv("ATTENTION_PROFILE", "small")
     for name in ("num_hidden_layers", "num_attention_heads"):
         monkeypatch.setitem(tiny_models.SIZES, name, 1)
-    model, text = tiny_models.save(tmp_path / "one", *tiny_models.bert()), tmp_path / "cats.txt"
+    model = tiny_models.save(tmp_path / "one", *tiny_models.bert())
+    text = tmp_path / "cats.txt"
     text.write_text("\n\n".join("A cat sat here.\nA dog sat there." for _ in range(12)))
-    how = {"model": str(model), "text": str(text), "max_tokens": 32, "device": "cpu", "name": "one"}
     for number in ("03", "06"):
-        executed(number, **how)
+        executed(number, model=str(model), text=str(text), max_tokens=32, device="cpu", name="one")
     tables = figures / "one" / "tables"
     assert pd.read_csv(tables / "averages_by_article.csv")["between_layers"].isna().all()
     assert pd.read_csv(tables / "head_cohesion.csv")["within"].isna().all()

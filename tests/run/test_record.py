@@ -1,4 +1,4 @@
-"""What ``run.json`` says of a run."""
+"""``run.json`` and the files beside it, after reruns, kills, edits and notebooks run by hand."""
 
 import copy
 import json
@@ -37,8 +37,8 @@ def test_git_commit_is_marked_only_where_the_code_differs(tmp_path, monkeypatch)
 
 @pytest.fixture
 def today(figures, monkeypatch):
-    """What a run would say of itself, to be changed; no model is loaded for it."""
-    facts = {
+    """Stand in for the description of a run, which tests change; no model is loaded for it."""
+    description = {
         "model": {"name": "toy"},
         "corpora": {"text": "mini", "text fingerprint": "1"},
         "commit": "a",
@@ -47,13 +47,15 @@ def today(figures, monkeypatch):
     }
 
     def describe(study):
-        return {"settings": known(study, study.declared)} | copy.deepcopy(facts)
+        return {"settings": known(study, study.declared)} | copy.deepcopy(description)
 
     monkeypatch.setattr(record, "describe", describe)
     monkeypatch.setattr(results, "fingerprints", lambda *_: {})
     monkeypatch.setattr("helpers.study.fingerprints", lambda *_: {})
-    monkeypatch.setattr("helpers.study.made_by", lambda: {key: facts[key] for key in record.MADE})
-    return facts
+    monkeypatch.setattr(
+        "helpers.study.made_by", lambda: {key: description[key] for key in record.MADE}
+    )
+    return description
 
 
 @pytest.fixture
@@ -116,19 +118,19 @@ def test_record_of_rounding_leaves_the_results_folder(run, today, figures, tmp_p
     run(entropy=4.0, control_entropy=1.0)
     before = {path: path.read_bytes() for path in figures.rglob("*.*") if path.is_file()}
     today["commit"] = "b"
-    said = run(entropy=4.0001, control_entropy=1.0)
-    assert "1 table is identical; 1 differs by rounding in averages" in said
-    assert "2e-05 of the value, in entropy.csv" in said
-    assert str(tmp_path / "build" / "mine" / "tables") in said
+    outcome = run(entropy=4.0001, control_entropy=1.0)
+    assert "1 table is identical; 1 differs by rounding in averages" in outcome
+    assert "2e-05 of the value, in entropy.csv" in outcome
+    assert str(tmp_path / "build" / "mine" / "tables") in outcome
     assert before == {path: path.read_bytes() for path in figures.rglob("*.*") if path.is_file()}
     assert number_in(tmp_path / "build", "entropy") == 4.0001
 
 
 def test_record_of_more_than_rounding_writes_every_table(run, figures):
     run(entropy=4.0, control_entropy=1.0)
-    said = run(control_entropy=1.00001, entropy=4.1)
-    assert "entropy.csv differs by more (entropy: 0.025 of the value)" in said
-    assert "New or changed: all." in said
+    outcome = run(control_entropy=1.00001, entropy=4.1)
+    assert "entropy.csv differs by more (entropy: 0.025 of the value)" in outcome
+    assert "New or changed: all." in outcome
     assert (number_in(figures, "entropy"), number_in(figures, "control_entropy")) == (4.1, 1.00001)
 
 
@@ -139,8 +141,8 @@ def test_record_of_more_than_rounding_writes_every_table(run, figures):
 def test_record_of_rounding_by_other_code_writes_every_table(fact, value, run, today, figures):
     run(entropy=4.0)
     today[fact] = value
-    said = run(entropy=4.0001)
-    assert "Other code, inputs or library versions" in said
+    outcome = run(entropy=4.0001)
+    assert "Other code, inputs or library versions" in outcome
     assert number_in(figures, "entropy") == 4.0001
     assert written(figures)[fact] == value
 
@@ -192,9 +194,9 @@ def test_tables_of_an_edited_text_are_set_aside(run, today, figures, tmp_path, c
     (figures / "mine" / "notes.md").touch()
     today["corpora"] = {"text": "mini", "text fingerprint": "2"}
     assert run(entropy=4.5) == "1 table, 0 figures: all new"
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     aside = tmp_path / "build" / "mine" / "set-aside-1"
-    assert "the text changed since the last run" in said and str(aside) in said
+    assert "the text changed since the last run" in printed and str(aside) in printed
     assert list(Study(name="mine").tables()) == ["entropy"]
     assert {path.name for path in (figures / "mine" / "tables").iterdir()} == {"entropy.csv"}
     assert (figures / "mine" / "notes.md").is_file()
@@ -315,9 +317,9 @@ def test_a_run_killed_while_it_copies_lists_no_table_of_two_runs(run, figures, m
 
 
 def refused(tiny_folder, **settings):
-    own = {"model": str(tiny_folder("bert")), "device": "cpu", "max_tokens": 48} | settings
+    usual = {"model": str(tiny_folder("bert")), "device": "cpu", "max_tokens": 48}
     with pytest.raises(InputError) as error:
-        list(check(Study(**own), []))
+        list(check(Study(**{**usual, **settings}), []))
     assert "\n" not in str(error.value)
     return str(error.value)
 

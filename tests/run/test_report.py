@@ -31,7 +31,8 @@ def picture(color):
 
 @pytest.fixture
 def run(tmp_path):
-    figures, build = tmp_path / "figures", tmp_path / "build"
+    figures = tmp_path / "figures"
+    build = tmp_path / "build"
     tables = figures / "tables"
     tables.mkdir(parents=True)
     build.mkdir()
@@ -57,7 +58,8 @@ def test_figures_and_tables_stand_in_the_part_they_belong_to(run):
     assert list(sections) == [
         "focused-or-broad", "individual-heads", "clustering", "more-results", "notebooks", "run"
     ]  # fmt: skip
-    red, blue = (base64.b64encode(picture(color)).decode() for color in ("red", "blue"))
+    red = base64.b64encode(picture("red")).decode()
+    blue = base64.b64encode(picture("blue")).decode()
     assert red in sections["focused-or-broad"]
     assert 'alt="Figure 4. ' in sections["focused-or-broad"]
     assert blue in sections["more-results"]
@@ -70,8 +72,8 @@ def test_a_section_closes_with_the_verdicts_on_its_claims(run, monkeypatch):
     (run[1] / "huge.csv").write_bytes(b"a\n" + b"1\n" * 200_000)
     page = write_report(FACTS, *run).read_text(encoding="utf-8")
     sections = dict(re.findall(r'<section id="([^"]+)">(.*?)</section>', page, re.S))
-    shown = re.findall("<td[^>]*>(.*?)</td>", sections["focused-or-broad"])
-    assert shown[-4:] == ["B", "2", "no", "yes"] and "A" not in shown
+    cells = re.findall("<td[^>]*>(.*?)</td>", sections["focused-or-broad"])
+    assert cells[-4:] == ["B", "2", "no", "yes"] and "A" not in cells
     assert "<b>1 of 2 measured claims hold, 1 of them learned</b>" in page
     assert next(iter(sections)) == "claims" and "<details open" in sections["claims"]
     assert not re.search(r"<summary>((?!</summary>).)*<(a|button|input)\b", page, re.S)
@@ -119,9 +121,10 @@ def test_write_report_shows_bidirectional_control_characters(run):
 
 def test_the_page_never_grows_too_large(run, monkeypatch):
     viewers = [view(word_store(SENTENCE))] * 5
-    one, two = (write_report(FACTS, *run, viewers[:n]).stat().st_size for n in (1, 2))
-    assert two - one < 20_000  # the script is there once
-    monkeypatch.setattr(report, "MAX_PAGE_BYTES", one + 1500)
+    size_of_one = write_report(FACTS, *run, viewers[:1]).stat().st_size
+    size_of_two = write_report(FACTS, *run, viewers[:2]).stat().st_size
+    assert size_of_two - size_of_one < 20_000  # the script is there once
+    monkeypatch.setattr(report, "MAX_PAGE_BYTES", size_of_one + 1500)
     path = write_report(FACTS, *run, viewers=viewers)
     assert path.stat().st_size <= report.MAX_PAGE_BYTES
     page = path.read_text(encoding="utf-8")
@@ -131,11 +134,11 @@ def test_the_page_never_grows_too_large(run, monkeypatch):
 
 def test_a_section_shows_the_runs_own_and_links_to_their_notebook(run):
     figures = run[0]
-    facts = FACTS | {
+    description = FACTS | {
         "notebooks": {"03_focused_vs_broad": {"tables": ["entropy"], "figures": ["fig4_entropy"]}},
     }
-    (figures / "run.json").write_text(json.dumps(facts))
-    page = write_report(facts, *run).read_text(encoding="utf-8")
+    (figures / "run.json").write_text(json.dumps(description))
+    page = write_report(description, *run).read_text(encoding="utf-8")
     sections = dict(re.findall(r'<section id="([^"]+)">(.*?)</section>', page, re.S))
     assert list(sections) == ["focused-or-broad", "notebooks", "run"]
     assert "dependency_heads" not in page  # an earlier run's: not on the list
@@ -152,5 +155,5 @@ def test_page_notebooks_and_tables_go_into_one_file(run, monkeypatch, capsys):
     write_report(FACTS, *run)
     assert main(command) == 0
     with ZipFile(capsys.readouterr().out.strip()) as archive:
-        own = {"index.html", "03_focused_vs_broad.html", "tables/entropy.csv"}
-        assert {f"figures/{name}" for name in own} < {*archive.namelist()}
+        files = {"index.html", "03_focused_vs_broad.html", "tables/entropy.csv"}
+        assert {f"figures/{name}" for name in files} < {*archive.namelist()}

@@ -1,4 +1,4 @@
-"""The folder of a run: no other run's, and as it was where the run is done again."""
+"""The folder of a run: no other run uses it, and a rerun leaves it as it was."""
 
 import json
 import os
@@ -20,8 +20,8 @@ SHORT = ["--max-tokens", "48"]
 
 
 @pytest.fixture
-def there(tmp_path, tiny_folder, figures, monkeypatch):
-    """Be where there are models and texts of the same names; no notebook is run."""
+def workplace(tmp_path, tiny_folder, figures, monkeypatch):
+    """Make models and texts that have the same names; no notebook is run."""
     for model in ("x/tiny", "y/tiny", "x/minilm"):
         shutil.copytree(tiny_folder("bert"), tmp_path / model)
     for folder in ("a", "b", "elsewhere"):
@@ -40,6 +40,11 @@ def name_of_run(capsys, *arguments):
     return re.search("^notebooks: .*/(.*)$", capsys.readouterr().out, re.M)[1]
 
 
+def from_subfolder(arguments):
+    """Let relative paths among arguments count from a folder further down."""
+    return [f"../{argument}" if "/" in argument else argument for argument in arguments]
+
+
 @pytest.mark.parametrize(
     ("first", "second", "natural"),
     [
@@ -49,22 +54,20 @@ def name_of_run(capsys, *arguments):
     ],
 )
 def test_another_run_of_the_same_name_has_a_digest(
-    first, second, natural, there, capsys, monkeypatch
+    first, second, natural, workplace, capsys, monkeypatch
 ):
     assert name_of_run(capsys, *first) == natural
-    other = name_of_run(capsys, *second)
-    assert re.fullmatch(natural + "-[0-9a-f]{6}", other)
-    monkeypatch.chdir(there / "elsewhere")  # the same by another path, the same name for another
-    first, second = (
-        [f"../{part}" if "/" in part else part for part in arguments]
-        for arguments in (first, second)
-    )
-    assert [name_of_run(capsys, *own) for own in (second, first)] == [other, natural]
-    third = name_of_run(capsys, "--text", "mini.txt", *SHORT * ("48" in first))
-    assert third not in (natural, other)
+    with_digest = name_of_run(capsys, *second)
+    assert re.fullmatch(natural + "-[0-9a-f]{6}", with_digest)
+    monkeypatch.chdir(workplace / "elsewhere")  # the same files by other paths
+    assert name_of_run(capsys, *from_subfolder(second)) == with_digest
+    assert name_of_run(capsys, *from_subfolder(first)) == natural
+    sizes = SHORT if "48" in first else []
+    third = name_of_run(capsys, "--text", "mini.txt", *sizes)  # another text of that name
+    assert third not in (natural, with_digest)
 
 
-def test_a_name_that_another_run_has_is_refused(there, figures, capsys):
+def test_a_name_that_another_run_has_is_refused(workplace, figures, capsys):
     assert name_of_run(capsys, "--name", "mine", "--text", "a/mini.txt") == "mine"
     (figures / "old" / "tables").mkdir(parents=True)
     (figures / "old" / "tables" / "entropy.csv").touch()
@@ -93,14 +96,20 @@ def test_notebooks_run_by_themselves_are_compared_in_what_they_declare(figures):
 
 def test_a_run_done_again_in_a_clone_leaves_nothing_to_commit(tmp_path, tiny_folder):
     """Less of it, too: entries and claims of notebook 10 stay, and come back where it is run."""
-    own = {"ATTENTION_PROFILE": "small", "ATTENTION_CACHE": str(tmp_path / "cache")}
-    own |= {f"GIT_{who}_{what}": "t@example.org" for who in ("AUTHOR", "COMMITTER")
-            for what in ("NAME", "EMAIL")}  # fmt: skip
-    environment = {key: value for key, value in os.environ.items() if "ATTENTION_" not in key} | own
+    environment = {key: value for key, value in os.environ.items() if "ATTENTION_" not in key}
+    environment["ATTENTION_PROFILE"] = "small"
+    environment["ATTENTION_CACHE"] = str(tmp_path / "cache")
+    for role in ("AUTHOR", "COMMITTER"):
+        environment[f"GIT_{role}_NAME"] = environment[f"GIT_{role}_EMAIL"] = "t@example.org"
 
     def call(folder, *command):
-        how = {"cwd": tmp_path / folder, "env": environment | {"PYTHONPATH": tmp_path / folder}}
-        done = subprocess.run(command, capture_output=True, text=True, **how)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path / folder,
+            env={**environment, "PYTHONPATH": tmp_path / folder},
+        )
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout.splitlines()
 
