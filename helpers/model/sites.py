@@ -197,7 +197,7 @@ class Softmaxes(TorchFunctionMode):
 
 
 def temperatures(
-    base: nn.Module, like: nn.Module, batch: Mapping[str, Tensor]
+    base: nn.Module, target: nn.Module, batch: Mapping[str, Tensor]
 ) -> list[list[float]]:
     """Compute the temperatures that match the mean entropies of another model's heads.
 
@@ -208,7 +208,7 @@ def temperatures(
     ----------
     base : Module
         The model whose heads are to be matched.
-    like : Module
+    target : Module
         The model that has the target entropies.
     batch : mapping of str to tensor
         Padded inputs.  A mean entropy is over the queries of an example, then over examples.
@@ -252,7 +252,7 @@ def temperatures(
     def run_passes() -> None:
         with torch.inference_mode():
             with Softmaxes(measure, count()):
-                like(**batch)
+                target(**batch)
             with Softmaxes(match, count()):
                 base(**batch)
 

@@ -80,7 +80,7 @@ def read_encoder(
             focus(model.base_model, temperatures)
     if objective == "masked-lm" and tokenizer.mask_token_id is None:
         objective = "contrastive"
-    facts = {
+    properties = {
         "identity": {
             "configuration_sha256": configuration_sha256(folder, tokenizer),
             "layers": layers,
@@ -88,7 +88,7 @@ def read_encoder(
         },
         "inputs": {"objective": objective, **input_facts(model, tokenizer)},
     }
-    return Loaded(model, tokenizer, facts)
+    return Loaded(model, tokenizer, properties)
 
 
 def _check_vocabulary(

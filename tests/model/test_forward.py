@@ -363,7 +363,7 @@ def to_words_by_loops(attention, groups):
 
 
 def to_words_by_products(attention, groups):
-    """What is computed on a GPU."""
+    """The computation on a GPU."""
     return vectors_to_words(attention @ membership(groups), groups)
 
 
