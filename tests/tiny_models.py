@@ -158,7 +158,7 @@ def deberta_v2():
 def modernbert():
     specials = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"]
     parts = byte_level(specials)
-    names = {f"{kind}_token": f"[{kind.upper()}]" for kind in ("cls", "sep", "pad", "mask")}
+    names = {f"{role}_token": f"[{role.upper()}]" for role in ("cls", "sep", "pad", "mask")}
     backend = hf.RobertaTokenizer(**parts, **names).backend_tokenizer
     backend.post_processor = hf.DebertaTokenizer(**parts).backend_tokenizer.post_processor
     tokenizer = hf.PreTrainedTokenizerFast(

@@ -1,13 +1,16 @@
-"""Jensen-Shannon distances between all pairs of heads (section 6).
+"""Jensen-Shannon distances between all pairs of attention heads (section 6).
 
-The distance of two heads on an example sums over its tokens the divergence of their
-distributions p and q over keys, which is a difference of entropies:
+The distance of two heads on an example is the sum over its tokens of the divergence of their
+distributions p and q over keys.  The divergence is a difference of entropies:
 
     JS(p, q) = H(m) - (H(p) + H(q)) / 2,    m = (p + q) / 2.
 
-``H(m)`` for every pair, a head paired with itself included, is therefore all there is to compute:
-one logarithm for each pair and each weight.  The sum runs over queries and keys alike, so the
-maps are laid out flat, cut into tiles that fit the processor's cache.
+It is therefore enough to compute ``H(m)`` for every pair of heads, including each head paired with
+itself, which takes one logarithm for each pair and each weight.  Because the sum is over queries
+and keys, maps are laid out flat, and divided into tiles that fit the processor's cache.
+
+There are two kernels.  The eager one is plain torch.  The compiled one is about five times faster,
+and pays for itself in a corpus of some hundred segments.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ CLOSENESS = (
     "within_layers", "between_layers", "within_indices", "between_indices", "neighbouring_layers",
 )  # fmt: skip
 SMOOTHING = 1e-3  # p = 0.999 A + 0.001 / n: no weight is zero, so every logarithm is finite
-TILE = 512  # weights that are summed in float32 before float64 takes over
+TILE = 512  # this number of weights is summed in float32, and the sums of tiles in float64
 # Pairs of heads times weights: above this, the eager kernel takes longer than compiling and the
 # compiled one together.
 COMPILE_AFTER = 3e9
@@ -149,7 +152,7 @@ def closeness(
 
 
 def _tiles(attention: Float[np.ndarray | Tensor, "layer head query key"]) -> Tiles:
-    """Return half of each smoothed weight, so that two heads add up to their mean."""
+    """Lay out half of each smoothed weight in tiles, so that two heads add up to their mean."""
     if isinstance(attention, np.ndarray):
         attention = torch.from_numpy(np.require(attention, requirements=["C", "W"]))
     weights = attention.to(torch.float32).flatten(0, 1).flatten(1)  # [head, query * key]
@@ -163,9 +166,10 @@ def _tiles(attention: Float[np.ndarray | Tensor, "layer head query key"]) -> Til
 
 
 def _fused(tiles: Tiles) -> PairEntropies:
-    """Return the entropy of the mean of heads ``a`` and ``a + offset``, in one fused loop.
+    """Compute the entropy of the mean of heads ``a`` and ``a + offset`` in one fused loop.
 
-    Offsets from 0 to half the heads, in a circle, meet every unordered pair.  To be compiled only.
+    Offsets run from 0 to half the number of heads, and heads are in a circle, so that every
+    unordered pair occurs.  Only the compiled form of this function is fast.
     """
     heads = tiles.shape[0]
     in_circle = torch.cat([tiles, tiles[: heads // 2]])
@@ -176,7 +180,7 @@ def _fused(tiles: Tiles) -> PairEntropies:
 
 
 def _eager(tiles: Tiles) -> PairEntropies:
-    """Return what `_fused` returns, storing the means of one head with its partners at a time."""
+    """Compute the same as `_fused`, storing the means of one head and its partners at a time."""
     heads = tiles.shape[0]
     in_circle = torch.cat([tiles, tiles[: heads // 2]])
     entropies = tiles.new_empty(heads, heads // 2 + 1, dtype=torch.float64)
@@ -188,10 +192,10 @@ def _eager(tiles: Tiles) -> PairEntropies:
 
 
 def _log2(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Return the binary logarithm of positive normal float32 numbers, to about 1e-7.
+    """Compute the binary logarithm of positive normal float32 numbers, to about 1e-7.
 
-    ``x = 2**e * (1 + t)`` with ``1 + t`` in [sqrt(1/2), sqrt(2)), read from the bits of x; of t a
-    polynomial, which is faster than a logarithm that is right to the last bit.
+    ``x = 2**e * (1 + t)``, with ``1 + t`` in [sqrt(1/2), sqrt(2)), is read from the bits of x.
+    ``log2(1 + t)`` is a polynomial, which is faster than a logarithm that is right to the last bit.
     """
     bits = x.view(torch.int32)
     exponent = (bits - SQRT_HALF_BITS) & EXPONENT_BITS  # e, in the place of the exponent bits

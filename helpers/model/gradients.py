@@ -1,8 +1,9 @@
 """Gradient-based importance of attention (section 3.2, Figure 3): ``|dL / dA[i, j]|``.
 
 L is the objective that the checkpoint was trained with: that of its language-modelling head, or
-without one the in-batch contrastive loss between the two paragraphs of a segment, each an input of
-its own: in one input they see each other.  It is summed over the examples of a batch.
+without one the in-batch contrastive loss between the two paragraphs of a segment.  Each paragraph
+is then an input of its own, because two paragraphs in one input see each other.  L is summed over
+the examples of a batch.
 """
 
 from __future__ import annotations
@@ -27,118 +28,208 @@ KEY_TYPES = ("sep", "cls", "punctuation", "other")
 MASKED_SHARE = 0.15
 SCALE = 20.0  # of the cosine, as in the training of the sentence-transformers models
 BATCH = 16
-IGNORED = -100
+IGNORED = -100  # the label of a token that is not predicted, which F.cross_entropy leaves out
+MEMORY_TO_REUSE = 16 << 20  # bytes; larger arrays would leave holes too small for a longer batch
 
 
 def chosen_segments(articles: Sequence[str], count: int, *, contrastive: bool) -> list[int]:
-    """Return the places of the segments to take, of all, which are from these ``articles``.
+    """Choose the segments whose gradients are computed.
 
-    For a contrastive objective as many batches as there can be are from one article each, where it
-    is harder to tell which paragraphs belong together; all others are spread evenly.
+    For a contrastive objective, as many batches as possible are from one article each, where it is
+    harder to tell which paragraphs belong together.  All other segments are spread evenly.
+
+    Parameters
+    ----------
+    articles : sequence of str
+        The article of each segment.
+    count : int
+        The number of segments to choose.
+    contrastive : bool
+        Whether the objective is contrastive.
+
+    Returns
+    -------
+    list of int
+        The indices of the segments.
     """
-    places: dict[str, list[int]] = {}
-    for place, article in enumerate(articles):
-        places.setdefault(article, []).append(place)
-    whole = [own[:BATCH] for own in places.values() if contrastive and len(own) >= BATCH]
-    chosen = [place for batch in _evenly(whole, count // BATCH) for place in batch]
+    chosen: list[int] = []
+    if contrastive:
+        segments_of: dict[str, list[int]] = {}
+        for segment, article in enumerate(articles):
+            segments_of.setdefault(article, []).append(segment)
+        batches = [segments[:BATCH] for segments in segments_of.values() if len(segments) >= BATCH]
+        for batch in _evenly_spaced(batches, count // BATCH):
+            chosen += batch
     rest = sorted(set(range(len(articles))).difference(chosen))
-    return chosen + _evenly(rest, count - len(chosen))
+    return chosen + _evenly_spaced(rest, count - len(chosen))
 
 
-def _evenly(items: list, count: int) -> list:
-    places = np.linspace(0, len(items) - 1, min(count, len(items))).astype(int)
-    return [items[place] for place in places]
+def _evenly_spaced(values: list, count: int) -> list:
+    """Select values at equal distances, the first and the last included."""
+    indices = np.linspace(0, len(values) - 1, min(count, len(values))).astype(int)
+    return [values[index] for index in indices]
 
 
 def gradient_importance(
     encoder: Encoder, records: Sequence[Record], *, batch_size: int = BATCH, seed: int = 0
 ) -> dict[str, Float[np.ndarray, "example ..."]]:
-    """Return ``gradients``, ``[example, layer, type]``: mean ``|dL/dA|`` by type of key.
+    """Compute the mean absolute gradient of the loss with respect to attention, by type of key.
 
-    The means are over the heads and the (query, key) pairs of a type (`KEY_TYPES`) in all inputs
-    of a token-level record; NaN where there is no such key.  What is masked for the objective is no
-    key of any type.  ``per_value``, if the model's value vectors can be found, has those of
-    ``|dL/dA[i, j]| / |f(x_j)|``; ``losses`` are ``[example]``, in nats.
+    Parameters
+    ----------
+    encoder : Encoder
+        The model.
+    records : sequence of dict
+        Token-level records of segments.
+    batch_size : int
+        The number of segments in a batch.
+    seed : int
+        The seed of the tokens that are masked.
+
+    Returns
+    -------
+    dict of str to array
+        ``gradients``, shape (example, layer, type): the mean of ``|dL/dA|`` over the heads and over
+        the pairs of a query and a key of each type (`KEY_TYPES`), in all inputs of a record.  NaN
+        if there is no such key; a token that is masked for the objective is a key of no type.
+        ``per_value``, if the model's value vectors can be found: the same of
+        ``|dL/dA[i, j]| / |f(x_j)|``.  ``losses``, shape (example,): in nats.
+
+    Raises
+    ------
+    InputError
+        If the objective is contrastive and there is only one segment.
+    ModelError
+        If the model returns copies of its maps.
     """
     if encoder.objective == "contrastive" and len(records) < 2:
-        raise InputError("the contrastive objective needs at least two segments; use more")
-    reuse(16 << 20)  # larger arrays would leave holes that a longer batch does not fit into
+        raise InputError("The contrastive objective needs at least two segments. Use more.")
+    reuse(MEMORY_TO_REUSE)
     rng = np.random.default_rng(seed)
     batches = [records[i : i + batch_size] for i in range(0, len(records), batch_size)]
     if encoder.objective == "contrastive" and len(batches[-1]) < 2:
         batches[-2:] = [[*batches[-2], *batches[-1]]]
-    bar = progress(batches, "gradients", unit="batch")
-    found = [_batch_importance(encoder, batch, rng) for batch in bar]
-    return {name: np.concatenate([own[name] for own in found]) for name in found[0]}
+    parts: dict[str, list[np.ndarray]] = {}
+    for batch in progress(batches, "gradients", unit="batch"):
+        for name, values in _batch_importance(encoder, batch, rng).items():
+            parts.setdefault(name, []).append(values)
+    return {name: np.concatenate(values) for name, values in parts.items()}
 
 
 def _batch_importance(
     encoder: Encoder, records: Sequence[Record], rng: np.random.Generator
 ) -> dict[str, Float[np.ndarray, "example ..."]]:
+    """Compute `gradient_importance` for one batch."""
     losses, inputs, maps = objective(encoder, records, rng)
     gradients = torch.autograd.grad(losses.sum(), maps, allow_unused=True)
     if any(gradient is None for gradient in gradients):
         raise ModelError(
-            f"model {encoder.name!r}: the maps that it returns are copies of those it computes "
-            "with, so they have no gradient; leave section 3.2 out for it"
+            f"model {encoder.name!r}: the maps that it returns are copies of the maps that it "
+            "computes with, so they have no gradient. Leave section 3.2 out for this model."
         )
     queries = padded(encoder, inputs)["attention_mask"][:, None, :, None]
-    sums = torch.stack([(layer.abs() * queries).sum(dim=2) for layer in gradients])
-    del maps, gradients
-    kinds = {"gradients": sums}  # [layer, input, head, key]
+    received = torch.stack([(layer.abs() * queries).sum(dim=2) for layer in gradients])
+    del maps, gradients  # the largest tensors of the pass
+    measures = {"gradients": received}  # [layer, input, head, key]
     with suppress(ModelError), value_pass(encoder) as run:
-        kinds["per_value"] = sums / torch.stack(run(inputs)[1]).clamp(min=1e-30)
-    received = {kind: own.mean(dim=2).float().numpy(force=True) for kind, own in kinds.items()}
-    totals = {kind: np.zeros((len(records), len(sums), len(KEY_TYPES))) for kind in kinds}
-    pairs = np.zeros((len(records), 1, len(KEY_TYPES)))  # of a query and a key
-    for row, item in enumerate(inputs):
-        tokens = encoder.tokenizer.convert_ids_to_tokens(item["input_ids"])
-        example = row % len(records)
-        masked = np.array(item.get("masked", [False] * len(tokens)))
+        _, norms, _ = run(inputs)
+        measures["per_value"] = received / torch.stack(norms).clamp(min=1e-30)
+    importance = {}
+    for name, values in measures.items():
+        by_key = values.mean(dim=2).float().numpy(force=True)  # [layer, input, key]
+        importance[name] = _mean_by_key_type(encoder, inputs, by_key, examples=len(records))
+    importance["losses"] = losses.numpy(force=True)
+    return importance
+
+
+def _mean_by_key_type(
+    encoder: Encoder,
+    inputs: Sequence[Inputs],
+    by_key: Float[np.ndarray, "layer input key"],
+    *,
+    examples: int,
+) -> Float[np.ndarray, "example layer type"]:
+    """Average sums over queries over the (query, key) pairs of each type of key.
+
+    Input ``row`` belongs to example ``row % examples``.
+    """
+    totals = np.zeros((examples, len(by_key), len(KEY_TYPES)))
+    pairs = np.zeros((examples, 1, len(KEY_TYPES)))  # of a query and a key
+    for row, model_input in enumerate(inputs):
+        example = row % examples
+        tokens = encoder.tokenizer.convert_ids_to_tokens(model_input["input_ids"])
+        is_masked = np.array(model_input.get("masked", [False] * len(tokens)))
         for name, mask in roles(tokens, encoder.special_tokens).masks().items():
-            keys, column = np.flatnonzero(mask & ~masked), KEY_TYPES.index(name)
+            keys = np.flatnonzero(mask & ~is_masked)
+            column = KEY_TYPES.index(name)
             pairs[example, 0, column] += len(tokens) * len(keys)
-            for kind, own in received.items():
-                totals[kind][example, :, column] += own[:, row, keys].sum(axis=1)
-    with np.errstate(invalid="ignore"):  # no such key
-        found = {kind: total / pairs for kind, total in totals.items()}
-    return found | {"losses": losses.numpy(force=True)}
+            totals[example, :, column] += by_key[:, row, keys].sum(axis=1)
+    with np.errstate(invalid="ignore"):  # NaN where there is no such key
+        return totals / pairs
 
 
 def objective(
     encoder: Encoder, records: Sequence[Record], rng: np.random.Generator
 ) -> tuple[Float[Tensor, " example"], list[Inputs], Maps]:
-    """Return the losses of a batch's examples, the inputs as the model got them, and its maps.
+    """Compute the losses of a batch with the graph that gradients need.
 
-    A loss is in nats: of a language model the mean over the tokens that are predicted.  Of the
-    contrastive objective's inputs, the first paragraphs' come first.
+    Parameters
+    ----------
+    encoder : Encoder
+        The model, whose ``objective`` says which loss it is.
+    records : sequence of dict
+        Token-level records of segments.
+    rng : Generator
+        Chooses the tokens that are masked.
+
+    Returns
+    -------
+    losses : tensor, shape (example,)
+        In nats; of a language model, the mean over the tokens that are predicted.
+    inputs : list of dict
+        The inputs as the model got them.  For the contrastive objective these are the first
+        paragraphs of all segments, then the second ones.
+    maps : list of tensor, one for each layer, shape (input, head, query, key)
     """
     if encoder.objective == "contrastive":
-        return _contrastive(encoder, [*paragraphs(encoder, records)])
+        return _contrastive(encoder, list(paragraphs(encoder, records)))
     inputs = [model_inputs(encoder, record) for record in records]
-    labels = [item["input_ids"] for item in inputs]
+    labels = [example["input_ids"] for example in inputs]
     if encoder.objective == "masked-lm":
-        for row, item in enumerate(inputs):
-            corrupted, label = mask_tokens(encoder, np.array(item["input_ids"]), rng)
-            labels[row], hidden = label.tolist(), (label != IGNORED).tolist()
-            inputs[row] = {**item, "input_ids": corrupted.tolist(), "masked": hidden}
+        for row, example in enumerate(inputs):
+            corrupted, label = mask_tokens(encoder, np.array(example["input_ids"]), rng)
+            labels[row] = label.tolist()
+            is_masked = (label != IGNORED).tolist()
+            inputs[row] = {**example, "input_ids": corrupted.tolist(), "masked": is_masked}
     output = with_graph(encoder, encoder.model, inputs)
     logits = output.logits  # [example, token, word]
     rows = [label + [IGNORED] * (logits.shape[1] - len(label)) for label in labels]
     targets = torch.tensor(rows, device=logits.device)
     if encoder.objective == "next-token":
-        logits, targets = logits[:, :-1], targets[:, 1:]
-    per_token = F.cross_entropy(
+        logits = logits[:, :-1]
+        targets = targets[:, 1:]
+    token_losses = F.cross_entropy(
         _wide(logits).transpose(1, 2), targets, ignore_index=IGNORED, reduction="none"
     )
-    losses = per_token.sum(dim=1) / (targets != IGNORED).sum(dim=1).clamp(min=1)
+    losses = token_losses.sum(dim=1) / (targets != IGNORED).sum(dim=1).clamp(min=1)
     return losses, inputs, list(output.attentions)
 
 
 def mask_tokens(
     encoder: Encoder, ids: Int[np.ndarray, " token"], rng: np.random.Generator
 ) -> tuple[Int[np.ndarray, " token"], Int[np.ndarray, " token"]]:
-    """Return BERT's corrupted input and its labels: 15% of tokens, 80/10/10, at least one."""
+    """Corrupt an input as BERT's pre-training does.
+
+    15% of the tokens, and at least one, are chosen.  Of these, 80% become [MASK], 10% become a
+    random token and 10% stay as they are.
+
+    Returns
+    -------
+    corrupted : array, shape (token,)
+        The token ids of the input.
+    labels : array, shape (token,)
+        The original ids of the chosen tokens; `IGNORED` for all others.
+    """
     candidates = np.flatnonzero(~np.isin(ids, list(encoder.special_ids)))
     chosen = rng.permutation(candidates)[: max(1, round(MASKED_SHARE * len(candidates)))]
     labels = np.full_like(ids, IGNORED)
@@ -152,40 +243,51 @@ def mask_tokens(
 
 
 def paragraphs(encoder: Encoder, records: Sequence[Record]) -> Iterator[Inputs]:
-    """Yield the first and then the second paragraphs of segments, as texts by themselves."""
-    alone = encoder.encode_words(["a"])
-    own = [place for place, word in enumerate(alone.word_ids) if word is not None]
-    for second in (False, True):
+    """Yield the first and then the second paragraphs of segments as separate inputs."""
+    example = encoder.encode_words(["a"])
+    word_positions = [i for i, word in enumerate(example.word_ids) if word is not None]
+    before = example.ids[: word_positions[0]]  # special tokens
+    after = example.ids[word_positions[-1] + 1 :]
+    for is_second in (False, True):
         for record in records:
             ids = encoder.tokenizer.convert_tokens_to_ids(record["tokens"])
-            half = ids[record["second"] :] if second else ids[: record["second"]]
+            half = ids[record["second"] :] if is_second else ids[: record["second"]]
             text = [token_id for token_id in half if token_id not in encoder.special_ids]
-            ids = [*alone.ids[: own[0]], *text, *alone.ids[own[-1] + 1 :]]
-            yield {"input_ids": ids, "token_type_ids": [0] * len(ids)}
+            paragraph = [*before, *text, *after]
+            yield {"input_ids": paragraph, "token_type_ids": [0] * len(paragraph)}
 
 
 def _contrastive(
     encoder: Encoder, inputs: list[Inputs]
 ) -> tuple[Float[Tensor, " example"], list[Inputs], Maps]:
-    """Cross-entropy of finding each paragraph's own neighbour in the batch, mean of both ways."""
+    """Compute the contrastive losses of a batch, with its inputs and maps as in `objective`."""
     output = with_graph(encoder, encoder.model.base_model, inputs)
     states = output.last_hidden_state  # [paragraph, token, width]
-    inside = padded(encoder, inputs)["attention_mask"][..., None].to(states.dtype)
-    pooled = (states * inside).sum(dim=1) / inside.sum(dim=1)
+    mask = padded(encoder, inputs)["attention_mask"][..., None].to(states.dtype)
+    pooled = (states * mask).sum(dim=1) / mask.sum(dim=1)
     return contrastive_losses(pooled), inputs, list(output.attentions)
 
 
 def contrastive_losses(vectors: Float[Tensor, "paragraph width"]) -> Float[Tensor, " example"]:
-    """Return the losses of a batch by its paragraphs' vectors, first ones first."""
+    """Compute the cross-entropy of finding each paragraph's partner in the batch.
+
+    It is the mean of both directions, in nats.
+
+    Parameters
+    ----------
+    vectors : tensor, shape (2 * examples, width)
+        The vectors of the first paragraphs, then those of the second ones.
+    """
     first, second = F.normalize(_wide(vectors), dim=-1).chunk(2)
     scores = SCALE * first @ second.T
-    own = torch.arange(len(scores), device=scores.device)
-    one, other = (F.cross_entropy(way, own, reduction="none") for way in (scores, scores.T))
-    return (one + other) / 2
+    partners = torch.arange(len(scores), device=scores.device)
+    first_to_second = F.cross_entropy(scores, partners, reduction="none")
+    second_to_first = F.cross_entropy(scores.T, partners, reduction="none")
+    return (first_to_second + second_to_first) / 2
 
 
 def with_graph(encoder: Encoder, model: torch.nn.Module, inputs: list[Inputs]) -> Any:
-    """Run the model with a graph from the embeddings on (its weights themselves are frozen)."""
+    """Run a model with a graph that begins at the embeddings, because its parameters are frozen."""
     embeddings = encoder.model.get_input_embeddings()
     hook = embeddings.register_forward_hook(lambda _module, _args, out: out.requires_grad_())
     try:
@@ -195,5 +297,5 @@ def with_graph(encoder: Encoder, model: torch.nn.Module, inputs: list[Inputs]) -
 
 
 def _wide(values: Tensor) -> Tensor:
-    """Return values in float32 at least: a loss in half precision is too coarse."""
+    """Convert values to float32 or wider, because a loss in half precision is too coarse."""
     return values.to(torch.promote_types(values.dtype, torch.float32))

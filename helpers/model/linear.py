@@ -1,8 +1,8 @@
-"""Linear layers as convolutions, which torch computes twice as fast where they were measured.
+"""Linear layers as convolutions, which torch computes twice as fast where this was measured.
 
-On a CPU torch multiplies matrices with MKL (on a core of an AMD EPYC at 93 GFLOP/s) and convolves
-with oneDNN (at 205).  Sums are rounded in another order, so maps of these layers are not those of
-the model as it is to the last bit: what only reads a model leaves it alone.
+On a CPU, torch multiplies matrices with MKL (93 GFLOP/s on a core of an AMD EPYC) and convolves
+with oneDNN (205 GFLOP/s).  Sums are rounded in another order, so the last bits of maps differ.
+Code that analyses a trained model therefore leaves its layers alone.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from torch.nn import functional as F
 
 
 class ConvolvedLinear(nn.Linear):
-    """A linear layer that is a convolution over the tokens of a batch, one token wide."""
+    """A linear layer that computes as a convolution over the tokens of a batch, one token wide."""
 
     def forward(self, x: Float[Tensor, "*batch inner"]) -> Float[Tensor, "*batch outer"]:
-        """Return the outputs; what is no batch of texts is multiplied as ever."""
+        """Compute the outputs; inputs that are not 3-D fall back to nn.Linear."""
         if x.dim() != 3:
             return super().forward(x)
         image = x.transpose(1, 2)[:, :, None]  # [batch, inner, 1, token], in memory as x is
@@ -25,7 +25,7 @@ class ConvolvedLinear(nn.Linear):
 
 
 def convolve(model: nn.Module) -> None:
-    """Let the linear layers of a model on a CPU be convolutions; weights and names stay."""
+    """Turn the linear layers of a model on a CPU into convolutions; parameters keep their names."""
     for layer in model.modules():
         if type(layer) is nn.Linear and layer.weight.device.type == "cpu":
             layer.__class__ = ConvolvedLinear

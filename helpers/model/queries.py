@@ -1,6 +1,7 @@
-"""What a head's scores are made of: queries, keys, and what else is added before the softmax.
+"""Parts of an attention head's scores: queries, keys, and the terms added before the softmax.
 
-Queries and keys are those that a model multiplies: rotated, and repeated where heads share keys.
+Queries and keys are those that the model multiplies: rotated if it rotates them, and repeated if
+heads share keys.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from helpers.model.encoder import Encoder
 from helpers.model.forward import forward, model_inputs
 from helpers.model.sites import Scores, sites
 
-PRODUCTS, FACTORS = ("matmul", "bmm"), ("mul", "mul_", "div", "div_")  # functions of torch
+PRODUCT_FUNCTIONS = ("matmul", "bmm")  # of torch
+SCALING_FUNCTIONS = ("mul", "mul_", "div", "div_")
 
 
 class HeadScores(NamedTuple):
-    """A head's scores are ``scale * queries @ keys.T + other``; their softmax is its map."""
+    """Parts of a head's scores, ``scale * queries @ keys.T + other``; their softmax is its map."""
 
     queries: Float[Tensor, "token width"]
     keys: Float[Tensor, "token width"]
@@ -34,47 +36,74 @@ class HeadScores(NamedTuple):
 
 
 def head_scores(encoder: Encoder, record: Record, layer: int, head: int) -> HeadScores:
-    """Return what a head's scores of a record's tokens are made of; layer and head from 0.
+    """Compute the parts of one attention head's scores on a record.
 
-    ModelError where no product of queries and keys is found before the layer's softmax.
+    Parameters
+    ----------
+    encoder : Encoder
+        The model.
+    record : dict
+        A line of a store's ``examples.jsonl``.
+    layer, head : int
+        From 0.
+
+    Returns
+    -------
+    HeadScores
+
+    Raises
+    ------
+    ModelError
+        If no product of queries and keys is found before a layer's softmax.
     """
-    modules, seen = {site.values for site in sites(encoder.model)}, _Products()
-    with ExitStack() as hooks, seen:
-        for values in modules:
-            hooks.callback(values.register_forward_hook(seen.start).remove)
+    products = _Products()
+    value_projections = {site.values for site in sites(encoder.model)}
+    with ExitStack() as hooks, products:
+        for module in value_projections:
+            hooks.callback(module.register_forward_hook(products.start).remove)
         forward(encoder, [model_inputs(encoder, record)])
-    if len(seen.layers) != encoder.layers:
-        raise ModelError(f"{type(encoder.model).__name__}: found no product of queries and keys")
-    both, scale, scores = seen.layers[layer]
+    if len(products.layers) != encoder.layers:
+        raise ModelError(
+            f"model {encoder.name!r} ({type(encoder.model).__name__}): no product of queries and "
+            "keys was found in each layer, so scores cannot be shown. Use a model such as BERT."
+        )
+    multiplied, scale, scores = products.layers[layer]
     if "temperatures" in encoder.identity:
         scale *= encoder.identity["temperatures"][layer][head]
-    heads = torch.broadcast_tensors(*both)  # [(batch,) head, token, width]
-    queries, keys = (vectors.flatten(end_dim=-3)[head].float() for vectors in heads)
-    masked = scores[0, head] <= torch.finfo(scores.dtype).min / 2
-    other = scores[0, head].float() - scale * queries @ keys.T
-    return HeadScores(queries, keys, scale, other.masked_fill(masked, -torch.inf))
+    all_queries, all_keys = torch.broadcast_tensors(*multiplied)  # [(batch,) head, token, width]
+    queries = all_queries.flatten(end_dim=-3)[head].float()
+    keys = all_keys.flatten(end_dim=-3)[head].float()
+    is_masked = scores[0, head] <= torch.finfo(scores.dtype).min / 2
+    rest = scores[0, head].float() - scale * queries @ keys.T
+    return HeadScores(queries, keys, scale, rest.masked_fill(is_masked, -torch.inf))
 
 
 class _Products(TorchFunctionMode):
-    """Keeps of each layer what is multiplied first after its values, its scale, and the scores."""
+    """Records the queries and keys, their scale and the scores of each layer.
+
+    Queries and keys are what is multiplied first after the layer's values are computed.
+    """
 
     def __init__(self) -> None:
         self.layers: list[tuple[tuple[Tensor, Tensor], float, Scores]] = []
         self.start()
 
     def start(self, *_: Any) -> None:
-        """Forget the layer before."""
-        self.product, self.both, self.scale = torch.empty(0), (), 1.0
+        """Begin a layer."""
+        self.product = torch.empty(0)
+        self.multiplied: tuple[Tensor, ...] = ()
+        self.scale = 1.0
 
     def __torch_function__(
         self, func: Callable, _types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        """Call a function of torch."""
-        found, name = func(*args, **kwargs or {}), func.__name__
+        """Call a function of torch, and record it if it has a part in the scores."""
+        output = func(*args, **kwargs or {})
         if func is F.softmax and self.product.shape[-3:] == args[0].shape[-3:]:
-            self.layers.append((self.both, self.scale, args[0]))
-        elif name in PRODUCTS and not self.both:
-            self.product, self.both = found, (args[0], args[1].mT)
-        elif name in FACTORS and args[0] is self.product:
+            self.layers.append((self.multiplied, self.scale, args[0]))
+        elif func.__name__ in PRODUCT_FUNCTIONS and not self.multiplied:
+            self.product = output
+            self.multiplied = (args[0], args[1].mT)
+        elif func.__name__ in SCALING_FUNCTIONS and args[0] is self.product:
             self.scale = float(func(torch.ones(()), args[1]))
-        return found
+        return output

@@ -1,10 +1,11 @@
-"""Where the heads of a layer meet; how to put something else in the place of what they give.
+"""Locate the attention modules of a model, and patch their head outputs or their softmax.
 
 The input of an attention's output projection holds the outputs of the heads side by side,
-``[head * width]``.  Families differ in the names of their modules only: the tables below.
+``[head * width]``.  Families differ only in the names of their modules, which the tables below
+list.
 
-Heads that are as focused as another model's (the *focused* control) have a temperature each, which
-multiplies their scores, what positions add to them included, before the softmax.
+The heads of the entropy-matched control have a temperature each.  It multiplies their scores,
+including what positions add to them, before the softmax.
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ Outputs = Float[Tensor, "batch token head width"]
 Weights = Float[Tensor, "batch head query key"]
 Scores = Float[Tensor, "batch head query key"]  # whose softmax are the weights
 
-OUTPUTS = ("dense", "out_lin", "o", "Wo", "c_proj", "out_proj", "o_proj")
-VALUES = ("value", "value_proj", "v_lin", "v", "v_proj")
-# Projections that give queries, keys and values at once, and the axis of the three in
-# [batch, token, ...] once their output is cut into [3, head, width] or [head, 3, width].
-FUSED = {"Wqkv": 2, "c_attn": 2, "in_proj": 3}
-HEAD_COUNTS = ("num_attention_heads", "n_heads", "num_heads")
-CROSS = ("cross", "encdec", "encoder_attn")
-LARGEST, HALVINGS = 20.0, 30  # of a temperature, as a power of two; heads have asked for thousands
+OUTPUT_NAMES = ("dense", "out_lin", "o", "Wo", "c_proj", "out_proj", "o_proj")
+VALUE_NAMES = ("value", "value_proj", "v_lin", "v", "v_proj")
+# Projections that compute queries, keys and values at once, and the axis of the three in
+# [batch, token, ...] once their output is divided into [3, head, width] or [head, 3, width].
+FUSED_AXES = {"Wqkv": 2, "c_attn": 2, "in_proj": 3}
+HEAD_COUNT_NAMES = ("num_attention_heads", "n_heads", "num_heads")
+CROSS_ATTENTION_MARKS = ("cross", "encdec", "encoder_attn")
+MAX_LOG2_TEMPERATURE = 20.0  # some heads need values in the thousands
+BISECTION_STEPS = 30
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,8 @@ class Site:
     """The attention of one layer."""
 
     output: nn.Module = field(repr=False)  # the projection of the heads' outputs
-    values: nn.Module = field(repr=False)  # gives the value vectors (maybe queries and keys too)
-    values_name: str  # of that module in its parent
+    values: nn.Module = field(repr=False)  # computes the value vectors (maybe queries and keys too)
+    values_name: str  # the name of that module in its parent
     heads: int
     inner: nn.Module = field(repr=False)  # computes with the maps (maybe all of the attention)
 
@@ -66,11 +68,11 @@ class Site:
     def value_vectors(
         self, projected: Float[Tensor, "batch token features"]
     ) -> Float[Tensor, "batch token head width"]:
-        """Return the value vectors in the output of ``values``.
+        """Extract the value vectors from the output of ``values``.
 
-        Where several heads share them (grouped queries), each of the heads has them.
+        If several heads share value vectors (grouped queries), they are repeated for each head.
         """
-        axis = FUSED.get(self.values_name)
+        axis = FUSED_AXES.get(self.values_name)
         if axis is None:
             vectors = projected.unflatten(-1, (-1, self.width))
             return vectors.repeat_interleave(self.heads // vectors.shape[-2], dim=-2)
@@ -82,35 +84,53 @@ class Site:
 
 
 def sites(model: nn.Module, *, cross: bool = False) -> list[Site]:
-    """Return the attention of each layer, in the order of computation.
+    """Locate the attention of each layer, in the order of computation.
 
-    One whose weights several layers share (ALBERT) is there several times.  ``cross`` asks for a
-    decoder's attention to the encoder instead of to itself.  ModelError for a layer whose
-    projections cannot be told apart, or no attention at all.
+    Parameters
+    ----------
+    model : Module
+        A model of transformers.
+    cross : bool
+        Whether to locate a decoder's attention to the encoder instead of its attention to itself.
+
+    Returns
+    -------
+    list of Site
+        One for each layer.  If layers share their parameters (ALBERT), one appears several times.
+
+    Raises
+    ------
+    ModelError
+        If there is no attention, or a layer's projections cannot be told apart.
     """
-    whole, name, found = owner(model), type(model).__name__, []
+    transformer = owner(model)
+    name = type(model).__name__
+    modules = []
     for path, module in _attentions(model):
-        called = f"{path.rpartition('.')[2]} {type(module).__name__}".lower()
-        if any(mark in called for mark in CROSS) == cross:
-            found.append(_site(path, module, whole))
-    if not found:
+        description = f"{path.rpartition('.')[2]} {type(module).__name__}".lower()
+        is_cross = any(mark in description for mark in CROSS_ATTENTION_MARKS)
+        if is_cross == cross:
+            modules.append(_site(path, module, transformer))
+    if not modules:
         raise ModelError(f"{name}: no {'cross-' if cross else ''}attention layer was found")
-    if len({site.heads for site in found}) > 1:
+    if len({site.heads for site in modules}) > 1:
         raise ModelError(f"{name}: its layers differ in their number of heads")
-    config = getattr(whole, "config", None)
-    if not hasattr(config, "num_hidden_groups"):  # no layers that share their weights
-        return found
+    config = getattr(transformer, "config", None)
+    shares_parameters = hasattr(config, "num_hidden_groups")
+    if not shares_parameters:
+        return modules
     if getattr(config, "inner_group_num", 1) > 1:
         raise ModelError(f"{name}: groups of several layers cannot be masked")
     layers = config.num_hidden_layers
-    return [found[layer * len(found) // layers] for layer in range(layers)]
+    return [modules[layer * len(modules) // layers] for layer in range(layers)]
 
 
 def owner(model: nn.Module) -> nn.Module:
-    """Return the innermost transformer that has all of a model's attention in it."""
-    wanted, innermost = {module for _, module in _attentions(model)}, model
+    """Find the innermost transformer that contains all of a model's attention."""
+    attentions = {module for _, module in _attentions(model)}
+    innermost = model
     for module in model.modules():
-        if isinstance(module, PreTrainedModel) and wanted <= set(module.modules()):
+        if isinstance(module, PreTrainedModel) and attentions <= set(module.modules()):
             innermost = module
     return innermost
 
@@ -119,19 +139,19 @@ def owner(model: nn.Module) -> nn.Module:
 def replaced(
     model: nn.Module, layers: Sequence[Site], change: Callable[[int, Outputs], Outputs]
 ) -> Iterator[None]:
-    """Put ``change(layer, outputs)`` in the place of each layer's head outputs."""
-    turns = {
-        site.output: [layer for layer, other in enumerate(layers) if other.output is site.output]
-        for site in layers
-    }
-    calls = dict.fromkeys(turns, 0)
+    """Replace each layer's head outputs with ``change(layer, outputs)`` inside the context."""
+    layers_of: dict[nn.Module, list[int]] = {}  # several, if layers share a projection
+    for layer, site in enumerate(layers):
+        layers_of.setdefault(site.output, []).append(layer)
+    calls = dict.fromkeys(layers_of, 0)
 
-    def start(_model: nn.Module, _args: tuple) -> None:
-        calls.update(dict.fromkeys(turns, 0))  # an interrupted pass may have left its count
+    def reset_calls(_model: nn.Module, _args: tuple) -> None:
+        calls.update(dict.fromkeys(layers_of, 0))  # an interrupted pass may have left its count
 
     def hook_of(site: Site) -> Callable[[nn.Module, tuple], tuple]:
         def hook(module: nn.Module, args: tuple) -> tuple:
-            layer = turns[module][calls[module] % len(turns[module])]
+            turn = calls[module] % len(layers_of[module])
+            layer = layers_of[module][turn]
             calls[module] += 1
             outputs = args[0].unflatten(-1, (site.heads, site.width))
             return (change(layer, outputs).flatten(-2), *args[1:])
@@ -139,93 +159,124 @@ def replaced(
         return hook
 
     with ExitStack() as hooks:
-        hooks.callback(owner(model).register_forward_pre_hook(start).remove)
-        for site in {id(site.output): site for site in layers}.values():
+        hooks.callback(owner(model).register_forward_pre_hook(reset_calls).remove)
+        for site in {site.output: site for site in layers}.values():
             hooks.callback(site.output.register_forward_pre_hook(hook_of(site)).remove)
         yield
 
 
 def first_layer(model: nn.Module) -> int:
-    """Return how many layers a pass leaves out because what they give is known."""
+    """Count the leading layers that a pass skips because their output is cached."""
     return getattr(owner(model), "given", 0)
 
 
 class Softmaxes(TorchFunctionMode):
-    """Puts ``change(layer, scores, softmax)`` in the place of attention, in this thread.
+    """Replaces the softmax of attention with ``change(layer, scores, softmax)`` in this thread.
 
-    Every family calls softmax once a layer, in the order of computation, whatever the scores are
-    made of; ``layers`` are those of a pass.  Layers that share their weights are told apart.
+    Every family calls softmax once per layer, in the order of computation, whatever the scores
+    are made of.  ``layers`` are the layers of one pass.  Layers that share their parameters are
+    told apart by that order.
     """
 
     def __init__(
         self, change: Callable[[int, Weights, Callable], Weights], layers: Iterable[int]
     ) -> None:
         super().__init__()
-        self.change, self.layers = change, cycle(layers)
+        self.change = change
+        self.layers = cycle(layers)
 
     def __torch_function__(
         self, func: Callable, _types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        """Call a function of torch; softmax as ``change`` says."""
+        """Call a function of torch, or ``change`` in place of softmax."""
         if func is not F.softmax:
             return func(*args, **kwargs or {})
-        found = self.change(next(self.layers), args[0], partial(func, **kwargs))
-        return found.to(kwargs["dtype"] or args[0].dtype)
+        scores = args[0]
+        weights = self.change(next(self.layers), scores, partial(func, **kwargs))
+        return weights.to(kwargs["dtype"] or scores.dtype)
 
 
 def temperatures(
-    base: nn.Module, like: nn.Module, batch: Mapping[str, Tensor]
+    base: nn.Module, target: nn.Module, batch: Mapping[str, Tensor]
 ) -> list[list[float]]:
-    """Return what gives each layer's heads the mean entropy of those of ``like`` on a padded batch.
+    """Compute the temperatures that match the mean entropies of another model's heads.
 
-    The mean is over queries and then examples; an entropy out of reach is neared by up to a factor
-    of a million.  By bisection, layer by layer, since temperatures change what the layers above
-    read; the same for any number of threads.  ModelError where layers have no softmax each.
+    Temperatures are found by bisection, layer by layer, because those of one layer change what the
+    layers above read.  They are the same for any number of threads.
+
+    Parameters
+    ----------
+    base : Module
+        The model whose heads are to be matched.
+    target : Module
+        The model that has the target entropies.
+    batch : mapping of str to tensor
+        Padded inputs.  A mean entropy is over the queries of an example, then over examples.
+
+    Returns
+    -------
+    list of list of float, shape (layer, head)
+        A target that cannot be reached has the temperature at which the search stops, at most
+        ``2**MAX_LOG2_TEMPERATURE``.
+
+    Raises
+    ------
+    ModelError
+        If the layers do not call softmax once each.
     """
-    inside = batch["attention_mask"]
-    share = inside / inside.sum(dim=1, keepdim=True) / len(inside)  # of each query in the mean
-    wanted, found = [], []
+    mask = batch["attention_mask"]
+    query_share = mask / mask.sum(dim=1, keepdim=True) / len(mask)  # of each query in the mean
+    targets: list[Float[Tensor, " head"]] = []
+    matched: list[Float[Tensor, " head"]] = []
 
-    def entropies(scores: Scores) -> Float[Tensor, " head"]:
-        each = torch.special.entr(torch.softmax(scores, dim=-1, dtype=torch.float32)).sum(dim=-1)
-        return (each * share[:, None]).sum(dim=(0, 2))
+    def mean_entropies(scores: Scores) -> Float[Tensor, " head"]:
+        weights = torch.softmax(scores, dim=-1, dtype=torch.float32)
+        query_entropies = torch.special.entr(weights).sum(dim=-1)
+        return (query_entropies * query_share[:, None]).sum(dim=(0, 2))
 
-    def measured(_layer: int, scores: Scores, softmax: Callable) -> Scores:
-        wanted.append(entropies(scores))
+    def measure(_layer: int, scores: Scores, softmax: Callable) -> Scores:
+        targets.append(mean_entropies(scores))
         return softmax(scores)
 
-    def matched(layer: int, scores: Scores, softmax: Callable) -> Scores:
-        low, high = (torch.full_like(wanted[layer], end) for end in (-LARGEST, LARGEST))
-        for _ in range(HALVINGS):
+    def match(layer: int, scores: Scores, softmax: Callable) -> Scores:
+        low = torch.full_like(targets[layer], -MAX_LOG2_TEMPERATURE)
+        high = torch.full_like(targets[layer], MAX_LOG2_TEMPERATURE)
+        for _ in range(BISECTION_STEPS):
             middle = (low + high) / 2
-            broad = entropies(_scaled(scores, 2**middle)) > wanted[layer]
-            low, high = torch.where(broad, middle, low), torch.where(broad, high, middle)
-        found.append(2**low)
-        return softmax(_scaled(scores, found[-1]))
+            is_too_broad = mean_entropies(_scaled(scores, 2**middle)) > targets[layer]
+            low = torch.where(is_too_broad, middle, low)
+            high = torch.where(is_too_broad, high, middle)
+        matched.append(2**low)
+        return softmax(_scaled(scores, matched[-1]))
 
-    def passes() -> None:
-        for model, change in ((like, measured), (base, matched)):
-            with torch.inference_mode(), Softmaxes(change, count()):
-                model(**batch)
+    def run_passes() -> None:
+        with torch.inference_mode():
+            with Softmaxes(measure, count()):
+                target(**batch)
+            with Softmaxes(match, count()):
+                base(**batch)
 
-    list(in_order([passes], threads=torch.get_num_threads(), ahead=1))  # on one of them
-    layers = getattr(base.config, "num_hidden_layers", len(found))
-    if len(found) != layers:
+    # A pool of several threads lets each of them compute alone, so that sums have one order.
+    list(in_order([run_passes], threads=torch.get_num_threads(), ahead=1))
+    layers = getattr(base.config, "num_hidden_layers", len(matched))
+    if len(matched) != layers:
         raise ModelError(
-            f"{type(base).__name__}: {len(found)} calls of softmax in {layers} layers, so there is "
-            "no temperature for each head, and no focused control"
+            f"{type(base).__name__}: {len(matched)} calls of softmax in {layers} layers, so heads "
+            "cannot have temperatures. There is no entropy-matched control of this model."
         )
-    return torch.stack(found).tolist()
+    return torch.stack(matched).tolist()
 
 
 def focus(base: nn.Module, factors: Sequence[Sequence[float]]) -> None:
-    """Let the heads of a model's layers, and of its copies', have these temperatures."""
+    """Give the heads of a model's layers, and those of its copies, these temperatures."""
     device = next(base.parameters()).device
     base.register_buffer("temperatures", torch.tensor(factors, device=device), persistent=False)
-    base.forward = MethodType(_focused_forward, base)  # a copy's is bound to the copy
+    base.forward = MethodType(_forward_with_temperatures, base)  # a copy's is bound to the copy
 
 
-def _focused_forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+def _forward_with_temperatures(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """Run a model's own forward pass with the scores of its heads times their temperatures."""
+
     def scaled(layer: int, scores: Scores, softmax: Callable) -> Scores:
         return softmax(_scaled(scores, self.temperatures[layer]))
 
@@ -234,14 +285,14 @@ def _focused_forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
 
 
 def _scaled(scores: Scores, factors: Float[Tensor, " head"]) -> Scores:
-    """Return each head's scores times its factor, in float32 or wider; what is masked stays so."""
+    """Multiply each head's scores by its factor, in float32 or wider; masked scores stay masked."""
     wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    seen = scores > torch.finfo(scores.dtype).min / 2
-    return torch.where(seen, wide * factors[:, None, None], wide)
+    is_visible = scores > torch.finfo(scores.dtype).min / 2
+    return torch.where(is_visible, wide * factors[:, None, None], wide)
 
 
 def input_width(projection: nn.Module) -> int:
-    """Return the number of inputs of a linear layer (of GPT-2's transposed kind too)."""
+    """Count the inputs of a linear layer, or of GPT-2's transposed one."""
     return projection.weight.shape[0 if isinstance(projection, Conv1D) else 1]
 
 
@@ -255,20 +306,36 @@ def _attentions(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _site(path: str, attention: nn.Module, model: nn.Module) -> Site:
-    kinds, parts = (nn.Linear, Conv1D), dict(attention.named_modules())
-    linear = [name for name, part in parts.items() if isinstance(part, kinds)]
-    outputs = [name for name in linear if name.rpartition(".")[2] in OUTPUTS]
-    values = [name for name in linear if name.rpartition(".")[2] in (*VALUES, *FUSED)]
-    if len(outputs) != 1 or len(values) != 1:
+    """Describe one attention module; ModelError if its projections cannot be told apart."""
+    modules = dict(attention.named_modules())
+    output_paths = []
+    value_paths = []
+    for inner_path, module in modules.items():
+        if isinstance(module, (nn.Linear, Conv1D)):
+            name = inner_path.rpartition(".")[2]
+            if name in OUTPUT_NAMES:
+                output_paths.append(inner_path)
+            if name in VALUE_NAMES or name in FUSED_AXES:
+                value_paths.append(inner_path)
+    if len(output_paths) != 1 or len(value_paths) != 1:
         raise ModelError(
             f"{type(attention).__name__} ({path}): expected one output and one value projection, "
-            f"found {outputs} and {values}; masks know BERT's relatives, GPT-2, T5 and Marian"
+            f"found {output_paths} and {value_paths}. Use a relative of BERT, GPT-2, T5 or Marian."
         )
-    parent, _, values_name = values[0].rpartition(".")
-    inner, output = parts[parent], parts[outputs[0]]
-    holders = inner, getattr(model, "config", None)
-    counts = (getattr(holder, name, None) for holder in holders for name in HEAD_COUNTS)
-    heads = next((own for own in counts if isinstance(own, int)), 0)
+    output = modules[output_paths[0]]
+    parent_path, _, values_name = value_paths[0].rpartition(".")
+    inner = modules[parent_path]
+    heads = _head_count(inner, getattr(model, "config", None))
     if not heads or input_width(output) % heads:
         raise ModelError(f"{type(attention).__name__} ({path}): its heads cannot be counted")
-    return Site(output, parts[values[0]], values_name, heads, inner)
+    return Site(output, modules[value_paths[0]], values_name, heads, inner)
+
+
+def _head_count(*holders: object) -> int:
+    """Read the number of heads off the first object that has it; 0 if none has."""
+    for holder in holders:
+        for name in HEAD_COUNT_NAMES:
+            heads = getattr(holder, name, None)
+            if isinstance(heads, int):
+                return heads
+    return 0

@@ -1,7 +1,7 @@
 """Read the weights and the tokenizer of a checkpoint, and check that they fit each other.
 
-Code comes from transformers itself and never from a checkpoint.  Nothing here knows a layer
-count, a head count or the name of a special token: they are read off the model.
+All code comes from transformers, and none from a checkpoint.  Layer counts, head counts and names
+of special tokens are read off the model.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoTokenizer,
+    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
@@ -40,13 +41,18 @@ from helpers.work import torch_device
 
 PADDING_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model")
-# Of config.json, what determines no number: who wrote it, with what, and as what it was saved.
-NAMES = ("_name_or_path", "architectures", "transformers_version", "torch_dtype", "dtype")
+# Keys of config.json that do not affect results.
+IGNORED_CONFIG_KEYS = ("_name_or_path", "architectures", "transformers_version", "torch_dtype",
+                       "dtype")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model on its device with its tokenizer, and the facts that `Encoder` has of them."""
+    """A model on its device with its tokenizer.
+
+    ``facts`` are the fields of `Encoder`: "identity" is its part of the identity that depends on
+    configuration and tokenizer; "inputs" are properties of the inputs that it takes.
+    """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
@@ -65,14 +71,8 @@ def read_encoder(
     """Read the model and the tokenizer in a folder; see `helpers.model.encoder.load`."""
     with _quiet():
         tokenizer = read_tokenizer(name, folder)
-        model, objective = _model(name, folder, dtype)
-        rows = model.get_input_embeddings().num_embeddings
-        entries = max(tokenizer.get_vocab().values()) + 1
-        if entries > rows:
-            raise ModelError(
-                f"model {name!r}: the tokenizer has {entries} entries but the weights have {rows} "
-                "embeddings; take tokenizer and weights of the same model"
-            )
+        model, objective = _read_model(name, folder, dtype)
+        _check_vocabulary(name, model, tokenizer)
         if random_init is not None:
             model = reinitialised(model, seed=random_init)
         model = model.to(torch_device(device)).eval().requires_grad_(False)
@@ -81,134 +81,182 @@ def read_encoder(
             focus(model.base_model, temperatures)
     if objective == "masked-lm" and tokenizer.mask_token_id is None:
         objective = "contrastive"
-    configuration = configuration_sha256(folder, tokenizer)
-    identity = {"configuration_sha256": configuration, "layers": layers, "heads": heads}
-    inputs = {"objective": objective, **input_facts(model, tokenizer)}
-    return Loaded(model, tokenizer, {"identity": identity, "inputs": inputs})
+    properties = {
+        "identity": {
+            "configuration_sha256": configuration_sha256(folder, tokenizer),
+            "layers": layers,
+            "heads": heads,
+        },
+        "inputs": {"objective": objective, **input_facts(model, tokenizer)},
+    }
+    return Loaded(model, tokenizer, properties)
+
+
+def _check_vocabulary(
+    name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    """Raise ModelError if the tokenizer has entries that the model has no embeddings for."""
+    rows = model.get_input_embeddings().num_embeddings
+    entries = max(tokenizer.get_vocab().values()) + 1
+    if entries > rows:
+        raise ModelError(
+            f"model {name!r}: the tokenizer has {entries} entries but the weights have {rows} "
+            "embeddings. Use a tokenizer and weights of the same model."
+        )
 
 
 def read_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerFast:
-    """Return the fast tokenizer of a folder, which takes any text as text and cuts nothing."""
+    """Read the fast tokenizer of a folder, and let it treat any text as text and cut nothing."""
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     if not tokenizer.is_fast:
         raise ModelError(
-            f"model {name!r}: its tokenizer has no fast version, which aligns tokens to words; "
-            "save one beside the weights as tokenizer.json"
+            f"model {name!r}: its tokenizer has no fast version, which aligns tokens to words. "
+            "Save one next to the weights as tokenizer.json."
         )
     if not any(file for pattern in VOCABULARIES for file in folder.glob(pattern)):
         # transformers makes up a tokenizer without words then.
         raise ModelError(
-            f"model {name!r}: there is no tokenizer (none of {', '.join(VOCABULARIES)}); save the "
-            "model's own with tokenizer.save_pretrained(folder)"
+            f"model {name!r}: there is no tokenizer (none of {', '.join(VOCABULARIES)}). Save the "
+            "model's tokenizer with tokenizer.save_pretrained(folder)."
         )
     # A paragraph about BERT can contain the letters "[SEP]"; they are text there.
     tokenizer.split_special_tokens = True
     tokenizer.backend_tokenizer.encode_special_tokens = True
-    # Some files bring truncation and padding along; examples are cut and padded elsewhere.
+    # Some files ask for truncation and padding; examples are cut and padded elsewhere.
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
     return tokenizer
 
 
-def _model(name: str, folder: Path, dtype: str) -> tuple[PreTrainedModel, str]:
-    """Return the model, with its language-modelling head if the checkpoint has a trained one.
+def _read_model(name: str, folder: Path, dtype: str) -> tuple[PreTrainedModel, str]:
+    """Read the model, with its language-modelling head if the checkpoint has a trained one.
 
-    The objective is what that head was trained for; ``contrastive`` where there is none.
+    The objective is what that head was trained for, and ``contrastive`` without one.
     """
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    auto, objective = AutoModel, "contrastive"
-    if not config.is_encoder_decoder:
-        if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-            auto, objective = AutoModelForMaskedLM, "masked-lm"
-        elif config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-            auto, objective = AutoModelForCausalLM, "next-token"
-    model, report = auto.from_pretrained(
+    auto_model, objective = _model_class(config)
+    model, report = auto_model.from_pretrained(
         folder,
         config=config,
         dtype=getattr(torch, dtype),
         attn_implementation="eager",
         use_safetensors=True,
         trust_remote_code=False,
-        ignore_mismatched_sizes=True,  # they are refused below, by name
+        ignore_mismatched_sizes=True,  # _check_weights refuses them by name
         output_loading_info=True,
     )
     _check_weights(name, model, report)
     if config.is_encoder_decoder:
         return model.get_encoder(), objective
     if report["missing_keys"]:
-        # A head that transformers has just drawn at random was never trained: leave it off.
+        # transformers has initialised a head at random that was never trained: leave it off.
         return model.base_model, "contrastive"
     return model, objective
 
 
+def _model_class(config: PretrainedConfig) -> tuple[type, str]:
+    """Choose the class to load a checkpoint with, and the objective of its head."""
+    if not config.is_encoder_decoder:
+        if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+            return AutoModelForMaskedLM, "masked-lm"
+        if config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+            return AutoModelForCausalLM, "next-token"
+    return AutoModel, "contrastive"
+
+
 def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> None:
-    """Refuse weights of the encoder that are missing, of other sizes, or not finite."""
+    """Raise ModelError if weights of the encoder are missing, of other sizes, or not finite."""
     if report["mismatched_keys"]:
-        key, found, expected = min(report["mismatched_keys"])
+        key, shape, expected_shape = min(report["mismatched_keys"])
         raise ModelError(
-            f"model {name!r}: the weights of {key} are {list(found)}, config.json makes them "
-            f"{list(expected)}; take weights and configuration of the same model"
+            f"model {name!r}: the weights of {key} are {list(shape)}, config.json makes them "
+            f"{list(expected_shape)}. Use weights and a configuration of the same model."
         )
-    inner, prefix = dict(model.base_model.named_parameters()), f"{model.base_model_prefix}."
-    body = sorted(key for key in report["missing_keys"] if key.removeprefix(prefix) in inner)
-    # Sentence encoders leave the pooler out: no map depends on it.
-    body = [key for key in body if "pooler." not in key]
-    if body:
+    encoder_parameters = dict(model.base_model.named_parameters())
+    prefix = f"{model.base_model_prefix}."
+    missing_keys = []
+    for key in sorted(report["missing_keys"]):
+        # Sentence encoders leave the pooler out: no map depends on it.
+        if key.removeprefix(prefix) in encoder_parameters and "pooler." not in key:
+            missing_keys.append(key)
+    if missing_keys:
         raise ModelError(
-            f"model {name!r}: the checkpoint has no weights for {body[0]} ({len(body)} missing); "
-            "is it complete, and of the architecture that config.json names?"
+            f"model {name!r}: the checkpoint has no weights for {missing_keys[0]} "
+            f"({len(missing_keys)} missing). Check that it is complete, and of the architecture "
+            "that config.json names."
         )
     for key, weight in model.named_parameters():
         if not weight.isfinite().all():
             raise ModelError(
-                f"model {name!r}: {key} has weights that are NaN or infinite in {weight.dtype}; "
-                f"take a whole copy of the model{or_wider(weight.dtype)}"
+                f"model {name!r}: {key} has weights that are NaN or infinite in {weight.dtype}. "
+                f"Use a complete copy of the model{or_wider(weight.dtype)}."
             )
 
 
 def geometry(
     name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
 ) -> tuple[int, int]:
-    """Return (layers, heads) as the model shows them on a real input.
+    """Count the layers and heads of a model by the maps that it returns.
 
-    ModelError where there is not one full map for each layer and head, or padding changes it.
+    Returns
+    -------
+    layers, heads : int
+        The number of layers, and of attention heads in each.
+
+    Raises
+    ------
+    ModelError
+        If there is not one full map for each layer and head, or padding changes it.
     """
     tokens = tokenizer("a b c", return_tensors="pt", return_attention_mask=True).to(model.device)
-    known = inspect.signature(model.forward).parameters
-    inputs = {key: value for key, value in tokens.items() if key in known}
-    maps = _maps(model, inputs)
-    shapes = {None if layer is None else tuple(layer.shape[1:]) for layer in maps}
+    accepted = inspect.signature(model.forward).parameters
+    inputs = {key: value for key, value in tokens.items() if key in accepted}
     n = tokens["input_ids"].shape[1]
-    layers = getattr(model.config, "num_hidden_layers", len(maps))
-    if len(shapes) != 1 or None in shapes or maps[0].shape[2:] != (n, n) or len(maps) != layers:
-        raise ModelError(
-            f"model {name!r} ({model.config.model_type}): gives no (heads, tokens, tokens) map for "
-            "each layer; it takes a model with full softmax attention throughout, such as BERT"
-        )
-    padding = {"input_ids": tokenizer.pad_token_id or 0}
-    longer = {key: F.pad(value, (0, n), value=padding.get(key, 0)) for key, value in inputs.items()}
-    for alone, padded in zip(maps, _maps(model, longer), strict=True):
-        if (alone - padded[..., :n, :n]).abs().max() > PADDING_TOLERANCE[alone.dtype]:
+    maps = _maps(model, inputs)
+    _check_shapes(name, model, maps, n)
+    padding_values = {"input_ids": tokenizer.pad_token_id or 0}
+    longer = {}
+    for key, value in inputs.items():
+        longer[key] = F.pad(value, (0, n), value=padding_values.get(key, 0))
+    for alone, in_padding in zip(maps, _maps(model, longer), strict=True):
+        difference = (alone - in_padding[..., :n, :n]).abs().max()
+        if difference > PADDING_TOLERANCE[alone.dtype]:
             raise ModelError(
                 f"model {name!r} ({model.config.model_type}): its maps change with padding, so "
-                "they would depend on the batch; it takes a model that masks it, such as BERT"
+                "they would depend on the batch. Use a model that masks padding, such as BERT."
             )
     return len(maps), maps[0].shape[1]
 
 
+def _check_shapes(name: str, model: PreTrainedModel, maps: Sequence[Tensor | None], n: int) -> None:
+    """Raise ModelError if a pass over ``n`` tokens has not returned one full map per layer."""
+    layers = getattr(model.config, "num_hidden_layers", len(maps))
+    is_complete = len(maps) == layers > 0 and all(layer is not None for layer in maps)
+    if is_complete:
+        shapes = {tuple(layer.shape[1:]) for layer in maps}
+        is_complete = len(shapes) == 1 and maps[0].shape[2:] == (n, n)
+    if not is_complete:
+        raise ModelError(
+            f"model {name!r} ({model.config.model_type}): gives no (heads, tokens, tokens) map for "
+            "each layer. Use a model with full softmax attention in every layer, such as BERT."
+        )
+
+
 @torch.inference_mode()
 def _maps(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+    """Compute the maps of one input; an empty tuple if the model returns none."""
     return getattr(model(**inputs, output_attentions=True), "attentions", None) or ()
 
 
 def configuration_sha256(folder: Path, tokenizer: PreTrainedTokenizerFast) -> str:
-    """Return the hash of the settings that determine maps and gradients beside the weights."""
+    """Compute the hash of the settings that determine maps and gradients next to the weights."""
 
-    def without_names(part: dict[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in part.items() if key not in NAMES}
+    def without_ignored(part: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in part.items() if key not in IGNORED_CONFIG_KEYS}
 
+    config = (folder / "config.json").read_bytes()
     settings = {
-        "config": json.loads((folder / "config.json").read_bytes(), object_hook=without_names),
+        "config": json.loads(config, object_hook=without_ignored),
         "model_input_names": tokenizer.model_input_names,
         "special_tokens": tokenizer.special_tokens_map,
     }
@@ -217,28 +265,33 @@ def configuration_sha256(folder: Path, tokenizer: PreTrainedTokenizerFast) -> st
 
 
 def input_facts(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
-    """Return what a description says of the inputs."""
+    """Describe the inputs that a model takes: special tokens, token types and the longest input."""
     backend = tokenizer.backend_tokenizer
     pair = backend.encode("a", "b")
-    special = {i for i, mask in zip(pair.ids, pair.special_tokens_mask, strict=True) if mask}
-    used = {tokenizer.convert_ids_to_tokens(token_id) for token_id in special}
-    parts = {"cls": tokenizer.cls_token, "sep": tokenizer.sep_token}
+    special_ids = set()
+    for token_id, is_special in zip(pair.ids, pair.special_tokens_mask, strict=True):
+        if is_special:
+            special_ids.add(token_id)
+    used_tokens = {tokenizer.convert_ids_to_tokens(token_id) for token_id in special_ids}
+    special_tokens = {}
+    for role, token in (("cls", tokenizer.cls_token), ("sep", tokenizer.sep_token)):
+        special_tokens[role] = token if token in used_tokens else None
+    # As in transformers, the tokenizer decides; besides, the model must know two types.
+    tokenizer_has_types = "token_type_ids" in tokenizer.model_input_names and any(pair.type_ids)
+    model_has_types = (getattr(model.config, "type_vocab_size", 0) or 0) > 1
     return {
         "tokenizer_sha256": hashlib.sha256(backend.to_str().encode()).hexdigest(),
-        "special_tokens": {part: token if token in used else None for part, token in parts.items()},
-        "special_ids": sorted(special),
-        # The tokenizer has the say, as it has in transformers; the model must know two types.
-        "takes_token_types": "token_type_ids" in tokenizer.model_input_names
-        and (getattr(model.config, "type_vocab_size", 0) or 0) > 1
-        and any(pair.type_ids),
+        "special_tokens": special_tokens,
+        "special_ids": sorted(special_ids),
+        "takes_token_types": tokenizer_has_types and model_has_types,
         "max_length": _max_length(model, tokenizer),
     }
 
 
 def _max_length(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> int:
-    """Return the least of what tokenizer and configuration say, and the table of positions has.
+    """Find the smallest limit among tokenizer, configuration and the table of positions.
 
-    RoBERTa and its kin leave the first rows of it to padding.
+    RoBERTa and its relatives reserve the first rows of that table for padding.
     """
     limits = [tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None)]
     for path, module in model.named_modules():
@@ -258,32 +311,35 @@ def reinitialised(model: PreTrainedModel, *, seed: int) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]), PortableRandom():
         torch.manual_seed(seed)
         fresh = type(model)(model.config)
-    for own, trained in zip(_input_embeddings(fresh), _input_embeddings(model), strict=True):
-        own.load_state_dict(trained.state_dict())
+    for module, trained in zip(_input_embeddings(fresh), _input_embeddings(model), strict=True):
+        module.load_state_dict(trained.state_dict())
     fresh.tie_weights()
     return fresh.to(model.dtype).train(model.training)
 
 
 def _input_embeddings(model: PreTrainedModel) -> list[nn.Module]:
-    """Return the table of words and what stands beside it: one module, or the parts of one."""
-    words = model.get_input_embeddings()
-    path, holder = next(
-        (path, module)
-        for path, module in model.named_modules()
-        if any(part is words for part in module.children())
-    )
+    """Find the modules of the input embeddings: one that holds them all, or its parts."""
+    path, holder = _parent(model, model.get_input_embeddings())
     if path.endswith("embeddings"):
         return [holder]
-    return [
-        part
-        for name, part in holder.named_children()
-        if isinstance(part, nn.Embedding) or ("norm" in name and "emb" in name)
-    ]
+    embeddings = []
+    for name, part in holder.named_children():
+        if isinstance(part, nn.Embedding) or ("norm" in name and "emb" in name):
+            embeddings.append(part)
+    return embeddings
+
+
+def _parent(model: nn.Module, child: nn.Module) -> tuple[str, nn.Module]:
+    """Find the module that directly holds another one, with its path."""
+    for path, module in model.named_modules():
+        if any(part is child for part in module.children()):
+            return path, module
+    raise LookupError(f"{type(child).__name__}: not a part of {type(model).__name__}")
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep transformers from reporting unused heads and its progress."""
+    """Keep transformers from reporting unused heads and progress."""
     level = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

@@ -1,4 +1,4 @@
-"""Section 3: of one example by hand, over a corpus, and with intervals over articles."""
+"""Section 3: one example by hand, a corpus, and intervals over articles."""
 
 from types import SimpleNamespace
 
@@ -21,20 +21,22 @@ TOKENS = ["[CLS]", "a", "[SEP]"]
 FIRST = [[0.5, 0.2, 0.3], [0.1, 0.3, 0.6], [0.0, 0.1, 0.9]]
 MAPS = np.array([[FIRST, np.full((3, 3), 1 / 3)]])
 BERT = {"cls": "[CLS]", "sep": "[SEP]"}
+ROBERTA_TOKENS = ["<s>", "a", "</s>", "</s>", "b"]  # two separators between two texts
+ROBERTA = {"cls": "<s>", "sep": "</s>"}
 
 
 def heads(value):
     return value[0].tolist()
 
 
-def test_relative_position_by_hand():
+def test_relative_position_of_a_map_by_hand():
     shares = surface.relative_position(MAPS)
     assert heads(shares["previous"]) == pytest.approx([(0.1 + 0.1) / 3, 2 / 9])
     assert heads(shares["current"]) == pytest.approx([(0.5 + 0.3 + 0.9) / 3, 1 / 3])
     assert heads(shares["next"]) == pytest.approx([(0.2 + 0.6) / 3, 2 / 9])
 
 
-def test_token_types_by_hand():
+def test_token_types_of_a_map_by_hand():
     shares = token_types(MAPS, roles(TOKENS, BERT))
     assert heads(shares["cls"]) == pytest.approx([0.6 / 3, 1 / 3])
     assert heads(shares["sep"]) == pytest.approx([1.8 / 3, 1 / 3])
@@ -45,22 +47,24 @@ def test_token_types_by_hand():
         assert heads(shares[f"uniform_{name}"]) == pytest.approx([1 / 3, 1 / 3])
 
 
-def test_the_commonest_tokens_are_counted_without_case_and_special_ones():
+def test_commonest_tokens_are_without_case_and_special_tokens():
     texts = [["[CLS]", "The", ",", "the", "[SEP]"], ["[CLS]", "Ġthe", ",", "a", "[SEP]"]]
     records = [{"tokens": tokens} for tokens in texts]
     source = SimpleNamespace(special_tokens=BERT, records=lambda: records)
     assert surface.commonest_tokens(source).to_numpy().tolist() == [["the", 3], [",", 2], ["a", 1]]
 
 
-def test_uniform_shares_count_the_special_tokens_that_there_are():
+def test_uniform_shares_count_every_special_token():
     maps = np.random.default_rng(0).dirichlet(np.ones(5), size=(1, 1, 5))
-    tokens = ["<s>", "a", "</s>", "</s>", "b"]  # RoBERTa puts two between two texts
-    names = roles(tokens, {"cls": "<s>", "sep": "</s>"})
-    assert token_types(maps, names)["uniform_sep"].item() == pytest.approx(2 / 5)
-    causal = np.tril(maps)
-    causal /= causal.sum(axis=-1, keepdims=True)
-    shares = token_types(causal, names)
-    rows = [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5]  # what each query gives to every token so far
+    shares = token_types(maps, roles(ROBERTA_TOKENS, ROBERTA))
+    assert shares["uniform_sep"].item() == pytest.approx(2 / 5)
+
+
+def test_uniform_shares_of_a_decoder_are_over_the_tokens_so_far():
+    maps = np.tril(np.random.default_rng(0).dirichlet(np.ones(5), size=(1, 1, 5)))
+    maps /= maps.sum(axis=-1, keepdims=True)
+    shares = token_types(maps, roles(ROBERTA_TOKENS, ROBERTA))
+    rows = [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5]  # the share that each query gives to every token so far
     assert shares["uniform_cls"].item() == pytest.approx(sum(rows) / 5)
     assert shares["uniform_sep"].item() == pytest.approx((rows[2] + 2 * sum(rows[3:])) / 5)
 
@@ -80,13 +84,17 @@ def test_token_types_with_punctuation_and_two_separators():
     np.testing.assert_allclose(together, 1)  # no other token is there
 
 
-def smooth(p, n):
-    return 0.9999 * p + 0.0001 / n
+def smoothed_entropy(row):
+    total = 0.0
+    for weight in row:
+        smoothed = 0.9999 * weight + 0.0001 / len(row)
+        total -= smoothed * np.log(smoothed)
+    return total
 
 
-def test_entropy_by_hand():
+def test_entropy_of_a_map_by_hand():
     values = entropy(MAPS, roles(TOKENS, BERT))
-    rows = [-sum(smooth(p, 3) * np.log(smooth(p, 3)) for p in row) for row in FIRST]
+    rows = [smoothed_entropy(row) for row in FIRST]
     assert values["entropy"][0, 0] == pytest.approx(np.mean(rows), rel=1e-12)
     assert values["entropy_from_cls"][0, 0] == pytest.approx(rows[0], rel=1e-12)
 
@@ -97,8 +105,13 @@ def test_entropy_of_uniform_attention_is_the_logarithm_of_the_length(n):
     values = entropy(np.full((1, 1, n, n), 1 / n), names)
     for name in ("entropy", "entropy_from_cls", "uniform"):
         assert values[name].item() == pytest.approx(np.log(n), rel=1e-12)
-    causal = np.tril(np.ones((1, 1, n, n))) / (np.arange(n) + 1)[:, None]  # over what it can see
-    values, expected = entropy(causal, names), np.log(np.arange(n) + 1).mean()
+
+
+@pytest.mark.parametrize("n", [2, 7, 128])
+def test_entropy_of_a_uniform_decoder_is_over_the_tokens_so_far(n):
+    causal = np.tril(np.ones((1, 1, n, n))) / (np.arange(n) + 1)[:, None]
+    values = entropy(causal, roles(["[CLS]", *["a"] * (n - 1)], BERT))
+    expected = np.log(np.arange(n) + 1).mean()
     assert values["uniform"].item() == pytest.approx(expected)
     assert values["entropy"].item() == pytest.approx(expected, abs=0.02)
 
@@ -113,19 +126,24 @@ def example(index, n=6, seed=0, tokens=None):
     )
 
 
-def test_averages_are_over_examples_however_these_are_cut_into_shards():
+def test_head_table_averages_over_examples():
     examples = [example(i, seed=i) for i in range(5)]
-    whole = example_sums(examples, BERT)
-    row = head_table(whole, ["previous", "sep"]).query("layer == 2 and head == 3").iloc[0]
+    table = head_table(example_sums(examples, BERT), ["previous", "sep"])
+    row = table.query("layer == 2 and head == 3").iloc[0]
     maps = [e.attention[1, 2].astype(float) for e in examples]
-    previous = np.mean([np.trace(each, offset=-1) / 6 for each in maps])
-    sep = np.mean([each[:, [3, 5]].sum() / 6 for each in maps])
+    previous = np.mean([np.trace(attention, offset=-1) / 6 for attention in maps])
+    sep = np.mean([attention[:, [3, 5]].sum() / 6 for attention in maps])
     assert row[["previous", "sep"]].tolist() == pytest.approx([previous, sep], rel=1e-5)
+
+
+def test_combine_gives_the_averages_of_all_examples():
+    examples = [example(i, seed=i) for i in range(5)]
+    together = example_sums(examples, BERT)
     parts = combine(example_sums(part, BERT) for part in (examples[:2], examples[2:]))
-    for name in whole.names:
-        np.testing.assert_allclose(parts.mean(name), whole.mean(name), rtol=1e-12)
-    np.testing.assert_allclose(parts.distances, whole.distances, rtol=1e-12)
-    assert whole.distances.shape == (6, 6)
+    for name in together.names:
+        np.testing.assert_allclose(parts.mean(name), together.mean(name), rtol=1e-12)
+    np.testing.assert_allclose(parts.distances, together.distances, rtol=1e-12)
+    assert together.distances.shape == (6, 6)
 
 
 @pytest.fixture
@@ -196,7 +214,7 @@ def test_a_stream_in_one_pass_and_by_shards_gives_the_same_compiled_sums(
             np.testing.assert_allclose(eager[name], values, rtol=1e-4, atol=1e-3)
 
 
-def test_sums_come_back_whole_from_arrays():
+def test_sums_are_restored_from_their_arrays():
     sums = example_sums([example(0), example(1)], {"cls": None, "sep": "[SEP]"})
     back = surface.Sums.from_arrays(sums.to_arrays())
     assert surface.article_table(back).equals(surface.article_table(sums))
@@ -217,26 +235,27 @@ def articles(n, seed=0):
     return examples
 
 
-def test_intervals_are_over_articles_and_points_are_not_touched_by_them():
+def test_head_table_has_intervals_over_articles():
     examples = articles(30)
     table = head_table(example_sums(examples, BERT), ["previous", "uniform"])
-    columns = ["layer", "head", "previous", "uniform", "previous_low", "previous_high"]
-    assert list(table) == columns
+    columns = {"layer", "head", "previous", "uniform", "previous_low", "previous_high"}
+    assert set(table) == columns
     values = [e.attention[0, 0, [1, 2, 3], [0, 1, 2]].sum() / 4 for e in examples]
     row = table.iloc[0]
     assert row["previous"] == pytest.approx(np.mean(values), rel=1e-6)
     titles = [e.record["title"] for e in examples]
     rng = np.random.default_rng(1)
     by_article = pd.Series(values).groupby(titles).agg(["sum", "size"]).to_numpy()
-    drawn = [by_article[rng.integers(0, 30, 30)].sum(axis=0) for _ in range(4000)]
-    expected = np.quantile([total / count for total, count in drawn], [0.025, 0.975])
+    resamples = [by_article[rng.integers(0, 30, 30)].sum(axis=0) for _ in range(4000)]
+    expected = np.quantile([total / count for total, count in resamples], [0.025, 0.975])
     assert row[["previous_low", "previous_high"]].tolist() == pytest.approx(expected, abs=0.01)
 
 
-def test_averages_of_articles_add_up_to_the_average():
+def test_article_table_adds_up_to_the_averages():
     sums = combine(example_sums(part, BERT) for part in (articles(9)[:7], articles(9)[7:]))
     table = surface.article_table(sums)
-    assert len(table) == 2 * 9 and table["examples"].sum() == 2 * len(articles(9))
+    assert len(table) == 2 * 9
+    assert table["examples"].sum() == 2 * len(articles(9))
     first = table[table["layer"] == 1]
     mean = np.average(first["previous"], weights=first["examples"])
     assert mean == pytest.approx(sums.mean("previous")[0].mean())
@@ -258,49 +277,84 @@ def by_article():
     return frame.assign(sep=rng.random(80), cls=np.where(frame["article"] < 10, np.nan, 0.5))
 
 
-def test_intervals_are_those_of_the_articles_weighed_by_their_examples(by_article):
-    draws, n = surface.layer_draws(by_article, "sep")
-    own = by_article[by_article["layer"] == 2]
-    expected = ratio(own["sep"] * own["examples"], own["examples"])[1:]
-    low, high = percentiles(draws.T.to_numpy(), n)
+def test_layer_draws_weigh_articles_by_their_examples(by_article):
+    draws, n_articles = surface.layer_draws(by_article, "sep")
+    rows = by_article[by_article["layer"] == 2]
+    expected = ratio(rows["sep"] * rows["examples"], rows["examples"])[1:]
+    low, high = percentiles(draws.T.to_numpy(), n_articles)
     assert (low[1], high[1]) == pytest.approx(expected)
-    assert surface.layer_draws(by_article, "cls")[0].loc[1].tolist() == pytest.approx(
-        [0.5] * draws.shape[1]
-    )
 
 
-def test_layers_share_their_resamples(by_article):
+def test_layer_draws_leave_out_articles_without_the_measure(by_article):
+    draws, n_articles = surface.layer_draws(by_article, "cls")
+    assert draws.loc[1].tolist() == pytest.approx([0.5] * draws.shape[1])
+    assert n_articles == 30
+
+
+def test_layer_draws_have_the_same_resamples_for_every_measure(by_article):
     by_article["twice"] = 2 * by_article["sep"]
-    (one, n), (two, _) = (surface.layer_draws(by_article, name) for name in ("sep", "twice"))
-    np.testing.assert_allclose(two, 2 * one)
-    assert n == 40 and list(one.index) == [1, 2]
-    assert surface.layer_draws(by_article, "cls")[1] == 30
+    draws, n_articles = surface.layer_draws(by_article, "sep")
+    doubled, _ = surface.layer_draws(by_article, "twice")
+    np.testing.assert_allclose(doubled, 2 * draws)
+    assert n_articles == 40
+    assert list(draws.index) == [1, 2]
 
 
-def test_the_gradients_of_a_layer_have_intervals_over_articles():
-    articles = list("aabcaabc" * 8)
-    importance = np.random.default_rng(0).random((len(articles), 3, 4))
-    importance[:, :, 1] = np.nan  # a model without [CLS]
-    importance[3, :, 2] = np.nan  # a segment without punctuation
-    found = {"gradients": importance, "losses": np.arange(len(articles))}
-    table = surface.gradient_table(found, articles, "masked-lm")
+# The gradients of section 3.2
+
+GRADIENT_ARTICLES = list("aabcaabc" * 8)
+
+
+@pytest.fixture
+def importance():
+    """Gradients of a model without [CLS]; the fourth segment has no punctuation."""
+    gradients = np.random.default_rng(0).random((len(GRADIENT_ARTICLES), 3, 4))
+    gradients[:, :, 1] = np.nan
+    gradients[3, :, 2] = np.nan
+    return {"gradients": gradients, "losses": np.arange(len(GRADIENT_ARTICLES))}
+
+
+def test_gradient_table_has_a_row_for_each_layer(importance):
+    table = surface.gradient_table(importance, GRADIENT_ARTICLES, "masked-lm")
+    assert table["layer"].tolist() == [1, 2, 3]
+    assert set(table["objective"]) == {"masked-lm"}
+    assert set(table["loss"]) == {31.5}
     expected = ["layer", "sep", "cls", "punctuation", "other", "objective", "loss"]
-    assert list(table)[:7] == expected and set(table["loss"]) == {31.5}
-    assert table["layer"].tolist() == [1, 2, 3] and set(table["objective"]) == {"masked-lm"}
+    assert list(table)[:7] == expected  # in the order of Figure 3's legend
+
+
+def test_gradient_table_is_empty_for_a_token_that_the_model_lacks(importance):
+    table = surface.gradient_table(importance, GRADIENT_ARTICLES, "masked-lm")
     assert table.filter(like="cls").isna().all(axis=None)
-    values = pd.Series(importance[:, 1, 2]).groupby(articles)
-    assert table["punctuation"][1] == pytest.approx(np.nanmean(importance[:, 1, 2]))
-    expected = ratio(values.sum(), values.count())[1:]
-    assert tuple(table.loc[1, ["punctuation_low", "punctuation_high"]]) == pytest.approx(expected)
-    sums = (pd.Series(importance[:, 1, kind]).groupby(articles).sum() for kind in (3, 0))
+
+
+def test_gradient_table_has_intervals_over_articles(importance):
+    table = surface.gradient_table(importance, GRADIENT_ARTICLES, "masked-lm").set_index("layer")
+    gradients = importance["gradients"][:, 1]  # of the second layer
+    assert table.loc[2, "punctuation"] == pytest.approx(np.nanmean(gradients[:, 2]))
+    by_article = pd.Series(gradients[:, 2]).groupby(GRADIENT_ARTICLES)
+    expected = ratio(by_article.sum(), by_article.count())[1:]
+    bounds = table.loc[2, ["punctuation_low", "punctuation_high"]]
+    assert tuple(bounds) == pytest.approx(expected)
+
+
+def test_gradient_table_has_ratios_of_means_with_intervals(importance):
+    table = surface.gradient_table(importance, GRADIENT_ARTICLES, "masked-lm").set_index("layer")
+    gradients = importance["gradients"][:, 1]
+    to_other = pd.Series(gradients[:, 3]).groupby(GRADIENT_ARTICLES).sum()
+    to_sep = pd.Series(gradients[:, 0]).groupby(GRADIENT_ARTICLES).sum()
     columns = ["other_over_sep", "other_over_sep_low", "other_over_sep_high"]
-    assert tuple(table.loc[1, columns]) == pytest.approx(tuple(ratio(*sums)))
+    assert tuple(table.loc[2, columns]) == pytest.approx(tuple(ratio(to_other, to_sep)))
 
 
-def test_a_missing_token_is_nan_and_an_absent_one_in_an_example_is_left_out():
-    without = head_table(example_sums([example(0)], {"cls": None, "sep": None}), ["cls", "sep"])
-    assert without[["cls", "sep"]].isna().all(axis=None)
-    plain = example(1, tokens=["[CLS]", "a", "b", "c", "d", "e"])
-    both = example_sums([example(0), plain], BERT)
-    alone = example_sums([example(0)], BERT)
-    np.testing.assert_array_equal(both.mean("sep_to_sep"), alone.mean("sep_to_sep"))
+def test_measures_of_a_token_that_the_model_lacks_are_nan():
+    sums = example_sums([example(0)], {"cls": None, "sep": None})
+    table = head_table(sums, ["cls", "sep"])
+    assert table[["cls", "sep"]].isna().all(axis=None)
+
+
+def test_measures_leave_out_examples_without_the_token():
+    without_sep = example(1, tokens=["[CLS]", "a", "b", "c", "d", "e"])
+    pair = example_sums([example(0), without_sep], BERT)
+    single = example_sums([example(0)], BERT)
+    np.testing.assert_array_equal(pair.mean("sep_to_sep"), single.mean("sep_to_sep"))

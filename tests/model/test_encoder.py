@@ -1,4 +1,4 @@
-"""What identifies an encoder, and that it is known without its weights."""
+"""The identity of an encoder, which is known without its weights once it was loaded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from helpers.store.extract import extract, store_key
 
 
 @pytest.mark.default_model
-def test_the_default_is_the_sentence_encoder():
+def test_load_without_a_name_gives_the_bundled_default():
     encoder = load(device="cpu")
     assert (encoder.name, encoder.layers, encoder.heads) == ("minilm", 6, 12)
     assert encoder.identity["weights_sha256"] == encoders.DEFAULT_SHA256
@@ -32,7 +32,7 @@ def test_the_default_is_the_sentence_encoder():
 # Identity
 
 
-def test_a_folder_is_identified_by_the_hash_of_its_weights(bert_copy):
+def test_identity_of_a_folder_has_the_hash_of_its_weights(bert_copy):
     before = load(str(bert_copy), device="cpu").identity
     assert before == {
         "name": "bert",
@@ -59,17 +59,18 @@ def test_a_folder_is_identified_by_the_hash_of_its_weights(bert_copy):
     ],
     ids=str,
 )
-def test_what_determines_a_map_is_part_of_the_identity(file, changes, keys, bert_copy, segments):
+def test_identity_has_the_settings_that_determine_maps(file, changes, keys, bert_copy, segments):
     before = load(str(bert_copy), device="cpu")
     edit(bert_copy / file, **changes)
     after = load(str(bert_copy), device="cpu")
     assert after.identity["weights_sha256"] == before.identity["weights_sha256"]
-    identities = [encoder.identity["configuration_sha256"] for encoder in (before, after)]
-    found = [store_key(encoder, segments, max_tokens=60).hash for encoder in (before, after)]
-    assert len(set(identities)) == len(set(found)) == keys
+    digests = {encoder.identity["configuration_sha256"] for encoder in (before, after)}
+    stores = {store_key(encoder, segments, max_tokens=60).hash for encoder in (before, after)}
+    assert len(digests) == keys
+    assert len(stores) == keys
 
 
-def test_a_hub_model_is_identified_by_its_commit(monkeypatch, bert_copy, tmp_path):
+def test_identity_of_a_hub_model_has_its_commit(monkeypatch, bert_copy, tmp_path):
     commit = tmp_path / ("0123456789" * 4)
     bert_copy.rename(commit)
     snapshot = mock.Mock(return_value=str(commit))
@@ -78,10 +79,11 @@ def test_a_hub_model_is_identified_by_its_commit(monkeypatch, bert_copy, tmp_pat
     assert snapshot.call_args.args == ("some/bert",)
     assert snapshot.call_args.kwargs["revision"] == "v2"
     assert (encoder.identity["name"], encoder.identity["revision"]) == ("some/bert", commit.name)
-    assert "weights_sha256" not in encoder.identity and encoder.slug == "some--bert"
+    assert "weights_sha256" not in encoder.identity
+    assert encoder.slug == "some--bert"
 
 
-def test_sharded_weights_have_one_hash(tmp_path, tiny_folder):
+def test_identity_of_weights_in_several_files_has_one_hash(tmp_path, tiny_folder):
     model = hf.BertForMaskedLM.from_pretrained(tiny_folder("bert"))
     model.save_pretrained(tmp_path, max_shard_size="20KB")
     hf.AutoTokenizer.from_pretrained(tiny_folder("bert")).save_pretrained(tmp_path)
@@ -91,7 +93,7 @@ def test_sharded_weights_have_one_hash(tmp_path, tiny_folder):
     assert encoder.objective == "masked-lm"
 
 
-def test_slugs_are_folder_names(tmp_path):
+def test_slug_is_a_folder_name(tmp_path):
     assert slug("google-bert/bert-base-uncased") == "google-bert--bert-base-uncased"
     assert slug("minilm", random_seed=7) == "minilm-random-7"
     (tmp_path / "my model").mkdir()
@@ -105,22 +107,24 @@ def test_slugs_are_folder_names(tmp_path):
 @pytest.fixture
 def loads(monkeypatch, own_cache):
     """The names of the models whose weights were read, with a cache of its own."""
-    read, found = weights.read_encoder, []
+    original = weights.read_encoder
+    names = []
 
     def spy(name, *args, **options):
-        found.append(name)
-        return read(name, *args, **options)
+        names.append(name)
+        return original(name, *args, **options)
 
     monkeypatch.setattr(weights, "read_encoder", spy)
-    return found
+    return names
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_an_encoder_that_was_loaded_before_is_known_without_its_weights(
+def test_load_does_not_read_the_weights_of_a_known_encoder(
     family, tiny_folder, tiny_encoder, loads
 ):
     name = str(tiny_folder(family))
-    first, second = load(name, device="cpu"), load(name, device="cpu")
+    first = load(name, device="cpu")
+    second = load(name, device="cpu")
     assert first == second == tiny_encoder(family)
     assert loads == [name]
     assert second.model.device.type == "cpu"
@@ -128,7 +132,7 @@ def test_an_encoder_that_was_loaded_before_is_known_without_its_weights(
 
 
 @pytest.mark.parametrize("changed", ["config.json", "tokenizer_config.json", "model.safetensors"])
-def test_a_change_of_any_file_is_another_encoder(changed, bert_copy, loads):
+def test_load_reads_the_weights_again_after_a_change_of_any_file(changed, bert_copy, loads):
     path = bert_copy / changed
     load(str(bert_copy), device="cpu")
     if path.suffix == ".json":
@@ -141,19 +145,23 @@ def test_a_change_of_any_file_is_another_encoder(changed, bert_copy, loads):
     assert len(loads) == 4
 
 
-def test_what_is_known_is_found_again_where_the_cache_is_damaged(bert_copy, loads, tmp_path):
+def test_load_reads_the_weights_again_if_the_cache_is_damaged(bert_copy, loads, tmp_path):
     first = load(str(bert_copy), device="cpu")
-    (kept,) = (tmp_path / "cache").rglob("value.json")
-    kept.write_bytes(kept.read_bytes().replace(b"4", b"5"))
+    (cached_value,) = (tmp_path / "cache").rglob("value.json")
+    cached_value.write_bytes(cached_value.read_bytes().replace(b"4", b"5"))
     assert load(str(bert_copy), device="cpu") == first
     assert len(loads) == 2
-    kept.parent.rename(tmp_path / "elsewhere")
+
+
+def test_load_works_without_a_cache(bert_copy, loads, tmp_path):
+    first = load(str(bert_copy), device="cpu")
     (tmp_path / "cache" / "derived").rename(tmp_path / "derived")
-    (tmp_path / "cache" / "derived").write_text("a file: nothing can be kept")
+    (tmp_path / "cache" / "derived").write_text("a file: nothing can be cached")
     assert load(str(bert_copy), device="cpu") == first
+    assert len(loads) == 2
 
 
-def test_threads_share_one_model(bert_copy, loads):
+def test_encoder_reads_its_model_once_for_all_threads(bert_copy, loads):
     load(str(bert_copy), device="cpu")
     encoder = load(str(bert_copy), device="cpu")
     with ThreadPoolExecutor(4) as pool:
@@ -169,32 +177,33 @@ def test_threads_share_one_model(bert_copy, loads):
     ("family", "reserved"),
     [("bert", 0), ("gpt2", 0), ("modernbert", 0), ("roberta", 2), ("xlm_roberta", 2), ("mpnet", 2)],
 )
-def test_the_longest_input_is_one_that_the_model_takes(family, reserved, tiny_encoder):
+def test_max_length_is_the_longest_input_that_the_model_takes(family, reserved, tiny_encoder):
     encoder = tiny_encoder(family)
     assert encoder.max_length == POSITIONS - reserved
     word = encoder.encode_words(["a"]).ids[-2 if encoder.special_ids else -1]
     ids = torch.full((1, encoder.max_length), word)
     with torch.inference_mode():
         encoder.model(ids, attention_mask=torch.ones_like(ids))
-        if family not in {"modernbert"}:  # rotary positions have no table to run out of
+        if family != "modernbert":  # rotary positions have no table to run out of
             with pytest.raises((IndexError, RuntimeError)):
                 longer = torch.full((1, encoder.max_length + 1), word)
                 encoder.model(longer, attention_mask=torch.ones_like(longer))
 
 
-def test_the_tokenizer_can_set_a_lower_limit_but_neither_truncates_nor_pads(bert_copy):
+def test_the_tokenizer_can_limit_the_length_but_not_truncate_or_pad(bert_copy):
     tokenizer = hf.AutoTokenizer.from_pretrained(bert_copy, model_max_length=32)
     tokenizer.save_pretrained(bert_copy)
     tokenizer.backend_tokenizer.enable_truncation(4)
     tokenizer.backend_tokenizer.enable_padding(length=12)
     tokenizer.backend_tokenizer.save(str(bert_copy / "tokenizer.json"))
-    encoder, words = load(str(bert_copy), device="cpu"), ["a", "b", "c", "d", "e"]
+    encoder = load(str(bert_copy), device="cpu")
+    words = ["a", "b", "c", "d", "e"]
     assert encoder.max_length == 32
     assert encoder.encode_words(words).tokens == ["[CLS]", *words, "[SEP]"]
 
 
 @pytest.mark.parametrize("max_tokens", [7, POSITIONS + 1])
-def test_extraction_refuses_lengths_that_the_model_cannot_take(
+def test_extract_refuses_lengths_that_the_model_cannot_take(
     max_tokens, tiny_encoder, segments, own_cache
 ):
     with pytest.raises(ModelError, match=f"not between 8 and {POSITIONS}"):
@@ -202,7 +211,7 @@ def test_extraction_refuses_lengths_that_the_model_cannot_take(
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "deberta", "modernbert", "xlm_roberta"])
-def test_names_of_special_tokens_in_a_text_are_text(family, tiny_encoder):
+def test_encode_words_treats_names_of_special_tokens_as_text(family, tiny_encoder):
     encoder = tiny_encoder(family)
     word = encoder.special_tokens["sep"]
     if family == "xlm_roberta":

