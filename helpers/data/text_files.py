@@ -9,20 +9,28 @@ import bz2
 import gzip
 import hashlib
 import io
+import json
+import os
 import re
+import time
 import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 from xml.etree.ElementTree import Element, ParseError
 
-from helpers.errors import CorpusError
-from helpers.paths import given_path
+from helpers.errors import CorpusError, StoreError
+from helpers.paths import cache_root, given_path, sha256, write_whole
+from helpers.work import progress
 
-HASHED_WHOLE = 1 << 30  # larger files are fingerprinted by size and both ends
+LARGE_FILE_BYTES = 1 << 30  # larger files are hashed with a bar, and their digest is remembered
+HASH_BLOCK_BYTES = 1 << 20
+# A file that changed so recently may change again within one tick of the file system's clock.
+SETTLED_NANOSECONDS = 2_000_000_000
+FINGERPRINTS = "fingerprints"  # folder in the cache
 _PACKED = {b"BZh": bz2.open, b"\x1f\x8b\x08": gzip.open}  # by the first bytes
 _NO_TEXT = {
     b"%PDF": "a PDF",
@@ -35,64 +43,122 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def existing_file(path: str | Path, *, folder: bool = False) -> Path:
-    """Return where a file is (see `given_path`), or with ``folder`` a file or folder.
+    """Find a file that the user names, or with ``folder`` a file or a folder.
 
-    CorpusError unless it is a regular file, or such a folder.
+    Parameters
+    ----------
+    path : str or Path
+        The file; `given_path` says where a relative path counts from.
+    folder : bool
+        Whether a folder will do, too.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    CorpusError
+        If the path is not that of a regular file, or of such a folder.
     """
     try:
-        found = given_path(path)
-        if found.is_file() or (folder and found.is_dir()):
-            return found
-        problem = "is not a regular file" if found.exists() else "does not exist"
+        resolved = given_path(path)
+        if resolved.is_file() or (folder and resolved.is_dir()):
+            return resolved
+        problem = "is not a regular file" if resolved.exists() else "does not exist"
     except (OSError, RuntimeError) as error:  # a name that is too long, an unknown ~user
         problem = f"cannot be reached ({error})"
     raise CorpusError(path, f"{problem}; check the path")
 
 
 def text_paths(path: Path) -> list[Path]:
-    """Return a file, or the .txt and .md files in a folder and below it; CorpusError for none."""
+    """List a file, or the .txt and .md files in a folder and below it; CorpusError for none."""
     if not path.is_dir():
         return [path]
-    found = sorted(file for kind in ("*.txt", "*.md") for file in path.rglob(kind))
-    if files := [file for file in found if file.is_file() and file.name[0] != "."]:
-        return files
-    raise CorpusError(path, "holds no file .txt or .md")
+    candidates = [*path.rglob("*.txt"), *path.rglob("*.md")]
+    files = [file for file in candidates if file.is_file() and file.name[0] != "."]
+    if not files:
+        raise CorpusError(path, "holds no file .txt or .md; name another folder or a file")
+    return sorted(files)
 
 
 def file_fingerprint(path: str | Path) -> str:
-    """Return the SHA-256 of a file's content, or of a folder's text files with their names.
-
-    A file over 1 GiB is identified by its size and the SHA-256 of its first and last 64 MiB.
-    """
-    path, digest, end = existing_file(path, folder=True), hashlib.sha256(), 64 << 20
+    """Return the SHA-256 of a file's content, or of a folder's text files with their names."""
+    path = existing_file(path, folder=True)
     if path.is_dir():
+        digest = hashlib.sha256()
         for file in text_paths(path):
             digest.update(f"{file.relative_to(path)} {file_fingerprint(file)}\n".encode())
         return digest.hexdigest()
     try:
-        with path.open("rb") as file:
-            size = path.stat().st_size
-            if size <= HASHED_WHOLE:
-                return hashlib.file_digest(file, "sha256").hexdigest()
-            digest.update(file.read(end))
-            file.seek(size - end)
-            digest.update(file.read(end))
+        if path.stat().st_size > LARGE_FILE_BYTES:
+            return _large_file_digest(path)
+        return sha256(path)
     except OSError as error:
         raise CorpusError(path, f"cannot be read ({error.strerror})") from error
-    return f"{size}-{digest.hexdigest()}"
+
+
+def _large_file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, remembered from an earlier call if the file is unchanged.
+
+    Hashing tens of gigabytes takes minutes, and every notebook of a run asks for the digest.
+    """
+    path = path.resolve()
+    state = _file_state(path)
+    name = hashlib.sha256(os.fsencode(path)).hexdigest()
+    remembered = cache_root() / FINGERPRINTS / f"{name}.json"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        entry = json.loads(remembered.read_bytes())
+        if entry["state"] == state:
+            return str(entry["sha256"])
+    age = time.time_ns() - max(state["modified_ns"], state["changed_ns"])
+    digest = _hash_with_bar(path, state["bytes"])
+    if age > SETTLED_NANOSECONDS and _file_state(path) == state:
+        entry = {"file": str(path), "state": state, "sha256": digest}
+        with suppress(StoreError):  # a cache that cannot be written to: hash again next time
+            write_whole(remembered, json.dumps(entry, indent=1).encode())
+    return digest
+
+
+def _file_state(path: Path) -> dict[str, int]:
+    """Return the properties of a file of which one changes whenever its content does.
+
+    A program can set the time of modification back, but not the time of the last change of status.
+    """
+    status = path.stat()
+    return {
+        "device": status.st_dev,
+        "inode": status.st_ino,
+        "bytes": status.st_size,
+        "modified_ns": status.st_mtime_ns,
+        "changed_ns": status.st_ctime_ns,
+    }
+
+
+def _hash_with_bar(path: Path, size: int) -> str:
+    """Return the SHA-256 of a file of ``size`` bytes, and show a progress bar."""
+    digest = hashlib.sha256()
+    n_blocks = -(-size // HASH_BLOCK_BYTES)
+    with path.open("rb") as file:
+        blocks = iter(lambda: file.read(HASH_BLOCK_BYTES), b"")
+        for block in progress(blocks, f"hashing {path.name}", unit="MiB", total=n_blocks):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 @contextmanager
 def unpacked(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a file for reading, unpacked where its content is that of gzip or bzip2."""
+    """Open a file for reading; it is unpacked if its content is that of gzip or bzip2."""
     path = existing_file(path)
     try:
         with path.open("rb") as file:
             start = file.read(5)
-        for magic, kind in _NO_TEXT.items():
+        for magic, description in _NO_TEXT.items():
             if start.startswith(magic):
-                raise CorpusError(path, f"is {kind}; save it as plain text (.txt, UTF-8) first")
-        with _PACKED.get(start[:3], open)(path, "rb") as stream:
+                problem = f"is {description}; save it as plain text (.txt, UTF-8) first"
+                raise CorpusError(path, problem)
+        open_file = _PACKED.get(start[:3], open)
+        with open_file(path, "rb") as stream:
             yield io.BufferedReader(stream)
     except (EOFError, OSError, zlib.error) as error:
         raise CorpusError(path, f"cannot be read ({error}); is the file whole?") from error
@@ -112,8 +178,13 @@ def lines(path: str | Path) -> Iterator[tuple[int, str]]:
 def xml_elements(path: str | Path, root: str, items: Collection[str]) -> Iterator[Element]:
     """Yield the elements called one of ``items``, each whole; it is emptied afterwards.
 
-    Tags have no namespaces.  Raises CorpusError, with the line where there is one: XML that is
-    malformed, declares a document type (and with it entities), or has another root.
+    Tags have no namespaces.
+
+    Raises
+    ------
+    CorpusError
+        With the line, if there is one, for XML that is malformed, declares a document type (and
+        with it entities), or has another root.
     """
     top = None
     with unpacked(path) as file:
@@ -122,7 +193,7 @@ def xml_elements(path: str | Path, root: str, items: Collection[str]) -> Iterato
             if top is None:
                 top = element
                 if tag != root:
-                    raise CorpusError(path, f"the XML is <{tag[:40]}>, expected <{root}>")
+                    raise CorpusError(path, f"the XML is <{tag[:40]}>; expected <{root}>")
             if event == "end":
                 element.tag = tag
                 if tag in items:
@@ -131,40 +202,46 @@ def xml_elements(path: str | Path, root: str, items: Collection[str]) -> Iterato
 
 
 def _events(path: str | Path, file: BinaryIO) -> Iterator[tuple[str, Element]]:
+    """Yield the starts and ends of elements as they are parsed; CorpusError for a fault."""
     from defusedxml.common import DefusedXmlException
     from defusedxml.ElementTree import iterparse
 
     try:
         yield from iterparse(file, ("start", "end"), forbid_dtd=True)
     except DefusedXmlException as error:
-        raise CorpusError(path, "declares a document type, which is not read") from error
-    except (ParseError, LookupError, ValueError) as error:  # the latter two of the encoding
+        problem = "declares a document type, which is not read; remove the declaration"
+        raise CorpusError(path, problem) from error
+    except (ParseError, LookupError, ValueError) as error:  # the latter two: the encoding
         line = error.position[0] if isinstance(error, ParseError) else None
         problem = f"malformed XML ({str(error)[:80]}); is the file whole?"
         raise CorpusError(path, problem, line) from error
 
 
 def one_line(text: str) -> str:
-    """Return the text with single spaces, and without control and invisible characters."""
+    """Normalise a text to single spaces, without control and invisible characters."""
     if not (text.isascii() and text.isprintable()):
         text = _CONTROL.sub(" ", _INVISIBLE.sub("", text))
     return " ".join(text.split())
 
 
 def visible(text: str) -> bool:
-    """Return whether a tokenizer keeps anything of a text.
+    """Tell whether a text has a character that a tokenizer keeps.
 
-    It keeps no white space, control, zero-width or lone combining character, and no U+FFFD.
+    Tokenizers drop white space, control, zero-width and lone combining characters, and U+FFFD.
     """
-    return text.isalnum() or any(
-        unicodedata.category(c)[0] not in "ZCM" and c != "\ufffd" for c in text
+    if text.isalnum():
+        return True
+    return any(
+        unicodedata.category(character)[0] not in "ZCM" and character != "\ufffd"
+        for character in text
     )
 
 
 def word(cell: str, counts: Counter[str]) -> str:
-    """Return the word that stands in a column: the cell as it is, or ``_`` where nothing shows.
+    """Clean the word in a column: the cell as it is, or ``_`` if all of it is invisible.
 
-    Spaces inside a word, such as a no-break space, stay.  ``counts`` receives what was replaced.
+    Spaces inside a word, such as a no-break space, stay.  ``counts`` receives the number of words
+    that were replaced.
     """
     if visible(cell):
         return cell
@@ -173,5 +250,5 @@ def word(cell: str, counts: Counter[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a text as a message shows it: quoted, cut to 40 characters, nothing unprintable."""
+    """Quote a text for a message: cut to 40 characters, with unprintable ones escaped."""
     return repr(text if len(text) <= 40 else text[:37] + "...")

@@ -140,7 +140,7 @@ def test_file_links_of_another_language_are_known_from_the_dump(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"<html></html>", "the XML is <html>, expected <mediawiki>"),
+        (b"<html></html>", "the XML is <html>; expected <mediawiki>"),
         (b"<mediawiki>\n<page>\n</mediawiki>", r"a\.xml:3: malformed XML \(mismatched tag"),
         (bz2.compress(b"<mediawiki>" + bytes(range(32, 60)) * 99)[:-20], "is the file whole"),
         (b"%PDF-1.7\n\xff", "is a PDF; save it as plain text"),
