@@ -38,8 +38,8 @@ class Sources(Settings):
     @cached_property
     def encoder(self) -> Encoder:
         """The model, loaded once."""
-        own = self.load(self.random_init)
-        return self._focused(own, self.load(None)) if self.focused else own
+        encoder = self.load(self.random_init)
+        return self._focused(encoder, self.load(None)) if self.focused else encoder
 
     def load(self, random_init: int | None, **temperatures: Any) -> Encoder:
         """Load the study's model, or its control of that seed (and of these ``temperatures``)."""
@@ -144,10 +144,13 @@ class Sources(Settings):
             yield self._extract(self.load(seed), corpus, level="word")
 
     def control_stores(self) -> Iterator[tuple[str, Store, Store]]:
-        """Each control's name, and its word-level maps of the treebank and of the documents."""
-        corpora = self._parsed_corpus(), self.coreference_corpus()
+        """Yield each control's name and its word-level maps of the treebank and the documents."""
+        treebank = self._parsed_corpus()
+        documents = self.coreference_corpus()
         for name, encoder in self.controls.items():
-            yield name, *(self._extract(encoder, corpus, level="word") for corpus in corpora)
+            treebank_store = self._extract(encoder, treebank, level="word")
+            coreference_store = self._extract(encoder, documents, level="word")
+            yield name, treebank_store, coreference_store
 
     @cached_property
     def slug(self) -> str:
@@ -275,12 +278,15 @@ def _portable_path(path: str) -> str:
     return ",".join(_portable_path(part.strip()) for part in path.split(","))
 
 
-def listed(results: Path, kind: str) -> set[str] | None:
-    """Return the "tables" or "figures" that ``run.json`` lists; None where it lists none."""
+def listed(results: Path, group: str) -> set[str] | None:
+    """Read the "tables" or "figures" that ``run.json`` lists; None if it has no such lists."""
     notebooks = run_record(results).get("notebooks")
     if notebooks is None:
         return None
-    return {name for files in notebooks.values() for name in files[kind]}
+    names = set()
+    for outputs in notebooks.values():
+        names.update(outputs[group])
+    return names
 
 
 def run_record(results: Path) -> dict[str, Any]:

@@ -55,22 +55,24 @@ class Study(Sources):
 
     @cached_property
     def embeddings(self) -> Embeddings:
-        """GloVe vectors."""
+        """The word vectors of the Attn + GloVe probe (section 5)."""
         from helpers.data.glove import glove, read_glove
 
         return read_glove(self.vectors) if self.vectors else glove()
 
     @cached_property
     def sums(self) -> Sums:
-        """The sums of sections 3 and 6 over the text, computed in one pass and kept."""
+        """The sums of sections 3 and 6 over the text, computed in one pass and cached."""
         return self._sums(self.segment_store())
 
     @cached_property
     def control_sums(self) -> dict[str, Sums]:
-        """The same of the controls, over a part of the text."""
+        """The sums of sections 3 and 6 of each control, over a part of the text."""
         count = capped(self.segments, self.control_segments)
         corpus = replace(self, segments=count).segment_corpus()
-        stores = {k: self._extract(own, corpus, stored=False) for k, own in self.controls.items()}
+        stores = {}
+        for name, encoder in self.controls.items():
+            stores[name] = self._extract(encoder, corpus, stored=False)
         return {name: self._sums(store) for name, store in stores.items()}
 
     def _sums(self, store: Store) -> Sums:
@@ -286,13 +288,31 @@ def _discussion_part(heading: str) -> str:
 
 
 def describe_store(store: Store) -> pd.DataFrame:
-    """Return what a store holds, and what was dropped or cut on the way, as a table."""
-    facts = {"corpus": store.spec.corpus["name"], "examples": f"{len(store):,}"}
-    facts |= {"layers x heads": f"{store.layers} x {store.heads}", "level": store.spec.level}
-    if store.spec.level == "word" and "relations" in store.record(0):
-        facts["documents"] = describe_documents(store.records())
-    dropped = {reason: f"{count:,}" for reason, count in store.manifest.report.items()}
-    return pd.Series(facts | dropped, name="store").to_frame()
+    """Describe the examples of a store.
+
+    Parameters
+    ----------
+    store : Store
+        The store.
+
+    Returns
+    -------
+    DataFrame
+        One column of texts: the corpus, the numbers of examples, layers, heads and, for a
+        treebank, documents, and the numbers of examples that were dropped or cut, by reason.
+    """
+    rows = {
+        "corpus": store.spec.corpus["name"],
+        "examples": f"{len(store):,}",
+        "layers x heads": f"{store.layers} x {store.heads}",
+        "level": store.spec.level,
+    }
+    is_treebank = store.spec.level == "word" and "relations" in store.record(0)
+    if is_treebank:
+        rows["documents"] = describe_documents(store.records())
+    for reason, count in store.manifest.report.items():
+        rows[reason] = f"{count:,}"
+    return pd.Series(rows, name="store").to_frame()
 
 
 def show_claims(claims: pd.DataFrame, section: str = "") -> None:
