@@ -29,13 +29,22 @@ PRESETS = {
 PLACES = ("text", "treebank", "coref", "vectors", "task", "framenet", "arct")
 SIZES = [setting for setting in PRESETS["small"] if setting != "max_tokens"]
 # Settings that do not change results.
-MANNER = ("quick", "device", "stream", "workers", "scheduler", "name", "figures", "latex")
+EXECUTION_SETTINGS = (
+    "quick",
+    "device",
+    "stream",
+    "workers",
+    "scheduler",
+    "name",
+    "figures",
+    "latex",
+)
 CHOICES = {"lens": ("attention", "norm"), "dtype": ("float32", "float16", "bfloat16")}
 NO_LIMIT = "all"  # how the command line and papermill write a size of None
 MAX_SEED = 10**9  # NumPy takes seeds below 2**32, and a run adds up to three of its own
-LONGEST_NAME = 100  # bytes of the name of a run; file systems allow 255
+MAX_NAME_BYTES = 100  # bytes of the name of a run; file systems allow 255
 # A run cannot have the name of the folder of comparisons, or of a column of their tables.
-NO_NAMES = ("compare", "section", "claim", "paper", "relation")
+RESERVED_NAMES = ("compare", "section", "claim", "paper", "relation")
 
 
 def _flag(
@@ -191,10 +200,10 @@ class Settings:
     def is_default(self) -> bool:
         """Whether the numbers are those of the default run, which the notebooks discuss."""
         is_default_model = self.model == Settings.model and self.random_init is None
-        return is_default_model and not self.differing and not self.preset
+        return is_default_model and not self.non_default and not self.preset
 
     @property
-    def differing(self) -> dict[str, Any]:
+    def non_default(self) -> dict[str, Any]:
         """The settings that change results, the model apart, and are not at their defaults."""
         defaults = Settings(quick=self.quick)  # in a preset the defaults are smaller, too
         values = {}
@@ -205,13 +214,13 @@ class Settings:
         return values
 
     @property
-    def difference(self) -> str:
+    def non_default_slug(self) -> str:
         """The settings that are not at their defaults, as a part of a folder's name.
 
         The model and the lens are apart, because they come first in the name.
         """
         parts = []
-        for name, value in self.differing.items():
+        for name, value in self.non_default.items():
             if name != "lens":
                 parts.append(_slug_part(name, value))
         if self.preset:
@@ -242,7 +251,9 @@ class Settings:
 
 
 # Settings that change results; and those that identify the model.
-MATERIAL = tuple(setting.name for setting in fields(Settings) if setting.name not in MANNER)
+MATERIAL = tuple(
+    setting.name for setting in fields(Settings) if setting.name not in EXECUTION_SETTINGS
+)
 IDENTITY = ("model", "random_init", "focused")
 
 
@@ -256,7 +267,7 @@ def small_profile() -> bool:
     return os.environ.get("ATTENTION_PROFILE") == "small"
 
 
-def folder_name(text: str, longest: int = LONGEST_NAME) -> str:
+def folder_name(text: str, longest: int = MAX_NAME_BYTES) -> str:
     """Shorten a text to the name of a folder; one that is cut ends with a digest of all of it.
 
     ``longest`` is in bytes, without the digest.
@@ -309,10 +320,10 @@ def _check_bounds(setting: Field, value: object) -> None:
 def _check_run_name(name: str) -> None:
     """Raise InputError unless a name is that of one folder that no other output has."""
     is_plain = re.fullmatch(r"[^\W_][\w.+-]*", name) is not None
-    if not is_plain or name in NO_NAMES or folder_name(name) != name:
+    if not is_plain or name in RESERVED_NAMES or folder_name(name) != name:
         raise InputError(
             f"--name {name}: expected the name of one folder: letters, digits, . _ + -, "
-            f"at most {LONGEST_NAME} bytes, and none of {', '.join(NO_NAMES)}"
+            f"at most {MAX_NAME_BYTES} bytes, and none of {', '.join(RESERVED_NAMES)}"
         )
 
 

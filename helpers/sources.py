@@ -21,7 +21,15 @@ from helpers.data.corpora import registry
 from helpers.errors import InputError
 from helpers.model.encoder import DEFAULT, mpnet, slug
 from helpers.paths import figures_dir, given_path, project_root, write_whole
-from helpers.settings import LONGEST_NAME, MATERIAL, NO_NAMES, PLACES, Settings, flag, folder_name
+from helpers.settings import (
+    MAX_NAME_BYTES,
+    MATERIAL,
+    RESERVED_NAMES,
+    PLACES,
+    Settings,
+    flag,
+    folder_name,
+)
 from helpers.work import note_written
 
 if TYPE_CHECKING:
@@ -162,9 +170,9 @@ class Sources(Settings):
         model = slug(self.model, random_seed=self.random_init, focused=self.focused)
         if self.lens != Settings.lens:
             model += f"-{self.lens}"
-        default_name = f"{model}--{self.difference}" if self.difference else model
+        default_name = f"{model}--{self.non_default_slug}" if self.non_default_slug else model
         # A digest of seven characters still fits after it.
-        name = self.name or folder_name(default_name, LONGEST_NAME - 20)
+        name = self.name or folder_name(default_name, MAX_NAME_BYTES - 20)
         conflicts = _conflicting_settings(self, figures_dir(name))
         if self.name and conflicts:
             raise InputError(
@@ -173,7 +181,7 @@ class Sources(Settings):
             )
         if self.name:
             return name
-        if not conflicts and name not in NO_NAMES:
+        if not conflicts and name not in RESERVED_NAMES:
             return name
         text = json.dumps(known(self, MATERIAL), sort_keys=True)
         return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"

@@ -36,12 +36,19 @@ if TYPE_CHECKING:
     from helpers.model.encoder import Encoder
     from helpers.store.store import Store
 
-OF_CLAIMS = ("here", "threshold", "control", "focused_control")  # numbers that may not be there
+OPTIONAL_CLAIM_COLUMNS = (
+    "here",
+    "threshold",
+    "control",
+    "focused_control",
+)  # numbers that may not be there
 DISCUSSION = Path(__file__).with_name("discussion.md")
 CONTROL_GRADIENTS = 32  # segments for their gradients
 # The beginnings of the names of columns that may be empty.
 MAY_BE_MISSING = ("paper", "p", "within", "between", "neighbouring", "validation")
-CAUSE = "weights or states that are not finite, or a damaged store: try 'python -m helpers verify'"
+NON_FINITE_HINT = (
+    "weights or states that are not finite, or a damaged store: try 'python -m helpers verify'"
+)
 
 
 class Study(Sources):
@@ -231,7 +238,7 @@ class Study(Sources):
         if (paper_rows["holds"] != NOT_MEASURED).any():
             rows = pd.concat([paper_rows, later_rows])
         if len(rows):
-            self.save_table(rows, "claims", optional=OF_CLAIMS)
+            self.save_table(rows, "claims", optional=OPTIONAL_CLAIM_COLUMNS)
         return paper_rows
 
     def discussion(self, part: str, *, aside: bool = False) -> Markdown | None:
@@ -377,7 +384,9 @@ def check_table(
             problem = "has no number"
         else:
             continue
-        raise TableError(f"{name}.csv: column {column} {problem}; {CAUSE}{or_wider(dtype)}")
+        raise TableError(
+            f"{name}.csv: column {column} {problem}; {NON_FINITE_HINT}{or_wider(dtype)}"
+        )
 
 
 def _may_be_empty(
