@@ -22,10 +22,10 @@ from helpers.errors import InputError
 from helpers.model.encoder import DEFAULT, mpnet, slug
 from helpers.paths import figures_dir, given_path, project_root, write_whole
 from helpers.settings import (
-    MAX_NAME_BYTES,
     MATERIAL,
-    RESERVED_NAMES,
+    MAX_NAME_BYTES,
     PLACES,
+    RESERVED_NAMES,
     Settings,
     flag,
     folder_name,

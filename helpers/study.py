@@ -36,12 +36,8 @@ if TYPE_CHECKING:
     from helpers.model.encoder import Encoder
     from helpers.store.store import Store
 
-OPTIONAL_CLAIM_COLUMNS = (
-    "here",
-    "threshold",
-    "control",
-    "focused_control",
-)  # numbers that may not be there
+# Numbers that a claim may lack.
+OPTIONAL_CLAIM_COLUMNS = ("here", "threshold", "control", "focused_control")
 DISCUSSION = Path(__file__).with_name("discussion.md")
 CONTROL_GRADIENTS = 32  # segments for their gradients
 # The beginnings of the names of columns that may be empty.
