@@ -1,4 +1,4 @@
-"""The settings of a run, apart from what they lead to: the command line needs no more."""
+"""Run settings.  There are no heavy imports, so that the command line starts fast."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Self
 from helpers.errors import InputError
 from helpers.paths import readable
 
-# No setting is above these: of a run for a class, and of the profile of notebooks as tests.
+# Upper limits of settings: "quick" for teaching, "small" for the tests of notebooks.
 PRESETS = {
     "quick": {
         "segments": 40, "sentences": 240, "gradient_segments": 16, "seeds": 1, "minimum_count": 20,
@@ -25,38 +25,57 @@ PRESETS = {
     },
 }  # fmt: skip
 
-# Settings that name a corpus or a file.
+# Settings that hold a path or the name of a corpus.
 PLACES = ("text", "treebank", "coref", "vectors", "task", "framenet", "arct")
 SIZES = [setting for setting in PRESETS["small"] if setting != "max_tokens"]
-# Settings of how a run is done, not of its numbers.
-MANNER = ("quick", "device", "stream", "workers", "scheduler", "name", "figures", "latex")
+# Settings that do not change results.
+EXECUTION_SETTINGS = (
+    "quick",
+    "device",
+    "stream",
+    "workers",
+    "scheduler",
+    "name",
+    "figures",
+    "latex",
+)
 CHOICES = {"lens": ("attention", "norm"), "dtype": ("float32", "float16", "bfloat16")}
 NO_LIMIT = "all"  # how the command line and papermill write a size of None
 MAX_SEED = 10**9  # NumPy takes seeds below 2**32, and a run adds up to three of its own
-LONGEST_NAME = 100  # bytes of what differs in the name of a run; file systems allow 255
-# A folder of its own, and columns of the tables that compare runs.
-NO_NAMES = ("compare", "section", "claim", "paper", "relation")
+MAX_NAME_BYTES = 100  # bytes of the name of a run; file systems allow 255
+# A run cannot have the name of the folder of comparisons, or of a column of their tables.
+RESERVED_NAMES = ("compare", "section", "claim", "paper", "relation")
 
 
 def _flag(
     default: Any,
-    meaning: str,
+    help_text: str,
     *,
-    least: int | None = None,
-    most: int | None = None,
+    minimum: int | None = None,
+    maximum: int | None = None,
     unlimited: bool = False,
 ) -> Any:
     """Declare a setting: its default, its help, its bounds, and whether None means "no limit"."""
-    bounds = {"least": least, "most": most, "unlimited": unlimited}
-    return field(default=default, metadata={"help": meaning, **bounds})
+    metadata = {
+        "help": help_text,
+        "minimum": minimum,
+        "maximum": maximum,
+        "unlimited": unlimited,
+    }
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run is of and how it is done; the command line has a flag for each.
+    """Settings of a run: its model, corpora, sizes, and how it is executed.
 
-    A size of None has no limit; the text "all" is read as None, because papermill passes text on.
-    InputError for a value of the wrong type or out of bounds; the message names the flag.
+    The command line has a flag for each, and `_flag` has its meaning.  A size of None has no
+    limit; the text "all" is read as None, because papermill passes on text.
+
+    Raises
+    ------
+    InputError
+        For a value of the wrong type or out of bounds; the message names the flag.
     """
 
     model: str = _flag(
@@ -66,8 +85,8 @@ class Settings:
     random_init: int | None = _flag(
         None,
         "a seed: keep the embeddings, re-initialise all other weights (a control)",
-        least=0,
-        most=MAX_SEED,
+        minimum=0,
+        maximum=MAX_SEED,
     )
     focused: bool = _flag(
         False, "with random_init: each head as focused as the trained one, by a temperature"
@@ -81,18 +100,23 @@ class Settings:
     coref: str = _flag("", "corpus name, file or folder of coreference (default: embedded sample)")
     vectors: str = _flag("", "GloVe text file (default: glove.6B.50d)")
     segments: int | None = _flag(
-        1000, "segments of two paragraphs to sample ('all': no limit)", least=2, unlimited=True
+        1000, "segments of two paragraphs to sample ('all': no limit)", minimum=2, unlimited=True
     )
     sentences: int | None = _flag(
-        2000, "treebank sentences to sample ('all': no limit)", least=2, unlimited=True
+        2000, "treebank sentences to sample ('all': no limit)", minimum=2, unlimited=True
     )
     gradient_segments: int | None = _flag(
-        128, "segments for the gradients of section 3.2 ('all': no limit)", least=2, unlimited=True
+        128,
+        "segments for the gradients of section 3.2 ('all': no limit)",
+        minimum=2,
+        unlimited=True,
     )
-    max_tokens: int = _flag(128, "longest example in tokens", least=8)
-    minimum_count: int = _flag(100, "words that a relation needs to be in Table 1", least=1)
-    seeds: int = _flag(3, "training runs of each probe, or of the encoder (09)", least=1)
-    seed: int = _flag(0, "random seed of every sample and training run", least=0, most=MAX_SEED)
+    max_tokens: int = _flag(128, "longest example in tokens", minimum=8)
+    minimum_count: int = _flag(100, "words that a relation needs to be in Table 1", minimum=1)
+    seeds: int = _flag(3, "training runs of each probe, or of the encoder (09)", minimum=1)
+    seed: int = _flag(
+        0, "random seed of every sample and training run", minimum=0, maximum=MAX_SEED
+    )
     quick: bool = _flag(False, "for a class: at most 40 segments, 240 sentences, one seed")
     device: str = _flag("auto", "cpu, cuda, mps or auto")
     dtype: str = _flag("float32", "float32, float16 or bfloat16 for the forward pass")
@@ -100,7 +124,9 @@ class Settings:
         "attention", "attention, or norm: the size of what each weight moves (Kobayashi 2020)"
     )
     stream: bool = _flag(False, "sections 3 and 6 straight from the model, storing no maps")
-    workers: int = _flag(0, "local Dask processes to extract with (0: this process only)", least=0)
+    workers: int = _flag(
+        0, "local Dask processes to extract with (0: this process only)", minimum=0
+    )
     scheduler: str = _flag("", "address of a Dask cluster that shares the cache folder (tcp://...)")
     name: str = _flag("", "folder name of the results (default: the model's and what differs)")
     figures: str = _flag("", "pdf: figures as PDF for papers, too (no title, fonts embedded)")
@@ -111,7 +137,7 @@ class Settings:
     task_examples: int | None = _flag(
         2000,
         "examples of a task to train on, and to test on, at most ('all': no limit)",
-        least=2,
+        minimum=2,
         unlimited=True,
     )
     framenet: str = _flag("", "FrameNet full-text folder (default: the treebank's arguments)")
@@ -128,56 +154,85 @@ class Settings:
         for name, cap in PRESETS.get(self.preset, {}).items():
             object.__setattr__(self, name, capped(getattr(self, name), cap))
         if self.focused and self.random_init is None:
-            raise InputError("--focused: of a control; say which, with --random-init SEED")
-        for setting, known in CHOICES.items():
-            if (value := getattr(self, setting)) not in known:
-                raise InputError(f"{flag(setting)} {value}: expected {' or '.join(known)}")
+            raise InputError("--focused needs --random-init SEED; give a seed")
+        for name, choices in CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise InputError(f"{flag(name)} {value}: expected {' or '.join(choices)}")
         if self.figures not in ("", "pdf"):
-            raise InputError(f"--figures {self.figures}: pdf is what there is beside PNG and SVG")
-        named = re.fullmatch(r"[^\W_][\w.+-]*", self.name) and self.name not in NO_NAMES
-        if self.name and not (named and folder_name(self.name) == self.name):
-            raise InputError(
-                f"--name {self.name}: expected the name of one folder: letters, digits, . _ + -, "
-                f"at most {LONGEST_NAME} bytes, and none of {', '.join(NO_NAMES)}"
-            )
+            problem = f"--figures {self.figures}: expected pdf, or nothing"
+            raise InputError(f"{problem}; PNG and SVG are always written")
+        if self.name:
+            _check_run_name(self.name)
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Self:
-        """Return the settings that a notebook declares: ``Study.of(globals())``."""
-        known = {setting.name for setting in fields(cls)}
-        own = {name: value for name, value in parameters.items() if name in known}
-        settings = cls(**own)
-        vars(settings)["declared"] = tuple(own)
+        """Read the settings that a notebook declares.
+
+        Parameters
+        ----------
+        parameters : Mapping
+            The variables of the notebook, as in ``Study.of(globals())``; those that are no
+            settings are left out.
+
+        Returns
+        -------
+        Settings
+            An object of the class that the method is called on.
+
+        Raises
+        ------
+        InputError
+            As for the class.
+        """
+        names = {setting.name for setting in fields(cls)}
+        explicit = {name: value for name, value in parameters.items() if name in names}
+        settings = cls(**explicit)
+        vars(settings)["declared"] = tuple(explicit)
         return settings
 
     @cached_property
     def declared(self) -> tuple[str, ...]:
-        """The settings that were given: all, or those of a notebook that is run by itself."""
+        """The settings that were set explicitly: all, or those that a notebook declares."""
         return tuple(setting.name for setting in fields(self))
 
     @property
     def is_default(self) -> bool:
         """Whether the numbers are those of the default run, which the notebooks discuss."""
-        own = (self.model, self.random_init) == (Settings.model, None)
-        return own and not self.differing and not self.preset
+        is_default_model = self.model == Settings.model and self.random_init is None
+        return is_default_model and not self.non_default and not self.preset
 
     @property
-    def differing(self) -> dict[str, Any]:
-        """The settings that change numbers, the model apart, and are not at their defaults."""
-        defaults = Settings(quick=self.quick)  # in a preset they are smaller, too
-        own = {name: getattr(self, name) for name in MATERIAL if name not in IDENTITY}
-        return {name: value for name, value in own.items() if value != getattr(defaults, name)}
+    def non_default(self) -> dict[str, Any]:
+        """The settings that change results, the model apart, and are not at their defaults."""
+        defaults = Settings(quick=self.quick)  # in a preset the defaults are smaller, too
+        values = {}
+        for name in MATERIAL:
+            value = getattr(self, name)
+            if name not in IDENTITY and value != getattr(defaults, name):
+                values[name] = value
+        return values
 
     @property
-    def difference(self) -> str:
-        """What differs from the defaults, model and lens apart, as a part of a folder's name."""
-        parts = [_short(*item) for item in self.differing.items() if item[0] != "lens"]
-        return "--".join(filter(None, [*parts, self.preset]))
+    def non_default_slug(self) -> str:
+        """The settings that are not at their defaults, as a part of a folder's name.
+
+        The model and the lens are apart, because they come first in the name.
+        """
+        parts = []
+        for name, value in self.non_default.items():
+            if name != "lens":
+                parts.append(_slug_part(name, value))
+        if self.preset:
+            parts.append(self.preset)
+        return "--".join(part for part in parts if part)
 
     @property
     def preset(self) -> str:
-        """The name in `PRESETS` of the sizes that none is above, if any."""
-        return "small" if self.small else "quick" if self.quick else ""
+        """The name in `PRESETS` of the upper limits of this run; empty if there are none."""
+        if self.small:
+            return "small"
+        return "quick" if self.quick else ""
 
     @property
     def small(self) -> bool:
@@ -186,17 +241,19 @@ class Settings:
 
     @property
     def control_segments(self) -> int:
-        """How many segments the controls of sections 3 and 6 see."""
+        """The number of segments for the controls of sections 3 and 6."""
         return 12 if self.preset else 100  # 40 + 2 x 12: the kernel of distances need not compile
 
     @property
     def initialisations(self) -> int:
-        """How many models with random weights the control of section 5 has."""
+        """The number of models with random weights for the control of section 5."""
         return 2 if self.preset else 3
 
 
-# The settings that change numbers; of these, what says which model it is.
-MATERIAL = tuple(own.name for own in fields(Settings) if own.name not in MANNER)
+# Settings that change results; and those that identify the model.
+MATERIAL = tuple(
+    setting.name for setting in fields(Settings) if setting.name not in EXECUTION_SETTINGS
+)
 IDENTITY = ("model", "random_init", "focused")
 
 
@@ -206,20 +263,24 @@ def capped(size: int | None, cap: int) -> int:
 
 
 def small_profile() -> bool:
-    """Return whether this is the small profile, for what no setting says."""
+    """Tell whether this is the small profile, for sizes that no setting has."""
     return os.environ.get("ATTENTION_PROFILE") == "small"
 
 
-def folder_name(text: str, longest: int = LONGEST_NAME) -> str:
-    """Return a text as the name of a folder: cut where it is long, with a digest of the whole."""
-    data = text.encode(errors="replace")
-    if len(data) <= longest:
+def folder_name(text: str, longest: int = MAX_NAME_BYTES) -> str:
+    """Shorten a text to the name of a folder; one that is cut ends with a digest of all of it.
+
+    ``longest`` is in bytes, without the digest.
+    """
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= longest:
         return text
-    return f"{data[:longest].decode(errors='ignore')}-{hashlib.sha256(data).hexdigest()[:8]}"
+    beginning = encoded[:longest].decode(errors="ignore")
+    return f"{beginning}-{hashlib.sha256(encoded).hexdigest()[:8]}"
 
 
 def flag(setting: str) -> str:
-    """Return the flag of the command line for a setting."""
+    """Write the name of a setting as its flag of the command line."""
     return f"--{setting.replace('_', '-')}"
 
 
@@ -242,21 +303,32 @@ def _check_type(setting: Field, value: object) -> None:
 
 def _check_bounds(setting: Field, value: object) -> None:
     """Raise InputError where a number is too small or too large for any run."""
-    least = setting.metadata["least"]
-    most = setting.metadata["most"]
-    if value is None or least is None:
+    minimum = setting.metadata["minimum"]
+    maximum = setting.metadata["maximum"]
+    if value is None or minimum is None:
         return
-    if value < least:
-        expected = f"expected {least:,} or more"
+    if value < minimum:
+        expected = f"expected {minimum:,} or more"
         if setting.metadata["unlimited"]:
             expected += f", or {NO_LIMIT} for no limit"
         raise InputError(f"{flag(setting.name)} {value}: {expected}")
-    if most is not None and value > most:
-        raise InputError(f"{flag(setting.name)} {value}: expected {least} to {most:,}")
+    if maximum is not None and value > maximum:
+        expected = f"expected {minimum} to {maximum:,}"
+        raise InputError(f"{flag(setting.name)} {value}: {expected}")
 
 
-def _short(setting: str, value: object) -> str:
-    """Return a setting as a part of a folder's name: a file's own name, or setting and value."""
+def _check_run_name(name: str) -> None:
+    """Raise InputError unless a name is that of one folder that no other output has."""
+    is_plain = re.fullmatch(r"[^\W_][\w.+-]*", name) is not None
+    if not is_plain or name in RESERVED_NAMES or folder_name(name) != name:
+        raise InputError(
+            f"--name {name}: expected the name of one folder: letters, digits, . _ + -, "
+            f"at most {MAX_NAME_BYTES} bytes, and none of {', '.join(RESERVED_NAMES)}"
+        )
+
+
+def _slug_part(setting: str, value: object) -> str:
+    """Write a setting as a part of a folder's name: a file's own name, or setting and value."""
     if setting in PLACES:
         return readable(Path(str(value).split(",")[0]).name.partition(".")[0] or "folder")
     return readable(f"{setting.replace('_', '-')}-{flag_value(value)}")

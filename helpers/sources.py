@@ -1,7 +1,7 @@
-"""What a run is of: its models, their controls and its corpora, and the stores of their maps.
+"""The models of a run, their controls and its corpora, and the stores of their maps.
 
-Loading waits until something is to be computed; a store that is there is opened without a model.
-Whose a folder of results is, its ``run.json`` says.
+A model is loaded when something is to be computed; a finished store is opened without one.  Each
+results folder has a `run.json` that records which run wrote it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from helpers.data.corpora import registry
 from helpers.errors import InputError
 from helpers.model.encoder import DEFAULT, mpnet, slug
 from helpers.paths import figures_dir, given_path, project_root, write_whole
-from helpers.settings import LONGEST_NAME, MATERIAL, NO_NAMES, PLACES, Settings, flag, folder_name
+from helpers.settings import (
+    MATERIAL,
+    MAX_NAME_BYTES,
+    PLACES,
+    RESERVED_NAMES,
+    Settings,
+    flag,
+    folder_name,
+)
 from helpers.work import note_written
 
 if TYPE_CHECKING:
@@ -40,29 +48,49 @@ class Sources(Settings):
     @cached_property
     def encoder(self) -> Encoder:
         """The model, loaded once."""
-        own = self.load(self.random_init)
-        return self._focused(own, self.load(None)) if self.focused else own
+        encoder = self.load(self.random_init)
+        return self._focused(encoder, self.load(None)) if self.focused else encoder
 
     def load(self, random_init: int | None, **temperatures: Any) -> Encoder:
         """Load the study's model, or its control of that seed (and of these ``temperatures``)."""
         from helpers.model.encoder import load
 
-        how = {"revision": self.revision, "device": self.device, "dtype": self.dtype}
-        return load(self.model, random_init=random_init, **how, **temperatures)
+        return load(
+            self.model,
+            revision=self.revision,
+            device=self.device,
+            dtype=self.dtype,
+            random_init=random_init,
+            **temperatures,
+        )
 
     def control(self, seed: int, *, focused: bool = False) -> Encoder:
-        """Load a control with random weights, other ones than those of a study of such a model.
+        """Load a control with random weights.
 
-        Each head of a ``focused`` one has the mean entropy of the study's own.
+        Its seed differs from the one that the study itself uses.
+
+        Parameters
+        ----------
+        seed : int
+            Seed of the random weights.
+        focused : bool
+            Whether each attention head gets the mean entropy of the study's own (entropy-matched).
+
+        Returns
+        -------
+        Encoder
         """
-        drawn = self.load(seed if self.random_init is None else self.random_init + 1 + seed)
-        return self._focused(drawn, self.encoder) if focused else drawn
+        control_seed = seed if self.random_init is None else self.random_init + 1 + seed
+        random_model = self.load(control_seed)
+        return self._focused(random_model, self.encoder) if focused else random_model
 
     @cached_property
     def controls(self) -> dict[str, Encoder]:
-        """The controls of sections 3, 4 and 6, by what the names of their tables begin with."""
-        kinds = {"control": False, "focused": True}
-        return {name: self.control(self.seed, focused=kind) for name, kind in kinds.items()}
+        """The controls of sections 3, 4 and 6, by the beginning of the names of their tables."""
+        return {
+            "control": self.control(self.seed),
+            "focused": self.control(self.seed, focused=True),
+        }
 
     def _focused(self, drawn: Encoder, like: Encoder) -> Encoder:
         """Give a control's heads the mean entropies of another model's, over a part of the text."""
@@ -143,35 +171,42 @@ class Sources(Settings):
             yield self.load(seed)
 
     def control_stores(self) -> Iterator[tuple[str, Store, Store]]:
-        """Each control's name, and its word-level maps of the treebank and of the documents."""
-        corpora = self._parsed_corpus(), self.coreference_corpus()
+        """Yield each control's name and its word-level maps of the treebank and the documents."""
+        treebank = self._parsed_corpus()
+        documents = self.coreference_corpus()
         for name, encoder in self.controls.items():
-            yield name, *(self._extract(encoder, corpus, level="word") for corpus in corpora)
+            treebank_store = self._extract(encoder, treebank, level="word")
+            coreference_store = self._extract(encoder, documents, level="word")
+            yield name, treebank_store, coreference_store
 
     @cached_property
     def slug(self) -> str:
-        """The folder name of the results: ``name``, or the model's and what else differs.
+        """The folder name of the results: ``name``, or that of the model and of what differs.
 
-        Where another run has that one (``x/tiny`` after ``y/tiny``), a digest of the settings
-        follows.  InputError where ``name`` is taken by a run of other settings.
+        A digest of the settings follows if another run has that name (``x/tiny`` after
+        ``y/tiny``).  InputError if ``name`` is that of a run with other settings.
         """
         model = slug(self.model, random_seed=self.random_init, focused=self.focused)
-        model += f"-{self.lens}" if self.lens != Settings.lens else ""
-        natural = "--".join(filter(None, (model, self.difference)))
-        name = self.name or folder_name(natural, LONGEST_NAME - 20)  # what follows has room
-        others = _others(self, figures_dir(name))
-        if self.name and others:
+        if self.lens != Settings.lens:
+            model += f"-{self.lens}"
+        default_name = f"{model}--{self.non_default_slug}" if self.non_default_slug else model
+        # A digest of seven characters still fits after it.
+        name = self.name or folder_name(default_name, MAX_NAME_BYTES - 20)
+        conflicts = _conflicting_settings(self, figures_dir(name))
+        if self.name and conflicts:
             raise InputError(
-                f"--name {name}: {figures_dir(name)} has another run ({'; '.join(others)}); give "
-                "this one another name, or none, or remove that folder"
+                f"--name {name}: {figures_dir(name)} has another run ({'; '.join(conflicts)}); "
+                "give this one another name, or none, or remove that folder"
             )
-        if self.name or not (others or name in NO_NAMES):
+        if self.name:
+            return name
+        if not conflicts and name not in RESERVED_NAMES:
             return name
         text = json.dumps(known(self, MATERIAL), sort_keys=True)
         return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
     def _parsed_corpus(self) -> Corpus[Sentence]:
-        """The treebank as its store has it: parsing it again would take long."""
+        """The treebank as its store has it, because parsing it again would take long."""
         from helpers.data.records import Sentence
 
         store = self.treebank_store()
@@ -179,8 +214,13 @@ class Sources(Settings):
         def read(counts: Counter[str]) -> Iterator[Sentence]:
             counts.update(store.manifest.report)
             for record in store.records():
-                parse = (tuple(record[name]) for name in ("words", "heads", "relations"))
-                yield Sentence(*parse, record["split"], record["source"])
+                yield Sentence(
+                    words=tuple(record["words"]),
+                    heads=tuple(record["heads"]),
+                    relations=tuple(record["relations"]),
+                    split=record["split"],
+                    source=record["source"],
+                )
 
         corpus = self.treebank_corpus()
         return replace(corpus, read=read, reader=corpus.read)
@@ -219,10 +259,13 @@ class Sources(Settings):
 
 
 def known(settings: Settings, names: Collection[str]) -> dict[str, Any]:
-    """Return settings as run.json has them, with models and files as where they are."""
-    own = {name: getattr(settings, name) for name in names}
-    places = {name: _place(own[name]) for name in ("model", *PLACES) if name in own}
-    return own | places | {"small": settings.small}
+    """Serialise settings for ``run.json``; models and files are paths from the project."""
+    values = {}
+    for name in names:
+        value = getattr(settings, name)
+        values[name] = _portable_path(value) if name in ("model", *PLACES) else value
+    values["small"] = settings.small
+    return values
 
 
 def write_record(folder: Path, facts: Mapping[str, Any]) -> None:
@@ -230,40 +273,52 @@ def write_record(folder: Path, facts: Mapping[str, Any]) -> None:
     write_whole(folder / "run.json", f"{json.dumps(facts, indent=1, default=str)}\n".encode())
 
 
-def _others(settings: Settings, folder: Path) -> list[str]:
-    """Return how the run of a folder differs in the settings that matter and both know."""
-    there = run_record(folder).get("settings")
-    if there is None:
-        unknown = any((folder / "tables").glob("*.csv"))
-        return ["tables without a run.json that says what of"] if unknown else []
-    here, there = known(settings, settings.declared), {"small": False} | there
-    names = {name: flag(name) for name in MATERIAL} | {"small": "the small profile"}
-    return [
-        f"{said} is {there[name]!r} there, {here[name]!r} here"
-        for name, said in names.items()
-        if name in here and name in there and here[name] != there[name]
-    ]
+def _conflicting_settings(settings: Settings, folder: Path) -> list[str]:
+    """List the settings that change results and differ from those of the run in a folder."""
+    recorded = run_record(folder).get("settings")
+    if recorded is None:
+        has_tables = any((folder / "tables").glob("*.csv"))
+        if has_tables:
+            return ["it has tables but no run.json, so their settings are unknown"]
+        return []
+    recorded = {"small": False, **recorded}
+    current = known(settings, settings.declared)
+    descriptions = {name: flag(name) for name in MATERIAL}
+    descriptions["small"] = "the small profile"
+    conflicts = []
+    for name, description in descriptions.items():
+        if name not in current or name not in recorded:
+            continue
+        if current[name] != recorded[name]:
+            conflicts.append(f"{description} is {recorded[name]!r} there, {current[name]!r} here")
+    return conflicts
 
 
-def _place(given: str) -> str:
-    """Return where a model or file is, from the project; what has a name of its own keeps it."""
-    if given in ("", DEFAULT, mpnet.NAME) or given in registry().index:
-        return given
-    if (path := given_path(given)).exists():
-        return f"./{os.path.relpath(path.resolve(), project_root())}"
-    return ",".join(_place(part.strip()) for part in given.split(",")) if "," in given else given
+def _portable_path(path: str) -> str:
+    """Write the path of a model or file from the project; names of models and corpora stay."""
+    if path in ("", DEFAULT, mpnet.NAME) or path in registry().index:
+        return path
+    resolved = given_path(path)
+    if resolved.exists():
+        return f"./{os.path.relpath(resolved.resolve(), project_root())}"
+    if "," not in path:
+        return path
+    return ",".join(_portable_path(part.strip()) for part in path.split(","))
 
 
-def listed(results: Path, kind: str) -> set[str] | None:
-    """Return the "tables" or "figures" that ``run.json`` lists; None where it lists none."""
+def listed(results: Path, group: str) -> set[str] | None:
+    """Read the "tables" or "figures" that ``run.json`` lists; None if it has no such lists."""
     notebooks = run_record(results).get("notebooks")
     if notebooks is None:
         return None
-    return {name for files in notebooks.values() for name in files[kind]}
+    names = set()
+    for outputs in notebooks.values():
+        names.update(outputs[group])
+    return names
 
 
 def run_record(results: Path) -> dict[str, Any]:
-    """Return what a run's ``run.json`` says; nothing where it is missing or damaged."""
+    """Read a run's ``run.json``; empty if it is missing or damaged."""
     try:
         return dict(json.loads((results / "run.json").read_bytes()))
     except (OSError, ValueError, TypeError):

@@ -1,7 +1,8 @@
-"""One study: a model, its corpora and its settings, and where its results go.
+"""A study: a model, its corpora and settings, and the folder of its results.
 
-What one notebook has computed, the next one finds.  What a method needs is imported in it: a
-notebook whose tables are all in the cache loads neither a model nor the libraries that run one.
+Each notebook finds the tables that earlier ones have computed.  Methods import what they need, so
+that a notebook whose tables are all in the cache loads neither a model nor the libraries that run
+one.
 """
 
 from __future__ import annotations
@@ -37,35 +38,46 @@ if TYPE_CHECKING:
     from helpers.model.encoder import Encoder
     from helpers.store.store import Store
 
-OF_CLAIMS = ("here", "threshold", "control", "focused_control")  # numbers that may not be there
+# Numbers that a claim may lack.
+OPTIONAL_CLAIM_COLUMNS = ("here", "threshold", "control", "focused_control")
 DISCUSSION = Path(__file__).with_name("discussion.md")
 CONTROL_GRADIENTS = 32  # segments for their gradients
-# What columns begin with that may be empty.
+# The beginnings of the names of columns that may be empty.
 MAY_BE_MISSING = ("paper", "p", "within", "between", "neighbouring", "validation")
-CAUSE = "weights or states that are not finite, or a damaged store: try 'python -m helpers verify'"
+NON_FINITE_HINT = (
+    "weights or states that are not finite, or a damaged store: try 'python -m helpers verify'"
+)
 
 
 class Study(Sources):
-    """The settings of a run, and through them its stores, tables and figures."""
+    """The settings of a run, and through them its stores, tables and figures.
+
+    Parameters
+    ----------
+    **settings
+        As in `Settings`; a notebook writes ``Study.of(globals())``.
+    """
 
     @cached_property
     def embeddings(self) -> Embeddings:
-        """GloVe vectors."""
+        """The word vectors of the Attn + GloVe probe (section 5)."""
         from helpers.data.glove import glove, read_glove
 
         return read_glove(self.vectors) if self.vectors else glove()
 
     @cached_property
     def sums(self) -> Sums:
-        """The sums of sections 3 and 6 over the text, computed in one pass and kept."""
+        """The sums of sections 3 and 6 over the text, computed in one pass and cached."""
         return self._sums(self.segment_store())
 
     @cached_property
     def control_sums(self) -> dict[str, Sums]:
-        """The same of the controls, over a part of the text."""
+        """The sums of sections 3 and 6 of each control, over a part of the text."""
         count = capped(self.segments, self.control_segments)
         corpus = replace(self, segments=count).segment_corpus()
-        stores = {k: self._extract(own, corpus, stored=False) for k, own in self.controls.items()}
+        stores = {}
+        for name, encoder in self.controls.items():
+            stores[name] = self._extract(encoder, corpus, stored=False)
         return {name: self._sums(store) for name, store in stores.items()}
 
     def _sums(self, store: Store) -> Sums:
@@ -88,9 +100,19 @@ class Study(Sources):
         return surface.Sums.from_arrays(arrays)
 
     def distances(self, sums: Sums | None = None, *, words: bool = False) -> pd.DataFrame:
-        """The square table of the distances between heads (section 6), in nats; among words.
+        """Compute the square table of the distances between heads, in nats (section 6).
 
-        Of a control where its ``sums`` are given.
+        Parameters
+        ----------
+        sums : Sums, optional
+            Those of a control; by default the study's own.
+        words : bool
+            Whether special tokens are left out, which is measured on one of eight examples.
+
+        Returns
+        -------
+        DataFrame
+            Distances by head; rows and columns are named ``layer-head``.
         """
         from helpers.analysis.clustering import distance_table
 
@@ -223,44 +245,77 @@ class Study(Sources):
         return table
 
     def claims(self) -> pd.DataFrame:
-        """The paper's claims, the paper's numbers and those found so far."""
+        """Check the paper's claims against the tables that there are so far.
+
+        Returns
+        -------
+        DataFrame
+            One row per claim: the paper's number, the number of this run, and the verdict.
+        """
         from helpers.analysis.measures import clark_claims
         from helpers.analysis.paper import check_claims
 
         return check_claims(self.tables(), clark_claims())
 
     def save_claims(self, later: Iterable[Claim] = ()) -> pd.DataFrame:
-        """Write ``claims.csv`` (without ``later`` ones, those there stay); return the paper's."""
+        """Write ``claims.csv`` and return the paper's claims.
+
+        Parameters
+        ----------
+        later : iterable of Claim
+            Claims of later papers.  Without them, the rows of later papers that are in the file
+            already stay in it.
+
+        Returns
+        -------
+        DataFrame
+            The paper's claims, as in `claims`.
+        """
         from helpers.analysis.paper import NOT_MEASURED, check_claims
 
-        tables, own = self.tables(), self.claims()
-        rows = check_claims(tables, later)
-        if "claims" in tables and not later:  # their sections have names, the paper's numbers
-            rows = tables["claims"].loc[lambda own: own["section"].astype(str).str[0] > "9"]
-        rows = rows[rows["holds"] != NOT_MEASURED]
-        found = pd.concat([own, rows]) if (own["holds"] != NOT_MEASURED).any() else rows
-        if len(found):
-            self.save_table(found, "claims", optional=OF_CLAIMS)
-        return own
+        tables = self.tables()
+        paper_rows = self.claims()
+        later_rows = check_claims(tables, later)
+        if "claims" in tables and not later:
+            # Sections of later papers are names, those of this paper numbers.
+            saved = tables["claims"]
+            later_rows = saved[saved["section"].astype(str).str[0] > "9"]
+        later_rows = later_rows[later_rows["holds"] != NOT_MEASURED]
+        rows = later_rows
+        if (paper_rows["holds"] != NOT_MEASURED).any():
+            rows = pd.concat([paper_rows, later_rows])
+        if len(rows):
+            self.save_table(rows, "claims", optional=OPTIONAL_CLAIM_COLUMNS)
+        return paper_rows
 
     def discussion(self, part: str, *, aside: bool = False) -> Markdown | None:
-        """A part of ``discussion.md``, which is about the default run; of other runs, a line.
+        """Show a part of ``discussion.md``, which is about the default run.
 
-        An ``aside`` to a notebook's own part, which has that line, is left out of other runs.
+        Parameters
+        ----------
+        part : str
+            Heading of the part.
+        aside : bool
+            Whether the part is shown next to the notebook's main part.  Other runs than the
+            default one show a line instead of the main part, and nothing instead of an aside.
+
+        Returns
+        -------
+        Markdown or None
         """
         from IPython.display import Markdown
 
         if self.is_default:
-            parts = DISCUSSION.read_text(encoding="utf-8").split("\n## ")[1:]
-            return Markdown(dict(own.strip().split("\n\n", 1) for own in parts)[part])
-        other = (
-            f"`helpers/{DISCUSSION.name}` discusses what the default run found. This run, "
-            f"`{self.slug}`, is another one: its verdicts stand in its tables of claims."
+            return Markdown(_discussion_part(part))
+        if aside:
+            return None
+        return Markdown(
+            f"`helpers/{DISCUSSION.name}` discusses the results of the default run. This run, "
+            f"`{self.slug}`, is another one: its verdicts are in its tables of claims."
         )
-        return None if aside else Markdown(other)
 
     def save_figure(self, figure: Figure, name: str) -> Figure:
-        """Write a figure in the formats that are asked for and return it for display."""
+        """Write a figure in the formats of the settings and return it for display."""
         from helpers.plots.style import save_figure
 
         self._claim_folder()
@@ -298,25 +353,61 @@ class Study(Sources):
         return set()
 
 
+def _discussion_part(heading: str) -> str:
+    """Read the text under a heading of ``discussion.md``."""
+    for section in DISCUSSION.read_text(encoding="utf-8").split("\n## ")[1:]:
+        title, text = section.strip().split("\n\n", 1)
+        if title == heading:
+            return text
+    raise KeyError(heading)
+
+
 def describe_store(store: Store) -> pd.DataFrame:
-    """Return what a store holds, and what was dropped or cut on the way, as a table."""
-    facts = {"corpus": store.spec.corpus["name"], "examples": f"{len(store):,}"}
-    facts |= {"layers x heads": f"{store.layers} x {store.heads}", "level": store.spec.level}
-    if store.spec.level == "word" and "relations" in store.record(0):
-        facts["documents"] = describe_documents(store.records())
-    dropped = {reason: f"{count:,}" for reason, count in store.manifest.report.items()}
-    return pd.Series(facts | dropped, name="store").to_frame()
+    """Describe the examples of a store.
+
+    Parameters
+    ----------
+    store : Store
+        The store.
+
+    Returns
+    -------
+    DataFrame
+        One column of texts: the corpus, the numbers of examples, layers, heads and, for a
+        treebank, documents, and the numbers of examples that were dropped or cut, by reason.
+    """
+    rows = {
+        "corpus": store.spec.corpus["name"],
+        "examples": f"{len(store):,}",
+        "layers x heads": f"{store.layers} x {store.heads}",
+        "level": store.spec.level,
+    }
+    is_treebank = store.spec.level == "word" and "relations" in store.record(0)
+    if is_treebank:
+        rows["documents"] = describe_documents(store.records())
+    for reason, count in store.manifest.report.items():
+        rows[reason] = f"{count:,}"
+    return pd.Series(rows, name="store").to_frame()
 
 
 def show_claims(claims: pd.DataFrame, section: str = "") -> None:
-    """Display claims (about one section) in full and, to be opened, how each was measured."""
+    """Display claims in full and, in a part that can be opened, how each was measured.
+
+    Parameters
+    ----------
+    claims : DataFrame
+        Table of claims, as from `Study.claims`.
+    section : str
+        Beginning of the sections to display; by default all.
+    """
     from IPython.display import HTML, display
 
     claims = claims[claims["section"].str.startswith(section)].reset_index(drop=True)
     with pd.option_context("display.max_colwidth", None, "display.max_rows", None):
         display(claims.drop(columns="how_measured").round(3))
-        how = claims[["claim", "how_measured"]].to_html(index=False)
-    display(HTML(f"<details><summary>How each was measured</summary>{how}</details>"))
+        measurements = claims[["claim", "how_measured"]].to_html(index=False)
+    summary = "<summary>How each was measured</summary>"
+    display(HTML(f"<details>{summary}{measurements}</details>"))
 
 
 def check_table(
@@ -329,24 +420,54 @@ def check_table(
 ) -> None:
     """Refuse a table with a column of numbers that are infinite, or all missing.
 
-    Missing may be what the paper does not say, intervals, p-values, ``optional`` columns, what
-    takes two heads or layers (`MAY_BE_MISSING`), and what is about [CLS] or [SEP] if the model, as
-    ``special_tokens`` is then asked, has no such token.  TableError names table, column and likely
-    cause, for this ``dtype``.
+    A column may be empty if it is optional, a bound of an interval, about two heads or layers or
+    about a number of the paper (`MAY_BE_MISSING`), or about a special token that the model lacks.
+
+    Parameters
+    ----------
+    table : DataFrame
+        The table.
+    name : str
+        Its name in messages.
+    special_tokens : callable
+        Function that returns the model's tokens for "cls" and "sep"; it is called if a column
+        about one of them is empty.
+    optional : collection of str
+        Columns that may be empty.
+    dtype : str
+        Precision of the run, for the advice in messages.
+
+    Raises
+    ------
+    TableError
+        With the table, the column and the likely cause.
     """
-
-    def refused(problem: str) -> TableError:
-        return TableError(f"{name}.csv: column {column} {problem}; {CAUSE}{or_wider(dtype)}")
-
-    for column in table.select_dtypes("float") if len(table) else ():
-        values, parts = table[column], str(column).split("_")
+    if not len(table):
+        return
+    for column in table.select_dtypes("float"):
+        values = table[column]
         if np.isinf(values).any():
-            raise refused("has infinite numbers")
-        expected = column not in optional and parts[0] not in MAY_BE_MISSING
-        if values.isna().all() and expected and parts[-1] not in ("low", "high"):
-            about = {"cls", "sep"}.intersection(parts)
-            if not any(special_tokens().get(role) is None for role in about):
-                raise refused("has no number")
+            problem = "has infinite numbers"
+        elif values.isna().all() and not _may_be_empty(str(column), special_tokens, optional):
+            problem = "has no number"
+        else:
+            continue
+        raise TableError(
+            f"{name}.csv: column {column} {problem}; {NON_FINITE_HINT}{or_wider(dtype)}"
+        )
+
+
+def _may_be_empty(
+    column: str,
+    special_tokens: Callable[[], Mapping[str, str | None]],
+    optional: Collection[str],
+) -> bool:
+    """Tell whether a column of a table may have no number."""
+    parts = column.split("_")
+    if column in optional or parts[0] in MAY_BE_MISSING or parts[-1] in ("low", "high"):
+        return True
+    roles = {"cls", "sep"}.intersection(parts)
+    return any(special_tokens().get(role) is None for role in roles)
 
 
 def write_table(table: pd.DataFrame, folder: Path, name: str, *, latex: bool = False) -> None:
@@ -358,13 +479,26 @@ def write_table(table: pd.DataFrame, folder: Path, name: str, *, latex: bool = F
 
 
 def as_latex(table: pd.DataFrame) -> str:
-    """Return a table as LaTeX (booktabs), its numbers rounded to about three digits."""
+    """Write a table as LaTeX (booktabs), its numbers rounded to about three digits.
 
-    def shown(value: float) -> str:
-        return f"{value:.0f}" if value % 1 == 0 or abs(value) >= 1000 else f"{value:.3g}"
+    Parameters
+    ----------
+    table : DataFrame
+        The table; underscores in the names of its columns become spaces.
 
-    named = table.rename(columns=lambda name: str(name).replace("_", " "))
-    text = named.to_latex(index=False, escape=True, na_rep="", float_format=shown)
+    Returns
+    -------
+    str
+        A ``tabular`` environment.
+    """
+
+    def format_number(value: float) -> str:
+        if value % 1 == 0 or abs(value) >= 1000:
+            return f"{value:.0f}"
+        return f"{value:.3g}"
+
+    table = table.rename(columns=lambda name: str(name).replace("_", " "))
+    text = table.to_latex(index=False, escape=True, na_rep="", float_format=format_number)
     return text.replace("·", r"\textperiodcentered{}")
 
 
@@ -388,6 +522,19 @@ def read_tables(results: Path, written: Iterable[str] = ()) -> dict[str, pd.Data
 
 
 def head_grid(values: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:
-    """Return one number a head as a table to look at: a row a layer, a column a head, from 1."""
-    layers, heads = (pd.RangeIndex(1, size + 1) for size in values.shape)
-    return pd.DataFrame(values, layers.rename("layer"), heads.rename("head"))
+    """Make a table of one number per attention head, with numbers of layers and heads from 1.
+
+    Parameters
+    ----------
+    values : array of shape (layer, head)
+        One number per head.
+
+    Returns
+    -------
+    DataFrame
+        One row per layer, one column per head.
+    """
+    n_layers, n_heads = values.shape
+    layers = pd.RangeIndex(1, n_layers + 1, name="layer")
+    heads = pd.RangeIndex(1, n_heads + 1, name="head")
+    return pd.DataFrame(values, layers, heads)

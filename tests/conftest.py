@@ -1,5 +1,5 @@
-# torch takes seconds to import, and is imported where it is used: the process that only hands out
-# the tests reads this file, too, before it starts those that run them.
+# Torch takes seconds to import, and is imported in the functions that use it: the process that
+# hands out the tests reads this file, too, before it starts those that run them.
 
 import signal
 from functools import cache
@@ -17,7 +17,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory):
-    """Return the folder of a tiny random model of a family (a function of ``tiny_models``)."""
+    """Make tiny random models: a function from a family (in ``tiny_models``) to a folder."""
     import tiny_models
     import torch
 
@@ -34,7 +34,7 @@ def tiny_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tiny_encoder(tiny_folder):
-    """Return a tiny encoder of a family on the CPU; it is shared, so do not change it."""
+    """Load tiny encoders on the CPU, by family; they are shared, so do not change them."""
     from helpers.model.encoder import load
 
     return cache(lambda family: load(str(tiny_folder(family)), device="cpu"))
@@ -68,10 +68,11 @@ def encoder(tiny_encoder):
 
 @pytest.fixture
 def written(monkeypatch):
-    """The numbers of the shards that are written."""
+    """List the numbers of the shards that are written."""
     from helpers.store import extract as extraction
 
-    numbers, original = [], extraction.write_shard
+    numbers = []
+    original = extraction.write_shard
 
     def spy(folder, number, *rest):
         numbers.append(number)
@@ -89,6 +90,6 @@ def own_cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def figures(tmp_path, monkeypatch):
-    for place in ("figures", "build", "cache"):
-        monkeypatch.setenv(f"ATTENTION_{place.upper()}", str(tmp_path / place))
+    for folder in ("figures", "build", "cache"):
+        monkeypatch.setenv(f"ATTENTION_{folder.upper()}", str(tmp_path / folder))
     return tmp_path / "figures"

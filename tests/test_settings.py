@@ -1,4 +1,4 @@
-"""Settings: their types, and what a notebook makes of its parameters."""
+"""Settings: their types and bounds, and the names of runs."""
 
 import subprocess
 import sys
@@ -26,11 +26,15 @@ HEAVY = ("torch", "transformers", "spacy", "gensim", "matplotlib", "seaborn", "d
         ("text", None, "--text None: expected text"),
         ("lens", "values", "--lens values: expected attention or norm"),
         ("dtype", "float64", "--dtype float64: expected float32 or float16 or bfloat16"),
-        ("focused", True, "--focused: of a control; say which, with --random-init SEED"),
-        ("figures", "eps", "--figures eps: pdf is what there is beside PNG and SVG"),
+        ("focused", True, "--focused needs --random-init SEED; give a seed"),
+        (
+            "figures",
+            "eps",
+            "--figures eps: expected pdf, or nothing; PNG and SVG are always written",
+        ),
     ],
 )
-def test_a_wrong_type_is_one_line_that_names_the_flag(setting, value, message):
+def test_settings_of_a_wrong_type_are_refused_with_the_flag(setting, value, message):
     """papermill passes on what it is given: ``-p segments twenty`` is a string."""
     with pytest.raises(InputError) as error:
         Settings(**{setting: value})
@@ -38,7 +42,7 @@ def test_a_wrong_type_is_one_line_that_names_the_flag(setting, value, message):
 
 
 @pytest.mark.parametrize("setting", ["segments", "sentences", "gradient_segments", "task_examples"])
-def test_settings_without_a_limit_are_none_and_zero_is_refused_with_a_hint(setting, monkeypatch):
+def test_sizes_without_a_limit_are_none_and_not_zero(setting, monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     for no_limit in (None, "all"):
         assert getattr(Settings(**{setting: no_limit}), setting) is None
@@ -64,7 +68,7 @@ def test_settings_without_a_limit_are_none_and_zero_is_refused_with_a_hint(setti
         ("workers", -1),
     ],
 )
-def test_settings_out_of_bounds_are_one_line_that_names_the_flag(setting, value):
+def test_settings_out_of_bounds_are_refused_with_the_flag(setting, value):
     """Each of these would fail later, in a notebook."""
     with pytest.raises(InputError) as error:
         Settings(**{setting: value})
@@ -87,13 +91,13 @@ def test_presets_cap_settings_without_a_limit(preset, monkeypatch):
         assert getattr(capped_sizes, setting) == caps[setting]
 
 
-def test_a_notebook_gives_the_settings_that_it_declares():
-    cell = {"model": "x", "segments": 7, "stream": True, "study": None, "pd": object}
-    study = Study.of(cell)
+def test_of_takes_the_settings_of_a_notebook_and_no_other_variables():
+    variables = {"model": "x", "segments": 7, "stream": True, "study": None, "pd": object}
+    study = Study.of(variables)
     assert asdict(study) == asdict(Study(model="x", segments=7, stream=True))
 
 
-def test_a_study_loads_no_library_before_it_needs_one():
+def test_importing_study_loads_no_heavy_library():
     """Every kernel of a run imports it; the sample is found without the library that ships it."""
     code = f"""import sys, helpers.study
 from helpers.data.wikipedia import segments
@@ -120,13 +124,13 @@ print([name for name in {HEAVY} if name in sys.modules])"""
         ({"quick": True, "segments": 20}, "minilm--segments-20--quick"),
     ],
 )
-def test_a_run_with_other_settings_has_a_name_of_its_own(settings, name, monkeypatch):
+def test_slug_differs_with_the_settings(settings, name, monkeypatch):
     """``run --text my.txt`` must not write over the results of the default."""
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     assert Study(**settings).slug == name
 
 
-def test_a_quick_run_has_smaller_sizes_and_a_name_of_its_own(monkeypatch):
+def test_quick_has_smaller_sizes_and_a_slug_of_its_own(monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
     study = Study(quick=True, sentences=None)
     assert (study.slug, study.segments, study.sentences) == ("minilm--quick", 40, 240)
@@ -135,10 +139,11 @@ def test_a_quick_run_has_smaller_sizes_and_a_name_of_its_own(monkeypatch):
     assert Study(quick=True).slug == Study().slug == "minilm--small"
 
 
-def test_long_names_are_cut_and_still_differ(monkeypatch):
+def test_slug_of_long_names_is_cut_and_still_differs(monkeypatch):
     monkeypatch.delenv("ATTENTION_PROFILE", raising=False)
-    one, other = (Study(text="x" * 200 + end, segments=7).slug for end in "ab")
-    assert len(one) < 100 and one != other
+    first = Study(text="x" * 200 + "a", segments=7).slug
+    second = Study(text="x" * 200 + "b", segments=7).slug
+    assert len(first) < 100 and first != second
     assert len(Study(text="文" * 80, treebank="文" * 80).slug.encode()) < 100
 
 
@@ -146,13 +151,13 @@ def test_long_names_are_cut_and_still_differ(monkeypatch):
     "name",
     ["../../evil", "a/b", "..", "/etc", "a\\b", "compare", "paper", " ", "x" * 300, "ä" * 99],
 )
-def test_a_name_is_one_folder(name):
+def test_name_that_is_not_one_folder_is_refused(name):
     with pytest.raises(InputError, match="expected the name of one folder"):
         Settings(name=name)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_the_lens_is_that_of_every_store(
+def test_lens_applies_to_every_store(
     stream, tiny_folder, segments, sentences, own_cache, monkeypatch
 ):
     for corpus in ("segment", "treebank", "coreference"):

@@ -1,4 +1,4 @@
-"""What a study computes, keeps and compares with."""
+"""Studies: their controls, the tables that they cache, and the files that they write."""
 
 from dataclasses import replace
 from functools import wraps
@@ -19,26 +19,38 @@ def study(tiny_folder, tmp_path, own_cache):
     return Study(model=str(tiny_folder("bert")), text=str(text), max_tokens=48, device="cpu")
 
 
-def test_the_controls_are_computed_in_the_run_and_are_other_models(study):
-    own, drawn, focused = study.sums, *study.control_sums.values()
-    assert drawn.mean("entropy").shape == own.mean("entropy").shape
-    assert abs(drawn.mean("entropy") - own.mean("entropy")).max() > 0.01
-    assert abs(focused.mean("entropy") - own.mean("entropy")).max() < 0.01
-    for control in (drawn, focused):
-        square = study.distances(control)
-        assert square.shape == study.distances().shape and not square.equals(study.distances())
-    again = replace(study)  # with nothing in memory
-    assert (again.control_sums["focused"].mean("entropy") == focused.mean("entropy")).all()
-    itself = replace(study, random_init=study.seed, focused=True).encoder
-    assert itself.identity == study.controls["focused"].identity
-    assert itself.slug == "bert-random-0-focused"
+def mean_entropy(sums):
+    return sums.mean("entropy")
+
+
+def test_control_sums_are_those_of_two_random_models(study):
+    trained_entropy = mean_entropy(study.sums)
+    entropies = {name: mean_entropy(sums) for name, sums in study.control_sums.items()}
+    assert entropies["control"].shape == trained_entropy.shape
+    assert abs(entropies["control"] - trained_entropy).max() > 0.01
+    assert abs(entropies["focused"] - trained_entropy).max() < 0.01
     assert study.segments >= study.control_segments
+    repeated = replace(study)  # with nothing in memory
+    assert (mean_entropy(repeated.control_sums["focused"]) == entropies["focused"]).all()
 
 
-def test_the_control_goes_through_the_lens_of_the_run(study):
-    through_norms = replace(study, lens="norm")
-    weights, norms = (one.control_sums["control"].mean("entropy") for one in (study, through_norms))
-    assert abs(weights - norms).max() > 1e-3
+def test_distances_of_a_control_are_its_own(study):
+    trained = study.distances()
+    for sums in study.control_sums.values():
+        square = study.distances(sums)
+        assert square.shape == trained.shape and not square.equals(trained)
+
+
+def test_encoder_of_a_focused_study_is_the_control_of_a_trained_one(study):
+    encoder = replace(study, random_init=study.seed, focused=True).encoder
+    assert encoder.identity == study.controls["focused"].identity
+    assert encoder.slug == "bert-random-0-focused"
+
+
+def test_control_sums_go_through_the_lens_of_the_run(study):
+    of_weights = mean_entropy(study.control_sums["control"])
+    of_norms = mean_entropy(replace(study, lens="norm").control_sums["control"])
+    assert abs(of_weights - of_norms).max() > 1e-3
 
 
 def test_describe_store_counts_the_documents_of_a_treebank(study, tmp_path):
@@ -52,20 +64,27 @@ def test_describe_store_counts_the_documents_of_a_treebank(study, tmp_path):
     assert "documents" not in describe_store(study.coreference_store()).index
 
 
-def test_what_takes_a_tokenizer_or_a_pass_is_kept(study, tmp_path, monkeypatch):
+def test_tables_of_words_are_counted_once(study, tmp_path, monkeypatch):
     treebank = tmp_path / "trees.conllu"
     treebank.write_text(conllu([(1, "dogs", 2, "nsubj"), (2, "bark", 0, "root")], times=2))
     parsed = replace(study, treebank=str(treebank))
-
-    def kept():
-        words, special = parsed.split_words(store), parsed.special_candidates(store, table)
-        return parsed.head_counts(store), words, special
-
     store = parsed.treebank_store()
-    counts = head_counts.count_heads(store)
-    table = dependency_heads.dependency_heads(counts, minimum=1)
-    expected = dependency_heads.with_special_tokens(store, table)
-    first = kept()
+    expected_counts = head_counts.count_heads(store)
+    table = dependency_heads.dependency_heads(expected_counts, minimum=1)
+    expected_candidates = dependency_heads.with_special_tokens(store, table)
+
+    def check_tables():
+        counts = parsed.head_counts(store)
+        assert counts.names == expected_counts.names == ("All", "nsubj", "root")
+        for name, expected in vars(expected_counts).items():
+            if name == "names":
+                continue
+            counted = getattr(counts, name)
+            assert counted.dtype == expected.dtype and (counted == expected).all(), name
+        assert parsed.split_words(store)["words"].sum() == 4
+        assert parsed.special_candidates(store, table).equals(expected_candidates)
+
+    check_tables()
     for module, name in (
         (head_counts, "count_heads"),
         (dependency_heads, "split_words"),
@@ -73,23 +92,21 @@ def test_what_takes_a_tokenizer_or_a_pass_is_kept(study, tmp_path, monkeypatch):
     ):
         refuse = wraps(getattr(module, name))(lambda *_: pytest.fail("counted again"))
         monkeypatch.setattr(module, name, refuse)
-    for own, words, special in (first, kept()):
-        assert own.names == counts.names == ("All", "nsubj", "root")
-        for name, array in list(vars(counts).items())[1:]:
-            assert vars(own)[name].dtype == array.dtype and (vars(own)[name] == array).all(), name
-        assert words["words"].sum() == 4 and words.equals(first[1]) and special.equals(expected)
+    check_tables()
 
 
-def test_for_papers_there_are_pdf_and_latex_too_and_the_same_files(figures):
-    found = []
-    for settings in ({}, {"figures": "pdf", "latex": True}):
-        study = Study(name=f"mine-{len(found)}", **settings)
-        study.save_table(pd.DataFrame({"layer": [1], "entropy": [1 / 3]}), "entropy")
-        study.save_figure(canvas(1.0, "Figure 4", note="A note"), "fig4")
-        files = {path.name: path for path in study.results.rglob("*.*")}
-        del files["run.json"]
-        found.append({name: path.read_bytes() for name, path in files.items()})
-    plain, paper = found
-    assert plain.keys() == {"entropy.csv", "fig4.png", "fig4.svg"}
-    assert paper.keys() - plain.keys() == {"fig4.pdf", "entropy.tex"}
-    assert all(paper[name] == plain[name] for name in plain)
+def saved_files(study):
+    """Save a table and a figure; return the bytes of each file by its name."""
+    study.save_table(pd.DataFrame({"layer": [1], "entropy": [1 / 3]}), "entropy")
+    study.save_figure(canvas(1.0, "Figure 4", note="A note"), "fig4")
+    files = {path.name: path.read_bytes() for path in study.results.rglob("*.*")}
+    del files["run.json"]
+    return files
+
+
+def test_save_for_papers_adds_pdf_and_latex_to_the_same_files(figures):
+    usual = saved_files(Study(name="usual"))
+    for_papers = saved_files(Study(name="papers", figures="pdf", latex=True))
+    assert usual.keys() == {"entropy.csv", "fig4.png", "fig4.svg"}
+    assert for_papers.keys() - usual.keys() == {"fig4.pdf", "entropy.tex"}
+    assert all(for_papers[name] == usual[name] for name in usual)

@@ -1,4 +1,4 @@
-"""A few records in memory, for tests of what reads corpora."""
+"""Small corpora in memory and in files, for the tests of several packages."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ SENTENCES = (
 
 
 def write(folder: Path, name: str, content: str | bytes) -> Path:
-    """Write a file; its path."""
+    """Write a file and return its path."""
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
 
 
 def corpus_of(records: Sequence[object], name: str = "toy") -> Corpus:
-    """Return a corpus of records that are in memory already."""
+    """Make a corpus of records that are in memory already."""
 
     def read(_counts: Counter[str]):
         yield from records
@@ -40,22 +40,26 @@ def corpus_of(records: Sequence[object], name: str = "toy") -> Corpus:
 
 
 def sentence_of(words: Sequence[str], split: str = "dev") -> Sentence:
-    """Return a sentence in which each word depends on the one before it."""
+    """Make a sentence in which each word depends on the one before it."""
     relations = ("root", *["dep"] * (len(words) - 1))
     return Sentence(tuple(words), tuple(range(len(words))), relations, split, "toy")
 
 
 def random_heads(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Return the heads of the words of a random tree; they count from 1, the root's is 0."""
-    heads, placed = np.zeros(n, int), []
+    """Draw a random tree: the head of each of ``n`` words, counted from 1; the root has head 0."""
+    heads = np.zeros(n, int)
+    attached: list[int] = []
     for word in rng.permutation(np.arange(1, n + 1)):
-        heads[word - 1] = rng.choice(placed) if placed else 0
-        placed.append(word)
+        heads[word - 1] = rng.choice(attached) if attached else 0
+        attached.append(word)
     return heads
 
 
 def conllu(*sentences: Sequence[tuple[int, str, int, str]], times: int) -> str:
-    """Return sentences (of each word its number, form, head and relation), ``times`` over."""
-    row = "{}\t{}\t_\tX\t_\t_\t{}\t{}\t_\t_"
-    blocks = ["\n".join(row.format(*word) for word in words) + "\n\n" for words in sentences]
-    return "".join(blocks) * times
+    """Write sentences in CoNLL-U, ``times`` over; a word is its number, form, head and relation."""
+    text = ""
+    for words in sentences:
+        for number, form, head, relation in words:
+            text += f"{number}\t{form}\t_\tX\t_\t_\t{head}\t{relation}\t_\t_\n"
+        text += "\n"
+    return text * times

@@ -43,28 +43,43 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def existing_file(path: str | Path, *, folder: bool = False) -> Path:
-    """Return where a file is (see `given_path`), or with ``folder`` a file or folder.
+    """Find a file that the user names, or with ``folder`` a file or a folder.
 
-    CorpusError unless it is a regular file, or such a folder.
+    Parameters
+    ----------
+    path : str or Path
+        The file; `given_path` says where a relative path counts from.
+    folder : bool
+        Whether a folder will do, too.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    CorpusError
+        If the path is not that of a regular file, or of such a folder.
     """
     try:
-        found = given_path(path)
-        if found.is_file() or (folder and found.is_dir()):
-            return found
-        problem = "is not a regular file" if found.exists() else "does not exist"
+        resolved = given_path(path)
+        if resolved.is_file() or (folder and resolved.is_dir()):
+            return resolved
+        problem = "is not a regular file" if resolved.exists() else "does not exist"
     except (OSError, RuntimeError) as error:  # a name that is too long, an unknown ~user
         problem = f"cannot be reached ({error})"
     raise CorpusError(path, f"{problem}; check the path")
 
 
 def text_paths(path: Path) -> list[Path]:
-    """Return a file, or the .txt and .md files in a folder and below it; CorpusError for none."""
+    """List a file, or the .txt and .md files in a folder and below it; CorpusError for none."""
     if not path.is_dir():
         return [path]
-    found = sorted(file for kind in ("*.txt", "*.md") for file in path.rglob(kind))
-    if files := [file for file in found if file.is_file() and file.name[0] != "."]:
-        return files
-    raise CorpusError(path, "holds no file .txt or .md")
+    candidates = [*path.rglob("*.txt"), *path.rglob("*.md")]
+    files = [file for file in candidates if file.is_file() and file.name[0] != "."]
+    if not files:
+        raise CorpusError(path, "holds no file .txt or .md; name another folder or a file")
+    return sorted(files)
 
 
 def file_fingerprint(path: str | Path) -> str:
@@ -133,15 +148,17 @@ def _hash_with_bar(path: Path, size: int) -> str:
 
 @contextmanager
 def unpacked(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a file for reading, unpacked where its content is that of gzip or bzip2."""
+    """Open a file for reading; it is unpacked if its content is that of gzip or bzip2."""
     path = existing_file(path)
     try:
         with path.open("rb") as file:
             start = file.read(5)
-        for magic, kind in _NO_TEXT.items():
+        for magic, description in _NO_TEXT.items():
             if start.startswith(magic):
-                raise CorpusError(path, f"is {kind}; save it as plain text (.txt, UTF-8) first")
-        with _PACKED.get(start[:3], open)(path, "rb") as stream:
+                problem = f"is {description}; save it as plain text (.txt, UTF-8) first"
+                raise CorpusError(path, problem)
+        open_file = _PACKED.get(start[:3], open)
+        with open_file(path, "rb") as stream:
             yield io.BufferedReader(stream)
     except (EOFError, OSError, zlib.error) as error:
         raise CorpusError(path, f"cannot be read ({error}); is the file whole?") from error
@@ -161,8 +178,13 @@ def lines(path: str | Path) -> Iterator[tuple[int, str]]:
 def xml_elements(path: str | Path, root: str, items: Collection[str]) -> Iterator[Element]:
     """Yield the elements called one of ``items``, each whole; it is emptied afterwards.
 
-    Tags have no namespaces.  Raises CorpusError, with the line where there is one: XML that is
-    malformed, declares a document type (and with it entities), or has another root.
+    Tags have no namespaces.
+
+    Raises
+    ------
+    CorpusError
+        With the line, if there is one, for XML that is malformed, declares a document type (and
+        with it entities), or has another root.
     """
     top = None
     with unpacked(path) as file:
@@ -171,7 +193,7 @@ def xml_elements(path: str | Path, root: str, items: Collection[str]) -> Iterato
             if top is None:
                 top = element
                 if tag != root:
-                    raise CorpusError(path, f"the XML is <{tag[:40]}>, expected <{root}>")
+                    raise CorpusError(path, f"the XML is <{tag[:40]}>; expected <{root}>")
             if event == "end":
                 element.tag = tag
                 if tag in items:
@@ -180,40 +202,46 @@ def xml_elements(path: str | Path, root: str, items: Collection[str]) -> Iterato
 
 
 def _events(path: str | Path, file: BinaryIO) -> Iterator[tuple[str, Element]]:
+    """Yield the starts and ends of elements as they are parsed; CorpusError for a fault."""
     from defusedxml.common import DefusedXmlException
     from defusedxml.ElementTree import iterparse
 
     try:
         yield from iterparse(file, ("start", "end"), forbid_dtd=True)
     except DefusedXmlException as error:
-        raise CorpusError(path, "declares a document type, which is not read") from error
-    except (ParseError, LookupError, ValueError) as error:  # the latter two of the encoding
+        problem = "declares a document type, which is not read; remove the declaration"
+        raise CorpusError(path, problem) from error
+    except (ParseError, LookupError, ValueError) as error:  # the latter two: the encoding
         line = error.position[0] if isinstance(error, ParseError) else None
         problem = f"malformed XML ({str(error)[:80]}); is the file whole?"
         raise CorpusError(path, problem, line) from error
 
 
 def one_line(text: str) -> str:
-    """Return the text with single spaces, and without control and invisible characters."""
+    """Normalise a text to single spaces, without control and invisible characters."""
     if not (text.isascii() and text.isprintable()):
         text = _CONTROL.sub(" ", _INVISIBLE.sub("", text))
     return " ".join(text.split())
 
 
 def visible(text: str) -> bool:
-    """Return whether a tokenizer keeps anything of a text.
+    """Tell whether a text has a character that a tokenizer keeps.
 
-    It keeps no white space, control, zero-width or lone combining character, and no U+FFFD.
+    Tokenizers drop white space, control, zero-width and lone combining characters, and U+FFFD.
     """
-    return text.isalnum() or any(
-        unicodedata.category(c)[0] not in "ZCM" and c != "\ufffd" for c in text
+    if text.isalnum():
+        return True
+    return any(
+        unicodedata.category(character)[0] not in "ZCM" and character != "\ufffd"
+        for character in text
     )
 
 
 def word(cell: str, counts: Counter[str]) -> str:
-    """Return the word that stands in a column: the cell as it is, or ``_`` where nothing shows.
+    """Clean the word in a column: the cell as it is, or ``_`` if all of it is invisible.
 
-    Spaces inside a word, such as a no-break space, stay.  ``counts`` receives what was replaced.
+    Spaces inside a word, such as a no-break space, stay.  ``counts`` receives the number of words
+    that were replaced.
     """
     if visible(cell):
         return cell
@@ -222,5 +250,5 @@ def word(cell: str, counts: Counter[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a text as a message shows it: quoted, cut to 40 characters, nothing unprintable."""
+    """Quote a text for a message: cut to 40 characters, with unprintable ones escaped."""
     return repr(text if len(text) <= 40 else text[:37] + "...")

@@ -1,7 +1,7 @@
 """Wikipedia segments: two consecutive paragraphs of one article, as in BERT's pre-training.
 
-The same reader takes a MediaWiki dump (``.xml``, or packed as ``.xml.bz2`` or ``.xml.gz``), of
-which one page is in memory at a time, and plain text (see :mod:`helpers.data.plain_text`).
+The text is a MediaWiki dump (``.xml``, or packed as ``.xml.bz2`` or ``.xml.gz``), of which one page
+is in memory at a time, or plain text (see :mod:`helpers.data.plain_text`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,14 @@ EXPECTED = (
     "expected a MediaWiki dump, or plain text: one paragraph a line and a blank line between "
     "documents, or wrapped lines and a blank line between paragraphs"
 )
-ARTICLES = "0"  # their namespace
+ARTICLE_NAMESPACE = "0"
 # How many segments are read to find faults; markup is cleaned at about 300 of them a second.
 CHECKED_SEGMENTS = {"dump": 200, "text": 100_000}
-HIDING = ("6", "14", "-2")  # namespaces whose links show no text: files, categories, media
+HIDDEN_NAMESPACES = (
+    "6",
+    "14",
+    "-2",
+)  # namespaces whose links show no text: files, categories, media
 
 
 class Article(NamedTuple):
@@ -42,16 +46,16 @@ class Article(NamedTuple):
 
 
 def sample_path() -> Path:
-    """Return the sample of English Wikipedia (107 articles) that the gensim package ships."""
-    found = find_spec("gensim")  # importlib.resources would import all of it
-    path = Path(found.origin if found else "gensim").parent / SAMPLE
+    """Find the sample of English Wikipedia (107 articles) that the gensim package ships."""
+    package = find_spec("gensim")  # importlib.resources would import all of it
+    path = Path(package.origin if package else "gensim").parent / SAMPLE
     if not path.is_file():
         raise CorpusError(path, "gensim's sample dump is missing; install gensim 4 again")
     return path
 
 
 def corpus_name(path: Path) -> str:
-    """Return a readable slug for a corpus file: its name up to the first dot."""
+    """Make a readable slug for a corpus file: its name up to the first dot."""
     if path.name == Path(SAMPLE).name:
         return SAMPLE_NAME
     return readable(path.name.partition(".")[0].lower()) or "corpus"
@@ -60,33 +64,58 @@ def corpus_name(path: Path) -> str:
 def articles(path: str | Path, *, counts: Counter[str] | None = None) -> Iterator[Article]:
     """Yield the articles of a dump, or the documents of a text file or folder, in order.
 
-    Of a dump: pages of the main namespace that are not redirects, with their usable paragraphs.
-    Of plain text: every paragraph that shows something.  ``counts`` receives what was read and
-    dropped.
+    Parameters
+    ----------
+    path : str or Path
+        The file or folder.
+    counts : Counter, optional
+        Receives the numbers of articles and paragraphs that were read, and of what was dropped,
+        by reason.
+
+    Yields
+    ------
+    Article
+        For a dump: a page of the main namespace that is not a redirect, with its usable
+        paragraphs.  For plain text: a document, with every visible paragraph.
     """
     path = text_files.existing_file(path, folder=True)
     counts = Counter() if counts is None else counts
     read = _dump_articles if _is_dump(path) else plain_text.documents
-    for title, found in read(path, counts):
+    for title, article_paragraphs in read(path, counts):
         counts["articles"] += 1
-        counts["paragraphs kept"] += len(found)
-        yield Article(title, tuple(found))
+        counts["paragraphs kept"] += len(article_paragraphs)
+        yield Article(title, tuple(article_paragraphs))
 
 
 def how_read(path: str | Path) -> str:
-    """Say in a line how a text of the user's is read."""
+    """Describe the layout in which a text of the user's is read, in one line."""
     path = text_files.existing_file(path, folder=True)
-    return f"{path.name}: {'a MediaWiki dump' if _is_dump(path) else plain_text.how_read(path)}"
+    description = "a MediaWiki dump" if _is_dump(path) else plain_text.how_read(path)
+    return f"{path.name}: {description}"
 
 
 def segments(
     path: str | Path | None = None, *, count: int | None = 1000, seed: int = 0
 ) -> Corpus[Segment]:
-    """Return the corpus of segments of ``path`` (default: gensim's sample of Wikipedia).
+    """Sample segments from a text: pairs of consecutive paragraphs that do not overlap.
 
-    A segment is a pair of consecutive paragraphs; pairs do not overlap.  At most ``count`` of them
-    are chosen with ``seed``, in the order of the corpus; ``None`` takes all.  CorpusError where the
-    file is missing, damaged, or holds no segment.
+    Parameters
+    ----------
+    path : str or Path, optional
+        A dump, a text file or a folder of text files; by default gensim's sample of Wikipedia.
+    count : int or None
+        Number of segments to choose at random; they stay in the order of the text.  None: all.
+    seed : int
+        Seed of the choice.
+
+    Returns
+    -------
+    Corpus of Segment
+
+    Raises
+    ------
+    CorpusError
+        For a file that is missing or damaged, or that holds no segment.
     """
     path = sample_path() if path is None else text_files.existing_file(path, folder=True)
     spec = {
@@ -98,11 +127,11 @@ def segments(
     }
 
     def read(counts: Counter[str]) -> Iterator[Segment]:
-        found = progress(_all_segments(path, counts), f"Reading {path.name}", unit=" segments")
+        bar = progress(_all_segments(path, counts), f"Reading {path.name}", unit=" segments")
         if count is None:
-            yield from found
+            yield from bar
             return
-        chosen, total = reservoir(enumerate(found), count, random.Random(seed))
+        chosen, total = reservoir(enumerate(bar), count, random.Random(seed))
         counts["segments not sampled"] += total - len(chosen)
         yield from (segment for _, segment in sorted(chosen, key=itemgetter(0)))
 
@@ -115,19 +144,22 @@ def segments(
 
 
 def _all_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
-    empty = True
+    """Yield every pair of consecutive paragraphs; CorpusError if there is none."""
+    is_empty = True
     for article in articles(path, counts=counts):
-        found = article.paragraphs
-        counts["segments"] += len(found) // 2
-        counts["paragraphs without a partner"] += len(found) % 2
-        for first, second in zip(found[::2], found[1::2], strict=False):
-            empty = False
+        n_paragraphs = len(article.paragraphs)
+        counts["segments"] += n_paragraphs // 2
+        counts["paragraphs without a partner"] += n_paragraphs % 2
+        pairs = zip(article.paragraphs[::2], article.paragraphs[1::2], strict=False)
+        for first, second in pairs:
+            is_empty = False
             yield Segment(first, second, article.title)
-    if empty:
+    if is_empty:
         raise CorpusError(path, f"no segment of two consecutive paragraphs; {EXPECTED}")
 
 
 def _is_dump(path: Path) -> bool:
+    """Tell whether a file is a MediaWiki dump, by its first bytes or its suffix."""
     if path.is_dir():
         return False
     with text_files.unpacked(path) as file:
@@ -136,16 +168,18 @@ def _is_dump(path: Path) -> bool:
 
 
 def _dump_articles(path: Path, counts: Counter[str]) -> Iterator[Article]:
+    """Yield the articles of a dump, with their usable paragraphs."""
     hidden = set(HIDDEN_PREFIXES)
     for element in text_files.xml_elements(path, "mediawiki", ("namespace", "page")):
         if element.tag == "namespace":
-            if element.get("key") in HIDING and element.text:
+            if element.get("key") in HIDDEN_NAMESPACES and element.text:
                 hidden.add(element.text.strip().lower())
             continue
         revisions = [text.text or "" for text in element.iter("text")]
         wikitext = revisions[-1] if revisions else ""
-        redirect = element.find("redirect") is not None or wikitext[:9].upper() == "#REDIRECT"
-        if redirect or element.findtext("ns", ARTICLES).strip() != ARTICLES:
+        namespace = element.findtext("ns", ARTICLE_NAMESPACE).strip()
+        is_redirect = element.find("redirect") is not None or wikitext[:9].upper() == "#REDIRECT"
+        if is_redirect or namespace != ARTICLE_NAMESPACE:
             counts["pages skipped: redirect or not an article"] += 1
             continue
         title = " ".join(element.findtext("title", "").split())

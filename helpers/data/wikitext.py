@@ -1,11 +1,11 @@
-"""MediaWiki markup to prose paragraphs, in time linear in the length of the page.
+"""Conversion of MediaWiki markup to prose paragraphs, in time linear in the length of the page.
 
 Articles are written by strangers, so nothing here backtracks: one pass over tags, one over
-brackets with a bounded stack, one over lines.  What the cleaning cannot turn into prose is left
-as a visible residue (``{{``, ``|``, ``<`` ...), and a paragraph with a residue is dropped.
+brackets with a bounded stack, one over lines.  Markup that the cleaning cannot turn into prose
+stays as a visible residue (``{{``, ``|``, ``<`` ...), and a paragraph with a residue is dropped.
 
 Most templates (citations, boxes, navigation) show nothing inside a sentence.  The few that do
-are listed at the end; those whose text would have to be computed become ``GAP``.
+are listed at the end of the module; those whose text would have to be computed become ``GAP``.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import html
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
 
 from helpers.data.text_files import one_line
 
-GAP = "\ufffc"  # stands where the page shows something that has no text, such as a formula
+GAP = "\ufffc"  # replaces something on the page that has no text, such as a formula
 HIDDEN_PREFIXES = frozenset({"file", "image", "media", "category"})  # links that show no text
 # fmt: off
 SKIPPED_SECTIONS = frozenset({
@@ -70,9 +71,18 @@ def paragraphs(
 ) -> Iterator[str]:
     """Yield the prose paragraphs of a page, in order.
 
-    Left out: lists, tables, captions, formulas, footnotes, the sections of ``SKIPPED_SECTIONS``.
-    ``hidden``: lower-case prefixes of links that show no text (files and categories, in the dump's
-    language).  ``counts`` receives what was dropped, by reason.
+    Lists, tables, captions, formulas, footnotes and the sections of ``SKIPPED_SECTIONS`` are left
+    out.
+
+    Parameters
+    ----------
+    wikitext : str
+        The markup of the page.
+    hidden : collection of str
+        Lower-case prefixes of links that show no text (files and categories, in the language of
+        the dump).
+    counts : Counter, optional
+        Receives the numbers of paragraphs and lines that were dropped, by reason.
     """
     counts = Counter() if counts is None else counts
     for raw in _blocks(plain(wikitext, hidden), counts):
@@ -80,14 +90,15 @@ def paragraphs(
         if not text:
             continue
         counts["paragraphs"] += 1
-        if reason := why_not_prose(text):
+        reason = why_not_prose(text)
+        if reason:
             counts[f"paragraphs dropped: {reason}"] += 1
         else:
             yield text
 
 
 def why_not_prose(text: str) -> str | None:
-    """Return why a cleaned paragraph is not running prose, or None where it is."""
+    """Give the reason why a cleaned paragraph is not running prose; None if it is."""
     if GAP in text:
         return "formula or other gap"
     if _RESIDUE.search(text):
@@ -97,16 +108,18 @@ def why_not_prose(text: str) -> str | None:
         return f"fewer than {MIN_WORDS} words"
     if not SENTENCE_END.search(text):
         return "no end of sentence"
-    if text[0].islower() or not (text[0].isalnum() or text[0] in "\"'“‘«([¡¿$£€…"):
+    may_start = text[0].isalnum() or text[0] in "\"'“‘«([¡¿$£€…"
+    if text[0].islower() or not may_start:
         return "no start of sentence"
-    enough = 0.6 * (len(text) - text.count(" "))
-    if len("".join(filter(str.isalpha, words))) < enough and sum(map(str.isalpha, text)) < enough:
+    min_letters = 0.6 * (len(text) - text.count(" "))
+    letters_in_words = sum(len(word) for word in words if word.isalpha())
+    if letters_in_words < min_letters and sum(map(str.isalpha, text)) < min_letters:
         return "mostly not letters"
     return None
 
 
 def plain(wikitext: str, hidden: Collection[str] = HIDDEN_PREFIXES) -> str:
-    """Return the page with tags, templates, tables and links resolved; lines are kept."""
+    """Resolve the tags, templates, tables and links of a page; its lines stay."""
     text = _without_brackets(_without_elements(wikitext), hidden)
     text = _EXTERNAL.sub(r"\1", text)
     text = _SUPERSCRIPT.sub(lambda match: match[1].translate(_RAISED), text)
@@ -119,9 +132,9 @@ def plain(wikitext: str, hidden: Collection[str] = HIDDEN_PREFIXES) -> str:
 
 
 def tidy(text: str) -> str:
-    """Return one line with its punctuation closed up: ``Ann ( ; 428 )``: ``Ann (428)``."""
+    """Make one line with its punctuation closed up: ``Ann ( ; 428 )`` becomes ``Ann (428)``."""
     text = one_line(text)
-    if not _UNTIDY.search(text):  # which is most of what there is
+    if not _UNTIDY.search(text):  # as in most paragraphs
         return text.lstrip(",;:.!? ")
     text = re.sub(r"\[\d{1,3}\]", "", text)  # footnote numbers typed by hand
     text = re.sub(r"([(\[]) ?(?:[;,:] ?)*+", r"\1", text)
@@ -134,62 +147,93 @@ def tidy(text: str) -> str:
     return text.lstrip(",;:.!? ").strip()
 
 
-def _without_elements(text: str) -> str:
-    """Remove comments and the elements that hold no prose, content included."""
-    last_close: dict[str, int] = {}
-    tokens = []
+class _Tag(NamedTuple):
+    """A tag, or a mark of a comment (name "!"), in a page."""
+
+    name: str
+    is_closing: bool
+    is_empty: bool  # such as <ref name="a" />
+    start: int
+    end: int
+
+
+def _tags(text: str) -> list[_Tag]:
+    """Find the tags of elements without prose, and the marks of comments, in order."""
+    tags = []
     for match in _ELEMENT.finditer(text):
         name = "!" if match[2] is None else match[2].lower()
-        closing = match[0] == "-->" or match[1] == "/"
-        if closing:
-            last_close[name] = match.start()
-        tokens.append((name, closing, match))
-    kept, position, inside = [], 0, None
-    for name, closing, match in tokens:
+        is_closing = match[0] == "-->" or match[1] == "/"
+        is_empty = match[0].endswith("/>") and not is_closing
+        tags.append(_Tag(name, is_closing, is_empty, match.start(), match.end()))
+    return tags
+
+
+def _without_elements(text: str) -> str:
+    """Remove comments and the elements that hold no prose, content included."""
+    tags = _tags(text)
+    last_close = {tag.name: tag.start for tag in tags if tag.is_closing}
+    pieces = []
+    position = 0
+    inside = None  # the name of the element that is being removed
+    for tag in tags:
         if inside is not None:
-            if closing and name == inside:
-                inside, position = None, match.end()
-        elif match[0].endswith("/>") and not closing:
-            kept.append(text[position : match.start()])
-            position = match.end()
-        elif not closing and last_close.get(name, -1) > match.start():
-            kept.append(text[position : match.start()])
-            kept.append(GAP if name in _FORMULAS else "")
-            inside = name
-    return "".join(kept) + text[position:]
+            if tag.is_closing and tag.name == inside:
+                inside = None
+                position = tag.end
+        elif tag.is_empty:
+            pieces.append(text[position : tag.start])
+            position = tag.end
+        elif not tag.is_closing and last_close.get(tag.name, -1) > tag.start:
+            pieces.append(text[position : tag.start])
+            pieces.append(GAP if tag.name in _FORMULAS else "")
+            inside = tag.name
+    return "".join(pieces) + text[position:]
 
 
 def _without_brackets(text: str, hidden: Collection[str]) -> str:
     """Resolve templates, links and tables, the inner ones first; unpaired brackets stay."""
-    out: list[str] = []
-    stack: list[tuple[str, int]] = []  # opening bracket, its place in `out`
-    text, position = f"\n{text}", 1
+    pieces: list[str] = []
+    stack: list[tuple[str, int]] = []  # opening bracket, its index in `pieces`
+    text = f"\n{text}"
+    position = 1
     for match in _BRACKET.finditer(text):
-        found = match[0].removeprefix("\n")
-        out.append(text[position : match.end() - len(found)])
-        position, bracket = match.end(), found.strip(" :")
-        opening = _CLOSES.get(bracket)
+        bracket = match[0].removeprefix("\n")
+        pieces.append(text[position : match.end() - len(bracket)])
+        position = match.end()
+        opening = _CLOSES.get(bracket.strip(" :"))
         if opening is None:
             if len(stack) == MAX_NESTING:
                 del stack[0]  # an opening so far out was never closed
-            stack.append((bracket, len(out)))
-            out.append(found)
+            stack.append((bracket.strip(" :"), len(pieces)))
+            pieces.append(bracket)
             continue
-        depth = next((d for d in reversed(range(len(stack))) if stack[d][0] == opening), None)
+        depth = _last_depth(stack, opening)
         if depth is None:
-            out.append(found)
+            pieces.append(bracket)
             continue
-        start = stack[depth][1]
-        content = "".join(out[start + 1 :])
-        del out[start:], stack[depth:]
+        _, start = stack[depth]
+        content = "".join(pieces[start + 1 :])
+        del pieces[start:]
+        del stack[depth:]
         if opening == "[[":
-            out.append(_link(content, hidden))
+            pieces.append(_link(content, hidden))
+        elif opening == "{{":
+            pieces.append(template_text(content))
         else:
-            out.append(template_text(content) if opening == "{{" else "\n\n")
-    return "".join(out) + text[position:]
+            pieces.append("\n\n")
+    return "".join(pieces) + text[position:]
+
+
+def _last_depth(stack: list[tuple[str, int]], opening: str) -> int | None:
+    """Find the innermost bracket of a kind that is still open."""
+    for depth in reversed(range(len(stack))):
+        if stack[depth][0] == opening:
+            return depth
+    return None
 
 
 def _link(content: str, hidden: Collection[str]) -> str:
+    """Resolve ``[[content]]`` to the text that it shows."""
     target, *labels = content.split("|")
     if target.partition(":")[0].strip().lower() in hidden:
         return ""
@@ -199,8 +243,8 @@ def _link(content: str, hidden: Collection[str]) -> str:
         return labels[0]
     if not labels and _LANGUAGE.match(target):
         return ""
-    shown = target.strip().lstrip(":#")
-    return shown.partition(" (")[0] if labels else shown
+    title = target.strip().lstrip(":#")
+    return title.partition(" (")[0] if labels else title  # the pipe trick: [[a (b)|]]
 
 
 def _blocks(text: str, counts: Counter[str]) -> Iterator[str]:
@@ -227,17 +271,19 @@ def _blocks(text: str, counts: Counter[str]) -> Iterator[str]:
 
 
 def template_text(content: str) -> str:
-    """Return what ``{{content}}`` shows in running text: mostly nothing, ``GAP`` if not known."""
+    """Resolve ``{{content}}`` to the text that it shows: mostly nothing, ``GAP`` if unknown."""
     name, *arguments = content.split("|")
     name = name.strip().lower().replace("_", " ")
-    positional, named = [], {}
+    positional: list[str] = []
+    named: dict[str, str] = {}
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if equals and key.strip().replace(" ", "").isalnum() and len(key) < 20:
             named[key.strip()] = value.strip()
         else:
             positional.append(argument.strip())
-    positional = positional or [named.get("1") or named.get("text") or ""]
+    if not positional:
+        positional = [named.get("1") or named.get("text") or ""]
     if name.startswith("lang-"):
         return positional[0]
     if name in _GAP_TEMPLATES or name.startswith(("simplenuclide", "physics", "chem")):
@@ -246,29 +292,56 @@ def template_text(content: str) -> str:
         return _CONSTANTS[name]
     if name in _SHIPS:
         return f"{name.upper()} {positional[0]}"
-    show = _SHOWN.get(name)
+    show = _SHOW_FUNCTIONS.get(name)
     return show(positional, named) if show else ""
 
 
+def _first(positional: list[str], _named: dict[str, str]) -> str:
+    """Show the first argument."""
+    return positional[0]
+
+
+def _last(positional: list[str], _named: dict[str, str]) -> str:
+    """Show the last argument, such as the words of ``{{lang|fr|mot}}``."""
+    return positional[-1]
+
+
+def _quotation(positional: list[str], _named: dict[str, str]) -> str:
+    """Show the first argument as a paragraph."""
+    return f"\n\n{positional[0]}\n\n"
+
+
+def _circa(positional: list[str], _named: dict[str, str]) -> str:
+    """Show ``{{circa|1500}}``."""
+    return f"c. {positional[0]}"
+
+
 def _as_of(positional: list[str], named: dict[str, str]) -> str:
+    """Show ``{{as of|2010}}``."""
     return f"{'as' if named.get('lc') else 'As'} of {positional[0]}"
 
 
-def _fraction(positional: list[str], _: dict[str, str]) -> str:
-    whole = f"{positional[0]} " if len(positional) == 3 else ""
-    return whole + "/".join(positional[-2:] if len(positional) > 1 else ["1", *positional])
+def _fraction(positional: list[str], _named: dict[str, str]) -> str:
+    """Show ``{{frac|2}}``, ``{{frac|1|2}}`` or ``{{frac|3|1|2}}``, with an integer part."""
+    if len(positional) == 1:
+        return f"1/{positional[0]}"
+    integer_part = f"{positional[0]} " if len(positional) == 3 else ""
+    return integer_part + "/".join(positional[-2:])
 
 
-def _convert(positional: list[str], _: dict[str, str]) -> str:
+def _convert(positional: list[str], _named: dict[str, str]) -> str:
     """Show the first quantity of ``{{convert}}``: a number or a range, and its unit."""
-    shown = 3 if len(positional) > 3 and positional[1] in _BETWEEN else 1
-    numbers = positional[:shown]
-    if len(positional) <= shown or not numbers[0].lstrip("-−").replace(",", "")[:1].isdigit():
+    is_range = len(positional) > 3 and positional[1] in _BETWEEN
+    n_parts = 3 if is_range else 1
+    parts = positional[:n_parts]
+    first_digit = parts[0].lstrip("-−").replace(",", "")[:1]
+    if len(positional) <= n_parts or not first_digit.isdigit():
         return GAP
-    unit = positional[shown]
+    unit = positional[n_parts]
     multiple = _MULTIPLES.get(unit[:2], "")
-    unit = unit[2:] if multiple else unit
-    return f"{' '.join(numbers)} {multiple}{_UNITS.get(unit, unit)}"
+    if multiple:
+        unit = unit[2:]
+    return f"{' '.join(parts)} {multiple}{_UNITS.get(unit, unit)}"
 
 
 # fmt: off
@@ -284,7 +357,7 @@ _GAP_TEMPLATES = frozenset({
     "e", "eqm", "formatnum", "inflation", "keypress", "math", "mvar", "nuclide", "oldstyledate",
     "railgauge", "sfrac", "su", "tooltip", "track gauge",
 })
-_FIRST_SHOWN = [
+_FIRST_ARGUMENT = [
     "abbr", "angbr", "arabic", "as written", "big", "bigger", "em", "flag", "flagcountry",
     "hebrew", "ipa", "larger", "linktext", "nihongo", "nobold", "nobr", "not a typo", "nowrap",
     "nts", "polytonic", "resize", "sc", "script", "small", "smallcaps", "smaller", "strong",
@@ -301,15 +374,12 @@ _CONSTANTS = {
     "'": "'",
     "'s": "'s",
 }
-_SHOWN: dict[str, Show] = {
-    **dict.fromkeys(_FIRST_SHOWN, lambda positional, _: positional[0]),
-    **dict.fromkeys(["lang", "transl", "transliteration"], lambda positional, _: positional[-1]),
-    **dict.fromkeys(
-        ["quote", "blockquote", "cquote", "quotation"],
-        lambda positional, _: f"\n\n{positional[0]}\n\n",
-    ),
+_SHOW_FUNCTIONS: dict[str, Show] = {
+    **dict.fromkeys(_FIRST_ARGUMENT, _first),
+    **dict.fromkeys(["lang", "transl", "transliteration"], _last),
+    **dict.fromkeys(["quote", "blockquote", "cquote", "quotation"], _quotation),
     **dict.fromkeys(["convert", "cvt"], _convert),
     **dict.fromkeys(["frac", "fraction"], _fraction),
     "as of": _as_of,
-    "circa": lambda positional, _: f"c. {positional[0]}",
+    "circa": _circa,
 }

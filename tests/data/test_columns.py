@@ -1,4 +1,4 @@
-"""Columns: what is read of trees and documents, and the line that damage is blamed on."""
+"""Readers of columns, and the treebanks that are made of them."""
 
 import gzip
 import os
@@ -64,24 +64,35 @@ def document_2012(*rows, name="nw/x", part="000"):
 # Trees
 
 
-def test_trees_of_each_format(write):
-    found = list(read_trees(write(CONLLU, "x.conllu")))
-    (_, first), (_, second) = found[:2]
+def test_read_trees_of_conllu_skips_ranges_and_names_documents(write):
+    trees = list(read_trees(write(CONLLU, "x.conllu")))
+    (first_document, first), (second_document, second), (third_document, third) = trees
     assert first[:3] == (("do", "n't", "go"), (3, 3, 0), ("aux", "advmod", "root"))
     assert second.relations == ("nmod:poss", "root")
-    assert [tree.source for _, tree in found] == ["a-1", "b-1", "3"]
-    assert [document for document, _ in found] == ["first", "second", "second"]
+    assert (first.source, second.source, third.source) == ("a-1", "b-1", "3")
+    assert (first_document, second_document, third_document) == ("first", "second", "second")
+
+
+def test_read_trees_of_conllx_allows_several_roots(write):
     (_, first), (_, second) = read_trees(write(CONLLX))
     assert first[:2] == (("cats", "sleep"), (2, 0))
     assert second.heads == (0, 0)
+
+
+def test_read_trees_of_the_plain_format_takes_number_signs_for_words(write):
     (_, first), (_, second) = read_trees(write(PLAIN))
     assert first[:3] == (("cats", "sleep"), (2, 0), ("nsubj", "root"))
     assert second.words == ("#", "1")
 
 
-def test_format_is_detected_and_compression_bom_and_crlf_change_nothing(write):
-    formats = [(CONLLU, "conllu"), (CONLLX, "conllx"), (PLAIN, "plain")]
-    assert all(detect_format(write(content)) == format for content, format in formats)
+@pytest.mark.parametrize(
+    ("content", "format"), [(CONLLU, "conllu"), (CONLLX, "conllx"), (PLAIN, "plain")]
+)
+def test_detect_format_goes_by_the_first_line(write, content, format):
+    assert detect_format(write(content)) == format
+
+
+def test_read_trees_is_the_same_with_compression_byte_order_mark_and_crlf(write):
     plain = list(read_trees(write(CONLLU, "x.conllu")))
     windows = "\ufeff" + CONLLU.replace("\n", "\r\n")
     assert list(read_trees(write(windows, "y.conllu"))) == plain
@@ -100,7 +111,7 @@ def test_format_is_detected_and_compression_bom_and_crlf_change_nothing(write):
         (row(1, 0).encode() + row(2, 1, "caf").encode() + b"\xe9\n", 3, "UTF-8"),
     ],
 )
-def test_a_broken_tree_is_blamed_on_its_line(write, content, line, message):
+def test_read_trees_names_the_line_of_a_broken_tree(write, content, line, message):
     path = write(content, "x.conllu")
     with pytest.raises(CorpusError, match=message) as caught:
         list(read_trees(path))
@@ -110,7 +121,7 @@ def test_a_broken_tree_is_blamed_on_its_line(write, content, line, message):
 # Documents
 
 
-def test_documents_of_conllu_have_trees(write):
+def test_read_documents_of_conllu_have_trees(write):
     first, second = read_documents(write(CONLLU, "pets.conllu"))
     assert (first.name, second.name, second.source) == ("first", "second", "second")
     assert second.words == ("Her", "cats", "She", "ran")
@@ -119,7 +130,7 @@ def test_documents_of_conllu_have_trees(write):
     assert second.spans == ((0, 1, 1), (0, 2, 2), (2, 3, 1))
 
 
-def test_documents_of_conll_2012_have_parts_and_mentions_that_may_cross(write):
+def test_read_documents_of_conll_2012_have_parts_and_crossing_mentions(write):
     rows = (
         row_2012(0, "Ann", "NNP", "(0"),
         row_2012(1, "Lee", "NNP", "0)|(2"),
@@ -128,9 +139,9 @@ def test_documents_of_conll_2012_have_parts_and_mentions_that_may_cross(write):
         row_2012(4, "dog", "NN", "1)", "*") + "\n",
         row_2012(0, "It", "PRP", "(1)"),
     )
-    others = document_2012(row_2012(0, "Rain", "NN", "-"), part="001")
-    others += document_2012(row_2012(0, "He", "PRP", "(4)"), name="nw/y")
-    path = write(document_2012(*rows) + others, "x.v4_gold_conll")
+    second_part = document_2012(row_2012(0, "Rain", "NN", "-"), part="001")
+    second_text = document_2012(row_2012(0, "He", "PRP", "(4)"), name="nw/y")
+    path = write(document_2012(*rows) + second_part + second_text, "x.v4_gold_conll")
     first, second, third = read_documents(path)
     assert first.words == ("Ann", "Lee", "saw", "her", "dog", "It")
     assert first.tags == ("PROPN", "PROPN", "VERB", "PRON", "NOUN", "PRON")
@@ -154,7 +165,7 @@ def test_documents_of_conll_2012_have_parts_and_mentions_that_may_cross(write):
         ("a.conllu", CONLLU.replace("Entity=(1)", "Entity=(1"), 14, "never closed"),
     ],
 )
-def test_a_broken_document_is_blamed_on_its_line(write, name, text, line, message):
+def test_read_documents_names_the_line_of_a_broken_document(write, name, text, line, message):
     path = write(text, name)
     with pytest.raises(CorpusError) as error:
         list(read_documents(path))
@@ -165,7 +176,7 @@ def test_a_broken_document_is_blamed_on_its_line(write, name, text, line, messag
 # Words
 
 
-def test_a_word_of_which_nothing_shows_is_read_as_a_line_and_counted():
+def test_word_replaces_and_counts_invisible_words():
     counts = Counter()
     for form in ["10\xa0000", "a\u200bb", "\u2014", "שלום", "👩\u200d👧", "e\u0301"]:
         assert word(form, counts) == form
@@ -179,14 +190,23 @@ def test_a_word_of_which_nothing_shows_is_read_as_a_line_and_counted():
 
 
 def many(n: int, newdoc_every: int | None = None) -> str:
-    marks = (
-        f"# newdoc id = {i}\n" if newdoc_every and i % newdoc_every == 0 else "" for i in range(n)
-    )
-    return "\n".join(f"{mark}# sent_id = {i}\n{row(1, 0, f'w{i}')}" for i, mark in enumerate(marks))
+    """Write ``n`` sentences of one word each, with a new document at every so many."""
+    sentences = []
+    for i in range(n):
+        begins_document = newdoc_every and i % newdoc_every == 0
+        mark = f"# newdoc id = {i}\n" if begins_document else ""
+        sentences.append(f"{mark}# sent_id = {i}\n{row(1, 0, f'w{i}')}")
+    return "\n".join(sentences)
 
 
-def test_train_and_dev_files_make_a_corpus_in_order(write):
-    train, dev = write(many(3), "en-train.conllu"), write(many(2), "en-dev.conllu")
+def number_of(sentence) -> int:
+    """Return the number of a sentence that `many` wrote."""
+    return int(sentence.words[0][1:])
+
+
+def test_treebank_of_two_files_has_train_before_dev(write):
+    train = write(many(3), "en-train.conllu")
+    dev = write(many(2), "en-dev.conllu")
     corpus = treebank(train, dev)
     assert [(s.split, s.source) for s in corpus.records()] == [
         *(("train", f"en-train.conllu, sentence {i}") for i in range(3)),
@@ -199,15 +219,18 @@ def test_train_and_dev_files_make_a_corpus_in_order(write):
         treebank(train.parent)
 
 
-def test_one_file_is_split_by_document_or_by_blocks(write):
+def test_treebank_of_one_file_is_split_by_document(write):
     path = write(many(100, newdoc_every=5), "x.conllu")
-    trees = treebank(path, seed=3).records()
-    documents = {(int(tree.words[0][1:]) // 5, tree.split) for tree in trees}
+    documents = {(number_of(tree) // 5, tree.split) for tree in treebank(path, seed=3).records()}
     assert Counter(split for _, split in documents) == {"train": 16, "dev": 4}
-    path = write(many(100), "x.conllu")
-    dev = [int(s.words[0][1:]) for s in treebank(path).records() if s.split == "dev"]
+
+
+def test_treebank_of_one_file_without_documents_is_split_by_blocks(write):
+    trees = treebank(write(many(100), "x.conllu")).records()
+    dev = [number_of(tree) for tree in trees if tree.split == "dev"]
     assert len(dev) == 20
-    assert {i // 10 * 10 for i in dev} == {i for i in dev if i % 10 == 0}  # whole blocks of ten
+    assert {number // 10 for number in dev} == {number // 10 for number in dev[::10]}
+    assert all(number % 10 == 0 for number in dev[::10]), "not whole blocks of ten"
     with pytest.raises(CorpusError, match="one sentence"):
         treebank(write(many(1), "y.conllu")).records()
 
@@ -256,7 +279,8 @@ def test_treebank_documents_are_those_of_newdoc_and_else_of_ids(write, sent_id, 
 @pytest.mark.skipif("CORPORA_DIR" not in os.environ, reason="needs the corpora in CORPORA_DIR")
 def test_documents_of_ewt_by_newdoc_are_those_by_sentence_id():
     """The committed runs on it were made with clusters by id: their intervals must not change."""
-    by_id, by_mark = [], []
+    by_id = []
+    by_mark = []
     for index, tree in enumerate(resolve_treebank("ud-english-ewt").records()):
         origin, _, sentence_id = tree.source.rpartition(", sentence ")
         file_name = origin.partition(", document ")[0]
@@ -268,18 +292,24 @@ def test_documents_of_ewt_by_newdoc_are_those_by_sentence_id():
     assert [mark for _, mark in pairs] == sorted(set(by_mark))
 
 
-def test_a_sample_is_seeded_ordered_counted_and_a_fifth_dev(write):
-    train, dev = write(many(60), "en-train.conllu"), write(many(30), "en-dev.conllu")
+def test_treebank_sample_is_seeded_in_order_and_a_fifth_dev(write):
+    train = write(many(60), "en-train.conllu")
+    dev = write(many(30), "en-dev.conllu")
     counts = Counter()
     corpus = treebank(train, dev, sentences=20, seed=1)
     chosen = list(corpus.read(counts))
-    assert Counter(s.split for s in chosen) == {"train": 16, "dev": 4}
+    assert Counter(sentence.split for sentence in chosen) == {"train": 16, "dev": 4}
     assert counts == {"sentences outside the sample": 70}
-    positions = [int(s.words[0][1:]) for s in chosen if s.split == "train"]
-    assert positions == sorted(positions)
+    numbers = [number_of(sentence) for sentence in chosen if sentence.split == "train"]
+    assert numbers == sorted(numbers)
     assert chosen == treebank(train, dev, sentences=20, seed=1).records()
-    other = treebank(train, dev, sentences=20, seed=2)
-    assert chosen != other.records() and corpus.fingerprint != other.fingerprint
+    second_seed = treebank(train, dev, sentences=20, seed=2)
+    assert chosen != second_seed.records() and corpus.fingerprint != second_seed.fingerprint
+
+
+def test_treebank_sample_is_limited_by_the_files(write):
+    train = write(many(60), "en-train.conllu")
+    dev = write(many(30), "en-dev.conllu")
     assert len(treebank(train, dev, sentences=1000).records()) == 60 + 30
     with pytest.raises(InputError, match="2 or more"):
         treebank(train, dev, sentences=1)

@@ -1,4 +1,4 @@
-"""Coreference: bracket notation, head words, cuts, folders, and the embedded sample."""
+"""Coreference: bracket notation, head words, cuts, folders, and the bundled sample."""
 
 import csv
 import os
@@ -20,7 +20,7 @@ CONLLU = (
 )
 
 
-def test_heads_come_from_the_tree(tmp_path):
+def test_coreference_corpus_takes_head_words_from_trees(tmp_path):
     counts = Counter()
     (document,) = coreference_corpus(write(tmp_path, "pets.conllu", CONLLU)).read(counts)
     assert document.words == ("Dogs", "and", "cats")
@@ -29,7 +29,7 @@ def test_heads_come_from_the_tree(tmp_path):
     assert counts["mention heads that needed a tie-break"] == 0
 
 
-def test_brackets_nest_and_words_are_separated(tmp_path):
+def test_read_brackets_separates_words_and_nests_mentions(tmp_path):
     body = "# t-01 tale\n[[Ann\u200b]1's dog]2 didn't eat\n"
     body += "[3.5 well-known [pies]], [she]1 left \u200d.\n"
     counts = Counter()
@@ -40,7 +40,7 @@ def test_brackets_nest_and_words_are_separated(tmp_path):
     assert counts == {"invisible characters left out": 1}
 
 
-def test_head_word_tie_breaks():
+def test_head_word_breaks_ties_by_depth_and_tags():
     # 0 <- 1 <- 2 (root) -> 3 -> 4
     heads = (1, 2, -1, 2, 3)
     assert head_word(0, 2, heads) == 1  # the only one with its head outside
@@ -64,7 +64,7 @@ def test_head_word_tie_breaks():
         ("# a\n[x]\n", 1, "# name genre"),
     ],
 )
-def test_damage_is_named_with_file_and_line(tmp_path, text, line, message):
+def test_coreference_corpus_refuses_damage_with_file_and_line(tmp_path, text, line, message):
     path = write(tmp_path, "a.txt", text)
     with pytest.raises(CorpusError) as error:
         coreference_corpus(path).records()
@@ -72,18 +72,18 @@ def test_damage_is_named_with_file_and_line(tmp_path, text, line, message):
     assert message in str(error.value)
 
 
-def test_corpora_without_files_or_mentions_are_refused(tmp_path):
+def test_coreference_corpus_refuses_folders_without_files_or_mentions(tmp_path):
     unmarked = tmp_path / "some"
     unmarked.mkdir()
-    for place, problem in [("missing", "no such file"), ("some", "no coreference file")]:
+    for folder, problem in [("missing", "no such file"), ("some", "no coreference file")]:
         with pytest.raises(CorpusError, match=problem):
-            coreference_corpus(tmp_path / place)
+            coreference_corpus(tmp_path / folder)
     write(unmarked, "a.txt", "# a b\nNobody is marked here.\n# b c\n")
     with pytest.raises(CorpusError, match="no mention in any document"):
         coreference_corpus(unmarked).records()
 
 
-def test_a_folder_is_read_in_one_format_and_fingerprinted(tmp_path):
+def test_coreference_corpus_reads_one_format_of_a_folder(tmp_path):
     write(tmp_path, "LICENSE.txt", "not a corpus")
     path = write(tmp_path, "x.conllu", CONLLU)
     corpus = coreference_corpus(tmp_path)
@@ -94,7 +94,7 @@ def test_a_folder_is_read_in_one_format_and_fingerprinted(tmp_path):
 
 
 @pytest.mark.skipif(not CORPORA, reason="CORPORA_DIR is not set")
-def test_ontogum_counts_are_those_of_its_source():
+def test_coreference_corpus_has_the_counts_published_with_ontogum():
     folder = Path(CORPORA) / "ontogum"
     with (folder / "documents.tsv").open(encoding="utf-8") as file:
         table = {row["document"]: row for row in csv.DictReader(file, delimiter="\t")}
@@ -102,8 +102,10 @@ def test_ontogum_counts_are_those_of_its_source():
     documents = list(coreference_corpus(folder / "conllu").read(counts))
     assert {document.source for document in documents} == set(table) and len(documents) == 83
     for document in documents:
-        row, chains = table[document.source], {mention.chain for mention in document.mentions}
-        found = (len(document.words), len(document.mentions), len(chains))
-        assert found == (int(row["tokens"]), int(row["mentions"]), int(row["chains"]))
+        row = table[document.source]
+        chains = {mention.chain for mention in document.mentions}
+        assert len(document.words) == int(row["tokens"])
+        assert len(document.mentions) == int(row["mentions"])
+        assert len(chains) == int(row["chains"])
     assert counts["mention heads that needed a tie-break"] == 8_865 - 8_784
     assert Counter(document.split for document in documents) == {"train": 42, "dev": 41}

@@ -24,15 +24,15 @@ def digest(text):
 
 @pytest.fixture
 def tiny(monkeypatch, tmp_path):
-    """A registry of one treebank of two files; no network, an empty cache and no local folder."""
+    """Set up a registry of one treebank of two files, an empty cache and no network or folder."""
     columns = ["name", "kind", "licence", "citation", "homepage", "url"]
-    facts = ["tiny", "treebank", "CC0", "nobody", "https://example.org", "https://example.org"]
+    row = ["tiny", "treebank", "CC0", "nobody", "https://example.org", "https://example.org"]
     files = [
         ("tiny", f"tiny/x-ud-{split}.conllu", split, digest(TREE * n), len(TREE * n))
         for split, n in (("train", 3), ("dev", 2))
     ]
     files = pd.DataFrame(files, columns=["corpus", "path", "upstream_path", "sha256", "bytes"])
-    table = pd.DataFrame([facts], columns=columns).set_index("name")
+    table = pd.DataFrame([row], columns=columns).set_index("name")
     monkeypatch.setattr(corpora, "registry", lambda: table)
     monkeypatch.setattr(corpora, "corpus_files", lambda: files)
     monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
@@ -57,7 +57,7 @@ def fill(folder: Path, train: str = TREE * 3, dev: str = TREE * 2) -> None:
     (folder / "tiny/x-ud-dev.conllu").write_text(dev)
 
 
-def test_registry_is_complete_and_pinned():
+def test_registry_has_pinned_files_of_every_corpus():
     registry = corpora.registry()
     assert {"ud-english-ewt", "ontogum", "arct", "arct-adversarial"} == set(registry.index)
     assert set(corpora.corpus_files()["corpus"]) == set(registry.index)
@@ -68,15 +68,15 @@ def test_registry_is_complete_and_pinned():
         assert ".." not in file.path and not Path(file.path).is_absolute()
 
 
-def test_corpora_are_listed_with_the_licence_of_each_part(capsys):
+def test_corpora_command_lists_corpora_with_the_licence_of_each_part(capsys):
     assert main(["corpora"]) == 0
-    shown = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for row in corpora.embedded_table().itertuples():
-        assert f"{row.part}: {row.licence}" in shown
-    assert all(name in shown for name in corpora.registry().index)
+        assert f"{row.part}: {row.licence}" in printed
+    assert all(name in printed for name in corpora.registry().index)
 
 
-def test_local_folder_wins_and_gzip_is_compared_by_content(tiny, monkeypatch, tmp_path):
+def test_fetch_prefers_the_local_folder_and_compares_unpacked_content(tiny, monkeypatch, tmp_path):
     fill(tmp_path / "folder")
     monkeypatch.setenv("CORPORA_DIR", str(tmp_path / "folder"))
     assert corpora.fetch("tiny", "treebank") == {
@@ -93,7 +93,7 @@ def test_local_folder_wins_and_gzip_is_compared_by_content(tiny, monkeypatch, tm
         corpora.fetch("tiny", "treebank")
 
 
-def test_download_is_kept_and_verified(tiny, monkeypatch, tmp_path):
+def test_fetch_downloads_once_and_verifies(tiny, monkeypatch, tmp_path):
     with pytest.raises(InputError, match=r"network.*CORPORA_DIR.*tiny/x-ud-train.conllu"):
         corpora.fetch("tiny", "treebank")
     serve(monkeypatch, {"https://example.org/train": TREE * 3, "https://example.org/dev": TREE * 2})
@@ -110,7 +110,7 @@ def test_download_is_kept_and_verified(tiny, monkeypatch, tmp_path):
     assert not (tmp_path / "empty/corpora/tiny/x-ud-train.conllu").exists()
 
 
-def test_resolve_coreference_takes_a_path_and_names_what_would_do(tiny, tmp_path):
+def test_resolve_refuses_unknown_names_with_those_that_exist(tiny, tmp_path):
     path = tmp_path / "mine.txt"
     path.write_text("[Ann]1 said [she]1 left .\n")
     assert corpora.resolve_coreference(str(path)).name == "mine"
@@ -123,11 +123,9 @@ def test_resolve_coreference_takes_a_path_and_names_what_would_do(tiny, tmp_path
     assert corpora.fetch("nope", "treebank") is None
 
 
-def test_resolve_takes_a_file_two_files_and_a_folder_under_the_users_home(
-    tiny, monkeypatch, tmp_path
-):
-    train, dev = tmp_path / "a-train.conllu", tmp_path / "a-dev.conllu"
-    train.write_text(TREE * 3), dev.write_text(TREE * 2)
+def test_resolve_treebank_takes_files_and_folders_in_the_home_folder(tiny, monkeypatch, tmp_path):
+    (tmp_path / "a-train.conllu").write_text(TREE * 3)
+    (tmp_path / "a-dev.conllu").write_text(TREE * 2)
     monkeypatch.setenv("HOME", str(tmp_path.parent))
     for folder in (str(tmp_path), f"~/{tmp_path.name}"):
         for source in (f"{folder}/a-train.conllu,{folder}/a-dev.conllu", folder):
@@ -137,9 +135,10 @@ def test_resolve_takes_a_file_two_files_and_a_folder_under_the_users_home(
 
 
 @pytest.mark.skipif("CORPORA_DIR" not in os.environ, reason="CORPORA_DIR is not set")
-def test_the_local_folder_holds_the_pinned_files():
-    for name, kind in corpora.registry()["kind"].items():
-        assert len(corpora.fetch(name, kind)) == (corpora.corpus_files()["corpus"] == name).sum()
+def test_fetch_finds_every_pinned_file_in_the_local_folder():
+    for name, annotation in corpora.registry()["kind"].items():
+        registered = corpora.corpus_files().query("corpus == @name")
+        assert len(corpora.fetch(name, annotation)) == len(registered)
     corpus = corpora.resolve_coreference("ontogum")
     assert corpus.name == "ontogum" and len(corpus.spec["files"]) == 83
     assert "heads" not in corpus.spec  # no parser decides what a mention's head is

@@ -1,4 +1,4 @@
-"""Files from strangers: whatever is in them, a reader gives records or names file and line.
+"""Files from strangers: a reader gives records, or refuses with the file and the line.
 
 The profile is fixed (derandomized): every run of a form (`faults`) reads the same files.  No case
 may take longer than ``SECONDS``.
@@ -109,7 +109,7 @@ TASK = (
     "Rain.\tSun.\t0\n"
 )
 
-# What happens to a file on its way
+# Damage to a file
 
 PIECE = re.compile(r"[\w.'’:*]+|\s|.", re.DOTALL)
 EDITS = ["piece"] * 8 + ["insert", "delete", "double", "swap", "cut"]
@@ -122,49 +122,55 @@ ANY = st.integers(0, 1 << 16)
 def edited(text, edits):
     """Put odd things in the place of words and marks, then change whole lines."""
     pieces = PIECE.findall(text)
-    for kind, place, choice in edits:
-        if kind == "piece":
-            pieces[place % len(pieces)] = ODD[choice % len(ODD)]
+    for operation, position, choice in edits:
+        if operation == "piece":
+            pieces[position % len(pieces)] = ODD[choice % len(ODD)]
     lines = "".join(pieces).splitlines(keepends=True)
-    for kind, place, choice in edits:
-        at = place % len(lines)
-        match kind:
+    for operation, position, choice in edits:
+        index = position % len(lines)
+        match operation:
             case "insert":
-                lines.insert(at, f"{ODD[choice % len(ODD)]}\n")
+                lines.insert(index, f"{ODD[choice % len(ODD)]}\n")
             case "delete" if len(lines) > 1:
-                del lines[at]
+                del lines[index]
             case "double":
-                lines.insert(at, lines[at])
+                lines.insert(index, lines[index])
             case "swap":
-                lines[at], lines[at - 1] = lines[at - 1], lines[at]
+                previous = lines[index - 1]
+                lines[index - 1] = lines[index]
+                lines[index] = previous
             case "cut":
-                lines[at:] = [lines[at][: choice % 9]]
+                lines[index:] = [lines[index][: choice % 9]]
     return "".join(lines)
 
 
-def encoded(text, way):
-    codec, ends = way
+def encoded(text, encoding):
+    codec, ends = encoding
     return text.replace("\n", ends).encode(codec, errors="replace")
 
 
-def damaged(data, place, junk):
-    """Cut the bytes at a place, or put others there."""
-    place %= len(data) + 1
-    return data[:place] if junk is None else data[:place] + junk + data[place:]
+def damaged(content, position, junk):
+    """Cut the bytes at a position, or insert junk there."""
+    position %= len(content) + 1
+    if junk is None:
+        return content[:position]
+    return content[:position] + junk + content[position:]
 
 
-def files(whole):
-    """Bytes of a file with up to three mistakes, encoded in some way, damaged, packed; or any."""
+def files(intact):
+    """Draw bytes: a file with up to three mistakes, encoded, maybe damaged or packed; or any."""
     edits = st.lists(st.tuples(st.sampled_from(EDITS), ANY, ANY), max_size=3)
-    data = st.builds(encoded, st.builds(edited, st.just(whole), edits), st.sampled_from(ENCODINGS))
+    texts = st.builds(edited, st.just(intact), edits)
+    contents = st.builds(encoded, texts, st.sampled_from(ENCODINGS))
     junk = st.sampled_from([None, b"\0", b"\xff", b"\xef\xbb\xbf"])
-    hurt = st.builds(damaged, data, ANY, junk)
-    archive = data.map(bz2.compress) | data.map(gzip.compress)
-    kinds = [data] * 9 + [hurt, archive, st.builds(damaged, archive, ANY, junk), st.binary()]
-    return st.sampled_from(kinds).flatmap(lambda kind: kind)
+    damaged_contents = st.builds(damaged, contents, ANY, junk)
+    archives = contents.map(bz2.compress) | contents.map(gzip.compress)
+    damaged_archives = st.builds(damaged, archives, ANY, junk)
+    strategies = [contents] * 9 + [damaged_contents, archives, damaged_archives, st.binary()]
+    return st.sampled_from(strategies).flatmap(lambda strategy: strategy)
 
 
-# What must come out
+# Checks of records and errors
 
 
 def trivial_parse(text):
@@ -173,40 +179,34 @@ def trivial_parse(text):
     return tuple(range(-1, len(text.words) - 1)), ("NOUN",) * len(text.words)
 
 
-def check_error(error, path, data):
+def check_error(error, path, content):
     message = str(error).removeprefix(str(path))
     assert message != str(error)
     assert message.isprintable(), "a message is one line, without control characters"
     assert len(message) < 300
     if error.line is None:
         assert WHOLE_FILE.search(message)
-    elif not data.startswith((b"BZh", b"\x1f\x8b")):
-        assert 1 <= error.line <= data.count(b"\n") + data.count(b"\r") + 1
+    elif not content.startswith((b"BZh", b"\x1f\x8b")):
+        assert 1 <= error.line <= content.count(b"\n") + content.count(b"\r") + 1
         assert message.startswith(f":{error.line}: ")
 
 
 def check(record):
+    """Check the record of a reader by its type."""
     match record:
         case Segment():
             assert record.first.strip() and record.second.strip()
             assert not set(record.first + record.second) & set("\0\n\r\x1b\ufeff")
         case Sentence():
-            n = len(record.words)
-            assert n == len(record.heads) == len(record.relations)
-            assert all(map(visible, record.words)) and all(record.relations)
-            for word in range(1, n + 1):  # every word reaches the root
-                steps = 0
-                while word:
-                    word, steps = record.heads[word - 1], steps + 1
-                    assert steps <= n
+            check_tree(record)
         case Document():
-            n = len(record.words)
-            assert n == len(record.tags) and all(map(visible, record.words))
+            n_words = len(record.words)
+            assert n_words == len(record.tags) and all(map(visible, record.words))
             for mention in record.mentions:
-                assert 0 <= mention.start <= mention.head < mention.end <= n
+                assert 0 <= mention.start <= mention.head < mention.end <= n_words
         case FrameSentence():
             assert 0 < len(record.words) <= 12 and record.links
-            assert all(0 <= place < len(record.words) for link in record.links for place in link)
+            assert all(set(link) <= set(range(len(record.words))) for link in record.links)
         case Argument():
             assert record.label in (0, 1) and record.warrant0 != record.warrant1
             assert record.id and record.claim and record.reason and record.warrant0
@@ -219,9 +219,23 @@ def check(record):
             raise AssertionError(record)
 
 
+def check_tree(sentence):
+    """Check that all words are visible, have relations and reach the root."""
+    n_words = len(sentence.words)
+    assert n_words == len(sentence.heads) == len(sentence.relations)
+    assert all(map(visible, sentence.words)) and all(sentence.relations)
+    for start in range(1, n_words + 1):
+        steps = 0
+        word = start
+        while word:
+            word = sentence.heads[word - 1]
+            steps += 1
+            assert steps <= n_words
+
+
 def glove_entries(path):
-    found = read_glove(path)
-    return zip(found.rows, found.matrix, strict=True)
+    embeddings = read_glove(path)
+    return zip(embeddings.rows, embeddings.matrix, strict=True)
 
 
 def corpus_of(make, **options):
@@ -245,27 +259,31 @@ READERS = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_any_file_gives_records_or_its_line(reader, tmp_path, monkeypatch, record_property):
+def test_readers_give_records_or_refuse_with_the_line(
+    reader, tmp_path, monkeypatch, record_property
+):
     monkeypatch.setattr(coreference, "_parse", trivial_parse)
-    name, whole, records = READERS[reader]
-    path, outcomes = tmp_path / name, Counter()
+    name, intact, records = READERS[reader]
+    path = tmp_path / name
+    outcomes = Counter()
 
     @PROFILE
-    @given(files(whole))
-    def fuzz(data):
-        path.write_bytes(data)
+    @given(files(intact))
+    def fuzz(content):
+        path.write_bytes(content)
         try:
             with at_most(SECONDS):
                 for record in records(path):
                     check(record)
         except CorpusError as error:
-            check_error(error, path, data)
+            check_error(error, path, content)
             outcomes["refused"] += 1
         else:
             outcomes["read"] += 1
 
     fuzz()
-    read, refused = outcomes["read"], outcomes["refused"]
+    read = outcomes["read"]
+    refused = outcomes["refused"]
     record_property("found", f"{reader}: {read:,} files read, {refused:,} refused in one line")
     # A profile that hardly ever gets to one of the two ends tests half of the reader.
     assert min(read, refused) > FILES // 20, outcomes

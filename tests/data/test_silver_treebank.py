@@ -1,3 +1,5 @@
+"""The silver treebank: sentences that spaCy parses, and those that it drops."""
+
 from collections import Counter
 
 import pytest
@@ -13,7 +15,7 @@ def sample():
     return list(silver_treebank(count=60, seed=3).read(counts)), counts
 
 
-def test_sample_sentences_are_clean_trees_of_articles_in_one_split(sample):
+def test_silver_treebank_has_clean_trees_and_articles_in_one_split(sample):
     sentences, counts = sample
     assert len(sentences) == 60 and counts["sentences fewer than asked for"] == 0
     assert 0 < counts["paragraphs parsed"] < 60
@@ -27,7 +29,7 @@ def test_sample_sentences_are_clean_trees_of_articles_in_one_split(sample):
     assert 6 <= sum(sentence.split == "dev" for sentence in sentences) <= 12  # 20% of 60
 
 
-def test_same_seed_same_sentences_in_corpus_order(sample, tmp_path):
+def test_silver_treebank_is_seeded_and_in_the_order_of_the_text(sample, tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("\n\n".join(" ".join(sentence.words) for sentence in sample[0]))
     chosen = silver_treebank(path, count=12, seed=1).records()
@@ -49,7 +51,7 @@ def test_silver_treebank_without_a_limit_has_every_usable_sentence(tmp_path):
     assert len(unlimited) == 2 and "sentences fewer than asked for" not in counts
 
 
-def test_known_parse_from_plain_text(tmp_path):
+def test_silver_treebank_parses_plain_text(tmp_path):
     path = tmp_path / "my text.txt"
     path.write_text("The old man saw a very large dog. No.\n\nShe gave the child a red apple.\n")
     corpus = silver_treebank(path, count=10)
@@ -82,7 +84,7 @@ def test_known_parse_from_plain_text(tmp_path):
         ("Nothing is wrong with this plain sentence.", None),
     ],
 )
-def test_reasons_to_drop_a_sentence(text, reason):
+def test_why_unusable_gives_the_reason(text, reason):
     doc = silver.pipeline()(text)
     assert silver.why_unusable(doc[:]) == reason
 
@@ -96,7 +98,7 @@ def test_parse_words_keeps_words_and_gives_one_root():
     assert york.heads == (2, 0, 2) and empty.heads == empty.relations == ()
 
 
-def test_a_text_of_the_users_has_no_invisible_word():
+def test_parsed_text_has_no_invisible_word():
     counts = Counter()
     (sentence,) = parsed_text("He \u200b saw \x07 a \u200d dog\u200b.").read(counts)
     assert sentence.words == ("He", "saw", "a", "_", "dog", ".")
@@ -106,11 +108,13 @@ def test_a_text_of_the_users_has_no_invisible_word():
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "n_sentences"),
     [("This is an article with one sentence.\nThis is its second paragraph here.\n", 2), ("", 0)],
 )
-def test_sentences_of_one_article_are_too_few(text, found, tmp_path):
+def test_silver_treebank_refuses_sentences_of_one_article(text, n_sentences, tmp_path):
     path = tmp_path / "one.txt"
     path.write_text(text)
-    with pytest.raises(CorpusError, match=rf"one\.txt: {found} usable sentences, not from two"):
+    with pytest.raises(
+        CorpusError, match=rf"one\.txt: {n_sentences} usable sentences, not from two"
+    ):
         silver_treebank(path).records()

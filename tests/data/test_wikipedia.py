@@ -1,3 +1,5 @@
+"""Wikipedia and plain text: from markup and lines to paragraphs and segments."""
+
 import bz2
 import gzip
 import textwrap
@@ -23,8 +25,8 @@ def page(title, text, ns="0", extra=""):
     )
 
 
-def dump(*found, before=""):
-    return f'<mediawiki xmlns="{XMLNS}">{before}{"".join(found)}</mediawiki>'
+def dump(*pages, before=""):
+    return f'<mediawiki xmlns="{XMLNS}">{before}{"".join(pages)}</mediawiki>'
 
 
 def prose(*names):
@@ -55,18 +57,18 @@ def prose(*names):
         ("{|\n! a\n|-\n| b || {{c}}\n|}\nx", "x"),
     ],
 )
-def test_markup_becomes_what_a_reader_sees(markup, text):
+def test_plain_and_tidy_give_the_text_of_markup(markup, text):
     assert tidy(plain(markup)) == text
 
 
-def test_brackets_without_partner_drop_one_paragraph_only():
+def test_paragraphs_drops_one_with_an_unpaired_bracket():
     text = prose("first") + "\n\n" + PROSE.format("{{broken") + "\n\n" + prose("last")
     assert list(paragraphs(text)) == [PROSE.format("first"), PROSE.format("last")]
     text = prose("first") + "\n\n" + PROSE.format("[[broken") + "\n\n" + prose("last") + "]]"
     assert list(paragraphs(text)) == [PROSE.format("first")]
 
 
-def test_lists_headings_and_reference_sections_are_left_out():
+def test_paragraphs_leaves_out_lists_headings_and_references():
     text = (
         ":''For other uses see elsewhere, in a hatnote of more than ten words here.''\n"
         f"{PROSE.format('first')}\nIts second line.\n"
@@ -75,8 +77,8 @@ def test_lists_headings_and_reference_sections_are_left_out():
         f"== Life ==\n{PROSE.format('last')}"
     )
     counts = Counter()
-    found = list(paragraphs(text, counts=counts))
-    assert found == [PROSE.format("first") + " Its second line.", PROSE.format("last")]
+    expected = [PROSE.format("first") + " Its second line.", PROSE.format("last")]
+    assert list(paragraphs(text, counts=counts)) == expected
     assert counts["lines dropped: list or table"] == 2
 
 
@@ -93,7 +95,7 @@ def test_lists_headings_and_reference_sections_are_left_out():
         ("東京は日本の首都であり、世界で最も人口の多い都市の一つです。", None),
     ],
 )
-def test_prose_filter(text, reason):
+def test_why_not_prose_gives_the_reason(text, reason):
     assert why_not_prose(text) == reason
 
 
@@ -101,7 +103,7 @@ def test_prose_filter(text, reason):
     "bomb",
     ["{{", "[[", "}}", "<ref>", "<!--", "<br ", "; ", "( ;", "[http://a ", "''", "{|\n", "=="],
 )
-def test_cleaning_time_is_linear(bomb):
+def test_paragraphs_takes_linear_time(bomb):
     """A quadratic pass over 60,000 repeats would take minutes."""
     assert list(paragraphs("Start " + bomb * 60_000 + " end.")) == []
 
@@ -109,7 +111,7 @@ def test_cleaning_time_is_linear(bomb):
 # Dumps
 
 
-def test_dump_yields_articles_without_redirects_and_other_namespaces(tmp_path):
+def test_articles_of_a_dump_are_no_redirects_and_no_talk_pages(tmp_path):
     xml = dump(
         page("Kept", prose("first", "second")),
         page("Moved", "#REDIRECT [[Kept]]"),
@@ -130,7 +132,7 @@ def test_dump_yields_articles_without_redirects_and_other_namespaces(tmp_path):
         assert counts["pages skipped: redirect or not an article"] == 3
 
 
-def test_file_links_of_another_language_are_known_from_the_dump(tmp_path):
+def test_articles_hides_file_links_in_the_language_of_the_dump(tmp_path):
     site = '<siteinfo><namespaces><namespace key="6">Datei</namespace></namespaces></siteinfo>'
     text = "[[Datei:Turm.jpg|mini|Ein Turm.]]" + prose("only")
     path = write(tmp_path, "de.xml", dump(page("Turm", text), before=site))
@@ -140,20 +142,20 @@ def test_file_links_of_another_language_are_known_from_the_dump(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"<html></html>", "the XML is <html>, expected <mediawiki>"),
+        (b"<html></html>", "the XML is <html>; expected <mediawiki>"),
         (b"<mediawiki>\n<page>\n</mediawiki>", r"a\.xml:3: malformed XML \(mismatched tag"),
         (bz2.compress(b"<mediawiki>" + bytes(range(32, 60)) * 99)[:-20], "is the file whole"),
         (b"%PDF-1.7\n\xff", "is a PDF; save it as plain text"),
         (b"PK\x03\x04\x14", "is a Word, OpenDocument or e-book file"),
     ],
 )
-def test_bad_dumps_are_refused_with_file_and_line(tmp_path, content, message):
+def test_articles_refuses_bad_dumps_with_file_and_line(tmp_path, content, message):
     with pytest.raises(CorpusError, match=message):
         list(articles(write(tmp_path, "a.xml", content)))
 
 
 @pytest.mark.parametrize("name", ["nowhere.txt", "n" * 5000])
-def test_bad_paths(name, tmp_path):
+def test_segments_refuses_bad_paths(name, tmp_path):
     problem = r"(does not exist|is not a regular file|cannot be reached .*); check the path"
     with pytest.raises(CorpusError, match=problem):
         segments(tmp_path / name)
@@ -162,7 +164,7 @@ def test_bad_paths(name, tmp_path):
 # Plain text
 
 
-def test_plain_text_keeps_every_line(tmp_path):
+def test_articles_of_plain_text_keep_every_line(tmp_path):
     content = "\ufeffFirst  paragraph ( ; b ) .\r\n...\r\n\r\n \t\r\nשלום\n東京\n🙂\u2028x\n"
     path = write(tmp_path, "notes.txt", content)
     assert [a.paragraphs for a in articles(path)] == [
@@ -172,7 +174,7 @@ def test_plain_text_keeps_every_line(tmp_path):
 
 
 @pytest.mark.parametrize("unseen", ["\u200b", "\u200d \ufeff", "\x07", "\u0301", " \u2060\t"])
-def test_a_line_of_invisible_characters_is_dropped_and_ends_no_document(unseen, tmp_path):
+def test_articles_of_plain_text_drop_invisible_lines(unseen, tmp_path):
     counts = Counter()
     path = write(tmp_path, "notes.txt", f"one\n{unseen}\ntwo\n \u3000\nthree\n")
     assert [a.paragraphs for a in articles(path, counts=counts)] == [("one", "two"), ("three",)]
@@ -205,26 +207,28 @@ LETTER = "From: Ann <ann@example.org>\nSubject: The cat\n\nDear Bob,\n\n"
         ("A single line of text.", [1], plain_text.LINES),
     ],
 )  # fmt: skip
-def test_text_as_people_have_it(content, sizes, layout, tmp_path):
+def test_articles_follow_the_layout_of_the_text(content, sizes, layout, tmp_path):
     path = write(tmp_path, "my.txt", content)
-    counts, told = Counter(), " ".join(" ".join(content.replace("> ", "").split()).split())
-    found = list(articles(path, counts=counts))
-    assert [len(article.paragraphs) for article in found] == sizes
+    documents = list(articles(path))
+    assert [len(document.paragraphs) for document in documents] == sizes
+    assert documents[-1].title == f"my.txt {len(sizes)}"
     assert how_read(path).startswith(f"my.txt: {layout}")
     assert ("one document: blocks of 2" in how_read(path)) == (set(sizes) <= {1, 2})
-    assert all(" ".join(own.split()) in told for one in found for own in one.paragraphs)
-    assert found[-1].title == f"my.txt {len(sizes)}"
+    words = " ".join(content.replace("> ", "").split())
+    for document in documents:
+        for paragraph in document.paragraphs:
+            assert " ".join(paragraph.split()) in words
 
 
-def test_a_folder_of_text_files_is_a_corpus(tmp_path):
+def test_articles_of_a_folder_are_those_of_its_text_files(tmp_path):
     with pytest.raises(CorpusError, match=r"holds no file \.txt or \.md"):
         segments(tmp_path)
     (tmp_path / "b").mkdir()
     write(tmp_path / "b", "one.md", "\n\n".join(["# One", *WRAPPED]))
     write(tmp_path, "two.txt", "\n".join(TOLD[:2]))
     write(tmp_path, "no.csv", "a,b")
-    found = [(article.title, len(article.paragraphs)) for article in articles(tmp_path)]
-    assert found == [("b/one.md 1", 8), ("two.txt 2", 2)]
+    sizes = {article.title: len(article.paragraphs) for article in articles(tmp_path)}
+    assert sizes == {"b/one.md 1": 8, "two.txt 2": 2}
     before = segments(tmp_path).fingerprint
     assert how_read(tmp_path).count("a blank line ") == 2
     write(tmp_path, "two.txt", "\n".join(TOLD[1:]))
@@ -236,50 +240,63 @@ def test_a_folder_of_text_files_is_a_corpus(tmp_path):
 
 @pytest.fixture
 def numbered(tmp_path):
-    """Ten documents of five paragraphs: two segments and one left-over paragraph each."""
-    documents = ["\n".join(f"d{d} p{p}" for p in range(5)) for d in range(10)]
+    """Write ten documents of five paragraphs: two segments and one left-over paragraph each."""
+    documents = []
+    for number in range(10):
+        lines = [f"d{number} p{paragraph}" for paragraph in range(5)]
+        documents.append("\n".join(lines))
     return write(tmp_path, "My Corpus.v2.txt", "\n\n".join(documents))
 
 
-def test_segments_are_consecutive_pairs_that_do_not_overlap(numbered):
+def test_segments_are_pairs_of_paragraphs_that_do_not_overlap(numbered):
     counts = Counter()
     corpus = segments(numbered, count=None)
-    found = [(s.first, s.second) for s in corpus.read(counts)]
-    assert found[:3] == [("d0 p0", "d0 p1"), ("d0 p2", "d0 p3"), ("d1 p0", "d1 p1")]
-    assert len(found) == counts["segments"] == 20 and corpus.name == "my-corpus"
+    pairs = [(segment.first, segment.second) for segment in corpus.read(counts)]
+    assert pairs[:3] == [("d0 p0", "d0 p1"), ("d0 p2", "d0 p3"), ("d1 p0", "d1 p1")]
+    assert len(pairs) == counts["segments"] == 20 and corpus.name == "my-corpus"
     assert counts["paragraphs without a partner"] == 10
 
 
-def test_sampling_is_seeded_in_corpus_order_and_decides_the_fingerprint(numbered):
-    everything = segments(numbered, count=None).records()
+def test_segments_sample_is_seeded_and_in_order(numbered):
+    population = segments(numbered, count=None).records()
     counts = Counter()
-    chosen = list(segments(numbered, count=7, seed=1).read(counts))
-    assert chosen == segments(numbered, count=7, seed=1).records()
-    assert chosen != segments(numbered, count=7, seed=2).records()
-    places = [everything.index(s) for s in chosen]
-    assert places == sorted(set(places))
+    sample = list(segments(numbered, count=7, seed=1).read(counts))
+    assert sample == segments(numbered, count=7, seed=1).records()
+    assert sample != segments(numbered, count=7, seed=2).records()
+    indices = [population.index(segment) for segment in sample]
+    assert indices == sorted(set(indices))
     assert counts["segments not sampled"] == 13
-    assert segments(numbered, count=50).records() == everything
-    fingerprints = {segments(numbered, count=n, seed=n % 3).fingerprint for n in (5, 6, 5, 8)}
-    numbered.write_text("other")
-    assert len(fingerprints | {segments(numbered, count=5, seed=2).fingerprint}) == 4
+    assert segments(numbered, count=50).records() == population
+
+
+def test_segments_fingerprint_depends_on_count_seed_and_file(numbered):
+    first = segments(numbered, count=5, seed=2).fingerprint
+    assert first == segments(numbered, count=5, seed=2).fingerprint
+    changed = {
+        segments(numbered, count=6, seed=2).fingerprint,
+        segments(numbered, count=5, seed=0).fingerprint,
+        segments(numbered, count=None, seed=2).fingerprint,
+    }
+    numbered.write_text("edited")
+    changed.add(segments(numbered, count=5, seed=2).fingerprint)
+    assert len(changed) == 4 and first not in changed
 
 
 @pytest.mark.parametrize("content", ["", "one\n\ntwo\n", dump(page("T", "short"))])
-def test_no_segment_is_an_error_that_says_what_is_expected(tmp_path, content):
+def test_segments_refuses_a_text_without_one(tmp_path, content):
     path = write(tmp_path, "a.txt", content)
     with pytest.raises(CorpusError, match=r"a\.txt: no segment .*blank line between documents"):
         segments(path, count=5).records()
 
 
-def test_sample_dump_gives_clean_segments():
+def test_segments_of_the_sample_dump_are_clean():
     counts = Counter()
-    found = list(segments(count=None).read(counts))
+    sample = list(segments(count=None).read(counts))
     assert counts["articles"] == 106
     assert 4400 < counts["paragraphs kept"] < 4900
-    assert len(found) == counts["segments"] > 2200
+    assert len(sample) == counts["segments"] > 2200
     assert Path(sample_path()).name.startswith("enwiki") and segments().name == "wikipedia-sample"
-    text = "\n".join(paragraph for s in found for paragraph in (s.first, s.second))
+    texts = [segment.first for segment in sample] + [segment.second for segment in sample]
     for residue in ("''", "{{", "}}", "[[", "]]", "|", "<", "( ", " ,", "(;", "&nbsp;", "  "):
-        assert residue not in text, residue
-    assert not any(paragraph[0] in "*#:;=" for paragraph in text.split("\n"))
+        assert not any(residue in text for text in texts), residue
+    assert not any(text[0] in "*#:;=" for text in texts)
