@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from helpers.store.store import Store
 
 OF_RANDOM_WEIGHTS = {"level": "word"}  # the maps behind the control of section 5
-FOCUS_SEGMENTS, QUICK_FOCUS_SEGMENTS = 16, 4  # on which a control's heads get the model's entropies
+# Segments on which the heads of a control get the model's entropies.
+FOCUS_SEGMENTS = 16
+QUICK_FOCUS_SEGMENTS = 4
 
 
 class Sources(Settings):
@@ -92,26 +94,27 @@ class Sources(Settings):
             "focused": self.control(self.seed, focused=True),
         }
 
-    def _focused(self, drawn: Encoder, like: Encoder) -> Encoder:
+    def _focused(self, random_model: Encoder, reference: Encoder) -> Encoder:
         """Give a control's heads the mean entropies of another model's, over a part of the text."""
         count = QUICK_FOCUS_SEGMENTS if self.quick else FOCUS_SEGMENTS
         corpus = replace(self, segments=count).segment_corpus()
-        texts = self._extract(like, corpus, stored=False)
+        texts = self._extract(reference, corpus, stored=False)
 
         def compute() -> list[list[float]]:
             from helpers.model.forward import model_inputs, padded
             from helpers.model.sites import temperatures
 
-            batch = padded(like, [model_inputs(like, record) for record in texts.records()])
-            return temperatures(drawn.model.base_model, like.model.base_model, batch)
+            inputs = [model_inputs(reference, record) for record in texts.records()]
+            batch = padded(reference, inputs)
+            return temperatures(random_model.model.base_model, reference.model.base_model, batch)
 
-        found = cached(
+        head_temperatures = cached(
             "temperatures",
             compute,
-            inputs={"drawn": drawn.identity, "texts": texts.key},
+            inputs={"drawn": random_model.identity, "texts": texts.key},
             module="helpers.model.forward",  # and what it imports: helpers.model.sites
         )
-        return self.load(drawn.identity["random_init"], temperatures=found)
+        return self.load(random_model.identity["random_init"], temperatures=head_temperatures)
 
     def segment_corpus(self) -> Corpus[Segment]:
         """The text of sections 3 and 6."""
@@ -158,7 +161,7 @@ class Sources(Settings):
             yield self._extract(encoder, corpus, **OF_RANDOM_WEIGHTS)
 
     def random_treebank_keys(self) -> list[str]:
-        """The keys of `random_treebank_stores`, for which nothing is extracted."""
+        """Compute the keys of `random_treebank_stores` without extracting them."""
         corpus = self.treebank_corpus()
         return [
             self._store_key(encoder, corpus, **OF_RANDOM_WEIGHTS).hash
@@ -242,7 +245,7 @@ class Sources(Settings):
         return store
 
     def _store_key(self, encoder: Encoder, corpus: Corpus, **options: Any) -> StoreKey:
-        """The key of the store that `_extract` fills with the same arguments."""
+        """Compute the key of the store that `_extract` fills with the same arguments."""
         from helpers.store.extract import store_key
 
         return store_key(encoder, corpus, **self._extraction_options(**options))
@@ -268,9 +271,10 @@ def known(settings: Settings, names: Collection[str]) -> dict[str, Any]:
     return values
 
 
-def write_record(folder: Path, facts: Mapping[str, Any]) -> None:
+def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     """Write ``run.json``."""
-    write_whole(folder / "run.json", f"{json.dumps(facts, indent=1, default=str)}\n".encode())
+    text = json.dumps(record, indent=1, default=str)
+    write_whole(folder / "run.json", f"{text}\n".encode())
 
 
 def _conflicting_settings(settings: Settings, folder: Path) -> list[str]:

@@ -120,44 +120,81 @@ class Study(Sources):
         return distance_table(sums.mean_distances(words=words), *sums.mean("current").shape)
 
     def gradient_table(self, control: Encoder | None = None) -> pd.DataFrame:
-        """The table of Figure 3, or that of a control over fewer segments."""
+        """Compute the gradients of the loss by attention weights (section 3.2, Figure 3), once.
+
+        Parameters
+        ----------
+        control : Encoder, optional
+            A control, which sees fewer segments; by default the study's own model.
+
+        Returns
+        -------
+        DataFrame
+            One row per layer; for its columns see `surface.gradient_table`.
+        """
         from helpers.analysis.surface import gradient_table
         from helpers.model.gradients import chosen_segments, gradient_importance
 
-        store, encoder = self.segment_store(), control or self.encoder
-        most = CONTROL_GRADIENTS if control else len(store)
+        store = self.segment_store()
+        encoder = self.encoder if control is None else control
         articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
-        count = capped(self.gradient_segments, most)
-        contrastive = encoder.objective == "contrastive"
-        places = chosen_segments(articles, count, contrastive=contrastive)
-        records = [store.record(place) for place in places]
-        found = cached(
+        max_segments = len(store) if control is None else CONTROL_GRADIENTS
+        indices = chosen_segments(
+            articles,
+            capped(self.gradient_segments, max_segments),
+            contrastive=encoder.objective == "contrastive",
+        )
+        records = [store.record(index) for index in indices]
+        gradients = cached(
             "gradients",
             partial(gradient_importance, encoder, records, seed=self.seed),
             inputs={
                 "store": store.key,
                 "records": records,
                 "seed": self.seed,
-                "control": control and control.identity,
+                "control": None if control is None else control.identity,
             },
             module="helpers.model.gradients",
         )
-        return gradient_table(found, [articles[place] for place in places], encoder.objective)
+        articles_of_records = [articles[index] for index in indices]
+        return gradient_table(gradients, articles_of_records, encoder.objective)
 
     def head_counts(self, store: Store) -> HeadCounts:
-        """What every head gets right over a treebank's maps (section 4.2), counted once."""
+        """Count the words that every attention head gets right over a treebank, once (section 4.2).
+
+        Parameters
+        ----------
+        store : Store
+            Word-level maps of a treebank.
+
+        Returns
+        -------
+        HeadCounts
+        """
         from helpers.analysis.head_counts import HeadCounts, count_heads
 
-        found = cached(
+        arrays = cached(
             "head-counts",
             lambda: vars(count_heads(store)),
             inputs={"store": store.key},
             module="helpers.analysis.head_counts",
         )
-        return HeadCounts(**found | {"names": tuple(found["names"].tolist())})
+        names = tuple(arrays["names"].tolist())
+        return HeadCounts(**{**arrays, "names": names})
 
     def split_words(self, store: Store) -> pd.DataFrame:
-        """How many words of a treebank have how many tokens (section 4.1), counted once."""
+        """Count the words of a treebank by their number of tokens, once (section 4.1).
+
+        Parameters
+        ----------
+        store : Store
+            Word-level maps of a treebank.
+
+        Returns
+        -------
+        DataFrame
+            For its columns see `dependency_heads.split_words`.
+        """
         from helpers.analysis.dependency_heads import split_words
 
         def word_ids(words: list[str]) -> list[int | None]:
@@ -171,19 +208,38 @@ class Study(Sources):
         )
 
     def special_candidates(self, store: Store, table: pd.DataFrame) -> pd.DataFrame:
-        """Table 1's accuracies where special tokens may be picked, too, counted once."""
+        """Compute Table 1's accuracies with special tokens among the candidates, once.
+
+        Parameters
+        ----------
+        store : Store
+            Word-level maps of a treebank.
+        table : DataFrame
+            Table 1.
+
+        Returns
+        -------
+        DataFrame
+            For its columns see `dependency_heads.with_special_tokens`.
+        """
         from helpers.analysis.dependency_heads import with_special_tokens
 
-        own = table[["relation", "count", "head", "direction", "accuracy"]]
+        columns = ["relation", "count", "head", "direction", "accuracy"]
         return cached(
             "special-candidates",
             partial(with_special_tokens, store, table),
-            inputs={"store": store.key, "table": own},
+            inputs={"store": store.key, "table": table[columns]},
             module="helpers.analysis.dependency_heads",
         )
 
     def probe_tables(self) -> dict[str, pd.DataFrame]:
-        """The tables of section 5, trained once and kept."""
+        """Train the probes of section 5, once.
+
+        Returns
+        -------
+        dict of str to DataFrame
+            The tables of section 5, by name.
+        """
         store = self.treebank_store()
 
         def compute() -> dict[str, pd.DataFrame]:
@@ -234,10 +290,32 @@ class Study(Sources):
     ) -> pd.DataFrame:
         """Write a table to ``tables/`` (with ``latex`` in both forms) and return it for display.
 
-        ``optional`` columns may be empty; for TableError see `check_table`.
+        Parameters
+        ----------
+        table : DataFrame
+            The table.
+        name : str
+            Name of its file, without the suffix.
+        optional : collection of str
+            Columns that may be empty.
+
+        Returns
+        -------
+        DataFrame
+            The table.
+
+        Raises
+        ------
+        TableError
+            As in `check_table`.
         """
-        how = {"optional": optional, "dtype": self.dtype}
-        check_table(table, name, special_tokens=lambda: self.encoder.special_tokens, **how)
+        check_table(
+            table,
+            name,
+            special_tokens=lambda: self.encoder.special_tokens,
+            optional=optional,
+            dtype=self.dtype,
+        )
         self._claim_folder()
         write_table(table, self.output / "tables", name, latex=self.latex)
         self._written.add(name)
@@ -503,22 +581,24 @@ def as_latex(table: pd.DataFrame) -> str:
 
 
 def read_tables(results: Path, written: Iterable[str] = ()) -> dict[str, pd.DataFrame]:
-    """Return the tables of the run that a results folder belongs to, by name.
+    """Read the tables of the run that a results folder belongs to, by name.
 
-    Those that ``run.json`` lists, and ``written`` just now; where the notebooks were run one by
-    one, all of the folder.  InputError where a table cannot be read.
+    If ``run.json`` lists tables, those and the ``written`` ones are read, otherwise all tables of
+    the folder.  InputError for a file that is no table.
     """
-    own = listed(results, "tables")
-    found = {}
+    names = listed(results, "tables")
+    if names is not None:
+        names = names.union(written)
+    tables = {}
     for path in sorted((results / "tables").glob("*.csv")):
-        if own is not None and path.stem not in own.union(written):
+        if names is not None and path.stem not in names:
             continue
         try:
-            found[path.stem] = unescape_formulas(pd.read_csv(path))
+            tables[path.stem] = unescape_formulas(pd.read_csv(path))
         except ValueError as error:
             problem = str(error).splitlines()[0]
             raise InputError(f"{path}: not a table ({problem}); run the notebook again") from error
-    return found
+    return tables
 
 
 def head_grid(values: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:
