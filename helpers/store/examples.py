@@ -1,9 +1,9 @@
-"""Examples: their records, which are the list of work, and their tensors, which a model computes.
+"""Make records, the list of examples, and compute the tensors of shards from them with a model.
 
-A record is cut to what the model takes, and what is cut or dropped is counted.  The tensors of a
-shard, consecutive examples, are a pure function of the model and of their records: in any order,
-in any process and on any number of threads they have the same bits.  For this, batches run side
-by side and each of them on one thread; on several a batch would round differently.
+A record is cut to the length that the model takes, and cuts and drops are counted.  The tensors of
+a shard are a pure function of the model and of the shard's records: in any order, in any process
+and on any number of threads they have the same bits.  For this, several batches are computed at
+the same time, each on one thread, because a batch on several threads would round differently.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from helpers.model.forward import (
 from helpers.store.format import ROW_SUM_TOLERANCE, STORED, Level, Tensors, tensor_name
 from helpers.work import in_order, trim
 
-LARGEST = float(np.finfo(STORED).max)
-# Padded tokens in a forward pass: what stays in the caches of one core; on a GPU, what fills it.
+MAX_STORED = float(np.finfo(STORED).max)
+# Padded tokens in a forward pass: as many as stay in the caches of one core, or fill a GPU.
 BATCH_TOKENS = {"cpu": 512}
 BATCH_TOKENS_ACCELERATED = 4096
 
@@ -47,10 +47,15 @@ BATCH_TOKENS_ACCELERATED = 4096
 def examples(
     encoder: Encoder, corpus: Corpus, max_tokens: int, counts: Counter[str]
 ) -> Iterator[Record]:
-    """Yield the record of each example that fits, counting in ``counts`` what does not."""
-    make = {Segment: segment_record, Sentence: sentence_record, Document: document_record}
-    for item in corpus.read(counts):
-        record = make[type(item)](encoder, item, max_tokens, counts)
+    """Yield the record of each example that fits; ``counts`` counts cuts and drops by reason."""
+    record_makers = {
+        Segment: segment_record,
+        Sentence: sentence_record,
+        Document: document_record,
+    }
+    for text in corpus.read(counts):
+        make_record = record_makers[type(text)]
+        record = make_record(encoder, text, max_tokens, counts)
         if record is not None:
             yield record
 
@@ -60,14 +65,13 @@ def segment_record(
 ) -> Record | None:
     """Tokenize two paragraphs, cut them as in BERT's pre-training, add the special tokens.
 
-    ``second`` is the position where the second paragraph starts.  Where a pair is cut depends on
-    the pair alone, not on the others or their order.
+    ``second`` is the position of the second paragraph's first token.  The random cut of a pair
+    depends on the pair only, not on other pairs or their order.
     """
     backend = encoder.tokenizer.backend_tokenizer
-    backend.no_truncation()  # which transformers sets when it cuts a text elsewhere
-    first, second = (
-        backend.encode(text, add_special_tokens=False) for text in (segment.first, segment.second)
-    )
+    backend.no_truncation()  # transformers sets truncation when it cuts a text elsewhere
+    first = backend.encode(segment.first, add_special_tokens=False)
+    second = backend.encode(segment.second, add_special_tokens=False)
     room = max_tokens - backend.num_special_tokens_to_add(is_pair=True)
     if len(first) + len(second) > room:
         counts["segments cut to the token limit"] += 1
@@ -82,25 +86,34 @@ def segment_record(
 def cut_pair(first: Encoding, second: Encoding, room: int, rng: random.Random) -> None:
     """Shorten the longer of two token sequences, at either end at random, until both fit.
 
-    BERT's pre-training draws an end token by token; here it is one go, of the same distribution.
+    BERT's pre-training removes token by token, from an end at random. Here the tokens of each end
+    are counted first and removed together, which gives the same distribution.
     """
-    lengths = [len(first), len(second)]
-    losses = [0, 0]
-    while sum(lengths) - sum(losses) > room:
-        left = [length - loss for length, loss in zip(lengths, losses, strict=True)]
-        losses[0 if left[0] > left[1] else 1] += 1
-    for encoding, loss in zip((first, second), losses, strict=True):
-        if not loss:
-            continue
-        from_front = sum(rng.random() < 0.5 for _ in range(loss))
-        encoding.truncate(len(encoding) - from_front, direction="left")
-        encoding.truncate(len(encoding) - (loss - from_front), direction="right")
+    first_length = len(first)
+    second_length = len(second)
+    while first_length + second_length > room:
+        if first_length > second_length:
+            first_length -= 1
+        else:
+            second_length -= 1
+    _cut_ends(first, first_length, rng)
+    _cut_ends(second, second_length, rng)
+
+
+def _cut_ends(encoding: Encoding, length: int, rng: random.Random) -> None:
+    """Shorten a token sequence to a length, taking each token from either end at random."""
+    n_removed = len(encoding) - length
+    if n_removed == 0:
+        return
+    from_front = sum(rng.random() < 0.5 for _ in range(n_removed))
+    encoding.truncate(len(encoding) - from_front, direction="left")
+    encoding.truncate(length, direction="right")
 
 
 def sentence_record(
     encoder: Encoder, sentence: Sentence, max_tokens: int, counts: Counter[str]
 ) -> Record | None:
-    """Return a treebank sentence's record, or None where the model cannot take it whole."""
+    """Return a treebank sentence's record, or None if the model cannot take the whole sentence."""
     words = list(sentence.words)
     encoding = encoder.encode_words(words)
     if len(encoding.ids) > max_tokens:
@@ -128,11 +141,11 @@ def document_record(
     if not _every_word_has_tokens(encoding.word_ids, words):
         counts["documents dropped: a word that the tokenizer turns into nothing"] += 1
         return None
-    fitting = _words_that_fit(encoder, encoding.word_ids, max_tokens)
-    if fitting < len(words):
+    n_fitting = _count_fitting_words(encoding.word_ids, max_tokens)
+    if n_fitting < len(words):
         counts["documents cut to the token limit"] += 1
-        document, dropped = document.cut(fitting)
-        counts["mentions dropped: beyond the cut"] += dropped
+        document, n_dropped = document.cut(n_fitting)
+        counts["mentions dropped: beyond the cut"] += n_dropped
     if not document.mentions:
         counts["documents dropped: no mention before the cut"] += 1
         return None
@@ -147,24 +160,30 @@ def document_record(
 
 
 def _every_word_has_tokens(word_ids: list[int | None], words: list[str]) -> bool:
-    return len(set(word_ids) - {None}) == len(words) > 0
+    words_with_tokens = set(word_ids) - {None}
+    return len(words_with_tokens) == len(words) > 0
 
 
 def _offset(word_ids: list[int | None]) -> int:
-    """Return the word-level position of the first word: the special tokens before it."""
+    """Return the word-level position of the first word: the number of special tokens before it."""
     return word_groups(word_ids)[word_ids.index(0)]
 
 
-def _words_that_fit(encoder: Encoder, word_ids: list[int | None], max_tokens: int) -> int:
-    room = max_tokens - sum(word is None for word in word_ids)
-    own = [word for word in word_ids if word is not None]
-    return len(set(own)) if len(own) <= room else own[room]
+def _count_fitting_words(word_ids: list[int | None], max_tokens: int) -> int:
+    """Count the words whose tokens all fit; ``word_ids`` has the word of each token."""
+    words_of_tokens = [word for word in word_ids if word is not None]
+    n_special = len(word_ids) - len(words_of_tokens)
+    room = max_tokens - n_special
+    if len(words_of_tokens) <= room:
+        return len(set(words_of_tokens))
+    # The first token without room belongs to word n, so that words 0 to n - 1 fit.
+    return words_of_tokens[room]
 
 
 def shard_tensors(encoder: Encoder, records: list[Record], first: int, **options: Any) -> Tensors:
-    """Compute one shard: the tensors of examples ``first`` to ``first + len(records)``."""
-    work = [(range(first, first + len(records)), records)]
-    ((_, tensors),) = shards_tensors(encoder, work, **options)
+    """Compute the tensors of one shard: of examples ``first`` to ``first + len(records)``."""
+    indices = range(first, first + len(records))
+    ((_, tensors),) = shards_tensors(encoder, [(indices, records)], **options)
     return tensors
 
 
@@ -176,41 +195,65 @@ def shards_tensors(
     lens: Lens = "attention",
     hidden: bool = False,
 ) -> Generator[tuple[range, Tensors]]:
-    """Compute shards, in order, on all threads; the next shard is begun before one is done.
+    """Compute shards, in order, on all threads; a shard is begun before the one before it is done.
 
-    Yields each shard's indices and tensors: ``attention/000123`` ``[layer, head, query, key]``,
-    ``token_ids/...`` ``[token]`` (token level) and, if asked for,
-    ``hidden/...`` ``[layer, position, width]``.  ModelError where rows of a map do not sum to 1.
+    Parameters
+    ----------
+    encoder
+        Model that computes the maps.
+    work
+        Indices and records of the examples of each shard.
+    level, lens, hidden
+        As in `store.extract.store_key`.
+
+    Yields
+    ------
+    indices
+        Indices of a shard's examples.
+    tensors
+        Its tensors by name: ``attention/000123`` of shape (layer, head, query, key),
+        ``token_ids/000123`` (token level only) and, with ``hidden``, ``hidden/000123`` of shape
+        (layer, position, width).
+
+    Raises
+    ------
+    ModelError
+        If the rows of a map do not sum to 1, or a vector is too large to be stored.
     """
-    width = torch.get_num_threads() if encoder.device.type == "cpu" else 1
-    sizes: deque[tuple[range, int]] = deque()  # batches of the shards that are begun
+    threads = torch.get_num_threads() if encoder.device.type == "cpu" else 1
+    begun: deque[tuple[range, int]] = deque()  # indices and number of batches of each shard
 
     def jobs() -> Iterator[Callable[[], Tensors]]:
         for indices, records in work:
             batches = _batches(encoder, records, indices.start)
-            sizes.append((indices, len(batches)))
+            begun.append((indices, len(batches)))
             for batch in batches:
                 yield partial(_batch, encoder, batch, run, level, hidden)
 
     with (
         lens_pass(encoder, lens) as run,
-        closing(in_order(jobs(), threads=width, ahead=2 * width)) as found,
+        closing(in_order(jobs(), threads=threads, ahead=2 * threads)) as batch_tensors,
     ):
-        for tensors in found:
-            indices, size = sizes.popleft()
-            for other in islice(found, size - 1):
-                tensors |= other
+        for tensors in batch_tensors:
+            indices, n_batches = begun.popleft()
+            for further_tensors in islice(batch_tensors, n_batches - 1):
+                tensors.update(further_tensors)
             yield indices, dict(sorted(tensors.items()))
             trim()
 
 
 def _batches(encoder: Encoder, records: list[Record], first: int) -> list[list[tuple[int, Inputs]]]:
-    """Return a shard's batches; which one an example is in depends on its shard alone."""
+    """Return the batches of a shard: index and inputs of each example.
+
+    The batch of an example depends on its shard only.
+    """
     inputs = [model_inputs(encoder, record) for record in records]
     budget = BATCH_TOKENS.get(encoder.device.type, BATCH_TOKENS_ACCELERATED)
-    lengths = [len(item["input_ids"]) for item in inputs]
-    batches = length_batches(lengths, budget=budget, longest_first=True)
-    return [[(first + i, inputs[i]) for i in batch] for batch in batches]
+    lengths = [len(example_inputs["input_ids"]) for example_inputs in inputs]
+    batches = []
+    for rows in length_batches(lengths, budget=budget, longest_first=True):
+        batches.append([(first + row, inputs[row]) for row in rows])
+    return batches
 
 
 @torch.inference_mode()
@@ -218,20 +261,21 @@ def _batch(
     encoder: Encoder, batch: list[tuple[int, Inputs]], run: Pass, level: Level, hidden: bool
 ) -> Tensors:
     """Return the tensors of one batch's examples, as they are stored."""
-    attentions, states = run([item for _, item in batch], hidden=hidden)
+    attentions, states = run([inputs for _, inputs in batch], hidden=hidden)
     tensors: Tensors = {}
-    for row, (index, item) in enumerate(batch):
-        length = len(item["input_ids"])
+    for row, (index, inputs) in enumerate(batch):
+        length = len(inputs["input_ids"])
         layers = [layer[row, :, :length, :length] for layer in attentions]
         if level == "word":
-            layers = list(to_words(torch.stack(layers).float(), item["groups"]))
+            layers = list(to_words(torch.stack(layers).float(), inputs["groups"]))
         else:
-            tensors[tensor_name("token_ids", index)] = np.array(item["input_ids"], dtype=np.int32)
+            token_ids = np.array(inputs["input_ids"], dtype=np.int32)
+            tensors[tensor_name("token_ids", index)] = token_ids
         tensors[tensor_name("attention", index)] = _stored(encoder, layers, index)
         if hidden:
             vectors = torch.stack([layer[row, :length] for layer in states]).float()
             if level == "word":
-                vectors = vectors_to_words(vectors, item["groups"])
+                vectors = vectors_to_words(vectors, inputs["groups"])
             _check_vectors(encoder, vectors, index)
             tensors[tensor_name("hidden", index)] = vectors.cpu().numpy().astype(STORED)
     return tensors
@@ -241,7 +285,7 @@ def _stored(
     encoder: Encoder, layers: list[Float[Tensor, "head query key"]], index: int
 ) -> Float[np.ndarray, "layer head query key"]:
     """Return maps as they are stored, after checking that each row is a distribution."""
-    # Layer by layer into their place, in half precision: stacking would copy all maps once more.
+    # Each layer is copied to its part of one array: stacking would copy all maps once more.
     maps = torch.empty((len(layers), *layers[0].shape), dtype=torch.half, device=layers[0].device)
     sums = torch.empty(maps.shape[:-1], device=maps.device)
     for number, layer in enumerate(layers):
@@ -259,14 +303,18 @@ def _stored(
 def _check_vectors(
     encoder: Encoder, vectors: Float[Tensor, "layer position width"], index: int
 ) -> None:
-    """Refuse vectors that half precision cannot hold: large models have some."""
-    largest = vectors.abs().amax(dim=(1, 2))  # of each layer; NaN where there is one
-    beyond = (largest <= LARGEST).logical_not().nonzero()
-    if len(beyond):
-        layer = int(beyond[0])
-        whole = f"take a whole copy of the model{or_wider(encoder.dtype)}"
-        raise ModelError(
-            f"model {encoder.name!r}: in example {index}, layer {layer} (0: the embeddings), a "
-            f"hidden state reaches {largest[layer]:,.0f}, and {np.dtype(STORED)} holds "
-            f"{LARGEST:,.0f}; {'it cannot be stored' if largest[layer].isfinite() else whole}"
-        )
+    """Raise ModelError for vectors that half precision cannot hold: large models have some."""
+    largest = vectors.abs().amax(dim=(1, 2))  # of each layer; NaN if one of its values is
+    too_large = (largest <= MAX_STORED).logical_not().nonzero()
+    if not len(too_large):
+        return
+    layer = int(too_large[0])
+    if largest[layer].isfinite():
+        remedy = "it cannot be stored"
+    else:
+        remedy = f"take a whole copy of the model{or_wider(encoder.dtype)}"
+    raise ModelError(
+        f"model {encoder.name!r}: in example {index}, layer {layer} (0: the embeddings), a "
+        f"hidden state reaches {largest[layer]:,.0f}, and {np.dtype(STORED)} holds "
+        f"{MAX_STORED:,.0f}; {remedy}"
+    )

@@ -1,8 +1,8 @@
-"""From a corpus to its maps: a store, opened or completed first, or computed when asked for.
+"""Extract attention maps of a corpus: open a store, complete it, or compute maps lazily.
 
-The list of work comes first, one JSON record an example, truncated and counted, so that every
-later step (a resumed run, a worker on another machine) reads the same list; then the shards.
-Nothing heavy is imported for a store that is finished.
+The list of examples is written first, one JSON record per line, truncated and counted.  Every
+later step (a resumed run, a worker on another machine) reads the same list.  Then the shards are
+computed.  A finished store is opened without importing torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from helpers.cache import function_name
-from helpers.data.records import Corpus
+from helpers.data.records import Corpus, Record
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.model.encoder import Device, Encoder, Lens, load
 from helpers.paths import check_free, only_one, remove_temporary, sha256, whole_file
@@ -51,7 +51,8 @@ from helpers.work import progress
 EXAMPLES_PER_SHARD: dict[Level, int] = {"token": 32, "word": 256}
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "safetensors")
 
-Fill = Callable[[Store, Sequence[int], Listed], None]  # computes shards, enters each when written
+# A function that computes shards by number, and calls `Listed` for each when it is written.
+Fill = Callable[[Store, Sequence[int], Listed], None]
 
 
 def store_key(
@@ -65,8 +66,30 @@ def store_key(
 ) -> StoreKey:
     """Return the key of the store that ``extract`` fills with the same arguments.
 
-    ``level`` is ``token`` for segments and ``word`` for treebanks and coreference (section 4.1);
-    ``hidden`` also stores each layer's vectors.  ModelError where the model takes no such length.
+    Parameters
+    ----------
+    encoder
+        Model whose maps are stored.
+    corpus
+        Segments, sentences or documents.
+    level
+        "token" for segments, "word" for treebanks and coreference (section 4.1).
+    lens
+        "attention" for attention weights, "norm" for the norms of what each weight moves.
+    max_tokens
+        Length of the longest example, special tokens included.
+    hidden
+        Also store the vectors of each layer.
+
+    Returns
+    -------
+    StoreKey
+        Everything that determines the content of the store.
+
+    Raises
+    ------
+    ModelError
+        If the model does not take inputs of this length.
     """
     if not 8 <= max_tokens <= encoder.max_length:
         raise ModelError(
@@ -87,7 +110,7 @@ def store_key(
 
 
 def encoder_facts(encoder: Encoder) -> dict[str, Any]:
-    """Return what a store's key says of its model and tokenizer."""
+    """Return the part of a store's key that describes its model and tokenizer."""
     return {
         "model": {**encoder.identity, "compute_dtype": encoder.dtype},
         "tokenizer_sha256": encoder.tokenizer_sha256,
@@ -96,20 +119,43 @@ def encoder_facts(encoder: Encoder) -> dict[str, Any]:
 
 
 def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill | None = None, **options: Any) -> Store:
-    """Return the store of a model's maps over a corpus, computing what is not there yet.
+    """Return the store of a model's maps over a corpus, after computing the maps it lacks.
 
-    For ``options`` see `store_key`.  ``fill`` computes the shards: here (None), or where
-    :mod:`helpers.store.cluster` says.  One process fills a store, from the first unfinished shard
-    on; a second one waits for it.  InputError where the corpus yields no example; ModelError where
-    the model takes no such length, or its maps are no distributions; StoreError as in `paths`.
+    One process at a time fills a store, from the first unfinished shard on; a second one waits.
+
+    Parameters
+    ----------
+    encoder
+        Model whose maps are stored.
+    corpus
+        Segments, sentences or documents.
+    fill
+        Function that computes the missing shards, such as `store.cluster.fill_on`. By default
+        this process does.
+    options
+        ``level``, ``lens``, ``max_tokens`` and ``hidden``, as in `store_key`.
+
+    Returns
+    -------
+    Store
+        The finished store.
+
+    Raises
+    ------
+    InputError
+        If the corpus has no example.
+    ModelError
+        If the model does not take inputs of this length, or the rows of a map do not sum to 1.
+    StoreError
+        If the disk is full or cannot be written to, or the store is damaged.
     """
     key = store_key(encoder, corpus, **options)
     folder = key.folder()
     if not (folder / MANIFEST).is_file():
-        for other in of_other_code(key):
+        for old_folder in of_other_code(key):
             print(
-                f"{other.name}: made by other code: extracted again; "
-                f"'python -m helpers cache accept {other.name}' keeps it",
+                f"{old_folder.name}: made by other code: extracted again; "
+                f"'python -m helpers cache accept {old_folder.name}' keeps it",
                 file=sys.stderr,
             )
         store = stream(encoder, corpus, **options)
@@ -120,9 +166,29 @@ def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill | None = None, **opt
 
 
 def stream(encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
-    """Return a store whose maps are computed when asked for: for corpora larger than the disk.
+    """Return a store that computes its maps when they are read, and stores none.
 
-    The list of work is written first, where the maps would be; errors as in `extract`.
+    It is for corpora whose maps are larger than the disk. The list of examples is written to the
+    folder in which `extract` would store the maps.
+
+    Parameters
+    ----------
+    encoder
+        Model that computes the maps.
+    corpus
+        Segments, sentences or documents.
+    options
+        ``level``, ``lens``, ``max_tokens`` and ``hidden``, as in `store_key`.
+
+    Returns
+    -------
+    Store
+        The examples, without stored maps.
+
+    Raises
+    ------
+    InputError, ModelError, StoreError
+        As in `extract`.
     """
     key = store_key(encoder, corpus, **options)
     folder = key.folder()
@@ -142,25 +208,36 @@ def _is_listed(folder: Path) -> bool:
 def complete(store: Store, fill: Fill | None = None) -> list[int]:
     """Compute the shards that are missing or damaged; return their numbers.
 
-    The store is finished then.  StoreError where the disk is full.
+    The store is finished then.  StoreError if the disk is full.
     """
-    folder, manifest = store.folder, read_manifest(store.folder)
+    folder = store.folder
+    manifest = read_manifest(folder)
     remove_temporary(folder)
-    own = progress(manifest.shards, "looking for finished shards", unit="shard")
-    shards = {s.file: s for s in own if not damage(folder / s.file, s.bytes, s.sha256)}
-    missing = [n for n in range(store.n_shards) if shard_name(n) not in shards]
+    shards = _finished_shards(folder, manifest)
+    missing = [number for number in range(store.n_shards) if shard_name(number) not in shards]
     check_free(folder, needed_bytes(store, missing))
 
     def listed(shard: Shard) -> None:
         shards[shard.file] = shard
-        own = tuple(sorted(shards.values(), key=lambda shard: shard.first))
-        replace(manifest, versions=_versions(), shards=own).write(folder / UNFINISHED)
+        in_order = sorted(shards.values(), key=lambda finished: finished.first)
+        grown = replace(manifest, versions=_versions(), shards=tuple(in_order))
+        grown.write(folder / UNFINISHED)
 
     if missing:
-        (fill or fill_here)(store, missing, listed)
+        compute_shards = fill or fill_here
+        compute_shards(store, missing, listed)
     remove_temporary(folder)
     (folder / UNFINISHED).replace(folder / MANIFEST)
     return missing
+
+
+def _finished_shards(folder: Path, manifest: Manifest) -> dict[str, Shard]:
+    """Return the shards of a manifest that are undamaged, by file name."""
+    shards = {}
+    for shard in progress(manifest.shards, "looking for finished shards", unit="shard"):
+        if not damage(folder / shard.file, shard.bytes, shard.sha256):
+            shards[shard.file] = shard
+    return shards
 
 
 def repair_list(folder: Path) -> str:
@@ -193,7 +270,10 @@ def repair_list(folder: Path) -> str:
 
 
 def repair(encoder: Encoder, folder: Path) -> list[str]:
-    """Extract the damaged shards of a store again, and no others; return a line for each."""
+    """Extract the damaged shards of a store again, and no others; return a line for each.
+
+    StoreError if the store was made with another model, or by other code.
+    """
     with only_one(folder):
         store = Store.open(folder, encoder)
         _check_model(encoder, folder, store.manifest)
@@ -204,20 +284,21 @@ def repair(encoder: Encoder, folder: Path) -> list[str]:
 
 
 def load_encoder(folder: Path, *, model: str | None, device: Device = "auto") -> Encoder:
-    """Load the encoder that a store was made with; StoreError where ``model`` is another one.
+    """Load the encoder that a store was made with.
 
-    A store knows the name of a local folder, not its place: that is ``model``.
+    A store has the name of a local model folder, but not its path: ``model`` is that path.
+    StoreError if ``model`` is another model.
     """
     manifest = read_manifest(folder)
-    facts = manifest.spec.model
+    stored_model = manifest.spec.model
     try:
         encoder = load(
-            model or facts["name"],
-            revision=facts.get("revision"),
+            model or stored_model["name"],
+            revision=stored_model.get("revision"),
             device=device,
-            dtype=facts["compute_dtype"],
-            random_init=facts["random_init"],
-            temperatures=facts.get("temperatures"),
+            dtype=stored_model["compute_dtype"],
+            random_init=stored_model["random_init"],
+            temperatures=stored_model.get("temperatures"),
         )
     except ModelError as error:
         raise ModelError(f"{error}; say where it is with --model PATH") from error
@@ -226,7 +307,7 @@ def load_encoder(folder: Path, *, model: str | None, device: Device = "auto") ->
 
 
 def _check_model(encoder: Encoder, folder: Path, manifest: Manifest) -> None:
-    """Raise StoreError where a store was made with another model than an encoder, or other code."""
+    """Raise StoreError if a store was made with another model than an encoder, or by other code."""
     spec = manifest.spec
     if replace(spec, **encoder_facts(encoder)) != spec:
         raise StoreError(
@@ -237,7 +318,7 @@ def _check_model(encoder: Encoder, folder: Path, manifest: Manifest) -> None:
 
 
 def _check_code(folder: Path, manifest: Manifest) -> None:
-    """Raise StoreError where other code has made a store."""
+    """Raise StoreError if other code has made a store."""
     spec = manifest.spec
     if manifest.accepted or spec.today() != spec:
         raise StoreError(
@@ -247,7 +328,7 @@ def _check_code(folder: Path, manifest: Manifest) -> None:
 
 
 def fill_here(store: Store, missing: Sequence[int], listed: Listed) -> None:
-    """Compute shards in this process; the next one is begun before one is written."""
+    """Compute shards in this process; the next shard is computed while one is written."""
     from helpers.store.examples import shards_tensors  # whose imports are heavy
 
     spec = store.spec
@@ -260,25 +341,37 @@ def fill_here(store: Store, missing: Sequence[int], listed: Listed) -> None:
 
 
 def needed_bytes(store: Store, numbers: Sequence[int]) -> int:
-    """Return how many bytes these shards will take (headers left out)."""
-    spec, width = store.spec, getattr(store.encoder.model.config, "hidden_size", 0)
-    maps = spec.model["layers"] * spec.model["heads"]
-    vectors = (spec.model["layers"] + 1) * width if spec.hidden else 0
-    needed = 0
-    for _, examples in store.work(numbers):
-        for record in examples:
-            special = record.get("offset", 0) + (spec.special_tokens["sep"] is not None)
-            n = len(record["tokens"]) if "tokens" in record else len(record["words"]) + special
-            needed += (maps * n**2 + vectors * n) * np.dtype(STORED).itemsize
-    return needed
+    """Compute the size in bytes of the tensors of some shards, headers of files excluded."""
+    spec = store.spec
+    n_maps = spec.model["layers"] * spec.model["heads"]
+    vector_values = 0  # at each position, over all layers
+    if spec.hidden:
+        width = getattr(store.encoder.model.config, "hidden_size", 0)
+        vector_values = (spec.model["layers"] + 1) * width
+    n_values = 0
+    for _, records in store.work(numbers):
+        for record in records:
+            length = _n_positions(record, spec)
+            n_values += n_maps * length**2 + vector_values * length
+    return n_values * np.dtype(STORED).itemsize
+
+
+def _n_positions(record: Record, spec: StoreKey) -> int:
+    """Return the number of positions of an example's maps."""
+    if "tokens" in record:
+        return len(record["tokens"])
+    n_before = record.get("offset", 0)
+    n_after = 0 if spec.special_tokens["sep"] is None else 1
+    return n_before + len(record["words"]) + n_after
 
 
 def _versions() -> dict[str, str]:
+    """Return the versions of the packages that determine the maps."""
     return {package: version(package) for package in PACKAGES}
 
 
 def _list_work(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey) -> None:
-    """Write one record a line, and the manifest of a store without shards.
+    """Write one record per line, and the manifest of a store without shards.
 
     If only the list was missing and the new one has the same bytes, the manifest stays as it is,
     and with it the shards.
@@ -286,23 +379,30 @@ def _list_work(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey) ->
     from helpers.store.examples import examples
 
     counts: Counter[str] = Counter()
-    path, written = folder / EXAMPLES, 0
+    n_examples = 0
+    path = folder / EXAMPLES
     with whole_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         for record in examples(encoder, corpus, key.max_tokens, counts):
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
-            written += 1
-        if not written:
-            dropped = ", ".join(f"{count} {reason}" for reason, count in counts.items())
-            raise InputError(
-                f"corpus {corpus.name!r}: no example left to analyse ({dropped or 'it is empty'}); "
-                f"check the path and the format, or raise --max-tokens {key.max_tokens}"
-            )
+            n_examples += 1
+        if n_examples == 0:
+            raise _no_examples(corpus, counts, key.max_tokens)
     list_digest = {"bytes": path.stat().st_size, "sha256": sha256(path)}
     with suppress(StoreError):
         if read_manifest(folder).examples == list_digest:
             return
-    manifest = Manifest(key, written, list_digest, dict(sorted(counts.items())), _versions())
+    report = dict(sorted(counts.items()))
+    manifest = Manifest(key, n_examples, list_digest, report, _versions())
     manifest.write(folder / UNFINISHED)
+
+
+def _no_examples(corpus: Corpus, counts: Counter[str], max_tokens: int) -> InputError:
+    """Return the error of a corpus of which no example is left."""
+    reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items())
+    return InputError(
+        f"corpus {corpus.name!r}: no example left to analyse ({reasons or 'it is empty'}); "
+        f"check the path and the format, or raise --max-tokens {max_tokens}"
+    )
 
 
 def write_shard(
@@ -311,10 +411,15 @@ def write_shard(
     """Write the shard of the examples ``indices``; ``listed`` is called before it has its name."""
     dense = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     path = folder / shard_name(number)
-    # Straight from the tensors' memory: bytes in between would hold every map two times more.
+    # The file is written from the tensors' memory: bytes in between would hold every map twice.
     with whole_file(path) as temporary:
         save_file(dense, temporary)
-        size, digest = temporary.stat().st_size, sha256(temporary)
-        shard = Shard(path.name, indices.start, len(indices), size, digest)
+        shard = Shard(
+            file=path.name,
+            first=indices.start,
+            count=len(indices),
+            bytes=temporary.stat().st_size,
+            sha256=sha256(temporary),
+        )
         listed(shard)
     return shard

@@ -1,15 +1,15 @@
-"""What a store records, once: what determines it, the digest of each file; which stores there are.
+"""The manifest of a store (its key and the digests of its files), and the listing of stores.
 
-A store is a folder with three kinds of files:
+A store is a folder with three types of files:
 
-- ``examples.jsonl``: one record a line, the list of work; written first.
+- ``examples.jsonl``: the list of examples, one record per line; written first.
 - ``shard-00000.safetensors`` ...: the maps of consecutive examples.
-- ``manifest.json``: the record.  Until the last shard is there it is called ``unfinished.json``
-  and lists the shards so far; renaming it declares the store finished.  A shard is listed before
-  it takes its name, so one that is there without being listed, or with another digest, is not
-  finished.
+- ``manifest.json``: the key of the store, and the size and SHA-256 of each file.  Until the last
+  shard is written it is called ``unfinished.json`` and lists the shards so far.  Renaming it
+  declares the store finished.  A shard is listed before it gets its name, so a shard that is not
+  listed, or has another digest, is not finished.
 
-No other file is looked at, and nothing is pickled.
+No other file is read, and nothing is pickled.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ from helpers.paths import cache_root, only_one, readable, sha256, write_whole
 from helpers.work import progress
 
 FORMAT = 2
-MANIFEST, UNFINISHED, EXAMPLES = "manifest.json", "unfinished.json", "examples.jsonl"
-USED = "used"  # a folder beside the stores, with a file for each: the run that used it last
+MANIFEST = "manifest.json"
+UNFINISHED = "unfinished.json"
+EXAMPLES = "examples.jsonl"
+USED = "used"  # folder next to the stores: a file per store names the run that used it last
 FILLER = "helpers.store.extract"  # the module that fills stores
 
-STORED = np.float16  # of maps and vectors; computed on in float32 or wider
-ROW_SUM_TOLERANCE = 0.02  # what bfloat16 rounding can add up to over a row of a map
+STORED = np.float16  # type of stored maps and vectors; measures compute in float32 or wider
+ROW_SUM_TOLERANCE = 0.02  # bfloat16 rounding can add up to this over a row of a map
 Tensors = dict[str, np.ndarray]
 
 Level = Literal["token", "word"]
@@ -47,7 +49,7 @@ Level = Literal["token", "word"]
 
 @dataclass(frozen=True)
 class StoreKey:
-    """Everything that determines what a store holds, and so names its folder."""
+    """Everything that determines the content of a store; its hash names the store's folder."""
 
     model: Mapping[str, Any]
     lens: Lens
@@ -59,8 +61,8 @@ class StoreKey:
     tokenizer_sha256: str
     special_tokens: Mapping[str, str | None]
     hidden: bool = False
-    code: str = ""  # the digest of what fills it
-    reader: str = ""  # the function that reads the corpus
+    code: str = ""  # digest of the code that computes and reads
+    reader: str = ""  # name of the function that reads the corpus
     format: int = FORMAT
 
     @property
@@ -78,7 +80,7 @@ class StoreKey:
         return cache_root() / f"{readable(slug)}-{self.hash[:10]}"
 
     def today(self) -> StoreKey:
-        """Return the key of a store of the same settings that today's code fills."""
+        """Return the key of a store with the same settings, filled by the current code."""
         # A user's corpus is what its ``spec`` says.
         module = f"helpers.{self.reader}".rpartition(".")[0]
         readers = [module] if is_computing(module) else []
@@ -86,12 +88,12 @@ class StoreKey:
 
     @property
     def maps(self) -> dict[str, Any]:
-        """What is computed of each example."""
+        """Options of `store.examples.shards_tensors` that compute this store's tensors."""
         return {"level": self.level, "lens": self.lens, "hidden": self.hidden}
 
 
 class Shard(NamedTuple):
-    """A finished shard: examples ``first`` to ``first + count`` in one file."""
+    """A finished shard: the examples ``first`` to ``first + count`` in one file."""
 
     file: str
     first: int
@@ -100,16 +102,16 @@ class Shard(NamedTuple):
     sha256: str
 
 
-Listed = Callable[[Shard], None]  # enters a shard in the manifest
+Listed = Callable[[Shard], None]  # a function that enters a shard in the manifest
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The record of a store, finished or not.
+    """The key of a store and its files, finished or not.
 
-    ``examples`` has the bytes and SHA-256 of ``examples.jsonl``, ``report`` counts what of the
-    corpus was dropped or cut, by reason, and ``versions`` are those of the packages.  ``accepted``
-    is the code that has filled it, if a user has accepted it in place of the key's.
+    ``examples`` has the size in bytes and the SHA-256 of ``examples.jsonl``.  ``report`` counts, by
+    reason, the examples that were dropped or cut.  ``versions`` are those of the packages.  If a
+    user has accepted a store of other code, ``accepted`` is the digest of the code that filled it.
     """
 
     spec: StoreKey
@@ -122,47 +124,63 @@ class Manifest:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the digests of what the examples are made of: key, records and shards."""
-        shards = [shard.sha256 for shard in self.shards]
-        return _digest([self.spec.hash, self.examples["sha256"], shards])
+        """SHA-256 of the key and of the digests of records and shards."""
+        shard_digests = [shard.sha256 for shard in self.shards]
+        return _digest([self.spec.hash, self.examples["sha256"], shard_digests])
 
     def write(self, path: Path) -> None:
-        """Write the facts with a checksum of them, there whole or not at all."""
-        own = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
-        facts = asdict(self.spec) | own | {"shards": [shard._asdict() for shard in self.shards]}
-        facts["checksum"] = _digest(facts)
-        write_whole(path, (json.dumps(facts, indent=1) + "\n").encode())
+        """Write the manifest with its checksum, atomically."""
+        contents = asdict(self.spec)
+        contents["n_examples"] = self.n_examples
+        contents["examples"] = self.examples
+        contents["report"] = self.report
+        contents["versions"] = self.versions
+        contents["shards"] = [shard._asdict() for shard in self.shards]
+        contents["accepted"] = self.accepted
+        contents["checksum"] = _digest(contents)
+        write_whole(path, (json.dumps(contents, indent=1) + "\n").encode())
 
 
 def read_manifest(folder: Path, *, finished: bool = False) -> Manifest:
-    """Read the manifest of a store, ``finished`` or either way; StoreError unless it is whole."""
-    for name in (MANIFEST,) if finished else (UNFINISHED, MANIFEST):
+    """Read the manifest of a store, or only of a ``finished`` one.
+
+    StoreError if it is missing or damaged.
+    """
+    names = [MANIFEST] if finished else [UNFINISHED, MANIFEST]
+    for name in names:
         with suppress(FileNotFoundError):
             return _read(folder / name)
     raise StoreError(f"{folder}: no {MANIFEST}; the store is unfinished, run extraction again")
 
 
 def _read(path: Path) -> Manifest:
+    """Read a manifest; StoreError if it is damaged or of another format."""
     try:
-        facts = json.loads(path.read_bytes())
-        whole = facts.pop("checksum") == _digest(facts) and facts["format"] == FORMAT
-        names = facts.keys() & {field.name for field in fields(StoreKey)}
-        spec = StoreKey(**{name: facts.pop(name) for name in names})
-        shards = tuple(Shard(**entry) for entry in facts.pop("shards"))
-        # The one name that a shard can have is also the one that stays inside the folder.
-        own = [shard_name(shard.first // spec.examples_per_shard) for shard in shards]
-        whole &= own == [shard.file for shard in shards]
-        if whole:
-            return Manifest(spec, **facts, shards=shards)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        pass
-    name = path.parent.name
-    if is_of_another_format(path.parent):
-        raise StoreError(
-            f"{path}: written by a version of this project with another format than {FORMAT}; "
-            f"'python -m helpers cache --remove {name}' makes room for a new extraction"
-        )
-    raise StoreError(f"{path}: not a whole manifest; {repair_command(name)}")
+        return _parse(path.read_bytes())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        name = path.parent.name
+        if is_of_another_format(path.parent):
+            raise StoreError(
+                f"{path}: written by a version of this project with another format than {FORMAT}; "
+                f"'python -m helpers cache --remove {name}' makes room for a new extraction"
+            ) from error
+        raise StoreError(f"{path}: not a whole manifest; {repair_command(name)}") from error
+
+
+def _parse(text: bytes) -> Manifest:
+    """Parse a manifest; ValueError or another error of its type if it is damaged."""
+    contents = json.loads(text)
+    checksum = contents.pop("checksum")
+    if checksum != _digest(contents) or contents["format"] != FORMAT:
+        raise ValueError("not a whole manifest of this format")
+    key_names = {field.name for field in fields(StoreKey)} & contents.keys()
+    spec = StoreKey(**{name: contents.pop(name) for name in key_names})
+    shards = tuple(Shard(**entry) for entry in contents.pop("shards"))
+    for shard in shards:
+        # The only name that a shard can have is also one that stays inside the folder.
+        if shard.file != shard_name(shard.first // spec.examples_per_shard):
+            raise ValueError(f"no name of a shard: {shard.file}")
+    return Manifest(spec, **contents, shards=shards)
 
 
 def is_of_another_format(folder: Path) -> bool:
@@ -180,7 +198,7 @@ def is_of_another_format(folder: Path) -> bool:
 
 
 def tensor_name(name: str, index: int) -> str:
-    """Return what an example's tensor is called in its shard."""
+    """Return the name of an example's tensor in its shard."""
     return f"{name}/{index:06d}"
 
 
@@ -190,7 +208,7 @@ def shard_name(number: int) -> str:
 
 
 def note_use(folder: Path, run: str) -> None:
-    """Remember which run has used a store last; a cache that cannot be written to forgets it."""
+    """Write down the run that used a store last, if the cache can be written to."""
     with suppress(OSError):
         path = folder.parent / USED / folder.name
         path.parent.mkdir(exist_ok=True)
@@ -198,10 +216,13 @@ def note_use(folder: Path, run: str) -> None:
 
 
 def damage(path: Path, size: int, digest: str = "") -> str | None:
-    """Return what is wrong with a file: its size in bytes or, where it is given, its SHA-256."""
-    found = path.stat().st_size if path.is_file() else 0
-    if found != size:
-        problem = f"{found:,} bytes, expected {size:,}"
+    """Describe the damage of a file, and the remedy; None if it has this size and SHA-256.
+
+    The SHA-256 is not checked if it is empty.
+    """
+    actual_size = path.stat().st_size if path.is_file() else 0
+    if actual_size != size:
+        problem = f"{actual_size:,} bytes, expected {size:,}"
     elif digest and sha256(path) != digest:
         problem = "its SHA-256 is not that of what was written"
     else:
@@ -215,66 +236,83 @@ def repair_command(name: str) -> str:
 
 
 def check(path: Path, size: int, digest: str = "") -> None:
-    """Raise StoreError where a file is missing or damaged."""
-    if problem := damage(path, size, digest):
+    """Raise StoreError if a file is missing or damaged."""
+    problem = damage(path, size, digest)
+    if problem:
         raise StoreError(problem)
 
 
 def stores() -> list[Path]:
     """Return the folders of the stores in the cache, finished or not."""
-    found = (cache_root().glob(f"*/{name}") for name in (UNFINISHED, MANIFEST))
-    return sorted({path.parent for paths in found for path in paths})
+    folders = set()
+    for name in (UNFINISHED, MANIFEST):
+        folders.update(path.parent for path in cache_root().glob(f"*/{name}"))
+    return sorted(folders)
 
 
 def of_other_code(key: StoreKey) -> list[Path]:
     """Return the finished stores of the same settings that other code has filled."""
-    found = []
+    folders = []
     for folder in stores():
         with suppress(StoreError):
             spec = read_manifest(folder, finished=True).spec
             if spec != key and replace(spec, code=key.code, reader=key.reader) == key:
-                found.append(folder)
-    return found
+                folders.append(folder)
+    return folders
 
 
 def accept(folder: Path) -> Path:
-    """Let a finished store stand for one that today's code would fill; return its new folder.
+    """Mark a finished store as valid for the current code, and return its new folder.
 
-    StoreError where it is damaged, unfinished, does not say who read its corpus, or is in the way.
+    StoreError if the store is damaged, unfinished or has no recorded reader, or if the current code
+    has extracted the same store.
     """
     manifest = read_manifest(folder, finished=True)
     if not manifest.spec.reader:
         raise StoreError(f"{folder.name}: does not say who read its corpus; extract it again")
     check(folder / EXAMPLES, manifest.examples["bytes"], manifest.examples["sha256"])
     key = manifest.spec.today()
-    if (place := key.folder()) == folder:
+    target = key.folder()
+    if target == folder:
         raise StoreError(f"{folder.name}: made by today's code, or accepted for it")
-    with only_one(place):
-        if (place / MANIFEST).is_file():
-            raise StoreError(f"{place.name}: extracted already; remove one of the two")
-        if place.exists():
-            shutil.rmtree(place)  # extraction again, begun
-        made = manifest.accepted or manifest.spec.code
-        replace(manifest, spec=key, accepted=made).write(folder / MANIFEST)
-        folder.rename(place)
-    return place
+    with only_one(target):
+        if (target / MANIFEST).is_file():
+            raise StoreError(f"{target.name}: extracted already; remove one of the two")
+        if target.exists():
+            shutil.rmtree(target)  # an extraction by the current code that has not ended
+        filled_by = manifest.accepted or manifest.spec.code
+        replace(manifest, spec=key, accepted=filled_by).write(folder / MANIFEST)
+        folder.rename(target)
+    return target
 
 
 def describe(folder: Path) -> dict[str, Any]:
-    """Return what tells a store from others: corpus, examples, whether it is finished, dates."""
-    facts = {"corpus": "", "examples": "", "finished": "no"}
+    """Describe a store for a table: corpus, examples, state, date and last run."""
     try:
         manifest = read_manifest(folder)
-        facts |= {"corpus": manifest.spec.corpus["name"], "examples": f"{manifest.n_examples:,}"}
-        if manifest.spec.today() != manifest.spec:
-            facts["finished"] = "made by other code"
-        elif (folder / MANIFEST).is_file():
-            facts["finished"] = "accepted" if manifest.accepted else "yes"
-        elif not manifest.shards:
-            facts["finished"] = "records alone"
+        corpus = manifest.spec.corpus["name"]
+        examples = f"{manifest.n_examples:,}"
+        state = _state(folder, manifest)
     except StoreError:
-        facts["finished"] = "damaged, or of another format: see verify"
-    return facts | {"written": date(folder), "last run": last_run(folder)}
+        corpus = ""
+        examples = ""
+        state = "damaged, or of another format: see verify"
+    return {
+        "corpus": corpus,
+        "examples": examples,
+        "finished": state,
+        "written": date(folder),
+        "last run": last_run(folder),
+    }
+
+
+def _state(folder: Path, manifest: Manifest) -> str:
+    """Return the word for a store's state in a table of stores."""
+    if manifest.spec.today() != manifest.spec:
+        return "made by other code"
+    if (folder / MANIFEST).is_file():
+        return "accepted" if manifest.accepted else "yes"
+    return "no" if manifest.shards else "records alone"
 
 
 def discard_examples(folder: Path) -> None:
@@ -288,14 +326,14 @@ def discard_examples(folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a store's folder and what was noted about it."""
+    """Remove a store's folder, its lock and the note of its last run."""
     shutil.rmtree(folder)
-    for noted in (folder.with_name(f"{folder.name}.lock"), folder.parent / USED / folder.name):
-        noted.unlink(missing_ok=True)
+    folder.with_name(f"{folder.name}.lock").unlink(missing_ok=True)
+    (folder.parent / USED / folder.name).unlink(missing_ok=True)
 
 
 def last_run(folder: Path) -> str:
-    """Return the run that has used a store last, and when; empty if none has."""
+    """Return the name and date of the run that used a store last; empty if none has."""
     path = folder.parent / USED / folder.name
     try:
         return f"{path.read_text(encoding='utf-8')} ({date(path)})"
@@ -309,21 +347,24 @@ def date(path: Path) -> str:
 
 
 def verify(folder: Path) -> list[str]:
-    """Check every byte of a store against its manifest; return what is wrong, a line each."""
+    """Check every byte of a store against its manifest; return a line for each problem."""
     try:
         manifest = read_manifest(folder)
-        if manifest.shards:  # records alone are what a stream leaves: they are no unfinished store
+        if manifest.shards:  # a stream leaves records only, which are no unfinished store
             manifest = read_manifest(folder, finished=True)
     except StoreError as error:
         return [str(error)]
     files = [(EXAMPLES, manifest.examples["bytes"], manifest.examples["sha256"])]
-    files += [(shard.file, shard.bytes, shard.sha256) for shard in manifest.shards]
-    checked = (
-        damage(folder / name, size, digest)
-        for name, size, digest in progress(files, f"checking {folder.name}", unit="file")
-    )
-    return list(filter(None, checked))
+    for shard in manifest.shards:
+        files.append((shard.file, shard.bytes, shard.sha256))
+    problems = []
+    for name, size, digest in progress(files, f"checking {folder.name}", unit="file"):
+        problem = damage(folder / name, size, digest)
+        if problem:
+            problems.append(problem)
+    return problems
 
 
 def _digest(value: object) -> str:
+    """Return the SHA-256 of a value's JSON."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

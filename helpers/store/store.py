@@ -1,4 +1,4 @@
-"""Examples with their maps, shard by shard: read from a folder, or computed when asked for."""
+"""Examples with their maps, shard by shard: read from a folder, or computed when they are read."""
 
 from __future__ import annotations
 
@@ -31,17 +31,31 @@ from helpers.work import in_order, trim
 if TYPE_CHECKING:
     from helpers.model.encoder import Encoder
 
-GetTensor = Callable[[str], np.ndarray | None]  # None: there is no tensor of that name
+GetTensor = Callable[[str], np.ndarray | None]  # gives None for a name without a tensor
 
 
 @dataclass(frozen=True)
 class Example:
     """The attention maps of one segment, sentence or document.
 
-    ``attention[layer, head, query, key]`` is float16 and usually memory-mapped: compute on it
-    in float32 or wider.  ``record`` is the example's line of ``examples.jsonl``.  At word level
-    the words stand at positions ``offset`` to ``offset + len(record["words"])``; the positions
-    before and after them are special tokens ([CLS] before, [SEP] after, in BERT).
+    Attributes
+    ----------
+    index
+        Number of the example in its store, from 0.
+    attention
+        Attention weights in float16, usually memory-mapped, of shape (layer, head, query, key).
+        Compute on them in float32 or wider. Each row ``[layer, head, query, :]`` sums to 1.
+    record
+        The example's line of ``examples.jsonl``.
+    token_ids
+        Ids of the tokens in the vocabulary (token level only).
+    offset
+        Position of the first word (word level). The words are at positions ``offset`` to
+        ``offset + len(record["words"])``; the positions before and after them are special tokens
+        ([CLS] before, [SEP] after, in BERT).
+    hidden
+        Vectors of shape (layer, position, width), if the store has them; layer 0 are the
+        embeddings.
     """
 
     index: int
@@ -65,9 +79,10 @@ class Example:
 class Store:
     """Examples with their maps, in shards.
 
-    ``len(store)`` is the number of examples, ``store[i]`` one of them; iterating gives all, with
-    the memory of one shard.  Shards are read from the store's folder; with an ``encoder`` they are
-    computed, and only the records are in the folder: the same bits without the disk space.
+    ``len(store)`` is the number of examples, ``store[i]`` is one of them, and iterating yields all
+    with the memory of one shard.  Shards are read from the store's folder.  A store with an
+    ``encoder`` computes them instead, and only its records are in the folder: the maps have the
+    same bits without the disk space.
     """
 
     folder: Path
@@ -77,12 +92,12 @@ class Store:
 
     @classmethod
     def open(cls, folder: Path, encoder: Encoder | None = None) -> Store:
-        """Open a finished store, or with an ``encoder`` the records of one, finished or not.
+        """Open a finished store or, with an ``encoder``, the records of a store.
 
-        StoreError where it is unfinished or damaged; a shard's digest is checked when it is read.
+        StoreError if it is unfinished or damaged.  A shard's digest is checked when it is read.
         """
         manifest = read_manifest(folder, finished=encoder is None)
-        if encoder is not None:  # the shards that are there, if any, are not what is read here
+        if encoder is not None:  # shards in the folder, if any, are not read
             manifest = replace(manifest, versions={}, shards=())
         for shard in manifest.shards:
             check(folder / shard.file, shard.bytes)
@@ -97,12 +112,12 @@ class Store:
 
     @property
     def spec(self) -> StoreKey:
-        """What determines the maps."""
+        """The key of the store: everything that determines its maps."""
         return self.manifest.spec
 
     @property
     def key(self) -> str:
-        """What tables computed from these maps are kept under: manifest and code that reads it."""
+        """The digest of the maps and of the code that reads them, as a key of cached tables."""
         return f"{self.manifest.digest} {code_digest('helpers.store.store')}"
 
     @property
@@ -117,7 +132,7 @@ class Store:
 
     @property
     def special_tokens(self) -> dict[str, str | None]:
-        """The tokens in the parts of [CLS] and [SEP]; None where the model has none."""
+        """The model's tokens in the roles of [CLS] and [SEP]; None for one that it lacks."""
         return dict(self.spec.special_tokens)
 
     @property
@@ -139,7 +154,7 @@ class Store:
                 yield json.loads(file.readline())
 
     def work(self, numbers: Iterable[int]) -> Iterator[tuple[range, list[dict[str, Any]]]]:
-        """Yield the indices and records of shards: what they are computed from."""
+        """Yield the indices and the records of each shard, from which its maps are computed."""
         size = self.spec.examples_per_shard
         for number in numbers:
             indices = range(len(self))[number * size : (number + 1) * size]
@@ -169,12 +184,12 @@ class Store:
                 yield from examples
 
     def _tensors(self, numbers: Iterable[int]) -> Generator[GetTensor]:
-        """Yield for each shard what gives its tensors by name."""
+        """Yield for each shard a function that returns its tensors by name."""
         if self.encoder is None:
             for number in numbers:
                 yield _opened(self.folder, self.manifest.shards[number])
             return
-        from helpers.store.examples import shards_tensors  # torch, for those who ask for maps
+        from helpers.store.examples import shards_tensors  # imports torch
 
         with closing(shards_tensors(self.encoder, self.work(numbers), **self.spec.maps)) as shards:
             for _, tensors in shards:
@@ -182,64 +197,99 @@ class Store:
 
 
 def checked_maps(example: Example) -> Float[np.ndarray, "layer head query key"]:
-    """Return an example's maps in float32; MapError where a row is no distribution over words."""
+    """Return an example's attention weights in float32, after checking that they are probabilities.
+
+    Parameters
+    ----------
+    example
+        One example of a store.
+
+    Returns
+    -------
+    array of shape (layer, head, query, key)
+        Attention weights; each row ``[layer, head, query, :]`` sums to 1 up to rounding.
+
+    Raises
+    ------
+    MapError
+        If there are no tokens, the map is smaller than the words, a weight is negative or NaN, or
+        a row does not sum to 1.
+    """
     attention = example.attention.astype(np.float32)
-    place = f"example {example.index}"
+    name = f"example {example.index}"
     if not attention.size:
-        raise MapError(f"{place}: has no tokens")
+        raise MapError(f"{name}: has no tokens")
     if "words" in example.record and len(example) < example.word_positions.stop:
         words = len(example.record["words"])
-        raise MapError(f"{place}: expected a map over {words} words; extract the store again")
+        raise MapError(f"{name}: expected a map over {words} words; extract the store again")
     if not attention.min() >= 0:
-        raise MapError(f"{place}: its attention has a negative or undefined (NaN) weight")
-    worst = np.abs(attention.sum(axis=-1) - 1).max()
-    if not worst < ROW_SUM_TOLERANCE:
-        raise MapError(f"{place}: an attention row is off from summing to 1 by {worst:.3g}")
+        raise MapError(f"{name}: its attention has a negative or undefined (NaN) weight")
+    largest_error = np.abs(attention.sum(axis=-1) - 1).max()
+    if not largest_error < ROW_SUM_TOLERANCE:
+        raise MapError(f"{name}: an attention row is off from summing to 1 by {largest_error:.3g}")
     return attention
 
 
 def tokens_of(store: Store, example: Example) -> list[str]:
-    """Return the token or word at each position of an example's maps, special tokens included."""
+    """Return the token or word at each position of an example's maps, special tokens included.
+
+    At word level all special tokens before the words have the name of [CLS], and all after them
+    that of [SEP], in the model's vocabulary.
+    """
     record = example.record
     if "words" not in record:
         return list(record["tokens"])
-    after = len(example) - example.word_positions.stop
-    cls, sep = (store.special_tokens.get(role) or "" for role in ("cls", "sep"))
-    return [cls] * example.offset + list(record["words"]) + [sep] * after
+    n_after = len(example) - example.word_positions.stop
+    first_token = store.special_tokens.get("cls") or ""
+    last_token = store.special_tokens.get("sep") or ""
+    return [first_token] * example.offset + list(record["words"]) + [last_token] * n_after
 
 
 def read_ahead(store: Store) -> Iterator[list[Example]]:
-    """Yield the examples of each shard, while the next shard is read (or computed) beside."""
+    """Yield the examples of each shard, while another thread reads or computes the next shard."""
     with closing(store.by_shard()) as shards:
-        reads = (partial(next, shards) for _ in range(store.n_shards))
-        with closing(in_order(reads, threads=1, ahead=1)) as examples:
+        # Each job advances the one generator; with one thread, one job at a time does so.
+        next_shards = (partial(next, shards) for _ in range(store.n_shards))
+        with closing(in_order(next_shards, threads=1, ahead=1)) as examples:
             for shard in examples:
                 yield shard
                 trim()
 
 
 def _opened(folder: Path, shard: Shard) -> GetTensor:
-    """Return what reads a shard's tensors, checked if this process has not read it as it is now."""
+    """Return a function that reads a shard's tensors, after checking the shard.
+
+    A process checks the digest once, and again if the file has changed.
+    """
     path = folder / shard.file
     check(path, shard.bytes)
-    state = path.stat().st_ino, path.stat().st_mtime_ns
+    status = path.stat()
+    state = (status.st_ino, status.st_mtime_ns)
     _check_once(path, shard, state)
     return _open(path, state)
 
 
 @cache
 def _check_once(path: Path, shard: Shard, _state: tuple[int, int]) -> None:
+    """Check a shard's digest once for each state of its file."""
     check(path, shard.bytes, shard.sha256)
 
 
-@lru_cache(maxsize=1)  # examples that are read are often close
+@lru_cache(maxsize=1)  # examples that are read one after another are often of one shard
 def _open(path: Path, _state: tuple[int, int]) -> GetTensor:
+    """Open a shard, once for each state of its file."""
     file = safe_open(path, framework="numpy")
     names = frozenset(file.keys())
     return lambda name: file.get_tensor(name) if name in names else None
 
 
 def _example(index: int, record: dict[str, Any], tensor: GetTensor) -> Example:
-    names = ("attention", "token_ids", "hidden")
-    maps, ids, vectors = (tensor(tensor_name(name, index)) for name in names)
-    return Example(index, maps, record, ids, record.get("offset", 0), vectors)
+    """Make an example of its record and its tensors."""
+    return Example(
+        index=index,
+        attention=tensor(tensor_name("attention", index)),
+        record=record,
+        token_ids=tensor(tensor_name("token_ids", index)),
+        offset=record.get("offset", 0),
+        hidden=tensor(tensor_name("hidden", index)),
+    )

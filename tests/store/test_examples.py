@@ -1,3 +1,5 @@
+"""Records: how segments, sentences and documents are cut to the limit, counted and listed."""
+
 from __future__ import annotations
 
 import random
@@ -28,43 +30,58 @@ def tokens_of(encoder, text):
 # Segments
 
 
-def test_a_segment_that_fits_is_kept_whole(encoder):
+def test_segment_record_keeps_a_segment_that_fits(encoder):
     counts = Counter()
     record = segment_record(encoder, Segment("The cat.", "A dog", "Pets"), 60, counts)
-    first, second = tokens_of(encoder, "The cat."), tokens_of(encoder, "A dog")
+    first = tokens_of(encoder, "The cat.")
+    second = tokens_of(encoder, "A dog")
     assert record["tokens"] == ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
     assert record["second"] == len(first) + 2
     assert record["title"] == "Pets"
     assert not counts
 
 
+def is_part(tokens, whole_text):
+    """Whether tokens follow each other in a longer list."""
+    length = len(tokens)
+    starts = range(len(whole_text) - length + 1)
+    return any(whole_text[start : start + length] == tokens for start in starts)
+
+
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "t5"])
 @pytest.mark.parametrize("limit", [9, 31])
-def test_a_long_segment_is_cut_to_the_limit_and_counted(family, limit, tiny_encoder):
-    encoder, counts = tiny_encoder(family), Counter()
+def test_segment_record_cuts_a_long_segment_to_the_limit(family, limit, tiny_encoder):
+    encoder = tiny_encoder(family)
+    counts = Counter()
     record = segment_record(encoder, LONG, limit, counts)
-    assert len(record["tokens"]) == limit
+    tokens = record["tokens"]
+    assert len(tokens) == limit
     assert counts == {"segments cut to the token limit": 1}
-    specials = set(encoder.special_tokens.values()) | {"</s>"}
-    halves = record["tokens"][: record["second"]], record["tokens"][record["second"] :]
-    for half, text in zip(halves, (LONG.first, LONG.second), strict=True):
-        own, whole = [token for token in half if token not in specials], tokens_of(encoder, text)
-        assert own and any(whole[i : i + len(own)] == own for i in range(len(whole)))
+    special_tokens = {*encoder.special_tokens.values(), "</s>"}
+    halves = [(tokens[: record["second"]], LONG.first), (tokens[record["second"] :], LONG.second)]
+    for half, text in halves:
+        kept_tokens = [token for token in half if token not in special_tokens]
+        assert kept_tokens
+        assert is_part(kept_tokens, tokens_of(encoder, text))
 
 
-def test_a_segment_is_cut_alike_wherever_it_stands(encoder):
+def test_segment_record_cuts_a_segment_alike_at_any_position(encoder):
     segments = [Segment(f"{word} {LONG.first}", LONG.second, "t") for word in ("a", "the", "dog")]
-    once, shuffled = (
-        [record["tokens"] for record in examples(encoder, corpus_of(each), 20, Counter())]
-        for each in (segments, [*segments[::-1], *segments])
-    )
-    assert shuffled == once[::-1] + once
-    assert len({len(tokens) for tokens in once}) == 1 < len(set(map(tuple, once)))
+
+    def cut(ordered_segments):
+        records = examples(encoder, corpus_of(ordered_segments), 20, Counter())
+        return [record["tokens"] for record in records]
+
+    in_order = cut(segments)
+    assert cut([*segments[::-1], *segments]) == in_order[::-1] + in_order
+    assert [len(tokens) for tokens in in_order] == [20, 20, 20]
+    assert in_order[0] != in_order[1]
 
 
 def slow_cut(first, second, room, rng):
-    """BERT's own loop: one token at a time off the longer list, at either end."""
-    first, second = list(first), list(second)
+    """BERT's own loop: take one token at a time off the longer list, at either end."""
+    first = list(first)
+    second = list(second)
     while len(first) + len(second) > room:
         longer = first if len(first) > len(second) else second
         if rng.random() < 0.5:
@@ -75,7 +92,7 @@ def slow_cut(first, second, room, rng):
 
 
 @pytest.mark.parametrize(("a", "b", "room"), [(30, 7, 20), (7, 30, 20), (25, 25, 9), (4, 4, 8)])
-def test_cutting_follows_the_distribution_of_berts_pre_training(a, b, room, encoder):
+def test_cut_pair_follows_the_distribution_of_berts_pre_training(a, b, room, encoder):
     encode = encoder.tokenizer.backend_tokenizer.encode
     starts = np.zeros((2, 300, 2))
     for seed in range(300):
@@ -92,7 +109,7 @@ def test_cutting_follows_the_distribution_of_berts_pre_training(a, b, room, enco
 # Sentences
 
 
-def test_a_sentence_keeps_its_annotation(encoder):
+def test_sentence_record_keeps_the_annotation(encoder):
     record = sentence_record(encoder, sentence_of(["The", "cats", "sat"], "train"), 60, Counter())
     assert record == {
         "words": ["The", "cats", "sat"],
@@ -104,58 +121,84 @@ def test_a_sentence_keeps_its_annotation(encoder):
     }
 
 
-def test_a_sentence_over_the_limit_or_with_a_word_that_vanishes_is_counted(encoder, tiny_encoder):
-    counts, sentence = Counter(), sentence_of(["a"] * 19)
+def test_sentence_record_drops_and_counts_a_sentence_over_the_limit(encoder):
+    counts = Counter()
+    sentence = sentence_of(["a"] * 19)
     assert sentence_record(encoder, sentence, 21, counts) is not None
     assert sentence_record(encoder, sentence, 20, counts) is None
-    for word in ("\u200b", "\u200e\u200f"):
-        sentence = sentence_of(["The", word, "cat"])
-        assert sentence_record(encoder, sentence, 60, counts) is None
-        assert sentence_record(tiny_encoder("roberta"), sentence, 60, counts) is not None
-    assert counts == {
-        "sentences dropped: over the token limit": 1,
-        "sentences dropped: a word that the tokenizer turns into nothing": 2,
-    }
+    assert counts == {"sentences dropped: over the token limit": 1}
+
+
+@pytest.mark.parametrize("word", ["\u200b", "\u200e\u200f"])
+def test_sentence_record_drops_a_word_without_tokens(word, encoder, tiny_encoder):
+    counts = Counter()
+    sentence = sentence_of(["The", word, "cat"])
+    assert sentence_record(encoder, sentence, 60, counts) is None
+    assert sentence_record(tiny_encoder("roberta"), sentence, 60, counts) is not None
+    assert counts == {"sentences dropped: a word that the tokenizer turns into nothing": 1}
 
 
 # Documents
 
 
 def document(words, *mentions):
-    tags = tuple("NOUN" for _ in words)
-    return Document(tuple(words), tags, tuple(Mention(*m) for m in mentions), "dev", "toy")
+    return Document(
+        words=tuple(words),
+        tags=("NOUN",) * len(words),
+        mentions=tuple(Mention(*mention) for mention in mentions),
+        split="dev",
+        source="toy",
+    )
 
 
-def test_a_document_is_cut_between_words(encoder):
-    # "watched" is several tokens: the limit falls inside it
-    pieces, before = len(tokens_of(encoder, "watched")), len(tokens_of(encoder, "the cat"))
-    assert pieces > 1
-    item = document(["the", "cat", "watched", "it"], (0, 2, 1, 1), (3, 4, 1, 3), (0, 1, None, 0))
+@pytest.fixture
+def cat_document():
+    """A document of which the third word has several tokens."""
+    return document(["the", "cat", "watched", "it"], (0, 2, 1, 1), (3, 4, 1, 3), (0, 1, None, 0))
+
+
+def test_document_record_cuts_between_words(encoder, cat_document):
+    n_before = len(tokens_of(encoder, "the cat"))
+    n_pieces = len(tokens_of(encoder, "watched"))
+    assert n_pieces > 1
+    limit_inside_word = 2 + n_before + n_pieces - 1
     counts = Counter()
-    record = document_record(encoder, item, 2 + before + pieces - 1, counts)
+    record = document_record(encoder, cat_document, limit_inside_word, counts)
     assert (record["words"], record["tags"]) == (["the", "cat"], ["NOUN", "NOUN"])
     assert record["mentions"] == [[0, 2, None, 1], [0, 1, None, 0]]
     assert record["offset"] == 1
     assert counts["documents cut to the token limit"] == 1
-    whole = document_record(encoder, item, 60, Counter())
-    assert whole["words"] == list(item.words)
-    assert whole["mentions"] == [[0, 2, 1, 1], [3, 4, 1, 3], [0, 1, None, 0]]
-    just = document(["a"] * 10, (0, 1, 1, 0))
-    assert [len(document_record(encoder, just, n, Counter())["words"]) for n in (11, 12)] == [9, 10]
 
 
-# The list of work
+def test_document_record_keeps_a_document_that_fits(encoder, cat_document):
+    record = document_record(encoder, cat_document, 60, Counter())
+    assert record["words"] == list(cat_document.words)
+    assert record["mentions"] == [[0, 2, 1, 1], [3, 4, 1, 3], [0, 1, None, 0]]
 
 
-def test_records_and_what_was_dropped_are_written(encoder, own_cache):
+@pytest.mark.parametrize(("limit", "n_words"), [(11, 9), (12, 10)])
+def test_document_record_fills_the_limit(limit, n_words, encoder):
+    ten_words = document(["a"] * 10, (0, 1, 1, 0))
+    record = document_record(encoder, ten_words, limit, Counter())
+    assert len(record["words"]) == n_words
+
+
+# The list of examples
+
+
+def test_extract_lists_records_and_counts_dropped_ones(encoder, own_cache):
     corpus = corpus_of([sentence_of(["The", "cat"]), sentence_of(["a"] * 40)])
     store = extract(encoder, corpus, level="word", max_tokens=20)
     assert [record["words"] for record in store.records()] == [["The", "cat"]]
     assert store.manifest.report == {"sentences dropped: over the token limit": 1}
 
 
-def test_a_corpus_of_which_nothing_is_left_is_refused(encoder, own_cache):
-    for items, why in (([sentence_of(["a"] * 40)], "1 sentences dropped"), ([], "it is empty")):
-        with pytest.raises(InputError, match=rf"no example left to analyse \({why}"):
-            extract(encoder, corpus_of(items), level="word", max_tokens=20)
+@pytest.mark.parametrize(
+    ("sentences", "reason"),
+    [([sentence_of(["a"] * 40)], "1 sentences dropped"), ([], "it is empty")],
+    ids=["too long", "empty"],
+)
+def test_extract_refuses_a_corpus_without_an_example(sentences, reason, encoder, own_cache):
+    with pytest.raises(InputError, match=rf"no example left to analyse \({reason}"):
+        extract(encoder, corpus_of(sentences), level="word", max_tokens=20)
     assert not list(own_cache.glob("*/examples.jsonl"))

@@ -1,4 +1,4 @@
-"""Stores: what is in one, and that damage is seen before a number is computed."""
+"""The files of a store, and damage, which is seen before a number is computed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from store_tools import cache_at, content, extract_small, flip
 
 from helpers.errors import StoreError
 from helpers.store import extract as extraction
-from helpers.store import format as recording
+from helpers.store import format
 from helpers.store.format import read_manifest, verify
 from helpers.store.store import Store
 
@@ -34,138 +34,232 @@ def folder(pristine, tmp_path):
     return shutil.copytree(pristine, tmp_path / pristine.name)
 
 
-def edit(path, change):
-    """Change a manifest by hand, with a checksum that fits."""
-    facts = json.loads(path.read_text())
-    change(facts)
-    del facts["checksum"]
-    checksum = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    path.write_text(json.dumps(facts | {"checksum": checksum}))
+def edit_manifest(folder, change):
+    """Change the manifest of a store, and give it the checksum of its new content."""
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    del manifest["checksum"]
+    text = json.dumps(manifest, sort_keys=True)
+    manifest["checksum"] = hashlib.sha256(text.encode()).hexdigest()
+    path.write_text(json.dumps(manifest))
 
 
-def test_a_store_has_the_files_and_facts_of_its_format(folder):
+SHARD_FILES = [f"shard-0000{number}.safetensors" for number in range(3)]
+
+
+def test_store_has_the_files_of_its_format(folder):
+    assert list(content(folder)) == ["examples.jsonl", "manifest.json", *SHARD_FILES]
+
+
+def test_manifest_has_the_key_and_the_number_of_examples(folder):
     manifest = json.loads((folder / "manifest.json").read_text())
-    files = [f"shard-0000{number}.safetensors" for number in range(3)]
-    assert list(content(folder)) == ["examples.jsonl", "manifest.json", *files]
-    wanted = "format model lens corpus level dtype max_tokens n_examples examples_per_shard shards"
-    assert set(wanted.split()) <= set(manifest)
+    names = ["format", "model", "lens", "corpus", "level", "dtype", "max_tokens", "n_examples"]
+    assert {*names, "examples_per_shard", "shards"} <= manifest.keys()
     assert (manifest["n_examples"], manifest["examples_per_shard"]) == (10, 4)
     assert (manifest["level"], manifest["dtype"]) == ("token", "float16")
     assert manifest["lens"] == "attention"
-    hashes = content(folder)
+
+
+def test_manifest_has_the_range_and_digest_of_each_shard(folder):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    counts = [4, 4, 2]
     for number, shard in enumerate(manifest["shards"]):
-        assert shard["file"] == files[number]
-        assert (shard["first"], shard["count"]) == (4 * number, [4, 4, 2][number])
-        assert shard["bytes"] == (folder / shard["file"]).stat().st_size
-        assert shard["sha256"] == hashes[shard["file"]]
+        path = folder / SHARD_FILES[number]
+        assert shard["file"] == path.name
+        assert (shard["first"], shard["count"]) == (4 * number, counts[number])
+        assert shard["bytes"] == path.stat().st_size
+        assert shard["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_shard_has_the_tensors_of_its_examples(folder):
     tensors = load_file(folder / "shard-00002.safetensors")
     assert set(tensors) == {
-        f"{name}/{index:06d}" for name in ("attention", "token_ids") for index in (8, 9)
+        "attention/000008",
+        "attention/000009",
+        "token_ids/000008",
+        "token_ids/000009",
     }
-    n = len(tensors["token_ids/000008"])
-    assert tensors["attention/000008"].shape == (3, 4, n, n)
+    n_tokens = len(tensors["token_ids/000008"])
+    assert tensors["attention/000008"].shape == (3, 4, n_tokens, n_tokens)
     assert tensors["attention/000008"].dtype == np.float16
     assert tensors["token_ids/000008"].dtype == np.int32
 
 
-def test_every_way_of_reading_gives_the_same_examples(folder):
+def assert_same(examples, expected_examples):
+    for example, expected in zip(examples, expected_examples, strict=True):
+        np.testing.assert_array_equal(example.attention, expected.attention)
+        np.testing.assert_array_equal(example.token_ids, expected.token_ids)
+        assert (example.index, example.record) == (expected.index, expected.record)
+
+
+def test_store_knows_its_sizes_and_special_tokens(folder):
     store = Store.open(folder)
     assert (len(store), store.n_shards, store.layers, store.heads) == (10, 3, 3, 4)
     assert store.special_tokens == {"cls": "[CLS]", "sep": "[SEP]"}
-    one_by_one = [store[i] for i in range(len(store))]
-    shards = [example for number in range(3) for example in store.shard(number)]
-    for ways in zip(one_by_one, shards, store, strict=True):
-        for example in ways:
-            np.testing.assert_array_equal(example.attention, ways[0].attention)
-            np.testing.assert_array_equal(example.token_ids, ways[0].token_ids)
-            assert (example.index, example.record) == (ways[0].index, ways[0].record)
-    assert [example.index for example in shards] == list(range(10))
-    assert list(store.records()) == [example.record for example in shards]
-    assert store.record(9) == shards[9].record == store[-1].record
-    assert len(list(store.records(range(3, 6)))) == 3
-    for beyond in (store.__getitem__, store.record):
-        with pytest.raises(IndexError):
-            beyond(10)
 
 
-def rewrite(name, change):
-    """Return what changes the bytes of one of a store's files."""
-    return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes()))
+def test_examples_are_the_same_by_index_by_shard_and_by_iteration(folder):
+    store = Store.open(folder)
+    by_index = [store[index] for index in range(len(store))]
+    by_shard = [*store.shard(0), *store.shard(1), *store.shard(2)]
+    assert [example.index for example in by_shard] == list(range(10))
+    assert_same(by_index, by_shard)
+    assert_same(by_index, store)
 
 
-def of_manifest(change):
-    return lambda folder: edit(folder / "manifest.json", change)
+def test_records_are_those_of_the_examples(folder):
+    store = Store.open(folder)
+    records = list(store.records())
+    assert records == [example.record for example in store]
+    assert store.record(9) == records[9] == store[-1].record
+    assert list(store.records(range(3, 6))) == records[3:6]
 
 
-SHARD, LIST, MANIFEST = "shard-00001.safetensors", "examples.jsonl", "manifest.json"
-DAMAGES = [
-    (rewrite(SHARD, lambda data: data[:-1]), SHARD, "bytes, expected"),
-    (lambda folder: (folder / SHARD).unlink(), SHARD, "0 bytes, expected"),
-    (rewrite(MANIFEST, lambda data: data[:-200]), MANIFEST, "not a whole manifest"),
-    (of_manifest(lambda facts: facts.update(format=3)), MANIFEST, "another format than 2"),
-    (rewrite(MANIFEST, lambda data: data.replace(b": 60", b": 61")), MANIFEST, "not a whole"),
-    (of_manifest(lambda facts: facts["shards"][0].update(file="../x")), MANIFEST, "not a whole"),
-    (rewrite(LIST, lambda data: data[: data[:-1].rindex(b"\n") + 1]), LIST, "bytes, expected"),
-    (rewrite(LIST, lambda data: data.replace(b"art", b"trt", 1)), LIST, "SHA-256 is not"),
-    (
-        lambda folder: (folder / MANIFEST).rename(folder / "unfinished.json"),
-        *("", "the store is unfinished, run extraction again"),
-    ),
-]
+def test_store_has_no_example_beyond_its_last(folder):
+    store = Store.open(folder)
+    with pytest.raises(IndexError):
+        store[10]
+    with pytest.raises(IndexError):
+        store.record(10)
 
 
-@pytest.mark.parametrize(("damage", "file", "problem"), DAMAGES)
-def test_opening_names_the_damage_in_one_line(damage, file, problem, folder):
+SHARD = "shard-00001.safetensors"
+LIST = "examples.jsonl"
+MANIFEST = "manifest.json"
+
+
+def rewrite(path, change):
+    path.write_bytes(change(path.read_bytes()))
+
+
+def cut_shard(folder):
+    rewrite(folder / SHARD, lambda text: text[:-1])
+
+
+def remove_shard(folder):
+    (folder / SHARD).unlink()
+
+
+def cut_manifest(folder):
+    rewrite(folder / MANIFEST, lambda text: text[:-200])
+
+
+def change_format(folder):
+    edit_manifest(folder, lambda manifest: manifest.update(format=3))
+
+
+def change_manifest(folder):
+    rewrite(folder / MANIFEST, lambda text: text.replace(b": 60", b": 61"))
+
+
+def name_file_outside(folder):
+    edit_manifest(folder, lambda manifest: manifest["shards"][0].update(file="../x"))
+
+
+def cut_list(folder):
+    rewrite(folder / LIST, lambda text: text[: text[:-1].rindex(b"\n") + 1])
+
+
+def change_list(folder):
+    rewrite(folder / LIST, lambda text: text.replace(b"art", b"trt", 1))
+
+
+def unfinish(folder):
+    (folder / MANIFEST).rename(folder / "unfinished.json")
+
+
+@pytest.mark.parametrize(
+    ("damage", "file", "problem"),
+    [
+        (cut_shard, SHARD, "bytes, expected"),
+        (remove_shard, SHARD, "0 bytes, expected"),
+        (cut_manifest, MANIFEST, "not a whole manifest"),
+        (change_format, MANIFEST, "another format than 2"),
+        (change_manifest, MANIFEST, "not a whole"),
+        (name_file_outside, MANIFEST, "not a whole"),
+        (cut_list, LIST, "bytes, expected"),
+        (change_list, LIST, "SHA-256 is not"),
+        (unfinish, "", "the store is unfinished, run extraction again"),
+    ],
+)
+def test_open_names_the_damage_and_a_remedy_in_one_line(damage, file, problem, folder):
     assert verify(folder) == []
     damage(folder)
     with pytest.raises(StoreError) as caught:
         Store.open(folder)
     message = str(caught.value)
-    assert message.startswith(str(folder / file)) and problem in message
+    assert message.startswith(str(folder / file))
+    assert problem in message
     assert "\n" not in message
     remedies = ("verify --repair", "cache --remove", "run extraction again")
     assert any(remedy in message for remedy in remedies)
     assert any(line.startswith(str(folder / file)) for line in verify(folder))
 
 
-def test_a_changed_byte_is_seen_when_its_shard_is_read(folder):
+READERS = {
+    "shard": lambda store: store.shard(1),
+    "example": lambda store: store[5],
+    "iteration": list,
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_changed_byte_is_seen_when_its_shard_is_read(reader, folder):
     flip(folder / SHARD)
     store = Store.open(folder)
     assert len(store.shard(0)) == 4
-    for read in (lambda: store.shard(1), lambda: store[5], lambda: list(store)):
-        with pytest.raises(StoreError, match=r"shard-00001.*: its SHA-256 is not .*; repair it"):
-            read()
+    with pytest.raises(StoreError, match=r"shard-00001.*: its SHA-256 is not .*; repair it"):
+        READERS[reader](store)
+
+
+def test_verify_finds_a_changed_byte(folder):
+    flip(folder / SHARD)
     (problem,) = verify(folder)
     assert problem.startswith(str(folder / SHARD))
 
 
-def test_a_shard_is_checked_once_unless_it_changes(folder, monkeypatch):
-    read, original = [], recording.sha256
+@pytest.fixture
+def hashed(monkeypatch):
+    """The names of the files of stores that are hashed."""
+    names = []
+    original = format.sha256
 
     def spy(path):
-        read.append(path.name)
+        names.append(path.name)
         return original(path)
 
+    monkeypatch.setattr(format, "sha256", spy)
+    return names
+
+
+def test_open_hashes_the_list_of_examples_and_no_shard(folder, hashed):
+    Store.open(folder)
+    assert hashed == [LIST]
+
+
+def test_a_shard_is_hashed_once_unless_it_changes(folder, hashed):
     store = Store.open(folder)
-    monkeypatch.setattr(recording, "sha256", spy)
-    list(store), store[0], list(Store.open(folder))
-    maps = [f"shard-0000{i}.safetensors" for i in range(3)]
-    assert read == [*maps, LIST], "opening reads no maps"
-    os.utime(folder / maps[2], ns=(1, 1))
-    list(store)
-    assert read[4:] == maps[2:]
+    hashed.clear()
+    assert len(list(store)) == len(list(store)) == 10
+    assert store[0].index == 0
+    assert hashed == SHARD_FILES
+    os.utime(folder / SHARD_FILES[2], ns=(1, 1))
+    assert len(list(store)) == 10
+    assert hashed == [*SHARD_FILES, SHARD_FILES[2]]
 
 
-def test_tables_follow_the_digests_of_the_shards(folder):
+def test_key_of_tables_changes_with_the_digest_of_a_shard(folder):
     key = Store.open(folder).key
-    of_manifest(lambda facts: facts["shards"][1].update(sha256="0" * 64))(folder)
+    edit_manifest(folder, lambda manifest: manifest["shards"][1].update(sha256="0" * 64))
     assert Store.open(folder).key != key
 
 
-def test_corpus_and_model_names_cannot_leave_the_cache(folder, tmp_path):
+def test_folder_of_a_hostile_name_is_in_the_cache(folder, tmp_path):
     spec = read_manifest(folder).spec
-    hostile = {"name": "../../x"}
-    spec = replace(spec, corpus=spec.corpus | hostile, model=spec.model | hostile)
+    corpus = {**spec.corpus, "name": "../../x"}
+    model = {**spec.model, "name": "../../x"}
+    spec = replace(spec, corpus=corpus, model=model)
     with cache_at(tmp_path):
         assert spec.folder().parent == tmp_path
 
@@ -175,7 +269,7 @@ class Planted:
         return os.mkdir, (str(self.target),)
 
 
-def test_a_planted_pickle_is_not_opened(folder, tiny_encoder, tmp_path):
+def test_open_ignores_and_refuses_planted_pickles(folder, tiny_encoder, tmp_path):
     bomb = Planted()
     bomb.target = tmp_path / "exploded"
     for name in ("examples.pkl", "shard-00003.safetensors", "manifest.json.tmp", "data.npy"):
@@ -189,7 +283,7 @@ def test_a_planted_pickle_is_not_opened(folder, tiny_encoder, tmp_path):
     assert not bomb.target.exists()
 
 
-def test_a_full_disk_is_known_by_the_message_of_safetensors_too(folder, monkeypatch):
+def test_write_shard_names_a_full_disk_that_safetensors_reports(folder, monkeypatch):
     def full(*_args, **_kwargs):
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
@@ -198,8 +292,8 @@ def test_a_full_disk_is_known_by_the_message_of_safetensors_too(folder, monkeypa
         extraction.write_shard(folder, 0, {"a": np.zeros(5)}, range(4), lambda _: None)
 
 
-def test_a_shard_is_as_open_as_its_folder(folder):
-    for mode in (0o750, 0o775):
-        folder.chmod(mode)
-        extraction.write_shard(folder, 0, {"a": np.zeros(5)}, range(4), lambda _: None)
-        assert (folder / "shard-00000.safetensors").stat().st_mode & 0o777 == mode & 0o666
+@pytest.mark.parametrize("mode", [0o750, 0o775])
+def test_write_shard_gives_a_shard_the_permissions_of_its_folder(mode, folder):
+    folder.chmod(mode)
+    extraction.write_shard(folder, 0, {"a": np.zeros(5)}, range(4), lambda _: None)
+    assert (folder / "shard-00000.safetensors").stat().st_mode & 0o777 == mode & 0o666
