@@ -105,7 +105,7 @@ def test_fetch_downloads_once_and_verifies(tiny, monkeypatch, tmp_path):
     monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "empty"))
     assert list(corpora.corpora_table()["here"]) == ["no"]
     serve(monkeypatch, {"https://example.org/train": "<html>moved</html>"})
-    with pytest.raises(InputError, match="not the pinned version"):
+    with pytest.raises(InputError, match="did not send the pinned version"):
         corpora.fetch("tiny", "treebank")
     assert not (tmp_path / "empty/corpora/tiny/x-ud-train.conllu").exists()
 
