@@ -6,10 +6,10 @@ of sums over clusters: what is right over what there is, or a sum of values over
 
 - how sure is a number? `ratio`, `bootstrap_intervals`
 - is one number larger than another, measured on the same clusters? `paired_interval`; for a
-  p-value `sign_flip_test`, and over several relations `holm`; of two estimates `difference`
+  p-value `bootstrap_t_test`, and over several relations `holm`; of two estimates `difference`
 - may a number be a threshold? `p_value`
 - is the best of many heads better than a baseline, when it was chosen with the same data?
-  `sign_flip_test` of all heads at once: its p-values count the choice in
+  `bootstrap_t_test` of all heads at once: its second p-value allows for the choice
 - are two numbers alike? `equivalence`, against a margin; that a difference is not significant
   says nothing of the kind
 - do two classifiers differ on the same independent examples? `mcnemar`
@@ -18,7 +18,7 @@ of sums over clusters: what is right over what there is, or a sum of values over
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -28,9 +28,12 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom, binomtest, norm, t
 
 WEIGHTS_AT_ONCE = 1 << 19  # 8 MiB, as integers and as floats
+WEIGHTS_KEPT = 4 * WEIGHTS_AT_ONCE
+T_VALUES_AT_ONCE = 1 << 16  # so that intermediate arrays stay in the processor's cache
 LEVEL = 0.95
 RESAMPLES = 1000
 DRAWS = 10_000  # resamples for a p-value
+ROUNDING = 1e-12  # of a mean or a variance of values of about unit size
 
 Clusters = Num[np.ndarray, "cluster *statistic"]
 
@@ -196,31 +199,87 @@ def equivalence(
     return (low > -margin) & (high < margin)
 
 
-def sign_flip_test(
-    differences: Clusters, *, flips: int = 10_000, seed: int = 0
+def bootstrap_t_test(
+    differences: Clusters, *, resamples: int = DRAWS, seed: int = 0
 ) -> tuple[Float[np.ndarray, "*statistic"], float]:
-    """Return one-sided p-values that clusters' differences are above zero, and that of the best.
+    """Test whether means of clusters' differences are above zero, one by one and the best of all.
 
-    Were there no difference, the sign of each cluster's could as well be the other: the p-value
-    is the share of such assignments of signs, the true one counted in, whose t-like statistic
-    (sum over the root of the sum of squares) is as large.  The second value compares the largest
-    statistic of all with the largest of each assignment: it counts in that the best of many heads
-    (and of both directions) was looked for.
+    The statistic of a mean is Student's t: the mean over its standard error.  Its distribution
+    without a difference is that of bootstrap resamples of the clusters, from which the observed
+    mean is subtracted (the bootstrap-t, Efron and Tibshirani 1993, section 12.5).  That
+    distribution may be skewed.  Assignments of random signs, the usual alternative, assume that it
+    is not.
+
+    The best of all is compared with the largest t of each resample (max-T, Westfall and Young
+    1993), so that its p-value allows for the search.
+
+    Parameters
+    ----------
+    differences
+        A row for each cluster, for example an article, and any shape of means after it.
+    resamples
+        Number of bootstrap resamples.
+    seed
+        Seed of the resamples.
+
+    Returns
+    -------
+    p_values
+        One-sided p-value of each mean.
+    best
+        One-sided p-value of the mean with the largest t.
+
+    Notes
+    -----
+    The best of 20 independent candidates that have no difference was found at the 5% level in 2 to
+    6% of simulated data, from 50 clusters on; in less with 10 to 20, where the test has little
+    power.  Single means were found in 1 to 9% with 10 to 20 clusters.  With symmetric and with
+    strongly skewed differences the rates are alike; random signs found the best in up to 48%.  No
+    p-value is below ``2 ** -clusters``, because fewer clusters cannot tell more.
     """
-    flat = np.asarray(differences, float).reshape(len(differences), -1)
-    scale = np.sqrt((flat**2).sum(axis=0))
-    unit = np.divide(flat, scale, out=np.zeros_like(flat), where=scale > 0)
-    observed = unit.sum(axis=0)
-    generator = np.random.default_rng(seed)
-    as_large, best = np.ones(flat.shape[1]), 1
-    step = max(1, WEIGHTS_AT_ONCE // max(1, len(flat) + flat.shape[1]))
-    for start in range(0, flips, step):
-        signs = generator.choice((-1.0, 1.0), (min(step, flips - start), len(flat)))
-        drawn = signs @ unit  # [flip, statistic]; rounding must not make equals differ
-        as_large += (drawn >= observed - 1e-9).sum(axis=0)
-        best += int((drawn.max(axis=1) >= observed.max() - 1e-9).sum())
-    p_values = (as_large / (flips + 1)).reshape(np.shape(differences)[1:])
-    return p_values, best / (flips + 1)
+    shape = np.shape(differences)[1:]
+    clusters = len(differences)
+    if not clusters:
+        return np.ones(shape), 1.0
+    flat = np.asarray(differences, float).reshape(clusters, -1)
+    scale = np.sqrt((flat**2).mean(axis=0))
+    scaled = np.divide(flat, scale, out=np.zeros_like(flat), where=scale > 0)
+    observed = _t_values(scaled.sum(axis=0), (scaled**2).sum(axis=0), clusters)
+    centred = scaled - scaled.mean(axis=0)
+    exceeded = np.ones(flat.shape[1])
+    best_exceeded = 1
+    squares = centred**2
+    rows = max(1, T_VALUES_AT_ONCE // flat.shape[1])
+    for weights in _resample_weights(clusters, seed, resamples):
+        for start in range(0, len(weights), rows):
+            part = weights[start : start + rows]
+            t_values = _t_values(part @ centred, part @ squares, clusters)
+            exceeded += (t_values >= observed).sum(axis=0)
+            best_exceeded += int((t_values.max(axis=1) >= observed.max()).sum())
+    least = 2.0**-clusters
+    p_values = np.maximum(exceeded / (resamples + 1), least).reshape(shape)
+    return p_values, max(best_exceeded / (resamples + 1), least)
+
+
+def _t_values(
+    sums: Float[np.ndarray, "*resample statistic"],
+    squares: Float[np.ndarray, "*resample statistic"],
+    clusters: int,
+) -> Float[np.ndarray, "*resample statistic"]:
+    """Compute Student's t of means from sums of values and of squares, of about unit size.
+
+    Without any variance it is infinite, with the sign of the mean, and zero for a mean of zero.
+    """
+    means = sums / clusters
+    variances = (squares - clusters * means**2) / max(clusters - 1, 1)
+    means = np.where(np.abs(means) > ROUNDING, means, 0)
+    varies = variances > ROUNDING
+    limits = np.select([means > 0, means < 0], [np.inf, -np.inf], 0.0)
+    errors = np.sqrt(variances / clusters, out=np.ones_like(variances), where=varies)
+    return np.divide(means, errors, out=limits, where=varies)
+
+
+sign_flip_test = bootstrap_t_test  # the name until its callers use the new one
 
 
 def mean_interval(values: ArrayLike) -> Estimate:
@@ -293,10 +352,18 @@ def resampled_sums(
     counts = np.asarray(counts, np.float64)
     if not len(counts):
         return np.zeros((draws, counts.shape[1]))
-    few = draws * len(counts) <= 4 * WEIGHTS_AT_ONCE
-    parts = (_kept_weights if few else _weights)(len(counts), seed, draws)
+    parts = _resample_weights(len(counts), seed, draws)
     # [resample, cluster] @ [cluster, column]
     return np.concatenate([weights @ counts for weights in parts])
+
+
+def _resample_weights(
+    clusters: int, seed: int, draws: int
+) -> Iterable[Float[np.ndarray, "draw cluster"]]:
+    """Return how often each cluster is in each resample, in parts; few weights are kept."""
+    if draws * clusters <= WEIGHTS_KEPT:
+        return _kept_weights(clusters, seed, draws)
+    return _weights(clusters, seed, draws)
 
 
 def _weights(clusters: int, seed: int, draws: int) -> Iterator[Float[np.ndarray, "draw cluster"]]:

@@ -35,6 +35,7 @@ RANK = 64
 SCHEDULE = Schedule(epochs=8, learning_rate=0.001, batch_size=20)
 SMOOTH_BELOW = 0.5  # edges: smaller errors of a distance count by their squares
 LABEL = "structural probe"
+LAYER_COLUMNS = ["layer", "validation_uuas", "validation_uuas_low", "validation_uuas_high"]
 TYPICAL_DISTANCE = 5.0  # edges between two words of a sentence, about: where training starts
 
 
@@ -141,9 +142,9 @@ def fit_layers(states: WordStates) -> tuple[list[StructuralProbe], pd.DataFrame]
         The probe of every layer.
     table
         A row for each layer: ``layer``, ``validation_uuas`` in percent on the slice of train that
-        is held out (a mean over seeds), ``ci_low`` and ``ci_high``, and whether it is ``chosen``.
-        The interval covers the choice of articles and the noise of training
-        (`Counts.estimate`).
+        is held out (a mean over seeds), its 95% interval ``validation_uuas_low`` and
+        ``validation_uuas_high``, and whether it is ``chosen``.  The interval covers the choice of
+        articles and the noise of training (`Counts.estimate`).
     """
     probes, table = _fit_every_layer(states, 1)
     return [by_seed[0] for by_seed in probes], table
@@ -213,7 +214,7 @@ def _fit_every_layer(
     for layer, by_seed in zip(layers, probes, strict=True):
         estimate = _attachment_by_seed(states, by_seed, layer, held).estimate(articles)
         rows.append((layer, *estimate))
-    table = pd.DataFrame(rows, columns=["layer", "validation_uuas", "ci_low", "ci_high"])
+    table = pd.DataFrame(rows, columns=LAYER_COLUMNS)
     best = table["validation_uuas"].fillna(0).argmax()
     return probes, table.assign(chosen=table.index == best)
 

@@ -124,8 +124,8 @@ def test_rounding_of_the_states_is_not_amplified_by_training(monkeypatch):
 def test_every_layer_has_an_interval_around_its_score(monkeypatch):
     schedule = Schedule(epochs=2, learning_rate=0.01, batch_size=10, min_updates=1)
     _, _, table = fit(monkeypatch, prepare_states(examples()), schedule, seeds=3)
-    assert (table["ci_low"] < table["validation_uuas"]).all()
-    assert (table["validation_uuas"] < table["ci_high"]).all()
+    assert (table["validation_uuas_low"] < table["validation_uuas"]).all()
+    assert (table["validation_uuas"] < table["validation_uuas_high"]).all()
 
 
 def test_interval_of_counts_is_wider_where_seeds_disagree():
