@@ -26,11 +26,11 @@ from helpers.analysis.paper import ALL, paper_names, paper_table1, relation_tabl
 from helpers.analysis.statistics import (
     Estimate,
     bootstrap_intervals,
+    bootstrap_t_test,
     cluster_sums,
     holm,
     paired_interval,
     ratio,
-    sign_flip_test,
 )
 from helpers.data.records import Record, Sentence, cluster_of
 from helpers.data.treebank import parse_words
@@ -101,7 +101,7 @@ def dependency_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -
     for relation in counts.frequent(minimum):
         choice = _best(counts, relation)
         leads = _leads(counts, relation, choice.offset)
-        _, p_value = sign_flip_test(leads, seed=seed)
+        _, p_value = bootstrap_t_test(leads, seed=seed)
         row = _scores(counts, relation, choice, seed=seed)
         rows.append({**row, "count": counts.size(relation), "p_best": p_value})
     table = pd.DataFrame(rows)
@@ -150,7 +150,7 @@ def held_out_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> 
         head = (choice.direction, choice.layer, choice.head)
         lead = _leads(counts, relation, choice.offset, "dev")[(slice(None), *head)]  # [article]
         total = counts.by_article(counts.total, relation, "dev")
-        _, p_value = sign_flip_test(lead, seed=seed)
+        _, p_value = bootstrap_t_test(lead, seed=seed)
         rows.append(
             {
                 **_scores(counts, relation, choice, "dev", seed=seed),

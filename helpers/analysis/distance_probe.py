@@ -1,4 +1,4 @@
-"""Distances + GloVe (section 5): a small network that sees no attention; it depends on its seed."""
+"""Distances + GloVe (section 5): a small network that sees words and distances, no attention."""
 
 from __future__ import annotations
 
@@ -22,8 +22,18 @@ SCHEDULE = Schedule(epochs=5, learning_rate=0.006, batch_size=8)
 class DistancesWordsProbe(nn.Module):
     """One hidden layer over both words' vectors and their distance.
 
-    The hidden layer's input is ``v_i + v_j + distance features`` (joined; v is zero for ROOT);
-    its projection is a sum of three, of which two are computed once a word.
+    The input of the hidden layer is ``v_i + v_j + distance features``, where + concatenates and v
+    is zero for ROOT.  Its projection is a sum of three terms, two of which are computed once for
+    each word.
+
+    Parameters
+    ----------
+    width
+        Dimensions of a word's vector.
+    seed
+        Seed of the initial parameters.
+    hidden
+        Units of the hidden layer.
     """
 
     def __init__(self, width: int, seed: int = 0, hidden: int = HIDDEN) -> None:
@@ -43,11 +53,11 @@ class DistancesWordsProbe(nn.Module):
             nn.init.uniform_(weight, -bound, bound, generator)
 
     def forward(self, data: ProbeData, batch: Batch) -> Scores:
-        """Return the score of every candidate head of every word."""
+        """Compute the score of every candidate head of every word."""
         vectors = data.vectors[batch.rows]
         with_root = F.pad(vectors, (0, 0, 1, 0))
-        # tanh(x) is 2 sigmoid(2 x) - 1, which torch computes several times as fast on a CPU.  In
-        # place, because these arrays are large, and making them takes as long as filling them.
+        # tanh(x) is 2 sigmoid(2 x) - 1, which torch computes several times as fast on a CPU.  The
+        # sums are in place, because allocating arrays of this size takes as long as filling them.
         doubled = distance_features(vectors.shape[1]) @ (2 * self.distance)
         doubled = doubled + (F.pad(vectors, (0, 1), value=1.0) @ (2 * self.dependent))[:, :, None]
         doubled += (with_root @ (2 * self.candidate))[:, None]
@@ -56,18 +66,28 @@ class DistancesWordsProbe(nn.Module):
 
 @cache
 def distance_features(words: int) -> Float[Tensor, "dependent candidate feature"]:
-    """Return the eight distance features of the paper (footnote 4 and its released notebook).
+    """Compute the eight distance features of the paper (footnote 4 and its released notebook).
 
-    How far ahead and how far behind the candidate is, as shares of the sentence's length; whether
-    it is exactly 2 or 1 behind, the word itself, 1 or 2 ahead; whether it is ROOT.
+    Parameters
+    ----------
+    words
+        Length of the sentence.
+
+    Returns
+    -------
+    Tensor
+        ``[dependent, candidate, feature]``, where candidate 0 is ROOT.  The first two features are
+        how far ahead and how far behind the candidate is, as fractions of the sentence's length.
+        The next five mark candidates that are 2 or 1 words behind, the word itself, and 1 or 2
+        words ahead.  The last marks ROOT.
     """
-    place = torch.arange(words)
-    offset = place[None, :] - place[:, None]  # [dependent, candidate]
+    positions = torch.arange(words)
+    offset = positions[None, :] - positions[:, None]  # [dependent, candidate]
     features = torch.zeros(words, words + 1, DISTANCE_FEATURES)
     features[:, 1:, 0] = (offset / words).clamp(min=0)
     features[:, 1:, 1] = (-offset / words).clamp(min=0)
-    for feature, near in enumerate((-2, -1, 0, 1, 2), start=2):
-        features[:, 1:, feature] = (offset == near).float()
+    for feature, exact_offset in enumerate((-2, -1, 0, 1, 2), start=2):
+        features[:, 1:, feature] = (offset == exact_offset).float()
     features[:, 0, -1] = 1
     return features
 
@@ -75,7 +95,19 @@ def distance_features(words: int) -> Float[Tensor, "dependent candidate feature"
 def fit_distances(
     data: ProbeData, sentences: Sequence[int], seed: int, *, control_task: bool = False
 ) -> DistancesWordsProbe:
-    """Train Distances + GloVe on ``sentences``; the seed decides its start and their order."""
+    """Train Distances + GloVe.
+
+    Parameters
+    ----------
+    data
+        The sentences and the vectors of their words.
+    sentences
+        Positions of the sentences to train on.
+    seed
+        Seed of the initial parameters and of the order of sentences.
+    control_task
+        Train for the heads of the control task.
+    """
     model = DistancesWordsProbe(data.vectors.shape[1], seed)
     order = np.random.default_rng(seed)
 

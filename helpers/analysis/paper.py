@@ -1,19 +1,19 @@
-"""What the papers say: their numbers, their names of relations, and their statements as checks.
+"""The papers' numbers, their names of relations, and their statements as testable claims.
 
 Numbers are in ``paper*.csv``.  The paper's scheme is Stanford Dependencies; ``relations.csv``
-compares CLEAR (spaCy) and Universal Dependencies with it.  Statements are rows of ``claims.csv``,
-each with a measure of :mod:`helpers.analysis.measures`, or of a study, which computes it from the
-tables of a run: one whose tables are not there is not measured.
+compares CLEAR (spaCy) and Universal Dependencies with it.  Statements are rows of ``claims.csv``.
+Each has a measure in :mod:`helpers.analysis.measures`, or in a study, which computes it from the
+tables of a run.  A claim whose tables are missing is not measured.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -23,8 +23,8 @@ from helpers.analysis.statistics import Estimate, difference, holm, p_value
 ALL = "All"
 UAS_WITHOUT_PUNCTUATION = "UAS without punctuation"
 UUAS = "UUAS"
-COMPARED = (UAS_WITHOUT_PUNCTUATION, UUAS)  # what Table 3 is in, of the metrics of section 5
-FIGURE_5 = ("dobj", "det", "pobj", "poss", "auxpass")  # the relations that it shows
+COMPARED = (UAS_WITHOUT_PUNCTUATION, UUAS)  # the metrics of Table 3
+FIGURE_5 = ("dobj", "det", "pobj", "poss", "auxpass")  # the relations of that figure
 HERE = Path(__file__).parent
 ONLY_IN_UD = frozenset({"obj", "obl", "nsubj:pass", "aux:pass", "nmod:poss", "flat"})
 
@@ -33,23 +33,36 @@ Verdict = Literal["yes", "no", "cannot be told", "not measured"]
 YES, NO, CANNOT_BE_TOLD, NOT_MEASURED = get_args(Verdict)
 ALPHA = 0.05
 BROAD = 0.78  # of the entropy of uniform attention: 3.8 nats at 128 tokens
-ARTICLES = "averages_by_article"  # the table that intervals over articles are made from
-# By what comes before the name of a table: the column for what it measures.
+ARTICLES = "averages_by_article"  # the table behind intervals over articles
+# The column of a control's number in claims.csv, by the prefix of the names of its tables.
 CONTROLS = {"control_": "control", "focused_": "focused_control"}
 COLUMNS = (
     "section", "claim", "paper_value", "here", "ci_low", "ci_high", "threshold", "p_adjusted",
     "holds", "control", "focused_control", "learned", "how_measured",
 )  # fmt: skip
+NUMERIC_COLUMNS = (
+    "paper_value", "here", "ci_low", "ci_high", "threshold", "p_adjusted", "control",
+    "focused_control",
+)  # fmt: skip
 
 Tables = Mapping[str, pd.DataFrame]
 Measure = Callable[[Tables], float | Estimate]
+Question = Literal["holds", "learned"]
 
 
 def values_of(paper: str) -> dict[str, float]:
-    """Return the numbers by name that the paper's "text" or "Table 3" states, or another paper.
+    """Read single numbers that a paper states.
 
-    "Kovaleva" and "Niven" are the others.  Those of Table 3 (Penn Treebank, without punctuation)
-    are percentages by probe: UAS or UUAS.  What only claims compare with is in ``claims.csv``.
+    Parameters
+    ----------
+    paper
+        "text" or "Table 3" for the paper itself; "Kovaleva" or "Niven" for a later one.
+
+    Returns
+    -------
+    dict
+        The numbers by name.  Those of Table 3 (Penn Treebank, without punctuation) are percentages
+        by probe: UAS or UUAS.  Numbers that only claims compare with are in ``claims.csv``.
     """
     numbers = pd.read_csv(HERE / "paper.csv", index_col="row")
     return numbers.query("table == @paper")["value"].to_dict()
@@ -57,36 +70,48 @@ def values_of(paper: str) -> dict[str, float]:
 
 @cache
 def paper_table1() -> pd.DataFrame:
-    """Return Table 1 (BERT-base uncased, WSJ, Stanford Dependencies): accuracies in percent.
+    """Read Table 1 (BERT-base uncased, WSJ, Stanford Dependencies): accuracies in percent.
 
-    Indexed by relation; columns head, accuracy, baseline, baseline_offset, note.  The figures are
-    as printed, also where the released Syntax_Analysis.ipynb has others (auxpass).
+    Returns
+    -------
+    DataFrame
+        Indexed by relation; columns ``head``, ``accuracy``, ``baseline``, ``baseline_offset`` and
+        ``note``.  The figures are as printed, also where the released Syntax_Analysis.ipynb has
+        others (auxpass).
     """
     return pd.read_csv(HERE / "paper_table1.csv", index_col="row")
 
 
 def paper_table2() -> pd.DataFrame:
-    """Return Table 2 (CoNLL-2012) in percent: a row per system, a column per mention type.
+    """Read Table 2 (CoNLL-2012): accuracies in percent.
 
-    The paper calls the neural system (Wiseman et al. 2015) only roughly comparable: its documents
-    are whole and its mentions its own.
+    Returns
+    -------
+    DataFrame
+        A row for each system, a column for each mention type.  The paper calls the neural system
+        (Wiseman et al. 2015) only roughly comparable, because it reads whole documents and finds
+        its own mentions.
     """
     return pd.read_csv(HERE / "paper_table2.csv", index_col="row").astype(float)
 
 
 @cache
 def relation_table() -> pd.DataFrame:
-    """Return how CLEAR (spaCy) and Universal Dependencies compare with the paper's scheme.
+    """Read how CLEAR (spaCy) and Universal Dependencies compare with the paper's scheme.
 
-    ``paper`` is the Stanford relation that stands for the same thing, if any; ``fit`` says how well
-    ("exact", "close", "rough"), ``note`` where they part.  ``attachment`` (UD only) compares the
-    head that the word gets with CLEAR's: "same", "inverted" (it runs the other way), "differs".
+    Returns
+    -------
+    DataFrame
+        ``paper`` is the Stanford relation with the same meaning, if any; ``fit`` grades the match
+        ("exact", "close" or "rough") and ``note`` explains it.  ``attachment`` (UD only) compares
+        the syntactic head of the word with CLEAR's: "same", "inverted" (the relation runs the other
+        way) or "differs".
     """
     return pd.read_csv(HERE / "relations.csv", keep_default_na=False)
 
 
 def scheme_of(relations: Collection[str]) -> str:
-    """Tell which scheme a treebank's relation names are from: "stanford", "clear" or "ud"."""
+    """Recognise the scheme of a treebank's relation names: "stanford", "clear" or "ud"."""
     names = set(relations)
     if names & ONLY_IN_UD:
         return "ud"
@@ -97,20 +122,21 @@ def scheme_of(relations: Collection[str]) -> str:
 
 
 def paper_names(relations: Collection[str]) -> dict[str, str]:
-    """Return the paper's name of each relation that has one; ``All`` stays itself."""
+    """Translate relation names into the paper's, for those that have one; ``All`` stays itself."""
     scheme = scheme_of(relations)
     if scheme == "stanford":
         return {name: name for name in relations}
     rows = relation_table().query("scheme == @scheme and paper != ''")
-    known = dict(zip(rows["relation"], rows["paper"], strict=True)) | {ALL: ALL}
-    return {name: known[name] for name in relations if name in known}
+    translations = dict(zip(rows["relation"], rows["paper"], strict=True))
+    translations[ALL] = ALL
+    return {name: translations[name] for name in relations if name in translations}
 
 
 def titles(relations: Collection[str]) -> dict[str, str]:
-    """Return `paper_names`, with the relation itself where several share a name."""
+    """Name relations for display: as `paper_names`, but unchanged where several share a name."""
     names = paper_names(relations)
     uses = Counter(names.values())
-    return {own: name if uses[name] == 1 else own for own, name in names.items()}
+    return {relation: name if uses[name] == 1 else relation for relation, name in names.items()}
 
 
 class NotMeasurable(LookupError):
@@ -119,12 +145,27 @@ class NotMeasurable(LookupError):
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of a paper, how it is measured, and when it holds.
+    """A statement of a paper with its measure and its threshold.
 
-    ``measure`` takes the tables of a run and returns a number, or an `Estimate` where the text
-    is a sample.  The claim holds where it is above or ``below`` (``bound``) the ``threshold``, a
-    number or a function of the tables, whose origin ``how`` tells; either may raise
-    `NotMeasurable`.  ``paper`` is the paper's own number; ``learned``: is it about learning?
+    Parameters
+    ----------
+    section
+        Section of the paper, or the name of a later paper and its section.
+    statement
+        The statement in words.
+    how
+        Description of the measure and the threshold.
+    bound
+        Side of the threshold on which the claim holds.
+    threshold
+        A number, or a function of a run's tables, which may raise `NotMeasurable`.
+    measure
+        Function of a run's tables.  It returns a number, or an `Estimate` where the text is a
+        sample, or raises `NotMeasurable`.
+    paper
+        The paper's number.
+    learned
+        Whether the claim is about training, and therefore compared with controls.
     """
 
     section: str
@@ -142,129 +183,261 @@ def read_claims(
     measures: Mapping[str, Measure],
     thresholds: Mapping[str, Callable[[Tables], float]] | None = None,
 ) -> list[Claim]:
-    """Return the claims in ``claims.csv`` beside a module (its ``__file__``), with their measures.
+    """Read the claims in ``claims.csv`` next to a module, and join them with their functions.
 
-    Columns: id, section, statement, how, bound ("above" or "below"), threshold (empty where
-    ``thresholds`` has a function of that id), paper, source (where the paper has its number), and
-    if need be learned ("yes" or empty: is it about learning?) and reads (instead of a function:
-    "table|column|interval|name=value|...", as `measured` takes them).  ValueError where the file
-    and the functions do not have the same ids.
+    Parameters
+    ----------
+    module
+        The ``__file__`` of the module.
+    measures
+        The function of each claim, by id, except for claims with ``reads``.
+    thresholds
+        The function of each claim whose ``threshold`` is empty, by id.
+
+    Returns
+    -------
+    list of Claim
+        In the order of the file, whose columns are: id, section, statement, how, bound ("above" or
+        "below"), threshold, paper, source (the place of the paper's number), and if need be learned
+        ("yes" or empty) and reads (in place of a function: "table|column|interval|name=value|...",
+        as `measured` takes them).
+
+    Raises
+    ------
+    ValueError
+        If a claim has no function, or a function no claim.
     """
     path = Path(module).with_name("claims.csv")
-    rows = pd.read_csv(path, dtype={"section": str}, index_col="id").drop(columns="source")
-    if "reads" in rows:
-        measures = {**measures, **rows.pop("reads").dropna().map(_reader)}
-    if "learned" in rows:
-        rows["learned"] = rows["learned"].notna()
-    computed, thresholds = rows.index[rows["threshold"].isna()], thresholds or {}
-    if odd := (set(rows.index) ^ set(measures)) | (set(computed) ^ set(thresholds)):
-        raise ValueError(f"{path}: a row without its function, or the other way round: {odd}")
-    functions = {name: {"measure": measures[name]} for name in rows.index}
-    for name in thresholds:
-        functions[name]["threshold"] = thresholds[name]
-    return [Claim(**row | functions[name]) for name, row in rows.to_dict("index").items()]
+    table = pd.read_csv(path, dtype={"section": str}, index_col="id").drop(columns="source")
+    measures = dict(measures)
+    if "reads" in table:
+        for name, reads in table.pop("reads").dropna().items():
+            measures[name] = _reader(reads)
+    if "learned" in table:
+        table["learned"] = table["learned"].notna()
+    thresholds = thresholds or {}
+    without_threshold = table.index[table["threshold"].isna()]
+    unmatched = (set(table.index) ^ set(measures)) | (set(without_threshold) ^ set(thresholds))
+    if unmatched:
+        raise ValueError(
+            f"{path}: these ids have a row but no function, or a function but no row: "
+            f"{', '.join(sorted(unmatched))}"
+        )
+    claims = []
+    for name, fields in table.to_dict("index").items():
+        fields["measure"] = measures[name]
+        if name in thresholds:
+            fields["threshold"] = thresholds[name]
+        claims.append(Claim(**fields))
+    return claims
 
 
 def _reader(reads: str) -> Measure:
-    table, name, interval, *where = reads.split("|")
-    values = dict(pair.split("=") for pair in where)
-    return partial(measured, table=table, column=name, interval=interval, **values)
+    """Make a measure from the ``reads`` column of a claim."""
+    table, column, interval, *conditions = reads.split("|")
+    values = dict(condition.split("=") for condition in conditions)
+    return partial(measured, table=table, column=column, interval=interval, **values)
+
+
+class _Comparison(NamedTuple):
+    """A test of a claim: of the run against the threshold, or of the run against a control."""
+
+    row: int  # of the claim in the table
+    question: Question
+    family: str  # comparisons that Holm's correction adjusts together
+    excess: float  # beyond the limit, on the side where the claim holds
+    p_value: float
 
 
 def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
-    """Return claims.csv: a row a claim, with the columns `COLUMNS`.
+    """Test claims on the tables of a run: the table claims.csv.
 
-    ``tables`` are a run's by name; those of its controls begin as `CONTROLS` has it.  ``holds``: is
-    what is measured beyond the threshold?  ``learned``: is it beyond what a control has?  "yes"
-    against all controls that are there, "no" against one; empty where the statement is not about
-    that.  Either cannot be told where `p_value` gives 0.05 or more, after Holm's correction over
-    the claims of a section (3, 4, 5, 6, or a later paper), for ``holds`` and ``learned`` apart.
-    Draws of model and control are paired, article by article; see `difference`.
+    Parameters
+    ----------
+    tables
+        The tables of a run by name.  The names of its controls' tables begin with the prefixes
+        `CONTROLS`.
+    claims
+        The claims to test.
+
+    Returns
+    -------
+    DataFrame
+        A row for each claim, with the columns `COLUMNS`.  ``holds`` is "yes" or "no" where the
+        measure is significantly beyond or short of the threshold.  ``learned`` compares with the
+        controls in the same way: "yes" if the measure is beyond all controls that there are, "no"
+        if it is short of one, empty if the claim is not about training.
+
+    Notes
+    -----
+    Either verdict is "cannot be told" where `p_value` gives 0.05 or more after Holm's correction.
+    The correction is over the claims of a section (3, 4, 5, 6, or a later paper), separately for
+    the two questions.  Bootstrap replicates of model and control are paired article by article;
+    see `difference`.
     """
-    own, *controls = _on_the_same_articles(
-        [
-            {name.removeprefix(prefix): tables[name] for name in tables if name.startswith(prefix)}
-            for prefix in ("", *CONTROLS)
-        ]
-    )
-    rows, families = [], defaultdict(list)
-    for claim in claims:
-        here, threshold = _found(claim.measure, own), _found(claim.threshold, own).value
-        if np.isnan([here.value, threshold]).any():
-            here, threshold = Estimate(np.nan), np.nan
-        others = [_found(claim.measure, control) for control in controls]
-        row = {"section": claim.section, "claim": claim.statement, "paper_value": claim.paper}
-        row |= here.columns("here", "ci") | {"threshold": threshold, "how_measured": claim.how}
-        row |= {name: each.value for name, each in zip(CONTROLS.values(), others, strict=True)}
-        tests = {"holds": [(here, threshold)]}
-        if claim.learned:
-            tests["learned"] = [(difference(here, other), 0) for other in others]
-        for question, pairs in tests.items():
-            row[question] = []
-            for found, limit in pairs:
-                excess = (found.value - limit) * (1 if claim.bound == "above" else -1)
-                if not np.isnan(excess):
-                    test = row, excess, p_value(found, limit)
-                    families[claim.section[0], question].append(test)
-        rows.append(row)
-    for (_, question), tests in families.items():
-        adjusted = holm([p for *_, p in tests])
-        for (row, excess, _), p in zip(tests, adjusted, strict=True):
-            verdict = CANNOT_BE_TOLD if not p < ALPHA else YES if excess > 0 else NO
-            row[question].append(verdict)
-            if question == "holds":
-                row["p_adjusted"] = p
-    for row in rows:
-        row |= {question: _together(row.get(question)) for question in ("holds", "learned")}
-    numbers = [name for name in COLUMNS[2:11] if name != "holds"]
-    return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(numbers, float))
+    claims = list(claims)
+    run, *controls = _tables_by_model(tables)
+    rows = []
+    comparisons = []
+    for number, claim in enumerate(claims):
+        estimate = _evaluate(claim.measure, run)
+        threshold = _evaluate(claim.threshold, run).value
+        if np.isnan([estimate.value, threshold]).any():
+            estimate = Estimate(np.nan)
+            threshold = np.nan
+        of_controls = [_evaluate(claim.measure, control) for control in controls]
+        rows.append(_claim_row(claim, estimate, threshold, of_controls))
+        comparisons += _comparisons(number, claim, estimate, threshold, of_controls)
+
+    verdicts_by_question = defaultdict(list)
+    adjusted = _adjusted_p_values(comparisons)
+    for comparison, p in zip(comparisons, adjusted, strict=True):
+        verdict = _verdict(comparison.excess, p)
+        verdicts_by_question[comparison.row, comparison.question].append(verdict)
+        if comparison.question == "holds":
+            rows[comparison.row]["p_adjusted"] = p
+    for number, claim in enumerate(claims):
+        rows[number]["holds"] = _combine_verdicts(verdicts_by_question[number, "holds"])
+        learned = _combine_verdicts(verdicts_by_question[number, "learned"])
+        rows[number]["learned"] = learned if claim.learned else ""
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    return table.astype(dict.fromkeys(NUMERIC_COLUMNS, float))
 
 
-def _together(verdicts: list[Verdict] | None) -> Verdict | Literal[""]:
-    """Return the verdict of all tests of a question; nothing where it is not asked."""
-    if verdicts is None:
-        return ""
+def _tables_by_model(tables: Tables) -> list[dict[str, pd.DataFrame]]:
+    """Split tables into those of the run and those of each control, without their prefixes."""
+    by_model = []
+    for prefix in ("", *CONTROLS):
+        names = [name for name in tables if name.startswith(prefix)]
+        by_model.append({name.removeprefix(prefix): tables[name] for name in names})
+    return _on_the_same_articles(by_model)
+
+
+def _evaluate(measure: float | Measure, tables: Tables) -> Estimate:
+    """Evaluate a measure; a plain number is exact, with an interval of no width."""
+    try:
+        value = measure(tables) if callable(measure) else measure
+    except NotMeasurable:
+        value = np.nan
+    if isinstance(value, Estimate):
+        return value
+    return Estimate(value, value, value)
+
+
+def _claim_row(
+    claim: Claim, estimate: Estimate, threshold: float, of_controls: Sequence[Estimate]
+) -> dict[str, str | float]:
+    """Make a claim's row of the table, without p-value and verdicts."""
+    row = {
+        "section": claim.section,
+        "claim": claim.statement,
+        "paper_value": claim.paper,
+        "threshold": threshold,
+        "how_measured": claim.how,
+    }
+    row.update(estimate.columns("here", "ci"))
+    for name, control in zip(CONTROLS.values(), of_controls, strict=True):
+        row[name] = control.value
+    return row
+
+
+def _comparisons(
+    row: int,
+    claim: Claim,
+    estimate: Estimate,
+    threshold: float,
+    of_controls: Sequence[Estimate],
+) -> list[_Comparison]:
+    """List the tests of a claim, without those for which a number is missing."""
+    tests: list[tuple[Question, Estimate, float]] = [("holds", estimate, threshold)]
+    if claim.learned:
+        for control in of_controls:
+            tests.append(("learned", difference(estimate, control), 0.0))
+    sign = 1 if claim.bound == "above" else -1
+    comparisons = []
+    for question, tested, limit in tests:
+        excess = sign * (tested.value - limit)
+        if not np.isnan(excess):
+            p = p_value(tested, limit)
+            comparisons.append(_Comparison(row, question, claim.section[0], excess, p))
+    return comparisons
+
+
+def _adjusted_p_values(comparisons: Sequence[_Comparison]) -> np.ndarray:
+    """Adjust the p-values of each family and question by Holm's method."""
+    members = defaultdict(list)
+    for position, comparison in enumerate(comparisons):
+        members[comparison.family, comparison.question].append(position)
+    adjusted = np.full(len(comparisons), np.nan)
+    for positions in members.values():
+        adjusted[positions] = holm([comparisons[position].p_value for position in positions])
+    return adjusted
+
+
+def _verdict(excess: float, p: float) -> Verdict:
+    """Decide a test from its effect and its adjusted p-value."""
+    if not p < ALPHA:  # NaN, too
+        return CANNOT_BE_TOLD
+    return YES if excess > 0 else NO
+
+
+def _combine_verdicts(verdicts: Sequence[Verdict]) -> Verdict:
+    """Combine the verdicts of the tests of a question."""
     if not verdicts:
         return NOT_MEASURED
-    return NO if NO in verdicts else YES if set(verdicts) == {YES} else CANNOT_BE_TOLD
+    if NO in verdicts:
+        return NO
+    if set(verdicts) == {YES}:
+        return YES
+    return CANNOT_BE_TOLD
 
 
-def _found(measure: float | Measure, tables: Tables) -> Estimate:
-    """Return what a function finds in a run's tables; a number without error has no width."""
-    try:
-        found = measure(tables) if callable(measure) else measure
-    except NotMeasurable:
-        found = np.nan
-    return found if isinstance(found, Estimate) else Estimate(found, found, found)
-
-
-def _on_the_same_articles(sides: list[dict[str, pd.DataFrame]]) -> list[dict[str, pd.DataFrame]]:
-    """Give the averages by article of model and controls the same articles, to draw them alike."""
-    with_articles = [side for side in sides if ARTICLES in side]
-    known = set().union(*(side[ARTICLES]["article"] for side in with_articles))
-    for side in with_articles:
-        if missing := sorted(known.difference(side[ARTICLES]["article"])):
-            more = pd.DataFrame({"article": missing, "layer": 1, "examples": 0})
-            side[ARTICLES] = pd.concat([side[ARTICLES], more], ignore_index=True)
-    return sides
+def _on_the_same_articles(by_model: list[dict[str, pd.DataFrame]]) -> list[dict[str, pd.DataFrame]]:
+    """Add missing articles to the averages by article, so that models share their resamples."""
+    with_articles = [tables for tables in by_model if ARTICLES in tables]
+    articles = set()
+    for tables in with_articles:
+        articles.update(tables[ARTICLES]["article"])
+    for tables in with_articles:
+        missing = sorted(articles.difference(tables[ARTICLES]["article"]))
+        if missing:
+            empty = pd.DataFrame({"article": missing, "layer": 1, "examples": 0})
+            tables[ARTICLES] = pd.concat([tables[ARTICLES], empty], ignore_index=True)
+    return by_model
 
 
 def verdicts(holds: pd.Series, learned: pd.Series) -> str:
-    """Return in words how many claims hold, and how many of those were learned."""
-    yes, measured = holds == YES, holds != NOT_MEASURED
-    both = yes & (learned == YES)
-    return f"{yes.sum()} of {measured.sum()} measured claims hold, {both.sum()} of them learned"
+    """Say in words how many claims hold, and how many of those are due to training."""
+    measured_claims = holds != NOT_MEASURED
+    holding = holds == YES
+    due_to_training = holding & (learned == YES)
+    return (
+        f"{holding.sum()} of {measured_claims.sum()} measured claims hold, "
+        f"{due_to_training.sum()} of them learned"
+    )
 
 
 def rows_of(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
-    """Return a run's table that has ``columns``, or raise `NotMeasurable`."""
+    """Look up a run's table.
+
+    Raises
+    ------
+    NotMeasurable
+        If the run has no such table, or the table lacks one of the columns.
+    """
     if table not in tables or not set(columns) <= set(tables[table]):
         raise NotMeasurable(f"{table}: {', '.join(columns)}")
     return tables[table]
 
 
 def column(tables: Tables, table: str, name: str) -> pd.Series:
-    """Return a column of a table; `NotMeasurable` if it is not there, or empty (no such token)."""
+    """Look up a column of a run's table.
+
+    Raises
+    ------
+    NotMeasurable
+        If it is missing, or empty because the model has no such token.
+    """
     values = rows_of(tables, table, name)[name]
     if values.isna().all():
         raise NotMeasurable(f"{table}.{name} is empty")
@@ -272,28 +445,54 @@ def column(tables: Tables, table: str, name: str) -> pd.Series:
 
 
 def chosen_rows(
-    rows: pd.DataFrame | pd.Series, chosen: pd.Series, what: str
+    rows: pd.DataFrame | pd.Series, chosen: pd.Series, description: str
 ) -> pd.DataFrame | pd.Series:
-    """Return the chosen rows of a table or column, or raise `NotMeasurable`, with ``what``."""
+    """Select rows of a table or column by a mask.
+
+    Raises
+    ------
+    NotMeasurable
+        If the mask selects none; the message is their description.
+    """
     if not chosen.any():
-        raise NotMeasurable(what)
+        raise NotMeasurable(description)
     return rows[chosen]
 
 
 def row_where(rows: pd.DataFrame, **values: str) -> pd.Series:
-    """Return the first row with some values, or raise `NotMeasurable`."""
-    chosen = (rows[list(values)] == pd.Series(values)).all(axis=1)
-    return chosen_rows(rows, chosen, ", ".join(values.values())).iloc[0]
+    """Select the first row with some values in some columns; `NotMeasurable` if there is none."""
+    matches = (rows[list(values)] == pd.Series(values)).all(axis=1)
+    return chosen_rows(rows, matches, ", ".join(values.values())).iloc[0]
 
 
 def with_bounds(name: str, interval: str = "") -> list[str]:
-    """Return the names of a column and of its interval's, as `Estimate.columns` gives them."""
+    """Name a column and those of its interval, as `Estimate.columns` does."""
     return list(Estimate(0).columns(name, interval))
 
 
 def measured(
     tables: Tables, table: str, column: str, *, interval: str = "", **where: str
 ) -> Estimate:
-    """Return a column's number and interval, in the row with some values."""
+    """Read a number and its interval from the row of a table that has some values.
+
+    Parameters
+    ----------
+    tables
+        The tables of a run.
+    table, column
+        Names of the table and of the number's column.
+    interval
+        Beginning of the names of the interval's columns, if not that of the number.
+    **where
+        Values of the row in other columns.
+
+    Raises
+    ------
+    NotMeasurable
+        If the table, a column or the row is missing.
+    """
     columns = with_bounds(column, interval)
-    return Estimate(*row_where(rows_of(tables, table, *columns, *where), **where)[columns])
+    rows = rows_of(tables, table, *columns, *where)
+    row = row_where(rows, **where)
+    value, low, high = row[columns]
+    return Estimate(value, low, high)

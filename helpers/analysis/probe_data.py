@@ -1,11 +1,11 @@
 """Parsed sentences and their attention maps in the layout that the probes read (section 5).
 
-A word's candidate heads are ROOT (candidate 0) and the words (candidates 1 to n), so that the
-treebank's head numbers are the labels.  One sentence's maps are kept as one float16 block
-``[dependent, place, feature]``.  The features are the heads, twice: first the attention from the
-candidate to the dependent (the paper's alpha_ij), then from the dependent to the candidate
-(alpha_ji).  Place 0 is the special position before the words ([CLS] in BERT), place 1 the one
-after them ([SEP]), and place ``i + 2`` is word ``i``.
+The candidates for a word's syntactic head are ROOT (candidate 0) and the words (candidates 1 to n),
+so that the treebank's head numbers are the labels.  The maps of a sentence are one float16 block
+``[dependent, position, feature]``.  The features are the attention heads, twice: first the
+attention from the candidate to the dependent (the paper's alpha_ij), then from the dependent to the
+candidate (alpha_ji).  Position 0 is the special token before the words ([CLS] in BERT), position 1
+the one after them ([SEP]), and position ``i + 2`` is word ``i``.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from helpers.work import in_order, progress, trim
 Split = Literal["train", "dev"]
 WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
 
-PLACES = 2  # the special positions stand before the words in a block
-PUNCTUATION = "punct"  # the relation, in Stanford, CLEAR and Universal Dependencies alike
-SAMPLE = 200  # train sentences that say enough of how features vary
-SMALLEST_UNIT = 1e-3  # under it a feature is rounding of float16, not to be blown up
-PAIRS_PER_BATCH = 1 << 15  # bounds a batch of long sentences
+N_SPECIAL_POSITIONS = 2  # they precede the words in a block
+PUNCTUATION = "punct"  # the relation, in Stanford, CLEAR and Universal Dependencies
+SCALE_SENTENCES = 200  # of train, to estimate how much features vary
+SMALLEST_SCALE = 1e-3  # below it a feature is rounding of float16, which must not be amplified
+PAIRS_PER_BATCH = 1 << 15  # limits batches of long sentences
 FLOATS_PER_BATCH = 1 << 20  # of maps: 4 MB
-BATCH = 64  # sentences, at most, where nothing is learned from batch to batch
+MAX_BATCH = 64  # sentences, where parameters do not change from batch to batch
 MEMORY_BUDGET = 1 << 30  # bytes of a corpus that stay in memory
 
 
 class MapBuffer:
     """Append-only float16 arrays of any shapes.
 
-    What exceeds `MEMORY_BUDGET` goes to a temporary file, which is removed with the buffer, and is
-    read when it is asked for: memory stays near the budget whatever the corpus.
+    Arrays beyond `MEMORY_BUDGET` go to a temporary file, which is removed with the buffer, and are
+    read from it on demand.  Memory therefore stays near the budget for a corpus of any size.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class MapBuffer:
         self._file = None
 
     def append(self, block: Float16[np.ndarray, ...]) -> None:
-        """Keep a block; once one has not fitted in memory, all go to disk."""
+        """Keep a block; after the first that does not fit in memory, all go to disk."""
         if self._file is None and block.nbytes <= self._budget:
             self._budget -= block.nbytes
             self._blocks.append(block)
@@ -67,18 +67,31 @@ class MapBuffer:
         self._file.write(np.ascontiguousarray(block).data)
 
     def __getitem__(self, index: int) -> Float16[np.ndarray, ...]:
-        """Return a block; several threads may read at a time."""
+        """Read a block; several threads may do so at a time."""
         block = self._blocks[index]
         if isinstance(block, np.ndarray):
             return block
         offset, shape = block
-        read = bytearray(os.pread(self._file.fileno(), 2 * prod(shape), offset))
-        return np.frombuffer(read, np.float16).reshape(shape)
+        size = 2 * prod(shape)  # bytes
+        content = bytearray(os.pread(self._file.fileno(), size, offset))
+        return np.frombuffer(content, np.float16).reshape(shape)
 
 
 @dataclass(frozen=True)
 class Parse:
-    """What a probe knows of a sentence; heads are 1-based, 0 is ROOT, as in the control task."""
+    """The dependency parse of a sentence.
+
+    Parameters
+    ----------
+    heads
+        Number of each word's syntactic head, from 1; 0 is ROOT.
+    punctuation
+        Whether each word is punctuation.
+    article
+        The article or document that the sentence is from.
+    control
+        Heads in the control task, numbered in the same way.
+    """
 
     heads: Int[np.ndarray, " word"]
     punctuation: Bool[np.ndarray, " word"]
@@ -86,26 +99,45 @@ class Parse:
     control: Int[np.ndarray, " word"] | None = None
 
     def __len__(self) -> int:
-        """Return the number of words."""
+        """Count the words."""
         return len(self.heads)
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many attachments are right, for every seed and dev sentence, and out of how many."""
+    """Correct attachments in each sentence.
+
+    Parameters
+    ----------
+    right
+        Number of correct attachments of the probe of each seed.
+    total
+        Number of attachments.
+    """
 
     right: Int[np.ndarray, "seed sentence"]
     total: Int[np.ndarray, " sentence"]
 
     @property
     def by_seed(self) -> Float[np.ndarray, " seed"]:
-        """Percent right of each seed; NaN where there is nothing to attach."""
+        """The score of each seed in percent; NaN where there is nothing to attach."""
         return 100 * self.right.sum(1) / (self.total.sum() or np.nan)
 
     def by_article(
         self, articles: Shaped[np.ndarray, " sentence"]
     ) -> tuple[Float[np.ndarray, " article"], Int[np.ndarray, " article"]]:
-        """Return how many are right in each article, a mean over seeds, and out of how many."""
+        """Sum over the sentences of each article.
+
+        Parameters
+        ----------
+        articles
+            The article of each sentence.
+
+        Returns
+        -------
+        right, total
+            Number of correct attachments (a mean over seeds) and of attachments, by article.
+        """
         owner = np.unique(articles, return_inverse=True)[1]
         return np.bincount(owner, self.right.mean(0)), np.bincount(owner, self.total)
 
@@ -122,34 +154,57 @@ class Counts:
 
 @dataclass
 class Sentences:
-    """The parses of a treebank's sentences, and which of them are train and dev."""
+    """The parses of a treebank's sentences.
+
+    ``splits`` has the positions of train and dev sentences in ``parses``.
+    """
 
     parses: list[Parse] = field(default_factory=list)
     splits: dict[Split, list[int]] = field(default_factory=lambda: {"train": [], "dev": []})
 
     def read(self, examples: Iterable[Example], label: str) -> Iterator[tuple[Example, Parse]]:
-        """Yield examples once their parse is taken in.
+        """Add the parses of examples, and yield each example with its parse.
 
-        InputError for no split, or no parse that fits; in the end, for no train or dev sentence.
+        Parameters
+        ----------
+        examples
+            Word-level examples of a treebank.
+        label
+            Description for the progress bar.
+
+        Raises
+        ------
+        InputError
+            If an example has no split or no valid parse, or, in the end, if there is no train or no
+            dev sentence.
         """
         for example in progress(examples, label, unit="sentence"):
-            record, where = example.record, f"example {example.index}"
-            if record.get("split") not in self.splits:
-                raise InputError(f"{where}: split {record.get('split')!r}, not train or dev")
-            if "heads" not in record or "relations" not in record:
-                raise InputError(f"{where}: no dependency parse; the probes need a treebank")
-            heads, n = np.asarray(record["heads"], np.int64), len(record["words"])
-            if heads.shape != (n,) or not n or heads.min() < 0 or heads.max() > n:
-                raise InputError(f"{where}: expected {n} heads, between 0 and the {n} words")
-            punctuation = np.array([relation == PUNCTUATION for relation in record["relations"]])
-            parse = Parse(heads, punctuation, cluster_of(record, example.index))
-            self.splits[record["split"]].append(len(self.parses))
+            parse = self._parse(example)
+            self.splits[example.record["split"]].append(len(self.parses))
             self.parses.append(parse)
             yield example, parse
-        if missing := [split for split, indices in self.splits.items() if not indices]:
+        for split, indices in self.splits.items():
+            if not indices:
+                raise InputError(
+                    f"no {split} sentences; a probe needs a treebank with train and dev sentences"
+                )
+
+    def _parse(self, example: Example) -> Parse:
+        """Check the parse of an example."""
+        record = example.record
+        where = f"example {example.index}"
+        if record.get("split") not in self.splits:
             raise InputError(
-                f"no {missing[0]} sentences: a probe needs a treebank with train and dev"
+                f"{where}: the split is {record.get('split')!r}; expected 'train' or 'dev'"
             )
+        if "heads" not in record or "relations" not in record:
+            raise InputError(f"{where}: no dependency parse; the probes need a treebank")
+        heads = np.asarray(record["heads"], np.int64)
+        words = len(record["words"])
+        if heads.shape != (words,) or not words or heads.min() < 0 or heads.max() > words:
+            raise InputError(f"{where}: expected {words} heads, between 0 and the {words} words")
+        punctuation = np.array([relation == PUNCTUATION for relation in record["relations"]])
+        return Parse(heads, punctuation, cluster_of(record, example.index))
 
     @property
     def dev_articles(self) -> Shaped[np.ndarray, " sentence"]:
@@ -163,26 +218,45 @@ class Sentences:
         order: np.random.Generator | None = None,
         pairs: int = PAIRS_PER_BATCH,
     ) -> list[list[int]]:
-        """Cut sentence numbers into batches of one length, so that nothing is ever padded.
+        """Cut sentences into batches of one length, so that nothing is padded.
 
-        A batch has at most ``size`` sentences and, if it has several, so many pairs of words.
-        With ``order``, sentences of one length and the batches are shuffled.
+        Parameters
+        ----------
+        indices
+            Positions of the sentences in ``parses``.
+        size
+            Largest number of sentences of a batch.
+        order
+            Generator that shuffles the sentences of a length, and the batches; None to keep the
+            order.
+        pairs
+            Largest number of pairs of words of a batch of several sentences.
+
+        Returns
+        -------
+        list of list of int
+            Positions of each batch.
         """
         shuffled = indices if order is None else order.permutation(indices).tolist()
         by_length = defaultdict(list)
         for index in shuffled:
             by_length[len(self.parses[index])].append(index)
         batches = []
-        for n, same in sorted(by_length.items()):
-            step = max(1, min(size, pairs // (n * (n + PLACES))))
-            batches += [same[at : at + step] for at in range(0, len(same), step)]
+        for length, of_length in sorted(by_length.items()):
+            step = max(1, min(size, pairs // (length * (length + N_SPECIAL_POSITIONS))))
+            for start in range(0, len(of_length), step):
+                batches.append(of_length[start : start + step])
         if order is not None:
             order.shuffle(batches)
         return batches
 
 
 class Batch(NamedTuple):
-    """Sentences of one length; ``rows`` are those of their word vectors."""
+    """Sentences of one length.
+
+    ``rows`` are the rows of the words in ``ProbeData.vectors``; ``control`` are the heads of the
+    control task.
+    """
 
     indices: list[int]
     heads: Int[Tensor, "sentence dependent"]
@@ -192,7 +266,11 @@ class Batch(NamedTuple):
 
 @dataclass
 class ProbeData(Sentences):
-    """Parsed sentences, their maps, and the ``rows`` of ``vectors`` that their words have."""
+    """Parsed sentences with their maps and the vectors of their words.
+
+    ``blocks`` has a block of maps for each sentence, ``rows`` the rows of its words in ``vectors``.
+    ``layers`` and ``heads`` count those of the model.
+    """
 
     layers: int = 0
     heads: int = 0
@@ -202,90 +280,128 @@ class ProbeData(Sentences):
 
     @property
     def features(self) -> int:
-        """The number of attention features of a pair of words: both directions of every head."""
+        """Number of attention features of a pair of words: both directions of every head."""
         return 2 * self.layers * self.heads
 
     @cached_property
     def units(self) -> tuple[Float[Tensor, " feature"], Float[Tensor, " special"]]:
-        """How much features vary on (the first sentences of) train: a probe's units.
+        """Scales of the features, from the first train sentences: a probe's units.
 
-        The deviation over a word's candidate words; the root mean square at the special places.
+        The first are standard deviations over a word's candidate words; the second are root mean
+        squares at the special positions.
         """
-        squares, pairs, root, count = 0, 0, 0, 0
-        for index in self.splits["train"][:SAMPLE]:
+        squares = 0
+        pairs = 0
+        special_squares = 0
+        words = 0
+        for index in self.splits["train"][:SCALE_SENTENCES]:
             block = self.blocks[index].astype(np.float64)
-            n, own = len(block), block[:, PLACES:]
-            own[range(n), range(n)] = 0  # a word is no candidate for its own head
-            squares = squares + (own**2).sum((0, 1)) - (own.sum(1) ** 2).sum(0) / max(n - 1, 1)
-            root = root + (block[:, :PLACES] ** 2).sum(0).ravel()
-            pairs, count = pairs + n * (n - 1), count + n
-        words, special = (
-            torch.from_numpy(own.clip(SMALLEST_UNIT**2)).sqrt().float()
-            for own in (squares / max(pairs, 1), root / count)
-        )
-        return words, special
+            length = len(block)
+            of_words = block[:, N_SPECIAL_POSITIONS:]
+            of_words[range(length), range(length)] = 0  # a word is no candidate for itself
+            square_of_sum = (of_words.sum(1) ** 2).sum(0)
+            squares = squares + (of_words**2).sum((0, 1)) - square_of_sum / max(length - 1, 1)
+            special_squares = special_squares + (block[:, :N_SPECIAL_POSITIONS] ** 2).sum(0).ravel()
+            pairs += length * (length - 1)
+            words += length
+        return _root(squares / max(pairs, 1)), _root(special_squares / words)
 
     def batches(self, indices: Sequence[int]) -> Iterator[Batch]:
-        """Yield the sentences ``indices`` in batches (see `groups`), without their maps."""
+        """Yield sentences in batches (see `groups`), without their maps."""
         pairs = FLOATS_PER_BATCH // max(1, self.features)
-        for group in self.groups(indices, BATCH, pairs=pairs):
+        for group in self.groups(indices, MAX_BATCH, pairs=pairs):
             yield self.batch(group)
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        """Put sentences of one length together."""
+        """Stack sentences of one length."""
         parses = [self.parses[index] for index in indices]
-        heads, control = ([getattr(own, name) for own in parses] for name in ("heads", "control"))
-        rows = [self.rows[index] for index in indices]
         return Batch(
-            list(indices), *(torch.from_numpy(np.stack(own)) for own in (heads, control, rows))
+            indices=list(indices),
+            heads=_stack([parse.heads for parse in parses]),
+            control=_stack([parse.control for parse in parses]),
+            rows=_stack([self.rows[index] for index in indices]),
         )
 
     def maps(
         self, batch: Batch
     ) -> tuple[Float[Tensor, "word special"], Float[Tensor, "word candidate feature"]]:
-        """Return every word's features with the special places, and with each candidate word."""
+        """Read every word's features with the special positions, and with each candidate word."""
         blocks = [torch.from_numpy(self.blocks[index]) for index in batch.indices]
-        special, words = torch.cat(blocks).float().split((PLACES, batch.heads.shape[1]), 1)
+        special, words = (
+            torch.cat(blocks).float().split((N_SPECIAL_POSITIONS, batch.heads.shape[1]), 1)
+        )
         return special.flatten(1), words
+
+
+def _root(mean_squares: Float[np.ndarray, " feature"]) -> Float[Tensor, " feature"]:
+    """Compute scales from mean squares, no smaller than `SMALLEST_SCALE`."""
+    return torch.from_numpy(mean_squares.clip(SMALLEST_SCALE**2)).sqrt().float()
+
+
+def _stack(arrays: Sequence[Int[np.ndarray, " word"]]) -> Int[Tensor, "sentence word"]:
+    """Stack arrays of one length as a tensor."""
+    return torch.from_numpy(np.stack(arrays))
 
 
 def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> ProbeData:
     """Read word-level examples once into the layout of the probes.
 
-    ``vectors`` maps words to their static vectors (GloVe in the paper), asked once for all.  Maps
-    take ``4 * heads * n * (n + 2)`` bytes a sentence of n words (0.35 MB at 72 heads and 34 words).
-    Errors are those of `Sentences.read`, and MapError for maps whose rows are no distributions.
-    """
-    trim()  # of what the fits to other maps had
-    data = ProbeData()
-    rows: dict[str, int] = {}
+    Parameters
+    ----------
+    examples
+        Examples of a treebank, with train and dev sentences.  Their maps take
+        ``4 * heads * n * (n + 2)`` bytes for a sentence of n words (0.35 MB for 72 heads and 34
+        words); beyond `MEMORY_BUDGET` they are kept in a temporary file.
+    vectors
+        Function of words that returns their static vectors (GloVe in the paper); it is called once,
+        with all different words.
 
-    def blocks() -> Iterator[Callable[[], np.ndarray]]:
+    Returns
+    -------
+    ProbeData
+        The sentences in the order of the examples.
+
+    Raises
+    ------
+    InputError
+        As in `Sentences.read`.
+    MapError
+        If the rows of a map are not distributions.
+    """
+    trim()  # memory of earlier fits
+    data = ProbeData()
+    row_of_word: dict[str, int] = {}
+
+    def block_jobs() -> Iterator[Callable[[], np.ndarray]]:
         for example, _ in data.read(examples, "maps for the probes"):
             data.layers, data.heads = example.attention.shape[:2]
-            own = [rows.setdefault(word, len(rows)) for word in example.record["words"]]
-            data.rows.append(np.array(own))
+            rows = [
+                row_of_word.setdefault(word, len(row_of_word)) for word in example.record["words"]
+            ]
+            data.rows.append(np.array(rows))
             yield partial(attention_block, example)
 
     threads = torch.get_num_threads()
-    for block in in_order(blocks(), threads=threads, ahead=2 * threads):
+    for block in in_order(block_jobs(), threads=threads, ahead=2 * threads):
         data.blocks.append(block)
-    behaviours = np.random.default_rng(0).integers(3, size=len(rows))
-    data.parses = [
-        replace(parse, control=control_heads(behaviours[own]))
-        for parse, own in zip(data.parses, data.rows, strict=True)
-    ]
-    found = vectors(list(rows)) if vectors else np.zeros((len(rows), 0))
-    data.vectors = torch.from_numpy(np.asarray(found, np.float32))
+    behaviours = np.random.default_rng(0).integers(3, size=len(row_of_word))
+    with_control = []
+    for parse, rows in zip(data.parses, data.rows, strict=True):
+        with_control.append(replace(parse, control=control_heads(behaviours[rows])))
+    data.parses = with_control
+    words = list(row_of_word)
+    word_vectors = vectors(words) if vectors else np.zeros((len(words), 0))
+    data.vectors = torch.from_numpy(np.asarray(word_vectors, np.float32))
     return data
 
 
 def control_heads(behaviours: Int[np.ndarray, " word"]) -> Int[np.ndarray, " word"]:
-    """Return a sentence's heads in the control task of Hewitt and Liang (2019, section 2).
+    """Compute a sentence's heads in the control task of Hewitt and Liang (2019, section 2).
 
-    A word's head is random, but the same wherever the word occurs: its ``behaviour`` attaches
-    it to ROOT (0), to the first word (1) or to the last (2); a word that would be its own head
-    goes to ROOT, since no probe here can give it.  Only one that remembers words can learn this.
+    The head of a word is random, but the same wherever the word occurs.  Only a probe that
+    memorises words can learn it.  The ``behaviour`` of a word attaches it to ROOT (0), to the first
+    word (1) or to the last word (2).  A word that would be its own head goes to ROOT, because no
+    probe here can predict that.
     """
     n = len(behaviours)
     heads = np.array([0, 1, n])[behaviours]
@@ -293,19 +409,31 @@ def control_heads(behaviours: Int[np.ndarray, " word"]) -> Int[np.ndarray, " wor
 
 
 def attention_block(example: Example) -> Float16[np.ndarray, "dependent place feature"]:
-    """Return one example's maps in the layout of this module.
+    """Arrange the maps of an example in the layout of this module.
 
-    The special positions of one side count as one word (section 4.1); a side without any is zero.
+    The special tokens of a side count as one word (section 4.1); a side without any is zero.
+
+    Parameters
+    ----------
+    example
+        A word-level example; ``attention[layer, head, query, key]``.
+
+    Returns
+    -------
+    array
+        ``[dependent, position, feature]``.
     """
-    layers, heads, n, _ = example.attention.shape
-    maps = checked_maps(example).reshape(layers * heads, n, n)
+    layers, heads, length, _ = example.attention.shape
+    maps = checked_maps(example).reshape(layers * heads, length, length)
     words = example.word_positions
     count = words.stop - words.start
-    block = np.zeros((count, count + PLACES, 2, layers * heads), np.float16)
-    block[:, PLACES:, 0] = maps[:, words, words].transpose(2, 1, 0)  # [key, query, head]
-    block[:, PLACES:, 1] = maps[:, words, words].transpose(1, 2, 0)  # [query, key, head]
-    for place, side in enumerate((slice(0, words.start), slice(words.stop, n))):
+    block = np.zeros((count, count + N_SPECIAL_POSITIONS, 2, layers * heads), np.float16)
+    of_words = maps[:, words, words]
+    block[:, N_SPECIAL_POSITIONS:, 0] = of_words.transpose(2, 1, 0)  # [key, query, head]
+    block[:, N_SPECIAL_POSITIONS:, 1] = of_words.transpose(1, 2, 0)  # [query, key, head]
+    sides = (slice(0, words.start), slice(words.stop, length))
+    for position, side in enumerate(sides):
         if side.stop > side.start:
-            block[:, place, 0] = maps[:, side, words].mean(1, dtype=np.float32).T
-            block[:, place, 1] = maps[:, words, side].sum(2, dtype=np.float32).T
-    return block.reshape(count, count + PLACES, 2 * layers * heads)
+            block[:, position, 0] = maps[:, side, words].mean(1, dtype=np.float32).T
+            block[:, position, 1] = maps[:, words, side].sum(2, dtype=np.float32).T
+    return block.reshape(count, count + N_SPECIAL_POSITIONS, 2 * layers * heads)

@@ -1,19 +1,20 @@
-"""Attn and Attn + GloVe (section 5): linear probes, which give a word's candidate heads scores.
+"""Attn and Attn + GloVe (section 5): linear probes, which score a word's candidate heads.
 
 Scores are logits: ``p(i|j)`` is their softmax over the candidates ``i`` of the dependent ``j``,
-and the loss is ``-log p(head | word)``, a word's mean.  ROOT's score is a linear function of the
-attention between the dependent and the special tokens, with weights of its own for every head,
-direction and side.  (The released notebook of the paper reuses the words' weights there, times
-one scalar a side.)
+and the loss is the mean of ``-log p(head | word)`` over words.  The score of ROOT is a linear
+function of the attention between the dependent and the special tokens, with weights of its own for
+every attention head, direction and side.  (The released notebook of the paper reuses the words'
+weights there, times one scalar for each side.)
 
-The loss of a score that is linear in its parameters is convex: what L-BFGS finds is the one
-optimum, whatever the start, for the model and for its control alike.
+The loss of a score that is linear in its parameters is convex.  L-BFGS therefore finds the only
+optimum from any start, for the model and for its controls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -24,50 +25,71 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from helpers.analysis.probe_data import SAMPLE, SMALLEST_UNIT, Batch, ProbeData
+from helpers.analysis.probe_data import SCALE_SENTENCES, SMALLEST_SCALE, Batch, ProbeData
 from helpers.analysis.training import Scores, candidate_scores, loss, one_thread, validation_slice
 from helpers.work import compute_alone, trim
 
-# Penalties to choose from, on the squares of the parameters: half of it, beside the mean loss.
-L2 = (1.0, 0.1, 0.01, 0.001)
-ROUGHLY, EXACTLY = 1e-3, 1e-5  # nats that the last step of a fit may still have gained
-MOST_STEPS = 500
+L2 = (1.0, 0.1, 0.01, 0.001)  # candidates for l2 in: mean loss + l2 / 2 * sum(parameters ** 2)
+# Nats that the last step of a fit may still gain.
+ROUGH_TOLERANCE = 1e-3
+EXACT_TOLERANCE = 1e-5
+MAX_STEPS = 500
 
 
 class LinearProbe(nn.Module):
-    """Attn, a linear combination of the heads, and Attn + GloVe, whose weights depend on words.
+    """Attn, a linear combination of the attention heads, or Attn + GloVe, with words' weights.
 
     Attn (section 5, first equation): ``score(i, j) = sum_k w_k alpha^k_ij + u_k alpha^k_ji``.
 
-    Attn + GloVe (second equation): ``w_k`` is ``W_k (v_i + v_j)``, where + joins the vectors end
-    to end, and ``u_k`` is ``U_k (v_i + v_j)``; a bias for each head and direction, as in the
-    paper's code, makes Attn the case of vectors without width.  Vectors are less their mean, in
-    units of their deviation.
+    Attn + GloVe (second equation): ``w_k`` is ``W_k (v_i + v_j)``, where + concatenates the
+    vectors, and ``u_k`` is ``U_k (v_i + v_j)``.  A bias for each attention head and direction, as
+    in the paper's code, makes Attn the special case of vectors without width.  Vectors are
+    standardised.
 
-    W (v_i + v_j) = W_1 v_i + W_2 v_j, so each word is projected once for each role, and no
-    array has pairs of words x features.  ``dependent`` are W_2 above U_2, with the bias last.  A
-    word's row of maps holds the pairs in which it is the dependent.  The same row, read with the
-    two directions exchanged, holds those in which it is the candidate: ``candidate`` are
-    therefore U_1 above W_1, and one batched product gives both halves of the score.
+    ``W (v_i + v_j) = W_1 v_i + W_2 v_j``.  Therefore each word is projected once for each role, and
+    no array has the size of all pairs of words times all features.
+
+    Parameters
+    ----------
+    data
+        The sentences; their train part determines the scales of features and vectors.
+    with_words
+        Attn + GloVe if true, Attn if false.
+
+    Attributes
+    ----------
+    dependent
+        ``[feature, width + 1]``: W_2 above U_2, with the bias last.
+    candidate
+        ``[feature, width]``: U_1 above W_1.  A word's row of maps has the pairs in which it is the
+        dependent.  With the two directions exchanged, it has those in which it is the candidate.
+        One batched product therefore gives both halves of the score.
+    root
+        ``[special feature, width + 1]``: weights of the score of ROOT.
     """
 
     def __init__(self, data: ProbeData, *, with_words: bool = False) -> None:
         super().__init__()
         vectors = data.vectors if with_words else data.vectors[:, :0]
-        own = vectors[np.concatenate([data.rows[index] for index in data.splits["train"]])].double()
-        mean = own.mean(0)
-        deviation = (own - mean).square().mean(0).sqrt().clamp(min=SMALLEST_UNIT)
-        own = (own - mean) / deviation
-        self.correlations = own.T @ own / len(own)
+        train_rows = np.concatenate([data.rows[index] for index in data.splits["train"]])
+        of_train = vectors[train_rows].double()
+        mean = of_train.mean(0)
+        deviation = (of_train - mean).square().mean(0).sqrt().clamp(min=SMALLEST_SCALE)
+        standardised = (of_train - mean) / deviation
+        self.correlations = standardised.T @ standardised / len(standardised)
         self.vectors = F.pad((vectors - mean.float()) / deviation.float(), (0, 1), value=1.0)
-        self.width, (words, root) = vectors.shape[1], data.units
-        self.candidate = nn.Parameter(torch.zeros(len(words), self.width))
-        self.dependent = nn.Parameter(torch.zeros(len(words), self.width + 1))
-        self.root = nn.Parameter(torch.zeros(len(root), self.width + 1))
-        self.units = [own[:, None].double() for own in (words.roll(len(words) // 2), words, root)]
+        self.width = vectors.shape[1]
+        word_scales, special_scales = data.units
+        self.candidate = nn.Parameter(torch.zeros(len(word_scales), self.width))
+        self.dependent = nn.Parameter(torch.zeros(len(word_scales), self.width + 1))
+        self.root = nn.Parameter(torch.zeros(len(special_scales), self.width + 1))
+        exchanged = word_scales.roll(len(word_scales) // 2)
+        # In the order of the parameters.
+        scales = (exchanged, word_scales, special_scales)
+        self.units = [of_rows[:, None].double() for of_rows in scales]
 
     def forward(self, data: ProbeData, batch: Batch) -> Scores:
-        """Return the score of every candidate head of every word."""
+        """Compute the score of every candidate head of every word."""
         special, maps = data.maps(batch)
         vectors = self.vectors[batch.rows.flatten()]  # [word, width + 1]
         roles = self.dependent
@@ -84,8 +106,18 @@ class LinearProbe(nn.Module):
 class Fit(NamedTuple):
     """A linear probe at its optimum.
 
-    ``l2`` is the penalty; ``loss`` the mean loss of a word in nats, without it; ``gradient`` the
-    largest element of the gradient of both; ``passes`` over the data, also to choose the penalty.
+    Parameters
+    ----------
+    probe
+        The probe.
+    l2
+        Its penalty.
+    loss
+        Mean loss of a word in nats, without the penalty.
+    gradient
+        Largest element of the gradient of loss and penalty.
+    passes
+        Passes over the data, including those to choose the penalty.
     """
 
     probe: LinearProbe
@@ -95,66 +127,97 @@ class Fit(NamedTuple):
     passes: int
 
 
-class Axes(NamedTuple):
-    """Coordinates in which the loss is about as steep in every direction, so that it falls fast.
+class Preconditioner(NamedTuple):
+    """Coordinates of a parameter in which the loss is about equally curved in every direction.
 
-    Parameters ``[row, column]``, in the ``units`` of their rows, are rotated to where the features
-    (rows) and the vectors (columns) are uncorrelated, and divided by the root of the second
-    derivative there of the penalised loss.
+    The parameter ``[row, column]``, in the units of its rows, is rotated to the eigenvectors of the
+    features (rows) and of the vectors (columns), and multiplied by the root of the second
+    derivative of the penalised loss there.
     """
 
     units: Float[Tensor, "row 1"]
     rows: Float[Tensor, "row row"]
     columns: Float[Tensor, "column column"]
-    steepness: Float[Tensor, "row column"]
+    curvature_scale: Float[Tensor, "row column"]
 
-    def coordinates(self, parameters: Tensor) -> Float[Tensor, "row column"]:
-        """Return where parameters are along the axes."""
-        return self.rows.T @ (parameters * self.units) @ self.columns * self.steepness
+    def coordinates(self, parameter: Tensor) -> Float[Tensor, "row column"]:
+        """Transform the parameter to coordinates."""
+        return self.rows.T @ (parameter * self.units) @ self.columns * self.curvature_scale
 
-    def parameters(self, coordinates: Tensor) -> Float[Tensor, "row column"]:
-        """Return the parameters at some coordinates."""
-        return self.rows @ (coordinates / self.steepness) @ self.columns.T / self.units
+    def parameter(self, coordinates: Tensor) -> Float[Tensor, "row column"]:
+        """Transform coordinates to the parameter."""
+        scaled = coordinates / self.curvature_scale
+        return self.rows @ scaled @ self.columns.T / self.units
 
-    def slopes(self, gradient: Tensor) -> Float[Tensor, "row column"]:
-        """Return the gradient by the coordinates for a gradient by the parameters."""
-        return self.rows.T @ (gradient / self.units) @ self.columns / self.steepness
+    def gradient(self, of_parameter: Tensor) -> Float[Tensor, "row column"]:
+        """Transform a gradient by the parameter to one by the coordinates."""
+        return self.rows.T @ (of_parameter / self.units) @ self.columns / self.curvature_scale
 
 
-def axes_of(
-    probe: LinearProbe, data: ProbeData, sentences: Sequence[int], l2: float, pool: Executor
-) -> list[Axes]:
-    """Return the axes of each parameter, by how the loss curves where the probe is.
+class Curvatures(NamedTuple):
+    """Sums over words of the second derivatives of the loss by features, for each parameter.
 
-    Candidates are as likely as the probe finds them.  The features of a dependent change the
-    scores of all its candidates: what counts is their covariance.  Those of one candidate, or of
-    ROOT, change one score: their mean product, the more the less is certain.
+    That for a dependent is the difference of two: mean products, minus products of means.
     """
 
-    @torch.no_grad()
-    def of_batch(batch: Batch) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor, int]:
-        likely = candidate_scores(probe, data, batch).softmax(-1).flatten(0, 1)[..., None]
-        unsure, (special, maps) = likely * (1 - likely), data.maps(batch)
-        weighted, own = maps * likely[:, 1:], maps.flatten(0, 1)
-        means = weighted.sum(1)
-        candidate = (maps * unsure[:, 1:]).flatten(0, 1).T @ own
-        dependent = weighted.flatten(0, 1).T @ own, means.T @ means
-        return candidate, dependent, (special * unsure[:, 0]).T @ special, len(maps)
+    candidate: Float[Tensor, "feature feature"]
+    dependent: Float[Tensor, "feature feature"]
+    dependent_means: Float[Tensor, "feature feature"]
+    root: Float[Tensor, "special special"]
+    words: int
 
-    candidate, dependent, root, count = 0, 0, 0, 0
-    for one, (products, of_means), other, words in pool.map(of_batch, data.batches(sentences)):
-        candidate, dependent = candidate + one, dependent + products - of_means
-        root, count = root + other, count + words
-    half = len(dependent) // 2  # a candidate's directions are exchanged
-    curvatures = candidate.roll((half, half), (0, 1)), dependent, root
-    with_one = torch.block_diag(probe.correlations, torch.ones(1, 1))
-    correlations, axes = (probe.correlations, with_one, with_one), []
-    for own, vectors, units in zip(curvatures, correlations, probe.units, strict=True):
-        sizes, rows = torch.linalg.eigh(own.double() / count / units / units.T)
-        widths, columns = torch.linalg.eigh(vectors)
-        products = sizes.clamp(min=0)[:, None] * widths.clamp(min=0)
-        axes.append(Axes(units, rows, columns, (products + l2).sqrt()))
-    return axes
+
+@torch.no_grad()
+def batch_curvatures(probe: LinearProbe, data: ProbeData, batch: Batch) -> Curvatures:
+    """Compute the curvatures of a batch, at the probabilities that the probe gives candidates.
+
+    The features of a dependent change the scores of all its candidates, so their covariance
+    counts.  The features of one candidate, or of ROOT, change one score, so their mean product
+    counts, weighted by ``p (1 - p)``.
+    """
+    special, maps = data.maps(batch)
+    p = candidate_scores(probe, data, batch).softmax(-1).flatten(0, 1)[..., None]
+    uncertainty = p * (1 - p)
+    weighted = maps * p[:, 1:]
+    flat_maps = maps.flatten(0, 1)
+    means = weighted.sum(1)
+    return Curvatures(
+        candidate=(maps * uncertainty[:, 1:]).flatten(0, 1).T @ flat_maps,
+        dependent=weighted.flatten(0, 1).T @ flat_maps,
+        dependent_means=means.T @ means,
+        root=(special * uncertainty[:, 0]).T @ special,
+        words=len(maps),
+    )
+
+
+def preconditioners(
+    probe: LinearProbe, data: ProbeData, sentences: Sequence[int], l2: float, pool: Executor
+) -> list[Preconditioner]:
+    """Compute a preconditioner for each parameter, from the curvature of the loss at the probe."""
+    candidate = 0
+    dependent = 0
+    root = 0
+    words = 0
+    for part in pool.map(partial(batch_curvatures, probe, data), data.batches(sentences)):
+        candidate = candidate + part.candidate
+        dependent = dependent + part.dependent - part.dependent_means
+        root = root + part.root
+        words += part.words
+    half = len(dependent) // 2
+    candidate = candidate.roll((half, half), (0, 1))  # its directions are exchanged
+    with_bias = torch.block_diag(probe.correlations, torch.ones(1, 1))
+    factors = [
+        (candidate, probe.correlations, probe.units[0]),
+        (dependent, with_bias, probe.units[1]),
+        (root, with_bias, probe.units[2]),
+    ]
+    by_parameter = []
+    for curvature, correlations, units in factors:
+        row_sizes, rows = torch.linalg.eigh(curvature.double() / words / units / units.T)
+        column_sizes, columns = torch.linalg.eigh(correlations)
+        products = row_sizes.clamp(min=0)[:, None] * column_sizes.clamp(min=0)
+        by_parameter.append(Preconditioner(units, rows, columns, (products + l2).sqrt()))
+    return by_parameter
 
 
 def fit_linear(
@@ -166,12 +229,31 @@ def fit_linear(
     control_task: bool = False,
     start: LinearProbe | None = None,
 ) -> Fit:
-    """Fit Attn or Attn + GloVe (``with_words``) to ``sentences``, to the optimum of the loss.
+    """Fit Attn or Attn + GloVe to the optimum of the penalised loss.
 
-    Without ``l2`` the penalty is chosen: of `L2`, from the largest on, each starting from the last
-    one's optimum, the one with the lowest loss on a slice of the sentences that is held out.  Then
-    the probe is fitted to all of them, sooner from a ``start`` that is near.  ``control_task`` asks
-    for the heads of that task.  The result is the same for every number of threads.
+    The result does not depend on the number of threads.
+
+    Parameters
+    ----------
+    data
+        The sentences and their maps.
+    sentences
+        Positions of the sentences to fit to.
+    with_words
+        Attn + GloVe if true, Attn if false.
+    l2
+        The penalty.  If it is None, the one of `L2` with the lowest loss on a held-out slice of the
+        sentences is chosen.  They are tried from the largest on, each from the last one's optimum,
+        until the loss rises; then the probe is fitted to all sentences.
+    control_task
+        Fit to the heads of the control task.
+    start
+        A probe near the optimum, which shortens the fit.
+
+    Returns
+    -------
+    Fit
+        The probe at its optimum.
     """
     probe = LinearProbe(data, with_words=with_words)
     if start:
@@ -181,36 +263,45 @@ def fit_linear(
         threadpool_limits(1, "blas"),  # of scipy's sums
         ThreadPoolExecutor(threads, initializer=compute_alone) as pool,
     ):
-        fitting = _Fitting(probe, data, control_task, pool)
+        fitter = LinearProbeFitter(probe, data, control_task, pool)
         if l2 is None:
-            l2 = fitting.choose(*validation_slice(sentences, np.random.default_rng(0)))
+            l2 = fitter.choose_penalty(sentences)
         elif not start:
-            fitting.minimise(sentences, l2, ROUGHLY)
-        fitting.minimise(sentences, l2, EXACTLY)
-        loss, gradients = fitting.loss(list(data.batches(sentences)))
-    slopes = [
-        (gradient / unit + l2 * own.detach() * unit).flatten()
-        for own, unit, gradient in zip(probe.parameters(), probe.units, gradients, strict=True)
-    ]
-    return Fit(probe, l2, loss, torch.cat(slopes).abs().max().item(), fitting.passes)
+            fitter.minimise(sentences, l2, ROUGH_TOLERANCE)
+        fitter.minimise(sentences, l2, EXACT_TOLERANCE)
+        mean_loss, gradients = fitter.mean_loss(list(data.batches(sentences)))
+    largest = 0.0
+    for parameter, units, gradient in zip(probe.parameters(), probe.units, gradients, strict=True):
+        penalised = gradient / units + l2 * parameter.detach() * units
+        if penalised.numel():
+            largest = max(largest, penalised.abs().max().item())
+    return Fit(probe, l2, mean_loss, largest, fitter.passes)
 
 
-class _Fitting:
-    """A linear probe on its way to the optimum, with the threads that go over the data."""
+class LinearProbeFitter:
+    """Fits the parameters of a linear probe, with threads that read the data."""
 
     def __init__(
         self, probe: LinearProbe, data: ProbeData, control_task: bool, pool: Executor
     ) -> None:
-        self.probe, self.data, self.control_task, self.pool = probe, data, control_task, pool
+        self.probe = probe
+        self.data = data
+        self.control_task = control_task
+        self.pool = pool
         self.passes = 0
 
-    def choose(self, kept: Sequence[int], held: Sequence[int]) -> float:
-        """Fit to ``kept`` with ever smaller penalties; return which does best on ``held``."""
-        held_out, losses, states = list(self.data.batches(held)), [], []
+    def choose_penalty(self, sentences: Sequence[int]) -> float:
+        """Fit with ever smaller penalties; keep and return the best on a slice of the sentences."""
+        training, validation = validation_slice(sentences, np.random.default_rng(0))
+        held_out = list(self.data.batches(validation))
+        losses = []
+        states = []
         for l2 in L2:
-            self.minimise(kept, l2, ROUGHLY)
-            losses.append(self.loss(held_out)[0])
-            states.append({name: own.clone() for name, own in self.probe.state_dict().items()})
+            self.minimise(training, l2, ROUGH_TOLERANCE)
+            held_out_loss, _ = self.mean_loss(held_out)
+            losses.append(held_out_loss)
+            state = self.probe.state_dict()
+            states.append({name: tensor.clone() for name, tensor in state.items()})
             if losses[-1] > min(losses):
                 break
         best = int(np.argmin(losses))
@@ -218,50 +309,68 @@ class _Fitting:
         return L2[best]
 
     def minimise(self, sentences: Sequence[int], l2: float, tolerance: float) -> None:
-        """Go to the optimum for some sentences, from where the probe is."""
-        batches = list(self.data.batches(sentences))  # the maps are read in each pass
-        axes = axes_of(self.probe, self.data, sentences[:SAMPLE], l2, self.pool)
+        """Move the probe to the optimum for some sentences, by L-BFGS."""
+        batches = list(self.data.batches(sentences))  # without maps, which each pass reads
+        of_parameters = preconditioners(
+            self.probe, self.data, sentences[:SCALE_SENTENCES], l2, self.pool
+        )
 
-        def penalised(flat: np.ndarray) -> tuple[float, np.ndarray]:
-            at = self.move(flat, axes)
-            loss, gradients = self.loss(batches)
+        def penalised_loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+            coordinates = self.set_parameters(flat, of_parameters)
+            loss, gradients = self.mean_loss(batches)
             slopes = []
-            for side, gradient, own in zip(axes, gradients, at, strict=True):
-                loss += l2 / 2 * (own / side.steepness).square().sum().item()
-                slopes.append((side.slopes(gradient) + l2 * own / side.steepness**2).flatten())
+            for preconditioner, gradient, position in zip(
+                of_parameters, gradients, coordinates, strict=True
+            ):
+                scale = preconditioner.curvature_scale
+                loss += l2 / 2 * (position / scale).square().sum().item()
+                slope = preconditioner.gradient(gradient) + l2 * position / scale**2
+                slopes.append(slope.flatten())
             return loss, torch.cat(slopes).numpy()
 
-        start = [
-            side.coordinates(own.detach()).flatten()
-            for side, own in zip(axes, self.probe.parameters(), strict=True)
-        ]
-        options = {"ftol": tolerance, "gtol": 0, "maxcor": 50, "maxiter": MOST_STEPS}
-        found = minimize(penalised, torch.cat(start), jac=True, method="L-BFGS-B", options=options)
-        self.move(found.x, axes)
+        start = []
+        for preconditioner, parameter in zip(of_parameters, self.probe.parameters(), strict=True):
+            start.append(preconditioner.coordinates(parameter.detach()).flatten())
+        options = {"ftol": tolerance, "gtol": 0, "maxcor": 50, "maxiter": MAX_STEPS}
+        optimum = minimize(
+            penalised_loss, torch.cat(start), jac=True, method="L-BFGS-B", options=options
+        )
+        self.set_parameters(optimum.x, of_parameters)
         trim()
 
-    def move(self, flat: np.ndarray, axes: Sequence[Axes]) -> list[Tensor]:
-        """Take the probe to some coordinates; return those of each parameter."""
-        parts = torch.from_numpy(flat).split([side.steepness.numel() for side in axes])
-        at = [part.view_as(side.steepness) for part, side in zip(parts, axes, strict=True)]
-        for parameter, side, own in zip(self.probe.parameters(), axes, at, strict=True):
-            parameter.data = side.parameters(own).float()
-        return at
+    def set_parameters(
+        self, flat: np.ndarray, of_parameters: Sequence[Preconditioner]
+    ) -> list[Tensor]:
+        """Set the probe's parameters from coordinates; return those of each parameter."""
+        sizes = [preconditioner.curvature_scale.numel() for preconditioner in of_parameters]
+        coordinates = []
+        for part, preconditioner, parameter in zip(
+            torch.from_numpy(flat).split(sizes),
+            of_parameters,
+            self.probe.parameters(),
+            strict=True,
+        ):
+            position = part.view_as(preconditioner.curvature_scale)
+            parameter.data = preconditioner.parameter(position).float()
+            coordinates.append(position)
+        return coordinates
 
-    def loss(self, batches: Sequence[Batch]) -> tuple[float, list[Tensor]]:
-        """Return the mean loss of a word in some batches, and its gradient, in one pass."""
+    def mean_loss(self, batches: Sequence[Batch]) -> tuple[float, list[Tensor]]:
+        """Compute the mean loss of a word in some batches, and its gradient, in one pass."""
         parameters = list(self.probe.parameters())
 
         def of_batch(batch: Batch) -> tuple[float, tuple[Tensor, ...]]:
-            lost = loss(self.probe, self.data, batch, control_task=self.control_task)
-            return lost.item(), torch.autograd.grad(lost, parameters, materialize_grads=True)
+            summed = loss(self.probe, self.data, batch, control_task=self.control_task)
+            gradients = torch.autograd.grad(summed, parameters, materialize_grads=True)
+            return summed.item(), gradients
 
-        total, sums = 0.0, [torch.zeros_like(own, dtype=torch.float64) for own in parameters]
-        # The order of the sum is that of the batches, whatever the number of threads.
-        for lost, gradients in self.pool.map(of_batch, batches):
-            total += lost
-            for own, gradient in zip(sums, gradients, strict=True):
-                own += gradient
+        total = 0.0
+        totals = [torch.zeros_like(parameter, dtype=torch.float64) for parameter in parameters]
+        # The sum is in the order of the batches, whatever the number of threads.
+        for summed, gradients in self.pool.map(of_batch, batches):
+            total += summed
+            for gradient_total, gradient in zip(totals, gradients, strict=True):
+                gradient_total += gradient
         self.passes += 1
         words = sum(batch.heads.numel() for batch in batches)
-        return total / words, [own / words for own in sums]
+        return total / words, [gradient_total / words for gradient_total in totals]

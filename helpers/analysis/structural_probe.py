@@ -25,7 +25,14 @@ from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from helpers.analysis.probe_data import BATCH, SAMPLE, Counts, MapBuffer, Sentences
+from helpers.analysis.probe_data import (
+    MAX_BATCH,
+    SCALE_SENTENCES,
+    Counts,
+    MapBuffer,
+    Parse,
+    Sentences,
+)
 from helpers.analysis.training import Schedule, side_by_side, train, validation_slice
 from helpers.errors import InputError
 from helpers.store.store import Example
@@ -35,11 +42,22 @@ RANK = 64
 SCHEDULE = Schedule(epochs=8, learning_rate=0.001, batch_size=20)
 SMOOTH_BELOW = 0.5  # edges: smaller errors of a distance count by their squares
 LABEL = "structural probe"
+LAYER_COLUMNS = ["layer", "validation_uuas", "validation_uuas_low", "validation_uuas_high"]
 TYPICAL_DISTANCE = 5.0  # edges between two words of a sentence, about: where training starts
 
 
 class StructuralProbe(nn.Module):
-    """The map B: ``projection`` is ``rank`` x ``width``."""
+    """The linear map B.
+
+    Parameters
+    ----------
+    width
+        Dimensions of a vector.
+    rank
+        Rows of B, whose parameter is ``projection[rank, width]``.
+    seed
+        Seed of the initial parameters.
+    """
 
     def __init__(self, width: int, rank: int, seed: int = 0) -> None:
         super().__init__()
@@ -51,7 +69,7 @@ class StructuralProbe(nn.Module):
     def forward(
         self, vectors: Float[Tensor, "sentence word width"]
     ) -> Float[Tensor, "sentence word other"]:
-        """Return the squared distance of every pair of words under B."""
+        """Compute the squared distance of every pair of words under B."""
         mapped = vectors @ self.projection.T
         products = mapped @ mapped.transpose(1, 2)
         norms = products.diagonal(dim1=1, dim2=2)
@@ -62,19 +80,26 @@ class StructuralProbe(nn.Module):
 class WordStates(Sentences):
     """Parsed sentences and the hidden states of their words; layer 0 is the embeddings.
 
-    ``distances`` are the tree distances; ``states[s]`` is sentence s's [layer, word, width], less
-    the sentence's mean, which no difference of words depends on.  ``scales`` are the layers'
-    standard deviations on train: divided by them, layers of any model train alike.
+    Parameters
+    ----------
+    distances
+        Tree distances of the words of each sentence, in edges.
+    states
+        Hidden states ``[layer, word, width]`` of each sentence, minus the mean of the sentence, on
+        which no difference of two words depends.
+    scales
+        Standard deviation of each layer on train.  Vectors are divided by it, so that one learning
+        rate suits the layers of any model.
     """
 
     distances: list[Int[np.ndarray, "word other"]] = field(default_factory=list)
-    states: MapBuffer = field(default_factory=MapBuffer)
+    states: MapBuffer | dict[int, np.ndarray] = field(default_factory=MapBuffer)
     scales: Float[np.ndarray, " layer"] = field(default_factory=lambda: np.zeros(0))
 
     def batch(
         self, indices: Sequence[int], layer: int
     ) -> tuple[Float[Tensor, "sentence word width"], Float[Tensor, "sentence word other"]]:
-        """Return one layer's vectors of sentences of one length, and their tree distances."""
+        """Read one layer's vectors of sentences of one length, and their tree distances."""
         vectors = torch.from_numpy(np.stack([self.states[index][layer] for index in indices]))
         distances = torch.from_numpy(np.stack([self.distances[index] for index in indices]))
         return vectors.float() / self.scales[layer], distances.float()
@@ -83,26 +108,42 @@ class WordStates(Sentences):
 def prepare_states(examples: Iterable[Example]) -> WordStates:
     """Read the hidden states of word-level examples once.
 
-    They take ``2 * (layers + 1) * width`` bytes a word; what exceeds the memory budget goes to a
-    temporary file.  Errors as in `probe_data.prepare`, and InputError for no hidden states.
+    Parameters
+    ----------
+    examples
+        Examples of a treebank, with train and dev sentences and with hidden states.  These take
+        ``2 * (layers + 1) * width`` bytes for each word; beyond the memory budget they are kept in
+        a temporary file.
+
+    Returns
+    -------
+    WordStates
+        The sentences in the order of the examples.
+
+    Raises
+    ------
+    InputError
+        As in `Sentences.read`; if an example has no hidden states; or if its parse is no tree.
     """
-    trees, squares, values = WordStates(), 0, 0
-    for example, parse in trees.read(examples, "states for the structural probe"):
+    sentences = WordStates()
+    squares = 0
+    values = 0
+    for example, parse in sentences.read(examples, "states for the structural probe"):
         if example.hidden is None:
             raise InputError(
                 f"example {example.index}: no hidden states, which the structural probe reads; "
                 "extract this store again with hidden states"
             )
-        trees.distances.append(tree_distances(parse.heads, f"example {example.index}"))
+        sentences.distances.append(tree_distances(parse.heads, f"example {example.index}"))
         states = example.hidden[:, example.word_positions].astype(np.float32)
         states -= states.mean(1, keepdims=True)
-        trees.states.append(states.astype(np.float16))
+        sentences.states.append(states.astype(np.float16))
         if example.record["split"] == "train":
             squares = squares + np.square(states, dtype=np.float64).sum((1, 2))
             values += states[0].size
     scales = np.sqrt(squares / values)
-    trees.scales = np.where(scales > 0, scales, 1.0)
-    return trees
+    sentences.scales = np.where(scales > 0, scales, 1.0)
+    return sentences
 
 
 def fit_structural(states: WordStates, *, seeds: int) -> tuple[Counts, Counts, pd.DataFrame]:
@@ -141,9 +182,9 @@ def fit_layers(states: WordStates) -> tuple[list[StructuralProbe], pd.DataFrame]
         The probe of every layer.
     table
         A row for each layer: ``layer``, ``validation_uuas`` in percent on the slice of train that
-        is held out (a mean over seeds), its bounds, and whether it is ``chosen``.
-        The interval covers the choice of articles and the noise of training
-        (`Counts.estimate`).
+        is held out (a mean over seeds), its 95% interval ``validation_uuas_low`` and
+        ``validation_uuas_high``, and whether it is ``chosen``.  The interval covers the choice of
+        articles and the noise of training (`Counts.estimate`).
     """
     probes, table = _fit_every_layer(states, 1)
     return [by_seed[0] for by_seed in probes], table
@@ -163,40 +204,89 @@ def distance_loss(
 def undirected_attachment(
     states: WordStates, model: StructuralProbe, layer: int, indices: Sequence[int]
 ) -> Counts:
-    """Count the edges of each sentence's tree, without punctuation, that the spanning tree has."""
-    found = {}
+    """Count the edges of the dependency trees that the predicted trees have (UUAS).
+
+    The predicted tree is the minimum spanning tree of the distances.  Punctuation is left out of
+    both.
+
+    Parameters
+    ----------
+    states
+        The sentences and their hidden states.
+    model, layer
+        The probe, and the layer whose vectors it maps.
+    indices
+        Positions of the sentences to score.
+
+    Returns
+    -------
+    Counts
+        Correct edges and all edges of each sentence.
+    """
+    right = {}
+    total = {}
     with torch.no_grad():
-        for group in states.groups(indices, BATCH):
+        for group in states.groups(indices, MAX_BATCH):
             vectors, _ = states.batch(group, layer)
             for distances, index in zip(model(vectors).numpy(), group, strict=True):
                 parse = states.parses[index]
-                kept, heads = np.flatnonzero(~parse.punctuation), parse.heads
-                tree = np.zeros(distances.shape, bool)
-                tree[np.ix_(kept, kept)] = spanning_tree(distances[np.ix_(kept, kept)])
-                edges = kept[(heads[kept] > 0) & ~parse.punctuation[heads[kept] - 1]]
-                found[index] = tree[edges, heads[edges] - 1].sum(), len(edges)
-    right, total = np.array([found[index] for index in indices]).T
-    return Counts(right[None], total)
+                predicted = _tree_without_punctuation(distances, parse)
+                dependents, governors = _edges_without_punctuation(parse)
+                right[index] = predicted[dependents, governors].sum()
+                total[index] = len(dependents)
+    right_counts = np.array([right[index] for index in indices])
+    total_counts = np.array([total[index] for index in indices])
+    return Counts(right_counts[None], total_counts)
+
+
+def _tree_without_punctuation(
+    distances: Float[np.ndarray, "word other"], parse: Parse
+) -> Bool[np.ndarray, "word other"]:
+    """Mark the pairs of words that the spanning tree of the words proper joins."""
+    words = np.flatnonzero(~parse.punctuation)
+    tree = np.zeros(distances.shape, bool)
+    tree[np.ix_(words, words)] = spanning_tree(distances[np.ix_(words, words)])
+    return tree
+
+
+def _edges_without_punctuation(
+    parse: Parse,
+) -> tuple[Int[np.ndarray, " edge"], Int[np.ndarray, " edge"]]:
+    """List the dependents and the governors of a parse's edges, from 0."""
+    words = np.flatnonzero(~parse.punctuation)
+    heads = parse.heads[words]
+    is_edge = (heads > 0) & ~parse.punctuation[heads - 1]
+    return words[is_edge], heads[is_edge] - 1
 
 
 def spanning_tree(distances: Float[np.ndarray, "word other"]) -> Bool[np.ndarray, "word other"]:
-    """Return which pairs of words the minimum spanning tree joins, in both directions."""
-    # A distance of zero would be no edge to scipy; the same sum for all changes no comparison.
+    """Mark the pairs of words that the minimum spanning tree joins, in both directions."""
+    # scipy takes a distance of zero for no edge.  Adding 1 to all changes no comparison.
     tree = minimum_spanning_tree(distances.astype(np.float64) + 1).toarray() > 0
     return tree | tree.T
 
 
 def tree_distances(heads: Int[np.ndarray, " word"], where: str) -> Int[np.ndarray, "word other"]:
-    """Return the number of edges between every two words of a dependency tree.
+    """Count the edges between every two words of a dependency tree.
 
-    ``heads`` are 1-based, 0 for the root; roots are joined through ROOT.  InputError for a cycle.
+    Parameters
+    ----------
+    heads
+        Head of each word, from 1; 0 is ROOT, which joins several roots.
+    where
+        Description of the sentence for an error.
+
+    Raises
+    ------
+    InputError
+        If the heads form a cycle.
     """
     n = len(heads)
     edges = csr_array((np.ones(n), (heads, np.arange(1, n + 1))), shape=(n + 1, n + 1))
     distances = shortest_path(edges, directed=False, unweighted=True)
-    lost = np.flatnonzero(np.isinf(distances[0])).tolist()
-    if lost:
-        raise InputError(f"{where}: the heads of words {lost} form a cycle; expected a tree")
+    unreachable = np.flatnonzero(np.isinf(distances[0])).tolist()
+    if unreachable:
+        raise InputError(f"{where}: the heads of words {unreachable} form a cycle; expected a tree")
     return distances[1:, 1:].astype(np.int16)
 
 
@@ -205,17 +295,15 @@ def _fit_every_layer(
 ) -> tuple[list[list[StructuralProbe]], pd.DataFrame]:
     """Train probes of several seeds on every layer; return them by layer, and the table."""
     layers = range(len(states.scales))
-    kept, held = validation_slice(states.splits["train"], np.random.default_rng(0))
-    jobs = [partial(_fit_layer, states, layer, kept, seeds) for layer in layers]
+    training, validation = validation_slice(states.splits["train"], np.random.default_rng(0))
+    jobs = [partial(_fit_layer, states, layer, training, seeds) for layer in layers]
     probes = side_by_side(jobs, LABEL)
-    articles = np.array([states.parses[index].article for index in held])
+    articles = np.array([states.parses[index].article for index in validation])
     rows = []
     for layer, by_seed in zip(layers, probes, strict=True):
-        estimate = _attachment_by_seed(states, by_seed, layer, held).estimate(articles)
+        estimate = _attachment_by_seed(states, by_seed, layer, validation).estimate(articles)
         rows.append((layer, *estimate))
-    table = pd.DataFrame(
-        rows, columns=["layer", "validation_uuas", "validation_uuas_low", "validation_uuas_high"]
-    )
+    table = pd.DataFrame(rows, columns=LAYER_COLUMNS)
     best = table["validation_uuas"].fillna(0).argmax()
     return probes, table.assign(chosen=table.index == best)
 
@@ -224,7 +312,7 @@ def _fit_layer(
     states: WordStates, layer: int, sentences: Sequence[int], seeds: int
 ) -> list[StructuralProbe]:
     """Train a probe of each seed on one layer."""
-    axes = _principal_axes(states, layer, sentences[:SAMPLE])
+    axes = _principal_axes(states, layer, sentences[:SCALE_SENTENCES])
     rotated = _rotated(states, layer, sentences, axes)
     return [_fit(rotated, axes, sentences, seed) for seed in range(seeds)]
 
@@ -234,7 +322,7 @@ def _principal_axes(
 ) -> Float[Tensor, "width axis"]:
     """Compute orthonormal axes along which the components of a layer's vectors are uncorrelated."""
     products = 0
-    for group in states.groups(sentences, BATCH):
+    for group in states.groups(sentences, MAX_BATCH):
         vectors, _ = states.batch(group, layer)
         flat = vectors.flatten(0, 1).double()
         products = products + flat.T @ flat

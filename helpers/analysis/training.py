@@ -1,4 +1,4 @@
-"""What every probe is asked (section 5), and how those that are small networks learn."""
+"""The loss and the predictions of every probe (section 5), and training by gradient steps."""
 
 from __future__ import annotations
 
@@ -21,9 +21,18 @@ Scores = Float[Tensor, "sentence dependent candidate"]
 
 
 class Schedule(NamedTuple):
-    """How long and how fast to train: the rate falls to zero along a half cosine over ``epochs``.
+    """Length and speed of training.
 
-    There are more of them where they would be under ``min_updates`` steps.
+    Parameters
+    ----------
+    epochs
+        Passes over the data; more if they would give fewer than ``min_updates`` updates.
+    learning_rate
+        Of Adam, at first; it falls to zero along half a cosine.
+    batch_size
+        Largest number of sentences of an update.
+    min_updates
+        Least number of updates.
     """
 
     epochs: int = 12
@@ -35,16 +44,45 @@ class Schedule(NamedTuple):
 def validation_slice(
     indices: Sequence[int], order: np.random.Generator, share: float = 0.1
 ) -> tuple[list[int], list[int]]:
-    """Split ``indices`` at random, to train on and to choose by; a single sentence is both."""
+    """Split sentences at random into a training part and a validation part.
+
+    Parameters
+    ----------
+    indices
+        The sentences; a single one is in both parts.
+    order
+        Generator that shuffles them.
+    share
+        Size of the validation part, as a fraction.
+
+    Returns
+    -------
+    training, validation
+        Both in shuffled order.
+    """
     shuffled = order.permutation(indices).tolist()
     if len(shuffled) < 2:
         return shuffled, shuffled
-    held = max(1, round(share * len(shuffled)))
-    return shuffled[held:], shuffled[:held]
+    size = max(1, round(share * len(shuffled)))
+    return shuffled[size:], shuffled[:size]
 
 
 def candidate_scores(model: nn.Module, data: ProbeData, batch: Batch) -> Scores:
-    """Return the logits, minus infinity for a word as its own head."""
+    """Compute the logit of every candidate head of every word.
+
+    Parameters
+    ----------
+    model
+        A probe.
+    data, batch
+        Sentences and their maps.
+
+    Returns
+    -------
+    Tensor
+        ``[sentence, dependent, candidate]``, where candidate 0 is ROOT; minus infinity for a word
+        as its own head.
+    """
     itself = F.pad(torch.eye(batch.heads.shape[1], dtype=torch.bool), (1, 0))
     return model(data, batch).masked_fill(itself, -torch.inf)
 
@@ -52,7 +90,10 @@ def candidate_scores(model: nn.Module, data: ProbeData, batch: Batch) -> Scores:
 def loss(
     model: nn.Module, data: ProbeData, batch: Batch, *, control_task: bool = False
 ) -> Float[Tensor, ""]:
-    """Return ``-log p(head | word)`` in nats, summed over the words (in float64)."""
+    """Sum ``-log p(head | word)`` over the words of a batch, in nats and float64.
+
+    With ``control_task`` the heads are those of the control task.
+    """
     scores = candidate_scores(model, data, batch).double()
     heads = batch.control if control_task else batch.heads
     return F.cross_entropy(scores.flatten(0, 1), heads.flatten(), reduction="sum")
@@ -62,20 +103,35 @@ def loss(
 def predicted_heads(
     model: nn.Module, data: ProbeData, indices: Sequence[int]
 ) -> list[Int[np.ndarray, " word"]]:
-    """Return each word's likeliest candidate, a sentence an array, in the order of ``indices``."""
-    found = {}
+    """Predict the syntactic head of each word: the candidate with the largest score.
+
+    Parameters
+    ----------
+    model
+        A probe.
+    data
+        The sentences and their maps.
+    indices
+        Positions of the sentences to parse.
+
+    Returns
+    -------
+    list of array
+        The heads of each sentence, in the order of ``indices``; 0 is ROOT, words count from 1.
+    """
+    heads = {}
     with one_thread():
         for batch in data.batches(indices):
             best = candidate_scores(model, data, batch).argmax(-1).numpy()
-            found |= zip(batch.indices, best, strict=True)
-    return [found[index] for index in indices]
+            heads.update(zip(batch.indices, best, strict=True))
+    return [heads[index] for index in indices]
 
 
 @contextmanager
 def one_thread() -> Iterator[int]:
-    """Run torch on one thread, and tell how many there were.
+    """Run torch on one thread, and yield the number of threads that it had.
 
-    It is faster for small products, and the result is the same whatever their number elsewhere.
+    One thread is faster for small products, and makes results independent of that number.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -86,7 +142,7 @@ def one_thread() -> Iterator[int]:
 
 
 def side_by_side(jobs: Sequence[Callable[[], Result]], label: str) -> list[Result]:
-    """Return what the jobs return, in order: as many at a time as torch has threads, one each."""
+    """Run jobs on as many threads as torch has, one thread each; results are in order."""
     results = in_order(jobs, threads=torch.get_num_threads(), ahead=len(jobs))
     return list(progress(results, label, unit="fit", total=len(jobs)))
 
@@ -97,15 +153,27 @@ def train(
     loss: Callable[[list[int]], Tensor],
     schedule: Schedule,
 ) -> None:
-    """Minimise the ``loss`` of each group of sentences; ``groups`` are drawn anew each epoch."""
-    drawn = groups()
-    epochs = max(schedule.epochs, math.ceil(schedule.min_updates / len(drawn)))
+    """Train a probe with Adam.
+
+    Parameters
+    ----------
+    model
+        The probe; its parameters change in place.
+    groups
+        Function that returns the batches of an epoch, newly shuffled.
+    loss
+        Function of a batch that returns the loss to minimise.
+    schedule
+        Length and speed of training.
+    """
+    batches = groups()
+    epochs = max(schedule.epochs, math.ceil(schedule.min_updates / len(batches)))
     optimizer = torch.optim.Adam(model.parameters(), lr=schedule.learning_rate)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     for _ in range(epochs):
-        for group in drawn:
+        for batch in batches:
             optimizer.zero_grad()
-            loss(group).backward()
+            loss(batch).backward()
             optimizer.step()
         decay.step()
-        drawn = groups()
+        batches = groups()

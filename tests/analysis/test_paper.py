@@ -1,4 +1,4 @@
-"""Every claim of the paper is measured, can hold, can fail, and can be out of reach."""
+"""Claims of the paper: their numbers, their measures, and their verdicts."""
 
 from functools import partial
 from pathlib import Path
@@ -22,14 +22,21 @@ from helpers.analysis.paper import (
     read_claims,
     values_of,
 )
-from helpers.analysis.statistics import Drawn, Estimate, difference, p_value
+from helpers.analysis.statistics import Estimate, p_value
 
 FIGURES = committed_figures()
 # Chosen on the data that they are scored on; without differences on the same articles.
 NOT_IN_CLAIMS = ("coreference", "dependency_heads", "probes")
+MIDDLE_CLAIM = "Over half of the attention in middle layers goes to one special token"
 
 
-def checked(tables):
+def claims_file():
+    """Read the claims and the paper's numbers, by id."""
+    return pd.read_csv(Path(measures.__file__).with_name("claims.csv"), index_col="id")
+
+
+def claims_table(tables):
+    """Test the paper's claims on tables, to which intervals are added."""
     table = check_claims(with_intervals(tables), measures.clark_claims())
     assert tuple(table) == COLUMNS
     return table.set_index("claim")
@@ -39,219 +46,294 @@ def checked(tables):
 def test_committed_tables_give_committed_verdicts(run):
     files = (FIGURES / run / "tables").glob("*.csv")
     tables = {path.stem: pd.read_csv(path, dtype={"section": str}) for path in files}
-    own, later = (check_claims(tables, of()) for of in (measures.clark_claims, later_claims))
-    found = pd.concat([own, later[later["holds"] != NOT_MEASURED]], ignore_index=True)
-    found["learned"] = found["learned"].replace("", np.nan)  # as the file has it
-    committed = tables["claims"]
-    pd.testing.assert_frame_equal(found, committed, rtol=1e-4, atol=1e-6, check_dtype=False)
+    of_clark = check_claims(tables, measures.clark_claims())
+    of_later_papers = check_claims(tables, later_claims())
+    measured_later = of_later_papers[of_later_papers["holds"] != NOT_MEASURED]
+    recomputed = pd.concat([of_clark, measured_later], ignore_index=True)
+    recomputed["learned"] = recomputed["learned"].replace("", np.nan)  # as pandas reads it
+    pd.testing.assert_frame_equal(
+        recomputed, tables["claims"], rtol=1e-4, atol=1e-6, check_dtype=False
+    )
 
 
-@pytest.mark.parametrize("kind", ["MEASURES", "THRESHOLDS"])
-def test_a_claim_without_its_function_is_refused_and_a_function_without_its_claim(kind):
-    functions = {"MEASURES": measures.MEASURES, "THRESHOLDS": measures.THRESHOLDS}
-    name, own = functions[kind].copy().popitem()
-    for other in ({}, {name: own, "more": own}):
-        wrong = {key: own for key, own in functions[kind].items() if key != name} | other
-        with pytest.raises(ValueError, match=r"claims\.csv: .*(more|broad in last|next layers)"):
-            read_claims(measures.__file__, *(functions | {kind: wrong}).values())
+def test_read_claims_refuses_a_claim_without_its_measure():
+    functions = dict(measures.MEASURES)
+    del functions["within of next layers"]
+    with pytest.raises(ValueError, match=r"claims\.csv: .*within of next layers"):
+        read_claims(measures.__file__, functions, measures.THRESHOLDS)
 
 
-def test_the_papers_numbers_are_those_of_its_tables():
-    claims = pd.read_csv(Path(measures.__file__).with_name("claims.csv"), index_col="id")
-    paper = claims["paper"]
-    one, heads, probes = paper_table1(), paper_table2(), values_of("Table 3")
-    lead = (one["accuracy"] - one["baseline"]).drop("All")
-    expected = {f"own head of {name}": lead[name] for name in FIGURE_5} | {
-        "all relations": one.loc["All", "accuracy"] - one.loc["All", "baseline"],
-        "beyond offset": lead.mean(),
-        "by far": (lead > measures.BY_FAR).sum(),
-        "lowest of named": one.loc[list(measures.NAMED), "accuracy"].min(),
+def test_read_claims_refuses_a_measure_without_its_claim():
+    functions = {**measures.MEASURES, "unheard of": measures.times_uniform}
+    with pytest.raises(ValueError, match=r"claims\.csv: .*unheard of"):
+        read_claims(measures.__file__, functions, measures.THRESHOLDS)
+
+
+def test_read_claims_refuses_a_claim_without_its_threshold():
+    functions = dict(measures.THRESHOLDS)
+    del functions["cls broad in last layer"]
+    with pytest.raises(ValueError, match=r"claims\.csv: .*cls broad in last layer"):
+        read_claims(measures.__file__, measures.MEASURES, functions)
+
+
+def test_read_claims_refuses_a_threshold_without_its_claim():
+    functions = {**measures.THRESHOLDS, "unheard of": measures.broad_entropy}
+    with pytest.raises(ValueError, match=r"claims\.csv: .*unheard of"):
+        read_claims(measures.__file__, measures.MEASURES, functions)
+
+
+@pytest.fixture
+def paper_values():
+    """The paper's number of each claim, by id."""
+    return claims_file()["paper"].to_dict()
+
+
+def test_paper_values_of_heads_are_those_of_table_1(paper_values):
+    table1 = paper_table1()
+    leads = table1["accuracy"] - table1["baseline"]
+    of_single_relations = leads.drop("All")
+    expected = {
+        "all relations": leads["All"],
+        "beyond offset": of_single_relations.mean(),
+        "by far": (of_single_relations > measures.BY_FAR).sum(),
+        "lowest of named": table1.loc[list(measures.NAMED), "accuracy"].min(),
     }
-    over, rules = (heads.loc["head"] - heads.loc[rule] for rule in ("head match", "rule-based"))
-    for reading in ("other mentions", "all words"):
-        expected[f"over head match, {reading}"] = over["all"]
-        expected[f"close to rules, {reading}"] = rules["all"]
-        expected[f"nominal over head match, {reading}"] = over["nominal"] - over["all"]
-    for name, reads in claims["reads"].dropna().items():
-        if reads.startswith("probe_differences"):
-            one, other = (part.partition("=")[2] for part in reads.split("|")[3:])
-            expected[name] = probes[one] - probes[other]
-    assert paper[list(expected)].to_dict() == pytest.approx(expected)
+    for relation in FIGURE_5:
+        expected[f"own head of {relation}"] = leads[relation]
+    for name, value in expected.items():
+        assert paper_values[name] == pytest.approx(value), name
 
 
-def test_every_claim_holds_of_a_run_like_the_papers():
+def test_paper_values_of_coreference_are_those_of_table_2(paper_values):
+    table2 = paper_table2()
+    over_head_match = table2.loc["head"] - table2.loc["head match"]
+    over_rules = table2.loc["head"] - table2.loc["rule-based"]
+    nominal_minus_all = over_head_match["nominal"] - over_head_match["all"]
+    for candidates in ("other mentions", "all words"):
+        assert paper_values[f"over head match, {candidates}"] == pytest.approx(
+            over_head_match["all"]
+        )
+        assert paper_values[f"close to rules, {candidates}"] == pytest.approx(over_rules["all"])
+        assert paper_values[f"nominal over head match, {candidates}"] == pytest.approx(
+            nominal_minus_all
+        )
+
+
+def test_paper_values_of_probes_are_those_of_table_3(paper_values):
+    probes = values_of("Table 3")
+    compared = 0
+    for name, reads in claims_file()["reads"].dropna().items():
+        table, *_, probe, baseline = reads.split("|")
+        if table == "probe_differences":
+            difference = probes[probe.removeprefix("probe=")]
+            difference -= probes[baseline.removeprefix("other=")]
+            assert paper_values[name] == pytest.approx(difference), name
+            compared += 1
+    assert compared == 6
+
+
+def test_claims_hold_for_a_run_like_the_papers():
+    table = claims_table(run_like_the_paper())
+    assert set(table["holds"]) == {"yes"}
+    assert set(table["learned"]) == {"", "not measured"}  # there is no control
+
+
+def test_claims_are_not_due_to_training_if_the_control_is_the_same():
     tables = run_like_the_paper()
-    assert set(checked(tables)["holds"]) == {"yes"}
-    assert set(checked(tables)["learned"]) == {"", "not measured"}  # no control is there
-    both = checked(tables | {f"control_{name}": table for name, table in tables.items()})
-    assert set(both["holds"]) == {"yes"} and (both["control"] == both["here"]).all()
-    assert set(both["learned"]) <= {"", "no", "cannot be told"}
+    for name in list(tables):
+        tables[f"control_{name}"] = tables[name]
+    table = claims_table(tables)
+    assert set(table["holds"]) == {"yes"}
+    assert (table["control"] == table["here"]).all()
+    assert set(table["learned"]) <= {"", "no", "cannot be told"}
 
 
-def test_the_paper_meets_its_own_claims():
-    """Where the paper gives a number, it is on the right side of the threshold."""
-    table = checked(run_like_the_paper())
-    below = np.array([claim.bound == "below" for claim in measures.clark_claims()])
-    margin = (table["paper_value"] - table["threshold"]) * np.where(below, -1, 1)
+def test_paper_values_meet_the_thresholds():
+    table = claims_table(run_like_the_paper())
+    is_below = np.array([claim.bound == "below" for claim in measures.clark_claims()])
+    margin = (table["paper_value"] - table["threshold"]) * np.where(is_below, -1, 1)
     # "Over half" and "more than 90%" are bounds, not measurements.
-    assert list(table.index[margin <= 0]) == [
-        "Over half of the attention in middle layers goes to one special token",
+    assert set(table.index[margin <= 0]) == {
+        MIDDLE_CLAIM,
         "Heads processing [SEP] attend almost entirely to [SEP]",
-    ]
+    }
 
 
 @pytest.mark.parametrize("missing", sorted(run_like_the_paper()))
-def test_a_missing_table_or_column_takes_its_claims_with_it(missing):
-    tables, claims = run_like_the_paper(), measures.clark_claims()
-    removed = tables.pop(missing)
-    lost = check_claims(tables, claims)["holds"]
-    if missing == "averages_by_article":  # numbers without intervals prove nothing
-        assert (lost == "cannot be told").sum() > 10 and "not measured" not in set(lost)
-        return
-    own = [claim for claim, holds in zip(claims, lost, strict=True) if holds == "not measured"]
-    assert bool(own) == (missing not in NOT_IN_CLAIMS)
-    for name in removed:
-        check_claims(tables | {missing: removed.drop(columns=name)}, own)
-
-
-@pytest.mark.parametrize("tokens", [("sep",), ("cls", "sep")])
-def test_a_model_without_special_tokens(tokens):
-    """What is said of [SEP] is not measured; [CLS], where it is, is the special token."""
+def test_claims_of_a_missing_table_or_column_are_not_measured(missing):
     tables = run_like_the_paper()
-    types, gradients = tables["token_types"], tables["gradients"]
+    claims = measures.clark_claims()
+    removed = tables.pop(missing)
+    verdicts = check_claims(tables, claims)["holds"]
+    if missing == "averages_by_article":  # numbers without intervals prove nothing
+        assert (verdicts == "cannot be told").sum() > 10
+        assert "not measured" not in set(verdicts)
+        return
+    unmeasured = [
+        claim for claim, verdict in zip(claims, verdicts, strict=True) if verdict == "not measured"
+    ]
+    assert bool(unmeasured) == (missing not in NOT_IN_CLAIMS)
+    for name in removed:
+        tables[missing] = removed.drop(columns=name)
+        assert len(check_claims(tables, unmeasured)) == len(unmeasured)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected_share", "unmeasured"),
+    [(("sep",), 0.7, 3), (("cls", "sep"), np.nan, 10)],
+)
+def test_claims_about_missing_special_tokens_are_not_measured(tokens, expected_share, unmeasured):
+    """Without [SEP], [CLS] is the special token; without both there is none."""
+    tables = run_like_the_paper()
+    types = tables["token_types"]
+    gradients = tables["gradients"]
     types["cls"] = np.repeat([0.1, 0.2, 0.6, 0.7, 0.8, 0.9], 2)
-    for name in tokens:
-        types[[own for own in types if own.split("_")[-1] == name]] = np.nan
-        gradients[[own for own in gradients if f"over_{name}" in own]] = np.nan
+    for token in tokens:
+        types[[name for name in types if name.split("_")[-1] == token]] = np.nan
+        gradients[[name for name in gradients if f"over_{token}" in name]] = np.nan
     if "cls" in tokens:
-        types["sep_to_sep"] = tables["entropy"]["entropy_from_cls"] = np.nan
-    table = checked(tables)
-    middle = table.loc["Over half of the attention in middle layers goes to one special token"]
-    assert middle["here"] == pytest.approx(np.nan if "cls" in tokens else 0.7, nan_ok=True)
-    said = table.index[table["holds"] == "not measured"]
-    assert len(said) == (10 if "cls" in tokens else 3)
+        types["sep_to_sep"] = np.nan
+        tables["entropy"]["entropy_from_cls"] = np.nan
+    table = claims_table(tables)
+    assert table.loc[MIDDLE_CLAIM, "here"] == pytest.approx(expected_share, nan_ok=True)
+    assert (table["holds"] == "not measured").sum() == unmeasured
 
 
-def test_a_model_of_one_layer_or_without_positional_heads_is_no_crash():
+def test_claims_about_depth_need_more_than_one_layer_and_positional_heads():
     tables = run_like_the_paper()
     for name in ("relative_position", "token_types", "gradients", "entropy"):
         tables[name] = tables[name][tables[name]["layer"] == 1]
     tables["relative_position"][["previous", "next"]] = 0.01
-    table = checked(tables)
-    middle = table.loc["Over half of the attention in middle layers goes to one special token"]
-    assert middle["holds"] == "not measured"  # its only layer is the last
-    assert list(table["holds"][:4]) == ["yes", "no", "no", "not measured"]  # no depth of none
+    verdicts = claims_table(tables)["holds"]
+    assert verdicts[MIDDLE_CLAIM] == "not measured"  # the only layer is the last
+    statements = claims_file()["statement"]
+    assert verdicts[statements["little on current token"]] == "yes"
+    assert verdicts[statements["mostly to previous"]] == "no"
+    assert verdicts[statements["mostly to next"]] == "no"
+    assert verdicts[statements["positional heads early"]] == "not measured"  # there are none
 
 
-def test_a_universal_dependencies_treebank_is_read_in_the_papers_terms():
+def test_relations_of_a_universal_dependencies_treebank_are_translated():
     tables = run_like_the_paper()
     names = {"pobj": "case", "compound": "nsubj:pass", "dobj": "obj", "poss": "nmod:poss",
              "auxpass": "aux:pass"}  # fmt: skip
     frame = tables["dependency_heads_held_out"]
     frame["relation"] = frame["relation"].replace(names)
-    table = checked(tables).query("section == '4.2'")
+    table = claims_table(tables).query("section == '4.2'")
     assert table.loc["Direct objects have a head of their own", "here"] == pytest.approx(46.8)
     assert table.loc["Possessives have a head of their own", "here"] == pytest.approx(32.8)
-    assert list(table.index[table["holds"] == "not measured"])[:2] == [
-        "Objects of prepositions have a head of their own",  # UD has no such relation
-        "Objects of prepositions are the exception: prepositions attend to them",
-    ]
+    unmeasured = set(table.index[table["holds"] == "not measured"])
+    # UD has no such relation.
+    assert "Objects of prepositions have a head of their own" in unmeasured
+    assert "Objects of prepositions are the exception: prepositions attend to them" in unmeasured
+    assert "Direct objects have a head of their own" not in unmeasured
 
 
 UNSURE = "cannot be told"
 
 
-def verdict(found, limit, bound="above", **controls):
-    """Two controls have a table each, whose numbers one measure returns."""
-    own = Claim("3", "A", "how", bound, limit, lambda tables: tables.get("number", np.nan))
-    return check_claims({"number": found} | controls, [own]).iloc[0]
+def check_one(measured, threshold, bound="above", **controls):
+    """Check a claim whose measure is the table "number" of the run and of each control."""
+    claim = Claim(
+        section="3",
+        statement="A",
+        how="how",
+        bound=bound,
+        threshold=threshold,
+        measure=lambda tables: tables.get("number", np.nan),
+    )
+    return check_claims({"number": measured, **controls}, [claim]).iloc[0]
 
 
 @pytest.mark.parametrize(
-    ("measure", "above", "below"),
+    ("measured", "above", "below"),
     [(Estimate(3, 2, 4), "yes", "no"), (Estimate(0.2, 0, 0.5), "no", "yes"),
      (Estimate(1, 0, 2), UNSURE, UNSURE), (Estimate(1), UNSURE, UNSURE),
      (Estimate(1, 1, 1), "no", "no"),
-     (0.9, "no", "yes"), (1.0, "no", "no"), (1.1, "yes", "no"),  # without error, as they are
+     (0.9, "no", "yes"), (1.0, "no", "no"), (1.1, "yes", "no"),  # plain numbers are exact
      (np.nan, "not measured", "not measured")],
 )  # fmt: skip
-def test_verdicts_by_hand(measure, above, below):
-    assert verdict(measure, 1)["holds"] == above
-    assert verdict(measure, 1, "below")["holds"] == below
+def test_verdicts_by_hand(measured, above, below):
+    assert check_one(measured, 1)["holds"] == above
+    assert check_one(measured, 1, "below")["holds"] == below
 
 
-MORE, LESS, ALIKE = Estimate(1, 0, 2), Estimate(9, 8, 10), Estimate(4.9, 4, 5.8)
+SMALL = Estimate(1, 0, 2)
+LARGE = Estimate(9, 8, 10)
+SIMILAR = Estimate(4.9, 4, 5.8)
 
 
 @pytest.mark.parametrize(
-    ("drawn", "focused", "expected"),
-    [(MORE, MORE, "yes"), (MORE, ALIKE, UNSURE), (MORE, LESS, "no"), (ALIKE, LESS, "no"),
-     (MORE, None, "yes"), (None, ALIKE, UNSURE), (None, None, "not measured")],
+    ("random", "entropy_matched", "expected"),
+    [(SMALL, SMALL, "yes"), (SMALL, SIMILAR, UNSURE), (SMALL, LARGE, "no"), (SIMILAR, LARGE, "no"),
+     (SMALL, None, "yes"), (None, SIMILAR, UNSURE), (None, None, "not measured")],
 )  # fmt: skip
-def test_learned_is_what_is_more_than_every_control_has(drawn, focused, expected):
-    controls = {"control_number": drawn, "focused_number": focused}
-    there = {name: found for name, found in controls.items() if found}
-    row = verdict(Estimate(5, 4, 6), 2, **there)
-    assert (row["holds"], row["learned"]) == ("yes", expected)
-    assert row[["control", "focused_control"]].tolist() == pytest.approx(
-        [found.value if found else np.nan for found in controls.values()], nan_ok=True
-    )
-    swapped = {name: Estimate(*(-each for each in own)) for name, own in there.items()}
-    below = verdict(Estimate(-5, -4, -6), -2, "below", **swapped)
+def test_learned_compares_with_every_control(random, entropy_matched, expected):
+    controls = {}
+    mirrored = {}
+    for name, control in (("control_number", random), ("focused_number", entropy_matched)):
+        if control is not None:
+            controls[name] = control
+            mirrored[name] = Estimate(-control.value, -control.low, -control.high)
+    row = check_one(Estimate(5, 4, 6), 2, **controls)
+    assert row["holds"] == "yes"
+    assert row["learned"] == expected
+    for column, control in (("control", random), ("focused_control", entropy_matched)):
+        value = control.value if control is not None else np.nan
+        assert row[column] == pytest.approx(value, nan_ok=True)
+    below = check_one(Estimate(-5, -4, -6), -2, "below", **mirrored)
     assert below["learned"] == expected
 
 
 def test_p_values_are_adjusted_within_a_section():
-    found = {"3.1": Estimate(1.1, 0, 2), "3.2": Estimate(1.3, 0.1, 2), "4.2": Estimate(1.1, 0, 2)}
-    claims = [
-        Claim(section, "A", "how", "above", 0, lambda _, own=own: own, learned=False)
-        for section, own in found.items()
-    ]
-    one, other, alone = map(p_value, found.values())
+    estimates = {
+        "3.1": Estimate(1.1, 0, 2), "3.2": Estimate(1.3, 0.1, 2), "4.2": Estimate(1.1, 0, 2)
+    }  # fmt: skip
+    claims = []
+    for section, estimate in estimates.items():
+        claims.append(
+            Claim(section, "A", "how", "above", 0, partial(read, estimate), learned=False)
+        )
     adjusted = check_claims({}, claims)["p_adjusted"].to_list()
-    assert adjusted == pytest.approx([max(one, 2 * other), 2 * other, alone])
+    larger = p_value(estimates["3.1"])
+    smaller = p_value(estimates["3.2"])
+    alone = p_value(estimates["4.2"])
+    assert adjusted == pytest.approx([max(larger, 2 * smaller), 2 * smaller, alone])
 
 
-def test_model_less_control_is_drawn_article_by_article():
-    """Against a bootstrap by hand; the control lacks one of the articles."""
+def read(estimate, tables):
+    """Return an estimate, whatever the tables."""
+    return estimate
+
+
+def article_averages(values):
+    """Make the averages by article of a model with one layer."""
+    articles = np.arange(len(values))
+    return pd.DataFrame({"article": articles, "layer": 1, "examples": 1, "cls": values})
+
+
+def test_model_and_control_are_compared_article_by_article():
+    """Compare with a bootstrap by hand; the control lacks one of the articles."""
     rng = np.random.default_rng(0)
-    easy, more = rng.normal(0, 5, 40), rng.normal(1, 0.5, 40)
-    own, random = (
-        pd.DataFrame({"article": np.arange(len(v)), "layer": 1, "examples": 1, "cls": v})
-        for v in (easy + more, easy[:-1])
-    )
-    tables = {}
-    for prefix, table in (("", own), ("control_", random)):
-        types = pd.DataFrame({"layer": [1], "head": [1], "cls": [table["cls"].mean()]})
-        tables |= {f"{prefix}averages_by_article": table, f"{prefix}token_types": types}
-    measure = partial(measures.over_layers, summary=lambda layers: layers.mean(), name="cls")
-    claims = [Claim("3", "A", "how", "above", 0, measure)]
-    row = check_claims(tables, claims).iloc[0]
-    chosen = rng.integers(0, 40, (4000, 40))
-    there = chosen < 39
-    by_hand = (easy + more)[chosen].mean(axis=1) - (
-        (easy[np.minimum(chosen, 38)] * there).sum(axis=1) / there.sum(axis=1)
-    )
-    assert (by_hand > 0).mean() > 0.99 and row["learned"] == "yes"
+    difficulty = rng.normal(0, 5, 40)
+    of_model = difficulty + rng.normal(1, 0.5, 40)
+    of_control = difficulty[:-1]
+    types = pd.DataFrame({"layer": [1], "head": [1], "cls": [of_model.mean()]})
+    tables = {
+        "averages_by_article": article_averages(of_model),
+        "control_averages_by_article": article_averages(of_control),
+        "token_types": types,
+        "control_token_types": types.assign(cls=of_control.mean()),
+    }
+    measure = partial(measures.over_layers, summary=measures.mean_of_all_layers, name="cls")
+    row = check_claims(tables, [Claim("3", "A", "how", "above", 0, measure)]).iloc[0]
+    resamples = rng.integers(0, 40, (4000, 40))
+    in_control = resamples < 39
+    control_sums = (of_control[np.minimum(resamples, 38)] * in_control).sum(axis=1)
+    differences = of_model[resamples].mean(axis=1) - control_sums / in_control.sum(axis=1)
+    assert (differences > 0).mean() > 0.99
+    assert row["learned"] == "yes"
     assert row["holds"] == UNSURE  # the articles differ by more than the two models
-
-
-def test_intervals_of_a_difference_by_hand():
-    found = difference(Estimate(5, 2, 6), Estimate(1, 0, 5))
-    assert found == pytest.approx((4, 4 - 5, 4 + np.sqrt(2)))  # hypot(3, 4) and hypot(1, 1)
-    draws = np.linspace(0, 1, 1001)
-    paired = difference(Drawn(5, 5 + draws, 10**6), Drawn(1, draws, 10**6))
-    assert paired == pytest.approx((4, 5, 5))
-
-
-def test_p_values_by_hand():
-    assert p_value(Estimate(1.96, 0, 3)) == pytest.approx(0.05, abs=1e-4)  # the bound is at 0
-    assert p_value(Estimate(-1.96, -5, 0)) == pytest.approx(0.05, abs=1e-4)
-    assert p_value(Estimate(2, 2, 2), 1) == 0 and np.isnan(p_value(Estimate(2)))
-    draws = np.arange(-25, 975)  # 26 of 1,000 are not above 0
-    assert p_value(Drawn(400, draws, 10**6)) == pytest.approx(2 * 27 / 1001, rel=1e-3)
-    few = p_value(Drawn(400, draws, 3))
-    assert few > 0.2 and (Drawn(400, draws, 3).low < 0)
 
 
 def test_measures_by_hand():
@@ -272,7 +354,7 @@ def test_measures_by_hand():
             entropy=[4.4, 1.0], entropy_from_cls=[4.0, 3.0], uniform=np.log([100, 100])
         ),
     }  # fmt: skip
-    here = checked(tables)["here"].dropna().to_list()
+    measured = claims_table(tables)["here"].dropna().to_list()
     expected = [
         1 / 2,  # heads with little on the current token
         1, 0,  # heads mostly to the previous and the next token
@@ -290,4 +372,4 @@ def test_measures_by_hand():
         3.0 - 1.0,
         0.4,  # |4.0 - 4.4|
     ]  # fmt: skip
-    assert here == pytest.approx(expected)
+    assert measured == pytest.approx(expected)

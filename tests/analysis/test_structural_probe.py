@@ -16,7 +16,7 @@ WIDTH = 24
 
 
 def tree_vectors(heads, width):
-    """Vectors whose squared distances are the tree's: one own dimension for each edge."""
+    """Make vectors with the squared distances of a tree: a dimension for each edge."""
     n = len(heads)
     vectors = np.zeros((n, width))
     for word in range(1, n + 1):
@@ -28,7 +28,7 @@ def tree_vectors(heads, width):
 
 
 def examples(count=80, layers=3, planted=1, seed=0, relations="dep"):
-    """One layer holds the trees behind a fixed random rotation; the others are noise."""
+    """Make states of which one layer has the trees, in a fixed rotation; the rest is noise."""
     rng = np.random.default_rng(seed)
     rotation = np.linalg.qr(rng.standard_normal((WIDTH, WIDTH)))[0]
     for index in range(count):
@@ -92,12 +92,13 @@ def fit(monkeypatch, states, schedule, **options):
 
 def test_probe_recovers_planted_trees_and_their_layer(monkeypatch):
     schedule = Schedule(epochs=25, learning_rate=0.02, batch_size=10, min_updates=1)
-    found, embeddings, by_layer = fit(monkeypatch, prepare_states(examples()), schedule, seeds=2)
+    states = prepare_states(examples())
+    best_layer, embeddings, by_layer = fit(monkeypatch, states, schedule, seeds=2)
     assert by_layer["layer"].tolist() == [0, 1, 2]
     assert by_layer["chosen"].tolist() == [False, True, False]
     assert by_layer["validation_uuas"][1] > 30 + by_layer["validation_uuas"][0]
-    assert (found.by_seed > 90).all()
-    assert (embeddings.by_seed < found.by_seed.mean() - 30).all()
+    assert (best_layer.by_seed > 90).all()
+    assert (embeddings.by_seed < best_layer.by_seed.mean() - 30).all()
 
 
 def rounded_otherwise(sentences, share=0.001):
@@ -113,12 +114,14 @@ def rounded_otherwise(sentences, share=0.001):
 def test_rounding_of_the_states_is_not_amplified_by_training(monkeypatch):
     monkeypatch.setattr(structural_probe, "RANK", 12)
     probes, table = structural_probe.fit_layers(prepare_states(examples()))
-    others, other_table = structural_probe.fit_layers(prepare_states(rounded_otherwise(examples())))
+    rounded_probes, rounded_table = structural_probe.fit_layers(
+        prepare_states(rounded_otherwise(examples()))
+    )
     for layer in (0, 2):  # those without a planted tree, whose axes are well determined
-        difference = probes[layer].projection - others[layer].projection
+        difference = probes[layer].projection - rounded_probes[layer].projection
         # 3e-4 were measured with the smooth loss, and 4e-3 with the absolute error.
         assert difference.norm() < 1e-3 * probes[layer].projection.norm()
-    np.testing.assert_allclose(table["validation_uuas"], other_table["validation_uuas"], atol=4)
+    np.testing.assert_allclose(table["validation_uuas"], rounded_table["validation_uuas"], atol=4)
 
 
 def test_every_layer_has_an_interval_around_its_score(monkeypatch):
@@ -133,57 +136,70 @@ def test_interval_of_counts_is_wider_where_seeds_disagree():
     total = rng.integers(5, 15, 40)
     articles = np.repeat(list("abcdefgh"), 5)
     right = rng.binomial(total, 0.5)
-    alike = Counts(np.stack([right, right, right]), total).estimate(articles)
-    apart = Counts(np.stack([right - 1, right, right + 1]), total).estimate(articles)
-    assert apart.value == pytest.approx(alike.value)
-    assert apart.low < alike.low - 1
-    assert apart.high > alike.high + 1
+    equal_seeds = Counts(np.stack([right, right, right]), total).estimate(articles)
+    unequal_seeds = Counts(np.stack([right - 1, right, right + 1]), total).estimate(articles)
+    assert unequal_seeds.value == pytest.approx(equal_seeds.value)
+    assert unequal_seeds.low < equal_seeds.low - 1
+    assert unequal_seeds.high > equal_seeds.high + 1
 
 
-def test_punctuation_is_left_out():
-    one = next(iter(examples(1)))
-    heads = [2, 0, 2]
+def test_undirected_attachment_leaves_punctuation_out():
+    sentence = next(examples(1))
     record = {
         "words": ["a", "b", "."],
-        "heads": heads,
+        "heads": [2, 0, 2],
         "relations": ["nsubj", "root", "punct"],
         "split": "train",
     }
     hidden = np.zeros((1, 5, WIDTH), np.float16)
     hidden[0, 1:4, 0] = [0, 2, 1]  # the full stop lies between the words
-    sentence = replace(one, record=record, hidden=hidden)
-    states = prepare_states([sentence, replace(sentence, record={**record, "split": "dev"})])
+    of_train = replace(sentence, record=record, hidden=hidden)
+    of_dev = replace(of_train, record={**record, "split": "dev"})
+    states = prepare_states([of_train, of_dev])
     edges = structural_probe.undirected_attachment(states, StructuralProbe(WIDTH, 4), 0, [1])
-    assert (edges.right.tolist(), edges.total.tolist()) == ([[1]], [1])
+    assert edges.right.tolist() == [[1]]
+    assert edges.total.tolist() == [1]
 
 
-def test_where_no_sentence_has_an_edge_nothing_is_scored(monkeypatch):
-    record = {"words": ["Go"], "heads": [0], "relations": ["root"], "source": "a"}
-    states = np.ones((2, 3, WIDTH), np.float16)
-    some = [
-        Example(index, np.ones((1, 1, 3, 3)), record | {"split": split}, hidden=states)
-        for index, split in enumerate(["train"] * 20 + ["dev"] * 4)
-    ]
-    found, shared, table = fit(monkeypatch, prepare_states(some), Schedule(1, 0.01, 4), seeds=1)
-    assert np.isnan([*found.by_seed, *shared.by_seed, *table["validation_uuas"]]).all()
+def test_fit_structural_scores_nothing_if_no_sentence_has_an_edge(monkeypatch):
+    hidden = np.ones((2, 3, WIDTH), np.float16)
+    sentences = []
+    for index in range(24):
+        record = {"words": ["Go"], "heads": [0], "relations": ["root"], "source": "a"}
+        record["split"] = "train" if index < 20 else "dev"
+        sentences.append(Example(index, np.ones((1, 1, 3, 3)), record, hidden=hidden))
+    states = prepare_states(sentences)
+    best_layer, embeddings, table = fit(monkeypatch, states, Schedule(1, 0.01, 4), seeds=1)
+    assert np.isnan(best_layer.by_seed).all()
+    assert np.isnan(embeddings.by_seed).all()
+    assert table["validation_uuas"].isna().all()
 
 
-def test_scale_of_the_states_does_not_matter():
-    def scaled(factor):
-        for one in examples(20):
-            yield replace(one, hidden=(one.hidden.astype(np.float32) * factor).astype(np.float16))
+def test_batch_does_not_depend_on_the_scale_of_the_states():
+    def states_times(factor):
+        scaled = []
+        for sentence in examples(20):
+            hidden = sentence.hidden.astype(np.float32) * factor
+            scaled.append(replace(sentence, hidden=hidden.astype(np.float16)))
+        return prepare_states(scaled)
 
-    plain, large = (prepare_states(scaled(factor)) for factor in (1, 64))
-    (a, _), (b, _) = (states.batch([0], 1) for states in (plain, large))
-    torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+    plain = states_times(1)
+    large = states_times(64)
+    plain_vectors, _ = plain.batch([0], 1)
+    large_vectors, _ = large.batch([0], 1)
+    torch.testing.assert_close(plain_vectors, large_vectors, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(large.scales, 64 * plain.scales, rtol=1e-3)
 
 
-def test_missing_states_and_cycles_name_the_example():
-    one = next(iter(examples(1)))
+def test_prepare_states_refuses_missing_states():
+    sentence = next(examples(1))
     with pytest.raises(InputError, match="example 0: no hidden states"):
-        prepare_states([replace(one, hidden=None)])
-    n = len(one.record["words"])
-    cyclic = {**one.record, "heads": [2, 1] + [1] * (n - 2)}
+        prepare_states([replace(sentence, hidden=None)])
+
+
+def test_prepare_states_refuses_a_cycle():
+    sentence = next(examples(1))
+    words = len(sentence.record["words"])
+    cyclic = {**sentence.record, "heads": [2, 1] + [1] * (words - 2)}
     with pytest.raises(InputError, match=r"example 0: .*cycle"):
-        prepare_states([replace(one, record=cyclic)])
+        prepare_states([replace(sentence, record=cyclic)])

@@ -18,7 +18,7 @@ import torch
 from common import GEOMETRIES, interleaved, options, report, seconds
 from torch import nn
 
-from helpers.analysis.probe_data import BATCH, PLACES, ProbeData, prepare
+from helpers.analysis.probe_data import MAX_BATCH, N_SPECIAL_POSITIONS, ProbeData, prepare
 from helpers.analysis.probes import LinearProbe
 from helpers.analysis.training import loss, one_thread
 from helpers.store.store import Example
@@ -34,7 +34,7 @@ class PlainProbe(nn.Module):
     def __init__(self, features, width):
         super().__init__()
         self.pairs = nn.Linear(2 * width, features)
-        self.root = nn.Linear(width, features * PLACES)
+        self.root = nn.Linear(width, features * N_SPECIAL_POSITIONS)
 
     def forward(self, data, batch):
         vectors = data.vectors[batch.rows]
@@ -94,7 +94,7 @@ def main():
     factorised = LinearProbe(data, with_words=True)
     plain = PlainProbe(data.features, WIDTH)
     variants = {
-        "factorised": partial(one_pass, factorised, data, compared, BATCH),
+        "factorised": partial(one_pass, factorised, data, compared, MAX_BATCH),
         "plain": partial(one_pass, plain, data, compared, 1),
     }
     medians = interleaved(variants, arguments.repeats)
@@ -103,7 +103,7 @@ def main():
         "words": int(sum(len(data.parses[index]) for index in train)),
         "heads": layers * heads,
         "prepare_s": prepared,
-        "pass_s": seconds(partial(one_pass, factorised, data, train, BATCH)),
+        "pass_s": seconds(partial(one_pass, factorised, data, train, MAX_BATCH)),
         "compared_sentences": len(compared),
         "factorised_s": medians["factorised"],
         "plain_s": medians["plain"],

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from helpers.analysis.heads import head_rows
-from helpers.analysis.statistics import bootstrap_intervals, holm, sign_flip_test
+from helpers.analysis.statistics import bootstrap_intervals, bootstrap_t_test, holm
 from helpers.cache import cached
 from helpers.data.records import cluster_of
 from helpers.data.text_files import xml_elements
@@ -137,7 +137,7 @@ def link_table(sentences: Iterable[LinkedMaps], *, seed: int) -> pd.DataFrame:
     pandas.DataFrame
         One row per head.  Columns: layer, head; linked and random (attention, 0-1, means over
         sentences); difference with its 95% interval over articles (ci_low, ci_high); p_holm
-        (`sign_flip_test` over articles, adjusted by Holm); sentences (their number).
+        (`bootstrap_t_test` over articles, adjusted by Holm); sentences (their number).
 
     Raises
     ------
@@ -168,7 +168,7 @@ def link_table(sentences: Iterable[LinkedMaps], *, seed: int) -> pd.DataFrame:
     sizes = by_article.size().to_numpy()
     sizes_by_head = np.tile(sizes[:, None], sums.shape[1])
     low, high = bootstrap_intervals(sums, sizes_by_head, seed=seed)
-    p_values, _ = sign_flip_test(sums, seed=seed)
+    p_values, _ = bootstrap_t_test(sums, seed=seed)
     table = head_rows(
         layers,
         heads,
