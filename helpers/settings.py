@@ -88,8 +88,8 @@ class Settings:
         minimum=0,
         maximum=MAX_SEED,
     )
-    focused: bool = _flag(
-        False, "with random_init: each head as focused as the trained one, by a temperature"
+    entropy_matched: bool = _flag(
+        False, "with random_init: give each head the mean entropy of the trained one"
     )
     text: str = _flag(
         "", "Wikipedia dump, text file, or folder of .txt and .md (default: embedded sample)"
@@ -153,8 +153,8 @@ class Settings:
                 _check_bounds(setting, value)
         for name, cap in PRESETS.get(self.preset, {}).items():
             object.__setattr__(self, name, capped(getattr(self, name), cap))
-        if self.focused and self.random_init is None:
-            raise InputError("--focused needs --random-init SEED; give a seed")
+        if self.entropy_matched and self.random_init is None:
+            raise InputError("--entropy-matched needs --random-init SEED; give a seed")
         for name, choices in CHOICES.items():
             value = getattr(self, name)
             if value not in choices:
@@ -254,7 +254,7 @@ class Settings:
 MATERIAL = tuple(
     setting.name for setting in fields(Settings) if setting.name not in EXECUTION_SETTINGS
 )
-IDENTITY = ("model", "random_init", "focused")
+IDENTITY = ("model", "random_init", "entropy_matched")
 
 
 def capped(size: int | None, cap: int) -> int:

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 OF_RANDOM_WEIGHTS = {"level": "word"}  # the maps behind the control of section 5
 # Segments on which the heads of a control get the model's entropies.
-FOCUS_SEGMENTS = 16
-QUICK_FOCUS_SEGMENTS = 4
+ENTROPY_SEGMENTS = 16
+QUICK_ENTROPY_SEGMENTS = 4
 
 
 class Sources(Settings):
@@ -51,7 +51,7 @@ class Sources(Settings):
     def encoder(self) -> Encoder:
         """The model, loaded once."""
         encoder = self.load(self.random_init)
-        return self._focused(encoder, self.load(None)) if self.focused else encoder
+        return self._entropy_matched(encoder, self.load(None)) if self.entropy_matched else encoder
 
     def load(self, random_init: int | None, **temperatures: Any) -> Encoder:
         """Load the study's model, or its control of that seed (and of these ``temperatures``)."""
@@ -66,7 +66,7 @@ class Sources(Settings):
             **temperatures,
         )
 
-    def control(self, seed: int, *, focused: bool = False) -> Encoder:
+    def control(self, seed: int, *, entropy_matched: bool = False) -> Encoder:
         """Load a control with random weights.
 
         Its seed differs from the one that the study itself uses.
@@ -75,7 +75,7 @@ class Sources(Settings):
         ----------
         seed : int
             Seed of the random weights.
-        focused : bool
+        entropy_matched : bool
             Whether each attention head gets the mean entropy of the study's own (entropy-matched).
 
         Returns
@@ -84,19 +84,21 @@ class Sources(Settings):
         """
         control_seed = seed if self.random_init is None else self.random_init + 1 + seed
         random_model = self.load(control_seed)
-        return self._focused(random_model, self.encoder) if focused else random_model
+        return (
+            self._entropy_matched(random_model, self.encoder) if entropy_matched else random_model
+        )
 
     @cached_property
     def controls(self) -> dict[str, Encoder]:
         """The controls of sections 3, 4 and 6, by the beginning of the names of their tables."""
         return {
-            "control": self.control(self.seed),
-            "focused": self.control(self.seed, focused=True),
+            "random": self.control(self.seed),
+            "entropy_matched": self.control(self.seed, entropy_matched=True),
         }
 
-    def _focused(self, random_model: Encoder, reference: Encoder) -> Encoder:
+    def _entropy_matched(self, random_model: Encoder, reference: Encoder) -> Encoder:
         """Give a control's heads the mean entropies of another model's, over a part of the text."""
-        count = QUICK_FOCUS_SEGMENTS if self.quick else FOCUS_SEGMENTS
+        count = QUICK_ENTROPY_SEGMENTS if self.quick else ENTROPY_SEGMENTS
         corpus = replace(self, segments=count).segment_corpus()
         texts = self._extract(reference, corpus, stored=False)
 
@@ -111,7 +113,7 @@ class Sources(Settings):
         head_temperatures = cached(
             "temperatures",
             compute,
-            inputs={"drawn": random_model.identity, "texts": texts.key},
+            inputs={"random": random_model.identity, "texts": texts.key},
             module="helpers.model.forward",  # and what it imports: helpers.model.sites
         )
         return self.load(random_model.identity["random_init"], temperatures=head_temperatures)
@@ -189,7 +191,7 @@ class Sources(Settings):
         A digest of the settings follows if another run has that name (``x/tiny`` after
         ``y/tiny``).  InputError if ``name`` is that of a run with other settings.
         """
-        model = slug(self.model, random_seed=self.random_init, focused=self.focused)
+        model = slug(self.model, random_seed=self.random_init, entropy_matched=self.entropy_matched)
         if self.lens != Settings.lens:
             model += f"-{self.lens}"
         default_name = f"{model}--{self.non_default_slug}" if self.non_default_slug else model

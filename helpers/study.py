@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from helpers.store.store import Store
 
 # Numbers that a claim may lack.
-OPTIONAL_CLAIM_COLUMNS = ("here", "threshold", "control", "focused_control")
+OPTIONAL_CLAIM_COLUMNS = ("value", "threshold", "control", "entropy_matched_control")
 DISCUSSION = Path(__file__).with_name("discussion.md")
 CONTROL_GRADIENTS = 32  # segments for their gradients
 # The beginnings of the names of columns that may be empty.
@@ -358,9 +358,9 @@ class Study(Sources):
             # Sections of later papers are names, those of this paper numbers.
             saved = tables["claims"]
             later_rows = saved[saved["section"].astype(str).str[0] > "9"]
-        later_rows = later_rows[later_rows["holds"] != NOT_MEASURED]
+        later_rows = later_rows[later_rows["verdict"] != NOT_MEASURED]
         rows = later_rows
-        if (paper_rows["holds"] != NOT_MEASURED).any():
+        if (paper_rows["verdict"] != NOT_MEASURED).any():
             rows = pd.concat([paper_rows, later_rows])
         if len(rows):
             self.save_table(rows, "claims", optional=OPTIONAL_CLAIM_COLUMNS)

@@ -17,7 +17,13 @@ import pandas as pd
 from helpers.analysis.measures import clark_claims
 from helpers.analysis.paper import check_claims, paper_table2, values_of
 from helpers.cache import read_exact
-from helpers.run.compare import Run, best_heads, claims_side_by_side, claims_that_hold, open_run
+from helpers.run.compare import (
+    Run,
+    best_heads,
+    claims_side_by_side,
+    count_supported_claims,
+    open_run,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = {
@@ -42,7 +48,7 @@ ARCT_RULES = {
     "not, n't and cannot": "and `cannot`",
 }
 READINGS = {"among mentions": "mentions", "among words": "words"}
-LEARNED = {"yes": "learned", "no": "not learned", "cannot be told": "learned?"}
+DUE_TO_TRAINING = {"yes": "by training", "no": "not by training", "inconclusive": "by training?"}
 POSITIONAL = "Some heads put more than half of their attention on the {} token"
 ENTROPY_OF_FIRST = "In the last layer, [CLS] attends very broadly"
 SEPARATOR = "Over half of the attention in middle layers goes to one special token"
@@ -77,7 +83,7 @@ def blocks(figures: Path) -> dict[str, str]:
         "best head, direct objects": tables["table 1"].loc["dobj"],
         "best head, antecedents (among all words)": among_mentions + " (" + among_words + ")",
         "probe, attention and GloVe": tables["table 3"].loc["Attn + GloVe"],
-        "claims of the paper": pd.Series(claims_that_hold(claims)),
+        "claims of the paper": pd.Series(count_supported_claims(claims)),
     }
     short = pd.DataFrame({name: row.reindex(["paper", *segments]) for name, row in rows.items()}).T
     written = {name: _markdown(table) for name, table in tables.items()}
@@ -202,13 +208,13 @@ def _peak(table: pd.DataFrame, column: str, style: str = "{:.0%}") -> str:
 
 
 def verdicts(claims: pd.DataFrame, runs: list[str]) -> pd.DataFrame:
-    """Return whether each claim holds in each run and, where it does, whether it was learned."""
+    """Show the verdict on each claim in each run, and whether training is the cause."""
     columns = {}
     for run in runs:
-        holds = claims[f"{run} holds"]
-        learned = ", " + claims[f"{run} learned"].map(LEARNED)
-        verdict = holds + learned.where(holds == "yes").fillna("")
-        columns[run] = verdict.replace("not measured", "")
+        verdict = claims[f"{run} verdict"]
+        cause = ", " + claims[f"{run} due_to_training"].map(DUE_TO_TRAINING)
+        cell = verdict + cause.where(verdict == "supported").fillna("")
+        columns[run] = cell.replace("not measured", "")
     return pd.DataFrame(columns).set_axis(claims["claim"] + " (" + claims["section"] + ")")
 
 
@@ -217,14 +223,14 @@ def numbers(run: Run) -> pd.DataFrame:
     table = check_claims(run.tables, clark_claims())
     columns = {}
     for name in (
-        "paper_value", "here", "ci_low", "ci_high", "threshold", "p_adjusted", "control",
-        "focused_control",
+        "paper_value", "value", "value_low", "value_high", "threshold", "p_adjusted", "control",
+        "entropy_matched_control",
     ):  # fmt: skip
         columns[name] = table[name].map("{:.3g}".format).replace("nan", "")
-    interval = columns.pop("ci_low") + " to " + columns.pop("ci_high")
-    columns["here"] += (" (" + interval + ")").where(table["ci_low"].notna(), "")
-    columns["holds"] = table["holds"]
-    columns["learned"] = table["learned"]
+    interval = columns.pop("value_low") + " to " + columns.pop("value_high")
+    columns["value"] += (" (" + interval + ")").where(table["value_low"].notna(), "")
+    columns["verdict"] = table["verdict"]
+    columns["due to training"] = table["due_to_training"]
     return pd.DataFrame(columns).set_axis(table["claim"] + " (" + table["section"] + ")")
 
 

@@ -222,7 +222,7 @@ def test_every_flag_reaches_the_notebooks_that_declare_it(setting, parameters):
     arguments = [flag(setting.name)]
     if value is not True:
         arguments.append(str(value))
-    if setting.name == "focused":
+    if setting.name == "entropy_matched":
         arguments += ["--random-init", "7"]
     assert main(["run", "--extended", *arguments]) == 0
     takers = set()

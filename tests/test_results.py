@@ -9,7 +9,12 @@ from helpers.errors import InputError, TableError
 from helpers.study import Study, as_latex, check_table
 
 FIGURES = committed_figures()
-EMPTY = ("focused_control", "std", "relation", "direction")  # the last two are words, elsewhere
+EMPTY = (
+    "entropy_matched_control",
+    "std",
+    "relation",
+    "direction",
+)  # the last two are words, elsewhere
 BOTH = {"cls": "[CLS]", "sep": "[SEP]"}
 
 

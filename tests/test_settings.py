@@ -26,7 +26,7 @@ HEAVY = ("torch", "transformers", "spacy", "gensim", "matplotlib", "seaborn", "d
         ("text", None, "--text None: expected text"),
         ("lens", "values", "--lens values: expected attention or norm"),
         ("dtype", "float64", "--dtype float64: expected float32 or float16 or bfloat16"),
-        ("focused", True, "--focused needs --random-init SEED; give a seed"),
+        ("entropy_matched", True, "--entropy-matched needs --random-init SEED; give a seed"),
         (
             "figures",
             "eps",

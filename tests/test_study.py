@@ -26,12 +26,14 @@ def mean_entropy(sums):
 def test_control_sums_are_those_of_two_random_models(study):
     trained_entropy = mean_entropy(study.sums)
     entropies = {name: mean_entropy(sums) for name, sums in study.control_sums.items()}
-    assert entropies["control"].shape == trained_entropy.shape
-    assert abs(entropies["control"] - trained_entropy).max() > 0.01
-    assert abs(entropies["focused"] - trained_entropy).max() < 0.01
+    assert entropies["random"].shape == trained_entropy.shape
+    assert abs(entropies["random"] - trained_entropy).max() > 0.01
+    assert abs(entropies["entropy_matched"] - trained_entropy).max() < 0.01
     assert study.segments >= study.control_segments
     repeated = replace(study)  # with nothing in memory
-    assert (mean_entropy(repeated.control_sums["focused"]) == entropies["focused"]).all()
+    assert (
+        mean_entropy(repeated.control_sums["entropy_matched"]) == entropies["entropy_matched"]
+    ).all()
 
 
 def test_distances_of_a_control_are_its_own(study):
@@ -42,14 +44,14 @@ def test_distances_of_a_control_are_its_own(study):
 
 
 def test_encoder_of_a_focused_study_is_the_control_of_a_trained_one(study):
-    encoder = replace(study, random_init=study.seed, focused=True).encoder
-    assert encoder.identity == study.controls["focused"].identity
-    assert encoder.slug == "bert-random-0-focused"
+    encoder = replace(study, random_init=study.seed, entropy_matched=True).encoder
+    assert encoder.identity == study.controls["entropy_matched"].identity
+    assert encoder.slug == "bert-random-0-entropy-matched"
 
 
 def test_control_sums_go_through_the_lens_of_the_run(study):
-    of_weights = mean_entropy(study.control_sums["control"])
-    of_norms = mean_entropy(replace(study, lens="norm").control_sums["control"])
+    of_weights = mean_entropy(study.control_sums["random"])
+    of_norms = mean_entropy(replace(study, lens="norm").control_sums["random"])
     assert abs(of_weights - of_norms).max() > 1e-3
 
 

@@ -134,13 +134,13 @@ def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -
     if "dependency_heads" in tables:
         best_heads = tables["dependency_heads"].set_index("relation")
         names = paper_names(best_heads.index)
-        is_better = best_heads["ci_low"] > best_heads["baseline"]
+        is_better = best_heads["accuracy_low"] > best_heads["baseline"]
         for relation, head in best_heads.loc[is_better, "head"].items():
             if names.get(relation) in FIGURE_5:
                 relations_of.setdefault(head, []).append(names[relation])
     if "coreference" in tables:
         best_systems = tables["coreference"].drop_duplicates("system").set_index("system")
-        if best_systems.loc["head", "ci_low"] > best_systems.loc["head match", "accuracy"]:
+        if best_systems.loc["head", "accuracy_low"] > best_systems.loc["head match", "accuracy"]:
             head = best_systems.loc["head", "head"]
             relations_of.setdefault(head, []).append("coreference")
     layers, heads = positions[["layer", "head"]].max()

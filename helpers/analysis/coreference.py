@@ -36,12 +36,13 @@ TYPES_BY_TAG = {"PRON": "pronoun", "PROPN": "proper"}  # by the head word's tag;
 UNMATCHED = "nominal without match"  # no earlier mention has the same head word
 TYPES = ("all", *MENTION_TYPES)
 ROWS = (*TYPES, UNMATCHED)
-NOMINAL_LESS_ALL = "nominal less all"
+NOMINAL_MINUS_ALL = "nominal minus all"
 COLUMNS = (
-    "system", "head", "candidates", "type", "n", "accuracy", "ci_low", "ci_high", "paper_accuracy",
+    "system", "head", "candidates", "type", "n", "accuracy", "accuracy_low", "accuracy_high",
+    "paper_accuracy",
 )  # fmt: skip
 HELD_OUT_COLUMNS = (
-    "candidates", "head", "type", "against", "n", "margin", "ci_low", "ci_high",
+    "candidates", "head", "type", "against", "n", "margin", "margin_low", "margin_high",
 )  # fmt: skip
 HEAD = "head"
 HELD_OUT = "head of the type (chosen on train, scored on dev)"
@@ -378,7 +379,7 @@ def _accuracy_row(
 ) -> dict[str, Any]:
     """Compute a system's accuracy on a type of mention, with its interval over documents."""
     totals, counts = judgements.sums(right, mention_type, split)
-    accuracy = ratio(totals, counts, seed=seed).columns("accuracy", "ci")
+    accuracy = ratio(totals, counts, seed=seed).columns("accuracy")
     return {"type": mention_type, "n": int(counts.sum()), **accuracy}
 
 
@@ -392,7 +393,7 @@ def coreference_held_out(judgements: Judgements, *, seed: int = 0) -> pd.DataFra
     """Compute the margin over each rule of the head that is best on train, on the dev documents.
 
     The head is the one that is best on the type of mention.  Head and rule are paired in the
-    interval of the margin.  The type "nominal less all" has the difference of two margins, paired
+    interval of the margin.  The type "nominal minus all" has the difference of two margins, paired
     as well.
 
     Parameters
@@ -434,15 +435,15 @@ def _margin_rows(
             "type": mention_type,
             "against": rule,
             "n": int(counts.sum()),
-            **ratio(totals, counts, seed=seed).columns("margin", "ci"),
+            **ratio(totals, counts, seed=seed).columns("margin"),
         }
     low, high = paired_interval(sums["nominal"], sums["all"], seed=seed)
     difference = {
         **rows["nominal"],
-        "type": NOMINAL_LESS_ALL,
+        "type": NOMINAL_MINUS_ALL,
         "margin": rows["nominal"]["margin"] - rows["all"]["margin"],
-        "ci_low": low[0],
-        "ci_high": high[0],
+        "margin_low": low[0],
+        "margin_high": high[0],
     }
     return [*rows.values(), difference]
 

@@ -38,12 +38,14 @@ from helpers.errors import InputError
 from helpers.store.store import Example
 
 COLUMNS = (
-    "relation", "count", "head", "direction", "accuracy", "ci_low", "ci_high", "baseline",
+    "relation", "count", "head", "direction", "accuracy", "accuracy_low", "accuracy_high",
+    "baseline",
     "baseline_offset", "paper_head", "paper_accuracy", "paper_baseline", "p_best",
 )  # fmt: skip
 OF_HEAD = ["relation", "head", "direction"]
 HELD_OUT_COLUMNS = (
-    *OF_HEAD, "train_accuracy", "dev_accuracy", "ci_low", "ci_high", "train_count", "dev_count",
+    *OF_HEAD, "train_accuracy", "dev_accuracy", "dev_accuracy_low", "dev_accuracy_high",
+    "train_count", "dev_count",
     "baseline", "baseline_offset", "margin", "margin_low", "margin_high", "p_holm",
 )  # fmt: skip
 SAME_CONVENTIONS = "same conventions"
@@ -153,7 +155,7 @@ def held_out_heads(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> 
         _, p_value = bootstrap_t_test(lead, seed=seed)
         rows.append(
             {
-                **_scores(counts, relation, choice, "dev", seed=seed),
+                **_scores(counts, relation, choice, "dev", column="dev_accuracy", seed=seed),
                 "train_accuracy": counts.accuracy(relation, "train")[head],
                 "dev_accuracy": counts.accuracy(relation, "dev")[head],
                 "train_count": counts.size(relation, "train"),
@@ -217,8 +219,8 @@ def each_head(counts: HeadCounts, *, minimum: int = 100, seed: int = 0) -> pd.Da
         rows = layer * heads + head
         table.loc[rows, "accuracy"] = counts.accuracy(name, "dev")[chosen]
         table.loc[rows, "margin"] = 100 * lead.sum(axis=0) / total.sum()
-        table.loc[rows, "ci_low"] = low
-        table.loc[rows, "ci_high"] = high
+        table.loc[rows, "margin_low"] = low
+        table.loc[rows, "margin_high"] = high
     return table
 
 
@@ -478,7 +480,13 @@ def _best(counts: HeadCounts, relation: str, split: str | None = None) -> Choice
 
 
 def _scores(
-    counts: HeadCounts, relation: str, choice: Choice, split: str | None = None, *, seed: int
+    counts: HeadCounts,
+    relation: str,
+    choice: Choice,
+    split: str | None = None,
+    *,
+    column: str = "accuracy",
+    seed: int,
 ) -> dict[str, object]:
     """Score a choice of head and offset on a split: the part of a row that tables share."""
     right_by_row = counts.right[:, choice.direction, choice.layer, choice.head]
@@ -488,7 +496,7 @@ def _scores(
         "relation": relation,
         "head": head_label(choice.layer, choice.head),
         "direction": DIRECTIONS[choice.direction],
-        **ratio(100 * right, total, seed=seed).columns("accuracy", "ci"),
+        **ratio(100 * right, total, seed=seed).columns(column),
         "baseline": counts.accuracy(relation, split, offsets=True)[choice.offset],
         "baseline_offset": OFFSETS[choice.offset],
     }

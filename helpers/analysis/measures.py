@@ -267,7 +267,7 @@ def held_out(tables: Tables) -> pd.DataFrame:
     The scheme shows in the names of all relations, so these are looked up together.  ``paper`` is
     empty where the paper has none.
     """
-    columns = ["relation", "direction", "dev_accuracy", "ci_low", "ci_high", *with_bounds("margin")]
+    columns = ["relation", "direction", *with_bounds("dev_accuracy"), *with_bounds("margin")]
     table = rows_of(tables, "dependency_heads_held_out", *columns)
     names = table["relation"].map(paper_names(table["relation"])).fillna("")
     return table.assign(paper=names.where(names.isin(paper_table1().index), ""))
@@ -326,7 +326,7 @@ def lowest_of_named(tables: Tables) -> Estimate:
     rows = held_out(tables)
     named = chosen_rows(rows, rows["paper"].isin(NAMED), "the relations of the introduction")
     lowest = named.loc[named["dev_accuracy"].idxmin()]
-    return Estimate(lowest["dev_accuracy"], lowest["ci_low"], lowest["ci_high"])
+    return Estimate(lowest["dev_accuracy"], lowest["dev_accuracy_low"], lowest["dev_accuracy_high"])
 
 
 def no_op_difference(tables: Tables) -> Estimate:

@@ -28,26 +28,35 @@ FIGURE_5 = ("dobj", "det", "pobj", "poss", "auxpass")  # the relations of that f
 HERE = Path(__file__).parent
 ONLY_IN_UD = frozenset({"obj", "obl", "nsubj:pass", "aux:pass", "nmod:poss", "flat"})
 
-Verdict = Literal["yes", "no", "cannot be told", "not measured"]
-
-YES, NO, CANNOT_BE_TOLD, NOT_MEASURED = get_args(Verdict)
+Verdict = Literal["supported", "not supported", "inconclusive", "not measured"]
+SUPPORTED, NOT_SUPPORTED, INCONCLUSIVE, NOT_MEASURED = get_args(Verdict)
+DueToTraining = Literal["yes", "no", "inconclusive", ""]
+YES, NO = "yes", "no"
+# The answer to "due to training?" by the verdict against the controls.
+DUE_TO_TRAINING: Mapping[Verdict, DueToTraining] = {
+    SUPPORTED: YES,
+    NOT_SUPPORTED: NO,
+    INCONCLUSIVE: "inconclusive",
+    NOT_MEASURED: "",
+}
 ALPHA = 0.05
 BROAD = 0.78  # of the entropy of uniform attention: 3.8 nats at 128 tokens
 ARTICLES = "averages_by_article"  # the table behind intervals over articles
 # The column of a control's number in claims.csv, by the prefix of the names of its tables.
-CONTROLS = {"control_": "control", "focused_": "focused_control"}
+CONTROLS = {"random_": "control", "entropy_matched_": "entropy_matched_control"}
 COLUMNS = (
-    "section", "claim", "paper_value", "here", "ci_low", "ci_high", "threshold", "p_adjusted",
-    "holds", "control", "focused_control", "learned", "how_measured",
+    "section", "claim", "paper_value", "value", "value_low", "value_high", "threshold",
+    "p_adjusted", "verdict", "control", "entropy_matched_control", "due_to_training",
+    "how_measured",
 )  # fmt: skip
 NUMERIC_COLUMNS = (
-    "paper_value", "here", "ci_low", "ci_high", "threshold", "p_adjusted", "control",
-    "focused_control",
+    "paper_value", "value", "value_low", "value_high", "threshold", "p_adjusted", "control",
+    "entropy_matched_control",
 )  # fmt: skip
 
 Tables = Mapping[str, pd.DataFrame]
 Measure = Callable[[Tables], float | Estimate]
-Question = Literal["holds", "learned"]
+Question = Literal["verdict", "due_to_training"]
 
 
 def values_of(paper: str) -> dict[str, float]:
@@ -164,7 +173,7 @@ class Claim:
         sample, or raises `NotMeasurable`.
     paper
         The paper's number.
-    learned
+    about_training
         Whether the claim is about training, and therefore compared with controls.
     """
 
@@ -175,7 +184,7 @@ class Claim:
     threshold: float | Callable[[Tables], float]
     measure: Measure
     paper: float = np.nan
-    learned: bool = True
+    about_training: bool = True
 
 
 def read_claims(
@@ -198,9 +207,9 @@ def read_claims(
     -------
     list of Claim
         In the order of the file, whose columns are: id, section, statement, how, bound ("above" or
-        "below"), threshold, paper, source (the place of the paper's number), and if need be learned
-        ("yes" or empty) and reads (in place of a function: "table|column|interval|name=value|...",
-        as `measured` takes them).
+        "below"), threshold, paper, source (the place of the paper's number), and if need be
+        about_training ("yes" or empty) and reads (in place of a function:
+        "table|column|name=value|...", as `measured` takes them).
 
     Raises
     ------
@@ -213,8 +222,8 @@ def read_claims(
     if "reads" in table:
         for name, reads in table.pop("reads").dropna().items():
             measures[name] = _reader(reads)
-    if "learned" in table:
-        table["learned"] = table["learned"].notna()
+    if "about_training" in table:
+        table["about_training"] = table["about_training"].notna()
     thresholds = thresholds or {}
     without_threshold = table.index[table["threshold"].isna()]
     unmatched = (set(table.index) ^ set(measures)) | (set(without_threshold) ^ set(thresholds))
@@ -234,9 +243,9 @@ def read_claims(
 
 def _reader(reads: str) -> Measure:
     """Make a measure from the ``reads`` column of a claim."""
-    table, column, interval, *conditions = reads.split("|")
+    table, column, *conditions = reads.split("|")
     values = dict(condition.split("=") for condition in conditions)
-    return partial(measured, table=table, column=column, interval=interval, **values)
+    return partial(measured, table=table, column=column, **values)
 
 
 class _Comparison(NamedTuple):
@@ -263,14 +272,15 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row for each claim, with the columns `COLUMNS`.  ``holds`` is "yes" or "no" where the
-        measure is significantly beyond or short of the threshold.  ``learned`` compares with the
-        controls in the same way: "yes" if the measure is beyond all controls that there are, "no"
-        if it is short of one, empty if the claim is not about training.
+        A row for each claim, with the columns `COLUMNS`.  ``verdict`` is "supported" or "not
+        supported" where the measure is significantly beyond or short of the threshold.
+        ``due_to_training`` compares with the controls in the same way: "yes" if the measure is
+        beyond all controls that there are, "no" if it is short of one, empty if the claim is not
+        about training or there is no control.
 
     Notes
     -----
-    Either verdict is "cannot be told" where `p_value` gives 0.05 or more after Holm's correction.
+    Either verdict is "inconclusive" where `p_value` gives 0.05 or more after Holm's correction.
     The correction is over the claims of a section (3, 4, 5, 6, or a later paper), separately for
     the two questions.  Bootstrap replicates of model and control are paired article by article;
     see `difference`.
@@ -294,12 +304,12 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     for comparison, p in zip(comparisons, adjusted, strict=True):
         verdict = _verdict(comparison.excess, p)
         verdicts_by_question[comparison.row, comparison.question].append(verdict)
-        if comparison.question == "holds":
+        if comparison.question == "verdict":
             rows[comparison.row]["p_adjusted"] = p
-    for number, claim in enumerate(claims):
-        rows[number]["holds"] = _combine_verdicts(verdicts_by_question[number, "holds"])
-        learned = _combine_verdicts(verdicts_by_question[number, "learned"])
-        rows[number]["learned"] = learned if claim.learned else ""
+    for number in range(len(claims)):
+        rows[number]["verdict"] = _combine_verdicts(verdicts_by_question[number, "verdict"])
+        against_controls = _combine_verdicts(verdicts_by_question[number, "due_to_training"])
+        rows[number]["due_to_training"] = DUE_TO_TRAINING[against_controls]
     table = pd.DataFrame(rows, columns=COLUMNS)
     return table.astype(dict.fromkeys(NUMERIC_COLUMNS, float))
 
@@ -335,7 +345,7 @@ def _claim_row(
         "threshold": threshold,
         "how_measured": claim.how,
     }
-    row.update(estimate.columns("here", "ci"))
+    row.update(estimate.columns("value"))
     for name, control in zip(CONTROLS.values(), of_controls, strict=True):
         row[name] = control.value
     return row
@@ -349,10 +359,10 @@ def _comparisons(
     of_controls: Sequence[Estimate],
 ) -> list[_Comparison]:
     """List the tests of a claim, without those for which a number is missing."""
-    tests: list[tuple[Question, Estimate, float]] = [("holds", estimate, threshold)]
-    if claim.learned:
+    tests: list[tuple[Question, Estimate, float]] = [("verdict", estimate, threshold)]
+    if claim.about_training:
         for control in of_controls:
-            tests.append(("learned", difference(estimate, control), 0.0))
+            tests.append(("due_to_training", difference(estimate, control), 0.0))
     sign = 1 if claim.bound == "above" else -1
     comparisons = []
     for question, tested, limit in tests:
@@ -377,19 +387,19 @@ def _adjusted_p_values(comparisons: Sequence[_Comparison]) -> np.ndarray:
 def _verdict(excess: float, p: float) -> Verdict:
     """Decide a test from its effect and its adjusted p-value."""
     if not p < ALPHA:  # NaN, too
-        return CANNOT_BE_TOLD
-    return YES if excess > 0 else NO
+        return INCONCLUSIVE
+    return SUPPORTED if excess > 0 else NOT_SUPPORTED
 
 
 def _combine_verdicts(verdicts: Sequence[Verdict]) -> Verdict:
     """Combine the verdicts of the tests of a question."""
     if not verdicts:
         return NOT_MEASURED
-    if NO in verdicts:
-        return NO
-    if set(verdicts) == {YES}:
-        return YES
-    return CANNOT_BE_TOLD
+    if NOT_SUPPORTED in verdicts:
+        return NOT_SUPPORTED
+    if set(verdicts) == {SUPPORTED}:
+        return SUPPORTED
+    return INCONCLUSIVE
 
 
 def _on_the_same_articles(by_model: list[dict[str, pd.DataFrame]]) -> list[dict[str, pd.DataFrame]]:
@@ -406,14 +416,14 @@ def _on_the_same_articles(by_model: list[dict[str, pd.DataFrame]]) -> list[dict[
     return by_model
 
 
-def verdicts(holds: pd.Series, learned: pd.Series) -> str:
-    """Say in words how many claims hold, and how many of those are due to training."""
-    measured_claims = holds != NOT_MEASURED
-    holding = holds == YES
-    due_to_training = holding & (learned == YES)
+def verdicts(verdict: pd.Series, due_to_training: pd.Series) -> str:
+    """Count in words the supported claims, and those of them that are due to training."""
+    is_measured = verdict != NOT_MEASURED
+    is_supported = verdict == SUPPORTED
+    is_due_to_training = is_supported & (due_to_training == YES)
     return (
-        f"{holding.sum()} of {measured_claims.sum()} measured claims hold, "
-        f"{due_to_training.sum()} of them learned"
+        f"{is_supported.sum()} of {is_measured.sum()} measured claims are supported, "
+        f"{is_due_to_training.sum()} of them due to training"
     )
 
 
@@ -465,14 +475,12 @@ def row_where(rows: pd.DataFrame, **values: str) -> pd.Series:
     return chosen_rows(rows, matches, ", ".join(values.values())).iloc[0]
 
 
-def with_bounds(name: str, interval: str = "") -> list[str]:
+def with_bounds(name: str) -> list[str]:
     """Name a column and those of its interval, as `Estimate.columns` does."""
-    return list(Estimate(0).columns(name, interval))
+    return list(Estimate(0).columns(name))
 
 
-def measured(
-    tables: Tables, table: str, column: str, *, interval: str = "", **where: str
-) -> Estimate:
+def measured(tables: Tables, table: str, column: str, **where: str) -> Estimate:
     """Read a number and its interval from the row of a table that has some values.
 
     Parameters
@@ -481,8 +489,6 @@ def measured(
         The tables of a run.
     table, column
         Names of the table and of the number's column.
-    interval
-        Beginning of the names of the interval's columns, if not that of the number.
     **where
         Values of the row in other columns.
 
@@ -491,7 +497,7 @@ def measured(
     NotMeasurable
         If the table, a column or the row is missing.
     """
-    columns = with_bounds(column, interval)
+    columns = with_bounds(column)
     rows = rows_of(tables, table, *columns, *where)
     row = row_where(rows, **where)
     value, low, high = row[columns]

@@ -50,24 +50,20 @@ class Estimate(NamedTuple):
     low: float = np.nan
     high: float = np.nan
 
-    def columns(self, name: str, interval: str = "") -> dict[str, float]:
+    def columns(self, name: str) -> dict[str, float]:
         """Name the number and its bounds for a row of a table.
 
         Parameters
         ----------
         name
             Column of the number.
-        interval
-            Beginning of the columns of the bounds, ``<interval>_low`` and ``<interval>_high``; the
-            column of the number if it is empty.
 
         Returns
         -------
         dict
-            The three values by column.
+            The three values by column: ``<name>``, ``<name>_low`` and ``<name>_high``.
         """
-        beginning = interval or name
-        return {name: self.value, f"{beginning}_low": self.low, f"{beginning}_high": self.high}
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
 class BootstrapEstimate(Estimate):

@@ -41,7 +41,7 @@ UAS = "UAS"
 UNDIRECTED = "UAS, undirected"  # comparable with UUAS
 CONTROL_TASK = "control task"
 SELECTIVITY = "selectivity"
-COLUMNS = ["probe", "metric", "value", "ci_low", "ci_high", "n_train", "n_dev", "paper_value"]
+COLUMNS = ["probe", "metric", "value", "value_low", "value_high", "n_train", "n_dev", "paper_value"]
 # The pairs of probes that section 5 compares.
 COMPARISONS = (
     (ATTN, RIGHT_BRANCHING), (ATTN_GLOVE, ATTN), (ATTN_GLOVE, DISTANCES_GLOVE),
@@ -136,7 +136,7 @@ def table3(
         "learning_curves": curve_table[curve_table["metric"] != CONTROL_TASK],
         "structural_layers": layers,
         "probe_differences": difference_table(by_name),
-        "control_probe_differences": difference_table(of_control),
+        "random_probe_differences": difference_table(of_control),
     }
 
 
@@ -390,7 +390,9 @@ def difference_table(results: Mapping[str, ProbeResult]) -> pd.DataFrame:
         second_seeds = second.counts[second_metric].by_seed
         estimate = with_seed_noise(over_articles, first_seeds, second_seeds)
         rows.append((probe, baseline, *estimate))
-    return pd.DataFrame(rows, columns=["probe", "other", "difference", "ci_low", "ci_high"])
+    return pd.DataFrame(
+        rows, columns=["probe", "other", "difference", "difference_low", "difference_high"]
+    )
 
 
 def _share(right: Float[np.ndarray, " article"], total: Int[np.ndarray, " article"]) -> float:

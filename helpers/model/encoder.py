@@ -105,7 +105,9 @@ class Encoder:
     def slug(self) -> str:
         """The model's name as a folder name."""
         has_temperatures = "temperatures" in self.identity
-        return slug(self.name, random_seed=self.identity["random_init"], focused=has_temperatures)
+        return slug(
+            self.name, random_seed=self.identity["random_init"], entropy_matched=has_temperatures
+        )
 
     @property
     def model(self) -> PreTrainedModel:
@@ -229,15 +231,15 @@ def load(
     return Encoder(name, identity, dtype, **inputs, read=read)
 
 
-def slug(name: str, *, random_seed: int | None = None, focused: bool = False) -> str:
+def slug(name: str, *, random_seed: int | None = None, entropy_matched: bool = False) -> str:
     """Convert a model name or path to a folder name (``google/bert`` becomes ``google--bert``)."""
     path = Path(name).expanduser()
     base = path.resolve().name if path.is_dir() else name.replace("/", "--")
     folder_name = readable(base) or "model"
     if random_seed is not None:
         folder_name += f"-random-{random_seed}"
-    if focused:
-        folder_name += "-focused"
+    if entropy_matched:
+        folder_name += "-entropy-matched"
     return folder_name
 
 

@@ -12,6 +12,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from helpers.analysis.paper import NOT_MEASURED, SUPPORTED
 from helpers.plots import style
 from helpers.plots.style import Style, Styles, by_style, canvas, theme
 
@@ -121,7 +122,7 @@ def relative_curve(tables: Mapping[str, pd.DataFrame], quantity: str) -> pd.Seri
 
 def _accuracies(axes: Axes, table: pd.DataFrame, styles: Styles) -> None:
     """Draw each relation's best heads with their intervals, the paper's, and fixed offsets."""
-    quantities = ["accuracy", *style.BOUNDS, "baseline"]
+    quantities = ["accuracy", "accuracy_low", "accuracy_high", "baseline"]
     columns = [f"{name} {quantity}" for name in styles for quantity in quantities]
     numbers = table.reindex(columns=["relation", *columns]).melt("relation")
     numbers[["run", "quantity"]] = numbers["variable"].str.rsplit(" ", n=1, expand=True)
@@ -149,12 +150,12 @@ def _accuracies(axes: Axes, table: pd.DataFrame, styles: Styles) -> None:
 
 
 def _verdicts(axes: Axes, claims: pd.DataFrame, styles: Styles) -> None:
-    """Draw how many claims of each section hold in each run, of those measured there."""
+    """Draw how many claims of each section are supported in each run, of those measured."""
     rows = claims["section"].map(lambda section: f"{section} {SECTIONS[section]}")
     claims = pd.concat([claims.assign(section=rows), claims.assign(section="all")])
-    holds = claims.set_index("section")[[f"{name} holds" for name in styles]]
-    supported = (holds == "yes").groupby(level=0).sum()
-    measured = (holds != "not measured").groupby(level=0).sum()
+    by_run = claims.set_index("section")[[f"{name} verdict" for name in styles]]
+    supported = (by_run == SUPPORTED).groupby(level=0).sum()
+    measured = (by_run != NOT_MEASURED).groupby(level=0).sum()
     shades = LinearSegmentedColormap.from_list("share", ["white", style.BAR])
     counts = supported.astype(str) + "/" + measured.astype(str)
     sns.heatmap(
@@ -168,7 +169,7 @@ def _verdicts(axes: Axes, claims: pd.DataFrame, styles: Styles) -> None:
             clip_on=False,
         )  # fmt: skip
     axes.axhline(len(supported) - 1, color=style.INK, linewidth=0.8)
-    axes.set(title="Claims that hold, of those measured", xlabel="", ylabel="", xticks=[])
+    axes.set(title="Supported claims, of those measured", xlabel="", ylabel="", xticks=[])
     axes.set(ylim=(len(supported), -0.8))
     axes.tick_params(axis="y", length=0)
 

@@ -19,6 +19,7 @@ from helpers.plots import style
 from helpers.plots.style import Style, by_style, canvas, heat_maps, joined, nothing, theme
 
 ROW = 0.3  # inches for one bar
+INTERVAL = ["value", "value_low", "value_high"]
 CHARACTER = 6  # percent of a narrow panel that a character of a head's name takes
 # Where the paper's probes differ from those here, whatever the model and the treebank.
 INTERVALS = "bars: here, with 95% intervals; diamonds: the paper"
@@ -35,7 +36,7 @@ def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     """
     systems = table["system"].str.replace(" (chosen on train, scored on dev)", ", held out")
     table = table.assign(name=systems + "\namong " + table["candidates"])
-    table = table.rename(columns={"accuracy": "value", "paper_accuracy": "paper_value"})
+    table = table.rename(columns=lambda name: name.replace("accuracy", "value"))
     names = table["name"].unique()
     types = dict(iter(table.groupby("type", sort=False)))
     title = "Table 2 · Finding the antecedents of mentions"
@@ -46,8 +47,8 @@ def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
         bars = rows.set_index("name").reindex(names).reset_index()
         _bars(axes, bars)
         for place, bar in bars.dropna(subset="head").iterrows():
-            covered = bar["ci_low"] < 2 + CHARACTER * len(bar["head"])
-            x = bar["ci_high"] + 3 if covered else 2
+            covered = bar["value_low"] < 2 + CHARACTER * len(bar["head"])
+            x = bar["value_high"] + 3 if covered else 2
             axes.text(x, place, bar["head"], va="center", fontsize=8)
         counts = (f"{count:,.0f}" for count in rows["n"].dropna().unique())
         axes.set_title(f"{fill(kind, 15)}\nn = {' / '.join(counts)}")
@@ -76,7 +77,7 @@ def probe_scores(table: pd.DataFrame, *, model: str = "", lens: str = "attention
 def learning_curves(table: pd.DataFrame, *, model: str = "") -> Figure:
     """Draw how the probes of section 5 improve with more training sentences.
 
-    ``table`` has probe, metric, n_train, value (percent), and ci_low and ci_high, which are drawn
+    ``table`` has probe, metric, n_train, value (percent), and its bounds, which are drawn
     as bands.  Punctuation is left out.
     """
     table = table[table["metric"].isin(COMPARED)]
@@ -86,7 +87,7 @@ def learning_curves(table: pd.DataFrame, *, model: str = "") -> Figure:
     looks = zip(table["probe"].unique(), style.LINES, strict=False)
     styles = {probe: Style(probe, *look) for probe, look in looks}
     sns.lineplot(
-        table.melt(["probe", "n_train"], ["value", *style.BOUNDS], value_name="percent"),
+        table.melt(["probe", "n_train"], INTERVAL, value_name="percent"),
         x="n_train", y="percent", **by_style("probe", styles), **style.WITH_BOUNDS, dashes=False,
         ax=axes,
     )  # fmt: skip
@@ -153,7 +154,7 @@ def probe_head_gains(table: pd.DataFrame, *, model: str = "", lens: str = "atten
 def _bars(axes: Axes, rows: pd.DataFrame) -> None:
     """Draw one bar a row under its name, its interval, its number and the paper's."""
     sns.barplot(
-        rows.melt("name", ["value", *style.BOUNDS], value_name="percent"), x="percent", y="name",
+        rows.melt("name", INTERVAL, value_name="percent"), x="percent", y="name",
         **style.WITH_BOUNDS, color=style.BAR, saturation=1, width=0.68, capsize=0.25,
         err_kws={"color": style.INK, "linewidth": 1.2}, ax=axes,
     )  # fmt: skip

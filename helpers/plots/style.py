@@ -69,8 +69,8 @@ BEHAVIOUR_STYLES = {
     "other": Style("no single pattern", "#BDBDBD", "o"),
 }  # fmt: skip
 CONTROLS = {  # by the prefix of the names of their tables
-    "control": Style("random weights", "#8A8A8A", "v"),
-    "focused": Style("random weights, as focused", "#7A5BA8", "P"),
+    "random": Style("random weights", "#8A8A8A", "v"),
+    "entropy_matched": Style("random weights, entropy-matched", "#7A5BA8", "P"),
 }
 
 INK = "#222222"
@@ -104,7 +104,6 @@ RC_PARAMS = {
 # Options for seaborn if each point is melted to three rows, the value and the two bounds of its
 # interval.  Their median is the value, and their range is the interval, if low <= value <= high.
 WITH_BOUNDS = {"estimator": "median", "errorbar": ("pi", 100)}
-BOUNDS = ["ci_low", "ci_high"]
 
 
 @contextmanager

@@ -21,12 +21,12 @@ from helpers.sources import run_record
 from helpers.study import Study, read_tables, write_table
 
 MAX_NAME_BYTES = 200  # file systems allow 255
-VERDICT_COLUMNS = ("holds", "learned")
-BEST_HEAD_COLUMNS = ("head", "accuracy", "ci_low", "ci_high", "baseline")
+VERDICT_COLUMNS = ("verdict", "due_to_training")
+BEST_HEAD_COLUMNS = ("head", "accuracy", "accuracy_low", "accuracy_high", "baseline")
 PAPER_COLUMNS = ("head", "accuracy", "baseline")
 HEAD = ["layer", "head"]
 SHARES = ["cls", "sep", "punctuation"]
-OF_EACH = ["relation", "accuracy", "margin", "ci_low", "ci_high", "coreference"]
+OF_EACH = ["relation", "accuracy", "margin", "margin_low", "margin_high", "coreference"]
 ATLAS = ("model", *HEAD, "behaviour", *SHARES, "entropy", *OF_EACH, "importance")
 # The tables with one row per head, and the columns of each that the atlas has.
 ATLAS_SOURCES = {
@@ -106,8 +106,8 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
     claims : pandas.DataFrame
         See `claims_side_by_side`.
     notes : list of str
-        A line for each run's verdicts (`claims_that_hold`) and for each setting in which the runs
-        differ (`differences`).
+        A line for each run's verdicts (`count_supported_claims`) and for each setting in which the
+        runs differ (`differences`).
     paths : list of Path
         The folder of the tables and the figure, and the report.
     """
@@ -128,7 +128,7 @@ def compare(runs: Sequence[Run]) -> tuple[pd.DataFrame, list[str], list[Path]]:
         if table_name not in unchanged:
             write_table(table, folder, table_name)
     different_settings = differences(runs)
-    notes = [f"{run}: {summary}" for run, summary in claims_that_hold(claims).items()]
+    notes = [f"{run}: {summary}" for run, summary in count_supported_claims(claims).items()]
     notes += [f"{setting} differs: {values}" for setting, values in different_settings.items()]
     if unchanged:
         files = ", ".join(f"{table_name}.csv" for table_name in unchanged)
@@ -158,7 +158,7 @@ def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:
     -------
     pandas.DataFrame
         Columns section, claim, paper; for each run its number in ``<name>`` and its verdicts in
-        ``<name> holds`` and ``<name> learned``.
+        ``<name> verdict`` and ``<name> due_to_training``.
     """
     columns = {}
     for run in runs:
@@ -166,22 +166,22 @@ def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:
         columns["section"] = table["section"]
         columns["claim"] = table["claim"]
         columns["paper"] = table["paper_value"]
-        columns[run.name] = table["here"]
+        columns[run.name] = table["value"]
         for verdict in VERDICT_COLUMNS:
             columns[f"{run.name} {verdict}"] = table[verdict]
     return pd.DataFrame(columns)
 
 
-def claims_that_hold(claims: pd.DataFrame) -> dict[str, str]:
-    """Count the claims that hold in each run, and how many of those were learned, in words."""
+def count_supported_claims(claims: pd.DataFrame) -> dict[str, str]:
+    """Count in words the supported claims of each run, and those due to training."""
     return {
-        name: verdicts(claims[f"{name} holds"], claims[f"{name} learned"])
+        name: verdicts(claims[f"{name} verdict"], claims[f"{name} due_to_training"])
         for name in _run_names(claims)
     }
 
 
 def _run_names(claims: pd.DataFrame) -> list[str]:
-    ending = " holds"
+    ending = " verdict"
     return [column.removesuffix(ending) for column in claims if column.endswith(ending)]
 
 
@@ -202,7 +202,7 @@ def spread(claims: pd.DataFrame) -> pd.DataFrame:
     table["sd"] = numbers.std(axis=1)
     table["least"] = numbers.min(axis=1)
     table["most"] = numbers.max(axis=1)
-    run_verdicts = claims[[f"{name} holds" for name in names]]
+    run_verdicts = claims[[f"{name} verdict" for name in names]]
     table["verdicts"] = [_count_verdicts(row) for _, row in run_verdicts.iterrows()]
     return table
 

@@ -35,7 +35,9 @@ MAX_OPEN_ROWS = 16  # a longer table starts folded (and can be searched)
 MARKUP_BYTES = 1000  # around the data of a viewer
 UNFOLDED = ("atlas", "claims")
 # The columns of claims.csv that are shown below a section.
-CLAIM_COLUMNS = ["claim", "paper_value", "here", "ci_low", "ci_high", "holds", "learned"]
+CLAIM_COLUMNS = [
+    "claim", "paper_value", "value", "value_low", "value_high", "verdict", "due_to_training",
+]  # fmt: skip
 
 
 def write_report(
@@ -141,7 +143,7 @@ def _parts(
     for part in (*contents["part"], rest):
         names = []
         for table in part["tables"]:
-            names += [table, f"control_{table}", f"focused_{table}"]
+            names += [table, f"random_{table}", f"entropy_matched_{table}"]
         table_paths = [files.pop(name) for name in names if name in files]
         captions = part.get("figures", {})
         picture_paths = [pictures.pop(name) for name in captions if name in pictures]
@@ -182,9 +184,9 @@ def _table(path: Path) -> dict[str, Any]:
     if table.shape[1] > MAX_COLUMNS:
         count = f"{len(table)} x {table.shape[1]}, too wide to show"
         return {"title": title, "note": count} | file
-    if path.stem == "claims" and {"holds", "learned"} <= set(table):
+    if path.stem == "claims" and {"verdict", "due_to_training"} <= set(table):
         paper = table[table["section"] < "9"]  # later papers' sections begin with a name
-        file["verdicts"] = verdicts(paper["holds"], paper["learned"])
+        file["verdicts"] = verdicts(paper["verdict"], paper["due_to_training"])
     return _format_table(title, table, opened=path.stem in UNFOLDED) | file
 
 

@@ -48,7 +48,7 @@ P_VALUES = Tolerance("p-values", absolute=3e-4, unit="of a p-value")
 KINDS = (AVERAGES, COUNTS, LINEAR, WEIGHTS, TRAINED, TRAINED_SHARES, P_VALUES)
 
 # Tables of controls have the same names after one of these.
-CONTROL_PREFIXES = ("control_", "focused_", "random_", "entropy_matched_")
+CONTROL_PREFIXES = ("random_", "entropy_matched_")
 TABLE_KINDS = {
     "averages_by_article": AVERAGES,
     "relative_position": AVERAGES,
@@ -131,7 +131,7 @@ TIED_SHARE = 1e-6  # of a tolerance: any number that differs is reported before 
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 # Rows are matched by these columns where a table is sorted by its numbers.
 ROW_KEYS = {"probe_heads": ["layer", "head"]}
-VERDICTS = ("holds", "learned", "verdict", "due_to_training")
+VERDICTS = ("verdict", "due_to_training")
 
 
 @dataclass(frozen=True)

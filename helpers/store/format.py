@@ -74,7 +74,7 @@ class StoreKey:
         """Return the store's folder in the cache: a readable slug and a short hash."""
         seed = self.model.get("random_init")
         control = "" if seed is None else f"-random-{seed}"
-        control += "-focused" if "temperatures" in self.model else ""
+        control += "-entropy-matched" if "temperatures" in self.model else ""
         lens = "" if self.lens == "attention" else f"-{self.lens}"
         slug = f"{self.model['name']}{control}--{self.corpus['name']}--{self.level}{lens}"
         return cache_root() / f"{readable(slug)}-{self.hash[:10]}"

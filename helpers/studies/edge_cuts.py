@@ -19,7 +19,7 @@ from helpers.model.encoder import Encoder
 from helpers.model.sites import Weights, owner
 from helpers.studies.head_removal import Change, reweighted
 
-AblationMode = Literal["dropped", "given to others", "taken from others"]
+AblationMode = Literal["dropped", "redistributed", "mass-matched"]
 Edges = Bool[Tensor, "batch 1 query key"]
 
 MODES = DROPPED, REDISTRIBUTED, MASS_MATCHED = get_args(AblationMode)
@@ -103,7 +103,7 @@ def ablate_edges(weights: Weights, chosen: Edges, mode: AblationMode) -> Weights
         Attention weights; each row sums to 1.
     chosen : Tensor of bool, broadcastable to ``weights``
         The edges to ablate.
-    mode : {"dropped", "given to others", "taken from others"}
+    mode : {"dropped", "redistributed", "mass-matched"}
         `DROPPED`: the chosen weights become zero, the rest of the row stays as it was.
         `REDISTRIBUTED`: the chosen weights become zero, the rest is scaled to the sum of the row.
         `MASS_MATCHED`, the control: the chosen weights stay, and the same total mass is removed

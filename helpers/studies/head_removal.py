@@ -186,8 +186,8 @@ def accuracy_changes(scores: Scores, *, test_count: int = 1) -> pd.DataFrame:
     -------
     pandas.DataFrame
         One row per intervention.  Columns: examples, accuracy (percent), change of accuracy
-        (percentage points) with its 95% interval (ci_low, ci_high), removable (never with fewer
-        than 150 examples), loss_change (nats) and p_value (`mcnemar`).
+        (percentage points) with its 95% interval (change_low, change_high), removable (never with
+        fewer than 150 examples), loss_change (nats) and p_value (`mcnemar`).
     """
     before = scores.right[0]
     after = scores.right[1:]
@@ -206,8 +206,8 @@ def accuracy_changes(scores: Scores, *, test_count: int = 1) -> pd.DataFrame:
     table = pd.DataFrame({"examples": len(before), "accuracy": accuracy[1:]})
     return table.assign(
         change=accuracy[1:] - accuracy[0],
-        ci_low=100 * low,
-        ci_high=100 * high,
+        change_low=100 * low,
+        change_high=100 * high,
         removable=is_enough & is_equivalent,
         loss_change=loss[1:] - loss[0],
         p_value=mcnemar(before, after),

@@ -101,7 +101,6 @@ def minimum_over_tasks(
     tables: Tables,
     table: str,
     column: str,
-    interval: str = "ci",
     *,
     select: RowSelector = learned_rows,
     **where: Any,
@@ -110,7 +109,7 @@ def minimum_over_tasks(
 
     ``select`` selects the tasks; ``where`` are the values that other columns must have.
     """
-    columns = with_bounds(column, interval)
+    columns = with_bounds(column)
     rows = select(tables, table, *columns, *where)
     required = pd.Series(where, dtype=object)
     is_match = (rows[list(where)] == required).all(axis=1)

@@ -151,10 +151,10 @@ def test_head_positions_of_two_heads_are_their_distance_apart():
 def run_tables():
     heads = pd.DataFrame({
         "relation": ["dobj", "compound", "pobj", "det"], "head": ["1-2", "1-1", "2-1", "2-2"],
-        "ci_low": [50.0, 50, 50, 40], "baseline": 40.0,  # det: no better than an offset
+        "accuracy_low": [50.0, 50, 50, 40], "baseline": 40.0,  # det: no better than an offset
     })  # fmt: skip
     scores = pd.DataFrame({"system": ["head match", "head"], "head": ["", "1-2"]})
-    scores = scores.assign(accuracy=[36.0, 57.0], ci_low=[33.0, 54.0])
+    scores = scores.assign(accuracy=[36.0, 57.0], accuracy_low=[33.0, 54.0])
     return {"dependency_heads": heads, "coreference": scores}
 
 
@@ -170,7 +170,7 @@ def test_mark_findings_names_heads_after_their_relations(run_tables):
 
 
 def test_mark_findings_leaves_out_a_head_that_does_not_beat_head_match(run_tables):
-    run_tables["coreference"]["ci_low"] = 36.0
+    run_tables["coreference"]["accuracy_low"] = 36.0
     assert marked(run_tables)["1-2"] == "dobj"
 
 

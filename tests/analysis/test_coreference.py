@@ -233,8 +233,8 @@ def test_coreference_table_has_intervals_around_accuracies():
     table = coreference_table(judge(planted(in_both_splits(4), nothing)))
     scored = table.dropna(subset="accuracy")
     assert len(scored)
-    assert (scored["ci_low"] <= scored["accuracy"]).all()
-    assert (scored["accuracy"] <= scored["ci_high"]).all()
+    assert (scored["accuracy_low"] <= scored["accuracy"]).all()
+    assert (scored["accuracy"] <= scored["accuracy_high"]).all()
 
 
 def test_coreference_table_scores_the_best_head():
@@ -327,13 +327,13 @@ def test_coreference_held_out_compares_the_head_of_train_with_rules():
         assert row["head"] == "2-3"
         assert row["n"] == on_dev.sum()
         assert row["margin"] == pytest.approx(100 - 100 * right[on_dev].mean())
-        assert row["ci_low"] <= row["margin"] <= row["ci_high"]
+        assert row["margin_low"] <= row["margin"] <= row["margin_high"]
 
 
 def test_coreference_held_out_without_a_type_has_no_difference():
     judgements = judge(planted(in_both_splits(6), first_mention))  # no nominal mention
     table = coreference_held_out(judgements).set_index(["candidates", "type", "against"])
-    assert np.isnan(table.loc[("words", "nominal less all", "head match"), "margin"])
+    assert np.isnan(table.loc[("words", "nominal minus all", "head match"), "margin"])
 
 
 @pytest.fixture
@@ -361,9 +361,9 @@ def test_coreference_held_out_pairs_nominal_with_all(two_heads):
     table = coreference_held_out(two_heads).set_index(["candidates", "type", "against"])
     overall = table.loc[("words", "all", "head match")]
     nominal = table.loc[("words", "nominal", "head match")]
-    difference = table.loc[("words", "nominal less all", "head match")]
+    difference = table.loc[("words", "nominal minus all", "head match")]
     assert overall["head"] == "2-2"
     assert nominal["head"] == "2-3"
     assert nominal["margin"] == 50
     assert difference["margin"] == pytest.approx(nominal["margin"] - overall["margin"])
-    assert difference["ci_low"] < difference["margin"] < difference["ci_high"]
+    assert difference["margin_low"] < difference["margin"] < difference["margin_high"]

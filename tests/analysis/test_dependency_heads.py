@@ -200,7 +200,7 @@ def test_dependency_heads_has_the_best_head():
         accuracy = counts.accuracy(row.relation)
         chosen = (DIRECTIONS.index(row.direction), *parse_head(row.head))
         assert row.accuracy == accuracy.max() == accuracy[chosen]
-        assert row.ci_low <= row.accuracy <= row.ci_high
+        assert row.accuracy_low <= row.accuracy <= row.accuracy_high
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +231,7 @@ def test_held_out_heads_are_scored_on_dev(heads_of_splits):
     expected = slow_accuracy(heads_of_splits, "a", TO_HEAD, 0, 1, "dev")
     assert row["dev_accuracy"] == pytest.approx(expected)
     assert row["dev_accuracy"] < 100
-    assert row["ci_low"] < row["dev_accuracy"] < row["ci_high"]
+    assert row["dev_accuracy_low"] < row["dev_accuracy"] < row["dev_accuracy_high"]
 
 
 def test_held_out_heads_have_a_margin_over_the_offset(heads_of_splits):
@@ -353,7 +353,7 @@ def test_each_head_chooses_the_largest_lead_on_train():
     for row in table.itertuples():
         leads = slow_leads(treebank, counts, row.layer - 1, row.head - 1)
         assert leads[row.relation, row.direction] == max(leads.values())
-        assert row.ci_low < row.margin < row.ci_high
+        assert row.margin_low < row.margin < row.margin_high
 
 
 def test_each_head_agrees_with_held_out_heads():
@@ -371,8 +371,8 @@ def test_each_head_agrees_with_held_out_heads():
     for column, held_out_column in (
         ("accuracy", "dev_accuracy"),
         ("margin", "margin_held_out"),
-        ("ci_low", "margin_low"),
-        ("ci_high", "margin_high"),
+        ("dev_accuracy_low", "margin_low"),
+        ("dev_accuracy_high", "margin_high"),
     ):
         np.testing.assert_allclose(merged[column], merged[held_out_column])
 

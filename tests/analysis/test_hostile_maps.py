@@ -97,7 +97,7 @@ def test_coreference_table_is_nan_only_where_nothing_was_counted():
         chain(5, index=3, split="dev"),
     ]
     table = coreference_table(judge(documents))
-    is_nan = table[["accuracy", "ci_low", "ci_high"]].isna()
+    is_nan = table[["accuracy", "accuracy_low", "accuracy_high"]].isna()
     without_mentions = table["n"] == 0
     assert (is_nan.all(axis=1) == without_mentions).all()
     assert (is_nan.any(axis=1) == without_mentions).all()

@@ -15,6 +15,8 @@ from helpers.analysis.paper import (
     COLUMNS,
     FIGURE_5,
     NOT_MEASURED,
+    NOT_SUPPORTED,
+    SUPPORTED,
     Claim,
     check_claims,
     paper_table1,
@@ -48,9 +50,11 @@ def test_committed_tables_give_committed_verdicts(run):
     tables = {path.stem: pd.read_csv(path, dtype={"section": str}) for path in files}
     of_clark = check_claims(tables, measures.clark_claims())
     of_later_papers = check_claims(tables, later_claims())
-    measured_later = of_later_papers[of_later_papers["holds"] != NOT_MEASURED]
+    measured_later = of_later_papers[of_later_papers["verdict"] != NOT_MEASURED]
     recomputed = pd.concat([of_clark, measured_later], ignore_index=True)
-    recomputed["learned"] = recomputed["learned"].replace("", np.nan)  # as pandas reads it
+    recomputed["due_to_training"] = recomputed["due_to_training"].replace(
+        "", np.nan
+    )  # as pandas reads it
     pd.testing.assert_frame_equal(
         recomputed, tables["claims"], rtol=1e-4, atol=1e-6, check_dtype=False
     )
@@ -134,18 +138,18 @@ def test_paper_values_of_probes_are_those_of_table_3(paper_values):
 
 def test_claims_hold_for_a_run_like_the_papers():
     table = claims_table(run_like_the_paper())
-    assert set(table["holds"]) == {"yes"}
-    assert set(table["learned"]) == {"", "not measured"}  # there is no control
+    assert set(table["verdict"]) == {"supported"}
+    assert set(table["due_to_training"]) == {""}  # there is no control
 
 
 def test_claims_are_not_due_to_training_if_the_control_is_the_same():
     tables = run_like_the_paper()
     for name in list(tables):
-        tables[f"control_{name}"] = tables[name]
+        tables[f"random_{name}"] = tables[name]
     table = claims_table(tables)
-    assert set(table["holds"]) == {"yes"}
-    assert (table["control"] == table["here"]).all()
-    assert set(table["learned"]) <= {"", "no", "cannot be told"}
+    assert set(table["verdict"]) == {"supported"}
+    assert (table["control"] == table["value"]).all()
+    assert set(table["due_to_training"]) <= {"", "no", "inconclusive"}
 
 
 def test_paper_values_meet_the_thresholds():
@@ -164,9 +168,9 @@ def test_claims_of_a_missing_table_or_column_are_not_measured(missing):
     tables = run_like_the_paper()
     claims = measures.clark_claims()
     removed = tables.pop(missing)
-    verdicts = check_claims(tables, claims)["holds"]
+    verdicts = check_claims(tables, claims)["verdict"]
     if missing == "averages_by_article":  # numbers without intervals prove nothing
-        assert (verdicts == "cannot be told").sum() > 10
+        assert (verdicts == "inconclusive").sum() > 10
         assert "not measured" not in set(verdicts)
         return
     unmeasured = [
@@ -195,8 +199,8 @@ def test_claims_about_missing_special_tokens_are_not_measured(tokens, expected_s
         types["sep_to_sep"] = np.nan
         tables["entropy"]["entropy_from_cls"] = np.nan
     table = claims_table(tables)
-    assert table.loc[MIDDLE_CLAIM, "here"] == pytest.approx(expected_share, nan_ok=True)
-    assert (table["holds"] == "not measured").sum() == unmeasured
+    assert table.loc[MIDDLE_CLAIM, "value"] == pytest.approx(expected_share, nan_ok=True)
+    assert (table["verdict"] == "not measured").sum() == unmeasured
 
 
 def test_claims_about_depth_need_more_than_one_layer_and_positional_heads():
@@ -204,12 +208,12 @@ def test_claims_about_depth_need_more_than_one_layer_and_positional_heads():
     for name in ("relative_position", "token_types", "gradients", "entropy"):
         tables[name] = tables[name][tables[name]["layer"] == 1]
     tables["relative_position"][["previous", "next"]] = 0.01
-    verdicts = claims_table(tables)["holds"]
+    verdicts = claims_table(tables)["verdict"]
     assert verdicts[MIDDLE_CLAIM] == "not measured"  # the only layer is the last
     statements = claims_file()["statement"]
-    assert verdicts[statements["little on current token"]] == "yes"
-    assert verdicts[statements["mostly to previous"]] == "no"
-    assert verdicts[statements["mostly to next"]] == "no"
+    assert verdicts[statements["little on current token"]] == "supported"
+    assert verdicts[statements["mostly to previous"]] == "not supported"
+    assert verdicts[statements["mostly to next"]] == "not supported"
     assert verdicts[statements["positional heads early"]] == "not measured"  # there are none
 
 
@@ -220,16 +224,16 @@ def test_relations_of_a_universal_dependencies_treebank_are_translated():
     frame = tables["dependency_heads_held_out"]
     frame["relation"] = frame["relation"].replace(names)
     table = claims_table(tables).query("section == '4.2'")
-    assert table.loc["Direct objects have a head of their own", "here"] == pytest.approx(46.8)
-    assert table.loc["Possessives have a head of their own", "here"] == pytest.approx(32.8)
-    unmeasured = set(table.index[table["holds"] == "not measured"])
+    assert table.loc["Direct objects have a head of their own", "value"] == pytest.approx(46.8)
+    assert table.loc["Possessives have a head of their own", "value"] == pytest.approx(32.8)
+    unmeasured = set(table.index[table["verdict"] == "not measured"])
     # UD has no such relation.
     assert "Objects of prepositions have a head of their own" in unmeasured
     assert "Objects of prepositions are the exception: prepositions attend to them" in unmeasured
     assert "Direct objects have a head of their own" not in unmeasured
 
 
-UNSURE = "cannot be told"
+UNSURE = "inconclusive"
 
 
 def check_one(measured, threshold, bound="above", **controls):
@@ -247,15 +251,21 @@ def check_one(measured, threshold, bound="above", **controls):
 
 @pytest.mark.parametrize(
     ("measured", "above", "below"),
-    [(Estimate(3, 2, 4), "yes", "no"), (Estimate(0.2, 0, 0.5), "no", "yes"),
-     (Estimate(1, 0, 2), UNSURE, UNSURE), (Estimate(1), UNSURE, UNSURE),
-     (Estimate(1, 1, 1), "no", "no"),
-     (0.9, "no", "yes"), (1.0, "no", "no"), (1.1, "yes", "no"),  # plain numbers are exact
-     (np.nan, "not measured", "not measured")],
+    [
+        (Estimate(3, 2, 4), SUPPORTED, NOT_SUPPORTED),
+        (Estimate(0.2, 0, 0.5), NOT_SUPPORTED, SUPPORTED),
+        (Estimate(1, 0, 2), UNSURE, UNSURE),
+        (Estimate(1), UNSURE, UNSURE),
+        (Estimate(1, 1, 1), NOT_SUPPORTED, NOT_SUPPORTED),
+        (0.9, NOT_SUPPORTED, SUPPORTED),  # plain numbers are exact
+        (1.0, NOT_SUPPORTED, NOT_SUPPORTED),
+        (1.1, SUPPORTED, NOT_SUPPORTED),
+        (np.nan, "not measured", "not measured"),
+    ],
 )  # fmt: skip
 def test_verdicts_by_hand(measured, above, below):
-    assert check_one(measured, 1)["holds"] == above
-    assert check_one(measured, 1, "below")["holds"] == below
+    assert check_one(measured, 1)["verdict"] == above
+    assert check_one(measured, 1, "below")["verdict"] == below
 
 
 SMALL = Estimate(1, 0, 2)
@@ -266,23 +276,23 @@ SIMILAR = Estimate(4.9, 4, 5.8)
 @pytest.mark.parametrize(
     ("random", "entropy_matched", "expected"),
     [(SMALL, SMALL, "yes"), (SMALL, SIMILAR, UNSURE), (SMALL, LARGE, "no"), (SIMILAR, LARGE, "no"),
-     (SMALL, None, "yes"), (None, SIMILAR, UNSURE), (None, None, "not measured")],
+     (SMALL, None, "yes"), (None, SIMILAR, UNSURE), (None, None, "")],
 )  # fmt: skip
 def test_learned_compares_with_every_control(random, entropy_matched, expected):
     controls = {}
     mirrored = {}
-    for name, control in (("control_number", random), ("focused_number", entropy_matched)):
+    for name, control in (("random_number", random), ("entropy_matched_number", entropy_matched)):
         if control is not None:
             controls[name] = control
             mirrored[name] = Estimate(-control.value, -control.low, -control.high)
     row = check_one(Estimate(5, 4, 6), 2, **controls)
-    assert row["holds"] == "yes"
-    assert row["learned"] == expected
-    for column, control in (("control", random), ("focused_control", entropy_matched)):
+    assert row["verdict"] == "supported"
+    assert row["due_to_training"] == expected
+    for column, control in (("control", random), ("entropy_matched_control", entropy_matched)):
         value = control.value if control is not None else np.nan
         assert row[column] == pytest.approx(value, nan_ok=True)
     below = check_one(Estimate(-5, -4, -6), -2, "below", **mirrored)
-    assert below["learned"] == expected
+    assert below["due_to_training"] == expected
 
 
 def test_p_values_are_adjusted_within_a_section():
@@ -292,7 +302,7 @@ def test_p_values_are_adjusted_within_a_section():
     claims = []
     for section, estimate in estimates.items():
         claims.append(
-            Claim(section, "A", "how", "above", 0, partial(read, estimate), learned=False)
+            Claim(section, "A", "how", "above", 0, partial(read, estimate), about_training=False)
         )
     adjusted = check_claims({}, claims)["p_adjusted"].to_list()
     larger = p_value(estimates["3.1"])
@@ -321,9 +331,9 @@ def test_model_and_control_are_compared_article_by_article():
     types = pd.DataFrame({"layer": [1], "head": [1], "cls": [of_model.mean()]})
     tables = {
         "averages_by_article": article_averages(of_model),
-        "control_averages_by_article": article_averages(of_control),
+        "random_averages_by_article": article_averages(of_control),
         "token_types": types,
-        "control_token_types": types.assign(cls=of_control.mean()),
+        "random_token_types": types.assign(cls=of_control.mean()),
     }
     measure = partial(measures.over_layers, summary=measures.mean_of_all_layers, name="cls")
     row = check_claims(tables, [Claim("3", "A", "how", "above", 0, measure)]).iloc[0]
@@ -332,8 +342,8 @@ def test_model_and_control_are_compared_article_by_article():
     control_sums = (of_control[np.minimum(resamples, 38)] * in_control).sum(axis=1)
     differences = of_model[resamples].mean(axis=1) - control_sums / in_control.sum(axis=1)
     assert (differences > 0).mean() > 0.99
-    assert row["learned"] == "yes"
-    assert row["holds"] == UNSURE  # the articles differ by more than the two models
+    assert row["due_to_training"] == "yes"
+    assert row["verdict"] == UNSURE  # the articles differ by more than the two models
 
 
 def test_measures_by_hand():
@@ -354,7 +364,7 @@ def test_measures_by_hand():
             entropy=[4.4, 1.0], entropy_from_cls=[4.0, 3.0], uniform=np.log([100, 100])
         ),
     }  # fmt: skip
-    measured = claims_table(tables)["here"].dropna().to_list()
+    measured = claims_table(tables)["value"].dropna().to_list()
     expected = [
         1 / 2,  # heads with little on the current token
         1, 0,  # heads mostly to the previous and the next token

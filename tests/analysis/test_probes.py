@@ -342,8 +342,8 @@ def test_difference_table_is_paired_over_articles(compared_results):
     low, high = paired_interval(article_sums(minuend), article_sums(subtrahend))
     over_articles = Estimate(expected, 100 * low[0], 100 * high[0])
     interval = with_seed_noise(over_articles, minuend.by_seed, subtrahend.by_seed)
-    assert row["ci_low"] == pytest.approx(interval.low)
-    assert row["ci_high"] == pytest.approx(interval.high)
+    assert row["value_low"] == pytest.approx(interval.low)
+    assert row["value_high"] == pytest.approx(interval.high)
     assert interval.low < over_articles.low
 
 
@@ -535,7 +535,7 @@ def test_table3_fits_the_control_task_once_for_each_probe(tables):
     }
 
 
-@pytest.mark.parametrize("name", ["probe_differences", "control_probe_differences"])
+@pytest.mark.parametrize("name", ["probe_differences", "random_probe_differences"])
 def test_table3_compares_every_pair(tables, name):
     pairs = tables[name][["probe", "other"]].itertuples(index=False, name=None)
     assert tuple(pairs) == COMPARISONS

@@ -25,11 +25,13 @@ def drawn(runs, paper=(34.5, 86.8, 50.0, np.nan)):
     claims = pd.DataFrame({"section": ["3.1", "3.1", "3.2", "6"]})
     heads = pd.DataFrame({"relation": RELATIONS, "paper accuracy": paper})
     for index, name in enumerate(runs):
-        second = ["yes", "no"] if index % 2 else ["no", "yes"]
-        claims[f"{name} holds"] = ["yes", second[0], "not measured", second[1]]
+        second = ["supported", "not supported"]
+        if index % 2 == 0:
+            second.reverse()
+        claims[f"{name} verdict"] = ["supported", second[0], "not measured", second[1]]
         heads[f"{name} accuracy"] = np.array([30.0, 80.0, 45.0, 20.0]) - 5 * index
-        heads[f"{name} ci_low"] = heads[f"{name} accuracy"] - 2
-        heads[f"{name} ci_high"] = heads[f"{name} accuracy"] + 3
+        heads[f"{name} accuracy_low"] = heads[f"{name} accuracy"] - 2
+        heads[f"{name} accuracy_high"] = heads[f"{name} accuracy"] + 3
         heads[f"{name} baseline"] = [26.0, 40.0, 30.0, 20.0]
     return comparison(runs, claims=claims, best_heads=heads)
 

@@ -109,7 +109,11 @@ def test_fig3_draws_gradients_and_ratios_beside_those_of_controls(special):
     table, kinds = gradients(), [kind for kind in TOKEN_STYLES if special.get(kind, True)]
     if special["sep"] is None:
         table.loc[:, [name for name in table if "sep" in name]] = np.nan
-    tables = {"model": table, "control": gradients().tail(2), "focused": gradients().head(2)}
+    tables = {
+        "model": table,
+        "random": gradients().tail(2),
+        "entropy_matched": gradients().head(2),
+    }
     figure = plots.fig3_gradients(tables, special)
     assert any("contrastive, 0.51 nats" in text.get_text() for text in figure.texts)
     for axes, suffix in zip(figure.axes, ("", "_per_value"), strict=False):

@@ -22,7 +22,8 @@ def test_coreference_bars_intervals_and_paper():
     systems = pd.DataFrame({
         "system": ["nearest", "head", "head"], "head": ["", "5-4", "5-4"],
         "candidates": ["mentions", "mentions", "words"], "accuracy": [40.0, 41, 42], "n": 100,
-        "ci_low": [35.0, 36, 37], "ci_high": [47.0, 48, 49], "paper_accuracy": [27, 65, np.nan],
+        "accuracy_low": [35.0, 36, 37], "accuracy_high": [47.0, 48, 49],
+        "paper_accuracy": [27, 65, np.nan],
     })  # fmt: skip
     table = pd.concat([systems.assign(type=kind) for kind in ("all", "pronoun")])
     panels = scores.coreference_scores(table).axes
@@ -45,7 +46,7 @@ def test_probe_bars_tell_metrics_apart_and_bear_missing_intervals():
         ("Attn", PLAIN, 54.0, 52.0, 55.0, 61.0),
         ("structural", "UUAS", 70.0, np.nan, np.nan, np.nan),
     ]
-    columns = ["probe", "metric", "value", "ci_low", "ci_high", "paper_value"]
+    columns = ["probe", "metric", "value", "value_low", "value_high", "paper_value"]
     table = pd.DataFrame(rows, columns=columns)
     figure = scores.probe_scores(table)
     figure.draw_without_rendering()
@@ -60,7 +61,7 @@ def test_probe_bars_tell_metrics_apart_and_bear_missing_intervals():
 def test_learning_curves_are_sorted_by_size():
     columns = {"n_train": [400, 100], "value": [50.0, 40.0]}
     table = pd.DataFrame({"probe": "Attn", "metric": PLAIN, **columns})
-    table = table.assign(ci_low=table["value"] - 1, ci_high=table["value"] + 2)
+    table = table.assign(value_low=table["value"] - 1, value_high=table["value"] + 2)
     both = pd.concat([table, table.assign(metric="UAS", value=0)])
     (axes,) = scores.learning_curves(both).axes
     np.testing.assert_array_equal(axes.lines[0].get_xydata(), [[100, 40], [400, 50]])

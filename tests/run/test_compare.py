@@ -58,25 +58,25 @@ def test_claims_side_by_side_of_two_runs():
     table = compare.claims_side_by_side(runs_of(first=first, second=second))
     assert list(table) == [
         "section", "claim", "paper",
-        "first", "first holds", "first learned",
-        "second", "second holds", "second learned",
+        "first", "first verdict", "first due_to_training",
+        "second", "second verdict", "second due_to_training",
     ]  # fmt: skip
     for name, tables in (("first", first), ("second", second)):
         checked = check_claims(tables, clark_claims())
-        np.testing.assert_array_equal(table[name], checked["here"])
-        for verdict in ("holds", "learned"):
+        np.testing.assert_array_equal(table[name], checked["value"])
+        for verdict in ("verdict", "due_to_training"):
             assert list(table[f"{name} {verdict}"]) == list(checked[verdict])
     row = table.set_index("claim").loc["Direct objects have a head of their own"]
     assert list(row) == [
         "4.2",
         *[pytest.approx(46.8)] * 2,
-        "yes",
-        NOT_MEASURED,
+        "supported",
+        "",
         -30.0,
-        "no",
-        NOT_MEASURED,
+        "not supported",
+        "",
     ]
-    assert set(table.query("section == '5'")["second holds"]) == {"not measured"}
+    assert set(table.query("section == '5'")["second verdict"]) == {"not measured"}
 
 
 def test_best_heads_by_the_papers_relations():
@@ -89,8 +89,9 @@ def test_best_heads_by_the_papers_relations():
     assert list(table.index) == ["All", "pobj", "det", "nn", "dobj", "poss", "auxpass"]
     assert list(table) == [
         "paper head", "paper accuracy", "paper baseline",
-        "clear head", "clear accuracy", "clear ci_low", "clear ci_high", "clear baseline",
-        "ud head", "ud accuracy", "ud ci_low", "ud ci_high", "ud baseline",
+        "clear head", "clear accuracy", "clear accuracy_low", "clear accuracy_high",
+        "clear baseline",
+        "ud head", "ud accuracy", "ud accuracy_low", "ud accuracy_high", "ud baseline",
     ]  # fmt: skip
     dobj = table.loc["dobj"]
     assert dobj["paper head":"paper accuracy"].to_list() == ["8-10", 86.8]
@@ -102,7 +103,12 @@ def test_atlas_of_a_complete_and_a_partial_run():
     each_head = pd.DataFrame({"layer": np.repeat(np.arange(6) + 1, 2), "head": [1, 2] * 6})
     each_head["relation"] = ["det", "dobj"] * 6
     each_head["direction"] = "dependent attends to head"
-    for name, first in (("accuracy", 60.0), ("margin", 20.0), ("ci_low", 19.0), ("ci_high", 21.0)):
+    for name, first in (
+        ("accuracy", 60.0),
+        ("margin", 20.0),
+        ("margin_low", 19.0),
+        ("margin_high", 21.0),
+    ):
         each_head[name] = np.arange(12) + first
     each_head["coreference"] = 4
     complete = run_like_the_paper() | {"each_head": each_head}
@@ -114,7 +120,12 @@ def test_atlas_of_a_complete_and_a_partial_run():
     by_head = table.set_index(["model", "layer", "head"])
     head = by_head.loc[("complete", 3, 1)]
     assert (head["relation"], head["accuracy"], head["margin"]) == ("det", 64, 24)
-    assert (head["ci_low"], head["ci_high"], head["sep"], head["entropy"]) == (23, 25, 0.6, 2.5)
+    assert (head["margin_low"], head["margin_high"], head["sep"], head["entropy"]) == (
+        23,
+        25,
+        0.6,
+        2.5,
+    )
     assert head["coreference"] == 4
     assert by_head.loc[("partial", 2, 2), "importance"] == 2
     assert by_head.loc["partial"]["relation"].isna().all()
@@ -124,11 +135,12 @@ def test_spread_of_three_runs():
     claims = pd.DataFrame({
         "section": ["3.1", "5"], "claim": ["A", "B"], "paper": [1.0, np.nan],
         "m0": [0, 7.0], "m1": [1, np.nan], "m2": [2, np.nan],
-        "m0 holds": ["no", "yes"], "m1 holds": ["yes", "yes"], "m2 holds": ["yes", "yes"],
+        "m0 verdict": ["not supported", "supported"],
+        "m1 verdict": ["supported", "supported"], "m2 verdict": ["supported", "supported"],
     })  # fmt: skip
     table = compare.spread(claims).set_index("claim")
     assert list(table.loc["A", ["runs", "mean", "sd", "least", "most"]]) == [3, 1, 1, 0, 2]
-    assert table.loc["A", "verdicts"] == "2 yes, 1 no"
+    assert table.loc["A", "verdicts"] == "2 supported, 1 not supported"
     assert table.loc["B", "runs"] == 1 and np.isnan(table.loc["B", "sd"])
 
 

@@ -100,7 +100,7 @@ def test_record_of_a_first_run(run, figures):
     assert run(entropy=4.0, control_entropy=1.0) == "2 tables, 0 figures: all new"
     assert number_in(figures, "entropy") == 4.0
     assert written(figures)["notebooks"] == {
-        "0_control_entropy": {"tables": ["control_entropy"], "figures": []},
+        "0_control_entropy": {"tables": ["random_entropy"], "figures": []},
         "0_entropy": {"tables": ["entropy"], "figures": []},
     }
 
@@ -131,7 +131,7 @@ def test_record_of_more_than_rounding_writes_every_table(run, figures):
     outcome = run(control_entropy=1.00001, entropy=4.1)
     assert "entropy.csv differs by more (entropy: 0.025 of the value)" in outcome
     assert "New or changed: all." in outcome
-    assert (number_in(figures, "entropy"), number_in(figures, "control_entropy")) == (4.1, 1.00001)
+    assert (number_in(figures, "entropy"), number_in(figures, "random_entropy")) == (4.1, 1.00001)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_notebooks_of_a_run_read_its_own_tables(today, notebook, tmp_path, monke
             kernel.setenv(WRITTEN, str(tmp_path / "next.written"))
             tables = Study(name="mine").tables()
     assert tables["entropy"]["entropy"][0] == 4.0001
-    assert tables["control_entropy"]["entropy"][0] == 1.0
+    assert tables["random_entropy"]["entropy"][0] == 1.0
     assert Study(name="mine").tables()["entropy"]["entropy"][0] == 4.0
 
 
@@ -211,7 +211,7 @@ def test_tables_of_a_run_without_fingerprints_still_count(run, today, figures):
     run(entropy=4.0, control_entropy=1.0)
     today["corpora"] = {"text": "mini", "text fingerprint": "1"}
     run(entropy=4.0001)
-    assert set(Study(name="mine").tables()) == {"entropy", "control_entropy"}
+    assert set(Study(name="mine").tables()) == {"entropy", "random_entropy"}
     assert number_in(figures, "entropy") == 4.0001  # but do not stand for today's
 
 
@@ -221,7 +221,7 @@ def test_tables_saved_in_jupyterlab_count_after_a_run(run, today, figures):
     lab = Study(name="mine")
     for table, number in (("entropy", 4.2), ("relative_position", 0.5)):
         lab.save_table(pd.DataFrame({"layer": [1], "entropy": [number]}), table)
-    assert set(Study(name="mine").tables()) == {"entropy", "control_entropy", "relative_position"}
+    assert set(Study(name="mine").tables()) == {"entropy", "random_entropy", "relative_position"}
     assert number_in(figures, "entropy") == 4.2
     entries = written(figures)["notebooks"]
     assert entries["0_entropy"]["tables"] == []
@@ -311,9 +311,9 @@ def test_a_run_killed_while_it_copies_lists_no_table_of_two_runs(run, figures, m
         broken.setattr(record.Record, "_copy", killed)
         run(entropy=5.0)
     assert number_in(figures, "entropy") == 5.0
-    assert list(Study(name="mine").tables()) == ["control_entropy"]
+    assert list(Study(name="mine").tables()) == ["random_entropy"]
     run(entropy=5.0)
-    assert set(Study(name="mine").tables()) == {"entropy", "control_entropy"}
+    assert set(Study(name="mine").tables()) == {"entropy", "random_entropy"}
 
 
 def refused(tiny_folder, **settings):

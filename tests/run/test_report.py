@@ -66,15 +66,20 @@ def test_figures_and_tables_stand_in_the_part_they_belong_to(run):
 
 
 def test_a_section_closes_with_the_verdicts_on_its_claims(run, monkeypatch):
-    rows = "3.1,A,1,yes,yes,x\n3.3,C,,not measured,,x\n3.3,B,2,no,yes,x\nNiven,D,3,yes,,x\n"
-    (run[1] / "claims.csv").write_text("section,claim,here,holds,learned,how_measured\n" + rows)
+    rows = (
+        "3.1,A,1,supported,yes,x\n3.3,C,,not measured,,x\n"
+        "3.3,B,2,not supported,yes,x\nNiven,D,3,supported,,x\n"
+    )
+    (run[1] / "claims.csv").write_text(
+        "section,claim,value,verdict,due_to_training,how_measured\n" + rows
+    )
     monkeypatch.setattr(report, "MAX_TABLE_BYTES", 300_000)
     (run[1] / "huge.csv").write_bytes(b"a\n" + b"1\n" * 200_000)
     page = write_report(FACTS, *run).read_text(encoding="utf-8")
     sections = dict(re.findall(r'<section id="([^"]+)">(.*?)</section>', page, re.S))
     cells = re.findall("<td[^>]*>(.*?)</td>", sections["focused-or-broad"])
-    assert cells[-4:] == ["B", "2", "no", "yes"] and "A" not in cells
-    assert "<b>1 of 2 measured claims hold, 1 of them learned</b>" in page
+    assert cells[-4:] == ["B", "2", "not supported", "yes"] and "A" not in cells
+    assert "<b>1 of 2 measured claims are supported, 1 of them due to training</b>" in page
     assert next(iter(sections)) == "claims" and "<details open" in sections["claims"]
     assert not re.search(r"<summary>((?!</summary>).)*<(a|button|input)\b", page, re.S)
     assert "<b>huge</b> (0 MB, too much for a page)" in page and len(page) < 1_000_000

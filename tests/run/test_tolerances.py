@@ -79,7 +79,7 @@ def test_compare_tables_of_the_same_numbers():
     ("name", "column", "within", "beyond"),
     [
         ("entropy", "entropy", 4.0003, 4.004),
-        ("control_entropy", "entropy", 4.0003, 4.004),
+        ("random_entropy", "entropy", 4.0003, 4.004),
         ("probes", "value", 4.14, 4.16),
         ("structural_layers", "validation_uuas", 5.9, 6.1),
         ("fine_tuning", "accuracy", 5.9, 6.1),
@@ -129,8 +129,8 @@ def test_compare_tables_by_the_section_of_each_claim():
 
 
 def test_compare_tables_with_another_verdict():
-    before = table_of(section=["3.1"], here=[0.5], holds=["yes"])
-    difference = compare_tables(before, before.assign(holds=["no"]), "claims")
+    before = table_of(section=["3.1"], value=[0.5], verdict=["supported"])
+    difference = compare_tables(before, before.assign(verdict=["not supported"]), "claims")
     assert difference.status == "exceeds" and not difference.verdicts_agree
     unchanged = compare_tables(before, before.assign(here=[0.50001]), "claims")
     assert unchanged.status == "rounding" and unchanged.verdicts_agree

@@ -241,7 +241,7 @@ def test_accuracy_changes_without_any_change_is_removable():
     row = changes_from(HALF_RIGHT, HALF_RIGHT).iloc[0]
     assert row["p_value"] == 1
     assert row["removable"]
-    assert (row["ci_low"], row["ci_high"]) == (0, 0)
+    assert (row["change_low"], row["change_high"]) == (0, 0)
 
 
 def test_accuracy_changes_that_are_not_significant_need_not_be_removable():
@@ -250,7 +250,7 @@ def test_accuracy_changes_that_are_not_significant_need_not_be_removable():
     assert row["p_value"] == 1
     assert not row["removable"]
     margin = head_removal.MARGIN
-    assert row["ci_low"] < -margin < margin < row["ci_high"]
+    assert row["change_low"] < -margin < margin < row["change_high"]
 
 
 @pytest.mark.parametrize(("examples", "test_count"), [(140, 1), (160, 2)])

@@ -99,7 +99,7 @@ def mean_accuracy(
     The interval combines the spread over seeds with the interval over test arguments.
     """
     where = {"model": model, "train": train, "inputs": inputs, "test": test}
-    columns = paper.with_bounds("mean", "ci")
+    columns = paper.with_bounds("mean")
     over_arguments = row_where(rows_of(tables, "partial_inputs", *where, *columns), **where)
     by_seed = rows_of(tables, "partial_input_seeds", *where, "accuracy")
     is_chosen = (by_seed[list(where)] == pd.Series(where)).all(axis=1)

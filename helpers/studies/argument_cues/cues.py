@@ -101,7 +101,7 @@ def cue_table(
     DataFrame
         One row per cue, the largest gain first.  Columns: cue, kind ("unigram" or "bigram"),
         arguments (n), applicability (number of arguments), productivity with its 95% interval
-        (ci_low, ci_high), coverage and gain (percent).
+        (productivity_low, productivity_high), coverage and gain (percent).
     """
     rows = []
     for argument in arguments:
@@ -120,7 +120,7 @@ def cue_table(
     table["arguments"] = len(arguments)
     table["applicability"] = applicable
     table["productivity"] = 100 * right / applicable
-    table[["ci_low", "ci_high"]] = 100 * np.array(intervals).reshape(-1, 2)
+    table[["productivity_low", "productivity_high"]] = 100 * np.array(intervals).reshape(-1, 2)
     table["coverage"] = 100 * applicable / max(len(arguments), 1)
     table["gain"] = table["coverage"] / 100 * (table["productivity"] - CHANCE)
     order = ["gain", "applicability", "cue"]

@@ -35,7 +35,7 @@ from helpers.studies.jobs import StepDone, run_jobs
 MODELS = (BAG, BILSTM, ENCODER)
 SMALL_MODELS = (BAG, BILSTM)
 # The encoder with random weights, by the prefix of the names of its tables.
-CONTROLS = {"control_": "random-init encoder", "focused_": "focused encoder"}
+CONTROLS = {"random_": "random-init encoder", "entropy_matched_": "entropy-matched encoder"}
 WARRANTS = "warrants"
 EVERYTHING = "all"
 STATISTICS = ("mean", "median", "max")
@@ -109,8 +109,8 @@ def choice_tables(
     encoder : Encoder
         The model.
     control : callable
-        ``control(seed, focused=...)`` returns the model with random weights, entropy-matched if
-        ``focused``.
+        ``control(seed, entropy_matched=...)`` returns the model with random weights, whose heads
+        have the mean entropies of the model if ``entropy_matched``.
     vectors : Embeddings
         Word vectors of the small models (bag of vectors and BiLSTM).
     examples : int
@@ -139,7 +139,9 @@ def choice_tables(
     runs = list(planned_runs(sets, planted=corpus.planted))
     control_encoders = {}
     for (prefix, name), run_seed in product(CONTROLS.items(), range(seed, seed + seeds)):
-        control_encoders[name, run_seed] = control(run_seed, focused=prefix == "focused_")
+        control_encoders[name, run_seed] = control(
+            run_seed, entropy_matched=prefix == "entropy_matched_"
+        )
     small_model_seeds = 1 if small_profile() else max(MIN_SMALL_MODEL_SEEDS, seeds)
     jobs = {}
     for run in runs:
@@ -294,7 +296,8 @@ def score_tables(
     table : DataFrame
         One row per set that is not empty.  Columns: test (the set), arguments, seeds; mean, median,
         max and std of the accuracy over runs (percent; std is NaN for one run); the bootstrap
-        interval of the mean over arguments, with their counterparts in "both" (ci_low, ci_high).
+        interval of the mean over arguments, with their counterparts in "both" (mean_low,
+        mean_high).
     by_seed : DataFrame
         The accuracy of each run.  Columns: test, seed, accuracy.
     """
@@ -315,7 +318,7 @@ def score_tables(
         accuracies[set_name] = pd.Series(100 * right.mean(axis=(1, 2)))
         statistics = accuracies[set_name].agg([*STATISTICS, "std"])
         rows.append((set_name, sizes.sum(), n_seeds, *statistics, 100 * low, 100 * high))
-    columns = ["test", "arguments", "seeds", *STATISTICS, "std", "ci_low", "ci_high"]
+    columns = ["test", "arguments", "seeds", *STATISTICS, "std", "mean_low", "mean_high"]
     by_seed = pd.concat(accuracies, names=["test", "seed"]).rename("accuracy").reset_index()
     return pd.DataFrame(rows, columns=columns), by_seed
 

@@ -140,7 +140,7 @@ def _draw_accuracies(axes: Axes, table: pd.DataFrame, rows: list[tuple[str, str]
         of_test = table[table["test"] == test].set_index(["inputs", "train"]).reindex(rows)
         mean = of_test["mean"]
         y = np.arange(len(rows)) + TEST_OFFSETS[test]
-        errors = np.clip([mean - of_test["ci_low"], of_test["ci_high"] - mean], 0, None)
+        errors = np.clip([mean - of_test["mean_low"], of_test["mean_high"] - mean], 0, None)
         axes.errorbar(
             mean, y, xerr=errors, fmt=style.marker, color=style.color, markersize=5,
             markeredgewidth=0, elinewidth=1.1, label=style.label,

@@ -67,7 +67,7 @@ from helpers.studies.head_removal import Change, passes_under, side_by_side
 SHIFTS = ("layer output", "sentence vector", "token vectors")
 LOSSES = ("objective",)
 PROBES = ("structural probe", "Attn probe")
-MAIN = "own"  # in the column model: the model that the run is about
+MAIN = "trained"  # in the column model: the model that the run is about
 CONTROL_STRIDE = 4  # a control is measured on every fourth segment
 KEY_COLUMNS = ["model", "layers", "keys", "queries", "share", "over_half", "change", "measure"]
 
@@ -400,8 +400,8 @@ def _edge_rows(
     low, high = statistics.bootstrap_intervals(numerators, denominators)
     table = pd.DataFrame(rows, columns=KEY_COLUMNS)
     table["value"] = numerators.sum(axis=0) / denominators.sum(axis=0)
-    table["ci_low"] = low
-    table["ci_high"] = high
+    table["value_low"] = low
+    table["value_high"] = high
     return table
 
 
@@ -467,7 +467,7 @@ def summarise_edge_ablation(tables: Mapping[str, pd.DataFrame], group: tuple[int
     for model, model_rows in rows.groupby("model", sort=False):
         by_mode = model_rows.set_index("change")
         shift = by_mode["value"]
-        low, high = by_mode.loc[DROPPED, ["ci_low", "ci_high"]]
+        low, high = by_mode.loc[DROPPED, ["value_low", "value_high"]]
         dropped = shift[DROPPED]
         subject = "Dropping" if model == MAIN else f"With {model} weights, dropping"
         lines.append(

@@ -166,4 +166,6 @@ def _draw_modes(axes: Axes, rows: pd.DataFrame) -> None:
     for (mode, line), (color, marker) in zip(rows.groupby("change"), style.LINES, strict=False):
         layers = line["layers"].astype(int)
         axes.plot(layers, line["value"], color=color, marker=marker, markersize=4, label=mode)
-        axes.fill_between(layers, line["ci_low"], line["ci_high"], color=color, alpha=0.2, lw=0)
+        axes.fill_between(
+            layers, line["value_low"], line["value_high"], color=color, alpha=0.2, lw=0
+        )

@@ -70,7 +70,9 @@ def last_layers_change_most(tables: Tables) -> Estimate:
 
 def gain_of_pretraining(tables: Tables) -> Estimate:
     """Compute the accuracy from pretrained minus that from random weights, smallest over tasks."""
-    rows = tasks.learned_rows(tables, "fine_tuning", "start", "accuracy", "ci_low", "ci_high")
+    rows = tasks.learned_rows(
+        tables, "fine_tuning", "start", "accuracy", "accuracy_low", "accuracy_high"
+    )
     by_start = {start: start_rows.set_index("task") for start, start_rows in rows.groupby("start")}
     if tasks.RANDOM not in by_start:
         raise NotMeasurable("fine_tuning: nothing was fine-tuned from random weights")
@@ -78,8 +80,8 @@ def gain_of_pretraining(tables: Tables) -> Estimate:
     random = by_start[tasks.RANDOM]
     return Estimate(
         value=(pretrained["accuracy"] - random["accuracy"]).min(),
-        low=(pretrained["ci_low"] - random["ci_high"]).min(),
-        high=(pretrained["ci_high"] - random["ci_low"]).min(),
+        low=(pretrained["accuracy_low"] - random["accuracy_high"]).min(),
+        high=(pretrained["accuracy_high"] - random["accuracy_low"]).min(),
     )
 
 

@@ -68,8 +68,8 @@ def accuracy_table(starts: RunsByStart, *, seed: int) -> pd.DataFrame:
     -------
     pandas.DataFrame
         One row per task and condition.  Columns: task; start (`PRETRAINED`, `RANDOM` or
-        `FROZEN_ENCODER`); accuracy with its 95% bootstrap interval (ci_low, ci_high), and the
-        accuracies of predicting the most frequent label (majority) and of a bag of words
+        `FROZEN_ENCODER`); accuracy with its 95% bootstrap interval (accuracy_low, accuracy_high),
+        and the accuracies of predicting the most frequent label (majority) and of a bag of words
         (bag_of_words), in percent; learned (whether the interval is above both); labels, train and
         test (counts).
     """
@@ -109,8 +109,8 @@ def _accuracy_row(
     low = 100 * accuracy.low
     return {
         "accuracy": 100 * accuracy.value,
-        "ci_low": low,
-        "ci_high": 100 * accuracy.high,
+        "accuracy_low": low,
+        "accuracy_high": 100 * accuracy.high,
         "majority": majority,
         "bag_of_words": bag_of_words,
         "learned": low > max(majority, bag_of_words),

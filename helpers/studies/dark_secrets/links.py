@@ -136,8 +136,9 @@ def link_table(sentences: Iterable[LinkedMaps], *, seed: int) -> pd.DataFrame:
     -------
     pandas.DataFrame
         One row per head.  Columns: layer, head; linked and random (attention, 0-1, means over
-        sentences); difference with its 95% interval over articles (ci_low, ci_high); p_holm
-        (`bootstrap_t_test` over articles, adjusted by Holm); sentences (their number).
+        sentences); difference with its 95% interval over articles (difference_low,
+        difference_high); p_holm (`bootstrap_t_test` over articles, adjusted by Holm); sentences
+        (their number).
 
     Raises
     ------
@@ -176,7 +177,9 @@ def link_table(sentences: Iterable[LinkedMaps], *, seed: int) -> pd.DataFrame:
         random=random_weights.mean(axis=0),
         difference=differences.mean(),
     )
-    return table.assign(ci_low=low, ci_high=high, p_holm=holm(p_values), sentences=count)
+    return table.assign(
+        difference_low=low, difference_high=high, p_holm=holm(p_values), sentences=count
+    )
 
 
 def linked_heads(table: pd.DataFrame) -> pd.DataFrame:

@@ -326,7 +326,8 @@ def share_table(table: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     pandas.DataFrame
         One row per task, weights and pattern: the classes; `ANY_COLUMN`, a share of all maps; and
         `SPECIAL_COLUMN`, a share of the maps with a column (NaN if there are none).  Columns: task,
-        weights, pattern, share (0-1), and its 95% bootstrap interval over heads (ci_low, ci_high).
+        weights, pattern, share (0-1), and its 95% bootstrap interval over heads (share_low,
+        share_high).
     """
     table = table.assign(**{ANY_COLUMN: table[WITH_COLUMN].sum(axis=1)})
     names = [*CLASSES, ANY_COLUMN, SPECIAL_COLUMN]
@@ -338,7 +339,7 @@ def share_table(table: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
         low, high = bootstrap_intervals(values, totals, seed=seed)
         mean_totals = np.where(totals.any(axis=0), totals.mean(axis=0), np.nan)
         shares = values.mean(axis=0) / mean_totals
-        columns = {"pattern": names, "share": shares, "ci_low": low, "ci_high": high}
+        columns = {"pattern": names, "share": shares, "share_low": low, "share_high": high}
         tables[key] = pd.DataFrame(columns)
     return stacked(tables, "task", "weights")
 

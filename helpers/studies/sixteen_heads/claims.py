@@ -45,9 +45,7 @@ def share_of_layers_with_one_head(tables: Tables) -> Estimate:
 def smallest_correlation(tables: Tables, *, column: str, test_sets: str, heads: str) -> Estimate:
     """Find the smallest correlation, over tasks, of the changes on two test sets."""
     where = {"set": test_sets, "heads": heads}
-    return minimum_over_tasks(
-        tables, "cross_data", column, interval=column, select=_learned_rows, **where
-    )
+    return minimum_over_tasks(tables, "cross_data", column, select=_learned_rows, **where)
 
 
 def smallest_change(tables: Tables, *, pruned: int) -> Estimate:
@@ -62,9 +60,7 @@ def smallest_change(tables: Tables, *, pruned: int) -> Estimate:
 
 def smallest_lead(tables: Tables, *, order: str) -> Estimate:
     """Find the smallest lead, over tasks, of pruning by importance over another order."""
-    return minimum_over_tasks(
-        tables, "pruning", "lead", interval="lead", select=_rows_that_need_heads, order=order
-    )
+    return minimum_over_tasks(tables, "pruning", "lead", select=_rows_that_need_heads, order=order)
 
 
 def cross_attention_over_self_attention(tables: Tables) -> float:

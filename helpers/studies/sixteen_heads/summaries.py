@@ -141,12 +141,12 @@ def seed_intervals(pruned: pd.DataFrame) -> pd.DataFrame:
     pandas.DataFrame
         One row per task and share of heads.  Columns: task, pruned (percent of heads), seeds (their
         number), start (mean accuracy before, percent), change with its 95% interval over seeds
-        (ci_low, ci_high; Student's t), smallest and largest change (percentage points).
+        (change_low, change_high; Student's t), smallest and largest change (percentage points).
     """
     rows = []
     for (task, share), seeds in pruned.groupby(["task", "pruned"], sort=False):
         row = {"task": task, "pruned": share, "seeds": len(seeds), "start": seeds["start"].mean()}
-        row.update(mean_interval(seeds["change"]).columns("change", "ci"))
+        row.update(mean_interval(seeds["change"]).columns("change"))
         row.update({"smallest": seeds["change"].min(), "largest": seeds["change"].max()})
         rows.append(row)
     return pd.DataFrame(rows)

@@ -55,7 +55,7 @@ def test_choice_tables_have_every_planned_run_once(run_tables):
         "BiLSTM": [4, 1, 1],
         "encoder": [4, 1, 1],
         "random-init encoder": [1, 0, 1],
-        "focused encoder": [1, 0, 1],
+        "entropy-matched encoder": [1, 0, 1],
     }
     assert (table["seeds"] == 1).all()
     assert len(run_tables["partial_input_seeds"]) == len(table)
@@ -80,7 +80,7 @@ def test_choices_by_warrants_only_are_right_on_half_of_the_pairs(run_tables):
 
 def test_control_tables_have_the_rows_of_the_control_as_the_encoder(run_tables):
     table = run_tables["partial_inputs"]
-    as_encoder = run_tables["control_partial_inputs"].query("model == 'encoder'")
+    as_encoder = run_tables["random_partial_inputs"].query("model == 'encoder'")
     of_control = table.query("model == 'random-init encoder'")
     assert as_encoder.drop(columns="model").equals(of_control.drop(columns="model"))
 
@@ -190,7 +190,7 @@ def test_score_tables_resample_arguments_with_their_counterparts():
     choices = np.random.default_rng(0).integers(0, 2, (3, 4))
     table, _ = score_tables(np.hstack([choices, choices]), [*ORIGINALS, *counterparts])
     of_pairs = table.set_index("test").loc["both"]
-    assert of_pairs[["mean", "ci_low", "ci_high"]].tolist() == [50, 50, 50]
+    assert of_pairs[["mean", "mean_low", "mean_high"]].tolist() == [50, 50, 50]
 
 
 CLAIMS = argument_claims()
@@ -200,8 +200,8 @@ def tables_of_means(*means, seeds=5, spread=1.0):
     """Make both tables of (model, inputs, train, test, mean); half-widths 1 over arguments."""
     key = ["model", "inputs", "train", "test"]
     table = pd.DataFrame(means, columns=[*key, "mean"]).assign(corpus="arct")
-    table["ci_low"] = table["mean"] - 1
-    table["ci_high"] = table["mean"] + 1
+    table["mean_low"] = table["mean"] - 1
+    table["mean_high"] = table["mean"] + 1
     shifts = spread * (np.arange(seeds) - (seeds - 1) / 2)
     by_seed = []
     for seed, shift in enumerate(shifts):
@@ -217,8 +217,8 @@ def run_like_the_paper():
     ]
     columns = ["half", "cue", "kind", "productivity", "gain"]
     table = pd.DataFrame(cues, columns=columns).assign(corpus="arct", split="all")
-    table["ci_low"] = table["productivity"] - 3
-    table["ci_high"] = table["productivity"] + 3
+    table["mean_low"] = table["productivity"] - 3
+    table["mean_high"] = table["productivity"] + 3
     means = [(model, "warrants", "original", "original", 57) for model in MODELS[:2]]
     means += [
         ("encoder", "warrants", "original", "original", 65.6),
@@ -249,10 +249,10 @@ BAG_57 = ("bag of vectors", "warrants", "original", "original", 57)
 
 def test_all_claims_are_supported_by_a_run_like_the_paper():
     claims = check_argument_claims(run_like_the_paper())
-    assert set(claims["holds"]) == {"yes"}
+    assert set(claims["verdict"]) == {"supported"}
     with_paper = [claim for claim in CLAIMS if not np.isnan(claim.paper)]
     for claim in with_paper:
-        measured = claims.loc[claim.statement, "here"]
+        measured = claims.loc[claim.statement, "value"]
         assert measured == pytest.approx(claim.paper, rel=0.1, abs=1e-9), claim.statement
 
 
@@ -272,18 +272,20 @@ def test_a_difference_of_means_combines_the_spreads_of_both():
     claim = check_argument_claims(tables_of_means(encoder, BAG_57)).loc[ENCODER_OVER_BAG]
     half_width = np.sqrt(2 * (1 + 2.77645**2 * 0.5))
     expected = [3, 3 - half_width, 3 + half_width]
-    assert claim[["here", "ci_low", "ci_high"]].tolist() == pytest.approx(expected, abs=1e-4)
+    assert claim[["value", "value_low", "value_high"]].tolist() == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize(("spread", "holds"), [(1.0, "cannot be told"), (0.1, "yes")])
+@pytest.mark.parametrize(("spread", "verdict"), [(1.0, "inconclusive"), (0.1, "supported")])
 def test_a_difference_of_means_is_supported_if_seeds_agree(spread, holds):
     encoder = ("encoder", "warrants", "original", "original", 60)
     claims = check_argument_claims(tables_of_means(encoder, BAG_57, spread=spread))
-    assert claims.loc[ENCODER_OVER_BAG, "holds"] == holds
+    assert claims.loc[ENCODER_OVER_BAG, "verdict"] == holds
 
 
-@pytest.mark.parametrize(("random", "learned"), [(65, "cannot be told"), (70, "no"), (58, "yes")])
-def test_a_cue_is_due_to_training_if_random_weights_follow_it_less(random, learned):
+@pytest.mark.parametrize(
+    ("random", "due_to_training"), [(65, "inconclusive"), (70, "no"), (58, "yes")]
+)
+def test_a_cue_is_due_to_training_if_random_weights_follow_it_less(random, due_to_training):
     tables = tables_of_means(
         ("encoder", "warrants", "original", "original", 65),
         ("random-init encoder", "warrants", "original", "original", random),
@@ -291,21 +293,23 @@ def test_a_cue_is_due_to_training_if_random_weights_follow_it_less(random, learn
         spread=0.1,
     )
     claim = check_argument_claims(partial_inputs.control_tables(tables)).loc[ENCODER_OVER_BAG]
-    assert (claim["holds"], claim["learned"]) == ("yes", learned)
+    assert (claim["verdict"], claim["due_to_training"]) == ("supported", due_to_training)
     assert claim["control"] == pytest.approx(random - 57)
 
 
-@pytest.mark.parametrize(("mean", "holds"), [(49.6, "yes"), (51.5, "cannot be told"), (45, "no")])
+@pytest.mark.parametrize(
+    ("mean", "verdict"), [(49.6, "supported"), (51.5, "inconclusive"), (45, "not supported")]
+)
 def test_at_chance_needs_the_interval_within_two_points(mean, holds):
     tables = tables_of_means(("encoder", "all", "swapped", "both", mean), spread=0.1)
-    assert check_argument_claims(tables).loc[AT_CHANCE, "holds"] == holds
+    assert check_argument_claims(tables).loc[AT_CHANCE, "verdict"] == holds
 
 
 def test_claims_are_not_measured_on_a_planted_cue():
     """The bundled sample would pass most claims, because its cue was put there to be learned."""
     tables = run_like_the_paper()
     planted = {name: table.assign(corpus="arguments-sample") for name, table in tables.items()}
-    assert set(check_argument_claims(planted)["holds"]) == {"not measured"}
+    assert set(check_argument_claims(planted)["verdict"]) == {"not measured"}
 
 
 def test_save_claims_of_notebook_09_only_has_its_claims_only(tmp_path, monkeypatch):
@@ -316,4 +320,4 @@ def test_save_claims_of_notebook_09_only_has_its_claims_only(tmp_path, monkeypat
     for name, table in run_like_the_paper().items():
         study.save_table(table, name)
     study.save_claims(CLAIMS)
-    assert list(pd.read_csv(tmp_path / "arct/tables/claims.csv")["holds"]) == ["yes"] * 9
+    assert list(pd.read_csv(tmp_path / "arct/tables/claims.csv")["verdict"]) == ["supported"] * 9

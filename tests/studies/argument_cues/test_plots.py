@@ -22,7 +22,7 @@ def choices():
         for inputs, train in trained:
             for test, mean in MEANS.items():
                 rows.append((model, train, inputs, test, mean, mean - 5, mean + 5, np.nan))
-    columns = ["model", "train", "inputs", "test", "mean", "ci_low", "ci_high", "paper_mean"]
+    columns = ["model", "train", "inputs", "test", "mean", "mean_low", "mean_high", "paper_mean"]
     return pd.DataFrame(rows, columns=columns)
 
 

@@ -22,8 +22,8 @@ def special_tokens(ratios):
 def edge_ratios():
     """Make edge_ratios.csv of the model and one control: ratios 8, leads -3."""
     rows = []
-    for modes in ("dropped / taken from others", "given to others / dropped"):
-        for model in ("own", "drawn"):
+    for modes in ("dropped / mass-matched", "redistributed / dropped"):
+        for model in ("trained", "random"):
             rows.append((model, modes, "sentence vector", 8, 7, 9, -3, -4, -2))
     estimates = ["ratio", "ratio_low", "ratio_high", "lead", "lead_low", "lead_high"]
     return pd.DataFrame(rows, columns=["model", "ways", "measure", *estimates])
@@ -42,7 +42,7 @@ TABLES = {
 }
 
 
-def holds_by_id(tables):
+def verdicts_by_id(tables):
     """Check the claims; the key is a word or two that only one statement has."""
     claims = check_claims(tables, movement_claims()).set_index("claim")
     keys = {
@@ -51,16 +51,16 @@ def holds_by_id(tables):
         "value vectors": "Value vectors",
         "dropped": "Dropping attention",
         "given": "Giving that attention",
-        "drawn": "drawn weights, next to",
-        "focused": "as focused",
+        "random": "random weights, next to",
+        "entropy-matched": "entropy-matched",
         "rollout": "Rollout explains",
     }
-    holds = {}
+    verdicts = {}
     for key, phrase in keys.items():
         (statement,) = [claim for claim in claims.index if phrase in claim]
-        holds[key] = claims.loc[statement, "holds"]
-    assert len(holds) == len(claims)
-    return holds
+        verdicts[key] = claims.loc[statement, "verdict"]
+    assert len(verdicts) == len(claims)
+    return verdicts
 
 
 def test_largest_ratio_is_that_of_a_layer_with_its_interval():
@@ -70,22 +70,22 @@ def test_largest_ratio_is_that_of_a_layer_with_its_interval():
 def test_claims_read_the_rows_that_they_name():
     claims = check_claims(TABLES, movement_claims()).set_index("claim")
     statement = "Value vectors of special tokens are smaller than those of words"
-    columns = ["here", "ci_low", "ci_high"]
+    columns = ["value", "value_low", "value_high"]
     assert claims.loc[statement, columns].tolist() == pytest.approx([0.3, 0.25, 0.35])
-    assert holds_by_id(TABLES) == {
-        "special tokens": "yes",
-        "every layer": "yes",
-        "value vectors": "yes",
-        "dropped": "no",
-        "given": "yes",
-        "drawn": "yes",
-        "focused": "not measured",  # the tables have no such control
-        "rollout": "no",
+    assert verdicts_by_id(TABLES) == {
+        "special tokens": "supported",
+        "every layer": "supported",
+        "value vectors": "supported",
+        "dropped": "not supported",
+        "given": "supported",
+        "random": "supported",
+        "entropy-matched": "not measured",  # the tables have no such control
+        "rollout": "not supported",
     }
 
 
 def test_claims_about_special_tokens_are_not_measured_without_them():
     special_table = TABLES["special_tokens"].assign(ratio=np.nan)
-    holds = holds_by_id(dict(TABLES, special_tokens=special_table))
-    not_measured = {key for key, verdict in holds.items() if verdict == "not measured"}
-    assert not_measured == {"special tokens", "every layer", "focused"}
+    verdicts = verdicts_by_id(dict(TABLES, special_tokens=special_table))
+    not_measured = {key for key, verdict in verdicts.items() if verdict == "not measured"}
+    assert not_measured == {"special tokens", "every layer", "entropy-matched"}

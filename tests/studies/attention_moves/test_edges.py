@@ -27,7 +27,7 @@ from helpers.studies.edge_cuts import (
 
 LAYERS = 3
 GROUP = (1, 2)
-DROPPED_OVER_MATCHED = "dropped / taken from others"
+DROPPED_OVER_MATCHED = "dropped / mass-matched"
 
 
 def records_of(encoder, count):
@@ -94,7 +94,7 @@ class EdgeRun:
             encoder, corpus_of(sentences), level="word", max_tokens=60, hidden=True
         )
         control = load(encoder.name, random_init=0, device="cpu")
-        encoders = {edges.MAIN: encoder, "drawn": control}
+        encoders = {edges.MAIN: encoder, "random": control}
         self.tables = edges.edge_tables(encoders, source, self.treebank, GROUP, count=9, seed=0)
         cuts, main_cuts = plan_cuts(LAYERS, GROUP)
         records = evenly_spaced_records(source, 9)
@@ -121,10 +121,10 @@ def edge_run(tiny_encoder):
 def test_edge_tables_have_means_with_intervals(edge_run):
     key = ["model", "layers", "keys", "queries", "change", "measure"]
     table = edge_run.tables["edges"].set_index(key)
-    row = table.loc[("own", "2-3", "special", "all", MASS_MATCHED, "token vectors")]
+    row = table.loc[("trained", "2-3", "special", "all", MASS_MATCHED, "token vectors")]
     shifts = edge_run.token_shifts[edge_run.group_index, MODES.index(MASS_MATCHED)]
     assert row["value"] == pytest.approx(shifts.mean())
-    assert row["ci_low"] < row["value"] < row["ci_high"]
+    assert row["value_low"] < row["value"] < row["value_high"]
     assert 0 < row["share"] < 1
 
 
@@ -136,13 +136,13 @@ def test_the_structural_probe_loses_nothing_by_cuts_above_its_layer(edge_run):
 
 
 def test_edge_ratios_of_the_main_model_have_no_lead(edge_run):
-    row = edge_run.ratio_row("own")
+    row = edge_run.ratio_row("trained")
     assert row["ratio"] == pytest.approx(edge_run.group_ratio())
     assert np.isnan(row["lead"])
 
 
 def test_edge_ratios_of_a_control_have_a_lead_on_its_segments(edge_run):
-    row = edge_run.ratio_row("drawn")
+    row = edge_run.ratio_row("random")
     main_ratio = edge_run.group_ratio(stride=edges.CONTROL_STRIDE)
     # These segments are in other batches here, and float32 rounds differently: the lead differed by
     # 0.6e-6 with AVX-512 and by 1.8e-6 with AVX2.

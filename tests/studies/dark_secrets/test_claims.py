@@ -35,7 +35,7 @@ def pattern_shares():
             for pattern, share in (("vertical", 0.3), (SPECIAL_COLUMN, 0.6), (ANY_COLUMN, 0.5)):
                 rows.append((task, weights, pattern, share + 0.1 * (task == "b")))
     table = pd.DataFrame(rows, columns=["task", "weights", "pattern", "share"])
-    return table.assign(ci_low=table["share"] - 0.02, ci_high=table["share"] + 0.03)
+    return table.assign(share_low=table["share"] - 0.02, share_high=table["share"] + 0.03)
 
 
 def accuracies():
@@ -47,7 +47,7 @@ def accuracies():
     ]
     table = pd.DataFrame(rows, columns=["task", "start", "accuracy"])
     accuracy = table["accuracy"]
-    return table.assign(ci_low=accuracy - 2, ci_high=accuracy + 1, learned=True)
+    return table.assign(accuracy_low=accuracy - 2, accuracy_high=accuracy + 1, learned=True)
 
 
 def semantic_links():
@@ -148,10 +148,10 @@ def test_paper_values_are_those_that_the_notebook_shows():
 def test_claims_of_tasks_that_are_not_learned_are_not_measured():
     tables = made_up_tables()
     learned = check_claims(tables, claims.finetuning_claims())
-    assert (learned["holds"] == "yes").sum() == 9
+    assert (learned["verdict"] == "supported").sum() == 9
     tables["fine_tuning"]["learned"] = False
     not_learned = check_claims(tables, claims.finetuning_claims())
-    measured = not_learned[not_learned["holds"] != "not measured"]
+    measured = not_learned[not_learned["verdict"] != "not measured"]
     assert set(measured["section"]) == {"Kovaleva et al. 4.2"}
 
 

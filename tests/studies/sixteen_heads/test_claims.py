@@ -69,7 +69,7 @@ def seed_intervals(fifth, two_fifths):
         for pruned, change in ((20, fifth), (40, two_fifths)):
             mean = change + added
             rows.append((task, pruned, mean, mean - 0.5, mean + 0.5))
-    return pd.DataFrame(rows, columns=["task", "pruned", "change", "ci_low", "ci_high"])
+    return pd.DataFrame(rows, columns=["task", "pruned", "change", "change_low", "change_high"])
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_measure_is_the_worst_of_the_tasks_that_count(supporting, claim):
 
 def test_supporting_tables_support_every_claim(supporting):
     checked = check_claims(supporting, claims.pruning_claims())
-    assert (checked["holds"] == "yes").all()
+    assert (checked["verdict"] == "supported").all()
     assert checked["paper_value"].dropna().tolist() == pytest.approx([88 / 96, 0.68])
 
 
@@ -152,12 +152,12 @@ def test_contradicting_tables_contradict_a_claim(contradicting, claim):
     measured = value(claims.MEASURES[claim], contradicting)
     assert measured == pytest.approx(CONTRADICTED[claim])
     checked = check_claims(contradicting, claims.pruning_claims()).set_index("claim")
-    assert checked.loc[statement_of(claim), "holds"] == "no"
+    assert checked.loc[statement_of(claim), "verdict"] == "not supported"
 
 
 def test_claims_without_their_tables_are_not_measured(contradicting):
     checked = check_claims(contradicting, claims.pruning_claims())
-    measured = checked[checked["holds"] != "not measured"]
+    measured = checked[checked["verdict"] != "not measured"]
     assert len(measured) == len(CONTRADICTED)
 
 
@@ -166,7 +166,7 @@ def test_claims_without_their_tables_are_not_measured(contradicting):
     [
         ("transfer", 0, "yes"),
         ("transfer of the rest", 0, "yes"),
-        ("transfer of ranks", 0.3, "cannot be told"),
+        ("transfer of ranks", 0.3, "inconclusive"),
         ("other corpus", 0.1, None),
     ],
 )
@@ -174,21 +174,21 @@ def test_claims_are_compared_with_the_control(supporting, claim, control, due_to
     cross_data = supporting["cross_data"].copy()
     cross_data[["correlation", "correlation_low", "correlation_high"]] -= 0.6
     control_tables = {
-        "control_cross_data": cross_data,
-        "control_pruning": supporting["pruning"].copy(),
+        "random_cross_data": cross_data,
+        "random_pruning": supporting["pruning"].copy(),
     }
     checked = check_claims({**supporting, **control_tables}, claims.pruning_claims())
     row = checked.set_index("claim").loc[statement_of(claim)]
     assert row["control"] == pytest.approx(control)
     if due_to_training is not None:
-        assert row["learned"] == due_to_training
+        assert row["due_to_training"] == due_to_training
 
 
 @pytest.mark.parametrize("claim", ["layers with one head", "prunable"])
 def test_claims_that_are_not_about_training_have_no_verdict_on_it(supporting, claim):
     control_tables = {
-        "control_cross_data": supporting["cross_data"].copy(),
-        "control_pruning": supporting["pruning"].copy(),
+        "random_cross_data": supporting["cross_data"].copy(),
+        "random_pruning": supporting["pruning"].copy(),
     }
     checked = check_claims({**supporting, **control_tables}, claims.pruning_claims())
-    assert checked.set_index("claim").loc[statement_of(claim), "learned"] == ""
+    assert checked.set_index("claim").loc[statement_of(claim), "due_to_training"] == ""

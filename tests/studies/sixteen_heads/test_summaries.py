@@ -27,7 +27,7 @@ def test_seed_intervals_are_means_with_students_t():
     assert row[columns].tolist() == [3, 92, -2, -5, 0]
     standard_error = np.std([-1, 0, -5], ddof=1) / 3**0.5
     expected = student.interval(0.95, 2, -2, standard_error)
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx(expected)
+    assert (row["change_low"], row["change_high"]) == pytest.approx(expected)
 
 
 def ablation(first, second, task="a"):
