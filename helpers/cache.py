@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 from helpers.errors import InputError
-from helpers.paths import broken_seals, cache_root, write_once
+from helpers.paths import build_folder, cache_root, checksum_problems
 
 PACKAGE = Path(__file__).resolve().parent
 DATA_SUFFIXES = (".csv", ".json", ".safetensors", ".tsv", ".txt")
@@ -119,9 +119,9 @@ def cached(
     code = code_digest(module) if module else digest_of(compute)
     digest = _sha256(key, code)
     folder = cache_root() / "derived" / f"{name}-{digest[:16]}"
-    if broken_seals(folder):
+    if checksum_problems(folder):
         result = compute()
-        write_once(folder, lambda new: _write(new, name, result))
+        build_folder(folder, lambda new: _write(new, name, result))
     return _read(folder, name)
 
 

@@ -103,26 +103,26 @@ def check_writable(slug: str) -> None:
             ) from error
 
 
-def readable(text: str) -> str:
+def slugify(text: str) -> str:
     """Replace all but letters, digits and ``. _ + -`` by hyphens, for a part of a file's name."""
     return re.sub(r"[^\w.+-]+", "-", text).strip("-.")
 
 
-def given_path(name: str | Path) -> Path:
+def resolve_user_path(name: str | Path) -> Path:
     """Resolve a path that a user gave: from the working folder, else from the project."""
     path = Path(name).expanduser()
     in_project = project_root() / path  # an absolute path stays as it is
     return in_project if in_project.exists() and not path.exists() else path
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes) -> None:
     """Write a file atomically: readers see the old file or all of the new one."""
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         temporary.write_bytes(data)
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to, which is renamed to ``path`` once it is on the disk."""
     # A process number would not do: workers on two machines can share both it and the folder.
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}.tmp")
@@ -130,7 +130,7 @@ def whole_file(path: Path) -> Iterator[Path]:
         with write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             yield temporary
-            share(temporary)
+            inherit_permissions(temporary)
             with temporary.open("r+b") as file:
                 os.fsync(file.fileno())
             temporary.replace(path)
@@ -145,7 +145,7 @@ def remove_temporary(folder: Path) -> None:
         leftover.unlink(missing_ok=True)
 
 
-def share(path: Path) -> None:
+def inherit_permissions(path: Path) -> None:
     """Give a file the permissions of its folder, because safetensors makes files private."""
     with suppress(PermissionError):  # some file systems have no permissions
         path.chmod(path.parent.stat().st_mode & 0o666)
@@ -189,7 +189,7 @@ def check_free(folder: Path, needed: int) -> None:
 
 
 @contextmanager
-def only_one(folder: Path) -> Iterator[None]:
+def folder_lock(folder: Path) -> Iterator[None]:
     """Lock a folder, so that one process at a time changes it; locks of dead processes are free."""
     path = folder.with_name(f"{folder.name}.lock")
     lock = FileLock(path)
@@ -206,7 +206,7 @@ def only_one(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def write_once(folder: Path, write: Callable[[Path], None]) -> None:
+def build_folder(folder: Path, write: Callable[[Path], None]) -> None:
     """Create a folder atomically, unless an undamaged one exists.
 
     Parameters
@@ -222,8 +222,8 @@ def write_once(folder: Path, write: Callable[[Path], None]) -> None:
         If the disk refuses.
     """
     temporary = folder.with_name(f"{folder.name}.tmp")
-    with only_one(folder), write_errors(folder):
-        problems = broken_seals(folder)
+    with folder_lock(folder), write_errors(folder):
+        problems = checksum_problems(folder)
         if not problems:  # another process was faster
             return
         if folder.is_dir():
@@ -233,9 +233,9 @@ def write_once(folder: Path, write: Callable[[Path], None]) -> None:
         temporary.mkdir()
         try:
             write(temporary)
-            seal(temporary)
+            write_checksums(temporary)
             for file in temporary.iterdir():
-                share(file)
+                inherit_permissions(file)
             temporary.rename(folder)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -247,13 +247,13 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def seal(folder: Path) -> None:
+def write_checksums(folder: Path) -> None:
     """Write ``checksums.json``: the SHA-256 of each file of a folder."""
     digests = {name: sha256(file) for name, file in _files_by_name(folder).items()}
     (folder / CHECKSUMS).write_text(json.dumps(digests, indent=1), encoding="utf-8")
 
 
-def broken_seals(folder: Path) -> list[str]:
+def checksum_problems(folder: Path) -> list[str]:
     """Compare the files of a folder with their checksums; list the problems, one line each."""
     try:
         digests = dict(json.loads((folder / CHECKSUMS).read_bytes()))

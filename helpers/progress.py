@@ -14,10 +14,14 @@ from tqdm import tqdm
 
 Item = TypeVar("Item")
 
-BAR = re.compile(r".*\[[\d:]+(<[\d:?]+)?, .*/.*\]\n?")  # a progress bar, as a line of a log
+PROGRESS_LINE = re.compile(
+    r".*\[[\d:]+(<[\d:?]+)?, .*/.*\]\n?"
+)  # a progress bar, as a line of a log
 # Environment variables that a batch run sets for its kernels.
-HEADLESS = "ATTENTION_HEADLESS"  # progress bars go to a log
-WRITTEN = "ATTENTION_WRITTEN"  # path of the file that lists the tables and figures of a notebook
+BATCH_VARIABLE = "ATTENTION_HEADLESS"  # progress bars go to a log
+OUTPUT_LIST_VARIABLE = (
+    "ATTENTION_WRITTEN"  # path of the file that lists the tables and figures of a notebook
+)
 
 
 def progress(
@@ -45,7 +49,7 @@ def progress(
         Iterate over it, or call its ``update``.
     """
     is_watched = sys.stderr.isatty() or "ipykernel" in sys.modules
-    redraws = is_watched and not os.environ.get(HEADLESS)
+    redraws = is_watched and not os.environ.get(BATCH_VARIABLE)
     return tqdm(
         items,
         desc=label,
@@ -61,9 +65,9 @@ def progress(
     )
 
 
-def note_written(category: str, name: str) -> None:
+def note_output(category: str, name: str) -> None:
     """Note a table or figure for the batch run that executes this notebook, if one does."""
-    notes = os.environ.get(WRITTEN)
+    notes = os.environ.get(OUTPUT_LIST_VARIABLE)
     if notes:
         with Path(notes).open("a", encoding="utf-8") as file:
             file.write(f"{category} {name}\n")

@@ -26,9 +26,9 @@ from helpers.cache import package_digest
 from helpers.data.glove import glove
 from helpers.data.text_files import file_fingerprint
 from helpers.errors import InputError
-from helpers.paths import build_dir, cache_root, given_path, project_root
-from helpers.sources import Sources, known, listed, run_record, write_record
-from helpers.work import WRITTEN
+from helpers.paths import build_dir, cache_root, project_root, resolve_user_path
+from helpers.sources import Sources, recorded_outputs, run_record, serialize_settings, write_record
+from helpers.work import OUTPUT_LIST_VARIABLE
 
 LIBRARIES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy", "gensim")
 # The files that are compared and committed, and forms of them that are asked for with a flag.
@@ -41,7 +41,7 @@ TEXT_AS_READ = "text, as read"
 
 def in_batch_run() -> bool:
     """Say whether ``run`` executes this notebook."""
-    return bool(os.environ.get(WRITTEN))
+    return bool(os.environ.get(OUTPUT_LIST_VARIABLE))
 
 
 def made_by() -> dict[str, Any]:
@@ -86,7 +86,7 @@ def fingerprints(study: Sources, declared: Collection[str]) -> dict[str, str]:
     }
     for setting in ("task", "framenet", "arct"):
         for name in getattr(study, setting).split(","):
-            path = given_path(name.strip())
+            path = resolve_user_path(name.strip())
             if name.strip() and path.exists():
                 readers[f"{setting} {path.name}"] = (
                     setting,
@@ -101,7 +101,7 @@ def fingerprints(study: Sources, declared: Collection[str]) -> dict[str, str]:
 
 
 def _vectors_fingerprint(vectors: str) -> str:
-    return file_fingerprint(given_path(vectors)) if vectors else glove().fingerprint
+    return file_fingerprint(resolve_user_path(vectors)) if vectors else glove().fingerprint
 
 
 def contradictions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -131,7 +131,7 @@ def set_aside(results: Path, build: Path, names: Collection[str]) -> str:
     counts = {}
     for group in FILES:
         patterns = FILES[group] + FORMS_ON_REQUEST[group]
-        in_list = listed(results, group)
+        in_list = recorded_outputs(results, group)
         for pattern in patterns:
             for path in sorted(results.glob(pattern.format("*"))):
                 if in_list is None or path.stem in in_list:
@@ -174,7 +174,7 @@ def claim_folder(study: Sources, folder: Path, corpora: Mapping[str, str]) -> No
             print(set_aside(folder, build_dir(folder.name), names), file=sys.stderr)
             before = {}
         record = dict(before)
-        record["settings"] = known(study, study.declared) | before.get("settings", {})
+        record["settings"] = serialize_settings(study, study.declared) | before.get("settings", {})
         record["corpora"] = before.get("corpora", {}) | corpora
         if not any((folder / "tables").glob("*.csv")):
             record.setdefault("notebooks", {})

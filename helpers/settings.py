@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from helpers.errors import InputError
-from helpers.paths import readable
+from helpers.paths import slugify
 
 # Upper limits of settings: "quick" for teaching, "small" for the tests of notebooks.
 PRESETS = {
@@ -26,7 +26,7 @@ PRESETS = {
 }  # fmt: skip
 
 # Settings that hold a path or the name of a corpus.
-PLACES = ("text", "treebank", "coref", "vectors", "task", "framenet", "arct")
+PATH_SETTINGS = ("text", "treebank", "coref", "vectors", "task", "framenet", "arct")
 SIZES = [setting for setting in PRESETS["small"] if setting != "max_tokens"]
 # Settings that do not change results.
 EXECUTION_SETTINGS = (
@@ -207,9 +207,9 @@ class Settings:
         """The settings that change results, the model apart, and are not at their defaults."""
         defaults = Settings(quick=self.quick)  # in a preset the defaults are smaller, too
         values = {}
-        for name in MATERIAL:
+        for name in RESULT_SETTINGS:
             value = getattr(self, name)
-            if name not in IDENTITY and value != getattr(defaults, name):
+            if name not in MODEL_SETTINGS and value != getattr(defaults, name):
                 values[name] = value
         return values
 
@@ -251,10 +251,10 @@ class Settings:
 
 
 # Settings that change results; and those that identify the model.
-MATERIAL = tuple(
+RESULT_SETTINGS = tuple(
     setting.name for setting in fields(Settings) if setting.name not in EXECUTION_SETTINGS
 )
-IDENTITY = ("model", "random_init", "entropy_matched")
+MODEL_SETTINGS = ("model", "random_init", "entropy_matched")
 
 
 def capped(size: int | None, cap: int) -> int:
@@ -329,6 +329,6 @@ def _check_run_name(name: str) -> None:
 
 def _slug_part(setting: str, value: object) -> str:
     """Write a setting as a part of a folder's name: a file's own name, or setting and value."""
-    if setting in PLACES:
-        return readable(Path(str(value).split(",")[0]).name.partition(".")[0] or "folder")
-    return readable(f"{setting.replace('_', '-')}-{flag_value(value)}")
+    if setting in PATH_SETTINGS:
+        return slugify(Path(str(value).split(",")[0]).name.partition(".")[0] or "folder")
+    return slugify(f"{setting.replace('_', '-')}-{flag_value(value)}")

@@ -20,17 +20,17 @@ from helpers.cache import cached
 from helpers.data.corpora import registry
 from helpers.errors import InputError
 from helpers.model.encoder import DEFAULT, mpnet, slug
-from helpers.paths import figures_dir, given_path, project_root, write_whole
+from helpers.paths import figures_dir, project_root, resolve_user_path, write_atomic
 from helpers.settings import (
-    MATERIAL,
     MAX_NAME_BYTES,
-    PLACES,
+    PATH_SETTINGS,
     RESERVED_NAMES,
+    RESULT_SETTINGS,
     Settings,
     flag,
     folder_name,
 )
-from helpers.work import note_written
+from helpers.work import note_output
 
 if TYPE_CHECKING:
     from helpers.data.records import Corpus, Document, Segment, Sentence
@@ -207,7 +207,7 @@ class Sources(Settings):
             return name
         if not conflicts and name not in RESERVED_NAMES:
             return name
-        text = json.dumps(known(self, MATERIAL), sort_keys=True)
+        text = json.dumps(serialize_settings(self, RESULT_SETTINGS), sort_keys=True)
         return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
     def _parsed_corpus(self) -> Corpus[Sentence]:
@@ -243,7 +243,7 @@ class Sources(Settings):
         store = extract(encoder, corpus, fill=fill, **options)
         note_use(store.folder, self.slug)
         if store.manifest.accepted:
-            note_written("accepted", store.folder.name)
+            note_output("accepted", store.folder.name)
         return store
 
     def _store_key(self, encoder: Encoder, corpus: Corpus, **options: Any) -> StoreKey:
@@ -257,18 +257,18 @@ class Sources(Settings):
 
     def _fill(self, *shards: Any) -> None:
         """Have a store's missing shards computed by the cluster, which is started for them."""
-        from helpers.store.cluster import dask_client, fill_on
+        from helpers.store.cluster import dask_client, extract_on_cluster
 
         with dask_client(scheduler=self.scheduler, workers=self.workers) as client:
-            fill_on(client, *shards)
+            extract_on_cluster(client, *shards)
 
 
-def known(settings: Settings, names: Collection[str]) -> dict[str, Any]:
+def serialize_settings(settings: Settings, names: Collection[str]) -> dict[str, Any]:
     """Serialise settings for ``run.json``; models and files are paths from the project."""
     values = {}
     for name in names:
         value = getattr(settings, name)
-        values[name] = _portable_path(value) if name in ("model", *PLACES) else value
+        values[name] = _portable_path(value) if name in ("model", *PATH_SETTINGS) else value
     values["small"] = settings.small
     return values
 
@@ -276,7 +276,7 @@ def known(settings: Settings, names: Collection[str]) -> dict[str, Any]:
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     """Write ``run.json``."""
     text = json.dumps(record, indent=1, default=str)
-    write_whole(folder / "run.json", f"{text}\n".encode())
+    write_atomic(folder / "run.json", f"{text}\n".encode())
 
 
 def _conflicting_settings(settings: Settings, folder: Path) -> list[str]:
@@ -288,8 +288,8 @@ def _conflicting_settings(settings: Settings, folder: Path) -> list[str]:
             return ["it has tables but no run.json, so their settings are unknown"]
         return []
     recorded = {"small": False, **recorded}
-    current = known(settings, settings.declared)
-    descriptions = {name: flag(name) for name in MATERIAL}
+    current = serialize_settings(settings, settings.declared)
+    descriptions = {name: flag(name) for name in RESULT_SETTINGS}
     descriptions["small"] = "the small profile"
     conflicts = []
     for name, description in descriptions.items():
@@ -304,7 +304,7 @@ def _portable_path(path: str) -> str:
     """Write the path of a model or file from the project; names of models and corpora stay."""
     if path in ("", DEFAULT, mpnet.NAME) or path in registry().index:
         return path
-    resolved = given_path(path)
+    resolved = resolve_user_path(path)
     if resolved.exists():
         return f"./{os.path.relpath(resolved.resolve(), project_root())}"
     if "," not in path:
@@ -312,7 +312,7 @@ def _portable_path(path: str) -> str:
     return ",".join(_portable_path(part.strip()) for part in path.split(","))
 
 
-def listed(results: Path, group: str) -> set[str] | None:
+def recorded_outputs(results: Path, group: str) -> set[str] | None:
     """Read the "tables" or "figures" that ``run.json`` lists; None if it has no such lists."""
     notebooks = run_record(results).get("notebooks")
     if notebooks is None:

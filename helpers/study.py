@@ -21,11 +21,11 @@ from helpers.cache import cached
 from helpers.csv_cells import escape_formulas, unescape_formulas
 from helpers.data.records import cluster_of, describe_documents
 from helpers.errors import InputError, TableError, or_wider
-from helpers.paths import build_dir, figures_dir, write_whole
+from helpers.paths import build_dir, figures_dir, write_atomic
 from helpers.results import claim_folder, fingerprints, in_batch_run, made_by, register
 from helpers.settings import capped
-from helpers.sources import Sources, listed
-from helpers.work import note_written
+from helpers.sources import Sources, recorded_outputs
+from helpers.work import note_output
 
 if TYPE_CHECKING:
     from IPython.display import Markdown
@@ -133,13 +133,13 @@ class Study(Sources):
             One row per layer; for its columns see `surface.gradient_table`.
         """
         from helpers.analysis.surface import gradient_table
-        from helpers.model.gradients import chosen_segments, gradient_importance
+        from helpers.model.gradients import choose_segments, gradient_importance
 
         store = self.segment_store()
         encoder = self.encoder if control is None else control
         articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
         max_segments = len(store) if control is None else CONTROL_GRADIENTS
-        indices = chosen_segments(
+        indices = choose_segments(
             articles,
             capped(self.gradient_segments, max_segments),
             contrastive=encoder.objective == "contrastive",
@@ -410,7 +410,7 @@ class Study(Sources):
     def _register(self, group: str, name: str) -> None:
         """List a file that was just written: for the batch run, or in ``run.json`` at once."""
         if in_batch_run():
-            note_written(group, name)
+            note_output(group, name)
         else:
             register(self.results, group, name, self.made_by)
 
@@ -551,9 +551,9 @@ def _may_be_empty(
 def write_table(table: pd.DataFrame, folder: Path, name: str, *, latex: bool = False) -> None:
     """Write ``folder/name.csv`` with six digits, with ``latex`` also ``.tex`` with about three."""
     text = escape_formulas(table).to_csv(index=False, float_format="%.6g")
-    write_whole(folder / f"{name}.csv", text.encode())
+    write_atomic(folder / f"{name}.csv", text.encode())
     if latex:
-        write_whole(folder / f"{name}.tex", as_latex(table).encode())
+        write_atomic(folder / f"{name}.tex", as_latex(table).encode())
 
 
 def as_latex(table: pd.DataFrame) -> str:
@@ -586,7 +586,7 @@ def read_tables(results: Path, written: Iterable[str] = ()) -> dict[str, pd.Data
     If ``run.json`` lists tables, those and the ``written`` ones are read, otherwise all tables of
     the folder.  InputError for a file that is no table.
     """
-    names = listed(results, "tables")
+    names = recorded_outputs(results, "tables")
     if names is not None:
         names = names.union(written)
     tables = {}

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, TypeVar
 from helpers.errors import ModelError
 
 # Other modules import these names from here.
-from helpers.progress import BAR, HEADLESS, WRITTEN, note_written, progress  # noqa: F401
 
 if TYPE_CHECKING:  # it takes seconds to import
     import torch
@@ -62,7 +61,7 @@ def torch_device(device: str) -> torch.device:
     return torch.device(device)
 
 
-def in_order(
+def map_ordered(
     jobs: Iterable[Callable[[], Result]], *, threads: int, ahead: int
 ) -> Generator[Result]:
     """Run jobs on threads, and yield their results in the order of the jobs.
@@ -99,17 +98,17 @@ def in_order(
 def pool(threads: int) -> Iterator[ThreadPoolExecutor]:
     """Yield a pool of threads; if there are several, torch computes on one thread for each."""
     # A single thread reads a shard ahead, for which torch need not be imported.
-    initializer = compute_alone if threads > 1 else None
+    initializer = set_torch_threads if threads > 1 else None
     try:
         with ThreadPoolExecutor(threads, "job", initializer=initializer) as executor:
             yield executor
     finally:
         # While a script ends with an error, torch would print another one.
         if initializer and not sys.is_finalizing():
-            compute_alone(threads)
+            set_torch_threads(threads)
 
 
-def compute_alone(threads: int = 1) -> None:
+def set_torch_threads(threads: int = 1) -> None:
     """Set the number of threads on which torch computes what the calling thread asks for."""
     import torch
 
@@ -163,7 +162,7 @@ class CompilationLock:
 COMPILATION_LOCK = CompilationLock()  # one in a process, because that global variable is one, too
 
 
-def reuse(largest: int = REUSABLE_BYTES) -> None:
+def keep_freed_memory(largest: int = REUSABLE_BYTES) -> None:
     """Let glibc keep freed arrays for the next batch, which makes training a third faster.
 
     Parameters
@@ -177,7 +176,7 @@ def reuse(largest: int = REUSABLE_BYTES) -> None:
         library.mallopt(M_TRIM_THRESHOLD, 2 * largest)
 
 
-def trim() -> None:
+def release_freed_memory() -> None:
     """Give freed memory back to the system, because glibc keeps more and more of it in holes."""
     library = _glibc()
     if library is not None:

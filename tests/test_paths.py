@@ -21,7 +21,7 @@ def test_write_whole_on_a_full_disk_names_the_free_bytes(tmp_path, monkeypatch):
     monkeypatch.setattr(paths.os, "fsync", refuse)
     monkeypatch.setattr(paths.shutil, "disk_usage", lambda folder: usage)
     with pytest.raises(StoreError, match=r"No space .*; 1,234 bytes are free\); make room"):
-        paths.write_whole(tmp_path / "file", b"x" * 5000)
+        paths.write_atomic(tmp_path / "file", b"x" * 5000)
     assert not list(tmp_path.iterdir())
 
 
@@ -41,14 +41,14 @@ def write_again(temporary):
 def test_write_once_leaves_nothing_of_a_failure(tmp_path):
     folder = tmp_path / "runs" / "one"
     with pytest.raises(ValueError, match="interrupted"):
-        paths.write_once(folder, write_half)
+        paths.build_folder(folder, write_half)
     assert not [path for path in folder.parent.iterdir() if path.is_dir()]
 
 
 def test_write_once_writes_once(tmp_path):
     folder = tmp_path / "runs" / "one"
-    paths.write_once(folder, write_file)
-    paths.write_once(folder, write_again)
+    paths.build_folder(folder, write_file)
+    paths.build_folder(folder, write_again)
     assert {path.name for path in folder.iterdir()} == {"checksums.json", "file"}
 
 
@@ -57,16 +57,16 @@ def test_write_once_removes_what_a_killed_process_left(tmp_path):
     leftover = tmp_path / "one.tmp" / "leftover"
     leftover.parent.mkdir()
     leftover.touch()
-    paths.write_once(folder, write_file)
+    paths.build_folder(folder, write_file)
     assert {path.name for path in folder.iterdir()} == {"checksums.json", "file"}
     assert not leftover.parent.exists()
 
 
 def test_write_once_replaces_a_damaged_folder(tmp_path, capsys):
     folder = tmp_path / "one"
-    paths.write_once(folder, write_file)
+    paths.build_folder(folder, write_file)
     (folder / "file").write_text("y")
-    paths.write_once(folder, write_file)
+    paths.build_folder(folder, write_file)
     assert (folder / "file").read_text() == "x"
     assert f"{folder / 'file'}: changed" in capsys.readouterr().err
 
@@ -85,23 +85,23 @@ def test_write_once_replaces_a_damaged_folder(tmp_path, capsys):
 )
 def test_broken_seals_names_the_file(tmp_path, damage, problem):
     folder = tmp_path / "one"
-    paths.write_once(folder, write_file)
-    assert paths.broken_seals(folder) == []
+    paths.build_folder(folder, write_file)
+    assert paths.checksum_problems(folder) == []
     damage(folder)
-    (message,) = paths.broken_seals(folder)
+    (message,) = paths.checksum_problems(folder)
     assert message.startswith(str(folder / problem.partition(":")[0]))
     assert problem in message
 
 
 def test_seal_has_the_digest_of_each_file(tmp_path):
     write_file(tmp_path)
-    paths.seal(tmp_path)
+    paths.write_checksums(tmp_path)
     digests = json.loads((tmp_path / "checksums.json").read_text())
     assert digests == {"file": paths.sha256(tmp_path / "file")}
 
 
 def test_given_path_prefers_the_working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert paths.given_path("README.md") == paths.project_root() / "README.md"
+    assert paths.resolve_user_path("README.md") == paths.project_root() / "README.md"
     (tmp_path / "README.md").touch()
-    assert paths.given_path("README.md").resolve() == tmp_path / "README.md"
+    assert paths.resolve_user_path("README.md").resolve() == tmp_path / "README.md"

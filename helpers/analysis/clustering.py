@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from helpers.analysis.head_distance import closeness
+from helpers.analysis.head_distance import mean_pairwise_distances
 from helpers.analysis.heads import head_labels, head_rows, parse_head
 from helpers.analysis.paper import BROAD, FIGURE_5, paper_names
 
@@ -198,7 +198,7 @@ def cohesion_table(
     rows = []
     for by, table, groups, (within_name, between_name) in comparisons:
         values = table.to_numpy()
-        means = closeness(values, layers, heads)
+        means = mean_pairwise_distances(values, layers, heads)
         within = means[within_name]
         between = means[between_name]
         p_value = np.nan

@@ -53,7 +53,7 @@ NO_ANTECEDENT = (
 
 
 @dataclass(frozen=True)
-class Judgements:
+class AntecedentJudgements:
     """For each mention that has an antecedent, which systems pick a right one.
 
     Attributes
@@ -218,7 +218,7 @@ def first_document(examples: Iterable[Example]) -> Example:
     raise InputError(NO_ANTECEDENT)
 
 
-def judge(examples: Iterable[Example]) -> Judgements:
+def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
     """Let every attention head and every rule pick an antecedent for every mention that has one.
 
     A head picks the candidate that the mention's head word attends to most.  It is right if that is
@@ -264,7 +264,7 @@ def judge(examples: Iterable[Example]) -> Judgements:
         raise InputError(NO_ANTECEDENT)
     rules = np.array(by_rules).T  # [system, mention]
     heads = np.stack(by_heads).transpose(3, 1, 2, 0)  # [candidates, layer, head, mention]
-    return Judgements(
+    return AntecedentJudgements(
         splits=np.array(splits),
         document=np.array(documents),
         types=np.array(types),
@@ -307,7 +307,7 @@ def _heads_right(
     return np.isin(picked, list(gold))
 
 
-def coreference_table(judgements: Judgements, *, seed: int = 0) -> pd.DataFrame:
+def coreference_table(judgements: AntecedentJudgements, *, seed: int = 0) -> pd.DataFrame:
     """Compute Table 2: the accuracy of heads and rules, with intervals over documents.
 
     There is a row for each system, set of candidates and type of mention.  The systems are the
@@ -319,7 +319,7 @@ def coreference_table(judgements: Judgements, *, seed: int = 0) -> pd.DataFrame:
     Parameters
     ----------
     judgements : Judgements
-        What `judge` returns.
+        What `evaluate_antecedents` returns.
     seed : int
         Seed of the bootstrap.
 
@@ -370,7 +370,7 @@ def coreference_table(judgements: Judgements, *, seed: int = 0) -> pd.DataFrame:
 
 
 def _accuracy_row(
-    judgements: Judgements,
+    judgements: AntecedentJudgements,
     right: Bool[np.ndarray, " mention"],
     mention_type: str,
     split: str | None = None,
@@ -389,7 +389,7 @@ def _paper_accuracy(system: str, mention_type: str) -> float | None:
     return table[mention_type].get(system) if mention_type in table else None
 
 
-def coreference_held_out(judgements: Judgements, *, seed: int = 0) -> pd.DataFrame:
+def coreference_held_out(judgements: AntecedentJudgements, *, seed: int = 0) -> pd.DataFrame:
     """Compute the margin over each rule of the head that is best on train, on the dev documents.
 
     The head is the one that is best on the type of mention.  Head and rule are paired in the
@@ -399,7 +399,7 @@ def coreference_held_out(judgements: Judgements, *, seed: int = 0) -> pd.DataFra
     Parameters
     ----------
     judgements : Judgements
-        What `judge` returns.
+        What `evaluate_antecedents` returns.
     seed : int
         Seed of the bootstrap.
 
@@ -418,7 +418,7 @@ def coreference_held_out(judgements: Judgements, *, seed: int = 0) -> pd.DataFra
 
 
 def _margin_rows(
-    judgements: Judgements, candidates: Candidates, rule: str, *, seed: int
+    judgements: AntecedentJudgements, candidates: Candidates, rule: str, *, seed: int
 ) -> list[dict[str, Any]]:
     """Compute the margins over a rule: a row for each type of mention, and for a difference."""
     rows = {}

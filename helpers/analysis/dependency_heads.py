@@ -16,11 +16,11 @@ from helpers.analysis.heads import (
     POSSESSIVE_RELATIONS,
     Direction,
     Question,
-    answer,
+    gold_links,
     head_label,
     head_rows,
     parse_head,
-    questions,
+    predict_link,
 )
 from helpers.analysis.paper import ALL, paper_names, paper_table1, relation_table, scheme_of
 from helpers.analysis.statistics import (
@@ -348,10 +348,10 @@ def _possessive_answers(
     words = example.word_positions
     weights = example.attention[parse_head(head)].astype(np.float32)[words, words]
     answers = []
-    for question in questions(example.record):
+    for question in gold_links(example.record):
         if question.relation == relation and question.mark is not None:
-            _, from_mark = answer(question, weights, direction)
-            _, from_possessor = answer(question._replace(mark=None), weights, direction)
+            _, from_mark = predict_link(question, weights, direction)
+            _, from_possessor = predict_link(question._replace(mark=None), weights, direction)
             answers.append(
                 {
                     "article": cluster_of(example.record, example.index),
@@ -383,12 +383,12 @@ def with_special_tokens(examples: Iterable[Example], table: pd.DataFrame) -> pd.
     directions = {row.relation: row.direction for row in rows.itertuples()}
     right = dict.fromkeys(heads, 0)
     for example in examples:
-        for question in questions(example.record):
+        for question in gold_links(example.record):
             relation = question.relation
             if relation in heads:
                 at_positions = _at_positions(question, example.offset)
                 weights = example.attention[heads[relation]].astype(np.float32)
-                _, is_right = answer(at_positions, weights, directions[relation])
+                _, is_right = predict_link(at_positions, weights, directions[relation])
                 right[relation] += int(is_right)
     changes = rows[[*OF_HEAD, "accuracy"]].reset_index(drop=True)
     right_counts = rows["relation"].map(right).to_numpy()

@@ -115,7 +115,7 @@ def compile_distances(heads: int) -> None:
     _COMPILED.prepare(heads)
 
 
-def closeness(
+def mean_pairwise_distances(
     distances: Float[np.ndarray, "heads heads"], layers: int, heads: int
 ) -> dict[str, float]:
     """Average the distances over pairs of different attention heads, by how the pairs are related.

@@ -217,7 +217,7 @@ class Question(NamedTuple):
     candidates: tuple[int, ...] | None = None
 
 
-def questions(record: Record) -> Iterator[Question]:
+def gold_links(record: Record) -> Iterator[Question]:
     """Yield the questions that a record's annotation answers.
 
     Parameters
@@ -268,7 +268,7 @@ def _coreference_questions(record: Record) -> Iterator[Question]:
             )
 
 
-def answer(
+def predict_link(
     question: Question, weights: Float[np.ndarray, "*heads word word"], direction: Direction
 ) -> tuple[Int[np.ndarray, "*heads"], Bool[np.ndarray, "*heads"]]:
     """Find the word that each head picks for a question, and whether it is right.

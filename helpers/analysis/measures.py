@@ -24,18 +24,24 @@ from helpers.analysis.paper import (
     Measure,
     NotMeasurable,
     Tables,
-    chosen_rows,
     column,
-    measured,
+    estimate_from_table,
     paper_names,
     paper_table1,
     read_claims,
     row_where,
     rows_of,
+    select_or_raise,
     with_bounds,
 )
-from helpers.analysis.statistics import DRAWS, BootstrapEstimate, Estimate, mean_interval, share_of
-from helpers.analysis.surface import layer_draws
+from helpers.analysis.statistics import (
+    DRAWS,
+    BootstrapEstimate,
+    Estimate,
+    mean_interval,
+    wilson_proportion,
+)
+from helpers.analysis.surface import layer_resamples
 from helpers.data.records import PUNCTUATION
 
 Numbers = float | pd.Series  # one, or one for each resample
@@ -115,7 +121,7 @@ def bootstrap_over_articles(
     resamples = []
     cluster_counts = []
     for name in means:
-        resampled_means, clusters = layer_draws(rows_of(tables, ARTICLES, name), name, DRAWS)
+        resampled_means, clusters = layer_resamples(rows_of(tables, ARTICLES, name), name, DRAWS)
         resamples.append(resampled_means)
         cluster_counts.append(clusters)
     return BootstrapEstimate(value, statistic(*resamples), min(cluster_counts))
@@ -242,7 +248,7 @@ def largest_weight_of_broad_heads(tables: Tables) -> Estimate:
     is_broad = is_broad_early_head(tables, column(tables, "entropy", "entropy"))
     means = []
     for name in with_bounds("largest"):
-        values = chosen_rows(column(tables, "entropy", name), is_broad, "broad heads")
+        values = select_or_raise(column(tables, "entropy", name), is_broad, "broad heads")
         means.append(values.mean())
     value, low, high = means
     return Estimate(value, low, high)
@@ -277,7 +283,7 @@ def single_relations(tables: Tables, without: str = ALL) -> pd.DataFrame:
     """Select the single relations that are in the paper, too."""
     rows = held_out(tables)
     is_single = ~rows["paper"].isin(["", ALL, without])
-    return chosen_rows(rows, is_single, "single relations")
+    return select_or_raise(rows, is_single, "single relations")
 
 
 def margin(tables: Tables, name: str) -> Estimate:
@@ -285,7 +291,7 @@ def margin(tables: Tables, name: str) -> Estimate:
 
     Where several relations correspond to the paper's, it is that of the most frequent one.
     """
-    return measured({"held out": held_out(tables)}, "held out", "margin", paper=name)
+    return estimate_from_table({"held out": held_out(tables)}, "held out", "margin", paper=name)
 
 
 def mean_margin(tables: Tables) -> Estimate:
@@ -307,13 +313,13 @@ def share_unaffected_by_special_tokens(tables: Tables) -> Estimate:
     Their accuracy changes by at most `LITTLE_CHANGE`.
     """
     changes = column(tables, "special_candidates", "change").abs()
-    return share_of((changes <= LITTLE_CHANGE).sum(), len(changes))
+    return wilson_proportion((changes <= LITTLE_CHANGE).sum(), len(changes))
 
 
 def share_where_dependents_attend(tables: Tables) -> Estimate:
     """Estimate the share of relations other than pobj whose dependents attend to their heads."""
     directions = single_relations(tables, without="pobj")["direction"]
-    return share_of((directions == DIRECTIONS[0]).sum(), len(directions))
+    return wilson_proportion((directions == DIRECTIONS[0]).sum(), len(directions))
 
 
 def head_attends(tables: Tables, name: str) -> float:
@@ -324,7 +330,7 @@ def head_attends(tables: Tables, name: str) -> float:
 def lowest_of_named(tables: Tables) -> Estimate:
     """Find the lowest accuracy of the relations of the introduction."""
     rows = held_out(tables)
-    named = chosen_rows(rows, rows["paper"].isin(NAMED), "the relations of the introduction")
+    named = select_or_raise(rows, rows["paper"].isin(NAMED), "the relations of the introduction")
     lowest = named.loc[named["dev_accuracy"].idxmin()]
     return Estimate(lowest["dev_accuracy"], lowest["dev_accuracy_low"], lowest["dev_accuracy_high"])
 
@@ -337,7 +343,7 @@ def no_op_difference(tables: Tables) -> Estimate:
     """
     columns = with_bounds("difference")
     table = rows_of(tables, "no_op", "relation", *columns)
-    rows = chosen_rows(table, table["relation"].notna(), "no special token")
+    rows = select_or_raise(table, table["relation"].notna(), "no special token")
     value, low, high = rows[columns].mean()
     return Estimate(value, low, high)
 

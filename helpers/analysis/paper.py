@@ -43,7 +43,7 @@ ALPHA = 0.05
 BROAD = 0.78  # of the entropy of uniform attention: 3.8 nats at 128 tokens
 ARTICLES = "averages_by_article"  # the table behind intervals over articles
 # The column of a control's number in claims.csv, by the prefix of the names of its tables.
-CONTROLS = {"random_": "control", "entropy_matched_": "entropy_matched_control"}
+CONTROL_COLUMNS = {"random_": "control", "entropy_matched_": "entropy_matched_control"}
 COLUMNS = (
     "section", "claim", "paper_value", "value", "value_low", "value_high", "threshold",
     "p_adjusted", "verdict", "control", "entropy_matched_control", "due_to_training",
@@ -141,7 +141,7 @@ def paper_names(relations: Collection[str]) -> dict[str, str]:
     return {name: translations[name] for name in relations if name in translations}
 
 
-def titles(relations: Collection[str]) -> dict[str, str]:
+def display_names(relations: Collection[str]) -> dict[str, str]:
     """Name relations for display: as `paper_names`, but unchanged where several share a name."""
     names = paper_names(relations)
     uses = Counter(names.values())
@@ -209,7 +209,7 @@ def read_claims(
         In the order of the file, whose columns are: id, section, statement, how, bound ("above" or
         "below"), threshold, paper, source (the place of the paper's number), and if need be
         about_training ("yes" or empty) and reads (in place of a function:
-        "table|column|name=value|...", as `measured` takes them).
+        "table|column|name=value|...", as `estimate_from_table` takes them).
 
     Raises
     ------
@@ -245,7 +245,7 @@ def _reader(reads: str) -> Measure:
     """Make a measure from the ``reads`` column of a claim."""
     table, column, *conditions = reads.split("|")
     values = dict(condition.split("=") for condition in conditions)
-    return partial(measured, table=table, column=column, **values)
+    return partial(estimate_from_table, table=table, column=column, **values)
 
 
 class _Comparison(NamedTuple):
@@ -265,7 +265,7 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
     ----------
     tables
         The tables of a run by name.  The names of its controls' tables begin with the prefixes
-        `CONTROLS`.
+        `CONTROL_COLUMNS`.
     claims
         The claims to test.
 
@@ -317,7 +317,7 @@ def check_claims(tables: Tables, claims: Iterable[Claim]) -> pd.DataFrame:
 def _tables_by_model(tables: Tables) -> list[dict[str, pd.DataFrame]]:
     """Split tables into those of the run and those of each control, without their prefixes."""
     by_model = []
-    for prefix in ("", *CONTROLS):
+    for prefix in ("", *CONTROL_COLUMNS):
         names = [name for name in tables if name.startswith(prefix)]
         by_model.append({name.removeprefix(prefix): tables[name] for name in names})
     return _on_the_same_articles(by_model)
@@ -346,7 +346,7 @@ def _claim_row(
         "how_measured": claim.how,
     }
     row.update(estimate.columns("value"))
-    for name, control in zip(CONTROLS.values(), of_controls, strict=True):
+    for name, control in zip(CONTROL_COLUMNS.values(), of_controls, strict=True):
         row[name] = control.value
     return row
 
@@ -454,7 +454,7 @@ def column(tables: Tables, table: str, name: str) -> pd.Series:
     return values
 
 
-def chosen_rows(
+def select_or_raise(
     rows: pd.DataFrame | pd.Series, chosen: pd.Series, description: str
 ) -> pd.DataFrame | pd.Series:
     """Select rows of a table or column by a mask.
@@ -472,7 +472,7 @@ def chosen_rows(
 def row_where(rows: pd.DataFrame, **values: str) -> pd.Series:
     """Select the first row with some values in some columns; `NotMeasurable` if there is none."""
     matches = (rows[list(values)] == pd.Series(values)).all(axis=1)
-    return chosen_rows(rows, matches, ", ".join(values.values())).iloc[0]
+    return select_or_raise(rows, matches, ", ".join(values.values())).iloc[0]
 
 
 def with_bounds(name: str) -> list[str]:
@@ -480,7 +480,7 @@ def with_bounds(name: str) -> list[str]:
     return list(Estimate(0).columns(name))
 
 
-def measured(tables: Tables, table: str, column: str, **where: str) -> Estimate:
+def estimate_from_table(tables: Tables, table: str, column: str, **where: str) -> Estimate:
     """Read a number and its interval from the row of a table that has some values.
 
     Parameters

@@ -28,7 +28,7 @@ from helpers.analysis.statistics import Estimate, ratio, with_seed_noise
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.store.store import Example, checked_maps
-from helpers.work import in_order, progress, trim
+from helpers.work import map_ordered, progress, release_freed_memory
 
 Split = Literal["train", "dev"]
 WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]
@@ -43,7 +43,7 @@ MAX_BATCH = 64  # sentences, where parameters do not change from batch to batch
 MEMORY_BUDGET = 1 << 30  # bytes of a corpus that stay in memory
 
 
-class MapBuffer:
+class BlockBuffer:
     """Append-only float16 arrays of any shapes.
 
     Arrays beyond `MEMORY_BUDGET` go to a temporary file, which is removed with the buffer, and are
@@ -274,7 +274,7 @@ class ProbeData(Sentences):
 
     layers: int = 0
     heads: int = 0
-    blocks: MapBuffer = field(default_factory=MapBuffer)
+    blocks: BlockBuffer = field(default_factory=BlockBuffer)
     rows: list[Int[np.ndarray, " word"]] = field(default_factory=list)
     vectors: Float[Tensor, "row width"] = field(default_factory=lambda: torch.zeros(0, 0))
 
@@ -368,7 +368,7 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
     MapError
         If the rows of a map are not distributions.
     """
-    trim()  # memory of earlier fits
+    release_freed_memory()  # memory of earlier fits
     data = ProbeData()
     row_of_word: dict[str, int] = {}
 
@@ -382,7 +382,7 @@ def prepare(examples: Iterable[Example], vectors: WordVectors | None = None) -> 
             yield partial(attention_block, example)
 
     threads = torch.get_num_threads()
-    for block in in_order(block_jobs(), threads=threads, ahead=2 * threads):
+    for block in map_ordered(block_jobs(), threads=threads, ahead=2 * threads):
         data.blocks.append(block)
     behaviours = np.random.default_rng(0).integers(3, size=len(row_of_word))
     with_control = []

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from helpers.analysis.probe_data import SCALE_SENTENCES, SMALLEST_SCALE, Batch, ProbeData
 from helpers.analysis.training import Scores, candidate_scores, loss, one_thread, validation_slice
-from helpers.work import compute_alone, trim
+from helpers.work import release_freed_memory, set_torch_threads
 
 L2 = (1.0, 0.1, 0.01, 0.001)  # candidates for l2 in: mean loss + l2 / 2 * sum(parameters ** 2)
 # Nats that the last step of a fit may still gain.
@@ -261,7 +261,7 @@ def fit_linear(
     with (
         one_thread() as threads,
         threadpool_limits(1, "blas"),  # of scipy's sums
-        ThreadPoolExecutor(threads, initializer=compute_alone) as pool,
+        ThreadPoolExecutor(threads, initializer=set_torch_threads) as pool,
     ):
         fitter = LinearProbeFitter(probe, data, control_task, pool)
         if l2 is None:
@@ -336,7 +336,7 @@ class LinearProbeFitter:
             penalised_loss, torch.cat(start), jac=True, method="L-BFGS-B", options=options
         )
         self.set_parameters(optimum.x, of_parameters)
-        trim()
+        release_freed_memory()
 
     def set_parameters(
         self, flat: np.ndarray, of_parameters: Sequence[Preconditioner]

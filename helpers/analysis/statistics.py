@@ -15,7 +15,7 @@ Is a number above or below a threshold?                   `p_value`
 How far apart are two estimates?                          `difference`
 Are two numbers equivalent, within a margin?              `equivalence`
 Do two classifiers differ on the same examples?           `mcnemar`
-A mean, share or correlation of independent values        `mean_interval`, `share_of`, `correlation`
+A mean, share or correlation of independent values        `mean_interval`, `wilson_proportion`, `correlation`
 ========================================================  ==========================================
 
 That a difference is not significant does not show that two numbers are equivalent.
@@ -114,7 +114,7 @@ def difference(minuend: Estimate, subtrahend: Estimate) -> Estimate:
     return Estimate(value, value - below, value + above)
 
 
-def both_spreads(estimate: Estimate, source: Estimate) -> Estimate:
+def combine_in_quadrature(estimate: Estimate, source: Estimate) -> Estimate:
     """Add a second, independent source of error to the interval of a mean.
 
     Parameters
@@ -149,11 +149,11 @@ def with_seed_noise(estimate: Estimate, *scores: Float[np.ndarray, " seed"]) -> 
     -------
     Estimate
         The same value.  The half-widths of the interval over texts and of Student's intervals of
-        the means over seeds are combined as of independent errors (`both_spreads`).
+        the means over seeds are combined as of independent errors (`combine_in_quadrature`).
     """
     for by_seed in scores:
         if len(by_seed) > 1:
-            estimate = both_spreads(estimate, mean_interval(by_seed))
+            estimate = combine_in_quadrature(estimate, mean_interval(by_seed))
     return estimate
 
 
@@ -411,7 +411,7 @@ def mean_interval(values: ArrayLike) -> Estimate:
     return Estimate(mean, float(mean - half_width), float(mean + half_width))
 
 
-def share_of(right: int, total: int) -> Estimate:
+def wilson_proportion(right: int, total: int) -> Estimate:
     """Estimate the share of independent cases that are right, with Wilson's 95% score interval."""
     low, high = binomtest(int(right), int(total)).proportion_ci(LEVEL, "wilson")
     return Estimate(float(right / total), float(low), float(high))

@@ -28,12 +28,12 @@ from torch.nn import functional as F
 from helpers.analysis.probe_data import (
     MAX_BATCH,
     SCALE_SENTENCES,
+    BlockBuffer,
     Counts,
-    MapBuffer,
     Parse,
     Sentences,
 )
-from helpers.analysis.training import Schedule, side_by_side, train, validation_slice
+from helpers.analysis.training import Schedule, train, train_in_parallel, validation_slice
 from helpers.errors import InputError
 from helpers.store.store import Example
 
@@ -93,7 +93,7 @@ class WordStates(Sentences):
     """
 
     distances: list[Int[np.ndarray, "word other"]] = field(default_factory=list)
-    states: MapBuffer | dict[int, np.ndarray] = field(default_factory=MapBuffer)
+    states: BlockBuffer | dict[int, np.ndarray] = field(default_factory=BlockBuffer)
     scales: Float[np.ndarray, " layer"] = field(default_factory=lambda: np.zeros(0))
 
     def batch(
@@ -297,7 +297,7 @@ def _fit_every_layer(
     layers = range(len(states.scales))
     training, validation = validation_slice(states.splits["train"], np.random.default_rng(0))
     jobs = [partial(_fit_layer, states, layer, training, seeds) for layer in layers]
-    probes = side_by_side(jobs, LABEL)
+    probes = train_in_parallel(jobs, LABEL)
     articles = np.array([states.parses[index].article for index in validation])
     rows = []
     for layer, by_seed in zip(layers, probes, strict=True):

@@ -291,7 +291,7 @@ def example_sums(
     MapError
         If a map is not a distribution over keys; the message names the example.
     """
-    from helpers.analysis.head_distance import CLOSENESS, closeness, head_distances
+    from helpers.analysis.head_distance import CLOSENESS, head_distances, mean_pairwise_distances
 
     word_names = [f"{name}_words" for name in AMONG_WORDS]
     sums = Sums((*SECTION_3, *CLOSENESS, *word_names))
@@ -303,11 +303,11 @@ def example_sums(
         values |= token_types(attention, token_roles)
         values |= entropy(attention, token_roles)
         distances = head_distances(attention, compiled=compiled)
-        values |= closeness(distances, layers, heads)
+        values |= mean_pairwise_distances(distances, layers, heads)
         if example.index % WORD_DISTANCE_STRIDE == 0:
             word_attention = renormalise_over_words(attention, token_roles)
             word_distances = head_distances(word_attention, compiled=compiled)
-            word_closeness = closeness(word_distances, layers, heads)
+            word_closeness = mean_pairwise_distances(word_distances, layers, heads)
             for name in AMONG_WORDS:
                 values[f"{name}_words"] = word_closeness[name]
             sums.word_distances = sums.word_distances + word_distances
@@ -394,7 +394,7 @@ def article_table(sums: Sums) -> pd.DataFrame:
     -------
     DataFrame
         ``article`` (a number), ``layer`` (from 1), ``examples``, the measures of section 3 (means
-        over the heads of the layer), and those of `closeness` (of the whole model, in every row).
+        over the heads of the layer), and those of `mean_pairwise_distances` (of the whole model, in every row).
     """
     counts = sums.by_group("current")[1]  # [group, layer, head]
     examples = counts.max(axis=2).astype(int)
@@ -411,7 +411,7 @@ def article_table(sums: Sums) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def layer_draws(
+def layer_resamples(
     articles: pd.DataFrame, name: str, draws: int = RESAMPLES
 ) -> tuple[pd.DataFrame, int]:
     """Compute the means of one measure by layer in bootstrap resamples of the articles.

@@ -25,7 +25,7 @@ from helpers.analysis.probe_data import (
 from helpers.analysis.probes import Fit, fit_linear
 from helpers.analysis.statistics import Estimate, paired_interval, with_seed_noise
 from helpers.analysis.structural_probe import fit_structural, prepare_states
-from helpers.analysis.training import one_thread, predicted_heads, side_by_side
+from helpers.analysis.training import one_thread, predicted_heads, train_in_parallel
 from helpers.data.glove import Embeddings
 from helpers.store.store import Store
 
@@ -158,7 +158,7 @@ def distances_results(data: ProbeData, seeds: int) -> ProbeResult:
     """Score Distances + GloVe: several seeds on the heads, one on the control task."""
     jobs = [partial(distances_result, data, seed) for seed in range(seeds)]
     jobs.append(partial(distances_result, data, 0, control_task=True))
-    return stack_seeds(side_by_side(jobs, DISTANCES_GLOVE))
+    return stack_seeds(train_in_parallel(jobs, DISTANCES_GLOVE))
 
 
 def linear_results(

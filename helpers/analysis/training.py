@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.analysis.probe_data import Batch, ProbeData
-from helpers.work import in_order, progress
+from helpers.work import map_ordered, progress
 
 Result = TypeVar("Result")
 Scores = Float[Tensor, "sentence dependent candidate"]
@@ -141,9 +141,9 @@ def one_thread() -> Iterator[int]:
         torch.set_num_threads(threads)
 
 
-def side_by_side(jobs: Sequence[Callable[[], Result]], label: str) -> list[Result]:
+def train_in_parallel(jobs: Sequence[Callable[[], Result]], label: str) -> list[Result]:
     """Run jobs on as many threads as torch has, one thread each; results are in order."""
-    results = in_order(jobs, threads=torch.get_num_threads(), ahead=len(jobs))
+    results = map_ordered(jobs, threads=torch.get_num_threads(), ahead=len(jobs))
     return list(progress(results, label, unit="fit", total=len(jobs)))
 
 

@@ -30,7 +30,7 @@ from helpers.data.records import AnnotatedText, Corpus, Document, Mention, Span
 from helpers.data.text_files import file_fingerprint, lines, one_line, quoted, visible
 from helpers.data.treebank import PIPELINE, pipeline
 from helpers.errors import CorpusError
-from helpers.paths import given_path
+from helpers.paths import resolve_user_path
 from helpers.work import progress
 
 SAMPLE = Path(__file__).with_name("coreference_sample.txt")
@@ -81,7 +81,7 @@ def coreference_corpus(
     CorpusError
         For a missing or damaged file, and for a corpus without mentions.
     """
-    source = SAMPLE if path is None else given_path(path)
+    source = SAMPLE if path is None else resolve_user_path(path)
     files = _files(source)
     folder = source.parent if source.is_file() else source
     spec = {

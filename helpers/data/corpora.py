@@ -19,7 +19,7 @@ from helpers.data.records import Corpus, Document, Sentence
 from helpers.data.text_files import unpacked
 from helpers.data.treebank import treebank
 from helpers.errors import CorpusError, InputError
-from helpers.paths import cache_root, given_path
+from helpers.paths import cache_root, resolve_user_path
 from helpers.work import progress
 
 HERE = Path(__file__).parent
@@ -134,8 +134,8 @@ def resolve_treebank(
     if files:
         splits = {name.rpartition("-")[2].partition(".")[0]: path for name, path in files.items()}
         return treebank(splits["train"], splits["dev"], name=source, sentences=sentences, seed=seed)
-    parts = [source] if given_path(source).exists() else source.split(",")
-    paths = [given_path(part.strip()) for part in parts]
+    parts = [source] if resolve_user_path(source).exists() else source.split(",")
+    paths = [resolve_user_path(part.strip()) for part in parts]
     for path in paths:
         if not path.exists() or len(paths) > 2:
             expected = f"a name ({names('treebank')}), a folder or file, or TRAIN,DEV"
@@ -149,7 +149,7 @@ def resolve_coreference(source: str) -> Corpus[Document]:
     if files:
         folder = next(iter(files.values())).parent
         return coreference_corpus(folder, name=source)
-    path = given_path(source)
+    path = resolve_user_path(source)
     if not path.exists():
         expected = f"expected a name ({names('coreference')}) or a path"
         raise InputError(f"no coreference corpus at {source}; {expected}")

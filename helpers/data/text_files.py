@@ -23,7 +23,7 @@ from typing import BinaryIO
 from xml.etree.ElementTree import Element, ParseError
 
 from helpers.errors import CorpusError, StoreError
-from helpers.paths import cache_root, given_path, sha256, write_whole
+from helpers.paths import cache_root, resolve_user_path, sha256, write_atomic
 from helpers.work import progress
 
 LARGE_FILE_BYTES = 1 << 30  # larger files are hashed with a bar, and their digest is remembered
@@ -48,7 +48,7 @@ def existing_file(path: str | Path, *, folder: bool = False) -> Path:
     Parameters
     ----------
     path : str or Path
-        The file; `given_path` says where a relative path counts from.
+        The file; `resolve_user_path` says where a relative path counts from.
     folder : bool
         Whether a folder will do, too.
 
@@ -62,7 +62,7 @@ def existing_file(path: str | Path, *, folder: bool = False) -> Path:
         If the path is not that of a regular file, or of such a folder.
     """
     try:
-        resolved = given_path(path)
+        resolved = resolve_user_path(path)
         if resolved.is_file() or (folder and resolved.is_dir()):
             return resolved
         problem = "is not a regular file" if resolved.exists() else "does not exist"
@@ -116,7 +116,7 @@ def _large_file_digest(path: Path) -> str:
     if age > SETTLED_NANOSECONDS and _file_state(path) == state:
         entry = {"file": str(path), "state": state, "sha256": digest}
         with suppress(StoreError):  # a cache that cannot be written to: hash again next time
-            write_whole(remembered, json.dumps(entry, indent=1).encode())
+            write_atomic(remembered, json.dumps(entry, indent=1).encode())
     return digest
 
 

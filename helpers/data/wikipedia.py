@@ -19,7 +19,7 @@ from helpers.data import plain_text, text_files
 from helpers.data.records import Corpus, Segment, reservoir
 from helpers.data.wikitext import HIDDEN_PREFIXES, paragraphs
 from helpers.errors import CorpusError
-from helpers.paths import readable
+from helpers.paths import slugify
 from helpers.work import progress
 
 SAMPLE = "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
@@ -58,7 +58,7 @@ def corpus_name(path: Path) -> str:
     """Make a readable slug for a corpus file: its name up to the first dot."""
     if path.name == Path(SAMPLE).name:
         return SAMPLE_NAME
-    return readable(path.name.partition(".")[0].lower()) or "corpus"
+    return slugify(path.name.partition(".")[0].lower()) or "corpus"
 
 
 def articles(path: str | Path, *, counts: Counter[str] | None = None) -> Iterator[Article]:

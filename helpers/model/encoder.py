@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from helpers.cache import cached
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.model import mpnet
-from helpers.paths import readable, sha256
+from helpers.paths import sha256, slugify
 from helpers.work import torch_device
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def load(
     random_init : int, optional
         The seed of a control with random weights (`weights.reinitialised`).
     temperatures : sequence of sequence of float, optional
-        Factors for the scores of each layer's heads (`sites.focus`).
+        Factors for the scores of each layer's heads (`sites.set_temperatures`).
 
     Returns
     -------
@@ -235,7 +235,7 @@ def slug(name: str, *, random_seed: int | None = None, entropy_matched: bool = F
     """Convert a model name or path to a folder name (``google/bert`` becomes ``google--bert``)."""
     path = Path(name).expanduser()
     base = path.resolve().name if path.is_dir() else name.replace("/", "--")
-    folder_name = readable(base) or "model"
+    folder_name = slugify(base) or "model"
     if random_seed is not None:
         folder_name += f"-random-{random_seed}"
     if entropy_matched:

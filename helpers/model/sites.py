@@ -27,7 +27,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from helpers.errors import ModelError
-from helpers.work import in_order
+from helpers.work import map_ordered
 
 Outputs = Float[Tensor, "batch token head width"]
 Weights = Float[Tensor, "batch head query key"]
@@ -103,7 +103,7 @@ def sites(model: nn.Module, *, cross: bool = False) -> list[Site]:
     ModelError
         If there is no attention, or a layer's projections cannot be told apart.
     """
-    transformer = owner(model)
+    transformer = base_transformer(model)
     name = type(model).__name__
     modules = []
     for path, module in _attentions(model):
@@ -125,7 +125,7 @@ def sites(model: nn.Module, *, cross: bool = False) -> list[Site]:
     return [modules[layer * len(modules) // layers] for layer in range(layers)]
 
 
-def owner(model: nn.Module) -> nn.Module:
+def base_transformer(model: nn.Module) -> nn.Module:
     """Find the innermost transformer that contains all of a model's attention."""
     attentions = {module for _, module in _attentions(model)}
     innermost = model
@@ -136,7 +136,7 @@ def owner(model: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def replaced(
+def patch_head_outputs(
     model: nn.Module, layers: Sequence[Site], change: Callable[[int, Outputs], Outputs]
 ) -> Iterator[None]:
     """Replace each layer's head outputs with ``change(layer, outputs)`` inside the context."""
@@ -159,7 +159,7 @@ def replaced(
         return hook
 
     with ExitStack() as hooks:
-        hooks.callback(owner(model).register_forward_pre_hook(reset_calls).remove)
+        hooks.callback(base_transformer(model).register_forward_pre_hook(reset_calls).remove)
         for site in {site.output: site for site in layers}.values():
             hooks.callback(site.output.register_forward_pre_hook(hook_of(site)).remove)
         yield
@@ -167,10 +167,10 @@ def replaced(
 
 def first_layer(model: nn.Module) -> int:
     """Count the leading layers that a pass skips because their output is cached."""
-    return getattr(owner(model), "given", 0)
+    return getattr(base_transformer(model), "given", 0)
 
 
-class Softmaxes(TorchFunctionMode):
+class PatchSoftmax(TorchFunctionMode):
     """Replaces the softmax of attention with ``change(layer, scores, softmax)`` in this thread.
 
     Every family calls softmax once per layer, in the order of computation, whatever the scores
@@ -251,13 +251,13 @@ def temperatures(
 
     def run_passes() -> None:
         with torch.inference_mode():
-            with Softmaxes(measure, count()):
+            with PatchSoftmax(measure, count()):
                 target(**batch)
-            with Softmaxes(match, count()):
+            with PatchSoftmax(match, count()):
                 base(**batch)
 
     # A pool of several threads lets each of them compute alone, so that sums have one order.
-    list(in_order([run_passes], threads=torch.get_num_threads(), ahead=1))
+    list(map_ordered([run_passes], threads=torch.get_num_threads(), ahead=1))
     layers = getattr(base.config, "num_hidden_layers", len(matched))
     if len(matched) != layers:
         raise ModelError(
@@ -267,7 +267,7 @@ def temperatures(
     return torch.stack(matched).tolist()
 
 
-def focus(base: nn.Module, factors: Sequence[Sequence[float]]) -> None:
+def set_temperatures(base: nn.Module, factors: Sequence[Sequence[float]]) -> None:
     """Give the heads of a model's layers, and those of its copies, these temperatures."""
     device = next(base.parameters()).device
     base.register_buffer("temperatures", torch.tensor(factors, device=device), persistent=False)
@@ -280,7 +280,7 @@ def _forward_with_temperatures(self: nn.Module, *args: Any, **kwargs: Any) -> An
     def scaled(layer: int, scores: Scores, softmax: Callable) -> Scores:
         return softmax(_scaled(scores, self.temperatures[layer]))
 
-    with Softmaxes(scaled, range(first_layer(self), len(self.temperatures))):
+    with PatchSoftmax(scaled, range(first_layer(self), len(self.temperatures))):
         return type(self).forward(self, *args, **kwargs)
 
 

@@ -36,7 +36,7 @@ from transformers.models.auto.modeling_auto import (
 
 from helpers.errors import ModelError, or_wider
 from helpers.model.portable_random import PortableRandom
-from helpers.model.sites import focus
+from helpers.model.sites import set_temperatures
 from helpers.work import torch_device
 
 PADDING_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -76,9 +76,9 @@ def read_encoder(
         if random_init is not None:
             model = reinitialised(model, seed=random_init)
         model = model.to(torch_device(device)).eval().requires_grad_(False)
-        layers, heads = geometry(name, model, tokenizer)
+        layers, heads = attention_shape(name, model, tokenizer)
         if temperatures is not None:
-            focus(model.base_model, temperatures)
+            set_temperatures(model.base_model, temperatures)
     if objective == "masked-lm" and tokenizer.mask_token_id is None:
         objective = "contrastive"
     properties = {
@@ -87,7 +87,7 @@ def read_encoder(
             "layers": layers,
             "heads": heads,
         },
-        "inputs": {"objective": objective, **input_facts(model, tokenizer)},
+        "inputs": {"objective": objective, **tokenizer_properties(model, tokenizer)},
     }
     return Loaded(model, tokenizer, properties)
 
@@ -193,7 +193,7 @@ def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any])
             )
 
 
-def geometry(
+def attention_shape(
     name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
 ) -> tuple[int, int]:
     """Count the layers and heads of a model by the maps that it returns.
@@ -264,7 +264,9 @@ def configuration_sha256(folder: Path, tokenizer: PreTrainedTokenizerFast) -> st
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def input_facts(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+def tokenizer_properties(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
+) -> dict[str, Any]:
     """Describe the inputs that a model takes: special tokens, token types and the longest input."""
     backend = tokenizer.backend_tokenizer
     pair = backend.encode("a", "b")

@@ -135,7 +135,7 @@ def _accuracies(axes: Axes, table: pd.DataFrame, styles: Styles) -> None:
         markers=OFFSET.marker, markersize=5, markeredgewidth=1.4, **shared_options,
     )  # fmt: skip
     sns.pointplot(
-        numbers[numbers["quantity"] != "baseline"], **style.WITH_BOUNDS,
+        numbers[numbers["quantity"] != "baseline"], **style.MEDIAN_AND_RANGE,
         palette=[run_style.color for run_style in styles.values()], err_kws={"linewidth": 1.1},
         markers=[run_style.marker for run_style in styles.values()], markersize=5.5,
         markeredgewidth=0.6, markeredgecolor="white", **shared_options,

@@ -23,15 +23,22 @@ from helpers.analysis.clustering import head_behaviours
 from helpers.analysis.heads import (
     COREFERENCE,
     DIRECTIONS,
-    answer,
+    gold_links,
     head_label,
     parse_head,
-    questions,
+    predict_link,
 )
 from helpers.analysis.surface import entropy, relative_position, token_types
 from helpers.data.records import Record, roles
 from helpers.plots import style
-from helpers.plots.style import bottom_margin, canvas, joined, named, nothing, theme
+from helpers.plots.style import (
+    bottom_margin,
+    canvas,
+    empty_figure,
+    join_nonempty,
+    resolve_special_tokens,
+    theme,
+)
 from helpers.store.store import Example, Store, tokens_of
 
 MIN_WORDS = 8  # of a sentence that is easy to read as two columns
@@ -195,9 +202,9 @@ def fig1_examples(panels: Sequence[Panel], *, model: str = "", lens: str = "atte
     lens : {"attention", "norm"}, optional
         The lens of the maps, for the subtitle.
     """
-    subtitle = f"{style.WEIGHTS[lens]} of tokens (left) to tokens (right); darker is more"
+    subtitle = f"{style.WEIGHT_NAMES[lens]} of tokens (left) to tokens (right); darker is more"
     title = "Figure 1 · Heads with the most of each pattern"
-    return _draw_figure(panels, title, joined(model, subtitle))
+    return _draw_figure(panels, title, join_nonempty(model, subtitle))
 
 
 @theme()
@@ -220,11 +227,13 @@ def fig5_heads(panels: Sequence[Panel], *, model: str = "", lens: str = "attenti
     title = "Figure 5 · What single heads find"
     if not panels:
         needs = "a relation of the paper's Figure 5, frequent enough, or mentions near antecedents"
-        return nothing(title, model, needs)
-    weights = style.WEIGHTS[lens]
+        return empty_figure(title, model, needs)
+    weights = style.WEIGHT_NAMES[lens]
     subtitle = f"{weights} of words (left) to words (right), but not to special tokens"
     footnote = " "  # the legend takes its place
-    figure = _draw_figure(panels, title, joined(model, f"{subtitle}; darker is more"), footnote)
+    figure = _draw_figure(
+        panels, title, join_nonempty(model, f"{subtitle}; darker is more"), footnote
+    )
     handles = [
         Line2D([], [], color=style.RIGHT, linewidth=2.4, label="the head is right"),
         Line2D([], [], color=style.WRONG, linewidth=2.4, label="the head is wrong"),
@@ -378,7 +387,7 @@ def _pattern_panel(
     weights = best.attention[layer, head].astype(np.float32)
     word_types = roles(words, store.special_tokens).kinds()
     behaviour_style = style.BEHAVIOUR_STYLES[head_row["behaviour"]]
-    behaviour = named(behaviour_style, store.special_tokens).label
+    behaviour = resolve_special_tokens(behaviour_style, store.special_tokens).label
     average = amount.format(head_row[column])
     title = f"{head_label(layer, head)} {behaviour}\n{average} on average"
     return Panel(title, words, word_types, weights, MapLocation(best.index, layer + 1, head + 1))
@@ -390,13 +399,13 @@ def _panels_of_example(example: Example, location: MapLocation, title: str) -> I
     positions = example.word_positions
     maps = example.attention[location.layer - 1, location.head - 1]
     weights = maps.astype(np.float32)[positions, positions]
-    for question in questions(record):
+    for question in gold_links(record):
         if question.relation != location.relation:
             continue
         dependent = question.asked if question.mark is None else question.mark
         words = _visible_words(record, dependent)
         gold = [word for word in question.gold if word in words]
-        picked, _ = answer(question, weights, location.direction or DIRECTIONS[0])
+        picked, _ = predict_link(question, weights, location.direction or DIRECTIONS[0])
         if not gold or picked not in words:
             continue
         pairs = []

@@ -15,7 +15,15 @@ from matplotlib.figure import Figure
 from helpers.analysis.heads import by_head
 from helpers.plots import style
 from helpers.plots.labels import label_points
-from helpers.plots.style import SpecialTokens, Style, Styles, canvas, joined, named, theme
+from helpers.plots.style import (
+    SpecialTokens,
+    Style,
+    Styles,
+    canvas,
+    join_nonempty,
+    resolve_special_tokens,
+    theme,
+)
 
 GRADIENTS = {
     "": "|∂L/∂A|, per unit of attention",
@@ -44,13 +52,13 @@ def fig2_token_types(
     ]
     panels = [found for styles in panels if (found := _present(table, styles, special_tokens))]
     height = 3.1 * len(panels) if len(panels) > 1 else 3.4
-    title = f"Figure 2 · {style.WEIGHTS[lens].capitalize()} to special tokens and punctuation"
+    title = f"Figure 2 · {style.WEIGHT_NAMES[lens].capitalize()} to special tokens and punctuation"
     note = _widest(table, *panels) + _left_out(table)
-    figure = canvas(height, title, joined(model, HEADS_AND_MEANS), note)
+    figure = canvas(height, title, join_nonempty(model, HEADS_AND_MEANS), note)
     rows = figure.subplots(len(panels), squeeze=False, sharex=True)[:, 0]
     for axes, styles in zip(rows, panels, strict=True):
         _heads_and_means(axes, table, styles)
-        axes.set(ylabel=f"Average {style.WEIGHTS[lens]}\n(fraction)", ylim=(-0.02, 1.02))
+        axes.set(ylabel=f"Average {style.WEIGHT_NAMES[lens]}\n(fraction)", ylim=(-0.02, 1.02))
         _legend_above(axes, styles)
     return figure
 
@@ -73,7 +81,7 @@ def fig3_gradients(
     if table["objective"].eq("contrastive").all():
         objective += ", single paragraphs (not Figure 2's pairs)"
     rows, title = 1 + bool(below), "Figure 3 · Gradient-based importance of attention"
-    what = joined(model, objective, _left_out(table) or "bands: 95% intervals over articles")
+    what = join_nonempty(model, objective, _left_out(table) or "bands: 95% intervals over articles")
     figure = canvas(2.5 * rows + 0.5, title, what)
     grid = figure.subplots(rows, 2, squeeze=False, sharex=True, sharey="row")
     for axes in (*grid[0, len(above) :], *grid[1:, len(below) :].flat):
@@ -84,7 +92,7 @@ def fig3_gradients(
         axes.set_title(GRADIENTS[suffix])
     for axes, kind in zip(grid[1:].flat, below, strict=False):
         for name, own in tables.items():
-            _curve(axes, own, f"other_over_{kind}", style.CONTROLS.get(name, styles[kind]))
+            _curve(axes, own, f"other_over_{kind}", style.CONTROL_STYLES.get(name, styles[kind]))
         axes.set_title(f"|∂L/∂A|: other tokens / {special_tokens[kind]}", parse_math=False)
         axes.yaxis.set_major_formatter("{x:g}")
     found = (axes.get_legend_handles_labels() for axes in grid.flat)
@@ -117,9 +125,9 @@ def fig4_entropy(
         "entropy_from_cls": style.TOKEN_STYLES["cls"]._replace(label="from {cls} only"),
     }
     styles = _present(table, styles, special_tokens)
-    title = f"Figure 4 · Entropy of {style.WEIGHTS[lens]} distributions"
+    title = f"Figure 4 · Entropy of {style.WEIGHT_NAMES[lens]} distributions"
     note = _widest(table, styles) + _left_out(table)
-    figure = canvas(2.9 * len(styles), title, joined(model, HEADS_AND_MEANS), note)
+    figure = canvas(2.9 * len(styles), title, join_nonempty(model, HEADS_AND_MEANS), note)
     rows = figure.subplots(len(styles), squeeze=False, sharex=True, sharey=True)[:, 0]
     uniform = table["uniform"].mean()
     for axes, (column, look) in zip(rows, styles.items(), strict=True):
@@ -162,7 +170,7 @@ def _legend_above(axes: Axes, styles: Styles) -> None:
 def _present(table: pd.DataFrame, styles: Styles, special_tokens: SpecialTokens) -> Styles:
     """Return the styles of the columns that have values, with the model's own special tokens."""
     return {
-        column: named(look, special_tokens)
+        column: resolve_special_tokens(look, special_tokens)
         for column, look in styles.items()
         if table[column].notna().any()
     }
@@ -192,12 +200,12 @@ def fig6_clusters(table: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
     """
     stars = ~table["behaviour"].isin(style.BEHAVIOUR_STYLES)
     kept = f"Jensen-Shannon distances, kept with a stress of {table['stress'].iloc[0]:.2f}"
-    figure = canvas(4.8, "Figure 6 · Attention heads in two dimensions", joined(model, kept))
+    figure = canvas(4.8, "Figure 6 · Attention heads in two dimensions", join_nonempty(model, kept))
     left, right = figure.subplots(1, 2)
     for name, look in (*style.BEHAVIOUR_STYLES.items(), (None, LINGUISTIC)):
         rows = table[stars if name is None else table["behaviour"] == name]
         if len(rows):
-            label = f"{named(look, special_tokens).label} ({len(rows)})"
+            label = f"{resolve_special_tokens(look, special_tokens).label} ({len(rows)})"
             size, above = (90, 3) if look is LINGUISTIC else (34, 2)
             left.scatter(
                 rows["x"], rows["y"], s=size, color=look.color, marker=look.marker, label=label,
@@ -228,9 +236,9 @@ def relative_position(table: pd.DataFrame, *, model: str = "", lens: str = "atte
     columns = ("previous", "current", "next")
     return style.heat_maps(
         {f"to the {column} token": by_head(table, column) for column in columns},
-        f"Section 3.1 · {style.WEIGHTS[lens].capitalize()} by relative position",
+        f"Section 3.1 · {style.WEIGHT_NAMES[lens].capitalize()} by relative position",
         model,
-        f"Average {style.WEIGHTS[lens]}\n(fraction)",
+        f"Average {style.WEIGHT_NAMES[lens]}\n(fraction)",
         Normalize(0, 1),
         columns=3,
     )

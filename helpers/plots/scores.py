@@ -16,7 +16,15 @@ from matplotlib.patches import Rectangle
 from helpers.analysis.heads import DIRECTIONS, Direction, by_head, head_label
 from helpers.analysis.paper import COMPARED
 from helpers.plots import style
-from helpers.plots.style import Style, by_style, canvas, heat_maps, joined, nothing, theme
+from helpers.plots.style import (
+    Style,
+    by_style,
+    canvas,
+    empty_figure,
+    heat_maps,
+    join_nonempty,
+    theme,
+)
 
 ROW = 0.3  # inches for one bar
 INTERVAL = ["value", "value_low", "value_high"]
@@ -41,7 +49,7 @@ def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
     types = dict(iter(table.groupby("type", sort=False)))
     title = "Table 2 · Finding the antecedents of mentions"
     held_out = "held out: chosen on train, scored on dev (the smaller n)"
-    figure = canvas(ROW * len(names) + 1.2, title, joined(model, INTERVALS, held_out))
+    figure = canvas(ROW * len(names) + 1.2, title, join_nonempty(model, INTERVALS, held_out))
     panels = figure.subplots(1, len(types), squeeze=False, sharey=True)[0]
     for axes, (kind, rows) in zip(panels, types.items(), strict=True):
         bars = rows.set_index("name").reindex(names).reset_index()
@@ -65,8 +73,8 @@ def probe_scores(table: pd.DataFrame, *, model: str = "", lens: str = "attention
     table = table[table["metric"].isin(COMPARED)]
     metrics = table["metric"].unique()
     several = " (" + table["metric"] + ")" if len(metrics) > 1 else ""
-    title = f"Table 3 · Dependency parsing from {style.WEIGHTS[lens]}"
-    figure = canvas(ROW * len(table) + 0.9, title, joined(model, INTERVALS, PAPER_PROBES))
+    title = f"Table 3 · Dependency parsing from {style.WEIGHT_NAMES[lens]}"
+    figure = canvas(ROW * len(table) + 0.9, title, join_nonempty(model, INTERVALS, PAPER_PROBES))
     axes = figure.subplots()
     _bars(axes, table.assign(name=table["probe"] + several))
     axes.set_xlabel(f"{' or '.join(metrics)} (%)")
@@ -81,15 +89,15 @@ def learning_curves(table: pd.DataFrame, *, model: str = "") -> Figure:
     as bands.  Punctuation is left out.
     """
     table = table[table["metric"].isin(COMPARED)]
-    what = joined(model, "bands: 95% intervals; the axis does not start at 0")
+    what = join_nonempty(model, "bands: 95% intervals; the axis does not start at 0")
     figure = canvas(3.6, "Section 5 · Learning curves of the probes", what)
     axes = figure.subplots()
     looks = zip(table["probe"].unique(), style.LINES, strict=False)
     styles = {probe: Style(probe, *look) for probe, look in looks}
     sns.lineplot(
         table.melt(["probe", "n_train"], INTERVAL, value_name="percent"),
-        x="n_train", y="percent", **by_style("probe", styles), **style.WITH_BOUNDS, dashes=False,
-        ax=axes,
+        x="n_train", y="percent", **by_style("probe", styles), **style.MEDIAN_AND_RANGE,
+        dashes=False, ax=axes,
     )  # fmt: skip
     sizes = np.sort(table["n_train"].unique())
     if sizes[0] > 0:
@@ -111,7 +119,9 @@ def relation_heatmaps(
     """
     title = "Section 4.2 · Accuracy of single heads by relation"
     if not accuracies:
-        return nothing(title, model, "a relation that the paper has, too, and that is frequent")
+        return empty_figure(
+            title, model, "a relation that the paper has, too, and that is frequent"
+        )
     best = {key: np.unravel_index(np.nanargmax(v), v.shape) for key, v in accuracies.items()}
     names = {
         key: f"{key[0]}\n{head_label(*best[key])}: {values[best[key]]:.0f}%, {ARROWS[key[1]]}"
@@ -120,7 +130,7 @@ def relation_heatmaps(
     figure = heat_maps(
         {names[key]: values for key, values in accuracies.items()},
         title,
-        joined(model, "framed: the best head; d → h: the dependent attends to its head"),
+        join_nonempty(model, "framed: the best head; d → h: the dependent attends to its head"),
         "Accuracy (%)",
         Normalize(0, 100),
         columns=min((4, 5, 3), key=lambda columns: -len(accuracies) % columns),
@@ -143,7 +153,9 @@ def probe_head_gains(table: pd.DataFrame, *, model: str = "", lens: str = "atten
     return heat_maps(
         {name: by_head(table, column) for name, column in columns.items()},
         "Section 5 · What each head adds in the attention-only probe",
-        joined(model, f"its weight times how much more {style.WEIGHTS[lens]} the right word gets"),
+        join_nonempty(
+            model, f"its weight times how much more {style.WEIGHT_NAMES[lens]} the right word gets"
+        ),
         "Gain in score (log-odds)",
         Normalize(-largest, largest),
         columns=2,
@@ -155,7 +167,7 @@ def _bars(axes: Axes, rows: pd.DataFrame) -> None:
     """Draw one bar a row under its name, its interval, its number and the paper's."""
     sns.barplot(
         rows.melt("name", INTERVAL, value_name="percent"), x="percent", y="name",
-        **style.WITH_BOUNDS, color=style.BAR, saturation=1, width=0.68, capsize=0.25,
+        **style.MEDIAN_AND_RANGE, color=style.BAR, saturation=1, width=0.68, capsize=0.25,
         err_kws={"color": style.INK, "linewidth": 1.2}, ax=axes,
     )  # fmt: skip
     y = np.arange(len(rows))

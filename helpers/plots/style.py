@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from helpers.paths import write_whole
+from helpers.paths import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ TALL_HEIGHT = 12.0  # inches: figures of this height or more have ...
 TALL_DPI = 110  # ... fewer dots per inch, which keeps their files small
 HEADING = "heading"  # labels the texts that a paper has in its caption instead
 # The name of the weights of a map, by lens; the second is of Kobayashi et al. (2020).
-WEIGHTS = {"attention": "attention", "norm": "norm-weighted attention"}
+WEIGHT_NAMES = {"attention": "attention", "norm": "norm-weighted attention"}
 
 
 class Style(NamedTuple):
@@ -68,7 +68,7 @@ BEHAVIOUR_STYLES = {
     "punctuation": ATTENDED["punctuation"],
     "other": Style("no single pattern", "#BDBDBD", "o"),
 }  # fmt: skip
-CONTROLS = {  # by the prefix of the names of their tables
+CONTROL_STYLES = {  # by the prefix of the names of their tables
     "random": Style("random weights", "#8A8A8A", "v"),
     "entropy_matched": Style("random weights, entropy-matched", "#7A5BA8", "P"),
 }
@@ -103,7 +103,7 @@ RC_PARAMS = {
 }
 # Options for seaborn if each point is melted to three rows, the value and the two bounds of its
 # interval.  Their median is the value, and their range is the interval, if low <= value <= high.
-WITH_BOUNDS = {"estimator": "median", "errorbar": ("pi", 100)}
+MEDIAN_AND_RANGE = {"estimator": "median", "errorbar": ("pi", 100)}
 
 
 @contextmanager
@@ -151,9 +151,9 @@ def canvas(
     return figure
 
 
-def nothing(title: str, model: str, needs: str) -> Figure:
+def empty_figure(title: str, model: str, needs: str) -> Figure:
     """Create a figure without axes; its footnote names the data that the figure would need."""
-    return canvas(0.1, title, joined(model, "nothing to draw"), f"It would need {needs}.")
+    return canvas(0.1, title, join_nonempty(model, "nothing to draw"), f"It would need {needs}.")
 
 
 def bottom_margin(note: str) -> float:
@@ -161,12 +161,12 @@ def bottom_margin(note: str) -> float:
     return 0.3 if note else 0.05
 
 
-def joined(*parts: str) -> str:
+def join_nonempty(*parts: str) -> str:
     """Join the parts that are not empty, with a dot between them."""
     return " · ".join(part for part in parts if part)
 
 
-def named(style: Style, special_tokens: SpecialTokens) -> Style:
+def resolve_special_tokens(style: Style, special_tokens: SpecialTokens) -> Style:
     """Fill a model's special tokens into the label of a style."""
     cls = special_tokens.get("cls") or "first token"
     sep = special_tokens.get("sep") or "separator"
@@ -299,10 +299,10 @@ def save_figure(figure: Figure, folder: Path, name: str, *, paper: bool = False)
     png = _png_of(figure)
     figure.set_layout_engine(None)  # the layout is done; doing it again would take most of the time
     svg = _svg_of(figure)
-    write_whole(path, png)
-    write_whole(path.with_suffix(".svg"), svg)
+    write_atomic(path, png)
+    write_atomic(path.with_suffix(".svg"), svg)
     if paper:
-        write_whole(path.with_suffix(".pdf"), _pdf_of(figure))
+        write_atomic(path.with_suffix(".pdf"), _pdf_of(figure))
     return path
 
 

@@ -16,7 +16,7 @@ from helpers.paths import build_dir, figures_dir
 from helpers.plots.compare import comparison
 from helpers.plots.style import save_figure
 from helpers.run.report import write_report
-from helpers.settings import IDENTITY, MATERIAL, flag, folder_name
+from helpers.settings import MODEL_SETTINGS, RESULT_SETTINGS, flag, folder_name
 from helpers.sources import run_record
 from helpers.study import Study, read_tables, write_table
 
@@ -261,8 +261,8 @@ def atlas(runs: Mapping[str, Tables]) -> pd.DataFrame:
 def differences(runs: Sequence[Run]) -> dict[str, str]:
     """Find the settings, except those of the model, in which runs differ: flags with values."""
     different_settings = {}
-    for setting in MATERIAL:
-        if setting in (*IDENTITY, "revision"):
+    for setting in RESULT_SETTINGS:
+        if setting in (*MODEL_SETTINGS, "revision"):
             continue
         values = {run.name: run.settings.get(setting) for run in runs if run.settings}
         if len(set(values.values())) > 1:

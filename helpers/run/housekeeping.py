@@ -15,7 +15,7 @@ import torch
 from helpers.data.corpora import corpora_table
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import DEFAULT, model_folder, weights_identity
-from helpers.paths import CHECKSUMS, broken_seals, cache_root
+from helpers.paths import CHECKSUMS, cache_root, checksum_problems
 from helpers.store import extract, format
 from helpers.work import torch_device
 
@@ -32,7 +32,7 @@ def check_cache(names: Sequence[str], *, repair: bool, model: str | None) -> int
     """
     stores, damaged = format.stores(), 0
     for folder in _folders(names, [*stores, *_inside(*KEPT)]):
-        check = format.verify if folder in stores else broken_seals
+        check = format.verify if folder in stores else checksum_problems
         problems = check(folder)
         print(f"{_name(folder)}: {'damaged' if problems else 'whole'}", *problems, sep="\n  ")
         if problems and repair and folder in stores:

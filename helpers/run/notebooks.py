@@ -23,9 +23,9 @@ from tqdm.contrib import DummyTqdmFile
 
 from helpers import errors
 from helpers.errors import InputError
-from helpers.paths import build_dir, in_checkout, project_root, write_whole
+from helpers.paths import build_dir, in_checkout, project_root, write_atomic
 from helpers.settings import SIZES, Settings, flag, flag_value
-from helpers.work import BAR, HEADLESS, WRITTEN
+from helpers.work import BATCH_VARIABLE, OUTPUT_LIST_VARIABLE, PROGRESS_LINE
 
 if TYPE_CHECKING:
     from jupyter_client import AsyncKernelManager
@@ -156,7 +156,7 @@ def run(paths: Sequence[Path], study: Study, record: Record) -> Path:
             _execute(path, folder / path.name, settings, kernel)
             record.note(path.stem, folder / f"{path.stem}.written", code_cells_digest(path))
             times[path.stem] = round(time.monotonic() - started, 1)
-            write_whole(folder / TIMES, json.dumps(times, indent=1).encode())
+            write_atomic(folder / TIMES, json.dumps(times, indent=1).encode())
             copies.append(copier.submit(write_html, folder / path.name))
     for copy in copies:
         copy.result()
@@ -175,12 +175,12 @@ def write_html(path: Path) -> None:
         for output in cell.get("outputs", []):  # without the lines of progress, which the log has
             if output.get("name") == "stderr":
                 lines = output.text.splitlines(keepends=True)
-                output.text = "".join(line for line in lines if not BAR.fullmatch(line))
+                output.text = "".join(line for line in lines if not PROGRESS_LINE.fullmatch(line))
         if cell.cell_type == "code":
             cell.outputs = [out for out in cell.outputs if out.get("text", "shown").strip()]
     body, _ = _exporter().from_notebook_node(notebook)
     body = re.sub(r'<script src=""[^>]*></script>', "", body)
-    write_whole(path.with_suffix(".html"), show_bidi_controls(body).encode())
+    write_atomic(path.with_suffix(".html"), show_bidi_controls(body).encode())
 
 
 @cache
@@ -233,7 +233,7 @@ def _kernel(path: Path, folder: Path) -> AsyncKernelManager:
     ]
     notes = folder / f"{path.stem}.written"
     notes.unlink(missing_ok=True)
-    environment = {**os.environ, HEADLESS: "1", WRITTEN: str(notes)}
+    environment = {**os.environ, BATCH_VARIABLE: "1", OUTPUT_LIST_VARIABLE: str(notes)}
     kernel = AsyncKernelManager(kernel_name="python3")
     run_sync(kernel.start_kernel)(extra_arguments=arguments, env=environment)
     return kernel

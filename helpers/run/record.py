@@ -18,7 +18,7 @@ from helpers.data.glove import DEFAULT, read_glove
 from helpers.data.records import Corpus, Document, Segment, Sentence, describe_documents
 from helpers.data.wikipedia import how_read
 from helpers.errors import InputError
-from helpers.paths import build_dir, cache_root, check_free, given_path, sha256, write_whole
+from helpers.paths import build_dir, cache_root, check_free, resolve_user_path, sha256, write_atomic
 from helpers.results import (
     FILES,
     FORMS_ON_REQUEST,
@@ -31,11 +31,11 @@ from helpers.results import (
     without_empty_sessions,
 )
 from helpers.run.tolerances import TableDifference, compare_tables, read_for_comparison
-from helpers.settings import MATERIAL
-from helpers.sources import known, run_record, write_record
+from helpers.settings import RESULT_SETTINGS
+from helpers.sources import run_record, serialize_settings, write_record
 from helpers.store.format import read_manifest, shard_name
 from helpers.study import Study
-from helpers.work import HEADLESS, WRITTEN
+from helpers.work import BATCH_VARIABLE, OUTPUT_LIST_VARIABLE
 
 if TYPE_CHECKING:
     from helpers.store.store import Store
@@ -65,10 +65,10 @@ def check(study: Study, taken: Collection[str]) -> Iterator[str]:
     if study.scheduler:
         check_scheduler(study.scheduler)
     if study.task:
-        from helpers.studies.fine_tune import tasks_of  # torch
+        from helpers.studies.fine_tune import load_tasks  # torch
 
-        tasks_of(study.task, "", examples=2, seed=0)
-    if study.framenet and not given_path(study.framenet).is_dir():
+        load_tasks(study.task, "", examples=2, seed=0)
+    if study.framenet and not resolve_user_path(study.framenet).is_dir():
         raise InputError(f"--framenet {study.framenet}: no such folder")
     if study.arct:
         argument_corpus(study.arct)
@@ -133,7 +133,7 @@ def describe(study: Study) -> dict[str, Any]:
     if study.text:
         corpora[TEXT_AS_READ] = how_read(study.text)
     return {
-        "settings": known(study, study.declared),
+        "settings": serialize_settings(study, study.declared),
         "model": study.encoder.identity,
         "special tokens": study.encoder.special_tokens,
         "objective": study.encoder.objective,
@@ -147,7 +147,7 @@ def save_description(study: Study) -> None:
 
     In a notebook that `run` executes it does nothing: a notebook has not all of the settings.
     """
-    if os.environ.get(HEADLESS):
+    if os.environ.get(BATCH_VARIABLE):
         return
     today = describe(study)
     with record_lock(study.slug):
@@ -270,11 +270,11 @@ class Record:
         """Let this process save tables for this run, as the kernel of a notebook does."""
         notes = self.build / f"{entry}.written"
         notes.unlink(missing_ok=True)
-        os.environ[WRITTEN] = str(notes)
+        os.environ[OUTPUT_LIST_VARIABLE] = str(notes)
         try:
             yield
         finally:
-            del os.environ[WRITTEN]
+            del os.environ[OUTPUT_LIST_VARIABLE]
         self.note(entry, notes)
 
     def changed(self) -> list[str]:
@@ -403,7 +403,7 @@ class Record:
         settings_today = self.today.get("settings", {})
         same_settings = all(
             settings_before.get(setting) == settings_today.get(setting)
-            for setting in MATERIAL
+            for setting in RESULT_SETTINGS
             if setting in settings_before
         )
         same_inputs = all(self.description.get(key) == self.today.get(key) for key in INPUTS)
@@ -468,7 +468,7 @@ class Record:
                         continue
                     content = source.read_bytes()
                     if not target.is_file() or target.read_bytes() != content:
-                        write_whole(target, content)
+                        write_atomic(target, content)
 
     def _files(
         self, group: str, name: str, patterns: Mapping[str, Iterable[str]]

@@ -18,10 +18,10 @@ import pandas as pd
 from helpers.analysis.paper import verdicts
 from helpers.csv_cells import unescape_formulas
 from helpers.errors import InputError
-from helpers.paths import build_dir, figures_dir, whole_file, write_whole
+from helpers.paths import atomic_file, build_dir, figures_dir, write_atomic
 from helpers.results import TEXT_AS_READ
 from helpers.run.notebooks import read_times
-from helpers.sources import listed
+from helpers.sources import recorded_outputs
 from helpers.study import Study
 from helpers.viewer.page import document, json_in_html, render
 from helpers.viewer.view import Viewer, viewers
@@ -94,7 +94,7 @@ def write_report(
     page_parts |= _viewers(viewers, MAX_PAGE_BYTES - len(page.encode()))
     build.mkdir(parents=True, exist_ok=True)
     path = build / "index.html"
-    write_whole(path, render(HERE / "report.html", **page_parts).encode())
+    write_atomic(path, render(HERE / "report.html", **page_parts).encode())
     return path
 
 
@@ -110,9 +110,9 @@ def zip_report(run: str) -> Path:
     results = figures_dir(run)
     if not (build / "index.html").is_file():
         raise InputError(f"{build}: there is no report; 'python -m helpers run' writes it")
-    tables = _listed_files((results / "tables").glob("*.csv"), listed(results, "tables"))
+    tables = _listed_files((results / "tables").glob("*.csv"), recorded_outputs(results, "tables"))
     path = build / f"{run}.zip"
-    with whole_file(path) as new, ZipFile(new, "w", ZIP_DEFLATED) as archive:
+    with atomic_file(path) as new, ZipFile(new, "w", ZIP_DEFLATED) as archive:
         for file in (*build.glob("*.html"), *tables.values()):
             archive.write(file, Path(run, "tables" if file.suffix == ".csv" else "", file.name))
     return path
@@ -135,8 +135,8 @@ def _parts(
 
     ``written`` has the names of the tables and figures of each notebook, by its HTML copy.
     """
-    pictures = _listed_files(figures.glob("*.png"), listed(figures, "figures"))
-    files = _listed_files(tables.glob("*.csv"), listed(figures, "tables"))
+    pictures = _listed_files(figures.glob("*.png"), recorded_outputs(figures, "figures"))
+    files = _listed_files(tables.glob("*.csv"), recorded_outputs(figures, "tables"))
     contents = tomllib.loads((HERE / "contents.toml").read_text(encoding="utf-8"))
     claims = _read(files["claims"]) if "claims" in files else None
     rest = {"title": "More results", "tables": [*files], "figures": dict.fromkeys(pictures, "")}

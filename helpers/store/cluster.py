@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 from helpers.errors import InputError
 from helpers.model.encoder import Device
 from helpers.store.extract import load_encoder, write_shard
-from helpers.store.format import Listed, Shard
+from helpers.store.format import RecordShard, Shard
 from helpers.store.store import Store
-from helpers.work import compute_alone, progress, reuse
+from helpers.work import keep_freed_memory, progress, set_torch_threads
 
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster, Scheduler
@@ -103,7 +103,9 @@ def _local_cluster(workers: int) -> LocalCluster:
     )
 
 
-def fill_on(client: Client, store: Store, missing: Sequence[int], listed: Listed) -> None:
+def extract_on_cluster(
+    client: Client, store: Store, missing: Sequence[int], listed: RecordShard
+) -> None:
     """Compute missing shards on a cluster, and call ``listed`` for each.
 
     The workers share the folders of the stores and of a local model.  InputError if a shard's
@@ -124,7 +126,7 @@ def map_shards(
     """Yield ``function(store, number)`` for shards, in order, computed by a cluster.
 
     ``numbers`` of None stands for all shards.  A worker opens the store, and loads the model if the
-    store computes its maps.  Errors as in `fill_on`.
+    store computes its maps.  Errors as in `extract_on_cluster`.
     """
     from distributed import KilledWorker
     from distributed.client import FutureCancelledError
@@ -194,8 +196,8 @@ def _on_shard(
     number: int,
 ) -> Result:
     """Apply a function to one shard in a worker; each thread of a worker computes one shard."""
-    compute_alone()
-    reuse()
+    set_torch_threads()
+    keep_freed_memory()
     if not folder.is_dir():
         raise InputError(
             f"{folder}: does not exist on a worker; set ATTENTION_CACHE to a folder that all "

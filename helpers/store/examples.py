@@ -36,7 +36,7 @@ from helpers.model.forward import (
     word_groups,
 )
 from helpers.store.format import ROW_SUM_TOLERANCE, STORED, Level, Tensors, tensor_name
-from helpers.work import in_order, trim
+from helpers.work import map_ordered, release_freed_memory
 
 MAX_STORED = float(np.finfo(STORED).max)
 # Padded tokens in a forward pass: as many as stay in the caches of one core, or fill a GPU.
@@ -232,14 +232,14 @@ def shards_tensors(
 
     with (
         lens_pass(encoder, lens) as run,
-        closing(in_order(jobs(), threads=threads, ahead=2 * threads)) as batch_tensors,
+        closing(map_ordered(jobs(), threads=threads, ahead=2 * threads)) as batch_tensors,
     ):
         for tensors in batch_tensors:
             indices, n_batches = begun.popleft()
             for further_tensors in islice(batch_tensors, n_batches - 1):
                 tensors.update(further_tensors)
             yield indices, dict(sorted(tensors.items()))
-            trim()
+            release_freed_memory()
 
 
 def _batches(encoder: Encoder, records: list[Record], first: int) -> list[list[tuple[int, Inputs]]]:

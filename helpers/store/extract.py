@@ -24,22 +24,22 @@ from helpers.cache import function_name
 from helpers.data.records import Corpus, Record
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.model.encoder import Device, Encoder, Lens, load
-from helpers.paths import check_free, only_one, remove_temporary, sha256, whole_file
+from helpers.paths import atomic_file, check_free, folder_lock, remove_temporary, sha256
 from helpers.store.format import (
     EXAMPLES,
     MANIFEST,
     STORED,
     UNFINISHED,
     Level,
-    Listed,
     Manifest,
+    RecordShard,
     Shard,
     StoreKey,
     Tensors,
-    damage,
+    damage_message,
     discard_examples,
     is_of_another_format,
-    of_other_code,
+    outdated_stores,
     read_manifest,
     remove,
     shard_name,
@@ -51,8 +51,8 @@ from helpers.work import progress
 EXAMPLES_PER_SHARD: dict[Level, int] = {"token": 32, "word": 256}
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "safetensors")
 
-# A function that computes shards by number, and calls `Listed` for each when it is written.
-Fill = Callable[[Store, Sequence[int], Listed], None]
+# A function that computes shards by number, and calls `RecordShard` for each when it is written.
+Fill = Callable[[Store, Sequence[int], RecordShard], None]
 
 
 def store_key(
@@ -105,11 +105,11 @@ def store_key(
         examples_per_shard=EXAMPLES_PER_SHARD[level],
         hidden=hidden,
         reader=function_name(corpus.reader or corpus.read),
-        **encoder_facts(encoder),
+        **model_key(encoder),
     ).today()
 
 
-def encoder_facts(encoder: Encoder) -> dict[str, Any]:
+def model_key(encoder: Encoder) -> dict[str, Any]:
     """Return the part of a store's key that describes its model and tokenizer."""
     return {
         "model": {**encoder.identity, "compute_dtype": encoder.dtype},
@@ -130,7 +130,7 @@ def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill | None = None, **opt
     corpus
         Segments, sentences or documents.
     fill
-        Function that computes the missing shards, such as `store.cluster.fill_on`. By default
+        Function that computes the missing shards, such as `store.cluster.extract_on_cluster`. By default
         this process does.
     options
         ``level``, ``lens``, ``max_tokens`` and ``hidden``, as in `store_key`.
@@ -152,16 +152,16 @@ def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill | None = None, **opt
     key = store_key(encoder, corpus, **options)
     folder = key.folder()
     if not (folder / MANIFEST).is_file():
-        for old_folder in of_other_code(key):
+        for old_folder in outdated_stores(key):
             print(
                 f"{old_folder.name}: made by other code: extracted again; "
                 f"'python -m helpers cache accept {old_folder.name}' keeps it",
                 file=sys.stderr,
             )
         store = stream(encoder, corpus, **options)
-        with only_one(folder):
+        with folder_lock(folder):
             if not (folder / MANIFEST).is_file():
-                complete(store, fill)
+                extract_missing(store, fill)
     return Store.open(folder)
 
 
@@ -193,10 +193,10 @@ def stream(encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
     key = store_key(encoder, corpus, **options)
     folder = key.folder()
     if not _is_listed(folder):
-        with only_one(folder):
+        with folder_lock(folder):
             if not _is_listed(folder):
                 remove_temporary(folder)  # what a killed process left of the list of work
-                _list_work(encoder, corpus, folder, key)
+                write_examples(encoder, corpus, folder, key)
     return Store.open(folder, encoder)
 
 
@@ -205,7 +205,7 @@ def _is_listed(folder: Path) -> bool:
     return folder in stores() and (folder / EXAMPLES).is_file()
 
 
-def complete(store: Store, fill: Fill | None = None) -> list[int]:
+def extract_missing(store: Store, fill: Fill | None = None) -> list[int]:
     """Compute the shards that are missing or damaged; return their numbers.
 
     The store is finished then.  StoreError if the disk is full.
@@ -224,7 +224,7 @@ def complete(store: Store, fill: Fill | None = None) -> list[int]:
         grown.write(folder / UNFINISHED)
 
     if missing:
-        compute_shards = fill or fill_here
+        compute_shards = fill or extract_locally
         compute_shards(store, missing, listed)
     remove_temporary(folder)
     (folder / UNFINISHED).replace(folder / MANIFEST)
@@ -235,7 +235,7 @@ def _finished_shards(folder: Path, manifest: Manifest) -> dict[str, Shard]:
     """Return the shards of a manifest that are undamaged, by file name."""
     shards = {}
     for shard in progress(manifest.shards, "looking for finished shards", unit="shard"):
-        if not damage(folder / shard.file, shard.bytes, shard.sha256):
+        if not damage_message(folder / shard.file, shard.bytes, shard.sha256):
             shards[shard.file] = shard
     return shards
 
@@ -248,7 +248,7 @@ def repair_list(folder: Path) -> str:
     belong to, so the whole store is removed. The sentence is empty if manifest and list are whole.
     StoreError if other code has made the store: no run of today's code would complete it.
     """
-    with only_one(folder):
+    with folder_lock(folder):
         if is_of_another_format(folder):
             read_manifest(folder)  # raises the error that says so
         try:
@@ -256,7 +256,9 @@ def repair_list(folder: Path) -> str:
         except StoreError:
             remove(folder)
             return "manifest unreadable: store removed; the next run that needs it extracts it"
-        if not damage(folder / EXAMPLES, manifest.examples["bytes"], manifest.examples["sha256"]):
+        if not damage_message(
+            folder / EXAMPLES, manifest.examples["bytes"], manifest.examples["sha256"]
+        ):
             return ""
         if not manifest.shards:
             remove(folder)
@@ -274,12 +276,12 @@ def repair(encoder: Encoder, folder: Path) -> list[str]:
 
     StoreError if the store was made with another model, or by other code.
     """
-    with only_one(folder):
+    with folder_lock(folder):
         store = Store.open(folder, encoder)
         _check_model(encoder, folder, store.manifest)
         if (folder / MANIFEST).is_file():
             (folder / MANIFEST).replace(folder / UNFINISHED)
-        numbers = complete(store)
+        numbers = extract_missing(store)
     return [f"{folder / shard_name(number)}: extracted again" for number in numbers]
 
 
@@ -309,7 +311,7 @@ def load_encoder(folder: Path, *, model: str | None, device: Device = "auto") ->
 def _check_model(encoder: Encoder, folder: Path, manifest: Manifest) -> None:
     """Raise StoreError if a store was made with another model than an encoder, or by other code."""
     spec = manifest.spec
-    if replace(spec, **encoder_facts(encoder)) != spec:
+    if replace(spec, **model_key(encoder)) != spec:
         raise StoreError(
             f"{folder}: made with another model than {encoder.name!r} as it is now: {spec.model}; "
             "say where that one is with --model PATH"
@@ -327,7 +329,7 @@ def _check_code(folder: Path, manifest: Manifest) -> None:
         )
 
 
-def fill_here(store: Store, missing: Sequence[int], listed: Listed) -> None:
+def extract_locally(store: Store, missing: Sequence[int], listed: RecordShard) -> None:
     """Compute shards in this process; the next shard is computed while one is written."""
     from helpers.store.examples import shards_tensors  # whose imports are heavy
 
@@ -370,7 +372,7 @@ def _versions() -> dict[str, str]:
     return {package: version(package) for package in PACKAGES}
 
 
-def _list_work(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey) -> None:
+def write_examples(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey) -> None:
     """Write one record per line, and the manifest of a store without shards.
 
     If only the list was missing and the new one has the same bytes, the manifest stays as it is,
@@ -381,7 +383,7 @@ def _list_work(encoder: Encoder, corpus: Corpus, folder: Path, key: StoreKey) ->
     counts: Counter[str] = Counter()
     n_examples = 0
     path = folder / EXAMPLES
-    with whole_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         for record in examples(encoder, corpus, key.max_tokens, counts):
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
             n_examples += 1
@@ -406,13 +408,13 @@ def _no_examples(corpus: Corpus, counts: Counter[str], max_tokens: int) -> Input
 
 
 def write_shard(
-    folder: Path, number: int, tensors: Tensors, indices: range, listed: Listed
+    folder: Path, number: int, tensors: Tensors, indices: range, listed: RecordShard
 ) -> Shard:
     """Write the shard of the examples ``indices``; ``listed`` is called before it has its name."""
     dense = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     path = folder / shard_name(number)
     # The file is written from the tensors' memory: bytes in between would hold every map twice.
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         save_file(dense, temporary)
         shard = Shard(
             file=path.name,

@@ -30,7 +30,7 @@ import numpy as np
 from helpers.cache import code_digest, is_computing
 from helpers.errors import StoreError
 from helpers.model.encoder import Lens
-from helpers.paths import cache_root, only_one, readable, sha256, write_whole
+from helpers.paths import cache_root, folder_lock, sha256, slugify, write_atomic
 from helpers.work import progress
 
 FORMAT = 2
@@ -77,7 +77,7 @@ class StoreKey:
         control += "-entropy-matched" if "temperatures" in self.model else ""
         lens = "" if self.lens == "attention" else f"-{self.lens}"
         slug = f"{self.model['name']}{control}--{self.corpus['name']}--{self.level}{lens}"
-        return cache_root() / f"{readable(slug)}-{self.hash[:10]}"
+        return cache_root() / f"{slugify(slug)}-{self.hash[:10]}"
 
     def today(self) -> StoreKey:
         """Return the key of a store with the same settings, filled by the current code."""
@@ -102,7 +102,7 @@ class Shard(NamedTuple):
     sha256: str
 
 
-Listed = Callable[[Shard], None]  # a function that enters a shard in the manifest
+RecordShard = Callable[[Shard], None]  # a function that enters a shard in the manifest
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Manifest:
         contents["shards"] = [shard._asdict() for shard in self.shards]
         contents["accepted"] = self.accepted
         contents["checksum"] = _digest(contents)
-        write_whole(path, (json.dumps(contents, indent=1) + "\n").encode())
+        write_atomic(path, (json.dumps(contents, indent=1) + "\n").encode())
 
 
 def read_manifest(folder: Path, *, finished: bool = False) -> Manifest:
@@ -215,7 +215,7 @@ def note_use(folder: Path, run: str) -> None:
         path.write_text(run, encoding="utf-8")
 
 
-def damage(path: Path, size: int, digest: str = "") -> str | None:
+def damage_message(path: Path, size: int, digest: str = "") -> str | None:
     """Describe the damage of a file, and the remedy; None if it has this size and SHA-256.
 
     The SHA-256 is not checked if it is empty.
@@ -237,7 +237,7 @@ def repair_command(name: str) -> str:
 
 def check(path: Path, size: int, digest: str = "") -> None:
     """Raise StoreError if a file is missing or damaged."""
-    problem = damage(path, size, digest)
+    problem = damage_message(path, size, digest)
     if problem:
         raise StoreError(problem)
 
@@ -250,7 +250,7 @@ def stores() -> list[Path]:
     return sorted(folders)
 
 
-def of_other_code(key: StoreKey) -> list[Path]:
+def outdated_stores(key: StoreKey) -> list[Path]:
     """Return the finished stores of the same settings that other code has filled."""
     folders = []
     for folder in stores():
@@ -275,7 +275,7 @@ def accept(folder: Path) -> Path:
     target = key.folder()
     if target == folder:
         raise StoreError(f"{folder.name}: made by today's code, or accepted for it")
-    with only_one(target):
+    with folder_lock(target):
         if (target / MANIFEST).is_file():
             raise StoreError(f"{target.name}: extracted already; remove one of the two")
         if target.exists():
@@ -359,7 +359,7 @@ def verify(folder: Path) -> list[str]:
         files.append((shard.file, shard.bytes, shard.sha256))
     problems = []
     for name, size, digest in progress(files, f"checking {folder.name}", unit="file"):
-        problem = damage(folder / name, size, digest)
+        problem = damage_message(folder / name, size, digest)
         if problem:
             problems.append(problem)
     return problems

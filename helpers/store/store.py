@@ -26,7 +26,7 @@ from helpers.store.format import (
     read_manifest,
     tensor_name,
 )
-from helpers.work import in_order, trim
+from helpers.work import map_ordered, release_freed_memory
 
 if TYPE_CHECKING:
     from helpers.model.encoder import Encoder
@@ -250,10 +250,10 @@ def read_ahead(store: Store) -> Iterator[list[Example]]:
     with closing(store.by_shard()) as shards:
         # Each job advances the one generator; with one thread, one job at a time does so.
         next_shards = (partial(next, shards) for _ in range(store.n_shards))
-        with closing(in_order(next_shards, threads=1, ahead=1)) as examples:
+        with closing(map_ordered(next_shards, threads=1, ahead=1)) as examples:
             for shard in examples:
                 yield shard
-                trim()
+                release_freed_memory()
 
 
 def _opened(folder: Path, shard: Shard) -> GetTensor:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from helpers.data.records import PUNCTUATION, WORD_MARKS
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
-from helpers.model.sites import Weights, owner
-from helpers.studies.head_removal import Change, reweighted
+from helpers.model.sites import Weights, base_transformer
+from helpers.studies.head_removal import Intervention, patch_attention_weights
 
 AblationMode = Literal["dropped", "redistributed", "mass-matched"]
 Edges = Bool[Tensor, "batch 1 query key"]
@@ -164,10 +164,10 @@ def cut_edges(
         intact_weights[layer] = weights
         return ablate_edges(weights, cut.edges(token_batches[0], keys), mode)
 
-    embeddings = owner(model).get_input_embeddings()
+    embeddings = base_transformer(model).get_input_embeddings()
     hook = embeddings.register_forward_pre_hook(remember_tokens)
     try:
-        with reweighted(model, ablate):
+        with patch_attention_weights(model, ablate):
             yield intact_weights
     finally:
         hook.remove()
@@ -196,12 +196,12 @@ def key_token_ids(encoder: Encoder) -> dict[str, Collection[int]]:
     return {SPECIAL_KEYS: encoder.special_ids, PUNCTUATION_KEYS: punctuation_ids}
 
 
-def list_ablations(encoder: Encoder, cuts: Sequence[Cut]) -> list[Change]:
+def list_ablations(encoder: Encoder, cuts: Sequence[Cut]) -> list[Intervention]:
     """List each cut in each of the `MODES` as a change of the model; modes vary fastest."""
     token_ids = key_token_ids(encoder)
     ablations = []
     for cut in cuts:
         for mode in MODES:
             context = partial(cut_edges, cut=cut, keys=token_ids[cut.keys], mode=mode)
-            ablations.append(Change(cut.layers[0], context))
+            ablations.append(Intervention(cut.layers[0], context))
     return ablations

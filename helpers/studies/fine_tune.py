@@ -30,9 +30,9 @@ from helpers.cache import cached, code_digest
 from helpers.errors import InputError, ModelError
 from helpers.model.encoder import Encoder
 from helpers.model.forward import padded
-from helpers.paths import broken_seals, cache_root, given_path, readable, write_once
+from helpers.paths import build_folder, cache_root, checksum_problems, resolve_user_path, slugify
 from helpers.settings import small_profile
-from helpers.store.extract import encoder_facts
+from helpers.store.extract import model_key
 from helpers.studies.classifier import Classifier, outputs, task_inputs
 from helpers.studies.jobs import StepDone, run_jobs
 from helpers.studies.tasks import Task, read_task
@@ -74,7 +74,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class FineTuned:
+class FineTuningRun:
     """A fine-tuning run; its results can be read once `fine_tune` has trained it."""
 
     encoder: Encoder = field(repr=False)
@@ -84,8 +84,8 @@ class FineTuned:
     @cached_property
     def folder(self) -> Path:
         """The folder of the run in the cache; it exists once the run is trained."""
-        task = readable(self.task.name.lower()) or "task"
-        inputs = encoder_facts(self.encoder) | {
+        task = slugify(self.task.name.lower()) or "task"
+        inputs = model_key(self.encoder) | {
             "code": code_digest(__name__),
             "objective": self.encoder.objective,
             "task": self.task,
@@ -141,11 +141,11 @@ class Runs(NamedTuple):
     random weights.
     """
 
-    seeds: list[list[FineTuned]]
-    random: list[FineTuned]
+    seeds: list[list[FineTuningRun]]
+    random: list[FineTuningRun]
 
     @property
-    def median(self) -> list[FineTuned]:
+    def median(self) -> list[FineTuningRun]:
         """One run per task: the one of median test accuracy, or the lower of the middle two."""
         median_runs = []
         for runs in self.seeds:
@@ -154,7 +154,7 @@ class Runs(NamedTuple):
         return median_runs
 
 
-def fine_tune(runs: Sequence[FineTuned]) -> Sequence[FineTuned]:
+def fine_tune(runs: Sequence[FineTuningRun]) -> Sequence[FineTuningRun]:
     """Train the runs that are not in the cache, and return all of them.
 
     Several train at a time, each on one thread.
@@ -166,13 +166,13 @@ def fine_tune(runs: Sequence[FineTuned]) -> Sequence[FineTuned]:
     StoreError
         If the disk is full.
     """
-    missing = [run for run in runs if broken_seals(run.folder)]
+    missing = [run for run in runs if checksum_problems(run.folder)]
     if not missing:
         return runs
 
-    def job_of(run: FineTuned) -> Callable[[StepDone], Any]:
+    def job_of(run: FineTuningRun) -> Callable[[StepDone], Any]:
         def job(step_done: StepDone) -> Any:
-            return write_once(run.folder, partial(_train, run, step_done))
+            return build_folder(run.folder, partial(_train, run, step_done))
 
         return job
 
@@ -184,9 +184,9 @@ def fine_tune(runs: Sequence[FineTuned]) -> Sequence[FineTuned]:
 
 
 def table_by_task(
-    runs: Sequence[FineTuned],
+    runs: Sequence[FineTuningRun],
     name: str,
-    compute: Callable[[FineTuned], pd.DataFrame],
+    compute: Callable[[FineTuningRun], pd.DataFrame],
     **depends_on: Any,
 ) -> pd.DataFrame:
     """Compute a table for each run and concatenate them, with the task in the first column.
@@ -202,13 +202,13 @@ def table_by_task(
     return pd.concat(tables, ignore_index=True)
 
 
-def stacked(tables: Mapping[Any, pd.DataFrame], *names: str) -> pd.DataFrame:
+def concat_with_keys(tables: Mapping[Any, pd.DataFrame], *names: str) -> pd.DataFrame:
     """Concatenate tables; their keys become the first columns, called ``names``."""
     table = pd.concat(tables, names=[*names, None])
     return table.reset_index(names).reset_index(drop=True)
 
 
-def tasks_of(task: str, text: str, *, examples: int | None, seed: int) -> list[Task]:
+def load_tasks(task: str, text: str, *, examples: int | None, seed: int) -> list[Task]:
     """Read the user's task, or make tasks from a text.
 
     Parameters
@@ -230,12 +230,12 @@ def tasks_of(task: str, text: str, *, examples: int | None, seed: int) -> list[T
         If a file cannot be read as a task, or the text is too short.
     """
     if not task:
-        path = given_path(text) if text else None
+        path = resolve_user_path(text) if text else None
         tasks = wikipedia_tasks(path, count=examples, seed=seed)
         if small_profile():
             tasks = [task for task in tasks if task.name in SMALL_TASKS]
         return tasks
-    paths = [given_path(part.strip()) for part in task.split(",")]
+    paths = [resolve_user_path(part.strip()) for part in task.split(",")]
     if len(paths) != 2:
         raise InputError(f"--task {task}: expected two files; write TRAIN.tsv,TEST.tsv")
     train, test = paths
@@ -269,11 +269,11 @@ def fine_tune_tasks(
     is_small = small_profile()
     longest = min(SMALL_TOKENS if is_small else Recipe.max_tokens, max_tokens)
 
-    def make_runs(start: Encoder, task: Task, count: int) -> list[FineTuned]:
+    def make_runs(start: Encoder, task: Task, count: int) -> list[FineTuningRun]:
         if is_small:
             count = min(count, SMALL_SEEDS)
         recipes = [Recipe(seed=seed + index, max_tokens=longest) for index in range(count)]
-        return [FineTuned(start, task, recipe) for recipe in recipes]
+        return [FineTuningRun(start, task, recipe) for recipe in recipes]
 
     pretrained_runs = []
     random_runs = []
@@ -307,7 +307,7 @@ def gradient_steps(
     ModelError
         If a loss is not finite.
     """
-    parameters = list(trained(model).values())
+    parameters = list(trainable_parameters(model).values())
     for step, batch in enumerate(batches, 1):
         value = loss(batch)
         if not value.isfinite():
@@ -356,12 +356,12 @@ def warmup_and_decay(optimizer: Optimizer, steps: int) -> LambdaLR:
     return LambdaLR(optimizer, factor)
 
 
-def trained(model: nn.Module) -> dict[str, nn.Parameter]:
+def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Select the trainable parameters of a model, by name."""
     return {name: weights for name, weights in model.named_parameters() if weights.requires_grad}
 
 
-def _train(run: FineTuned, step_done: StepDone, folder: Path) -> None:
+def _train(run: FineTuningRun, step_done: StepDone, folder: Path) -> None:
     """Train a classifier and write its weights and its predictions to a folder."""
     recipe = run.recipe
     classifier = run.start()
@@ -374,7 +374,7 @@ def _train(run: FineTuned, step_done: StepDone, folder: Path) -> None:
 
     lengths = [len(example["input_ids"]) for example in inputs]
     batches = shuffled_epochs(recipe, lengths)
-    weights = trained(classifier)
+    weights = trainable_parameters(classifier)
     matrices = [parameter for parameter in weights.values() if parameter.ndim > 1]
     vectors = [parameter for parameter in weights.values() if parameter.ndim <= 1]
     groups = [

@@ -29,9 +29,17 @@ from torch.nn import functional as F
 
 from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import equivalence, mcnemar, paired_interval
-from helpers.model.sites import Outputs, Softmaxes, Weights, first_layer, owner, replaced, sites
+from helpers.model.sites import (
+    Outputs,
+    PatchSoftmax,
+    Weights,
+    base_transformer,
+    first_layer,
+    patch_head_outputs,
+    sites,
+)
 from helpers.studies.classifier import Batch, batches
-from helpers.studies.fine_tune import FineTuned, table_by_task
+from helpers.studies.fine_tune import FineTuningRun, table_by_task
 from helpers.studies.jobs import StepDone, run_jobs
 from helpers.studies.tasks import Pair
 
@@ -47,7 +55,7 @@ Input = TypeVar("Input")
 Result = TypeVar("Result")
 
 
-class Change(NamedTuple):
+class Intervention(NamedTuple):
     """An intervention on a model: a context manager, and the first layer (from 0) it affects."""
 
     layer: int
@@ -100,11 +108,11 @@ def head_mask(
     def scale(layer: int, outputs: Outputs) -> Outputs:
         return outputs * mask[layer].to(outputs)[..., None, :, None]  # [(example), 1, head, 1]
 
-    with replaced(model, sites(model, cross=cross), scale):
+    with patch_head_outputs(model, sites(model, cross=cross), scale):
         yield
 
 
-def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> Softmaxes:
+def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> PatchSoftmax:
     """Make the attention of one head, or of all heads of a layer, uniform inside the context.
 
     Kovaleva et al. (2019, section 4.6) disable a head in this way: it outputs the mean value
@@ -129,29 +137,29 @@ def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> 
             weights[:, heads] = uniform[:, heads]
         return weights
 
-    return reweighted(model, flatten)
+    return patch_attention_weights(model, flatten)
 
 
-def reweighted(
+def patch_attention_weights(
     model: nn.Module, change: Callable[[int, Weights, Callable], Weights]
 ) -> AbstractContextManager[Any]:
-    """Replace the attention weights of the computed layers inside the context; see `Softmaxes`."""
-    return Softmaxes(change, range(first_layer(model), len(sites(model))))
+    """Replace the attention weights of the computed layers inside the context; see `PatchSoftmax`."""
+    return PatchSoftmax(change, range(first_layer(model), len(sites(model))))
 
 
-def mask_interventions(masks: Float[np.ndarray, "mask layer head"]) -> list[Change]:
+def mask_interventions(masks: Float[np.ndarray, "mask layer head"]) -> list[Intervention]:
     """Make one intervention per mask, which multiplies the heads' outputs by the mask."""
     affected_layers = (masks != 1).any(axis=2)  # [mask, layer]
     first_layers = affected_layers.argmax(axis=1)
     interventions = []
     for mask, layer in zip(masks, first_layers, strict=True):
         context = partial(head_mask, mask=torch.from_numpy(mask).float())
-        interventions.append(Change(int(layer), context))
+        interventions.append(Intervention(int(layer), context))
     return interventions
 
 
 def evaluate_interventions(
-    run: FineTuned, pairs: Sequence[Pair], interventions: Sequence[Change], label: str
+    run: FineTuningRun, pairs: Sequence[Pair], interventions: Sequence[Intervention], label: str
 ) -> Scores:
     """Score a classifier on ``pairs``, unchanged and under each intervention.
 
@@ -160,7 +168,9 @@ def evaluate_interventions(
     work = list(batches(run.encoder, pairs, max_tokens=run.recipe.max_tokens))
     job = partial(intervened_outputs, interventions=interventions)
     inputs = [batch for batch, _, _ in work]
-    logits_by_batch = side_by_side(run.classifier, inputs, job, f"{label} ({run.task.name})")
+    logits_by_batch = map_over_model_copies(
+        run.classifier, inputs, job, f"{label} ({run.task.name})"
+    )
     right = np.zeros((len(interventions) + 1, len(pairs)), bool)
     loss = np.zeros(right.shape)
     for (_, labels, order), logits in zip(work, logits_by_batch, strict=True):
@@ -215,9 +225,9 @@ def accuracy_changes(scores: Scores, *, test_count: int = 1) -> pd.DataFrame:
 
 
 def sequential_equivalence_test(
-    run: FineTuned,
+    run: FineTuningRun,
     pairs: Sequence[Pair],
-    interventions: Sequence[Change],
+    interventions: Sequence[Intervention],
     label: str,
     interim_sizes: Sequence[int] = INTERIM_SIZES,
 ) -> tuple[pd.DataFrame, Scores]:
@@ -271,7 +281,7 @@ def sequential_equivalence_test(
 
 
 def single_ablation(
-    runs: Sequence[FineTuned],
+    runs: Sequence[FineTuningRun],
     *,
     seed: int,
     test_pairs: Mapping[str, Sequence[Pair]] | None = None,
@@ -302,7 +312,7 @@ def single_ablation(
         percentage points).
     """
 
-    def ablate_heads(run: FineTuned) -> pd.DataFrame:
+    def ablate_heads(run: FineTuningRun) -> pd.DataFrame:
         layers = run.encoder.layers
         heads = run.encoder.heads
         if test_pairs:
@@ -335,7 +345,7 @@ def single_ablation(
     )
 
 
-def split_test(run: FineTuned, seed: int) -> tuple[list[Pair], list[Pair]]:
+def split_test(run: FineTuningRun, seed: int) -> tuple[list[Pair], list[Pair]]:
     """Split the shuffled test examples into `SELECTION_EXAMPLES` to choose on, and the rest."""
     pairs = shuffled(run.task.test, seed)
     count = min(SELECTION_EXAMPLES, len(pairs) // 3)
@@ -348,7 +358,7 @@ def shuffled(pairs: Sequence[Pair], seed: int) -> list[Pair]:
     return [pairs[index] for index in order]
 
 
-def side_by_side(
+def map_over_model_copies(
     model: nn.Module, inputs: Sequence[Input], job: Callable[[nn.Module, Input], Result], label: str
 ) -> list[Result]:
     """Compute ``job(model, input)`` for each input, in order, with several threads.
@@ -372,16 +382,16 @@ def side_by_side(
 
 
 def intervened_outputs(
-    model: nn.Module, batch: Batch, interventions: Sequence[Change]
+    model: nn.Module, batch: Batch, interventions: Sequence[Intervention]
 ) -> Float[Tensor, "row example output"]:
     """Compute a model's outputs for a batch, unchanged (row 0) and under each intervention."""
-    passes = passes_under(model, partial(model, **batch), interventions)
+    passes = run_interventions(model, partial(model, **batch), interventions)
     return torch.stack([output for output, _ in passes]).cpu()
 
 
 @torch.inference_mode()
-def passes_under(
-    model: nn.Module, run: Callable[[], Result], changes: Sequence[Change]
+def run_interventions(
+    model: nn.Module, run: Callable[[], Result], changes: Sequence[Intervention]
 ) -> Iterator[tuple[Result, Any]]:
     """Yield the result of a forward pass, unchanged and under each intervention.
 
@@ -443,11 +453,11 @@ def _first_half(pairs: Sequence[Pair], seed: int) -> Bool[np.ndarray, " example"
 def _reuse_layer_outputs(model: nn.Module, outputs: Mapping[nn.Module, Any]) -> Iterator[None]:
     """Make the first layers of a model return known outputs instead of computing them."""
     try:
-        owner(model).given = len(outputs)
+        base_transformer(model).given = len(outputs)
         for module, output in outputs.items():
             module.forward = lambda *_, output=output, **__: output
         yield
     finally:
-        del owner(model).given
+        del base_transformer(model).given
         for module in outputs:
             module.__dict__.pop("forward", None)

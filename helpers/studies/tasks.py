@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from helpers.analysis.paper import Tables, chosen_rows, rows_of, with_bounds
-from helpers.analysis.statistics import Estimate, share_of
+from helpers.analysis.paper import Tables, rows_of, select_or_raise, with_bounds
+from helpers.analysis.statistics import Estimate, wilson_proportion
 from helpers.data.text_files import lines, one_line, quoted
 from helpers.errors import CorpusError
 from helpers.settings import capped
@@ -94,7 +94,7 @@ def learned_rows(tables: Tables, table: str, *columns: str) -> pd.DataFrame:
     learned_tasks = accuracy.loc[is_learned, "task"]
     rows = rows_of(tables, table, "task", *columns)
     problem = "no task is learned beyond what its words give away"
-    return chosen_rows(rows, rows["task"].isin(learned_tasks), problem)
+    return select_or_raise(rows, rows["task"].isin(learned_tasks), problem)
 
 
 def minimum_over_tasks(
@@ -113,7 +113,7 @@ def minimum_over_tasks(
     rows = select(tables, table, *columns, *where)
     required = pd.Series(where, dtype=object)
     is_match = (rows[list(where)] == required).all(axis=1)
-    matching = chosen_rows(rows, is_match, f"{where}")
+    matching = select_or_raise(rows, is_match, f"{where}")
     value, low, high = matching.sort_values(column)[columns].iloc[0]
     return Estimate(value, low, high)
 
@@ -121,7 +121,7 @@ def minimum_over_tasks(
 def smallest_share(tables: Tables, table: str, column: str, *, select: RowSelector) -> Estimate:
     """Find the smallest share of true values in a column over tasks, with Wilson's interval."""
     by_task = select(tables, table, column).groupby("task")[column]
-    shares = [share_of(values.sum(), len(values)) for _, values in by_task]
+    shares = [wilson_proportion(values.sum(), len(values)) for _, values in by_task]
     return min(shares)
 
 

@@ -24,10 +24,10 @@ from helpers.analysis.heads import (
     DIRECTIONS,
     Direction,
     Question,
-    answer,
+    gold_links,
     head_label,
     head_labels,
-    questions,
+    predict_link,
 )
 from helpers.data.records import Record, roles
 from helpers.errors import InputError
@@ -97,7 +97,7 @@ def _special_positions(example: Example, role_names: Sequence[str]) -> list[int]
 def _questions_at_positions(example: Example) -> list[dict[str, Any]]:
     """Return an example's questions, with words as positions of its maps."""
     sent = []
-    for question in questions(example.record):
+    for question in gold_links(example.record):
         gold = np.add(question.gold, example.offset)
         sent.append(
             {
@@ -159,14 +159,14 @@ def quantize(weights: Float[np.ndarray, ...]) -> UInt16[np.ndarray, ...]:
 
 def answers(example: Example) -> UInt16[np.ndarray, "direction layer head question"]:
     """Return the position that each head picks for each question: doubled, plus 1 if right."""
-    asked_questions = list(questions(example.record))
+    asked_questions = list(gold_links(example.record))
     shape = (len(DIRECTIONS), *example.attention.shape[:2], len(asked_questions))
     coded = np.zeros(shape, "<u2")
     for number, question in enumerate(asked_questions):
         words = example.word_positions
         maps = example.attention[:, :, words, words]
         for index, direction in enumerate(DIRECTIONS):
-            picked, right = answer(question, maps, direction)
+            picked, right = predict_link(question, maps, direction)
             coded[index, ..., number] = 2 * (picked + example.offset) + right
     return coded
 
@@ -233,7 +233,7 @@ def relations_in(store: Store) -> list[str]:
 
 
 def _relation_names(record: Record) -> set[str]:
-    return {question.relation for question in questions(record)}
+    return {question.relation for question in gold_links(record)}
 
 
 def check_relation(store: Store, relation: str) -> None:
@@ -295,7 +295,7 @@ def search(
         if relation:
             asked_questions = [
                 question
-                for question in questions(record)
+                for question in gold_links(record)
                 if question.relation == relation and question.asked in matches
             ]
             if asked_questions:
@@ -342,7 +342,7 @@ def _answered(
     weights = example.attention[head][positions, positions]
     words = example.record["words"]
     for question in asked_questions:
-        picked, right = answer(question, weights, direction)
+        picked, right = predict_link(question, weights, direction)
         gold = " / ".join(words[index] for index in question.gold)
         yield (
             example.index,

@@ -21,7 +21,7 @@ from anywidget.experimental import command
 
 from helpers.analysis.heads import COREFERENCE, DIRECTIONS, Direction, head_label
 from helpers.errors import InputError
-from helpers.paths import write_whole
+from helpers.paths import write_atomic
 from helpers.store.format import tensor_name
 from helpers.store.store import Example, Store, tokens_of
 from helpers.viewer import page
@@ -106,7 +106,7 @@ class Viewer:
         Path
             The file.
         """
-        write_whole(Path(path), page.document(self.heading, self.data(examples)).encode())
+        write_atomic(Path(path), page.document(self.heading, self.data(examples)).encode())
         return Path(path)
 
     def data(
@@ -278,10 +278,10 @@ def view(
 
 def _check_encoder(encoder: Encoder, store: Store) -> None:
     """Raise InputError unless an encoder is the model of a store."""
-    from helpers.store.extract import encoder_facts
+    from helpers.store.extract import model_key
 
     stored_model = store.spec.model
-    if encoder_facts(encoder)["model"] != stored_model:
+    if model_key(encoder)["model"] != stored_model:
         raise InputError(
             f"the maps are those of {stored_model['name']}, and {encoder.name} is not that model "
             "as it was; leave the encoder out, or load the one that made the maps"

@@ -9,8 +9,8 @@ from helpers.analysis.coreference import (
     coreference_held_out,
     coreference_table,
     document_mentions,
+    evaluate_antecedents,
     first_document,
-    judge,
     select_antecedent,
 )
 from helpers.errors import InputError, MapError
@@ -182,7 +182,7 @@ def test_judge_of_heads_equals_a_slow_reference(fourth_chain):
     mentions = list(ANN_AND_DOG_MENTIONS)
     mentions[3] = (7, 8, fourth_chain)
     (example,) = planted([record(ANN_AND_DOG, *mentions)], nothing, seed=3)
-    judgements = judge([example])
+    judgements = evaluate_antecedents([example])
     for name, right in slow_judgements(example).items():
         by_mention = judgements.heads[name].reshape(LAYERS * HEADS, -1).T
         np.testing.assert_array_equal(by_mention, right)
@@ -190,13 +190,13 @@ def test_judge_of_heads_equals_a_slow_reference(fourth_chain):
 
 def test_judge_counts_documents_from_zero():
     documents = [ann_and_dog("train"), record("Ann slept", (0, 1, 0)), ann_and_dog("dev")]
-    judgements = judge(planted(documents, first_mention))
+    judgements = evaluate_antecedents(planted(documents, first_mention))
     assert judgements.document.tolist() == [0, 0, 0, 2, 2, 2]
     assert judgements.splits.tolist() == ["train", "train", "dev"]
 
 
 def test_judge_of_rules_by_hand():
-    judgements = judge(planted([ann_and_dog()], first_mention))
+    judgements = evaluate_antecedents(planted([ann_and_dog()], first_mention))
     right = {system: values.tolist() for system, values in judgements.rules.items()}
     assert right == {
         "nearest mention": [False, False, False],
@@ -206,7 +206,7 @@ def test_judge_of_rules_by_hand():
 
 
 def test_select_marks_types_and_splits():
-    judgements = judge(planted([ann_and_dog()], first_mention))
+    judgements = evaluate_antecedents(planted([ann_and_dog()], first_mention))
     assert judgements.types.tolist() == ANN_AND_DOG_TYPES
     assert judgements.select("proper").tolist() == [False, False, True]
     assert judgements.select("pronoun", "train").tolist() == [True, True, False]
@@ -215,14 +215,14 @@ def test_select_marks_types_and_splits():
 
 def test_select_of_unmatched_mentions_are_nominal():
     documents = [ann_and_dog(), record(DOCTOR, *DOCTOR_MENTIONS)]
-    judgements = judge(planted(documents, first_mention))
+    judgements = evaluate_antecedents(planted(documents, first_mention))
     assert judgements.types[judgements.unmatched].tolist() == ["pronoun", "pronoun", "nominal"]
     unmatched = judgements.select("nominal without match")
     assert judgements.types[unmatched].tolist() == ["nominal"]
 
 
 def test_coreference_table_has_a_row_for_each_system_and_type():
-    table = coreference_table(judge(planted(in_both_splits(4), first_mention)))
+    table = coreference_table(evaluate_antecedents(planted(in_both_splits(4), first_mention)))
     assert tuple(table.columns) == COLUMNS
     by_system = table.groupby(["system", "candidates"])["type"].agg(tuple)
     assert len(by_system) == 3 + 3 + 3  # rules, heads, held-out heads
@@ -230,7 +230,7 @@ def test_coreference_table_has_a_row_for_each_system_and_type():
 
 
 def test_coreference_table_has_intervals_around_accuracies():
-    table = coreference_table(judge(planted(in_both_splits(4), nothing)))
+    table = coreference_table(evaluate_antecedents(planted(in_both_splits(4), nothing)))
     scored = table.dropna(subset="accuracy")
     assert len(scored)
     assert (scored["accuracy_low"] <= scored["accuracy"]).all()
@@ -238,7 +238,7 @@ def test_coreference_table_has_intervals_around_accuracies():
 
 
 def test_coreference_table_scores_the_best_head():
-    table = coreference_table(judge(planted(in_both_splits(4), first_mention)))
+    table = coreference_table(evaluate_antecedents(planted(in_both_splits(4), first_mention)))
     rows = table[(table["system"] == "head") & (table["candidates"] == "mentions")]
     rows = rows.set_index("type")
     assert set(rows["head"]) == {"2-3"}
@@ -257,14 +257,14 @@ def test_coreference_table_scores_the_best_head():
     ],
 )
 def test_coreference_table_has_the_paper_s_figures_of_its_head(candidates, expected):
-    table = coreference_table(judge(planted(in_both_splits(4), first_mention)))
+    table = coreference_table(evaluate_antecedents(planted(in_both_splits(4), first_mention)))
     rows = table[(table["system"] == "head") & (table["candidates"] == candidates)]
     in_paper = rows.set_index("type")["paper_accuracy"].loc[list(ROWS)]
     np.testing.assert_equal(in_paper.tolist(), expected)
 
 
 def test_coreference_table_scores_held_out_heads_on_dev():
-    table = coreference_table(judge(planted(in_both_splits(4), first_mention)))
+    table = coreference_table(evaluate_antecedents(planted(in_both_splits(4), first_mention)))
     held_out = table[table["system"].str.contains("chosen on train")]
     words = held_out[held_out["candidates"] == "words"].set_index("type")
     assert words["n"].to_dict() == {
@@ -274,13 +274,13 @@ def test_coreference_table_scores_held_out_heads_on_dev():
 
 
 def test_tables_without_dev_have_no_held_out_heads():
-    judgements = judge(planted([ann_and_dog("train")] * 4, first_mention))
+    judgements = evaluate_antecedents(planted([ann_and_dog("train")] * 4, first_mention))
     assert coreference_held_out(judgements).empty
     assert set(coreference_table(judgements)["system"]) == {*judgements.rules, "head"}
 
 
 def test_best_head_on_train_does_not_see_dev():
-    judgements = judge(planted(in_both_splits(6), first_mention_on_dev))
+    judgements = evaluate_antecedents(planted(in_both_splits(6), first_mention_on_dev))
     assert judgements.accuracy("words", "dev")[1, 2] == 100
     assert judgements.accuracy("words", "train")[1, 2] == 0
     assert judgements.best_head("words", "dev") == (1, 2)
@@ -298,28 +298,30 @@ def test_first_document_has_a_mention_with_an_antecedent():
 def test_judge_refuses_records_without_mentions():
     (example,) = planted([ann_and_dog()], first_mention)
     with pytest.raises(InputError, match="example 7 has no mentions"):
-        judge([Example(7, example.attention, {"words": ["a"]})])
+        evaluate_antecedents([Example(7, example.attention, {"words": ["a"]})])
 
 
 def test_judge_refuses_documents_without_antecedents():
     with pytest.raises(InputError, match="no mention has an antecedent"):
-        judge(planted([record("Ann slept", (0, 1, None))], first_mention))
+        evaluate_antecedents(planted([record("Ann slept", (0, 1, None))], first_mention))
 
 
 def test_judge_refuses_maps_of_another_size():
     (example,) = planted([ann_and_dog()], first_mention)
     with pytest.raises(MapError, match="example 0"):
-        judge([Example(0, example.attention[..., :5, :5], example.record)])
+        evaluate_antecedents([Example(0, example.attention[..., :5, :5], example.record)])
 
 
 def test_accuracy_refuses_a_split_without_mentions():
-    judgements = judge(planted([ann_and_dog()], first_mention))
+    judgements = evaluate_antecedents(planted([ann_and_dog()], first_mention))
     with pytest.raises(InputError, match="no mention with an antecedent in no-such split"):
         judgements.accuracy(split="no-such")
 
 
 def test_coreference_held_out_compares_the_head_of_train_with_rules():
-    judgements = judge(planted(in_both_splits(6), first_mention))  # head 2-3 is always right
+    judgements = evaluate_antecedents(
+        planted(in_both_splits(6), first_mention)
+    )  # head 2-3 is always right
     table = coreference_held_out(judgements).set_index(["candidates", "type", "against"])
     on_dev = judgements.select(split="dev")
     for rule, right in judgements.rules.items():
@@ -331,7 +333,9 @@ def test_coreference_held_out_compares_the_head_of_train_with_rules():
 
 
 def test_coreference_held_out_without_a_type_has_no_difference():
-    judgements = judge(planted(in_both_splits(6), first_mention))  # no nominal mention
+    judgements = evaluate_antecedents(
+        planted(in_both_splits(6), first_mention)
+    )  # no nominal mention
     table = coreference_held_out(judgements).set_index(["candidates", "type", "against"])
     assert np.isnan(table.loc[("words", "nominal minus all", "head match"), "margin"])
 
@@ -348,7 +352,7 @@ def two_heads():
             maps[1, 2] = maps[0, 0]
             # From she, it and Ann to Ann, the dog and Ann; [CLS] is position 0.
             maps[1, 1, [6, 8, 10]] = np.eye(len(example))[[1, 4, 1]]
-    return judge(examples)
+    return evaluate_antecedents(examples)
 
 
 def test_best_head_differs_between_types(two_heads):

@@ -7,15 +7,15 @@ from helpers.analysis.heads import (
     COREFERENCE,
     DIRECTIONS,
     Question,
-    answer,
     by_head,
+    gold_links,
     head_label,
     head_labels,
     head_rows,
     parse_head,
     picked_words,
     possessive_marks,
-    questions,
+    predict_link,
 )
 from helpers.errors import InputError
 
@@ -53,7 +53,7 @@ def test_picked_words_are_candidates_of_each_query(attention):
 def test_picked_words_without_candidates_are_the_words_themselves():
     assert picked_words(np.ones((1, 1))).tolist() == [0]
     question = Question(COREFERENCE, 2, (), candidates=())
-    picked, right = answer(question, np.full((3, 3), 0.5), DIRECTIONS[0])
+    picked, right = predict_link(question, np.full((3, 3), 0.5), DIRECTIONS[0])
     assert picked == 2
     assert not right
 
@@ -70,7 +70,7 @@ def test_possessive_marks_belong_to_the_possessor_before():
 
 
 def test_questions_of_a_sentence_leave_out_the_root():
-    assert list(questions(POSSESSORS)) == [
+    assert list(gold_links(POSSESSORS)) == [
         Question("poss", 0, (1,)),
         Question("poss", 1, (3,), mark=2),
         Question("case", 2, (3,)),
@@ -80,19 +80,19 @@ def test_questions_of_a_sentence_leave_out_the_root():
 
 def test_questions_of_a_document_are_mentions_with_an_antecedent():
     mentions = [[4, 5, 1, 4], [0, 2, 1, 1], [2, 3, None, 2], [6, 8, 1, 7], [9, 10, 2, 9]]
-    assert list(questions({"mentions": mentions})) == [
+    assert list(gold_links({"mentions": mentions})) == [
         Question(COREFERENCE, 4, (1,), candidates=(1, 2, 7, 9)),
         Question(COREFERENCE, 7, (1, 4), candidates=(1, 2, 4, 9)),
     ]
 
 
 def test_questions_of_a_text_without_annotation_are_none():
-    assert list(questions({"tokens": ["[CLS]", "a", "[SEP]"]})) == []
+    assert list(gold_links({"tokens": ["[CLS]", "a", "[SEP]"]})) == []
 
 
 def test_answer_of_a_possessor_is_read_from_its_mark(attention):
     question = Question("poss", 0, (0,), mark=2)
-    picked, right = answer(question, attention, DIRECTIONS[0])
+    picked, right = predict_link(question, attention, DIRECTIONS[0])
     assert picked == 0
     assert right
 
@@ -101,7 +101,7 @@ def test_answer_of_a_possessor_is_read_from_its_mark(attention):
 def test_answer_of_coreference_is_read_from_the_mention(direction):
     weights = np.array([[0, 0.9, 0.1], [0.2, 0, 0.8], [0.7, 0.3, 0]])
     question = Question(COREFERENCE, 2, (0,), candidates=(0, 1))
-    picked, right = answer(question, weights, direction)
+    picked, right = predict_link(question, weights, direction)
     assert picked == 0
     assert right
 

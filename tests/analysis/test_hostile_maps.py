@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from helpers.analysis.coreference import coreference_table, judge
+from helpers.analysis.coreference import coreference_table, evaluate_antecedents
 from helpers.analysis.dependency_heads import dependency_heads
 from helpers.analysis.head_counts import count_heads
 from helpers.analysis.probe_data import prepare
@@ -53,7 +53,7 @@ def probe_data(examples):
 METRICS = {
     "section 3": section_3,
     "dependency heads": count_heads,
-    "coreference": judge,
+    "coreference": evaluate_antecedents,
     "probes": probe_data,
 }
 
@@ -86,7 +86,7 @@ def test_metrics_of_a_sentence_of_one_word():
     assert not counts.accuracy("All").any()
     assert dependency_heads(counts, minimum=1).empty
     with pytest.raises(InputError, match="no mention has an antecedent"):
-        judge([chain(1)])
+        evaluate_antecedents([chain(1)])
 
 
 def test_coreference_table_is_nan_only_where_nothing_was_counted():
@@ -96,7 +96,7 @@ def test_coreference_table_is_nan_only_where_nothing_was_counted():
         chain(5, index=2, split="dev"),
         chain(5, index=3, split="dev"),
     ]
-    table = coreference_table(judge(documents))
+    table = coreference_table(evaluate_antecedents(documents))
     is_nan = table[["accuracy", "accuracy_low", "accuracy_high"]].isna()
     without_mentions = table["n"] == 0
     assert (is_nan.all(axis=1) == without_mentions).all()

@@ -14,8 +14,8 @@ from helpers.analysis.distance_probe import DistancesWordsProbe, distance_featur
 from helpers.analysis.paper import UAS_WITHOUT_PUNCTUATION, UUAS
 from helpers.analysis.probe_data import (
     N_SPECIAL_POSITIONS,
+    BlockBuffer,
     Counts,
-    MapBuffer,
     attention_block,
     control_heads,
     prepare,
@@ -114,7 +114,7 @@ def test_map_buffer_beyond_its_budget_reads_blocks_from_disk(monkeypatch):
     rng = np.random.default_rng(0)
     blocks = [rng.random((n, 2, 3)).astype(np.float16) for n in (4, 2, 5, 1)]
     monkeypatch.setattr("helpers.analysis.probe_data.MEMORY_BUDGET", blocks[0].nbytes)
-    buffer = MapBuffer()
+    buffer = BlockBuffer()
     for block in blocks:
         buffer.append(block)
         np.testing.assert_array_equal(buffer[0], blocks[0])

@@ -278,7 +278,7 @@ def by_article():
 
 
 def test_layer_draws_weigh_articles_by_their_examples(by_article):
-    draws, n_articles = surface.layer_draws(by_article, "sep")
+    draws, n_articles = surface.layer_resamples(by_article, "sep")
     rows = by_article[by_article["layer"] == 2]
     expected = ratio(rows["sep"] * rows["examples"], rows["examples"])[1:]
     low, high = percentiles(draws.T.to_numpy(), n_articles)
@@ -286,15 +286,15 @@ def test_layer_draws_weigh_articles_by_their_examples(by_article):
 
 
 def test_layer_draws_leave_out_articles_without_the_measure(by_article):
-    draws, n_articles = surface.layer_draws(by_article, "cls")
+    draws, n_articles = surface.layer_resamples(by_article, "cls")
     assert draws.loc[1].tolist() == pytest.approx([0.5] * draws.shape[1])
     assert n_articles == 30
 
 
 def test_layer_draws_have_the_same_resamples_for_every_measure(by_article):
     by_article["twice"] = 2 * by_article["sep"]
-    draws, n_articles = surface.layer_draws(by_article, "sep")
-    doubled, _ = surface.layer_draws(by_article, "twice")
+    draws, n_articles = surface.layer_resamples(by_article, "sep")
+    doubled, _ = surface.layer_resamples(by_article, "twice")
     np.testing.assert_allclose(doubled, 2 * draws)
     assert n_articles == 40
     assert list(draws.index) == [1, 2]

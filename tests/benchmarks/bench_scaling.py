@@ -21,7 +21,7 @@ from distributed import Client
 
 from helpers.analysis.surface import Sums, combine, shard_sums, sweep
 from helpers.model.encoder import load
-from helpers.store.cluster import dask_client, fill_on, map_shards
+from helpers.store.cluster import dask_client, extract_on_cluster, map_shards
 from helpers.store.extract import Fill
 from helpers.store.store import Store
 
@@ -47,7 +47,9 @@ def main() -> None:
         extraction: dict[str, Callable[[], object]] = {"process": extract_once}
         passes: dict[str, Callable[[], object]] = {"process": partial(sweep, store)}
         for workers, client in clients.items():
-            extraction[f"workers {workers}"] = partial(extract_once, partial(fill_on, client))
+            extraction[f"workers {workers}"] = partial(
+                extract_once, partial(extract_on_cluster, client)
+            )
             passes[f"workers {workers}"] = partial(pass_with, client)
         rates = {
             "extraction": segments_per_second(extraction, arguments.segments, arguments.repeats),

@@ -16,10 +16,10 @@ from helpers.model.forward import value_pass
 from helpers.model.gradients import (
     IGNORED,
     KEY_TYPES,
-    chosen_segments,
+    choose_segments,
     gradient_importance,
     mask_tokens,
-    objective,
+    training_losses,
 )
 
 STEP = 1e-4
@@ -77,7 +77,7 @@ def finite_difference(encoder, records, nudged, position):
     for number in (STEP, -STEP):
         nudged[position] = number
         with torch.no_grad():
-            losses, _, _ = objective(encoder, records, np.random.default_rng(0))
+            losses, _, _ = training_losses(encoder, records, np.random.default_rng(0))
         totals.append(losses.sum().item())
         del nudged[position]
     return (totals[0] - totals[1]) / (2 * STEP)
@@ -85,7 +85,7 @@ def finite_difference(encoder, records, nudged, position):
 
 def test_objective_has_the_gradients_of_finite_differences(encoder, segments, nudged):
     records = token_records(encoder, segments)[:3]
-    losses, inputs, maps = objective(encoder, records, np.random.default_rng(0))
+    losses, inputs, maps = training_losses(encoder, records, np.random.default_rng(0))
     assert losses.dtype == torch.float64 and losses.shape == (3,)
     rng = np.random.default_rng(1)
     gradients = torch.autograd.grad(losses.sum(), maps)
@@ -105,7 +105,7 @@ def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(encoder, s
     """Pairs of both paragraphs count; "per_value" divides by the size of the key's vector."""
     records = token_records(encoder, segments)[:3]
     importance = gradient_importance(encoder, records)
-    losses, inputs, maps = objective(encoder, records, np.random.default_rng(0))
+    losses, inputs, maps = training_losses(encoder, records, np.random.default_rng(0))
     np.testing.assert_allclose(importance["losses"], losses.detach())
     gradients = torch.stack(torch.autograd.grad(losses.sum(), maps)).abs()
     with value_pass(encoder) as run:
@@ -144,7 +144,7 @@ def test_importance_does_not_depend_on_batches_and_padding(batch_size, exact_ber
 def test_objective_of_masked_words_is_the_loss_of_transformers(exact_bert, segments):
     assert exact_bert.objective == "masked-lm"
     for record in token_records(exact_bert, segments):
-        loss, [inputs], _ = objective(exact_bert, [record], np.random.default_rng(2))
+        loss, [inputs], _ = training_losses(exact_bert, [record], np.random.default_rng(2))
         ids = np.array(exact_bert.tokenizer.convert_tokens_to_ids(record["tokens"]))
         corrupted, labels = mask_tokens(exact_bert, ids, np.random.default_rng(2))
         masked_tokens = np.array(record["tokens"])[labels != IGNORED]
@@ -162,7 +162,7 @@ def test_objective_of_next_words_is_the_loss_of_transformers(tiny_encoder, segme
     encoder = tiny_encoder("gpt2")
     assert encoder.objective == "next-token"
     for record in token_records(encoder, segments):
-        loss, [inputs], _ = objective(encoder, [record], np.random.default_rng(2))
+        loss, [inputs], _ = training_losses(encoder, [record], np.random.default_rng(2))
         ids = encoder.tokenizer.convert_tokens_to_ids(record["tokens"])
         assert inputs["input_ids"] == ids
         expected = encoder.model(torch.tensor([ids]), labels=torch.tensor([ids])).loss
@@ -189,7 +189,7 @@ def test_objective_of_paragraphs_is_the_contrastive_loss_by_hand(sentence_encode
         for k, row in enumerate(direction):
             expected[k] += (np.log(np.exp(row).sum()) - row[k]) / 2
     records = token_records(sentence_encoder, segments)
-    losses, _, _ = objective(sentence_encoder, records, np.random.default_rng(0))
+    losses, _, _ = training_losses(sentence_encoder, records, np.random.default_rng(0))
     np.testing.assert_allclose(losses.detach(), expected, rtol=1e-9)
 
 
@@ -225,14 +225,14 @@ ARTICLES = ["a"] * 20 + ["b"] * 3 + ["c"] * 16 + ["d"] * 5
 
 
 def test_chosen_segments_by_contrast_are_batches_of_one_article():
-    chosen = chosen_segments(ARTICLES, 36, contrastive=True)
+    chosen = choose_segments(ARTICLES, 36, contrastive=True)
     assert chosen[:32] == [*range(16), *range(23, 39)]
     assert len(set(chosen)) == 36
     assert set(chosen[32:]) <= {*range(16, 23), *range(39, 44)}
 
 
 def test_chosen_segments_of_other_objectives_are_spread_evenly():
-    assert chosen_segments(ARTICLES, 3, contrastive=False) == [0, 21, 43]
+    assert choose_segments(ARTICLES, 3, contrastive=False) == [0, 21, 43]
 
 
 # The masking rule

@@ -16,7 +16,7 @@ from helpers.errors import ModelError
 from helpers.model import sites
 from helpers.model.encoder import load
 from helpers.model.forward import forward, model_inputs, padded
-from helpers.studies.head_removal import Change, passes_under
+from helpers.studies.head_removal import Intervention, run_interventions
 
 
 def temperatures(encoder, target, records):
@@ -87,7 +87,9 @@ def test_temperatures_come_near_an_entropy_that_is_out_of_reach(
 ):
     records = token_records(encoder, segments)
     matched = load(str(tiny_folder("bert")), device="cpu")
-    sites.focus(matched.model.base_model, temperatures(matched, uniform_encoder, records))
+    sites.set_temperatures(
+        matched.model.base_model, temperatures(matched, uniform_encoder, records)
+    )
     expected = entropies(uniform_encoder, records)
     np.testing.assert_allclose(entropies(matched, records), expected, atol=1e-4)
 
@@ -100,7 +102,7 @@ def test_temperatures_of_heads_without_scores_are_finite(uniform_encoder, encode
 def test_temperatures_of_a_model_for_itself_change_nothing(tiny_folder, encoder, segments):
     records = token_records(encoder, segments)
     twin = load(str(tiny_folder("bert")), device="cpu")
-    sites.focus(twin.model.base_model, temperatures(twin, encoder, records))
+    sites.set_temperatures(twin.model.base_model, temperatures(twin, encoder, records))
     np.testing.assert_allclose(entropies(twin, records), entropies(encoder, records), atol=1e-4)
 
 
@@ -116,6 +118,6 @@ def test_a_pass_that_skips_layers_has_the_temperatures_of_the_others(family, tin
     encoder = load(str(tiny_folder(family)), device="cpu", random_init=1, temperatures=factors)
     base = encoder.model.base_model
     token_ids = torch.tensor([[5, 6, 7, 8, 9]])
-    change = Change(2, lambda _: nullcontext())
-    (full, _), (resumed, _) = passes_under(base, lambda: base(input_ids=token_ids), [change])
+    change = Intervention(2, lambda _: nullcontext())
+    (full, _), (resumed, _) = run_interventions(base, lambda: base(input_ids=token_ids), [change])
     assert torch.equal(full.last_hidden_state, resumed.last_hidden_state)

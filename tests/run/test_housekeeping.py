@@ -11,12 +11,12 @@ from store_tools import content, extract_small, flip
 
 from helpers.__main__ import main
 from helpers.cache import cached
-from helpers.paths import CHECKSUMS, seal
+from helpers.paths import CHECKSUMS, write_checksums
 from helpers.run.record import Record
 from helpers.store import format
 from helpers.store.format import note_use, read_manifest
 from helpers.study import Study
-from helpers.work import WRITTEN
+from helpers.work import OUTPUT_LIST_VARIABLE
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_kept_tables_and_trained_models_are_verified(own_cache, capsys):
     trained.mkdir(parents=True)
     for name in ("run.json", "final.safetensors"):
         (trained / name).write_text("of this run")
-    seal(trained)
+    write_checksums(trained)
     assert main(["verify"]) == 0
     (derived / "t.csv").write_text("x\n2\n")
     flip(trained / "final.safetensors")
@@ -144,7 +144,7 @@ def test_a_store_of_other_code_is_told_and_can_be_accepted(
     assert format.stores() == [new] and content(new)["shard-00000.safetensors"] == shards
     assert main(["cache", "accept", new.name]) == 2
     assert "made by today's code" in capsys.readouterr().err
-    monkeypatch.setenv(WRITTEN, str(notes))
+    monkeypatch.setenv(OUTPUT_LIST_VARIABLE, str(notes))
     store = Study(**asdict(study)).segment_store()
     assert not capsys.readouterr().err
     assert store.manifest.accepted == manifest.spec.code

@@ -16,7 +16,7 @@ from toy_corpora import conllu, write
 
 from helpers.run import notebooks
 from helpers.run.notebooks import NotebookFailed
-from helpers.work import HEADLESS, WRITTEN, progress
+from helpers.work import BATCH_VARIABLE, OUTPUT_LIST_VARIABLE, progress
 
 
 def execute(output, *paths):
@@ -28,7 +28,8 @@ def execute(output, *paths):
 
 def test_kernels_are_told_that_nobody_watches_and_where_to_note_what_they_write(tmp_path):
     path = tmp_path / "00_toy.ipynb"
-    code = f"import os; print(os.environ[{HEADLESS!r}], os.environ.get({WRITTEN!r}))"
+    printed = f"os.environ[{BATCH_VARIABLE!r}], os.environ.get({OUTPUT_LIST_VARIABLE!r})"
+    code = f"import os; print({printed})"
     nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)]), path)
     execute(tmp_path / "out.ipynb", path)
     outputs = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells[0].outputs
@@ -37,7 +38,7 @@ def test_kernels_are_told_that_nobody_watches_and_where_to_note_what_they_write(
 
 def test_the_html_copy_has_warnings_and_no_lines_of_progress(tmp_path, monkeypatch, capsys):
     """Both are on the stream of errors, in one output or in several."""
-    monkeypatch.setenv(HEADLESS, "1")
+    monkeypatch.setenv(BATCH_VARIABLE, "1")
     monkeypatch.setattr("tqdm.std.time", itertools.count(0, 6).__next__)
     assert list(progress(range(5), "maps read", unit="map")) == list(range(5))
     assert list(progress(iter("abc"), "no end in sight")) == list("abc")

@@ -12,9 +12,9 @@ from helpers.data.records import Corpus
 from helpers.errors import InputError
 from helpers.run import record
 from helpers.run.record import check
-from helpers.sources import known
+from helpers.sources import serialize_settings
 from helpers.study import Study
-from helpers.work import WRITTEN
+from helpers.work import OUTPUT_LIST_VARIABLE
 
 
 def test_git_commit_is_marked_only_where_the_code_differs(tmp_path, monkeypatch):
@@ -47,7 +47,7 @@ def today(figures, monkeypatch):
     }
 
     def describe(study):
-        return {"settings": known(study, study.declared)} | copy.deepcopy(description)
+        return {"settings": serialize_settings(study, study.declared)} | copy.deepcopy(description)
 
     monkeypatch.setattr(record, "describe", describe)
     monkeypatch.setattr(results, "fingerprints", lambda *_: {})
@@ -66,7 +66,7 @@ def notebook(tmp_path, monkeypatch):
         notes = tmp_path / f"{name}.written"
         notes.unlink(missing_ok=True)
         with monkeypatch.context() as kernel:
-            kernel.setenv(WRITTEN, str(notes))
+            kernel.setenv(OUTPUT_LIST_VARIABLE, str(notes))
             for table, number in numbers.items():
                 study.save_table(pd.DataFrame({"layer": [1], "entropy": [number]}), table)
         run_record.note(name, notes, cells)
@@ -182,7 +182,7 @@ def test_notebooks_of_a_run_read_its_own_tables(today, notebook, tmp_path, monke
     with record.recorded(study) as run_record:
         notebook(study, run_record, "0_entropy", entropy=4.0001)
         with monkeypatch.context() as kernel:
-            kernel.setenv(WRITTEN, str(tmp_path / "next.written"))
+            kernel.setenv(OUTPUT_LIST_VARIABLE, str(tmp_path / "next.written"))
             tables = Study(name="mine").tables()
     assert tables["entropy"]["entropy"][0] == 4.0001
     assert tables["random_entropy"]["entropy"][0] == 1.0
@@ -286,7 +286,7 @@ def test_a_run_that_fails_in_its_first_notebook_leaves_nothing(
 ):
     (figures / "mine").mkdir(parents=True)
     (figures / "mine" / "notes.md").touch()
-    monkeypatch.setenv(WRITTEN, str(tmp_path / "half.written"))
+    monkeypatch.setenv(OUTPUT_LIST_VARIABLE, str(tmp_path / "half.written"))
     for finished in (False, True):
         study = Study(name="mine")
         with pytest.raises(ZeroDivisionError), record.recorded(study) as run_record:

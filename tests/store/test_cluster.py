@@ -23,7 +23,7 @@ from store_tools import MAX_TOKENS, cache_at, content, extract_small, many_segme
 from helpers.errors import InputError
 from helpers.store import cluster
 from helpers.store import extract as extraction
-from helpers.store.cluster import dask_client, fill_on, map_shards
+from helpers.store.cluster import dask_client, extract_on_cluster, map_shards
 from helpers.study import Study
 
 # Workers that are forked from a process that has torch start in milliseconds, not in seconds.
@@ -76,7 +76,7 @@ def test_a_store_has_the_same_bytes_after_a_worker_was_killed(
             processes = sorted(client.run(os.getpid).values())
             assert len(set(processes)) == 2
             kill = killer.submit(kill_worker, root, processes[0], rng.randrange(3, 60))
-            fill = partial(fill_on, client)
+            fill = partial(extract_on_cluster, client)
             store = extract_small(tiny_encoder("bert"), root, COUNT, fill=fill)
             killed_at.append(kill.result())
         assert killed_at[-1] < store.n_shards
@@ -180,7 +180,7 @@ def test_extract_keeps_shards_when_the_scheduler_dies(
         pytest.raises(InputError, match=rf"{address}: does not answer; .* are kept"),
         dask_client(scheduler=address) as client,
     ):
-        extract_small(encoder, tmp_path, COUNT, fill=partial(fill_on, client))
+        extract_small(encoder, tmp_path, COUNT, fill=partial(extract_on_cluster, client))
     assert time.monotonic() - started < 60
     messages = capfd.readouterr().err
     assert "distributed" not in messages

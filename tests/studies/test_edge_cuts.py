@@ -10,7 +10,7 @@ from tiny_models import FAMILIES
 
 from helpers.errors import InputError, ModelError
 from helpers.model.forward import padded
-from helpers.model.sites import replaced, sites
+from helpers.model.sites import patch_head_outputs, sites
 from helpers.studies.edge_cuts import (
     DROPPED,
     FIRST_QUERY,
@@ -79,7 +79,7 @@ class HandWrittenPasses:
         return self.model(**self.batch, output_attentions=True)
 
     def run_replaced(self):
-        with replaced(self.model, self.layers, self._head_outputs):
+        with patch_head_outputs(self.model, self.layers, self._head_outputs):
             return self.run()
 
     def ablate(self, cut, mode):

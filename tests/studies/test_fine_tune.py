@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from helpers.errors import InputError, ModelError
 from helpers.studies import fine_tune as finetune
 from helpers.studies.classifier import Classifier, batches, outputs
-from helpers.studies.fine_tune import FineTuned, Recipe
+from helpers.studies.fine_tune import FineTuningRun, Recipe
 from helpers.studies.tasks import Pair, Task
 
 
@@ -43,7 +43,7 @@ def toy_task(train=64, test=16, name="toy"):
 
 def train_run(encoder, task=None, **settings):
     recipe = Recipe(**{"epochs": 6, "max_tokens": 32, "learning_rate": 3e-3, **settings})
-    (run,) = finetune.fine_tune([FineTuned(encoder, task or toy_task(), recipe)])
+    (run,) = finetune.fine_tune([FineTuningRun(encoder, task or toy_task(), recipe)])
     return run
 
 
@@ -122,16 +122,16 @@ def test_fine_tune_of_parallel_runs_equals_each_run_by_itself(
     torch.set_num_threads(2)  # the fixture of all tests sets it back
     recipe = Recipe(epochs=1, max_tokens=32)
     runs = [
-        FineTuned(encoder, toy_task(), recipe),
-        FineTuned(tiny_encoder("roberta"), toy_task(name="other"), recipe),
+        FineTuningRun(encoder, toy_task(), recipe),
+        FineTuningRun(tiny_encoder("roberta"), toy_task(name="other"), recipe),
     ]
     parallel = [read_weights(run) for run in finetune.fine_tune(runs)]
     assert torch.get_num_threads() == 2
     environment.setenv("ATTENTION_CACHE", str(tmp_path / "alone"))
     for run, weights in zip(runs, parallel, strict=True):
-        same_run = FineTuned(run.encoder, run.task, recipe)
+        same_run = FineTuningRun(run.encoder, run.task, recipe)
         assert are_equal(weights, read_weights(finetune.fine_tune([same_run])[0]))
-        other_seed = FineTuned(run.encoder, run.task, replace(recipe, seed=1))
+        other_seed = FineTuningRun(run.encoder, run.task, replace(recipe, seed=1))
         assert not are_equal(weights, read_weights(finetune.fine_tune([other_seed])[0]))
 
 
@@ -178,9 +178,9 @@ def test_folder_depends_on_every_setting_and_on_the_task(encoder):
         recipes.append(replace(recipe, **{name: value}))
     runs = []
     for task in (toy_task(), toy_task(train=62)):
-        runs += [FineTuned(encoder, task, each_recipe) for each_recipe in recipes]
+        runs += [FineTuningRun(encoder, task, each_recipe) for each_recipe in recipes]
     assert len({run.folder for run in runs}) == len(runs)
-    assert FineTuned(encoder, toy_task(), Recipe()).folder in {run.folder for run in runs}
+    assert FineTuningRun(encoder, toy_task(), Recipe()).folder in {run.folder for run in runs}
 
 
 def test_fine_tune_trains_an_interrupted_run_again(encoder, tmp_path, environment):
@@ -234,14 +234,14 @@ def task_files(tmp_path):
 
 
 def test_tasks_of_two_files_is_their_task_with_a_sample_of_examples(task_files):
-    (task,) = finetune.tasks_of(task_files, "", examples=12, seed=0)
+    (task,) = finetune.load_tasks(task_files, "", examples=12, seed=0)
     assert (task.name, len(task.train), len(task.test)) == ("train", 12, 3)
 
 
 @pytest.mark.parametrize("setting", ["one.tsv", "a,b,c"])
 def test_tasks_of_one_or_three_files_is_refused(setting):
     with pytest.raises(InputError, match=r"--task .*TRAIN\.tsv,TEST\.tsv"):
-        finetune.tasks_of(setting, "", examples=12, seed=0)
+        finetune.load_tasks(setting, "", examples=12, seed=0)
 
 
 NAMES = (finetune.NEXT, finetune.SHIFT, finetune.NUMBER)
@@ -252,7 +252,7 @@ def planned_runs(tiny_encoder, monkeypatch):
     tasks = [replace(toy_task(), name=name) for name in NAMES]
     monkeypatch.setattr(finetune, "fine_tune", lambda runs: runs)
     monkeypatch.setattr(finetune, "wikipedia_tasks", lambda *_, **__: tasks)
-    selected = finetune.tasks_of("", "", examples=12, seed=0)
+    selected = finetune.load_tasks("", "", examples=12, seed=0)
     encoder = tiny_encoder("bert")
     return finetune.fine_tune_tasks(encoder, encoder, selected, max_tokens=128, seed=3)
 

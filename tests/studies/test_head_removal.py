@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from helpers.model.forward import padded
 from helpers.studies import head_removal
 from helpers.studies.head_removal import (
-    Change,
+    Intervention,
     Scores,
     head_mask,
     sequential_equivalence_test,
@@ -180,15 +180,15 @@ def test_intervened_outputs_equal_full_passes_to_the_last_bit(tiny_encoder, fami
     mask = torch.ones(LAYERS, HEADS)
     mask[1, 2] = 0
     interventions = [
-        Change(0, lambda model: uniform_attention(model, 0, 1)),
-        Change(1, lambda model: head_mask(model, mask)),
-        Change(2, lambda model: uniform_attention(model, 2)),
-        Change(2, lambda _: nullcontext()),
+        Intervention(0, lambda model: uniform_attention(model, 0, 1)),
+        Intervention(1, lambda model: head_mask(model, mask)),
+        Intervention(2, lambda model: uniform_attention(model, 2)),
+        Intervention(2, lambda _: nullcontext()),
     ]
     batches = [batch_of(encoder), batch_of(encoder, "the dog watched", "coffee")]
     torch.set_num_threads(threads)
     sweep = partial(head_removal.intervened_outputs, interventions=interventions)
-    outputs_by_batch = head_removal.side_by_side(model, batches, sweep, "sweep")
+    outputs_by_batch = head_removal.map_over_model_copies(model, batches, sweep, "sweep")
     assert torch.get_num_threads() == threads
     torch.set_num_threads(1)
     for batch, outputs in zip(batches, outputs_by_batch, strict=True):
@@ -211,7 +211,7 @@ def test_layers_below_an_intervention_are_computed_once_and_restored(tiny_encode
     def interrupted(_model):
         raise KeyError
 
-    interventions = [Change(2, lambda _: nullcontext()), Change(1, interrupted)]
+    interventions = [Intervention(2, lambda _: nullcontext()), Intervention(1, interrupted)]
     with pytest.raises(KeyError):
         head_removal.intervened_outputs(model, batch_of(encoder), interventions)
     assert calls == [0, 1, 2, 2]

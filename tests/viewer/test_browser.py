@@ -21,7 +21,7 @@ from PIL import Image
 from toy_corpora import corpus_of, sentence_of
 from viewer_stores import DOCUMENT, HOSTILE, OTHER, SENTENCE, token_store, word_store
 
-from helpers.analysis.heads import DIRECTIONS, answer, questions
+from helpers.analysis.heads import DIRECTIONS, gold_links, predict_link
 from helpers.model.forward import to_words
 from helpers.paths import project_root
 from helpers.run.notebooks import write_html
@@ -244,8 +244,8 @@ def test_marked_answers_are_those_of_the_analysis(
     words = store[0].word_positions
     weights = store[0].attention[1, 0][words, words]
     expected = []
-    for question in questions(record):
-        picked, right = answer(question, weights, direction)
+    for question in gold_links(record):
+        picked, right = predict_link(question, weights, direction)
         expected.append([question.asked + 1, picked + 1, right])
     assert listed_answers == expected
     assert offline.locator(".av-arcs > g").count() == n_arcs

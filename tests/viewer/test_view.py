@@ -28,7 +28,7 @@ from viewer_stores import (
     word_store,
 )
 
-from helpers.analysis.heads import COREFERENCE, DIRECTIONS, answer, questions
+from helpers.analysis.heads import COREFERENCE, DIRECTIONS, gold_links, predict_link
 from helpers.errors import InputError
 from helpers.model.forward import forward, model_inputs
 from helpers.plots.style import DIVERGING as SIGNED
@@ -114,14 +114,14 @@ def test_embedded_page_has_the_answer_of_every_head(record):
     store = word_store(record)
     example = store[0]
     words = example.word_positions
-    asked_questions = list(questions(record))
+    asked_questions = list(gold_links(record))
     sent = unpack(embedded_page(store, example, [0])["buffers"][2]).view("<u2")
     sent = sent.reshape(2, 3, 4, len(asked_questions))
     for direction, layer, head in np.ndindex(2, 3, 4):
         weights = example.attention[layer, head, words, words]
         expected = []
         for question in asked_questions:
-            picked, right = answer(question, weights, DIRECTIONS[direction])
+            picked, right = predict_link(question, weights, DIRECTIONS[direction])
             expected.append(2 * (picked + 1) + right)
         assert sent[direction, layer, head].tolist() == expected
 

@@ -33,7 +33,7 @@ from helpers.model.forward import length_batches, padded
 from helpers.studies.argument_cues.arguments import INPUTS, Argument
 from helpers.studies.argument_cues.cues import words
 from helpers.studies.classifier import Classifier, task_inputs
-from helpers.studies.fine_tune import Recipe, gradient_steps, trained
+from helpers.studies.fine_tune import Recipe, gradient_steps, trainable_parameters
 from helpers.studies.tasks import Pair
 
 ENCODER = "encoder"
@@ -63,7 +63,7 @@ def train_chooser(
     train = splits["train"]
     dev = splits["dev"]
     steps = recipe.steps(len(train))
-    optimizer = torch.optim.AdamW(trained(chooser).values(), lr=recipe.learning_rate)
+    optimizer = torch.optim.AdamW(trainable_parameters(chooser).values(), lr=recipe.learning_rate)
     decay = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 1 / steps, steps - 1 or 1)
 
     def loss(batch: Sequence[Argument]) -> Tensor:
@@ -79,7 +79,7 @@ def train_chooser(
         epoch_quality = quality(chooser.scores(dev), _labels(dev))
         if epoch_quality > best_quality:
             best_quality = epoch_quality
-            best_weights = copy.deepcopy(trained(chooser))
+            best_weights = copy.deepcopy(trainable_parameters(chooser))
     chooser.load_state_dict(best_weights, strict=False)
     return chooser.scores(splits["test"]).argmax(dim=-1).numpy()
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from helpers.analysis import paper
 from helpers.analysis.paper import Claim, Measure, NotMeasurable, Tables, row_where, rows_of
-from helpers.analysis.statistics import Estimate, both_spreads, difference, mean_interval
+from helpers.analysis.statistics import Estimate, combine_in_quadrature, difference, mean_interval
 from helpers.studies.argument_cues.arguments import SAMPLE_NAME
 from helpers.studies.argument_cues.choosers import BAG, ENCODER
 from helpers.studies.argument_cues.cues import (
@@ -104,7 +104,7 @@ def mean_accuracy(
     by_seed = rows_of(tables, "partial_input_seeds", *where, "accuracy")
     is_chosen = (by_seed[list(where)] == pd.Series(where)).all(axis=1)
     over_seeds = mean_interval(by_seed.loc[is_chosen, "accuracy"])
-    return both_spreads(Estimate(*over_arguments[columns]), over_seeds)
+    return combine_in_quadrature(Estimate(*over_arguments[columns]), over_seeds)
 
 
 def _unless_planted(measure: Measure) -> Measure:

@@ -27,14 +27,14 @@ import numpy as np
 import pandas as pd
 
 from helpers.analysis.paper import values_of
-from helpers.analysis.statistics import share_of
+from helpers.analysis.statistics import wilson_proportion
 from helpers.studies.argument_cues.arguments import (
     ADVERSARIAL_SUFFIX,
     SPLITS,
     Argument,
     Arguments,
 )
-from helpers.studies.fine_tune import stacked
+from helpers.studies.fine_tune import concat_with_keys
 
 NOT = "not"
 ALL_SPLITS = "all"  # a value of the column split
@@ -114,7 +114,7 @@ def cue_table(
     counts = counts[counts["applicable"] >= min_arguments].astype(int)
     applicable = counts["applicable"].to_numpy()
     right = counts["right"].to_numpy()
-    intervals = [share_of(*pair)[1:] for pair in zip(right, applicable, strict=True)]
+    intervals = [wilson_proportion(*pair)[1:] for pair in zip(right, applicable, strict=True)]
     table = pd.DataFrame({"cue": counts.index})
     table["kind"] = np.where(table["cue"].str.contains(" "), "bigram", "unigram")
     table["arguments"] = len(arguments)
@@ -152,7 +152,7 @@ def cues_by_split(corpus: Arguments) -> pd.DataFrame:
         if chosen:
             min_arguments = max(MIN_ARGUMENTS, int(np.ceil(MIN_SHARE * len(chosen))))
             tables[corpus.name, set_name, split] = cue_table(chosen, min_arguments=min_arguments)
-    table = stacked(tables, "corpus", "half", "split")
+    table = concat_with_keys(tables, "corpus", "half", "split")
     if corpus.planted:
         return table
     return _with_paper(table, (table["cue"] == NOT) & (table["half"] == AS_WRITTEN))
@@ -179,7 +179,7 @@ def rule_table(corpus: Arguments) -> pd.DataFrame:
         table = cue_table(chosen, rule=rule)
         tables[rule, split] = table[table["cue"] == NOT]
     columns = ["rule", "split", "arguments", "productivity", "coverage"]
-    table = stacked(tables, "rule", "split")[columns]
+    table = concat_with_keys(tables, "rule", "split")[columns]
     if corpus.planted:
         return table
     return _with_paper(table, table["split"].notna())

@@ -24,18 +24,18 @@ from helpers.cache import cached
 from helpers.data.glove import Embeddings
 from helpers.model.encoder import Encoder
 from helpers.settings import small_profile
-from helpers.store.extract import encoder_facts
+from helpers.store.extract import model_key
 from helpers.studies.argument_cues import choosers
 from helpers.studies.argument_cues.arguments import INPUTS, SPLITS, Argument, Arguments
 from helpers.studies.argument_cues.choosers import BAG, BILSTM, ENCODER
 from helpers.studies.argument_cues.cues import AS_WRITTEN, BOTH, argument_sets
-from helpers.studies.fine_tune import Recipe, stacked
+from helpers.studies.fine_tune import Recipe, concat_with_keys
 from helpers.studies.jobs import StepDone, run_jobs
 
 MODELS = (BAG, BILSTM, ENCODER)
 SMALL_MODELS = (BAG, BILSTM)
 # The encoder with random weights, by the prefix of the names of its tables.
-CONTROLS = {"random_": "random-init encoder", "entropy_matched_": "entropy-matched encoder"}
+CONTROL_ENCODERS = {"random_": "random-init encoder", "entropy_matched_": "entropy-matched encoder"}
 WARRANTS = "warrants"
 EVERYTHING = "all"
 STATISTICS = ("mean", "median", "max")
@@ -47,7 +47,7 @@ RECIPES = {
     BILSTM: Recipe(epochs=10, learning_rate=1e-2, batch_size=16),
     ENCODER: Recipe(epochs=3, learning_rate=1e-4, batch_size=8),
 }
-RECIPES |= dict.fromkeys(CONTROLS.values(), RECIPES[ENCODER])
+RECIPES |= dict.fromkeys(CONTROL_ENCODERS.values(), RECIPES[ENCODER])
 MIN_SMALL_MODEL_SEEDS = 10
 VALIDATION_FRACTION = 5  # if counterparts of dev are trained on, one in so many is validated on
 
@@ -70,14 +70,14 @@ def planned_runs(sets: Mapping[str, Splits], *, planted: bool) -> Iterator[Run]:
     is not shown the claim is right on half of it by construction.  A ``planted`` cue needs fewer
     inputs.
     """
-    for model, train in product((*MODELS, *CONTROLS.values()), sets):
+    for model, train in product((*MODELS, *CONTROL_ENCODERS.values()), sets):
         for inputs in _inputs_of(model, train, planted=planted):
             yield Run(model, train, inputs)
 
 
 def _inputs_of(model: str, train: str, *, planted: bool) -> Sequence[str]:
     """List the inputs that a model is shown when it is trained on a set."""
-    is_control = model in CONTROLS.values()
+    is_control = model in CONTROL_ENCODERS.values()
     if train == ORIGINAL and is_control:
         return (WARRANTS,) if planted else (WARRANTS, EVERYTHING)
     if train == ORIGINAL:
@@ -138,7 +138,7 @@ def choice_tables(
     sets = training_sets(corpus, examples)
     runs = list(planned_runs(sets, planted=corpus.planted))
     control_encoders = {}
-    for (prefix, name), run_seed in product(CONTROLS.items(), range(seed, seed + seeds)):
+    for (prefix, name), run_seed in product(CONTROL_ENCODERS.items(), range(seed, seed + seeds)):
         control_encoders[name, run_seed] = control(
             run_seed, entropy_matched=prefix == "entropy_matched_"
         )
@@ -164,11 +164,11 @@ def choice_tables(
     for run in runs:
         run_choices = np.stack(choices[run])  # [seed, argument]
         tables[run], seed_tables[run] = score_tables(run_choices, sets[ORIGINAL]["test"], seed=seed)
-    table = stacked(tables, *Run._fields)
+    table = concat_with_keys(tables, *Run._fields)
     if not corpus.planted:
         table = with_paper(table)
     table.insert(0, "corpus", corpus.name)
-    by_seed = stacked(seed_tables, *Run._fields)
+    by_seed = concat_with_keys(seed_tables, *Run._fields)
     return control_tables({"partial_inputs": table, "partial_input_seeds": by_seed})
 
 
@@ -178,7 +178,7 @@ def control_tables(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     A control's table has the rows of the small models, and the control's rows as the encoder's.
     """
     with_controls = dict(tables)
-    for (prefix, control), (name, table) in product(CONTROLS.items(), tables.items()):
+    for (prefix, control), (name, table) in product(CONTROL_ENCODERS.items(), tables.items()):
         is_control = table["model"] == control
         if is_control.any():
             as_encoder = table[is_control].assign(model=ENCODER)
@@ -265,7 +265,7 @@ def choices_in_test(
         inputs["vectors"] = vectors.fingerprint
     else:
         make_chooser = partial(choosers.EncoderChooser, encoder, run.inputs, recipe.max_tokens)
-        inputs.update(encoder_facts(encoder))
+        inputs.update(model_key(encoder))
 
     def compute() -> dict[str, np.ndarray]:
         chooser = make_chooser(seed=recipe.seed)

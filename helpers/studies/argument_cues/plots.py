@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from helpers.plots.labels import label_points
-from helpers.plots.style import ACCENT, INK, Style, canvas, joined, theme
+from helpers.plots.style import ACCENT, INK, Style, canvas, join_nonempty, theme
 from helpers.studies.argument_cues.cues import (
     ADVERSARIAL,
     ALL_SPLITS,
@@ -70,7 +70,9 @@ def fig12_cues(cues: pd.DataFrame, choices: pd.DataFrame, *, model: str = "") ->
     if "paper_mean" in choices:
         note = "crimson diamonds: the paper's means, on ARCT"
     title = "Figure 12 · Cues in warrants, and models that follow them"
-    subtitle = joined(model, "dashed: chance; means, with 95% intervals over arguments", note)
+    subtitle = join_nonempty(
+        model, "dashed: chance; means, with 95% intervals over arguments", note
+    )
     rows_height = ROW_HEIGHT * len(rows)
     figure = canvas(CUES_HEIGHT + rows_height + 1.5, title, subtitle)
     grid = figure.add_gridspec(2, len(names), height_ratios=[CUES_HEIGHT, rows_height])

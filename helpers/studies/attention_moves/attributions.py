@@ -22,7 +22,7 @@ from helpers.cache import cached
 from helpers.data.records import Record, cluster_of
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, norm_maps, padded, value_pass
-from helpers.model.gradients import paragraphs, with_graph
+from helpers.model.gradients import paragraphs, run_with_graph
 from helpers.store.store import Store
 from helpers.studies.attention_moves.lenses import evenly_spaced_records
 from helpers.studies.edge_cuts import REDISTRIBUTED, ablate_edges
@@ -149,7 +149,7 @@ def gradient_times_attention(encoder: Encoder, text: Inputs, second_text: Inputs
     without the attention to the token.
     """
     target = _mean_vectors(encoder, [second_text])[0].clone()
-    output = with_graph(encoder, encoder.model.base_model, [text])
+    output = run_with_graph(encoder, encoder.model.base_model, [text])
     mean = output.last_hidden_state[0].double().mean(dim=0)
     similarity = F.cosine_similarity(mean, target, dim=0)
     slopes = torch.autograd.grad(similarity, output.attentions)

@@ -45,7 +45,7 @@ from helpers.model.forward import (
     to_words,
     vectors_to_words,
 )
-from helpers.model.gradients import BATCH, contrastive_losses, objective, paragraphs
+from helpers.model.gradients import BATCH, contrastive_losses, paragraphs, training_losses
 from helpers.model.sites import Weights
 from helpers.model.weights import Loaded
 from helpers.store.store import Example, Store
@@ -62,7 +62,7 @@ from helpers.studies.edge_cuts import (
     list_ablations,
     plan_cuts,
 )
-from helpers.studies.head_removal import Change, passes_under, side_by_side
+from helpers.studies.head_removal import Intervention, map_over_model_copies, run_interventions
 
 SHIFTS = ("layer output", "sentence vector", "token vectors")
 LOSSES = ("objective",)
@@ -77,14 +77,14 @@ Measurements = dict[str, np.ndarray]
 
 
 def ablated_states(
-    model: nn.Module, batch: Mapping[str, Tensor], ablations: Sequence[Change]
+    model: nn.Module, batch: Mapping[str, Tensor], ablations: Sequence[Intervention]
 ) -> Iterator[tuple[list[Weights], States]]:
     """Yield each layer's attention and vectors, of the intact model and under each ablation.
 
     The attention is the output of the softmax, before edges are ablated.
     """
     run = partial(model, **batch, output_attentions=True, output_hidden_states=True)
-    passes = passes_under(model, run, ablations)
+    passes = run_interventions(model, run, ablations)
     intact, _ = next(passes)
     layers = len(intact.attentions)
     yield list(intact.attentions), intact.hidden_states
@@ -162,18 +162,18 @@ def loss_increases(
         encoder_copy = replace(encoder, read=lambda: Loaded(model, encoder.tokenizer, {}))
 
         def run() -> Tensor:
-            losses, _, _ = objective(encoder_copy, batch, np.random.default_rng(seed))
+            losses, _, _ = training_losses(encoder_copy, batch, np.random.default_rng(seed))
             return losses.double().cpu()
 
-        intact, *ablated = [losses for losses, _ in passes_under(model, run, ablations)]
+        intact, *ablated = [losses for losses, _ in run_interventions(model, run, ablations)]
         return (torch.stack(ablated) - intact).numpy()
 
-    increases = side_by_side(encoder.model, batches, measure, "objective, edges cut")
+    increases = map_over_model_copies(encoder.model, batches, measure, "objective, edges cut")
     return _measurements(np.concatenate(increases, axis=-1), totals, records)
 
 
 def _contrastive_losses(
-    encoder: Encoder, ablations: Sequence[Change], batches: Sequence[Sequence[Record]]
+    encoder: Encoder, ablations: Sequence[Intervention], batches: Sequence[Sequence[Record]]
 ) -> Float[np.ndarray, "pass example"]:
     """Compute each pair's loss in its batch; vectors are computed in batches of similar length."""
     inputs = [text for batch in batches for text in paragraphs(encoder, batch)]
@@ -182,7 +182,7 @@ def _contrastive_losses(
         batch = padded(encoder, [inputs[index] for index in indices])
         mask = batch["attention_mask"]
         weights = (mask / mask.sum(dim=1, keepdim=True)).double()
-        passes = passes_under(model, partial(model, **batch), ablations)
+        passes = run_interventions(model, partial(model, **batch), ablations)
         states = torch.stack([output.last_hidden_state.double() for output, _ in passes])
         return [torch.einsum("pbtw,bt->pwb", states, weights).cpu().numpy()]
 
@@ -266,7 +266,7 @@ def _measure_batches(
     lengths = [len(token_inputs["input_ids"]) for token_inputs in inputs]
     batches = length_batches(lengths, budget=BATCH_TOKENS)
     order = np.argsort(np.concatenate(batches))
-    arrays_of_batches = side_by_side(model, batches, measure, label)
+    arrays_of_batches = map_over_model_copies(model, batches, measure, label)
     concatenated = []
     for arrays in zip(*arrays_of_batches, strict=True):
         concatenated.append(np.concatenate(arrays, axis=-1)[..., order])
@@ -329,7 +329,7 @@ def edge_tables(
     main = encoders[MAIN]
     cuts, main_cuts = plan_cuts(main.layers, group)
     articles = [cluster_of(record, index) for index, record in enumerate(source.records())]
-    pair_indices = gradients.chosen_segments(
+    pair_indices = gradients.choose_segments(
         articles, len(records), contrastive=main.objective == "contrastive"
     )
     pairs = [source.record(index) for index in pair_indices]

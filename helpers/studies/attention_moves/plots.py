@@ -7,7 +7,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from helpers.plots import style
-from helpers.plots.style import SpecialTokens, canvas, counting_ticks, joined, named, theme
+from helpers.plots.style import (
+    SpecialTokens,
+    canvas,
+    counting_ticks,
+    join_nonempty,
+    resolve_special_tokens,
+    theme,
+)
 from helpers.studies.attention_moves.edges import MAIN
 from helpers.studies.attention_moves.lenses import LENSES, TOKEN_TYPES
 
@@ -43,7 +50,7 @@ def fig13_lenses(shares: pd.DataFrame, special_tokens: SpecialTokens, *, model: 
         Figure 13: Figure 2 of the paper, once per lens.
     """
     note = "a point is a head, a line the mean of the layer"
-    figure = canvas(3.4, "Figure 13 · Figure 2 through two lenses", joined(model, note))
+    figure = canvas(3.4, "Figure 13 · Figure 2 through two lenses", join_nonempty(model, note))
     for axes, lens in zip(figure.subplots(1, 2, sharey=True), LENSES, strict=True):
         for token_type in TOKEN_TYPES:
             column = f"{lens}_{token_type}"
@@ -128,7 +135,7 @@ def fig15_edges(edges: pd.DataFrame, *, model: str = "") -> Figure:
     n_rows = -(-len(panels) // PANELS_PER_ROW)
     note = "one layer at a time; bands: 95%, over articles"
     title = "Figure 15 · Attention to special tokens cut, and as much cut elsewhere"
-    figure = canvas(1.9 * n_rows + 0.4, title, joined(model, note))
+    figure = canvas(1.9 * n_rows + 0.4, title, join_nonempty(model, note))
     grid = figure.subplots(n_rows, PANELS_PER_ROW, squeeze=False).ravel()
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
@@ -151,7 +158,7 @@ def _draw_line(
     axes: Axes, values: pd.Series, token_type: str, special_tokens: SpecialTokens
 ) -> None:
     """Draw the values of a type of token, one per layer, in the style of the type."""
-    label, color, marker = named(style.TOKEN_STYLES[token_type], special_tokens)
+    label, color, marker = resolve_special_tokens(style.TOKEN_STYLES[token_type], special_tokens)
     axes.plot(values, color=color, marker=marker, markeredgecolor="white", label=label)
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from helpers.analysis.heads import by_head
 from helpers.analysis.paper import Claim, Measure, NotMeasurable, Tables, read_claims, rows_of
-from helpers.analysis.statistics import Estimate, difference, mean_interval, share_of
+from helpers.analysis.statistics import Estimate, difference, mean_interval, wilson_proportion
 from helpers.studies import tasks
 from helpers.studies.dark_secrets.fine_tuning import FROM_CLS, SPECIAL, UNIFORM, WHOLE_LAYER, WORDS
 from helpers.studies.dark_secrets.links import ALPHA, linked_heads
@@ -43,7 +43,7 @@ def count_linked_heads(tables: Tables) -> int:
 def share_of_linked_heads(tables: Tables) -> Estimate:
     """Compute the share of the heads of `count_linked_heads`."""
     rows = rows_of(tables, "semantic_links", "p_holm")
-    return share_of(len(linked_heads(rows)), len(rows))
+    return wilson_proportion(len(linked_heads(rows)), len(rows))
 
 
 def last_layers_change_most(tables: Tables) -> Estimate:

@@ -30,7 +30,7 @@ from helpers.studies.dark_secrets.maps import (
     sentence_maps,
     text_maps,
 )
-from helpers.studies.fine_tune import FineTuned, table_by_task
+from helpers.studies.fine_tune import FineTuningRun, table_by_task
 from helpers.studies.tasks import FINE_TUNED, PRETRAINED, RANDOM, Pair
 from helpers.studies.wikipedia_tasks import ParsedSentence, parse_words
 from helpers.work import progress
@@ -48,7 +48,7 @@ PRONOUN_TAGS = {"PRP", "PRP$", "WP", "WP$"}
 OBJECT_RELATIONS = {"dobj", "obj", "iobj", "dative"}
 NEGATIONS = {"not", "n't", "n’t", "no", "never", "none", "nobody", "nothing", "neither", "nor"}
 
-RunsByStart = Mapping[str, Sequence[FineTuned]]  # keys: `PRETRAINED`, `RANDOM`
+RunsByStart = Mapping[str, Sequence[FineTuningRun]]  # keys: `PRETRAINED`, `RANDOM`
 
 
 def accuracy_table(starts: RunsByStart, *, seed: int) -> pd.DataFrame:
@@ -99,7 +99,7 @@ def accuracy_table(starts: RunsByStart, *, seed: int) -> pd.DataFrame:
 
 
 def _accuracy_row(
-    run: FineTuned, predictions: Int[np.ndarray, " example"], bag_accuracy: float, seed: int
+    run: FineTuningRun, predictions: Int[np.ndarray, " example"], bag_accuracy: float, seed: int
 ) -> dict[str, Any]:
     """Compute the columns of `accuracy_table` for the predictions of one model."""
     is_correct = predictions == run.labels
@@ -158,7 +158,7 @@ def similarity_table(starts: RunsByStart) -> pd.DataFrame:
         examples.
     """
 
-    def compute(run: FineTuned) -> pd.DataFrame:
+    def compute(run: FineTuningRun) -> pd.DataFrame:
         examples = run.task.test[:COMPARED_EXAMPLES]
         longest = run.recipe.max_tokens
         before = text_maps(run.encoder, examples, max_tokens=longest)
@@ -182,7 +182,7 @@ def map_similarity(before: Maps, after: Maps) -> PerHead:
     return F.cosine_similarity(vectors_before, vectors_after, dim=-1).numpy()
 
 
-def feature_table(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.DataFrame:
+def feature_table(runs: Sequence[FineTuningRun], store: Store, *, seed: int) -> pd.DataFrame:
     """Measure the share of each head's attention that each type of token gets.
 
     Parameters
@@ -281,7 +281,9 @@ def mean_shares(sentences: Sequence[ParsedSentence], maps: Iterable[WordMaps]) -
     return head_rows(layers, heads, **columns)
 
 
-def disabling_table(runs: Sequence[FineTuned], single: pd.DataFrame, *, seed: int) -> pd.DataFrame:
+def disabling_table(
+    runs: Sequence[FineTuningRun], single: pd.DataFrame, *, seed: int
+) -> pd.DataFrame:
     """Measure the accuracy when the attention of a head, or of all heads of a layer, is uniform.
 
     Parameters
@@ -302,7 +304,7 @@ def disabling_table(runs: Sequence[FineTuned], single: pd.DataFrame, *, seed: in
         in percentage points when the head's output is zeroed, on the same examples).
     """
 
-    def compute(run: FineTuned) -> pd.DataFrame:
+    def compute(run: FineTuningRun) -> pd.DataFrame:
         heads = head_rows(run.encoder.layers, run.encoder.heads)
         layers = head_rows(run.encoder.layers, 1).assign(head=WHOLE_LAYER)
         _, scored = head_removal.split_test(run, seed)
@@ -316,13 +318,15 @@ def disabling_table(runs: Sequence[FineTuned], single: pd.DataFrame, *, seed: in
     return table.merge(zeroed[["task", "layer", "head", "zeroed"]], how="left")
 
 
-def _uniform_changes(run: FineTuned, pairs: Sequence[Pair], targets: pd.DataFrame) -> pd.DataFrame:
+def _uniform_changes(
+    run: FineTuningRun, pairs: Sequence[Pair], targets: pd.DataFrame
+) -> pd.DataFrame:
     """Add the change of accuracy to each row of ``targets`` (layer, head)."""
     interventions = []
     for row in targets.itertuples():
         layer = row.layer - 1
         head = None if row.head == WHOLE_LAYER else row.head - 1
         context = partial(head_removal.uniform_attention, layer=layer, head=head)
-        interventions.append(head_removal.Change(layer, context))
+        interventions.append(head_removal.Intervention(layer, context))
     scores = head_removal.evaluate_interventions(run, pairs, interventions, "uniform attention")
     return targets.join(head_removal.accuracy_changes(scores))

@@ -25,7 +25,7 @@ from helpers.data.records import cluster_of
 from helpers.data.text_files import xml_elements
 from helpers.errors import CorpusError, InputError
 from helpers.model.encoder import Encoder
-from helpers.store.extract import encoder_facts
+from helpers.store.extract import model_key
 from helpers.store.store import Store
 from helpers.studies.dark_secrets.maps import Maps, PerHead, sentence_maps
 from helpers.work import progress
@@ -115,7 +115,7 @@ def framenet_links(encoder: Encoder, sentences: list[FrameSentence], *, seed: in
         for sentence, (attention, words) in zip(bar, maps, strict=True):
             yield attention[..., words, words], sentence.links, sentence.source
 
-    inputs = encoder_facts(encoder) | {"seed": seed, "sentences": sentences}
+    inputs = model_key(encoder) | {"seed": seed, "sentences": sentences}
     return cached("semantic-links", lambda: link_table(linked_maps(), seed=seed), inputs=inputs)
 
 

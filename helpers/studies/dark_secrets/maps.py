@@ -15,9 +15,9 @@ from torch import Tensor
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, forward, to_words, word_groups
 from helpers.studies.classifier import BATCH_SIZE, task_inputs
-from helpers.studies.fine_tune import stacked
+from helpers.studies.fine_tune import concat_with_keys
 from helpers.studies.tasks import Pair
-from helpers.work import in_order, progress
+from helpers.work import map_ordered, progress
 
 # The colour scale of drawn maps.
 GAMMA = 0.7  # the exponent; below 1, so that small weights are visible next to large ones
@@ -76,9 +76,9 @@ def concat_model_tables(
     """
     jobs = [partial(compute, model_maps) for model_maps in maps.values()]
     threads = torch.get_num_threads() if device.type == "cpu" else 1
-    results = in_order(jobs, threads=threads, ahead=len(jobs))
+    results = map_ordered(jobs, threads=threads, ahead=len(jobs))
     tables = progress(results, "maps", unit="model", total=len(jobs))
-    return stacked(dict(zip(maps, tables, strict=True)), "task", "weights")
+    return concat_with_keys(dict(zip(maps, tables, strict=True)), "task", "weights")
 
 
 def shaded(attention: Float[np.ndarray, "*map query key"]) -> Float[np.ndarray, "*map query key"]:

@@ -52,7 +52,7 @@ from helpers.studies.dark_secrets.maps import (
     shaded,
     text_maps,
 )
-from helpers.studies.fine_tune import FineTuned, stacked
+from helpers.studies.fine_tune import FineTuningRun, concat_with_keys
 from helpers.studies.tasks import FINE_TUNED, PRETRAINED, Pair
 
 CLASSES = ("vertical", "diagonal", "vertical + diagonal", "block", "heterogeneous")
@@ -269,7 +269,7 @@ def spread_segments(corpus: Corpus[Segment]) -> list[Pair]:
 
 
 def pattern_table(
-    encoder: Encoder, segments: Sequence[Pair], runs: Sequence[FineTuned], *, max_tokens: int
+    encoder: Encoder, segments: Sequence[Pair], runs: Sequence[FineTuningRun], *, max_tokens: int
 ) -> pd.DataFrame:
     """Compute how often each head shows each pattern, on each task and on segments of a text.
 
@@ -341,7 +341,7 @@ def share_table(table: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
         shares = values.mean(axis=0) / mean_totals
         columns = {"pattern": names, "share": shares, "share_low": low, "share_high": high}
         tables[key] = pd.DataFrame(columns)
-    return stacked(tables, "task", "weights")
+    return concat_with_keys(tables, "task", "weights")
 
 
 def typical_maps(encoder: Encoder, segments: list[Pair], *, max_tokens: int) -> dict[str, TextMaps]:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 
 from helpers.analysis.heads import by_head
-from helpers.plots.style import DIVERGING, INK, SEQUENTIAL, canvas, heat_maps, joined, theme
+from helpers.plots.style import DIVERGING, INK, SEQUENTIAL, canvas, heat_maps, join_nonempty, theme
 from helpers.studies.dark_secrets.fine_tuning import WHOLE_LAYER
 from helpers.studies.dark_secrets.links import ALPHA, linked_heads
 from helpers.studies.dark_secrets.maps import TextMaps, shaded
@@ -42,7 +42,7 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, TextMaps], *, model: 
     bar_height = 0.25 + 1.9 * len(weights)
     title = "Figure 7 · Patterns of attention (Kovaleva et al. 2019)"
     subtitle = "above: the plainest maps; below: shares of the maps of a layer"
-    figure = canvas(map_height + bar_height, title, joined(model, subtitle))
+    figure = canvas(map_height + bar_height, title, join_nonempty(model, subtitle))
     above, below = figure.subfigures(2, 1, height_ratios=[map_height, bar_height])
     _draw_examples(above, examples)
     grid = below.subplots(len(weights), len(tasks), squeeze=False, sharex=True, sharey=True)
@@ -79,7 +79,7 @@ def fig8_finetuning(table: pd.DataFrame, *, model: str = "") -> Figure:
     return heat_maps(
         panels,
         "Figure 8 · What fine-tuning changes",
-        joined(model, "cosine similarity of each head's maps before and after fine-tuning"),
+        join_nonempty(model, "cosine similarity of each head's maps before and after fine-tuning"),
         "Cosine (1: unchanged)",
         Normalize(lowest, 1),
         columns=len(by_task),
@@ -114,7 +114,7 @@ def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
     figure = heat_maps(
         panels,
         "Figure 9 · Accuracy without a head, and without a layer",
-        joined(model, subtitle),
+        join_nonempty(model, subtitle),
         "Change (percentage points)",
         SymLogNorm(1, vmin=-largest, vmax=largest),
         columns=len(by_task),
@@ -149,7 +149,7 @@ def semantic_links(table: pd.DataFrame, *, links: str, model: str = "") -> Figur
     figure = heat_maps(
         panels,
         "Kovaleva et al., section 4.2 · Attention along semantic links",
-        joined(model, links, "a dot: above chance, p < 0.05 over all heads"),
+        join_nonempty(model, links, "a dot: above chance, p < 0.05 over all heads"),
         "Attention (fraction)",
         Normalize(-largest, largest),
         columns=2,

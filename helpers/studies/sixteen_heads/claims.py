@@ -6,8 +6,8 @@ from functools import partial
 
 import pandas as pd
 
-from helpers.analysis.paper import Claim, Measure, Tables, chosen_rows, read_claims, rows_of
-from helpers.analysis.statistics import Estimate, share_of
+from helpers.analysis.paper import Claim, Measure, Tables, read_claims, rows_of, select_or_raise
+from helpers.analysis.statistics import Estimate, wilson_proportion
 from helpers.studies.sixteen_heads.summaries import (
     ALL_HEADS,
     HALVES,
@@ -39,7 +39,7 @@ def share_of_removable_heads(tables: Tables) -> Estimate:
 def share_of_layers_with_one_head(tables: Tables) -> Estimate:
     """Compute the share of layers whose heads are removable, except one."""
     removable = _rows_that_need_heads(tables, "one_head", "removable")["removable"]
-    return share_of(removable.sum(), len(removable))
+    return wilson_proportion(removable.sum(), len(removable))
 
 
 def smallest_correlation(tables: Tables, *, column: str, test_sets: str, heads: str) -> Estimate:
@@ -81,7 +81,9 @@ def _rows_that_need_heads(tables: Tables, table: str, *columns: str) -> pd.DataF
     without_heads = pruning["pruned"] == 100
     tasks = set(pruning.loc[is_loss & without_heads, "task"])
     rows = _learned_rows(tables, table, *columns)
-    return chosen_rows(rows, rows["task"].isin(tasks), "a task that the model needs its heads for")
+    return select_or_raise(
+        rows, rows["task"].isin(tasks), "a task that the model needs its heads for"
+    )
 
 
 def _learned_rows(tables: Tables, table: str, *columns: str) -> pd.DataFrame:

@@ -57,7 +57,7 @@ def fig10_importance(weights: pd.DataFrame, single: pd.DataFrame, *, model: str 
     title = "Figure 10 · Which heads matter"
     subtitle = f"a cross: the change has p < {SIGNIFICANT} (sign test over examples)"
     height = 2 * (panel_height + 0.36) + 0.35
-    figure = style.canvas(height, title, style.joined(model, subtitle))
+    figure = style.canvas(height, title, style.join_nonempty(model, subtitle))
     grid = figure.subplots(2, len(tasks), squeeze=False, sharex=True, sharey=True)
     widest = max(float(single["change"].abs().max()), MIN_RANGE)
     importance_norm = Normalize(0, 1)
@@ -108,7 +108,7 @@ def fig11_pruning(table: pd.DataFrame, translation: pd.DataFrame, *, model: str 
     rows = len(tasks) // 2 + 1
     title = "Figure 11 · Pruning heads"
     subtitle = "a tenth of the heads at a time, in three orders; dashed: no head at all"
-    figure = style.canvas(2.7 * rows + 0.3, title, style.joined(model, subtitle))
+    figure = style.canvas(2.7 * rows + 0.3, title, style.join_nonempty(model, subtitle))
     grid = figure.subplots(rows, 2, squeeze=False).ravel()
     last, *unused = grid[len(tasks) :]
     for axes in unused:
@@ -151,7 +151,7 @@ def transfer(changes: pd.DataFrame, *, model: str = "") -> Figure:
     rows = math.ceil(len(panels) / columns)
     subtitle = "a dot: a head that is zeroed; on the line it costs the same on both"
     title = "Michel et al., section 3.4 · Does a head matter on every test set?"
-    figure = style.canvas(rows * 3.0, title, style.joined(model, subtitle))
+    figure = style.canvas(rows * 3.0, title, style.join_nonempty(model, subtitle))
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
@@ -194,7 +194,7 @@ def _draw_curves(
 ) -> list[Artist]:
     """Draw a line per group, with a band over draws, and return the handles for a legend."""
     sns.lineplot(
-        table, x="pruned", y=value, **style.by_style(group, styles), **style.WITH_BOUNDS,
+        table, x="pruned", y=value, **style.by_style(group, styles), **style.MEDIAN_AND_RANGE,
         dashes=False, markersize=5, markeredgewidth=0, ax=axes,
     )  # fmt: skip
     handles, _ = axes.get_legend_handles_labels()

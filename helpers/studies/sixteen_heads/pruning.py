@@ -26,7 +26,7 @@ from helpers.analysis.heads import by_head, head_rows
 from helpers.analysis.statistics import Estimate, mean_interval, ratio
 from helpers.studies import head_removal
 from helpers.studies.classifier import Batch, LabelledBatch, batches
-from helpers.studies.fine_tune import FineTuned, table_by_task
+from helpers.studies.fine_tune import FineTuningRun, table_by_task
 from helpers.studies.tasks import Pair
 
 SCORED_EXAMPLES = 800  # test examples that score an order, at most
@@ -75,7 +75,7 @@ def mask_gradients(
             (gradient,) = torch.autograd.grad(loss(model_copy, inputs, labels), mask)
         return gradient.transpose(0, 1).double().cpu().numpy()
 
-    return np.concatenate(head_removal.side_by_side(model, work, job, label))
+    return np.concatenate(head_removal.map_over_model_copies(model, work, job, label))
 
 
 def summed_loss(model: nn.Module, inputs: Batch, labels: Tensor) -> Float[Tensor, ""]:
@@ -100,7 +100,7 @@ def masks_along(
     return np.reshape(masks, (len(shares), *shape)).astype(float)
 
 
-def head_importance(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
+def head_importance(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
     """Compute the importance of each head on each task (equation 5; section 4.1).
 
     Parameters
@@ -118,7 +118,7 @@ def head_importance(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
         is zero).
     """
 
-    def compute(run: FineTuned) -> pd.DataFrame:
+    def compute(run: FineTuningRun) -> pd.DataFrame:
         shape = (run.encoder.layers, run.encoder.heads)
         pairs = head_removal.shuffled(run.task.train, seed)[:IMPORTANCE_EXAMPLES]
         work = list(batches(run.encoder, pairs, max_tokens=run.recipe.max_tokens))
@@ -129,7 +129,7 @@ def head_importance(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
     return table_by_task(runs, "heads-importance", compute, seed=seed)
 
 
-def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
+def one_head_layers(runs: Sequence[FineTuningRun], *, seed: int) -> pd.DataFrame:
     """Measure the change of accuracy when a layer keeps only the best of its heads (section 3.3).
 
     The best head has the lowest loss on the examples of `split_test` for choices.  It is scored on
@@ -149,7 +149,7 @@ def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
         `sequential_equivalence_test`.
     """
 
-    def compute(run: FineTuned) -> pd.DataFrame:
+    def compute(run: FineTuningRun) -> pd.DataFrame:
         layers = run.encoder.layers
         heads = run.encoder.heads
         choosing, scored = head_removal.split_test(run, seed)
@@ -173,7 +173,7 @@ def one_head_layers(runs: Sequence[FineTuned], *, seed: int) -> pd.DataFrame:
 
 
 def pruning(
-    runs: Sequence[FineTuned], weights: pd.DataFrame, single: pd.DataFrame, *, seed: int
+    runs: Sequence[FineTuningRun], weights: pd.DataFrame, single: pd.DataFrame, *, seed: int
 ) -> pd.DataFrame:
     """Measure the accuracy as more and more heads are pruned, a tenth at a time (section 4.2).
 
@@ -203,7 +203,7 @@ def pruning(
         (bootstrap); for random orders it is that of one more random order (Student's t).
     """
 
-    def compute(run: FineTuned) -> pd.DataFrame:
+    def compute(run: FineTuningRun) -> pd.DataFrame:
         importance = weights[weights["task"] == run.task.name]
         ablation = single[single["task"] == run.task.name]
         by_importance = pruning_order(by_head(importance, "normalised"))
@@ -226,7 +226,7 @@ def pruning(
     return table_by_task(runs, "heads-pruning", compute, seed=seed, inputs=inputs)
 
 
-def seed_pruning(by_task: Sequence[Sequence[FineTuned]], *, seed: int) -> pd.DataFrame:
+def seed_pruning(by_task: Sequence[Sequence[FineTuningRun]], *, seed: int) -> pd.DataFrame:
     """Measure the cost of pruning by importance for each seed of the fine-tuning.
 
     Parameters
@@ -245,7 +245,7 @@ def seed_pruning(by_task: Sequence[Sequence[FineTuned]], *, seed: int) -> pd.Dat
         those of `accuracy_changes`, on all examples of `split_test` that score.
     """
 
-    def compute(run: FineTuned) -> pd.DataFrame:
+    def compute(run: FineTuningRun) -> pd.DataFrame:
         importance = head_importance([run], seed=seed)
         order = {("importance", 0): pruning_order(by_head(importance, "normalised"))}
         _, scored = head_removal.split_test(run, seed)
@@ -260,7 +260,7 @@ def seed_pruning(by_task: Sequence[Sequence[FineTuned]], *, seed: int) -> pd.Dat
 
 
 def _prune_along(
-    run: FineTuned,
+    run: FineTuningRun,
     orders: Mapping[tuple[str, int], Int[np.ndarray, " head"]],
     shares: Sequence[float],
     pairs: Sequence[Pair],

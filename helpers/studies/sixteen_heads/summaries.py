@@ -9,7 +9,7 @@ from scipy.stats import rankdata
 
 from helpers.analysis.statistics import correlation, mean_interval
 from helpers.store.store import Store
-from helpers.studies.fine_tune import FineTuned, stacked
+from helpers.studies.fine_tune import FineTuningRun, concat_with_keys
 from helpers.studies.head_removal import INTERIM_SIZES, single_ablation, split_test
 from helpers.studies.wikipedia_tasks import NUMBER, SHIFT, labelled_pairs, parse_words
 
@@ -52,7 +52,7 @@ def paired_changes(single: pd.DataFrame, elsewhere: pd.DataFrame | None = None) 
         first = single.rename(columns={"first_change": FIRST_CHANGE})
         corpora = first.merge(second[[*HEAD_COLUMNS, SECOND_CHANGE]], on=HEAD_COLUMNS)
         tables[OTHER_CORPUS] = corpora[columns]
-    return stacked(tables, "set")
+    return concat_with_keys(tables, "set")
 
 
 def cross_data(changes: pd.DataFrame, *, seed: int) -> pd.DataFrame:
@@ -92,7 +92,7 @@ def cross_data(changes: pd.DataFrame, *, seed: int) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def on_treebank(runs: Sequence[FineTuned], store: Store, *, seed: int) -> pd.DataFrame | None:
+def on_treebank(runs: Sequence[FineTuningRun], store: Store, *, seed: int) -> pd.DataFrame | None:
     """Measure `single_ablation` of the tasks of grammar on the sentences of a treebank.
 
     Parameters

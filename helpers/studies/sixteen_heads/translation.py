@@ -31,7 +31,7 @@ from helpers.model.forward import length_batches
 from helpers.settings import capped
 from helpers.studies.classifier import Batch
 from helpers.studies.fine_tune import Recipe, gradient_steps, shuffled_epochs, warmup_and_decay
-from helpers.studies.head_removal import head_mask, side_by_side
+from helpers.studies.head_removal import head_mask, map_over_model_copies
 from helpers.studies.jobs import StepDone, run_jobs
 from helpers.studies.sixteen_heads import pruning
 
@@ -238,7 +238,7 @@ def pruning_curves(
             "exact": exact,
         }
 
-    rows = side_by_side(translator.model, work, job, "pruning the translation model")
+    rows = map_over_model_copies(translator.model, work, job, "pruning the translation model")
     return pd.DataFrame(rows)
 
 

@@ -10,7 +10,7 @@ from toy_corpora import SENTENCES, corpus_of, sentence_of
 from helpers.analysis.structural_probe import fit_layers, prepare_states
 from helpers.model.encoder import load
 from helpers.model.forward import model_inputs, padded
-from helpers.model.gradients import objective
+from helpers.model.gradients import training_losses
 from helpers.store.extract import extract, stream
 from helpers.studies.attention_moves import edges, plots
 from helpers.studies.attention_moves.lenses import evenly_spaced_records
@@ -171,9 +171,9 @@ def test_loss_increases_are_those_of_full_passes(tiny_encoder, family):
     ablation = list_ablations(encoder, cuts)[MODES.index(MASS_MATCHED)]
     expected = []
     for batch in (records[:16], records[16:]):
-        before, _, _ = objective(encoder, batch, np.random.default_rng(3))
+        before, _, _ = training_losses(encoder, batch, np.random.default_rng(3))
         with ablation.context(encoder.model):
-            after, _, _ = objective(encoder, batch, np.random.default_rng(3))
+            after, _, _ = training_losses(encoder, batch, np.random.default_rng(3))
         expected.append(after - before)
     expected = torch.cat(expected).detach().numpy()
     mass_matched = increases[0, MODES.index(MASS_MATCHED), 0]

@@ -6,7 +6,7 @@ import pytest
 
 from helpers.analysis.heads import head_rows
 from helpers.analysis.paper import NotMeasurable, check_claims, values_of
-from helpers.analysis.statistics import mean_interval, share_of
+from helpers.analysis.statistics import mean_interval, wilson_proportion
 from helpers.studies.dark_secrets import claims
 from helpers.studies.dark_secrets.fine_tuning import TOKEN_TYPES
 from helpers.studies.dark_secrets.patterns import ANY_COLUMN, SPECIAL_COLUMN
@@ -101,13 +101,13 @@ EXPECTED = {  # id of the claim -> (value, low, high), or a number without an in
     "fewest columns": (0.5, 0.48, 0.53),
     "special columns": (0.6, 0.58, 0.63),
     "heads with links": 2,
-    "share with links": share_of(2, 24),
+    "share with links": wilson_proportion(2, 24),
     "last layers change": (-0.02, -0.02, -0.02),
     "pretraining": (15, 12, 18),
     "special over words": mean_interval([1.1, 0.9, 1.1, 0.9]),
     "sep from cls": mean_interval([-6, -4, -6]),
     "heads with gain": 2,
-    "removable heads": share_of(20, 24),
+    "removable heads": wilson_proportion(20, 24),
     "layer with gain": 2.5,
 }
 

@@ -55,7 +55,7 @@ def models(tiny_folder):
 
 @pytest.fixture(scope="module")
 def starts(models, files):
-    tasks = fine_tune.tasks_of("", str(files / "text.txt"), examples=12, seed=0)
+    tasks = fine_tune.load_tasks("", str(files / "text.txt"), examples=12, seed=0)
     encoder, control = models
     runs = fine_tune.fine_tune_tasks(encoder, control, tasks, max_tokens=MAX_TOKENS, seed=0)
     return {PRETRAINED: runs.median, RANDOM: runs.random}

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from helpers.studies import head_removal
 from helpers.studies.classifier import Classifier, batches
-from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
+from helpers.studies.fine_tune import FineTuningRun, Recipe, fine_tune
 from helpers.studies.head_removal import head_mask, single_ablation, split_test
 from helpers.studies.sixteen_heads import pruning
 from helpers.studies.tasks import Pair, Task
@@ -39,7 +39,7 @@ def runs(tiny_encoder):
     recipe = Recipe(max_tokens=16, epochs=1)
     torch.set_num_threads(1)
     tasks = [task_of("pets", 1), task_of("more pets", 2)]
-    return fine_tune([FineTuned(tiny_encoder("bert"), task, recipe) for task in tasks])
+    return fine_tune([FineTuningRun(tiny_encoder("bert"), task, recipe) for task in tasks])
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from toy_corpora import conllu
 
 from helpers.data.corpora import resolve_treebank
 from helpers.store.extract import extract
-from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
+from helpers.studies.fine_tune import FineTuningRun, Recipe, fine_tune
 from helpers.studies.sixteen_heads import summaries
 from helpers.studies.tasks import Pair, Task
 from helpers.studies.wikipedia_tasks import LABELS, NUMBER
@@ -107,7 +107,7 @@ def toy_run(encoder, name):
             source = f"article {len(pairs) % 5}"
             pairs.append(Pair(f"the {noun} sat {letter}", None, int(noun == "dogs"), source))
     task = Task(name, LABELS[NUMBER], train=tuple(pairs), test=tuple(pairs))
-    return FineTuned(encoder, task, Recipe(max_tokens=16, epochs=1))
+    return FineTuningRun(encoder, task, Recipe(max_tokens=16, epochs=1))
 
 
 def test_on_treebank_scores_tasks_of_grammar_on_different_sentences(encoder, treebank_store):
