@@ -89,7 +89,7 @@ class Settings:
         maximum=MAX_SEED,
     )
     entropy_matched: bool = _flag(
-        False, "with random_init: give each head the mean entropy of the trained one"
+        False, "with random_init: heads get the trained ones' mean entropies"
     )
     text: str = _flag(
         "", "Wikipedia dump, text file, or folder of .txt and .md (default: embedded sample)"

@@ -15,7 +15,8 @@ Is a number above or below a threshold?                   `p_value`
 How far apart are two estimates?                          `difference`
 Are two numbers equivalent, within a margin?              `equivalence`
 Do two classifiers differ on the same examples?           `mcnemar`
-A mean, share or correlation of independent values        `mean_interval`, `wilson_proportion`, `correlation`
+A mean or correlation of independent values               `mean_interval`, `correlation`
+A share of independent cases                              `wilson_proportion`
 ========================================================  ==========================================
 
 That a difference is not significant does not show that two numbers are equivalent.

@@ -394,7 +394,8 @@ def article_table(sums: Sums) -> pd.DataFrame:
     -------
     DataFrame
         ``article`` (a number), ``layer`` (from 1), ``examples``, the measures of section 3 (means
-        over the heads of the layer), and those of `mean_pairwise_distances` (of the whole model, in every row).
+        over the heads of the layer), and those of `mean_pairwise_distances` (of the whole model,
+        in every row).
     """
     counts = sums.by_group("current")[1]  # [group, layer, head]
     examples = counts.max(axis=2).astype(int)

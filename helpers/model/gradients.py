@@ -260,7 +260,7 @@ def paragraphs(encoder: Encoder, records: Sequence[Record]) -> Iterator[Inputs]:
 def _contrastive(
     encoder: Encoder, inputs: list[Inputs]
 ) -> tuple[Float[Tensor, " example"], list[Inputs], Maps]:
-    """Compute the contrastive losses of a batch, with its inputs and maps as in `training_losses`."""
+    """Compute the contrastive losses of a batch, with its inputs and maps (`training_losses`)."""
     output = run_with_graph(encoder, encoder.model.base_model, inputs)
     states = output.last_hidden_state  # [paragraph, token, width]
     mask = padded(encoder, inputs)["attention_mask"][..., None].to(states.dtype)

@@ -130,8 +130,8 @@ def extract(encoder: Encoder, corpus: Corpus, *, fill: Fill | None = None, **opt
     corpus
         Segments, sentences or documents.
     fill
-        Function that computes the missing shards, such as `store.cluster.extract_on_cluster`. By default
-        this process does.
+        Function that computes the missing shards, such as `store.cluster.extract_on_cluster`. By
+        default this process does.
     options
         ``level``, ``lens``, ``max_tokens`` and ``hidden``, as in `store_key`.
 

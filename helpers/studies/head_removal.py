@@ -143,7 +143,7 @@ def uniform_attention(model: nn.Module, layer: int, head: int | None = None) -> 
 def patch_attention_weights(
     model: nn.Module, change: Callable[[int, Weights, Callable], Weights]
 ) -> AbstractContextManager[Any]:
-    """Replace the attention weights of the computed layers inside the context; see `PatchSoftmax`."""
+    """Replace the attention weights of the computed layers inside the context (`PatchSoftmax`)."""
     return PatchSoftmax(change, range(first_layer(model), len(sites(model))))
 
 
