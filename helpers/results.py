@@ -27,8 +27,8 @@ from helpers.data.glove import glove
 from helpers.data.text_files import file_fingerprint
 from helpers.errors import InputError
 from helpers.paths import build_dir, cache_root, project_root, resolve_user_path
+from helpers.progress import OUTPUT_LIST_VARIABLE
 from helpers.sources import Sources, recorded_outputs, run_record, serialize_settings, write_record
-from helpers.work import OUTPUT_LIST_VARIABLE
 
 LIBRARIES = ("torch", "transformers", "numpy", "pandas", "scikit-learn", "spacy", "gensim")
 # The files that are compared and committed, and forms of them that are asked for with a flag.

@@ -21,6 +21,7 @@ from helpers.data.corpora import registry
 from helpers.errors import InputError
 from helpers.model.encoder import DEFAULT, mpnet, slug
 from helpers.paths import figures_dir, project_root, resolve_user_path, write_atomic
+from helpers.progress import note_output
 from helpers.settings import (
     MAX_NAME_BYTES,
     PATH_SETTINGS,
@@ -30,7 +31,6 @@ from helpers.settings import (
     flag,
     folder_name,
 )
-from helpers.work import note_output
 
 if TYPE_CHECKING:
     from helpers.data.records import Corpus, Document, Segment, Sentence

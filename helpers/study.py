@@ -22,10 +22,10 @@ from helpers.csv_cells import escape_formulas, unescape_formulas
 from helpers.data.records import cluster_of, describe_documents
 from helpers.errors import InputError, TableError, or_wider
 from helpers.paths import build_dir, figures_dir, write_atomic
+from helpers.progress import note_output
 from helpers.results import claim_folder, fingerprints, in_batch_run, made_by, register
 from helpers.settings import capped
 from helpers.sources import Sources, recorded_outputs
-from helpers.work import note_output
 
 if TYPE_CHECKING:
     from IPython.display import Markdown

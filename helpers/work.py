@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from helpers.errors import ModelError
 
-# Other modules import these names from here.
-
 if TYPE_CHECKING:  # it takes seconds to import
     import torch
 

@@ -27,8 +27,9 @@ from torch import Tensor
 from helpers.analysis.statistics import Estimate, ratio, with_seed_noise
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
+from helpers.progress import progress
 from helpers.store.store import Example, checked_maps
-from helpers.work import map_ordered, progress, release_freed_memory
+from helpers.work import map_ordered, release_freed_memory
 
 Split = Literal["train", "dev"]
 WordVectors = Callable[[list[str]], Float[np.ndarray, "word width"]]

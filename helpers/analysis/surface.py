@@ -23,8 +23,8 @@ from helpers.analysis.statistics import (
     resampled_sums,
 )
 from helpers.data.records import WORD_MARKS, Roles, cluster_of, roles
+from helpers.progress import progress
 from helpers.store.store import Example, Store, checked_maps, read_ahead
-from helpers.work import progress
 
 ENTROPY_SMOOTHING = 1e-4  # keeps the logarithm finite where attention underflows to zero
 RELATIVE_POSITION = ("previous", "current", "next")

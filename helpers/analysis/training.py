@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.analysis.probe_data import Batch, ProbeData
-from helpers.work import map_ordered, progress
+from helpers.progress import progress
+from helpers.work import map_ordered
 
 Result = TypeVar("Result")
 Scores = Float[Tensor, "sentence dependent candidate"]

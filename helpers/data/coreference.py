@@ -31,7 +31,7 @@ from helpers.data.text_files import file_fingerprint, lines, one_line, quoted, v
 from helpers.data.treebank import PIPELINE, pipeline
 from helpers.errors import CorpusError
 from helpers.paths import resolve_user_path
-from helpers.work import progress
+from helpers.progress import progress
 
 SAMPLE = Path(__file__).with_name("coreference_sample.txt")
 # A folder may hold one corpus in several formats: the first pattern that matches is read.

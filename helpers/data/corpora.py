@@ -20,7 +20,7 @@ from helpers.data.text_files import unpacked
 from helpers.data.treebank import treebank
 from helpers.errors import CorpusError, InputError
 from helpers.paths import cache_root, resolve_user_path
-from helpers.work import progress
+from helpers.progress import progress
 
 HERE = Path(__file__).parent
 CONNECT_AND_READ_TIMEOUT = (10, 60)  # seconds

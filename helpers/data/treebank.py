@@ -22,7 +22,7 @@ from helpers.data.records import Corpus, Sentence, reservoir
 from helpers.data.text_files import existing_file, file_fingerprint, one_line, word
 from helpers.data.wikipedia import articles, corpus_name, sample_path
 from helpers.errors import CorpusError, InputError
-from helpers.work import progress
+from helpers.progress import progress
 
 if TYPE_CHECKING:
     from spacy.language import Language

@@ -20,7 +20,7 @@ from helpers.data.records import Corpus, Segment, reservoir
 from helpers.data.wikitext import HIDDEN_PREFIXES, paragraphs
 from helpers.errors import CorpusError
 from helpers.paths import slugify
-from helpers.work import progress
+from helpers.progress import progress
 
 SAMPLE = "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 SAMPLE_NAME = "wikipedia-sample"

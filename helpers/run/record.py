@@ -19,6 +19,7 @@ from helpers.data.records import Corpus, Document, Segment, Sentence, describe_d
 from helpers.data.wikipedia import how_read
 from helpers.errors import InputError
 from helpers.paths import build_dir, cache_root, check_free, resolve_user_path, sha256, write_atomic
+from helpers.progress import BATCH_VARIABLE, OUTPUT_LIST_VARIABLE
 from helpers.results import (
     FILES,
     FORMS_ON_REQUEST,
@@ -35,7 +36,6 @@ from helpers.settings import RESULT_SETTINGS
 from helpers.sources import run_record, serialize_settings, write_record
 from helpers.store.format import read_manifest, shard_name
 from helpers.study import Study
-from helpers.work import BATCH_VARIABLE, OUTPUT_LIST_VARIABLE
 
 if TYPE_CHECKING:
     from helpers.store.store import Store

@@ -20,10 +20,11 @@ from urllib.parse import urlsplit
 
 from helpers.errors import InputError
 from helpers.model.encoder import Device
+from helpers.progress import progress
 from helpers.store.extract import load_encoder, write_shard
 from helpers.store.format import RecordShard, Shard
 from helpers.store.store import Store
-from helpers.work import keep_freed_memory, progress, set_torch_threads
+from helpers.work import keep_freed_memory, set_torch_threads
 
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster, Scheduler

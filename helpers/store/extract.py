@@ -25,6 +25,7 @@ from helpers.data.records import Corpus, Record
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.model.encoder import Device, Encoder, Lens, load
 from helpers.paths import atomic_file, check_free, folder_lock, remove_temporary, sha256
+from helpers.progress import progress
 from helpers.store.format import (
     EXAMPLES,
     MANIFEST,
@@ -46,7 +47,6 @@ from helpers.store.format import (
     stores,
 )
 from helpers.store.store import Store
-from helpers.work import progress
 
 EXAMPLES_PER_SHARD: dict[Level, int] = {"token": 32, "word": 256}
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "safetensors")

@@ -31,7 +31,7 @@ from helpers.cache import code_digest, is_computing
 from helpers.errors import StoreError
 from helpers.model.encoder import Lens
 from helpers.paths import cache_root, folder_lock, sha256, slugify, write_atomic
-from helpers.work import progress
+from helpers.progress import progress
 
 FORMAT = 2
 MANIFEST = "manifest.json"

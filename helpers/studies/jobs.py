@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import torch
 
-from helpers.work import pool, progress
+from helpers.progress import progress
+from helpers.work import pool
 
 Result = TypeVar("Result")
 StepDone = Callable[[], None]

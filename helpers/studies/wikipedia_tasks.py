@@ -26,9 +26,9 @@ from helpers.data.text_files import file_fingerprint
 from helpers.data.treebank import BATCH, parsed_words, pipeline, why_unusable
 from helpers.data.wikipedia import Article, articles, sample_path
 from helpers.errors import CorpusError
+from helpers.progress import progress
 from helpers.settings import capped
 from helpers.studies.tasks import Pair, Task
-from helpers.work import progress
 
 if TYPE_CHECKING:
     from spacy.tokens import Span

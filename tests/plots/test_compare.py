@@ -71,7 +71,7 @@ def test_every_panel_shows_its_table():
     ((*paper,),) = drawn_in(axes, ACCENT)
     assert paper == [[34.5, 0], [86.8, 1], [50.0, 2]]
     assert [label.get_text() for label in axes.get_yticklabels()] == RELATIONS[:3]
-    axes = panel(figure, "Claims that hold")
+    axes = panel(figure, "Supported claims")
     assert [text.get_text() for text in axes.texts] == ["1/2", "2/2", "1/1", "0/1", "2/3", "2/3"]
     (legend,) = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
     names = [text.get_text() for text in legend.get_texts()]

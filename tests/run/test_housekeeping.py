@@ -12,11 +12,11 @@ from store_tools import content, extract_small, flip
 from helpers.__main__ import main
 from helpers.cache import cached
 from helpers.paths import CHECKSUMS, write_checksums
+from helpers.progress import OUTPUT_LIST_VARIABLE
 from helpers.run.record import Record
 from helpers.store import format
 from helpers.store.format import note_use, read_manifest
 from helpers.study import Study
-from helpers.work import OUTPUT_LIST_VARIABLE
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from faults import SLOW_KILLS
 from nbclient.util import run_sync
 from toy_corpora import conllu, write
 
+from helpers.progress import BATCH_VARIABLE, OUTPUT_LIST_VARIABLE, progress
 from helpers.run import notebooks
 from helpers.run.notebooks import NotebookFailed
-from helpers.work import BATCH_VARIABLE, OUTPUT_LIST_VARIABLE, progress
 
 
 def execute(output, *paths):

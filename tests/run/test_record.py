@@ -10,11 +10,11 @@ import pytest
 from helpers import results
 from helpers.data.records import Corpus
 from helpers.errors import InputError
+from helpers.progress import OUTPUT_LIST_VARIABLE
 from helpers.run import record
 from helpers.run.record import check
 from helpers.sources import serialize_settings
 from helpers.study import Study
-from helpers.work import OUTPUT_LIST_VARIABLE
 
 
 def test_git_commit_is_marked_only_where_the_code_differs(tmp_path, monkeypatch):

@@ -123,16 +123,16 @@ def test_compare_tables_by_the_probe_of_each_row():
 
 
 def test_compare_tables_by_the_section_of_each_claim():
-    before = table_of(section=["3.1", "5"], claim=["A", "B"], here=[0.5, 60.0])
-    assert compare_tables(before, before.assign(here=[0.5, 61.5]), "claims").status == "rounding"
-    assert compare_tables(before, before.assign(here=[0.51, 60.0]), "claims").status == "exceeds"
+    before = table_of(section=["3.1", "5"], claim=["A", "B"], value=[0.5, 60.0])
+    assert compare_tables(before, before.assign(value=[0.5, 61.5]), "claims").status == "rounding"
+    assert compare_tables(before, before.assign(value=[0.51, 60.0]), "claims").status == "exceeds"
 
 
 def test_compare_tables_with_another_verdict():
     before = table_of(section=["3.1"], value=[0.5], verdict=["supported"])
     difference = compare_tables(before, before.assign(verdict=["not supported"]), "claims")
     assert difference.status == "exceeds" and not difference.verdicts_agree
-    unchanged = compare_tables(before, before.assign(here=[0.50001]), "claims")
+    unchanged = compare_tables(before, before.assign(value=[0.50001]), "claims")
     assert unchanged.status == "rounding" and unchanged.verdicts_agree
 
 

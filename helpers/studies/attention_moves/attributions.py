@@ -23,10 +23,10 @@ from helpers.data.records import Record, cluster_of
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, norm_maps, padded, value_pass
 from helpers.model.gradients import paragraphs, run_with_graph
+from helpers.progress import progress
 from helpers.store.store import Store
 from helpers.studies.attention_moves.lenses import evenly_spaced_records
 from helpers.studies.edge_cuts import REDISTRIBUTED, ablate_edges
-from helpers.work import progress
 
 EFFECTS = ("vector", "similarity")
 BASELINE = "attention, all layers"  # the method that the others are compared with

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from helpers.analysis.heads import head_rows
 from helpers.analysis.statistics import ratio
 from helpers.cache import cached
+from helpers.progress import progress
 from helpers.store.store import Store
 from helpers.studies import head_removal
 from helpers.studies.classifier import BAG_OF_WORDS, FROZEN_ENCODER, baselines
@@ -33,7 +34,6 @@ from helpers.studies.dark_secrets.maps import (
 from helpers.studies.fine_tune import FineTuningRun, table_by_task
 from helpers.studies.tasks import FINE_TUNED, PRETRAINED, RANDOM, Pair
 from helpers.studies.wikipedia_tasks import ParsedSentence, parse_words
-from helpers.work import progress
 
 COMPARED_EXAMPLES = 200  # test examples of a task whose maps are compared
 WHOLE_LAYER = 0  # the value of the column ``head`` in the row of a layer

@@ -25,10 +25,10 @@ from helpers.data.records import cluster_of
 from helpers.data.text_files import xml_elements
 from helpers.errors import CorpusError, InputError
 from helpers.model.encoder import Encoder
+from helpers.progress import progress
 from helpers.store.extract import model_key
 from helpers.store.store import Store
 from helpers.studies.dark_secrets.maps import Maps, PerHead, sentence_maps
-from helpers.work import progress
 
 # Relations of a verb's arguments in Stanford, CLEAR and universal dependencies.  Subtypes of them
 # ("nsubj:pass") count too; "obl:agent" is an argument although "obl" is none.

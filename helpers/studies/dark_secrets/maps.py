@@ -14,10 +14,11 @@ from torch import Tensor
 
 from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, forward, to_words, word_groups
+from helpers.progress import progress
 from helpers.studies.classifier import BATCH_SIZE, task_inputs
 from helpers.studies.fine_tune import concat_with_keys
 from helpers.studies.tasks import Pair
-from helpers.work import map_ordered, progress
+from helpers.work import map_ordered
 
 # The colour scale of drawn maps.
 GAMMA = 0.7  # the exponent; below 1, so that small weights are visible next to large ones
