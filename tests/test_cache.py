@@ -1,4 +1,4 @@
-"""Cached results: what their keys depend on, and what happens to damaged files."""
+"""Cached results: the inputs and the code that their keys depend on, and damaged files."""
 
 import importlib.util
 import re
@@ -24,7 +24,7 @@ MODULE = "helpers.data.records"
 TABLE3 = "helpers.analysis.table3"
 pytestmark = pytest.mark.usefixtures("own_cache")
 
-# Code at the end of data/glove.py, which table3 imports: before and after an edit.
+# Edits at the end of data/glove.py, which table3 imports: the code before and after each.
 EDITS = {
     "f-string assigned to a subscript": (
         'def f(words):\n    words[0] = f"{words[0]}"\n',
@@ -63,7 +63,7 @@ EDITS = {
         "a = 2\na = 1\n",
     ),
 }
-UNNOTICED = {
+IGNORED_EDITS = {
     "comment": ("X = 1\n", "# one\nX = 1  # more\n"),
     "layout": ("X = f(1, 2)\n", "X = f(\n    1,\n    2,\n)\n"),
     "docstring of a function": (
@@ -79,13 +79,13 @@ UNNOTICED = {
 
 @pytest.fixture
 def package(tmp_path):
-    """A copy of the package, in a folder of its own."""
+    """A copy of the package in a temporary folder."""
     ignored = shutil.ignore_patterns("__pycache__")
     return Path(shutil.copytree(PACKAGE, tmp_path / "copy" / "helpers", ignore=ignored))
 
 
 def cache_module(package):
-    """Import ``cache.py`` of a copy of the package, which reads the files beside it."""
+    """Import ``cache.py`` of a copy of the package, which reads the files of that copy."""
     spec = importlib.util.spec_from_file_location("copied_cache", package / "cache.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -101,13 +101,6 @@ def digest(package, *modules):
 def append(path, code):
     """Add code at the end of a file."""
     path.write_text(path.read_text() + "\n\n" + code)
-
-
-def replace_once(path, old, new):
-    """Replace a part of a file that stands there once."""
-    text = path.read_text()
-    assert text.count(old) == 1, (path, old)
-    path.write_text(text.replace(old, new))
 
 
 def digests_around(package, before, after):
@@ -127,9 +120,9 @@ def test_code_digest_notices_edit(package, name):
     assert first != second
 
 
-@pytest.mark.parametrize("name", UNNOTICED)
+@pytest.mark.parametrize("name", IGNORED_EDITS)
 def test_code_digest_ignores_comments_and_docstrings(package, name):
-    first, second = digests_around(package, *UNNOTICED[name])
+    first, second = digests_around(package, *IGNORED_EDITS[name])
     assert first == second
 
 
@@ -141,11 +134,14 @@ def test_code_digest_notices_method_replaced_in_an_init(package):
     )
     after = digest(package, TABLE3)
     assert after != before
-    # What the __init__ imports is imported by everything beside it.
+
+
+def test_code_digest_notices_modules_that_an_init_imports(package):
+    # Python runs the __init__ of a subpackage before each of its modules.
     append(package / "analysis" / "__init__.py", "import helpers.plots.style\n")
-    with_import = digest(package, TABLE3)
+    before = digest(package, TABLE3)
     append(package / "plots" / "style.py", "X = 1\n")
-    assert digest(package, TABLE3) != with_import
+    assert digest(package, TABLE3) != before
 
 
 def test_code_digest_follows_relative_imports(package):
@@ -165,23 +161,23 @@ def test_code_digest_ignores_modules_that_are_not_imported(package):
 
 
 def test_code_digest_ignores_listed_modules(package):
-    copy = cache_module(package)
-    before = copy.code_digest(TABLE3), copy.code_digest("helpers.store.extract")
-    for name in copy.WITHOUT_NUMBERS + copy.ORCHESTRATION:
+    modules = (TABLE3, "helpers.store.extract")
+    before = [digest(package, module) for module in modules]
+    for name in helpers.cache.WITHOUT_NUMBERS + helpers.cache.ORCHESTRATION:
         path = package.parent.joinpath(*name.split("."))
-        for file in path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")]:
+        files = path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")]
+        for file in files:
             append(file, "X = 1\n")
-    after = digest(package, TABLE3), digest(package, "helpers.store.extract")
-    assert after == before
+    assert [digest(package, module) for module in modules] == before
 
 
-def test_listed_modules_exist():
+def test_modules_that_code_digest_ignores_exist():
     for name in helpers.cache.WITHOUT_NUMBERS + helpers.cache.ORCHESTRATION:
         assert name in helpers.cache.SOURCES
 
 
 def test_modules_without_numbers_import_no_module_with_numbers():
-    """What they import could be replaced there; the runner is above everything."""
+    # Otherwise such a module could replace a function of a module that computes.
     for module in ("helpers.cache", "helpers.errors", "helpers.paths", "helpers.progress"):
         imports = helpers.cache.parsed(module, helpers.cache.SOURCES[module]).imports
         assert not [name for name in imports if helpers.cache.is_computing(name)], module
@@ -193,7 +189,7 @@ def test_code_digest_notices_data_file(package):
     assert digest(package, TABLE3) != before
 
 
-def test_data_files_are_named_by_a_module_beside_them():
+def test_data_files_are_named_by_a_module_in_their_folder():
     for path in PACKAGE.rglob("*"):
         if path.suffix in helpers.cache.DATA_SUFFIXES and path.name != "claims.csv":
             sources = [module.read_text() for module in path.parent.glob("*.py")]
@@ -202,25 +198,26 @@ def test_data_files_are_named_by_a_module_beside_them():
 
 @pytest.mark.parametrize("library", helpers.cache.LIBRARIES)
 def test_code_digest_notices_minor_version_of_library(monkeypatch, library):
-    real = helpers.cache.version
+    installed_version = helpers.cache.version
 
-    def digest_with(suffix):
+    def digests_with(library_version):
+        def version(name):
+            return library_version if name == library else installed_version(name)
+
         code_digest.cache_clear()
         package_digest.cache_clear()
-        monkeypatch.setattr(
-            helpers.cache, "version", lambda name: suffix if name == library else real(name)
-        )
-        digests = code_digest(MODULE), package_digest()
+        monkeypatch.setattr(helpers.cache, "version", version)
+        digests = (code_digest(MODULE), package_digest())
         code_digest.cache_clear()
         package_digest.cache_clear()
         return digests
 
-    first = digest_with("2.13.0")
-    assert digest_with("2.13.1+cpu") == first
-    minor = digest_with("2.14.0")
-    major = digest_with("3.13.0")
-    for own, minor_one, major_one in zip(first, minor, major, strict=True):
-        assert len({own, minor_one, major_one}) == 3
+    digests = digests_with("2.13.0")
+    assert digests_with("2.13.1+cpu") == digests
+    digests_of_minor = digests_with("2.14.0")
+    digests_of_major = digests_with("3.13.0")
+    for digests_of_function in zip(digests, digests_of_minor, digests_of_major, strict=True):
+        assert len(set(digests_of_function)) == 3
 
 
 def test_package_digest_notices_orchestration_and_data(package):
@@ -254,7 +251,7 @@ def test_store_code_does_not_depend_on_analysis_or_plots():
 
 
 def computing_modules():
-    """The modules that cached results in the package come from."""
+    """List the modules of the package that compute cached results."""
     pattern = re.compile(r'\bmodule="(helpers\.[\w.]+)"')
     modules = set()
     for module, source in helpers.cache.SOURCES.items():
@@ -273,7 +270,7 @@ def test_every_cached_result_names_a_module_that_computes():
 
 
 def edited_sources(old, new):
-    """Run ``sources.py`` with an edit; return its class, which computes nothing by itself."""
+    """Run ``sources.py`` after an edit and return its class `Sources`."""
     source = Path(helpers.sources.__file__).read_text()
     assert source.count(old) == 1
     namespace = {"__name__": "edited_sources"}
@@ -303,9 +300,11 @@ def test_random_treebank_keys_depend_on_seeds_and_level(tiny_folder, tmp_path, e
 
 def test_random_treebank_keys_are_those_of_the_stores(tiny_folder, tmp_path):
     text = tmp_path / "text.txt"
-    text.write_text(
-        "\n\n".join("\n".join(f"{' '.join(words)} {n}." for words in SENTENCES) for n in range(4))
-    )
+    documents = []
+    for number in range(4):
+        lines = [f"{' '.join(words)} {number}." for words in SENTENCES]
+        documents.append("\n".join(lines))
+    text.write_text("\n\n".join(documents))
     study = helpers.sources.Sources(
         model=str(tiny_folder("bert")), text=str(text), device="cpu", quick=True
     )
@@ -326,15 +325,26 @@ def test_cached_computes_a_table_once():
     assert first["name"].tolist() == ["nan", "a"]
 
 
-def test_cached_keeps_arrays_tables_and_values():
+def test_cached_keeps_arrays():
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    arrays = cached("a", lambda: {"x": array}, inputs={}, module=MODULE)
-    assert arrays["x"].dtype == array.dtype
-    assert (arrays["x"] == array).all()
-    tables = {name: pd.DataFrame({"x": [1, 2]}) for name in ("one", "two")}
-    for name, table in cached("b", lambda: tables, inputs={}, module=MODULE).items():
-        pd.testing.assert_frame_equal(table, tables[name])
-    assert cached("c", lambda: [1, "x"], inputs={}, module=MODULE) == [1, "x"]
+    for _ in range(2):  # computed, then read
+        arrays = cached("a", lambda: {"x": array}, inputs={}, module=MODULE)
+        assert arrays["x"].dtype == array.dtype
+        assert (arrays["x"] == array).all()
+
+
+def test_cached_keeps_tables():
+    tables = {"first": pd.DataFrame({"x": [1, 2]}), "second": pd.DataFrame({"x": [3, 4]})}
+    for _ in range(2):  # computed, then read
+        cached_tables = cached("b", lambda: tables, inputs={}, module=MODULE)
+        assert cached_tables.keys() == tables.keys()
+        for name, table in cached_tables.items():
+            pd.testing.assert_frame_equal(table, tables[name])
+
+
+def test_cached_keeps_plain_values():
+    for _ in range(2):  # computed, then read
+        assert cached("c", lambda: [1, "x"], inputs={}, module=MODULE) == [1, "x"]
 
 
 def test_cached_depends_on_inputs_and_module():
@@ -347,31 +357,36 @@ def test_cached_depends_on_inputs_and_module():
     assert load(4, "a", TABLE3) == 4
 
 
+def numbers_except(position):
+    """Make a long array that has -1 at one position."""
+    numbers = np.arange(5000)
+    numbers[position] = -1
+    return numbers
+
+
+def task_with_dev_text(text):
+    """Make a long task that ends with a text."""
+    return Task("t", ("no", "yes"), (Pair("a", None, 0),) * 100, (Pair(text, None, 1),))
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("make_input", "first", "second"),
     [
-        lambda: np.arange(5000),
-        lambda: pd.DataFrame({"x": range(5000)}),
-        lambda: Task("t", ("no", "yes"), (Pair("a", None, 0),) * 100, (Pair("b", None, 1),)),
-        lambda: {"b", "a"},
-        lambda: Path("a"),
+        (numbers_except, 2500, 2501),
+        (lambda position: pd.DataFrame({"x": numbers_except(position)}), 2500, 2501),
+        (task_with_dev_text, "b", "c"),
+        (set, "ab", "ac"),
+        (Path, "a", "b"),
     ],
     ids=["array", "table", "dataclass", "set", "path"],
 )
-def test_cached_compares_long_inputs_in_full(change):
-    def load(value, given):
-        return cached("t", lambda: value, inputs={"given": given}, module=MODULE)
+def test_cached_compares_inputs_in_full(make_input, first, second):
+    def load(value, long_input):
+        return cached("t", lambda: value, inputs={"input": long_input}, module=MODULE)
 
-    first = change()
-    assert load(1, first) == 1
-    assert load(2, change()) == 1
-    changed = {
-        np.ndarray: lambda: np.where(first == 2500, -1, first),
-        pd.DataFrame: lambda: first.replace(2500, -1),
-        Task: lambda: Task("t", ("no", "yes"), first.train, (Pair("c", None, 1),)),
-        set: lambda: {"a", "c"},
-    }.get(type(first), lambda: Path("b"))
-    assert load(3, changed()) == 3
+    assert load(1, make_input(first)) == 1
+    assert load(2, make_input(first)) == 1
+    assert load(3, make_input(second)) == 3
 
 
 def test_cached_refuses_inputs_that_cannot_be_compared():
@@ -385,12 +400,12 @@ def test_cached_refuses_modules_that_do_not_compute(module):
         cached("t", dict, inputs={}, module=module)
 
 
-def test_digest_of_package_function_is_its_module_s():
+def test_digest_of_package_function_is_that_of_its_module():
     function = partial(partial(helpers.data.records.roles, []), {})
     assert digest_of(function) == code_digest(MODULE)
 
 
-OWN = """
+USER_SCRIPT = """
 from helpers.cache import cached
 
 def compute():
@@ -400,27 +415,35 @@ print(cached("own", compute, inputs={{}}))
 """
 
 
-def test_cached_takes_a_user_s_own_function(tmp_path):
-    """A script that is edited gives its new number; one with a new comment does not run again."""
+def run_user_script(folder, value):
+    """Run a script that caches the value of a function; return its output."""
+    script = folder / "script.py"
+    script.write_text(USER_SCRIPT.format(value=value))
+    return subprocess.check_output([sys.executable, str(script)], text=True, cwd=folder)
 
-    def run(source):
-        script = tmp_path / "script.py"
-        script.write_text(source)
-        return subprocess.check_output([sys.executable, str(script)], text=True, cwd=tmp_path)
 
-    assert run(OWN.format(value="1")) == "1\n"
-    assert run(OWN.format(value="2")) == "2\n"
-    folders = tmp_path.rglob("own-*/value.json")
-    before = len(list(folders))
-    assert run(OWN.format(value="2  # a comment")) == "2\n"
-    assert len(list(tmp_path.rglob("own-*/value.json"))) == before
+def test_cached_runs_an_edited_function_of_a_script_again(tmp_path):
+    assert run_user_script(tmp_path, "1") == "1\n"
+    assert run_user_script(tmp_path, "2") == "2\n"
+
+
+def test_cached_ignores_comments_in_a_function_of_a_script(tmp_path):
+    assert run_user_script(tmp_path, "2") == "2\n"
+    values = list(tmp_path.rglob("own-*/value.json"))
+    assert len(values) == 1
+    assert run_user_script(tmp_path, "2  # a comment") == "2\n"
+    assert list(tmp_path.rglob("own-*/value.json")) == values
+
+
+def test_digest_of_function_without_source_is_an_error(tmp_path):
     nowhere = "exec(compile('def f(): return 1', '<nowhere>', 'exec'))\n"
     without_source = nowhere + "from helpers.cache import digest_of\ndigest_of(f)\n"
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-"], input=without_source, text=True, capture_output=True, cwd=tmp_path
     )
-    assert "InputError" in ended.stderr
-    assert "its source cannot be read" in ended.stderr
+    assert process.returncode != 0
+    assert "InputError" in process.stderr
+    assert "its source cannot be read" in process.stderr
 
 
 def test_digest_of_notebook_function_is_that_of_its_cell(tmp_path):

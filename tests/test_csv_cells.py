@@ -15,6 +15,7 @@ PLAIN = ["word", "", "'s", "'", "a=b", "3-1", "-0.5", "+1e3", "-inf"]
 
 @pytest.fixture
 def table():
+    """A table with words that look like formulas, words that do not, and numbers."""
     words = FORMULAS + PLAIN
     numbers = [-(row / 2) for row in range(len(words))]
     return pd.DataFrame({"word": words, "count": range(len(words)), "difference": numbers})
@@ -33,7 +34,7 @@ def test_unescape_formulas_restores_every_cell(table):
     assert unescape_formulas(plain) is plain
 
 
-def test_escape_formulas_leaves_missing_values_and_mixed_columns_alone():
+def test_escape_formulas_keeps_missing_values_and_numbers_of_mixed_columns():
     mixed = pd.DataFrame({"mixed": [-1, None, "-", 0.5]}, dtype=object)
     assert escape_formulas(mixed)["mixed"].tolist() == [-1, None, "'-", 0.5]
     no_formula = mixed.drop(index=2)
@@ -56,8 +57,8 @@ def test_write_table_and_read_tables_keep_every_word(table, tmp_path):
     assert read["difference"].tolist() == written["difference"].tolist()
 
 
-def test_the_report_shows_words_without_the_apostrophe(table, tmp_path):
+def test_report_table_has_words_without_the_apostrophe(table, tmp_path):
     write_table(table, tmp_path, "words")
-    shown = report._table(tmp_path / "words.csv")
-    words = [row[0] for row in shown["rows"]]
+    report_table = report._table(tmp_path / "words.csv")
+    words = [row[0] for row in report_table["rows"]]
     assert words[: len(FORMULAS)] == FORMULAS

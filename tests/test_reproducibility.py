@@ -1,7 +1,7 @@
 """The same study twice: neither the order of hashes nor the number of threads changes a table.
 
-Stores and tables are the same bytes, gradients apart.  In a backward pass threads share a product
-of matrices, and some processors then add up its terms in another order.
+Stores and tables are the same bytes, except gradients.  In a backward pass threads share a matrix
+product, and some processors then add up its terms in a different order.
 """
 
 import json
@@ -11,16 +11,17 @@ import sys
 from pathlib import Path
 
 import pandas as pd
+import pytest
 from toy_corpora import write
 
 ROOT = Path(__file__).resolve().parent.parent
 SUBJECTS = ("The cat", "A small dog", "My old friend", "Her sister", "The rain")
 ENDS = ("sat on the mat", "watched it from afar", "came home late", "lives in London")
-# Relative.  The tables have six digits, and a last bit of float32 changes the sixth by one at most,
-# which was measured to be 8.1e-6 between one thread and two, three or four, with
+# A relative tolerance.  The tables have six digits, and the last bit of float32 changes the sixth
+# by at most one.  The measured difference between one thread and two, three or four is 8.1e-6, with
 # ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=SSE41.
 GRADIENT_TOLERANCE = 2e-5
-RUN = """
+STUDY_SCRIPT = """
 import sys
 from helpers.analysis.coreference import coreference_table, judge
 from helpers.analysis.head_counts import count_heads
@@ -45,59 +46,96 @@ save_description(study)
 """
 
 
-def start(folder, hash_seed, threads, *arguments):
-    """Start a run that has nothing in common with another but its arguments."""
-    own = {f"ATTENTION_{kind.upper()}": str(folder / kind) for kind in ("cache", "figures")}
-    own |= {f"{library}_NUM_THREADS": str(threads) for library in ("OMP", "MKL", "OPENBLAS")}
+def start_study(folder, *arguments, hash_seed, threads):
+    """Start a study in a process with a cache and a results folder of its own."""
+    environment = {
+        **os.environ,
+        "ATTENTION_CACHE": str(folder / "cache"),
+        "ATTENTION_FIGURES": str(folder / "figures"),
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": str(threads),
+        "PYTHONHASHSEED": str(hash_seed),
+    }
     return subprocess.Popen(
-        [sys.executable, "-c", RUN, *map(str, arguments)],
+        [sys.executable, "-c", STUDY_SCRIPT, *map(str, arguments)],
         cwd=ROOT,
-        env={**os.environ, **own, "PYTHONHASHSEED": str(hash_seed)},
+        env=environment,
         stderr=subprocess.PIPE,
         text=True,
     )
 
 
-def contents(folder, pattern):
-    found = {path.relative_to(folder): path.read_bytes() for path in folder.glob(pattern)}
-    assert found
-    return found
+def read_files(folder, pattern):
+    """Read the files of a folder that match a pattern, by relative path; there must be some."""
+    contents = {path.relative_to(folder): path.read_bytes() for path in folder.glob(pattern)}
+    assert contents
+    return contents
+
+
+def write_corpora(folder):
+    """Write a text of ten different documents and vectors of its words; return the paths."""
+    documents = []
+    for number in range(10):
+        subject = SUBJECTS[number % 5]
+        repetition = "and then " * (number // 5)
+        lines = [f"{subject} {end} {repetition}once again." for end in ENDS]
+        documents.append("\n".join(lines))
+    words = set()
+    for line in (*SUBJECTS, *ENDS):
+        words.update(line.lower().split())
+    rows = [f"{word} {i % 3} {i % 5} {i % 7}" for i, word in enumerate(sorted(words))]
+    text = write(folder, "text.txt", "\n\n".join(documents))
+    vectors = write(folder, "vectors.txt", "\n".join(rows))
+    return text, vectors
 
 
 def assert_same_tables(first_folder, second_folder):
-    first = contents(first_folder, "*/tables/*.csv")
-    second = contents(second_folder, "*/tables/*.csv")
+    first = read_files(first_folder, "*/tables/*.csv")
+    second = read_files(second_folder, "*/tables/*.csv")
     assert len(first) >= 7
     assert first.keys() == second.keys()
     for name in first:
         if name.stem == "gradients":
-            tables = [pd.read_csv(folder / name) for folder in (first_folder, second_folder)]
-            pd.testing.assert_frame_equal(*tables, rtol=GRADIENT_TOLERANCE, atol=0)
+            pd.testing.assert_frame_equal(
+                pd.read_csv(first_folder / name),
+                pd.read_csv(second_folder / name),
+                rtol=GRADIENT_TOLERANCE,
+                atol=0,
+            )
         else:
             assert first[name] == second[name], name
 
 
-def test_hash_order_and_threads_change_no_table_and_no_store(tiny_folder, tmp_path):
-    documents = (  # no two alike
-        "\n".join(f"{SUBJECTS[n % 5]} {end} {'and then ' * (n // 5)}once again." for end in ENDS)
-        for n in range(10)
-    )
-    words = sorted({word for line in (*SUBJECTS, *ENDS) for word in line.lower().split()})
-    rows = (f"{word} {i % 3} {i % 5} {i % 7}" for i, word in enumerate(words))
-    text = write(tmp_path, "text.txt", "\n\n".join(documents))
-    vectors = write(tmp_path, "vectors.txt", "\n".join(rows))
-    folders = [tmp_path / "one", tmp_path / "two"]
-    runs = [
-        start(folder, seed, threads, tiny_folder("bert"), text, vectors)
-        for folder, seed, threads in zip(folders, (0, 4242), (1, 2), strict=True)
-    ]
-    for run in runs:
-        _, errors = run.communicate(timeout=300)
-        assert run.returncode == 0, errors
-    assert_same_tables(folders[0] / "figures", folders[1] / "figures")
-    stores = [contents(folder / "cache", "*--*/*") for folder in folders]
-    assert stores[0] == stores[1]
-    for folder in folders:
+@pytest.fixture(scope="module")
+def folders_of_runs(tiny_folder, tmp_path_factory):
+    """Run a study twice, with another hash seed and another number of threads."""
+    root = tmp_path_factory.mktemp("reproducibility")
+    text, vectors = write_corpora(root)
+    arguments = (tiny_folder("bert"), text, vectors)
+    first = start_study(root / "first", *arguments, hash_seed=0, threads=1)
+    second = start_study(root / "second", *arguments, hash_seed=4242, threads=2)
+    for process in (first, second):
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+    return root / "first", root / "second"
+
+
+def test_hash_seed_and_threads_change_no_table(folders_of_runs):
+    first, second = folders_of_runs
+    assert_same_tables(first / "figures", second / "figures")
+
+
+def test_hash_seed_and_threads_change_no_store(folders_of_runs):
+    first, second = folders_of_runs
+    assert read_files(first / "cache", "*--*/*") == read_files(second / "cache", "*--*/*")
+
+
+def test_run_json_has_settings_weights_versions_and_commit(folders_of_runs):
+    for folder in folders_of_runs:
         run = json.loads((folder / "figures/tiny/run.json").read_text())
-        assert run["settings"]["seed"] == 0 and run["settings"]["segments"] == 8
-        assert run["model"]["weights_sha256"] and run["versions"]["torch"] and "commit" in run
+        assert run["settings"]["seed"] == 0
+        assert run["settings"]["segments"] == 8
+        assert run["model"]["weights_sha256"]
+        assert run["versions"]["torch"]
+        assert "commit" in run

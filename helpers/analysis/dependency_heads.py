@@ -399,7 +399,7 @@ def with_special_tokens(examples: Iterable[Example], table: pd.DataFrame) -> pd.
 
 def _at_positions(question: Question, offset: int) -> Question:
     """Count the words of a syntactic question from the first special token."""
-    word = question.asked if question.mark is None else question.mark
+    word = question.word if question.mark is None else question.mark
     gold = tuple(head + offset for head in question.gold)
     return Question(question.relation, word + offset, gold)
 

@@ -200,7 +200,7 @@ class Question(NamedTuple):
     ----------
     relation : str
         Syntactic relation, or `COREFERENCE`.
-    asked : int
+    word : int
         The dependent of a syntactic relation, or the head word of a mention.
     gold : tuple of int
         The syntactic head of the dependent, or the head words of the mention's antecedents.
@@ -211,7 +211,7 @@ class Question(NamedTuple):
     """
 
     relation: str
-    asked: int
+    word: int
     gold: tuple[int, ...]
     mark: int | None = None
     candidates: tuple[int, ...] | None = None
@@ -289,7 +289,7 @@ def predict_link(
         Words, from 0.
     right : bool array of shape (...)
     """
-    query = question.asked
+    query = question.word
     candidates = None
     if question.candidates is not None:
         direction = DIRECTIONS[0]

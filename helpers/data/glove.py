@@ -87,7 +87,7 @@ def glove() -> Embeddings:
     return Embeddings(DEFAULT, fingerprint.hexdigest(), rows, matrix)
 
 
-def read_glove(path: str | Path, *, most: int | None = None) -> Embeddings:
+def read_glove(path: str | Path, *, max_lines: int | None = None) -> Embeddings:
     """Read vectors in GloVe's text format, as float32.
 
     A first line in word2vec's format is skipped; of a word listed twice, the first vector counts.
@@ -96,8 +96,8 @@ def read_glove(path: str | Path, *, most: int | None = None) -> Embeddings:
     ----------
     path : str or Path
         The file, plain or packed (``.gz``, ``.bz2``).
-    most : int, optional
-        Number of lines to read; None: all.
+    max_lines : int, optional
+        Number of lines to read at most; None reads all.
 
     Returns
     -------
@@ -113,7 +113,8 @@ def read_glove(path: str | Path, *, most: int | None = None) -> Embeddings:
     rows: dict[str, int] = {}
     values = array("f")
     width = 0
-    for number, line in progress(islice(lines(path), most), f"Reading {path.name}", unit=" words"):
+    lines_read = progress(islice(lines(path), max_lines), f"Reading {path.name}", unit=" words")
+    for number, line in lines_read:
         header = _HEADER.fullmatch(line) if number == 1 else None
         if header:
             width = int(header[2])

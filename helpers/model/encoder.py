@@ -214,10 +214,10 @@ def load(
     }
     try:
         properties = cached(
-            "model", lambda: read().facts, inputs=cache_inputs, module="helpers.model.weights"
+            "model", lambda: read().properties, inputs=cache_inputs, module="helpers.model.weights"
         )
     except (OSError, StoreError):  # an encoder can be used without a cache
-        properties = read().facts
+        properties = read().properties
     identity = {
         "name": slug(name) if Path(name).expanduser().is_dir() else name,
         **weights,

@@ -27,12 +27,12 @@ SCALING_FUNCTIONS = ("mul", "mul_", "div", "div_")
 
 
 class HeadScores(NamedTuple):
-    """Parts of a head's scores, ``scale * queries @ keys.T + other``; their softmax is its map."""
+    """Parts of a head's scores, ``scale * queries @ keys.T + bias``; their softmax is its map."""
 
     queries: Float[Tensor, "token width"]
     keys: Float[Tensor, "token width"]
     scale: float
-    other: Float[Tensor, "query key"]  # of positions (MPNet, T5, DeBERTa); -inf where masked
+    bias: Float[Tensor, "query key"]  # of positions (MPNet, T5, DeBERTa); -inf where masked
 
 
 def head_scores(encoder: Encoder, record: Record, layer: int, head: int) -> HeadScores:

@@ -50,13 +50,13 @@ IGNORED_CONFIG_KEYS = ("_name_or_path", "architectures", "transformers_version",
 class Loaded:
     """A model on its device with its tokenizer.
 
-    ``facts`` are the fields of `Encoder`: "identity" is its part of the identity that depends on
+    ``properties`` are fields of `Encoder`: "identity" is the part of its identity that depends on
     configuration and tokenizer; "inputs" are properties of the inputs that it takes.
     """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
-    facts: Mapping[str, Any]
+    properties: Mapping[str, Any]
 
 
 def read_encoder(

@@ -402,7 +402,7 @@ def _panels_of_example(example: Example, location: MapLocation, title: str) -> I
     for question in gold_links(record):
         if question.relation != location.relation:
             continue
-        dependent = question.asked if question.mark is None else question.mark
+        dependent = question.word if question.mark is None else question.mark
         words = _visible_words(record, dependent)
         gold = [word for word in question.gold if word in words]
         picked, _ = predict_link(question, weights, location.direction or DIRECTIONS[0])

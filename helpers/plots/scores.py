@@ -1,4 +1,4 @@
-"""The figures of sections 4 and 5: what single heads and probes score, beside the paper."""
+"""The figures of sections 4 and 5: scores of attention heads and probes next to the paper's."""
 
 from __future__ import annotations
 
@@ -26,74 +26,111 @@ from helpers.plots.style import (
     theme,
 )
 
-ROW = 0.3  # inches for one bar
-INTERVAL = ["value", "value_low", "value_high"]
-CHARACTER = 6  # percent of a narrow panel that a character of a head's name takes
-# Where the paper's probes differ from those here, whatever the model and the treebank.
+BAR_INCHES = 0.3  # height of one bar's row
+INTERVAL = ["value", "value_low", "value_high"]  # the columns of a value and its bounds
+CHARACTER_PERCENT = 6  # of a narrow panel's width, for one character of a head's name
 INTERVALS = "bars: here, with 95% intervals; diamonds: the paper"
+# The paper's probes differ from those here in this, whatever the model and the treebank.
 PAPER_PROBES = "paper: GloVe of 100 dimensions, no weights of ROOT's own"
 ARROWS = dict(zip(DIRECTIONS, ("d → h", "h → d"), strict=True))
 
 
 @theme()
 def coreference_scores(table: pd.DataFrame, *, model: str = "") -> Figure:
-    """Draw Table 2 (section 4.3): antecedents found, by system and type of mention.
+    """Draw Table 2 (section 4.3): antecedents found in percent, by system and type of mention.
 
-    ``table`` is coreference.csv.  A panel for each type, a bar for each system and its candidates,
-    with the head in it, or behind its interval where the bar is short.
+    Each type has a panel.  Each system has a bar for each set of candidates.  The name of its
+    attention head is written in the bar, or to the right of the interval if the bar is short.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        The table coreference.csv.
+    model : str, optional
+        Name of the run, for the subtitle.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
     """
     systems = table["system"].str.replace(" (chosen on train, scored on dev)", ", held out")
     table = table.assign(name=systems + "\namong " + table["candidates"])
     table = table.rename(columns=lambda name: name.replace("accuracy", "value"))
     names = table["name"].unique()
-    types = dict(iter(table.groupby("type", sort=False)))
+    rows_by_type = dict(iter(table.groupby("type", sort=False)))
     title = "Table 2 · Finding the antecedents of mentions"
     held_out = "held out: chosen on train, scored on dev (the smaller n)"
-    figure = canvas(ROW * len(names) + 1.2, title, join_nonempty(model, INTERVALS, held_out))
-    panels = figure.subplots(1, len(types), squeeze=False, sharey=True)[0]
-    for axes, (kind, rows) in zip(panels, types.items(), strict=True):
+    figure = canvas(BAR_INCHES * len(names) + 1.2, title, join_nonempty(model, INTERVALS, held_out))
+    panels = figure.subplots(1, len(rows_by_type), squeeze=False, sharey=True)[0]
+    for axes, (mention_type, rows) in zip(panels, rows_by_type.items(), strict=True):
         bars = rows.set_index("name").reindex(names).reset_index()
         _bars(axes, bars)
-        for place, bar in bars.dropna(subset="head").iterrows():
-            covered = bar["value_low"] < 2 + CHARACTER * len(bar["head"])
-            x = bar["value_high"] + 3 if covered else 2
-            axes.text(x, place, bar["head"], va="center", fontsize=8)
-        counts = (f"{count:,.0f}" for count in rows["n"].dropna().unique())
-        axes.set_title(f"{fill(kind, 15)}\nn = {' / '.join(counts)}")
+        for y, bar in bars.dropna(subset="head").iterrows():
+            interval_covers_name = bar["value_low"] < 2 + CHARACTER_PERCENT * len(bar["head"])
+            x = bar["value_high"] + 3 if interval_covers_name else 2
+            axes.text(x, y, bar["head"], va="center", fontsize=8)
+        counts = [f"{count:,.0f}" for count in rows["n"].dropna().unique()]
+        axes.set_title(f"{fill(mention_type, 15)}\nn = {' / '.join(counts)}")
         axes.set_xlabel("Accuracy (%)")
     return figure
 
 
 @theme()
 def probe_scores(table: pd.DataFrame, *, model: str = "", lens: str = "attention") -> Figure:
-    """Draw Table 3 (section 5): attachment scores of the probes without punctuation.
+    """Draw Table 3 (section 5): attachment scores of the probes in percent, without punctuation.
 
-    ``table`` is probes.csv.  The metric of a probe stands after its name where there are several.
+    If the table has several metrics, the metric of a probe is written after its name.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        The table probes.csv.
+    model : str, optional
+        Name of the run, for the subtitle.
+    lens : {"attention", "norm"}, optional
+        The kind of weights that the probes read.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
     """
     table = table[table["metric"].isin(COMPARED)]
     metrics = table["metric"].unique()
-    several = " (" + table["metric"] + ")" if len(metrics) > 1 else ""
+    names = table["probe"]
+    if len(metrics) > 1:
+        names = names + " (" + table["metric"] + ")"
     title = f"Table 3 · Dependency parsing from {style.WEIGHT_NAMES[lens]}"
-    figure = canvas(ROW * len(table) + 0.9, title, join_nonempty(model, INTERVALS, PAPER_PROBES))
+    height = BAR_INCHES * len(table) + 0.9
+    figure = canvas(height, title, join_nonempty(model, INTERVALS, PAPER_PROBES))
     axes = figure.subplots()
-    _bars(axes, table.assign(name=table["probe"] + several))
+    _bars(axes, table.assign(name=names))
     axes.set_xlabel(f"{' or '.join(metrics)} (%)")
     return figure
 
 
 @theme()
 def learning_curves(table: pd.DataFrame, *, model: str = "") -> Figure:
-    """Draw how the probes of section 5 improve with more training sentences.
+    """Draw the scores of the probes of section 5 by the number of training sentences.
 
-    ``table`` has probe, metric, n_train, value (percent), and its bounds, which are drawn
-    as bands.  Punctuation is left out.
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        The table learning_curves.csv: probe, metric, n_train, value (percent), and value_low
+        and value_high, which are drawn as bands.  The metric that counts punctuation is left out.
+    model : str, optional
+        Name of the run, for the subtitle.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
     """
     table = table[table["metric"].isin(COMPARED)]
-    what = join_nonempty(model, "bands: 95% intervals; the axis does not start at 0")
-    figure = canvas(3.6, "Section 5 · Learning curves of the probes", what)
+    subtitle = join_nonempty(model, "bands: 95% intervals; the axis does not start at 0")
+    figure = canvas(3.6, "Section 5 · Learning curves of the probes", subtitle)
     axes = figure.subplots()
-    looks = zip(table["probe"].unique(), style.LINES, strict=False)
-    styles = {probe: Style(probe, *look) for probe, look in looks}
+    styles = {}
+    for probe, (color, marker) in zip(table["probe"].unique(), style.LINES, strict=False):
+        styles[probe] = Style(probe, color, marker)
     sns.lineplot(
         table.melt(["probe", "n_train"], INTERVAL, value_name="percent"),
         x="n_train", y="percent", **by_style("probe", styles), **style.MEDIAN_AND_RANGE,
@@ -113,45 +150,80 @@ def learning_curves(table: pd.DataFrame, *, model: str = "") -> Figure:
 def relation_heatmaps(
     accuracies: Mapping[tuple[str, Direction], style.HeadValues], *, model: str = ""
 ) -> Figure:
-    """Draw section 4.2: how well each head finds each relation, the best head framed.
+    """Draw the accuracy of each attention head for each relation (section 4.2), the best framed.
 
-    ``accuracies`` holds a map (percent) for each relation and the direction that it is read in.
+    Parameters
+    ----------
+    accuracies : mapping of (str, Direction) to array, shape (layer, head)
+        Percentages by relation and by the direction in which the heads are read.
+    model : str, optional
+        Name of the run, for the subtitle.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
     """
     title = "Section 4.2 · Accuracy of single heads by relation"
     if not accuracies:
         return empty_figure(
             title, model, "a relation that the paper has, too, and that is frequent"
         )
-    best = {key: np.unravel_index(np.nanargmax(v), v.shape) for key, v in accuracies.items()}
-    names = {
-        key: f"{key[0]}\n{head_label(*best[key])}: {values[best[key]]:.0f}%, {ARROWS[key[1]]}"
-        for key, values in accuracies.items()
-    }
+    maps = {}
+    best_heads = []
+    for (relation, direction), values in accuracies.items():
+        layer, head = np.unravel_index(np.nanargmax(values), values.shape)
+        best = f"{head_label(layer, head)}: {values[layer, head]:.0f}%"
+        maps[f"{relation}\n{best}, {ARROWS[direction]}"] = values
+        best_heads.append((layer, head))
     figure = heat_maps(
-        {names[key]: values for key, values in accuracies.items()},
+        maps,
         title,
         join_nonempty(model, "framed: the best head; d → h: the dependent attends to its head"),
         "Accuracy (%)",
         Normalize(0, 100),
-        columns=min((4, 5, 3), key=lambda columns: -len(accuracies) % columns),
+        columns=_panel_columns(len(maps)),
     )
-    for axes, (layer, head) in zip(figure.axes, best.values(), strict=False):
-        box = {"fill": False, "edgecolor": style.ACCENT, "linewidth": 1.8, "clip_on": False}
-        axes.add_patch(Rectangle((head + 0.5, layer + 0.5), 1, 1, **box))
+    for axes, (layer, head) in zip(figure.axes, best_heads, strict=False):
+        corner = (head + 0.5, layer + 0.5)
+        frame = Rectangle(
+            corner, 1, 1, fill=False, edgecolor=style.ACCENT, linewidth=1.8, clip_on=False
+        )
+        axes.add_patch(frame)
     return figure
+
+
+def _panel_columns(panels: int) -> int:
+    """Choose four, five or three columns, in this order, by the fewest gaps in the last row."""
+    return min((4, 5, 3), key=lambda columns: -panels % columns)
 
 
 @theme()
 def probe_head_gains(table: pd.DataFrame, *, model: str = "", lens: str = "attention") -> Figure:
-    """Draw section 5: what each head adds to the score of the right word in the Attn probe.
+    """Draw the gain in score of the right word per attention head in the Attn probe (section 5).
 
-    ``table`` is probe_heads.csv.  A weight alone says little: it is large too for a head that gives
-    words next to no attention.
+    The gain says more than the weight of a head in the probe, because the weight is also large for
+    a head that gives words very little attention.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        The table probe_heads.csv.
+    model : str, optional
+        Name of the run, for the subtitle.
+    lens : {"attention", "norm"}, optional
+        The kind of weights that the probe reads.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
     """
-    columns = {"head attends to word": "w_gain", "word attends to head": "u_gain"}
-    largest = float(table[list(columns.values())].abs().max(axis=None))
+    largest = float(table[["w_gain", "u_gain"]].abs().max(axis=None))
+    maps = {
+        "head attends to word": by_head(table, "w_gain"),
+        "word attends to head": by_head(table, "u_gain"),
+    }
     return heat_maps(
-        {name: by_head(table, column) for name, column in columns.items()},
+        maps,
         "Section 5 · What each head adds in the attention-only probe",
         join_nonempty(
             model, f"its weight times how much more {style.WEIGHT_NAMES[lens]} the right word gets"
@@ -164,18 +236,24 @@ def probe_head_gains(table: pd.DataFrame, *, model: str = "", lens: str = "atten
 
 
 def _bars(axes: Axes, rows: pd.DataFrame) -> None:
-    """Draw one bar a row under its name, its interval, its number and the paper's."""
+    """Draw a bar per row with its name, its interval, its value and the paper's value."""
     sns.barplot(
         rows.melt("name", INTERVAL, value_name="percent"), x="percent", y="name",
         **style.MEDIAN_AND_RANGE, color=style.BAR, saturation=1, width=0.68, capsize=0.25,
         err_kws={"color": style.INK, "linewidth": 1.2}, ax=axes,
     )  # fmt: skip
-    y = np.arange(len(rows))
-    diamonds = {"color": style.ACCENT, "markersize": 6, "markeredgecolor": "white", "zorder": 4}
-    axes.plot(rows["paper_value"], y, "D", **diamonds)
-    for place, value in zip(y, rows["value"], strict=True):
+    axes.plot(
+        rows["paper_value"],
+        np.arange(len(rows)),
+        "D",
+        color=style.ACCENT,
+        markersize=6,
+        markeredgecolor="white",
+        zorder=4,
+    )
+    for y, value in enumerate(rows["value"]):
         if np.isfinite(value):
-            axes.text(101.5, place, f"{value:.1f}", va="center", fontsize=8.5)
+            axes.text(101.5, y, f"{value:.1f}", va="center", fontsize=8.5)
     axes.set(xlim=(0, 100), ylabel="")
     axes.xaxis.grid(True, color="#E4E4E4", linewidth=0.8)
     axes.set_axisbelow(True)

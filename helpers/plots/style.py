@@ -186,7 +186,7 @@ def by_style(column: str, styles: Styles) -> dict[str, Any]:
 
 
 def heat_map(
-    axes: Axes, values: HeadValues, norm: Normalize, cmap: str = SEQUENTIAL, *, most: int = 24
+    axes: Axes, values: HeadValues, norm: Normalize, cmap: str = SEQUENTIAL, *, max_ticks: int = 24
 ) -> None:
     """Draw a heat map of one value per head, layers from top to bottom, heads from left to right.
 
@@ -200,13 +200,13 @@ def heat_map(
         The colour scale.
     cmap : str, optional
         Name of the colour map.
-    most : int, optional
-        The number of heads that have a tick label at most.
+    max_ticks : int, optional
+        The number of heads that have a tick label, at most.
     """
     layers, heads = values.shape
     extent = (0.5, heads + 0.5, layers + 0.5, 0.5)
     axes.imshow(values, cmap=cmap, norm=norm, extent=extent, aspect="auto", interpolation="nearest")
-    axes.set(xticks=counting_ticks(heads, most), yticks=counting_ticks(layers, 12))
+    axes.set(xticks=counting_ticks(heads, max_ticks), yticks=counting_ticks(layers, 12))
 
 
 def heat_maps(
@@ -249,7 +249,7 @@ def heat_maps(
     for axes in grid.flat[len(maps) :]:
         axes.set_axis_off()
     for axes, (name, values) in zip(grid.flat, maps.items(), strict=False):
-        heat_map(axes, values, norm, cmap, most=48 // columns // 2)
+        heat_map(axes, values, norm, cmap, max_ticks=48 // columns // 2)
         axes.set_title(name, parse_math=False)
     for axes in grid.flat[max(len(maps) - columns, 0) : len(maps)]:
         axes.tick_params(labelbottom=True)  # also where the last row ends before this column

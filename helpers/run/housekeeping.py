@@ -1,4 +1,4 @@
-"""What is on this machine: stores and their state, and what a run needs."""
+"""List, check, repair and remove what is in the cache, and check the requirements of a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def check_cache(names: Sequence[str], *, repair: bool, model: str | None) -> int
     With ``repair`` damaged shards are extracted again, and damaged tables and models are removed.
     The next run makes a damaged manifest or list of examples again (`store.extract.repair_list`).
     """
-    stores, damaged = format.stores(), 0
+    stores = format.stores()
+    damaged = 0
     for folder in _folders(names, [*stores, *_inside(*KEPT)]):
         check = format.verify if folder in stores else checksum_problems
         problems = check(folder)

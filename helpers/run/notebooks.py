@@ -108,24 +108,29 @@ def code_cells_digest(path: Path) -> str:
 
 
 def check_settings(paths: Sequence[Path], settings: Settings) -> set[str]:
-    """Return the settings that notebooks declare; refuse one that would do nothing.
+    """Collect the settings that notebooks declare, and refuse one that has no effect.
 
-    InputError where such a setting is not at its default; the message says which notebooks take it.
-    Of a size it is a note: one command line serves several parts of the series.
+    A setting has no effect if it differs from its default and no notebook declares it.  For a size
+    this is only a note, because one command line serves several parts of the series.
+
+    Raises
+    ------
+    InputError
+        For any other setting without effect; it names the notebooks that declare the setting.
     """
-    taken = set().union(*map(declared, paths))
+    declared_settings = set().union(*map(declared, paths))
     defaults = asdict(type(settings)(quick=settings.quick))
     for name, value in asdict(settings).items():
-        if value == defaults[name] or name in taken:
+        if value == defaults[name] or name in declared_settings:
             continue
         takers = ", ".join(path.name[:2] for path in notebooks() if name in declared(path))
-        own = ", ".join(path.name[:2] for path in paths)
-        problem = f"{flag(name)} {flag_value(value)}: no effect on {own}"
+        numbers = ", ".join(path.name[:2] for path in paths)
+        problem = f"{flag(name)} {flag_value(value)}: no effect on {numbers}"
         note = f"{problem}; it is for notebook {takers or '(none)'}"
         if name not in SIZES:
             raise InputError(note)
         print(f"note: {note}", file=sys.stderr)
-    return taken
+    return declared_settings
 
 
 def run(paths: Sequence[Path], study: Study, record: Record) -> Path:

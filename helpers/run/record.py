@@ -51,12 +51,16 @@ class _Listed(Study):
         return super()._extract(*corpus, **options | {"stored": False})
 
 
-def check(study: Study, taken: Collection[str]) -> Iterator[str]:
-    """Look at what notebooks that take these settings will use; yield what is found, in lines.
+def check(study: Study, declared_settings: Collection[str]) -> Iterator[str]:
+    """Check the inputs of notebooks that declare these settings; yield a line for each corpus.
 
-    InputError for a path that does not exist, a corpus or task that cannot be read, a scheduler
-    that does not answer, a model that cannot be loaded, or that does not take these settings;
-    StoreError where the disk has no room.
+    Raises
+    ------
+    InputError
+        If a path does not exist, a corpus or task cannot be read, a scheduler does not answer, or
+        a model cannot be loaded or does not take the settings of the study.
+    StoreError
+        If the disk has no room.
     """
     from helpers.store.cluster import check_scheduler
     from helpers.store.extract import needed_bytes, store_key
@@ -73,34 +77,34 @@ def check(study: Study, taken: Collection[str]) -> Iterator[str]:
     if study.arct:
         argument_corpus(study.arct)
     if study.vectors:
-        read_glove(study.vectors, most=1000)
-    corpora = study.segment_corpus(), study.treebank_corpus(), study.coreference_corpus()
-    _check_own_files(study, *corpora)
+        read_glove(study.vectors, max_lines=1000)
+    segment_corpus = study.segment_corpus()
+    _check_own_files(study, segment_corpus, study.treebank_corpus(), study.coreference_corpus())
     if study.text:
         yield how_read(study.text)
     listed = _Listed(**asdict(study))
-    store_key(listed.encoder, corpora[0], max_tokens=study.max_tokens)
+    store_key(listed.encoder, segment_corpus, max_tokens=study.max_tokens)
     # Maps of words are stored again for two controls (04), the controls with random weights (05),
     # the fine-tuned models (07) and the norm lens (10).
-    control_stores = 2 if "minimum_count" in taken else 0
-    random_stores = study.initialisations if "vectors" in taken else 0
+    control_stores = 2 if "minimum_count" in declared_settings else 0
+    random_stores = study.initialisations if "vectors" in declared_settings else 0
     other_stores = max(
-        control_stores, random_stores + control_stores // 2, int("framenet" in taken)
+        control_stores, random_stores + control_stores // 2, int("framenet" in declared_settings)
     )
     total = 0
     for setting, times, records in (
-        ("segments", "stream" in taken and not study.stream, listed.segment_store),
+        ("segments", "stream" in declared_settings and not study.stream, listed.segment_store),
         ("sentences", 1 + other_stores, listed.treebank_store),
         ("coref", 1 + control_stores, listed.coreference_store),
     ):
-        if setting in taken:
+        if setting in declared_settings:
             store = records()
             written = {shard.file for shard in read_manifest(store.folder).shards}
             missing = [n for n in range(store.n_shards) if shard_name(n) not in written]
             size = times * needed_bytes(store, missing) if missing else 0
             total += size
-            name, size = store.spec.corpus["name"], f"{size / 1e6:,.0f} MB to extract"
-            line = f"{name}: {len(store):,} examples, {size}"
+            name = store.spec.corpus["name"]
+            line = f"{name}: {len(store):,} examples, {size / 1e6:,.0f} MB to extract"
             if setting == "sentences":
                 line += f"; documents: {describe_documents(store.records())}"
             yield line

@@ -295,12 +295,12 @@ def gradient_steps(
     optimizer: Optimizer,
     rates: LRScheduler,
     *,
-    what: str,
+    description: str,
     step_done: StepDone = lambda: None,
 ) -> None:
     """Take one step of ``optimizer`` and of ``rates`` per batch.
 
-    ``what`` names the training in messages; ``step_done`` is called after each step.
+    ``description`` names the training in messages; ``step_done`` is called after each step.
 
     Raises
     ------
@@ -312,7 +312,7 @@ def gradient_steps(
         value = loss(batch)
         if not value.isfinite():
             problem = f"the loss of step {step} is {value.item()}"
-            raise ModelError(f"{what}: {problem}; train with a smaller learning rate")
+            raise ModelError(f"{description}: {problem}; train with a smaller learning rate")
         optimizer.zero_grad()
         value.backward()
         nn.utils.clip_grad_norm_(parameters, LARGEST_NORM)
@@ -384,7 +384,9 @@ def _train(run: FineTuningRun, step_done: StepDone, folder: Path) -> None:
     optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate, fused=True)
     rates = warmup_and_decay(optimizer, run.steps)
     label = f"model {run.encoder.name!r}, task {run.task.name!r}"
-    gradient_steps(classifier, batches, loss, optimizer, rates, what=label, step_done=step_done)
+    gradient_steps(
+        classifier, batches, loss, optimizer, rates, description=label, step_done=step_done
+    )
     saved = {name: weight.detach().cpu().contiguous() for name, weight in weights.items()}
     save_file(saved, folder / WEIGHTS_FILE)
     logits = outputs(classifier, run.encoder, run.task.test, max_tokens=recipe.max_tokens)

@@ -102,7 +102,7 @@ def _questions_at_positions(example: Example) -> list[dict[str, Any]]:
         sent.append(
             {
                 "relation": question.relation,
-                "asked": question.asked + example.offset,
+                "asked": question.word + example.offset,
                 "gold": gold.tolist(),
             }
         )
@@ -296,7 +296,7 @@ def search(
             asked_questions = [
                 question
                 for question in gold_links(record)
-                if question.relation == relation and question.asked in matches
+                if question.relation == relation and question.word in matches
             ]
             if asked_questions:
                 hits = _answered(store[index], asked_questions, head, direction)
@@ -346,8 +346,8 @@ def _answered(
         gold = " / ".join(words[index] for index in question.gold)
         yield (
             example.index,
-            question.asked + example.offset,
-            words[question.asked],
+            question.word + example.offset,
+            words[question.word],
             question.relation,
             words[picked],
             gold,

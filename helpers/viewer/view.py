@@ -365,7 +365,7 @@ def neurons(
     word_of_token = inputs.get("groups", range(len(tokens)))
     pieces = [token for token, word in enumerate(word_of_token) if word == position]
     query = parts.queries[pieces[piece]]
-    bias = parts.other[pieces[piece]]  # of scores that do not come from this query and a key
+    bias = parts.bias[pieces[piece]]  # of scores that do not come from this query and a key
     weights = (parts.scale * parts.keys @ query + bias).softmax(dim=0)
     n_keys = min(MAX_KEYS, int((weights > 0).sum()))
     keys = weights.argsort(descending=True)[:n_keys]

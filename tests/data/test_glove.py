@@ -49,7 +49,7 @@ def test_read_glove_refuses_bad_files_with_the_line(tmp_path, content, message):
 def test_read_glove_finds_a_file_in_the_home_folder(tmp_path, monkeypatch):
     write(tmp_path, "vectors.3d.txt", TEXT)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert read_glove("~/vectors.3d.txt", most=2).rows == {"the": 0, ". . .": 1}
+    assert read_glove("~/vectors.3d.txt", max_lines=2).rows == {"the": 0, ". . .": 1}
 
 
 def test_glove_has_the_published_vectors():

@@ -28,9 +28,9 @@ def test_head_scores_add_up_to_the_scores_of_the_model(
     encoder = load(str(tiny_folder(family)), device="cpu", temperatures=temperatures)
     maps, _ = forward(encoder, [model_inputs(encoder, RECORD)])
     parts = head_scores(encoder, RECORD, layer, head)
-    scores = parts.scale * parts.queries @ parts.keys.T + parts.other
+    scores = parts.scale * parts.queries @ parts.keys.T + parts.bias
     torch.testing.assert_close(scores.softmax(-1), maps[layer][0, head], rtol=0, atol=1e-5)
-    rest = parts.other[parts.other.isfinite()].abs().max()
+    rest = parts.bias[parts.bias.isfinite()].abs().max()
     if family in WITH_POSITIONS:
         assert rest > 1e-2
     else:
@@ -39,7 +39,7 @@ def test_head_scores_add_up_to_the_scores_of_the_model(
 
 def test_head_scores_of_mpnet_have_its_position_bias_as_the_rest(tiny_encoder):
     encoder = tiny_encoder("mpnet")
-    rest = head_scores(encoder, RECORD, 1, 2).other
+    rest = head_scores(encoder, RECORD, 1, 2).bias
     with torch.inference_mode():
         bias = encoder.model.base_model.encoder.compute_position_bias(rest[None])
     torch.testing.assert_close(rest, bias[0, 2], rtol=0, atol=1e-5)

@@ -1,4 +1,4 @@
-"""The figure of several runs shows what their tables say."""
+"""The figure of several runs shows their tables."""
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,8 @@ from helpers.plots.style import ACCENT
 RELATIONS = ["All", "dobj", "$x$", "punct"]
 
 
-def tables(layers=3, heads=2, seed=0):
+def run_tables(layers=3, heads=2, seed=0):
+    """Make the tables of one run: entropy and token_types."""
     rng = np.random.default_rng(seed)
     layer, head = np.divmod(np.arange(layers * heads), heads)
     index = pd.DataFrame({"layer": layer + 1, "head": head + 1})
@@ -21,14 +22,15 @@ def tables(layers=3, heads=2, seed=0):
     }
 
 
-def drawn(runs, paper=(34.5, 86.8, 50.0, np.nan)):
+def comparison_of(runs, paper=(34.5, 86.8, 50.0, np.nan)):
+    """Draw runs that differ in one claim and by five percentage points in accuracy."""
     claims = pd.DataFrame({"section": ["3.1", "3.1", "3.2", "6"]})
     heads = pd.DataFrame({"relation": RELATIONS, "paper accuracy": paper})
     for index, name in enumerate(runs):
-        second = ["supported", "not supported"]
-        if index % 2 == 0:
-            second.reverse()
-        claims[f"{name} verdict"] = ["supported", second[0], "not measured", second[1]]
+        is_odd = index % 2 == 1
+        position_verdict = "supported" if is_odd else "not supported"
+        cluster_verdict = "not supported" if is_odd else "supported"
+        claims[f"{name} verdict"] = ["supported", position_verdict, "not measured", cluster_verdict]
         heads[f"{name} accuracy"] = np.array([30.0, 80.0, 45.0, 20.0]) - 5 * index
         heads[f"{name} accuracy_low"] = heads[f"{name} accuracy"] - 2
         heads[f"{name} accuracy_high"] = heads[f"{name} accuracy"] + 3
@@ -37,48 +39,71 @@ def drawn(runs, paper=(34.5, 86.8, 50.0, np.nan)):
 
 
 def panel(figure, title):
+    """Find the axes of a figure by the start of their title."""
     (axes,) = [axes for axes in figure.axes if axes.get_title("left").startswith(title)]
     return axes
 
 
-def drawn_in(axes, color):
+def points_in_color(axes, color):
+    """List the points of each line of a colour."""
     lines = [line for line in axes.lines if to_hex(line.get_color()).upper() == color.upper()]
     return [line.get_xydata().tolist() for line in lines]
 
 
-def test_relative_curves_by_hand():
+def test_relative_curve_divides_entropy_by_that_of_uniform_attention():
     table = pd.DataFrame({"layer": [1, 1, 2, 2], "entropy": [1.0, 2.0, 3.0, 3.0], "uniform": 4.0})
     curve = relative_curve({"entropy": table}, "entropy")
     assert curve.to_dict() == {0.5: 1.5 / 4, 1.0: 0.75}
+
+
+def test_relative_curve_leaves_out_layers_without_a_value():
     table = pd.DataFrame({"layer": [1, 2, 2], "sep": [np.nan, 0.2, 0.4], "cls": np.nan})
     assert relative_curve({"token_types": table}, "sep").to_dict() == {1.0: pytest.approx(0.3)}
     assert relative_curve({"token_types": table}, "cls").empty
     assert relative_curve({}, "entropy").empty
 
 
-def test_every_panel_shows_its_table():
-    runs = {"a": tables(layers=2), "b": tables(layers=4, seed=1)}
-    figure = drawn(runs)
-    for title, quantity in (("Entropy", "entropy"), ("To the separator", "sep")):
-        for color, each in zip(COLORS, runs.values(), strict=False):
-            (curve,) = drawn_in(panel(figure, title), color)
-            np.testing.assert_allclose(curve, relative_curve(each, quantity).reset_index())
-    axes = panel(figure, "Best head")
-    for color, values in zip(COLORS, ((30, 80, 45), (25, 75, 40)), strict=False):
-        *intervals, heads = sorted(drawn_in(axes, color), key=len)
-        assert [place[0] for place in heads] == [*values]  # punct is not the paper's
-        assert [[low[0], high[0]] for low, high in intervals] == [[v - 2, v + 3] for v in values]
-    ((*paper,),) = drawn_in(axes, ACCENT)
+@pytest.fixture
+def two_runs():
+    return {"a": run_tables(layers=2), "b": run_tables(layers=4, seed=1)}
+
+
+@pytest.mark.parametrize(
+    ("title", "quantity"), [("Entropy", "entropy"), ("To the separator", "sep")]
+)
+def test_comparison_draws_a_curve_per_run(two_runs, title, quantity):
+    axes = panel(comparison_of(two_runs), title)
+    for color, tables in zip(COLORS, two_runs.values(), strict=False):
+        (curve,) = points_in_color(axes, color)
+        np.testing.assert_allclose(curve, relative_curve(tables, quantity).reset_index())
+
+
+def test_comparison_draws_best_heads_of_the_papers_relations(two_runs):
+    axes = panel(comparison_of(two_runs), "Best head")
+    expected_accuracies = ((30, 80, 45), (25, 75, 40))  # none for punct, which the paper lacks
+    for color, accuracies in zip(COLORS, expected_accuracies, strict=False):
+        *intervals, heads = sorted(points_in_color(axes, color), key=len)
+        assert [x for x, _ in heads] == [*accuracies]
+        bounds = [[low[0], high[0]] for low, high in intervals]
+        assert bounds == [[accuracy - 2, accuracy + 3] for accuracy in accuracies]
+    (paper,) = points_in_color(axes, ACCENT)
     assert paper == [[34.5, 0], [86.8, 1], [50.0, 2]]
     assert [label.get_text() for label in axes.get_yticklabels()] == RELATIONS[:3]
-    axes = panel(figure, "Supported claims")
+
+
+def test_comparison_counts_claims_that_hold_by_section(two_runs):
+    axes = panel(comparison_of(two_runs), "Supported claims")
     assert [text.get_text() for text in axes.texts] == ["1/2", "2/2", "1/1", "0/1", "2/3", "2/3"]
+
+
+def test_comparison_names_every_series_in_the_legend(two_runs):
+    figure = comparison_of(two_runs)
     (legend,) = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
     names = [text.get_text() for text in legend.get_texts()]
     assert names == ["a", "b", "the paper", "best fixed offset"]
 
 
-def test_runs_without_a_table_or_the_papers_relations_are_drawn():
-    figure = drawn({"a": tables(), "b": {}}, paper=np.nan)
+def test_comparison_without_a_table_or_the_papers_relations():
+    figure = comparison_of({"a": run_tables(), "b": {}}, paper=np.nan)
     labels = panel(figure, "Best head").get_yticklabels()
     assert [label.get_text() for label in labels] == RELATIONS

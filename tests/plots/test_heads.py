@@ -1,4 +1,4 @@
-"""Figures by head and layer show what the tables say, in the colours of the token types."""
+"""Figures by attention head and layer show their tables, in the colours of the token types."""
 
 import itertools
 
@@ -19,26 +19,31 @@ UNITS = ("(nats)", "(fraction)", "(%)", "per unit", "(log-odds)")
 
 
 def gradients(layers=3):
-    values = np.linspace(0.02, 0.001, layers)
-    names = [name + suffix for suffix in ("", "_per_value") for name in TOKEN_STYLES]
+    """Make a table like gradients.csv, whose columns are multiples of one curve."""
+    curve = np.linspace(0.02, 0.001, layers)
+    names = [*TOKEN_STYLES]
+    names += [f"{token_type}_per_value" for token_type in TOKEN_STYLES]
     names += ["other_over_cls", "other_over_sep"]
-    table = {"layer": np.arange(layers) + 1}
-    for i, name in enumerate(names, 1):
-        bounds = np.outer((i, 0.9 * i, i + 1), values)
-        table |= dict(zip((name, f"{name}_low", f"{name}_high"), bounds, strict=True))
-    return pd.DataFrame(table | {"objective": "contrastive", "loss": 0.51})
+    table = pd.DataFrame({"layer": np.arange(layers) + 1, "objective": "contrastive", "loss": 0.51})
+    for factor, name in enumerate(names, 1):
+        table[name] = factor * curve
+        table[f"{name}_low"] = 0.9 * factor * curve
+        table[f"{name}_high"] = (factor + 1) * curve
+    return table
 
 
-def positions(layers=3, heads=4, special=("dobj", "coreference"), seed=0):
+def positions(layers=3, heads=4, linguistic=("dobj", "coreference"), seed=0):
+    """Make a table like head_positions.csv; the first heads have the linguistic behaviours."""
     table = head_table(layers, heads)[["layer", "head"]]
     rng = np.random.default_rng(seed)
     table[["x", "y"]] = rng.normal(size=(len(table), 2)) * 10
-    plain = list(BEHAVIOUR_STYLES)
-    rest = [plain[i % len(plain)] for i in range(len(table) - len(special))]
-    return table.assign(behaviour=[*special, *rest][: len(table)], stress=0.3)
+    behaviours = itertools.chain(linguistic, itertools.cycle(BEHAVIOUR_STYLES))
+    table["behaviour"] = list(itertools.islice(behaviours, len(table)))
+    return table.assign(stress=0.3)
 
 
 def every_figure(layers, heads):
+    """Yield each figure by head and layer, of a model of this shape."""
     table = head_table(layers, heads)
     rng = np.random.default_rng(1)
     maps = {name: rng.uniform(0, 90, (layers, heads)) for name in ("dobj", "det", "pobj", "nn")}
@@ -54,7 +59,13 @@ def every_figure(layers, heads):
 
 
 def drawn_lines(axes):
-    return [line for line in axes.lines if len(line.get_xdata())]  # seaborn's legend has empty ones
+    """List the lines that have points; seaborn adds lines without any for the legend."""
+    return [line for line in axes.lines if len(line.get_xdata())]
+
+
+def curves(axes):
+    """List the values of the lines in axes."""
+    return [line.get_ydata().tolist() for line in axes.lines]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -64,23 +75,29 @@ def test_titles_labels_and_texts_fit_on_the_page(shape):
         assert title.startswith(("Figure ", "Section ")), title
         texts = shown_texts(figure)
         joined = " ".join(text.get_text() for text in texts)
-        assert "Layer" in joined and any(unit in joined for unit in UNITS), title
+        assert "Layer" in joined, title
+        assert any(unit in joined for unit in UNITS), title
         page = figure.bbox
         for text in texts:
-            box = mpl.text.Text.get_window_extent(text)
             if text.axes is not None and text in text.axes.texts:
-                continue  # tested on their own
+                continue  # labels of points have a test of their own
+            box = mpl.text.Text.get_window_extent(text)
             assert box.x0 >= -1 and box.x1 <= page.x1 + 1, (title, text.get_text())
             assert box.y0 >= -1 and box.y1 <= page.y1 + 1, (title, text.get_text())
 
 
+def test_fig2_names_the_lens_and_the_widest_interval():
+    figure = plots.fig2_token_types(head_table(), BERT, lens="norm")
+    assert any("±0.1" in text.get_text() for text in figure.texts)
+    assert "Norm-weighted attention" in figure.get_suptitle()
+    for axes in figure.axes:
+        assert "norm-weighted attention" in axes.get_ylabel()
+
+
 @pytest.mark.parametrize("shape", SHAPES)
-def test_fig2_has_every_head_as_a_point_means_as_lines_and_says_how_sure_they_are(shape):
+def test_fig2_draws_heads_as_points_and_layer_means_as_lines(shape):
     table = head_table(*shape)
-    figure = plots.fig2_token_types(table, BERT, lens="norm")
-    panels = figure.axes
-    assert "±0.1 at most" in figure.texts[-1].get_text()
-    assert "orm-weighted attention" in figure.get_suptitle() + panels[0].get_ylabel()
+    panels = plots.fig2_token_types(table, BERT).axes
     columns = [["cls", "sep", "punctuation"], ["sep_to_sep", "other_to_sep"]]
     for axes, names in zip(panels, columns, strict=True):
         (heads,) = axes.collections
@@ -90,75 +107,86 @@ def test_fig2_has_every_head_as_a_point_means_as_lines_and_says_how_sure_they_ar
         for name, line in zip(names, drawn_lines(axes), strict=True):
             means = table.groupby("layer")[name].mean()
             np.testing.assert_allclose(line.get_xydata(), np.stack([means.index, means], axis=1))
-    color = to_hex(drawn_lines(panels[0])[1].get_color())
-    assert color.upper() == TOKEN_COLORS["sep"]
+        if "sep" in names:
+            color = to_hex(drawn_lines(axes)[names.index("sep")].get_color())
+            assert color.upper() == TOKEN_COLORS["sep"]
 
 
-def test_fig2_leaves_out_what_the_model_does_not_have_and_says_so():
+def test_fig2_leaves_out_tokens_that_the_model_does_not_have():
     table = head_table().assign(sep=np.nan, sep_to_sep=np.nan, other_to_sep=np.nan)
     figure = plots.fig2_token_types(table, {"cls": "<s>", "sep": None})
     (axes,) = figure.axes
-    shown = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert shown == ["to <s>", "to periods and commas"]
-    notes = [text.get_text() for text in figure.texts]
-    assert any("Left out: this model has no separator ([SEP] in BERT)." in note for note in notes)
+    legend_labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert legend_labels == ["to <s>", "to periods and commas"]
+    assert any("[SEP]" in text.get_text() for text in figure.texts)
 
 
-@pytest.mark.parametrize("special", [BERT, {"cls": "<s>", "sep": None}])
-def test_fig3_draws_gradients_and_ratios_beside_those_of_controls(special):
-    table, kinds = gradients(), [kind for kind in TOKEN_STYLES if special.get(kind, True)]
-    if special["sep"] is None:
+@pytest.mark.parametrize(
+    ("special_tokens", "special_types"),
+    [(BERT, ["cls", "sep"]), ({"cls": "<s>", "sep": None}, ["cls"])],
+    ids=["with-separator", "without-separator"],
+)
+def test_fig3_draws_gradients_and_the_ratios_of_all_models(special_tokens, special_types):
+    table = gradients()
+    if special_tokens["sep"] is None:
         table.loc[:, [name for name in table if "sep" in name]] = np.nan
-    tables = {
-        "model": table,
-        "random": gradients().tail(2),
-        "entropy_matched": gradients().head(2),
-    }
-    figure = plots.fig3_gradients(tables, special)
+    tables = {"model": table, "random": gradients().tail(2), "entropy_matched": gradients().head(2)}
+    figure = plots.fig3_gradients(tables, special_tokens)
     assert any("contrastive, 0.51 nats" in text.get_text() for text in figure.texts)
-    for axes, suffix in zip(figure.axes, ("", "_per_value"), strict=False):
-        for kind, line in zip(kinds, axes.lines, strict=True):
-            np.testing.assert_array_equal(line.get_ydata(), table[kind + suffix])
-    below = [axes for axes in figure.axes[2:] if axes.lines]
-    for axes, kind in zip(below, [kind for kind in kinds if kind in ("cls", "sep")], strict=True):
-        for own, line in zip(tables.values(), axes.lines, strict=True):
-            np.testing.assert_array_equal(line.get_ydata(), own[f"other_over_{kind}"])
+    by_attention, by_value, *ratio_panels = [axes for axes in figure.axes if axes.lines]
+    token_types = [*special_types, "punctuation", "other"]
+    assert curves(by_attention) == [table[name].tolist() for name in token_types]
+    assert curves(by_value) == [table[f"{name}_per_value"].tolist() for name in token_types]
+    for axes, special_type in zip(ratio_panels, special_types, strict=True):
+        column = f"other_over_{special_type}"
+        assert curves(axes) == [model_table[column].tolist() for model_table in tables.values()]
 
 
-def test_fig4_has_uniform_attention_too():
+def test_fig4_draws_layer_means_and_uniform_attention():
     table = head_table()
     panels = plots.fig4_entropy(table, BERT).axes
     for axes, column in zip(panels, ("entropy", "entropy_from_cls"), strict=True):
         means, uniform = drawn_lines(axes)
         np.testing.assert_allclose(means.get_ydata(), table.groupby("layer")[column].mean())
         np.testing.assert_allclose(uniform.get_ydata(), np.log(90))
-        assert uniform.is_dashed() and axes.get_ylim()[1] > np.log(90)
+        assert uniform.is_dashed()
+        assert axes.get_ylim()[1] > np.log(90)
 
 
 @pytest.mark.parametrize("shape", SHAPES[1:])
-def test_fig6_has_every_head_in_both_panels_and_free_labels(shape):
-    special = ("dobj", "coreference", "det", "pobj")
-    table = positions(*shape, special=special)
+def test_fig6_draws_every_head_in_both_panels_on_one_scale(shape):
+    table = positions(*shape)
     figure = plots.fig6_clusters(table, BERT)
     figure.draw_without_rendering()
-    panels = by_behaviour, by_layer = figure.axes[:2]
+    by_behaviour, by_layer = figure.axes[:2]
     expected = sorted(map(tuple, table[["x", "y"]].to_numpy()))
-    for axes in panels:
+    for axes in (by_behaviour, by_layer):
         groups = [np.asarray(group.get_offsets()) for group in axes.collections]
         assert sorted(map(tuple, np.concatenate(groups))) == expected
         assert np.ptp(axes.get_xlim()) == pytest.approx(np.ptp(axes.get_ylim()), rel=0.01)
-    np.testing.assert_array_equal(by_layer.collections[0].get_array(), table["layer"])
-    stars = table[table["behaviour"].isin(special)]
-    expected = [f"{row.behaviour} {row.layer}-{row.head}" for row in stars.itertuples()]
+    (layer_points,) = by_layer.collections
+    np.testing.assert_array_equal(layer_points.get_array(), table["layer"])
+
+
+@pytest.mark.parametrize("shape", SHAPES[1:])
+def test_fig6_labels_linguistic_heads_without_overlaps(shape):
+    linguistic = ("dobj", "coreference", "det", "pobj")
+    table = positions(*shape, linguistic=linguistic)
+    figure = plots.fig6_clusters(table, BERT)
+    figure.draw_without_rendering()
+    by_behaviour = figure.axes[0]
+    stars = table[table["behaviour"].isin(linguistic)]
+    expected = [f"{head.behaviour} {head.layer}-{head.head}" for head in stars.itertuples()]
     assert [text.get_text() for text in by_behaviour.texts] == expected
     boxes = [mpl.text.Text.get_window_extent(text) for text in by_behaviour.texts]
-    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+    for first, second in itertools.combinations(boxes, 2):
+        assert not first.overlaps(second)
     for box in boxes:
         assert by_behaviour.bbox.x0 <= box.x0 and box.x1 <= by_behaviour.bbox.x1
         assert by_behaviour.bbox.y0 <= box.y0 and box.y1 <= by_behaviour.bbox.y1
 
 
-def test_heat_maps_show_the_values_layer_by_head():
+def test_relative_position_draws_values_by_layer_and_head():
     table = head_table()
     panels = plots.relative_position(table).axes[:3]
     for axes, column in zip(panels, ("previous", "current", "next"), strict=True):

@@ -85,7 +85,8 @@ def test_kept_tables_and_trained_models_are_verified(own_cache, capsys):
         return cached("t", lambda: frame, inputs={}, module="helpers.data.records")
 
     table()
-    (derived,) = (path for path in (own_cache / "derived").iterdir() if path.is_dir())
+    derived_folders = [path for path in (own_cache / "derived").iterdir() if path.is_dir()]
+    (derived,) = derived_folders
     trained = own_cache / "fine-tuned" / "m--task--1"
     trained.mkdir(parents=True)
     for name in ("run.json", "final.safetensors"):

@@ -21,7 +21,8 @@ from helpers.studies.head_removal import (
     uniform_attention,
 )
 
-LAYERS, HEADS = 3, 4
+LAYERS = 3
+HEADS = 4
 FAMILIES = sorted(tiny_models.FAMILIES)
 
 

@@ -246,7 +246,7 @@ def test_marked_answers_are_those_of_the_analysis(
     expected = []
     for question in gold_links(record):
         picked, right = predict_link(question, weights, direction)
-        expected.append([question.asked + 1, picked + 1, right])
+        expected.append([question.word + 1, picked + 1, right])
     assert listed_answers == expected
     assert offline.locator(".av-arcs > g").count() == n_arcs
 

@@ -74,8 +74,8 @@ def train_chooser(
     best_weights = {}
     for epoch in range(recipe.epochs):
         batches = _shuffled_batches(train, recipe, epoch)
-        name = f"{description}, epoch {epoch + 1}"
-        gradient_steps(chooser, batches, loss, optimizer, decay, what=name)
+        epoch_name = f"{description}, epoch {epoch + 1}"
+        gradient_steps(chooser, batches, loss, optimizer, decay, description=epoch_name)
         epoch_quality = quality(chooser.scores(dev), _labels(dev))
         if epoch_quality > best_quality:
             best_quality = epoch_quality

@@ -66,9 +66,11 @@ def fig10_importance(weights: pd.DataFrame, single: pd.DataFrame, *, model: str 
     for (upper, lower), task in zip(grid.T, tasks, strict=True):
         importance = weights[weights["task"] == task]
         ablation = single[single["task"] == task]
-        style.heat_map(upper, by_head(importance, "normalised"), importance_norm, most=max_ticks)
+        style.heat_map(
+            upper, by_head(importance, "normalised"), importance_norm, max_ticks=max_ticks
+        )
         changes = by_head(ablation, "change")
-        style.heat_map(lower, changes, change_norm, style.DIVERGING, most=max_ticks)
+        style.heat_map(lower, changes, change_norm, style.DIVERGING, max_ticks=max_ticks)
         upper.set_title(f"{fill(task, TITLE_WIDTH)}\nimportance", parse_math=False)
         lower.set_title("removed alone")
         significant = ablation[ablation["p_value"] < SIGNIFICANT]

@@ -192,7 +192,9 @@ def train_translator(pairs: Sequence[Translation], recipe: TranslationRecipe) ->
     rates = warmup_and_decay(optimizer, steps)
 
     def train(done: StepDone) -> None:
-        gradient_steps(model, batches, loss, optimizer, rates, what="translation", step_done=done)
+        gradient_steps(
+            model, batches, loss, optimizer, rates, description="translation", step_done=done
+        )
 
     run_jobs([train], model.device, label="training a translator", unit="step", total=steps)
     model.requires_grad_(False)
