@@ -11,7 +11,7 @@ from toy_corpora import conllu
 
 PACKAGE = Path(__file__).resolve().parent.parent / "helpers"
 
-# What stands once in a file of the package, and what stands there after the edit.
+# Edits by file: text that occurs once in it, and its replacement.
 EDITS = {
     "segments": {
         "store/examples.py": ("is_pair=True)\n", "is_pair=True) - max_tokens // 2\n"),
@@ -19,28 +19,28 @@ EDITS = {
     "words-and-vectors": {
         "model/forward.py": (
             "(summed / counts[:, None])",
-            "(summed / counts[:, None] / 2 + 0.5 / words)",
+            "(summed / counts[:, None] / 2 + 0.5 / n_words)",
         ),
-        "data/glove.py": ("        return found\n", "        return found * 0\n"),
+        "data/glove.py": ("        return vectors\n", "        return vectors * 0\n"),
     },
     "weights": {
         "model/weights.py": ("manual_seed(seed)", "manual_seed(seed + 1)"),
     },
-    # No number depends on both of these edits.
+    # They can be made together, because no number depends on both.
     "seeds-and-trainer": {
         "sources.py": ("range(self.initialisations)", "range(7, 7 + self.initialisations)"),
         "studies/fine_tune.py": ("LARGEST_NORM = 1.0", "LARGEST_NORM = 0.01"),
     },
 }
 EDITS_OF_STORES = ("segments", "words-and-vectors", "weights")
-# Docstrings, comments, and modules that change no number.
-UNNOTICED = {
-    "store/examples.py": ('"""Examples: ', '"""All examples: '),
+# Edits of a docstring, of a comment, and of modules that change no number.
+IGNORED_EDITS = {
+    "store/examples.py": ('"""Make records, ', '"""Always make records, '),
     "studies/fine_tune.py": ("LARGEST_NORM = 1.0", "LARGEST_NORM = 1.0  # edited;"),
     "progress.py": ("else 100,", "else 90,"),
     "errors.py": (", or --dtype float32", ", or --dtype float32 (edited)"),
 }
-OTHER_CODE = "made by other code: extracted again; 'python -m helpers cache accept"
+OUTDATED_STORE_MESSAGE = "made by other code: extracted again; 'python -m helpers cache accept"
 
 WORDS = ["the", "a", "dog", "cat", "barks", "watches", "old", "."]
 SENTENCES = (
@@ -48,8 +48,8 @@ SENTENCES = (
     [(1, "A", 2, "det"), (2, "cat", 3, "nsubj"), (3, "watches", 0, "root"), (4, "dog", 3, "obj")],
 )
 
-# This process imports the heavy libraries once; each run is a fork of it that imports the package.
-RUN = """
+# The process imports the heavy libraries once; each run is a fork of it that imports the package.
+FORKING_SCRIPT = """
 import os, sys
 import pandas, scipy.stats, sklearn.linear_model, torch, transformers.models.bert.modeling_bert
 
@@ -70,7 +70,7 @@ def run(package, cache, figures, model, text, treebank, vectors):
     )
     tables = study.probe_tables()
     measures = RELATIVE_POSITION + TOKEN_TYPES + ENTROPY
-    for name, sums in {"own": study.sums, **study.control_sums}.items():
+    for name, sums in {"model": study.sums, **study.control_sums}.items():
         tables[f"heads_{name}"] = head_table(sums, measures)
         tables[f"distances_{name}"] = study.distances(sums)
         tables[f"gradients_{name}"] = study.gradient_table(study.controls.get(name))
@@ -105,14 +105,14 @@ for line in sys.stdin:
 
 
 class Runner:
-    """Runs copies of the package, each in a process of its own."""
+    """Runs copies of the package, each in its own process."""
 
     def __init__(self, folder, model):
         self.folder = folder
         self.model = model
         self.errors = folder / "errors"
         self.process = subprocess.Popen(
-            [sys.executable, "-c", RUN],
+            [sys.executable, "-c", FORKING_SCRIPT],
             env=self.environment(),
             cwd=folder,
             text=True,
@@ -124,7 +124,7 @@ class Runner:
 
     @staticmethod
     def environment():
-        """Imports come from the copy of the package alone, and sums do not depend on threads."""
+        """Make an environment that imports a copy of the package only, and runs in one thread."""
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
         environment.pop("PYTHONPATH", None)
         return environment
@@ -145,7 +145,7 @@ class Runner:
         return text, treebank, vectors
 
     def edit(self, name, edits):
-        """Copy the package and edit some of its files; return the folder that it is in."""
+        """Copy the package into a new folder, edit some of its files, and return the folder."""
         folder = self.folder / name
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(PACKAGE, folder / "helpers", ignore=ignored)
@@ -157,7 +157,7 @@ class Runner:
         return folder
 
     def tables(self, package, cache):
-        """Run a copy of the package with a cache; return its tables, and what it said."""
+        """Run a copy of the package with a cache; return its tables and its messages."""
         self.errors.write_text("")
         figures = cache.with_name(f"{cache.name}-figures")
         arguments = (package, cache, figures, self.model, *self.inputs)
@@ -178,30 +178,30 @@ def runner(tmp_path_factory, tiny_folder):
 
 
 @pytest.fixture(scope="module")
-def before(runner):
-    """The tables of the package as it is, and the cache that its run has filled."""
+def unedited_run(runner):
+    """The tables of the package without an edit, and the cache that its run has filled."""
     cache = runner.folder / "cache"
     tables, _ = runner.tables(runner.edit("package", {}), cache)
     return tables, cache
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_tables_are_those_of_edited_code(runner, before, name):
-    tables_before, cache = before
+def test_run_after_an_edit_gives_the_tables_of_the_edited_code(runner, unedited_run, name):
+    unedited_tables, cache = unedited_run
     package = runner.edit(name, EDITS[name])
-    filled = shutil.copytree(cache, runner.folder / f"{name}-filled")
-    with_filled, said = runner.tables(package, filled)
-    with_empty, _ = runner.tables(package, runner.folder / f"{name}-empty")
-    assert with_filled == with_empty
-    assert with_filled != tables_before
-    assert (OTHER_CODE in said) == (name in EDITS_OF_STORES)
+    filled_cache = shutil.copytree(cache, runner.folder / f"{name}-filled")
+    tables, messages = runner.tables(package, filled_cache)
+    tables_of_empty_cache, _ = runner.tables(package, runner.folder / f"{name}-empty")
+    assert tables == tables_of_empty_cache
+    assert tables != unedited_tables
+    assert (OUTDATED_STORE_MESSAGE in messages) == (name in EDITS_OF_STORES)
 
 
-def test_tables_are_kept_where_no_number_can_change(runner, before):
-    tables_before, cache = before
-    package = runner.edit("unnoticed", UNNOTICED)
-    filled = shutil.copytree(cache, runner.folder / "unnoticed-filled")
-    tables, said = runner.tables(package, filled)
-    assert tables == tables_before
-    assert OTHER_CODE not in said
-    assert len(list(filled.rglob("*"))) == len(list(cache.rglob("*")))
+def test_run_after_edits_that_change_no_number_uses_the_cache(runner, unedited_run):
+    unedited_tables, cache = unedited_run
+    package = runner.edit("ignored", IGNORED_EDITS)
+    filled_cache = shutil.copytree(cache, runner.folder / "ignored-filled")
+    tables, messages = runner.tables(package, filled_cache)
+    assert tables == unedited_tables
+    assert OUTDATED_STORE_MESSAGE not in messages
+    assert len(list(filled_cache.rglob("*"))) == len(list(cache.rglob("*")))
