@@ -371,8 +371,8 @@ def test_each_head_agrees_with_held_out_heads():
     for column, held_out_column in (
         ("accuracy", "dev_accuracy"),
         ("margin", "margin_held_out"),
-        ("dev_accuracy_low", "margin_low"),
-        ("dev_accuracy_high", "margin_high"),
+        ("margin_low", "margin_low_held_out"),
+        ("margin_high", "margin_high_held_out"),
     ):
         np.testing.assert_allclose(merged[column], merged[held_out_column])
 

@@ -53,14 +53,15 @@ def fresh_kernel(monkeypatch):
 def compiled(tmp_path_factory):
     """The compiled kernel of this process; one compilation serves every test."""
     kernel = partial(head_distances, compiled=True)
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as caught:
+    with pytest.MonkeyPatch.context() as patch:
         if "ATEN_CPU_CAPABILITY" in os.environ:  # torch's cache would give another processor's code
             patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
-        warnings.simplefilter("always")
-        kernel(maps(np.random.default_rng(0), 2, 3, 5))
-    if any("without compilation" in str(warning.message) for warning in caught):
-        pytest.skip("nothing can be compiled here (is there a C++ compiler?)")
-    return kernel
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            kernel(maps(np.random.default_rng(0), 2, 3, 5))
+        if any("without compilation" in str(warning.message) for warning in caught):
+            pytest.skip("nothing can be compiled here (is there a C++ compiler?)")
+        yield kernel
 
 
 @pytest.mark.parametrize("n", [1, 3, 22, 40])  # less than a tile, nearly one, more than two
@@ -100,7 +101,8 @@ def test_compiled_distances_agree_with_the_definition(n, compiled):
     is_small = expected < 0.01 * expected.max()  # float32 leaves these an absolute error
     np.testing.assert_allclose(distances[~is_small], expected[~is_small], rtol=1e-5)
     np.testing.assert_allclose(distances[is_small], expected[is_small], atol=1e-6 * n)
-    np.testing.assert_allclose(distances, head_distances(attention), atol=1e-6 * n)
+    # With ATen's plain kernels the two differed by 2.9e-5 at 25 tokens.
+    np.testing.assert_allclose(distances, head_distances(attention), atol=3e-6 * n)
 
 
 def test_one_compilation_serves_every_length(compiled):

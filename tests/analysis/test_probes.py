@@ -342,8 +342,8 @@ def test_difference_table_is_paired_over_articles(compared_results):
     low, high = paired_interval(article_sums(minuend), article_sums(subtrahend))
     over_articles = Estimate(expected, 100 * low[0], 100 * high[0])
     interval = with_seed_noise(over_articles, minuend.by_seed, subtrahend.by_seed)
-    assert row["value_low"] == pytest.approx(interval.low)
-    assert row["value_high"] == pytest.approx(interval.high)
+    assert row["difference_low"] == pytest.approx(interval.low)
+    assert row["difference_high"] == pytest.approx(interval.high)
     assert interval.low < over_articles.low
 
 

@@ -157,7 +157,7 @@ def test_compare_writes_tables_figure_and_report(figures, capsys, monkeypatch):
         *notes, f"tables and figure: {folder}", f"report: {report}"
     ]  # fmt: skip
     written = pd.read_csv(folder / "claims.csv", dtype={"section": str})
-    pd.testing.assert_frame_equal(written, claims.replace("", np.nan), rtol=1e-5)
+    pd.testing.assert_frame_equal(written, claims.replace("", np.nan), rtol=1e-5, check_dtype=False)
     heads = pd.read_csv(folder / "best_heads.csv")
     assert heads.loc[0, ["relation", "minilm-random-0 head"]].to_list() == ["All", "3-1"]
     assert len(pd.read_csv(folder / "atlas.csv")) == 24

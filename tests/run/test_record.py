@@ -97,10 +97,10 @@ def number_in(folder, table):
 
 
 def test_record_of_a_first_run(run, figures):
-    assert run(entropy=4.0, control_entropy=1.0) == "2 tables, 0 figures: all new"
+    assert run(entropy=4.0, random_entropy=1.0) == "2 tables, 0 figures: all new"
     assert number_in(figures, "entropy") == 4.0
     assert written(figures)["notebooks"] == {
-        "0_control_entropy": {"tables": ["random_entropy"], "figures": []},
+        "0_random_entropy": {"tables": ["random_entropy"], "figures": []},
         "0_entropy": {"tables": ["entropy"], "figures": []},
     }
 
@@ -115,10 +115,10 @@ def test_record_of_the_same_bytes_leaves_everything(run, today, figures):
 
 
 def test_record_of_rounding_leaves_the_results_folder(run, today, figures, tmp_path):
-    run(entropy=4.0, control_entropy=1.0)
+    run(entropy=4.0, random_entropy=1.0)
     before = {path: path.read_bytes() for path in figures.rglob("*.*") if path.is_file()}
     today["commit"] = "b"
-    outcome = run(entropy=4.0001, control_entropy=1.0)
+    outcome = run(entropy=4.0001, random_entropy=1.0)
     assert "1 table is identical; 1 differs by rounding in averages" in outcome
     assert "2e-05 of the value, in entropy.csv" in outcome
     assert str(tmp_path / "build" / "mine" / "tables") in outcome
@@ -127,8 +127,8 @@ def test_record_of_rounding_leaves_the_results_folder(run, today, figures, tmp_p
 
 
 def test_record_of_more_than_rounding_writes_every_table(run, figures):
-    run(entropy=4.0, control_entropy=1.0)
-    outcome = run(control_entropy=1.00001, entropy=4.1)
+    run(entropy=4.0, random_entropy=1.0)
+    outcome = run(random_entropy=1.00001, entropy=4.1)
     assert "entropy.csv differs by more (entropy: 0.025 of the value)" in outcome
     assert "New or changed: all." in outcome
     assert (number_in(figures, "entropy"), number_in(figures, "random_entropy")) == (4.1, 1.00001)
@@ -163,21 +163,21 @@ def test_record_of_the_same_bytes_by_other_code_names_it(run, today, figures):
 
 
 def test_record_of_a_part_keeps_the_other_entries(run, today, figures):
-    run(entropy=4.0, control_entropy=1.0)
+    run(entropy=4.0, random_entropy=1.0)
     today["commit"] = "b"
     run(entropy=5.0)
     entries = written(figures)["notebooks"]
     assert written(figures)["commit"] == "a"
-    assert entries["0_entropy"]["commit"] == "b" and "commit" not in entries["0_control_entropy"]
+    assert entries["0_entropy"]["commit"] == "b" and "commit" not in entries["0_random_entropy"]
     today["commit"] = "c"
-    run(control_entropy=2.0)  # nothing is left of commit a
+    run(random_entropy=2.0)  # nothing is left of commit a
     entries = written(figures)["notebooks"]
     assert written(figures)["commit"] == "c"
-    assert entries["0_entropy"]["commit"] == "b" and "commit" not in entries["0_control_entropy"]
+    assert entries["0_entropy"]["commit"] == "b" and "commit" not in entries["0_random_entropy"]
 
 
 def test_notebooks_of_a_run_read_its_own_tables(today, notebook, tmp_path, monkeypatch, run):
-    run(entropy=4.0, control_entropy=1.0)
+    run(entropy=4.0, random_entropy=1.0)
     study = Study(name="mine")
     with record.recorded(study) as run_record:
         notebook(study, run_record, "0_entropy", entropy=4.0001)
@@ -190,7 +190,7 @@ def test_notebooks_of_a_run_read_its_own_tables(today, notebook, tmp_path, monke
 
 
 def test_tables_of_an_edited_text_are_set_aside(run, today, figures, tmp_path, capsys):
-    run(entropy=4.0, control_entropy=1.0)
+    run(entropy=4.0, random_entropy=1.0)
     (figures / "mine" / "notes.md").touch()
     today["corpora"] = {"text": "mini", "text fingerprint": "2"}
     assert run(entropy=4.5) == "1 table, 0 figures: all new"
@@ -201,14 +201,14 @@ def test_tables_of_an_edited_text_are_set_aside(run, today, figures, tmp_path, c
     assert {path.name for path in (figures / "mine" / "tables").iterdir()} == {"entropy.csv"}
     assert (figures / "mine" / "notes.md").is_file()
     old = {path.relative_to(aside).as_posix() for path in aside.rglob("*.*") if path.is_file()}
-    assert {"run.json", "tables/entropy.csv", "tables/control_entropy.csv"} <= old
+    assert {"run.json", "tables/entropy.csv", "tables/random_entropy.csv"} <= old
     assert list(written(figures)["notebooks"]) == ["0_entropy"]
 
 
 def test_tables_of_a_run_without_fingerprints_still_count(run, today, figures):
     """A results folder of earlier code names its corpora and has no fingerprints."""
     today["corpora"] = {"text": "mini"}
-    run(entropy=4.0, control_entropy=1.0)
+    run(entropy=4.0, random_entropy=1.0)
     today["corpora"] = {"text": "mini", "text fingerprint": "1"}
     run(entropy=4.0001)
     assert set(Study(name="mine").tables()) == {"entropy", "random_entropy"}
@@ -216,7 +216,7 @@ def test_tables_of_a_run_without_fingerprints_still_count(run, today, figures):
 
 
 def test_tables_saved_in_jupyterlab_count_after_a_run(run, today, figures):
-    run(entropy=4.0, control_entropy=1.0)
+    run(entropy=4.0, random_entropy=1.0)
     today["commit"] = "b"
     lab = Study(name="mine")
     for table, number in (("entropy", 4.2), ("relative_position", 0.5)):
@@ -300,7 +300,7 @@ def test_a_run_that_fails_in_its_first_notebook_leaves_nothing(
 
 
 def test_a_run_killed_while_it_copies_lists_no_table_of_two_runs(run, figures, monkeypatch):
-    run(entropy=4.0, control_entropy=1.0)
+    run(entropy=4.0, random_entropy=1.0)
     copy_files = record.Record._copy
 
     def killed(self, entry, patterns):

@@ -73,7 +73,7 @@ def test_a_name_that_another_run_has_is_refused(workplace, figures, capsys):
     (figures / "old" / "tables" / "entropy.csv").touch()
     for name, text, why in (
         ("mine", "b/mini.txt", r"\(--text is '.*a/mini.txt' there, '.*b/mini.txt' here\)"),
-        ("old", "a/mini.txt", r"\(it has tables but no run.json, "),
+        ("old", "a/mini.txt", r"\(.*no run.json.*"),
     ):
         assert main(["run", "--only", "03", "--name", name, "--text", text]) == 2
         error = capsys.readouterr().err
