@@ -110,6 +110,11 @@ def cached(
         the code is that of its file (in a notebook: of the function alone) and of the whole
         package.
 
+    Returns
+    -------
+    DataFrame, mapping or JSON value
+        The result, as ``compute`` gives it.
+
     Raises
     ------
     InputError

@@ -109,7 +109,18 @@ def slugify(text: str) -> str:
 
 
 def resolve_user_path(name: str | Path) -> Path:
-    """Resolve a path that a user gave: from the working folder, else from the project."""
+    """Resolve a path that a user gave: from the working folder, else from the project.
+
+    Parameters
+    ----------
+    name : str or Path
+        The path as the user wrote it; ``~`` is the home folder.
+
+    Returns
+    -------
+    Path
+        The path in the working folder if it exists there, else the one in the project.
+    """
     path = Path(name).expanduser()
     in_project = project_root() / path  # an absolute path stays as it is
     return in_project if in_project.exists() and not path.exists() else path

@@ -54,7 +54,19 @@ class Sources(Settings):
         return self._entropy_matched(encoder, self.load(None)) if self.entropy_matched else encoder
 
     def load(self, random_init: int | None, **temperatures: Any) -> Encoder:
-        """Load the study's model, or its control of that seed (and of these ``temperatures``)."""
+        """Load the study's model, or its control of that seed (and of these ``temperatures``).
+
+        Parameters
+        ----------
+        random_init : int or None
+            Seed of random weights; None for the trained weights.
+        **temperatures
+            Factors for the scores of each layer's heads, for `helpers.model.encoder.load`.
+
+        Returns
+        -------
+        Encoder
+        """
         from helpers.model.encoder import load
 
         return load(
@@ -119,13 +131,25 @@ class Sources(Settings):
         return self.load(random_model.identity["random_init"], temperatures=head_temperatures)
 
     def segment_corpus(self) -> Corpus[Segment]:
-        """The text of sections 3 and 6."""
+        """Sample the text of sections 3 and 6.
+
+        Returns
+        -------
+        Corpus of Segment
+            A sample of ``segments`` pairs of paragraphs of ``text`` (default: the bundled dump).
+        """
         from helpers.data.wikipedia import segments
 
         return segments(self.text or None, count=self.segments, seed=self.seed)
 
     def treebank_corpus(self) -> Corpus[Sentence]:
-        """The treebank of sections 4.2 and 5."""
+        """Sample the treebank of sections 4.2 and 5.
+
+        Returns
+        -------
+        Corpus of Sentence
+            A sample of ``sentences`` trees of ``treebank`` (default: automatic parses of the text).
+        """
         if self.treebank:
             from helpers.data.corpora import resolve_treebank
 
@@ -135,7 +159,13 @@ class Sources(Settings):
         return silver_treebank(self.text or None, count=self.sentences, seed=self.seed)
 
     def coreference_corpus(self) -> Corpus[Document]:
-        """The documents of section 4.3."""
+        """Choose the documents of section 4.3.
+
+        Returns
+        -------
+        Corpus of Document
+            Those of ``coref``; by default the bundled sample.
+        """
         if self.coref:
             from helpers.data.corpora import resolve_coreference
 
@@ -145,25 +175,56 @@ class Sources(Settings):
         return coreference_corpus()
 
     def segment_store(self) -> Store:
-        """Token-level maps over the text (or their stream)."""
+        """Extract the token-level maps over the text, or stream them.
+
+        Returns
+        -------
+        Store
+            At the level ``token``; records have tokens and a title.  With ``stream`` its maps are
+            computed when they are read.
+        """
         return self._extract(self.encoder, self.segment_corpus(), stored=not self.stream)
 
     def treebank_store(self) -> Store:
-        """Word-level maps and word vectors over the treebank."""
+        """Extract the word-level maps and word vectors over the treebank.
+
+        Returns
+        -------
+        Store
+            At the level ``word``; records have words, heads, relations, split and source.
+        """
         return self._extract(self.encoder, self.treebank_corpus(), level="word", hidden=True)
 
     def coreference_store(self) -> Store:
-        """Word-level maps over the coreference documents."""
+        """Extract the word-level maps over the coreference documents.
+
+        Returns
+        -------
+        Store
+            At the level ``word``; records have words, mentions, split and source.
+        """
         return self._extract(self.encoder, self.coreference_corpus(), level="word")
 
     def random_treebank_stores(self) -> Iterator[Store]:
-        """Word-level maps of the model with random weights, a store for each initialisation."""
+        """Extract the word-level maps of the model with random weights, once per initialisation.
+
+        Yields
+        ------
+        Store
+            One store per initialisation.
+        """
         corpus = self._parsed_corpus()
         for encoder in self._random_encoders():
             yield self._extract(encoder, corpus, **OF_RANDOM_WEIGHTS)
 
     def random_treebank_keys(self) -> list[str]:
-        """Compute the keys of `random_treebank_stores` without extracting them."""
+        """Compute the keys of `random_treebank_stores` without extracting them.
+
+        Returns
+        -------
+        list of str
+            One key per initialisation.
+        """
         corpus = self.treebank_corpus()
         return [
             self._store_key(encoder, corpus, **OF_RANDOM_WEIGHTS).hash
@@ -176,7 +237,15 @@ class Sources(Settings):
             yield self.load(seed)
 
     def control_stores(self) -> Iterator[tuple[str, Store, Store]]:
-        """Yield each control's name and its word-level maps of the treebank and the documents."""
+        """Yield each control's name and its word-level maps of the treebank and the documents.
+
+        Yields
+        ------
+        name : str
+            The beginning of the names of the control's tables.
+        treebank, coreference : Store
+            Its maps over the two corpora.
+        """
         treebank = self._parsed_corpus()
         documents = self.coreference_corpus()
         for name, encoder in self.controls.items():

@@ -393,7 +393,20 @@ class Study(Sources):
         )
 
     def save_figure(self, figure: Figure, name: str) -> Figure:
-        """Write a figure in the formats of the settings and return it for display."""
+        """Write a figure in the formats of the settings and return it for display.
+
+        Parameters
+        ----------
+        figure : matplotlib.figure.Figure
+            The figure.
+        name : str
+            Name of its files, without the suffix.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The figure.
+        """
         from helpers.plots.style import save_figure
 
         self._claim_folder()
@@ -419,6 +432,11 @@ class Study(Sources):
 
         In a batch run, its own tables are those in the build folder.  Those of notebooks that it
         does not run are in the results folder.
+
+        Returns
+        -------
+        dict of str to DataFrame
+            The tables by the names of their files.
         """
         if not in_batch_run():
             return read_tables(self.results, self._written)

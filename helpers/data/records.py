@@ -26,7 +26,15 @@ WORD_MARKS = "Ġ▁"  # how byte-level and SentencePiece vocabularies write a le
 
 
 class Segment(NamedTuple):
-    """Two consecutive paragraphs of one article."""
+    """Two consecutive paragraphs of one article.
+
+    Attributes
+    ----------
+    first, second : str
+        The two paragraphs.
+    title : str
+        The title of the article.
+    """
 
     first: str
     second: str

@@ -150,6 +150,11 @@ def save_description(study: Study) -> None:
     """Write ``run.json`` beside the figures, unless it is there, of this model and these corpora.
 
     In a notebook that `run` executes it does nothing: a notebook has not all of the settings.
+
+    Parameters
+    ----------
+    study : Study
+        The study of the notebook.
     """
     if os.environ.get(BATCH_VARIABLE):
         return

@@ -235,6 +235,18 @@ def tokens_of(store: Store, example: Example) -> list[str]:
 
     At word level all special tokens before the words have the name of [CLS], and all after them
     that of [SEP], in the model's vocabulary.
+
+    Parameters
+    ----------
+    store : Store
+        The store of the example.
+    example : Example
+        One of its examples.
+
+    Returns
+    -------
+    list of str
+        One token, or word, for each row of the maps.
     """
     record = example.record
     if "words" not in record:

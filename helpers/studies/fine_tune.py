@@ -222,6 +222,10 @@ def load_tasks(task: str, text: str, *, examples: int | None, seed: int) -> list
     seed
         Seed of the samples.
 
+    Returns
+    -------
+    list of Task
+
     Raises
     ------
     InputError

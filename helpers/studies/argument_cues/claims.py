@@ -33,6 +33,11 @@ def argument_claims() -> list[Claim]:
     """List the claims of notebook 09, as ``claims.csv`` states them.
 
     A claim is not measured on the bundled sample, whose cue is planted.
+
+    Returns
+    -------
+    list of Claim
+        In the order of the file.
     """
     claims = paper.read_claims(__file__, MEASURES)
     return [replace(claim, measure=_unless_planted(claim.measure)) for claim in claims]

@@ -9,6 +9,11 @@ def movement_claims() -> list[Claim]:
     """List the claims of notebook 10, as ``claims.csv`` states them.
 
     All but one are read from a table's row that the file names; "every layer" is `largest_ratio`.
+
+    Returns
+    -------
+    list of Claim
+        In the order of the file.
     """
     return read_claims(__file__, {"every layer": largest_ratio})
 

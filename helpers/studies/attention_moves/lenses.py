@@ -74,6 +74,11 @@ def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
     heads : int
         Attention heads in all layers.  A model of more than `MANY_HEADS` has fewer texts in which
         tokens are left out.
+
+    Returns
+    -------
+    SampleSizes
+        The numbers of segments and texts for each part of notebook 10.
     """
     if settings.small:
         sizes = SampleSizes(8, 4, cut_segments=4, attributed=2)
@@ -102,6 +107,11 @@ def skip_if_unsupported() -> Iterator[None]:
 
     An InputError or a ModelError inside the context is printed as "Left out: ...", and the
     notebook goes on after the cell.  Errors about damaged files are still raised.
+
+    Yields
+    ------
+    None
+        Use it in a ``with`` statement.
     """
     try:
         yield

@@ -186,6 +186,16 @@ def linked_heads(table: pd.DataFrame) -> pd.DataFrame:
     """Select the heads of a `link_table` with significantly more attention on links than on pairs.
 
     The level is `ALPHA` over all heads.
+
+    Parameters
+    ----------
+    table : DataFrame
+        A `link_table`.
+
+    Returns
+    -------
+    DataFrame
+        The rows of these heads.
     """
     return table[table["p_holm"] < ALPHA]
 
@@ -230,6 +240,11 @@ def framenet_sentences(path: Path) -> list[FrameSentence]:
     path
         FrameNet's folder, whose ``frame/*.xml`` name the core arguments; or one file of its
         full-text annotation, of which all arguments count.
+
+    Returns
+    -------
+    list of FrameSentence
+        In the order of the files.
 
     Raises
     ------

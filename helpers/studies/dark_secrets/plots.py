@@ -35,6 +35,10 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, TextMaps], *, model: 
         Typical maps by their title, from `typical_maps`.
     model
         The name of the model, for the subtitle.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
     """
     tasks = table["task"].unique()
     weights = table["weights"].unique()
@@ -68,6 +72,10 @@ def fig8_finetuning(table: pd.DataFrame, *, model: str = "") -> Figure:
         finetuning_similarity.csv.
     model
         The name of the model, for the subtitle.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
     """
     by_task = dict(iter(table.groupby("task", sort=False)))
     panels = {}
@@ -100,6 +108,10 @@ def fig9_disabling(table: pd.DataFrame, *, model: str = "") -> Figure:
         disabling.csv.
     model
         The name of the model, for the subtitle.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
     """
     layer_column = table["head"].max() + 1  # layers are drawn to the right of the heads
     positioned = table.assign(head=table["head"].replace(WHOLE_LAYER, layer_column))
@@ -140,6 +152,10 @@ def semantic_links(table: pd.DataFrame, *, links: str, model: str = "") -> Figur
         A description of the links, for the subtitle.
     model
         The name of the model, for the subtitle.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
     """
     largest = table[["linked", "difference"]].abs().max(axis=None)
     panels = {

@@ -49,6 +49,10 @@ def fig10_importance(weights: pd.DataFrame, single: pd.DataFrame, *, model: str 
         ablation.csv.
     model
         The name of the model, for the subtitle.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
     """
     tasks = weights["task"].unique()
     layers = weights["layer"].max()
@@ -105,6 +109,10 @@ def fig11_pruning(table: pd.DataFrame, translation: pd.DataFrame, *, model: str 
         translation_pruning.csv, for the last panel.
     model
         The name of the model, for the subtitle.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
     """
     tasks = table["task"].unique()
     rows = len(tasks) // 2 + 1
@@ -147,6 +155,10 @@ def transfer(changes: pd.DataFrame, *, model: str = "") -> Figure:
         From `summaries.paired_changes`.
     model
         The name of the model, for the subtitle.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
     """
     panels = dict(iter(changes.groupby(["set", "task"], sort=False)))
     columns = min(3, len(panels))
