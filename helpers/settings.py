@@ -79,7 +79,7 @@ class Settings:
     """
 
     model: str = _flag(
-        "minilm", "minilm (embedded), mpnet (an extra), a local folder, or a hub name"
+        "minilm", "minilm (bundled), mpnet (an extra), a local folder, or a hub name"
     )
     revision: str | None = _flag(None, "hub revision: a branch, tag or commit")
     random_init: int | None = _flag(
@@ -89,15 +89,15 @@ class Settings:
         maximum=MAX_SEED,
     )
     entropy_matched: bool = _flag(
-        False, "with random_init: heads get the trained ones' mean entropies"
+        False, "with random_init: give each head the trained one's mean entropy"
     )
     text: str = _flag(
-        "", "Wikipedia dump, text file, or folder of .txt and .md (default: embedded sample)"
+        "", "Wikipedia dump, text file, or folder of .txt and .md (default: bundled sample)"
     )
     treebank: str = _flag(
-        "", "corpus name, file, folder or TRAIN,DEV (default: silver parses of the text)"
+        "", "corpus name, file, folder or TRAIN,DEV (default: automatic parses of the text)"
     )
-    coref: str = _flag("", "corpus name, file or folder of coreference (default: embedded sample)")
+    coref: str = _flag("", "corpus name, file or folder of coreference (default: bundled sample)")
     vectors: str = _flag("", "GloVe text file (default: glove.6B.50d)")
     segments: int | None = _flag(
         1000, "segments of two paragraphs to sample ('all': no limit)", minimum=2, unlimited=True
@@ -111,9 +111,11 @@ class Settings:
         minimum=2,
         unlimited=True,
     )
-    max_tokens: int = _flag(128, "longest example in tokens", minimum=8)
-    minimum_count: int = _flag(100, "words that a relation needs to be in Table 1", minimum=1)
-    seeds: int = _flag(3, "training runs of each probe, or of the encoder (09)", minimum=1)
+    max_tokens: int = _flag(128, "largest number of tokens of an example", minimum=8)
+    minimum_count: int = _flag(100, "smallest number of words of a relation in Table 1", minimum=1)
+    seeds: int = _flag(
+        3, "number of training runs of each probe, or of the encoder (09)", minimum=1
+    )
     seed: int = _flag(
         0, "random seed of every sample and training run", minimum=0, maximum=MAX_SEED
     )
@@ -121,27 +123,28 @@ class Settings:
     device: str = _flag("auto", "cpu, cuda, mps or auto")
     dtype: str = _flag("float32", "float32, float16 or bfloat16 for the forward pass")
     lens: str = _flag(
-        "attention", "attention, or norm: the size of what each weight moves (Kobayashi 2020)"
+        "attention",
+        "attention (the weights), or norm (weights times value vectors, Kobayashi 2020)",
     )
-    stream: bool = _flag(False, "sections 3 and 6 straight from the model, storing no maps")
-    workers: int = _flag(
-        0, "local Dask processes to extract with (0: this process only)", minimum=0
+    stream: bool = _flag(
+        False, "compute the maps of sections 3 and 6 when they are read; store none"
     )
-    scheduler: str = _flag("", "address of a Dask cluster that shares the cache folder (tcp://...)")
-    name: str = _flag("", "folder name of the results (default: the model's and what differs)")
-    figures: str = _flag("", "pdf: figures as PDF for papers, too (no title, fonts embedded)")
-    latex: bool = _flag(False, "tables as LaTeX for papers, too (booktabs)")
+    workers: int = _flag(0, "number of local Dask processes for extraction (0: none)", minimum=0)
+    scheduler: str = _flag("", "address of a Dask cluster with the same cache folder (tcp://...)")
+    name: str = _flag("", "name of the results folder (default: the model and what differs)")
+    figures: str = _flag("", "pdf: also write figures as PDF for papers (no title, fonts embedded)")
+    latex: bool = _flag(False, "also write tables as LaTeX for papers (booktabs)")
     task: str = _flag(
-        "", "TRAIN.tsv,TEST.tsv to fine-tune on (default: three tasks made of the text)"
+        "", "TRAIN.tsv,TEST.tsv for fine-tuning (default: three tasks made from the text)"
     )
     task_examples: int | None = _flag(
         2000,
-        "examples of a task to train on, and to test on, at most ('all': no limit)",
+        "largest number of examples to train, and to test, on ('all': no limit)",
         minimum=2,
         unlimited=True,
     )
     framenet: str = _flag("", "FrameNet full-text folder (default: the treebank's arguments)")
-    arct: str = _flag("", "corpus name or folder of arguments (default: the embedded ones)")
+    arct: str = _flag("", "corpus name or folder of arguments (default: the bundled ones)")
 
     def __post_init__(self) -> None:
         for setting in fields(self):
