@@ -60,7 +60,7 @@ def run(package, cache, figures, model, text, treebank, vectors):
     assert helpers.__file__.startswith(package)
     from helpers.analysis.dependency_heads import dependency_heads
     from helpers.analysis.surface import ENTROPY, RELATIVE_POSITION, TOKEN_TYPES, head_table
-    from helpers.studies.fine_tune import FineTuned, Recipe, fine_tune
+    from helpers.studies.fine_tune import FineTuningRun, Recipe, fine_tune
     from helpers.studies.tasks import Pair, Task
     from helpers.study import Study
 
@@ -79,7 +79,7 @@ def run(package, cache, figures, model, text, treebank, vectors):
     pairs = tuple(Pair("the dog barks " * n, None, n % 2) for n in range(1, 9))
     task = Task("task", ("odd", "even"), pairs, pairs)
     for encoder in (study.encoder, study.control(0)):
-        (trained,) = fine_tune([FineTuned(encoder, task, Recipe(epochs=1, batch_size=4))])
+        (trained,) = fine_tune([FineTuningRun(encoder, task, Recipe(epochs=1, batch_size=4))])
         norms = {
             name: float(parameter.double().norm())
             for name, parameter in trained.classifier.named_parameters()

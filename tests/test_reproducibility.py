@@ -23,7 +23,7 @@ ENDS = ("sat on the mat", "watched it from afar", "came home late", "lives in Lo
 GRADIENT_TOLERANCE = 2e-5
 STUDY_SCRIPT = """
 import sys
-from helpers.analysis.coreference import coreference_table, judge
+from helpers.analysis.coreference import coreference_table, evaluate_antecedents
 from helpers.analysis.head_counts import count_heads
 from helpers.analysis.surface import ENTROPY, RELATIVE_POSITION, TOKEN_TYPES, head_table
 from helpers.analysis.dependency_heads import dependency_heads
@@ -39,7 +39,7 @@ study.save_table(head_table(study.sums, RELATIVE_POSITION + TOKEN_TYPES + ENTROP
 study.save_table(study.distances(), "head_distances")
 study.save_table(study.gradient_table(), "gradients")
 study.save_table(dependency_heads(count_heads(study.treebank_store()), minimum=5), "heads")
-study.save_table(coreference_table(judge(study.coreference_store())), "coreference")
+study.save_table(coreference_table(evaluate_antecedents(study.coreference_store())), "coreference")
 for name, table in study.probe_tables().items():
     study.save_table(table, name)
 save_description(study)

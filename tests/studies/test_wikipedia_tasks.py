@@ -125,7 +125,7 @@ def toy_sentences(articles=6, per_article=20):
     sentences = []
     for article in range(articles):
         for number in range(per_article):
-            words = ("The", names[number], "of", names[article].upper(), "sat", "value", ".")
+            words = ("The", names[number], "of", names[article].upper(), "sat", "here", ".")
             is_plural = int(number % 4 == 0)
             title = f"Article {article}"
             sentences.append(ParsedSentence(article, title, words, is_plural, (), ()))

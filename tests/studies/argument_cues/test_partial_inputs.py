@@ -25,8 +25,8 @@ def tables_in(tiny_folder):
     folder = str(tiny_folder("bert"))
     corpus = argument_corpus()  # read before the small profile is set: all arguments
 
-    def control(seed, focused):
-        return load(folder, device="cpu", random_init=seed + 9 if focused else seed)
+    def control(seed, entropy_matched):
+        return load(folder, device="cpu", random_init=seed + 9 if entropy_matched else seed)
 
     def tables(cache):
         with pytest.MonkeyPatch.context() as patch:
@@ -217,8 +217,8 @@ def run_like_the_paper():
     ]
     columns = ["half", "cue", "kind", "productivity", "gain"]
     table = pd.DataFrame(cues, columns=columns).assign(corpus="arct", split="all")
-    table["mean_low"] = table["productivity"] - 3
-    table["mean_high"] = table["productivity"] + 3
+    table["productivity_low"] = table["productivity"] - 3
+    table["productivity_high"] = table["productivity"] + 3
     means = [(model, "warrants", "original", "original", 57) for model in MODELS[:2]]
     means += [
         ("encoder", "warrants", "original", "original", 65.6),
@@ -276,10 +276,10 @@ def test_a_difference_of_means_combines_the_spreads_of_both():
 
 
 @pytest.mark.parametrize(("spread", "verdict"), [(1.0, "inconclusive"), (0.1, "supported")])
-def test_a_difference_of_means_is_supported_if_seeds_agree(spread, holds):
+def test_a_difference_of_means_is_supported_if_seeds_agree(spread, verdict):
     encoder = ("encoder", "warrants", "original", "original", 60)
     claims = check_argument_claims(tables_of_means(encoder, BAG_57, spread=spread))
-    assert claims.loc[ENCODER_OVER_BAG, "verdict"] == holds
+    assert claims.loc[ENCODER_OVER_BAG, "verdict"] == verdict
 
 
 @pytest.mark.parametrize(
@@ -300,9 +300,9 @@ def test_a_cue_is_due_to_training_if_random_weights_follow_it_less(random, due_t
 @pytest.mark.parametrize(
     ("mean", "verdict"), [(49.6, "supported"), (51.5, "inconclusive"), (45, "not supported")]
 )
-def test_at_chance_needs_the_interval_within_two_points(mean, holds):
+def test_at_chance_needs_the_interval_within_two_points(mean, verdict):
     tables = tables_of_means(("encoder", "all", "swapped", "both", mean), spread=0.1)
-    assert check_argument_claims(tables).loc[AT_CHANCE, "verdict"] == holds
+    assert check_argument_claims(tables).loc[AT_CHANCE, "verdict"] == verdict
 
 
 def test_claims_are_not_measured_on_a_planted_cue():

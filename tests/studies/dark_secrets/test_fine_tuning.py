@@ -39,7 +39,7 @@ def files(tmp_path_factory):
     (folder / "text.txt").write_text("\n\n".join(documents))
     sentence = [(1, "The", 2, "det"), (2, "cat", 4, "nsubj"), (3, "always", 4, "advmod"),
                 (4, "likes", 0, "root"), (5, "the", 6, "det"), (6, "coffee", 4, "obj"),
-                (7, "value", 4, "advmod")]  # fmt: skip
+                (7, "here", 4, "advmod")]  # fmt: skip
     (folder / "trees.conllu").write_text(conllu(sentence, times=12))
     return folder
 

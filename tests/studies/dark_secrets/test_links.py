@@ -131,7 +131,7 @@ def test_framenet_sentences_of_one_file_link_all_arguments(corpus):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("fullTextAnnotation", "corpus", "the XML is <corpus>, expected <fullTextAnnotation>"),
+        ("fullTextAnnotation", "corpus", "doc.xml: the XML is <corpus>"),
         ("</sentence>", "", "malformed XML"),
         ('end="39"', 'end="99"', "doc.xml: a label is not inside its text"),
         ('start="0"', 'start="x"', "doc.xml: a label is not inside its text"),
