@@ -1,4 +1,4 @@
-# make run    sets up and runs the whole series on the embedded default
+# make run    sets up and runs the whole series on the bundled default
 # make test   sets up and runs lint and tests, a file at a time in each of two processes
 # make notebooks   executes the committed notebooks in place
 # make faults    breaks everything in the long form and writes tests/FAULTS.md
